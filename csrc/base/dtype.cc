@@ -1,0 +1,91 @@
+#include "csrc/base/dtype.h"
+
+#include <cmath>
+#include <algorithm>
+
+#include "csrc/base/check.h"
+
+namespace hir {
+
+std::string_view DTypeName(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return "bool";
+    case DType::kInt32: return "i32";
+    case DType::kInt64: return "i64";
+    case DType::kFloat16: return "f16";
+    case DType::kBFloat16: return "bf16";
+    case DType::kFloat32: return "f32";
+    case DType::kFloat64: return "f64";
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
+std::optional<DType> ParseDType(std::string_view name) {
+  for (DType dtype : kAllDTypes) {
+    if (DTypeName(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+int64_t DTypeBytes(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return 1;
+    case DType::kFloat16:
+    case DType::kBFloat16: return 2;
+    case DType::kInt32:
+    case DType::kFloat32: return 4;
+    case DType::kInt64:
+    case DType::kFloat64: return 8;
+  }
+  HIR_CHECK(false);
+  return 0;
+}
+
+DType ComputeDType(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
+uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+uint16_t FloatToFloat16(float value) {
+  const _Float16 half = static_cast<_Float16>(value);
+  return std::bit_cast<uint16_t>(half);
+}
+
+float Float16ToFloat(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+
+namespace {
+
+// Rounds to `mantissa` explicit bits with the smallest exponent `exponent_min`, ties to even.
+double RoundBits(double value, int mantissa, int exponent_min, double max_finite) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  int exponent = 0;
+  std::frexp(value, &exponent);  // value = m * 2^exponent, 0.5 <= |m| < 1
+  const int unit = std::max(exponent - 1, exponent_min) - mantissa;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  if (std::fabs(rounded) > max_finite) return std::copysign(INFINITY, value);
+  return std::copysign(rounded, value);
+}
+
+}  // namespace
+
+double RoundTo(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kFloat16: return RoundBits(value, 10, -14, 65504.0);
+    case DType::kBFloat16: return RoundBits(value, 7, -126, 0x1.fep127);
+    case DType::kFloat32: return static_cast<double>(static_cast<float>(value));
+    case DType::kFloat64: return value;
+    case DType::kBool:
+    case DType::kInt32:
+    case DType::kInt64: break;
+  }
+  HIR_CHECK(false);
+  return 0;
+}
+
+}  // namespace hir
