@@ -1,0 +1,384 @@
+#include "csrc/ir/expr.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+
+namespace hir::ir {
+
+using base::CheckedAdd;
+using base::CheckedMul;
+
+int Compare(const Expr* a, const Expr* b) {
+  if (a == b) return 0;
+  if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+  if (const int order = a->symbol.compare(b->symbol); order != 0) return order;
+  for (size_t i = 0; i < std::min(a->args.size(), b->args.size()); ++i) {
+    if (const int order = Compare(a->args[i], b->args[i]); order != 0) return order;
+  }
+  if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
+  if (a->value != b->value) return a->value < b->value ? -1 : 1;
+  return 0;
+}
+
+namespace {
+
+bool AtomsLess(const std::vector<const Expr*>& a, const std::vector<const Expr*>& b) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if (const int order = Compare(a[i], b[i]); order != 0) return order < 0;
+  }
+  return a.size() < b.size();
+}
+
+size_t Mix(size_t hash, size_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15 + (hash >> 29); }
+
+}  // namespace
+
+ExprPool::ExprPool() = default;
+
+int64_t ExprPool::Checked(std::optional<int64_t> value) {
+  if (value) return *value;
+  overflowed_ = true;
+  return 1;
+}
+
+const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symbol,
+                             std::span<const Expr* const> args) {
+  size_t hash = Mix(static_cast<size_t>(kind), static_cast<size_t>(value));
+  hash = Mix(hash, std::hash<std::string_view>()(symbol));
+  for (const Expr* arg : args) hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
+  const auto [first, last] = interned_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    const Expr* found = it->second;
+    if (found->kind == kind && found->value == value && found->symbol == symbol &&
+        std::equal(args.begin(), args.end(), found->args.begin(), found->args.end())) {
+      return found;
+    }
+  }
+  auto* name = static_cast<char*>(arena_.allocate(symbol.size() + 1, 1));
+  std::memcpy(name, symbol.data(), symbol.size());
+  auto* copy = static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
+  std::copy(args.begin(), args.end(), copy);
+  auto* expr = new (arena_.allocate(sizeof(Expr), alignof(Expr)))
+      Expr{.kind = kind, .value = value, .symbol = {name, symbol.size()}, .args = {copy, args.size()}};
+  interned_.emplace(hash, expr);
+  return expr;
+}
+
+const Expr* ExprPool::Const(int64_t value) { return Intern(ExprKind::kConst, value, {}, {}); }
+const Expr* ExprPool::Symbol(std::string_view name) { return Intern(ExprKind::kSymbol, 0, name, {}); }
+
+ExprPool::Poly ExprPool::ToPoly(const Expr* expr) const {
+  Poly poly;
+  const auto term = [](const Expr* e) -> std::pair<std::vector<const Expr*>, int64_t> {
+    if (e->kind == ExprKind::kMul) return {{e->args.begin(), e->args.end()}, e->value};
+    return {{e}, 1};
+  };
+  if (expr->kind == ExprKind::kConst) {
+    poly.constant = expr->value;
+  } else if (expr->kind == ExprKind::kAdd) {
+    poly.constant = expr->value;
+    for (const Expr* arg : expr->args) poly.terms.push_back(term(arg));
+  } else {
+    poly.terms.push_back(term(expr));
+  }
+  return poly;
+}
+
+void ExprPool::AddTerm(Poly& poly, std::vector<const Expr*> atoms, int64_t coefficient) {
+  if (coefficient == 0) return;
+  const auto at = std::lower_bound(poly.terms.begin(), poly.terms.end(), atoms,
+                                   [](const auto& t, const auto& a) { return AtomsLess(t.first, a); });
+  if (at == poly.terms.end() || AtomsLess(atoms, at->first)) {
+    poly.terms.insert(at, {std::move(atoms), coefficient});
+    return;
+  }
+  at->second = Checked(CheckedAdd(at->second, coefficient));
+  if (at->second == 0) poly.terms.erase(at);
+}
+
+const Expr* ExprPool::FromPoly(Poly poly) {
+  std::vector<const Expr*> terms;
+  for (const auto& [atoms, coefficient] : poly.terms) {
+    const bool lone = coefficient == 1 && atoms.size() == 1;
+    terms.push_back(lone ? atoms[0] : Intern(ExprKind::kMul, coefficient, {}, atoms));
+  }
+  if (terms.empty()) return Const(poly.constant);
+  if (terms.size() == 1 && poly.constant == 0) return terms[0];
+  return Intern(ExprKind::kAdd, poly.constant, {}, terms);
+}
+
+const Expr* ExprPool::Add(const Expr* a, const Expr* b) {
+  Poly sum = ToPoly(a);
+  Poly other = ToPoly(b);
+  sum.constant = Checked(CheckedAdd(sum.constant, other.constant));
+  for (auto& [atoms, coefficient] : other.terms) AddTerm(sum, std::move(atoms), coefficient);
+  return FromPoly(std::move(sum));
+}
+
+const Expr* ExprPool::Sub(const Expr* a, const Expr* b) { return Add(a, Mul(Const(-1), b)); }
+
+const Expr* ExprPool::Mul(const Expr* a, const Expr* b) {
+  Poly left = ToPoly(a);
+  Poly right = ToPoly(b);
+  left.terms.push_back({{}, left.constant});  // The constant as a term without atoms.
+  right.terms.push_back({{}, right.constant});
+  Poly product;
+  for (const auto& [x, cx] : left.terms) {
+    for (const auto& [y, cy] : right.terms) {
+      const int64_t coefficient = Checked(CheckedMul(cx, cy));
+      std::vector<const Expr*> atoms;
+      std::merge(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(atoms),
+                 [](const Expr* p, const Expr* q) { return Compare(p, q) < 0; });
+      if (atoms.empty()) {
+        product.constant = Checked(CheckedAdd(product.constant, coefficient));
+      } else {
+        AddTerm(product, std::move(atoms), coefficient);
+      }
+    }
+  }
+  return FromPoly(std::move(product));
+}
+
+const Expr* ExprPool::Binary(ExprKind kind, const Expr* a, const Expr* b) {
+  const Expr* args[] = {a, b};
+  return Intern(kind, 0, {}, args);
+}
+
+const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
+  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(1)) return a;
+  if (a->IsConst(0)) return a;
+  if (a == b) return Const(1);  // Extents are divided by positive extents only.
+  if (!b->IsConst() || b->value < 0) return Binary(ExprKind::kFloorDiv, a, b);
+  // c*q + r over c is q + r/c: split off the terms whose coefficient c divides.
+  const int64_t c = b->value;
+  Poly poly = ToPoly(a);
+  Poly quotient, rest;
+  quotient.constant = base::FloorDiv(poly.constant, c);
+  rest.constant = base::FloorMod(poly.constant, c);
+  for (auto& [atoms, coefficient] : poly.terms) {
+    if (coefficient % c == 0) {
+      AddTerm(quotient, std::move(atoms), coefficient / c);
+    } else {
+      AddTerm(rest, std::move(atoms), coefficient);
+    }
+  }
+  if (rest.terms.empty()) return FromPoly(std::move(quotient));
+  const Expr* remainder = FromPoly(std::move(rest));
+  if (remainder->kind == ExprKind::kFloorDiv && remainder->args[1]->IsConst()) {  // (x / c1) / c2 is x / (c1*c2)
+    if (const auto both = CheckedMul(remainder->args[1]->value, c)) {
+      return Add(FromPoly(std::move(quotient)), FloorDiv(remainder->args[0], Const(*both)));
+    }
+  }
+  return Add(FromPoly(std::move(quotient)), Binary(ExprKind::kFloorDiv, remainder, b));
+}
+
+const Expr* ExprPool::Mod(const Expr* a, const Expr* b) {
+  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(1) || a == b || a->IsConst(0)) return Const(0);
+  if (!b->IsConst() || b->value < 0) return Binary(ExprKind::kMod, a, b);
+  const int64_t c = b->value;
+  Poly poly = ToPoly(a);
+  Poly rest;
+  rest.constant = base::FloorMod(poly.constant, c);
+  for (auto& [atoms, coefficient] : poly.terms) {
+    if (coefficient % c != 0) AddTerm(rest, std::move(atoms), base::FloorMod(coefficient, c));
+  }
+  if (rest.terms.empty()) return Const(rest.constant);
+  return Binary(ExprKind::kMod, FromPoly(std::move(rest)), b);
+}
+
+const Expr* ExprPool::CeilDiv(const Expr* a, const Expr* b) {
+  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(1)) return a;
+  if (a->IsConst() && b->IsConst() && b->value > 0) return Const(base::CeilDiv(a->value, b->value));
+  if (b->IsConst() && Mod(a, b)->IsConst(0)) return FloorDiv(a, b);
+  return Binary(ExprKind::kCeilDiv, a, b);
+}
+
+const Expr* ExprPool::Min(const Expr* a, const Expr* b) {
+  if (a == b) return a;
+  const Expr* difference = Sub(a, b);
+  if (difference->IsConst()) return difference->value <= 0 ? a : b;
+  return Compare(a, b) < 0 ? Binary(ExprKind::kMin, a, b) : Binary(ExprKind::kMin, b, a);
+}
+
+const Expr* ExprPool::Max(const Expr* a, const Expr* b) {
+  if (a == b) return a;
+  const Expr* difference = Sub(a, b);
+  if (difference->IsConst()) return difference->value >= 0 ? a : b;
+  return Compare(a, b) < 0 ? Binary(ExprKind::kMax, a, b) : Binary(ExprKind::kMax, b, a);
+}
+
+const Expr* ExprPool::Substitute(const Expr* expr,
+                                 const std::unordered_map<std::string_view, const Expr*>& symbols) {
+  std::vector<const Expr*> args;
+  for (const Expr* arg : expr->args) args.push_back(Substitute(arg, symbols));
+  switch (expr->kind) {
+    case ExprKind::kConst: return Const(expr->value);
+    case ExprKind::kSymbol: {
+      const auto found = symbols.find(expr->symbol);
+      return found == symbols.end() ? Symbol(expr->symbol) : Import(found->second);
+    }
+    case ExprKind::kFloorDiv: return FloorDiv(args[0], args[1]);
+    case ExprKind::kMod: return Mod(args[0], args[1]);
+    case ExprKind::kCeilDiv: return CeilDiv(args[0], args[1]);
+    case ExprKind::kMin: return Min(args[0], args[1]);
+    case ExprKind::kMax: return Max(args[0], args[1]);
+    case ExprKind::kMul:
+    case ExprKind::kAdd: {
+      const Expr* result = Const(expr->value);
+      for (const Expr* arg : args) result = expr->kind == ExprKind::kMul ? Mul(result, arg) : Add(result, arg);
+      return result;
+    }
+  }
+  HIR_CHECK(false);
+  return nullptr;
+}
+
+namespace {
+
+using Lookup = std::function<std::optional<int64_t>(std::string_view)>;
+
+std::optional<int64_t> Apply(ExprKind kind, int64_t a, int64_t b) {
+  switch (kind) {
+    case ExprKind::kMul: return CheckedMul(a, b);
+    case ExprKind::kAdd: return CheckedAdd(a, b);
+    case ExprKind::kMin: return std::min(a, b);
+    case ExprKind::kMax: return std::max(a, b);
+    case ExprKind::kFloorDiv:
+    case ExprKind::kMod:
+    case ExprKind::kCeilDiv:
+      if (b == 0 || (a == INT64_MIN && b == -1)) return std::nullopt;
+      if (kind == ExprKind::kFloorDiv) return b > 0 ? base::FloorDiv(a, b) : -base::CeilDiv(a, -b);
+      if (kind == ExprKind::kMod) return b > 0 ? base::FloorMod(a, b) : -base::FloorMod(a, -b);
+      return b > 0 ? base::CeilDiv(a, b) : -base::FloorDiv(a, -b);
+    case ExprKind::kConst:
+    case ExprKind::kSymbol: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<int64_t> Evaluate(const Expr* expr, const Lookup& lookup) {
+  if (expr->kind == ExprKind::kConst) return expr->value;
+  if (expr->kind == ExprKind::kSymbol) {
+    const std::optional<int64_t> value = lookup(expr->symbol);
+    if (!value) return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
+    return *value;
+  }
+  const bool nary = expr->kind == ExprKind::kMul || expr->kind == ExprKind::kAdd;
+  HIR_ASSIGN(int64_t value, Evaluate(expr->args[0], lookup));
+  if (nary) {
+    const auto first = Apply(expr->kind, expr->value, value);
+    if (!first) return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows 64 bits"));
+    value = *first;
+  }
+  for (size_t i = 1; i < expr->args.size(); ++i) {
+    HIR_ASSIGN(const int64_t next, Evaluate(expr->args[i], lookup));
+    const auto applied = Apply(expr->kind, value, next);
+    if (!applied) return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows or divides by zero"));
+    value = *applied;
+  }
+  return value;
+}
+
+void CollectSymbols(const Expr* expr, std::vector<std::string_view>& symbols) {
+  if (expr->kind == ExprKind::kSymbol &&
+      std::find(symbols.begin(), symbols.end(), expr->symbol) == symbols.end()) {
+    symbols.push_back(expr->symbol);
+  }
+  for (const Expr* arg : expr->args) CollectSymbols(arg, symbols);
+}
+
+namespace {
+
+// Binding strength: sums 0, mod 1, products and quotients 2, atoms 3.
+int Strength(const Expr* expr) {
+  switch (expr->kind) {
+    case ExprKind::kAdd: return 0;
+    case ExprKind::kMod: return 1;
+    case ExprKind::kMul:
+    case ExprKind::kFloorDiv: return 2;
+    case ExprKind::kConst: return expr->value < 0 ? 0 : 3;
+    case ExprKind::kSymbol:
+    case ExprKind::kCeilDiv:
+    case ExprKind::kMin:
+    case ExprKind::kMax: return 3;
+  }
+  return 3;
+}
+
+void Print(std::string& out, const Expr* expr, int at_least);
+
+void PrintSum(std::string& out, const Expr* expr) {
+  for (size_t i = 0; i < expr->args.size(); ++i) {
+    const Expr* term = expr->args[i];
+    const bool negative = term->kind == ExprKind::kMul && term->value < 0 && term->value != INT64_MIN;
+    if (i > 0) out += negative ? " - " : " + ";
+    if (i > 0 && negative) {
+      Expr positive = *term;
+      positive.value = -term->value;
+      if (positive.value == 1 && positive.args.size() == 1) {
+        Print(out, positive.args[0], 2);
+      } else {
+        Print(out, &positive, 2);
+      }
+    } else {
+      Print(out, term, 1);
+    }
+  }
+  if (expr->value > 0) base::Append(out, " + ", expr->value);
+  if (expr->value < 0) base::Append(out, " - ", std::to_string(expr->value).substr(1));
+}
+
+void Print(std::string& out, const Expr* expr, int at_least) {
+  const bool wrap = Strength(expr) < at_least;
+  if (wrap) out += '(';
+  switch (expr->kind) {
+    case ExprKind::kConst: base::Append(out, expr->value); break;
+    case ExprKind::kSymbol: out += expr->symbol; break;
+    case ExprKind::kAdd: PrintSum(out, expr); break;
+    case ExprKind::kMul:
+      if (expr->value == -1) {
+        out += "-1*";
+      } else if (expr->value != 1) {
+        base::Append(out, expr->value, '*');
+      }
+      for (size_t i = 0; i < expr->args.size(); ++i) {
+        if (i > 0) out += '*';
+        Print(out, expr->args[i], 3);
+      }
+      break;
+    case ExprKind::kFloorDiv:
+    case ExprKind::kMod:
+      Print(out, expr->args[0], 3);
+      out += expr->kind == ExprKind::kMod ? " mod " : " / ";
+      Print(out, expr->args[1], 3);
+      break;
+    case ExprKind::kCeilDiv:
+    case ExprKind::kMin:
+    case ExprKind::kMax:
+      out += expr->kind == ExprKind::kCeilDiv ? "ceildiv(" : expr->kind == ExprKind::kMin ? "min(" : "max(";
+      Print(out, expr->args[0], 0);
+      out += ", ";
+      Print(out, expr->args[1], 0);
+      out += ')';
+      break;
+  }
+  if (wrap) out += ')';
+}
+
+}  // namespace
+
+std::string ToString(const Expr* expr) {
+  std::string out;
+  Print(out, expr, 0);
+  return out;
+}
+
+}  // namespace hir::ir

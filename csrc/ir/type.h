@@ -1,0 +1,73 @@
+// Types and layouts of values. Plain data in the graph's arena.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/ir/expr.h"
+#include "multidevice/mesh.h"
+
+namespace hir::ir {
+
+enum class AxisKind : uint8_t {
+  kIteration,  // stored, seen by consumers
+  kBroadcast,  // seen by consumers with `extent`, stored once
+  kReduction,  // left by the op that reduced it; not stored, unseen by consumers
+};
+
+struct Axis {
+  AxisKind kind = AxisKind::kIteration;
+  const Expr* extent = nullptr;  // kBroadcast: 1, or what it is expanded to. kReduction: how many were reduced.
+};
+
+enum class TypeKind : uint8_t {
+  kTensor,  // "f32[i0, 4096]"
+  kScalar,  // "f64": one number on the host
+  kIndex,   // "index": a loop index of a host program
+  kEvent,   // "event[4]"
+};
+
+struct Type {
+  TypeKind kind = TypeKind::kTensor;
+  DType dtype = DType::kFloat32;        // kTensor, kScalar.
+  std::span<const Axis> axes = {};      // kTensor; reduction axes count.
+  int64_t count = 0;                    // kEvent: how many.
+};
+
+bool Equal(const Type& a, const Type& b);  // Extents compared by contents.
+std::string ToString(const Type& type);
+
+// The axes that consumers see: all but the reduced ones.
+std::vector<Axis> ValueAxes(const Type& type);
+// The index in type.axes of value axis `axis`. REQUIRES: 0 <= axis < ValueAxes(type).size().
+int LogicalIndex(const Type& type, int axis);
+
+// One step from the logical axes to the loop domain; axes are numbered as they are when the step is taken.
+struct LoopTransform {
+  enum class Kind : uint8_t { kOuterSplit, kInnerSplit, kMerge };
+  Kind kind = Kind::kOuterSplit;
+  int axis = 0;        // Splits: becomes axis and axis + 1. Merge: axis and axis + 1 become axis.
+  int64_t factor = 1;  // kOuterSplit: the extent left at `axis`. kInnerSplit: the extent at `axis` + 1.
+};
+
+// A mesh under its name in one graph.
+struct Mesh {
+  std::string name;  // "m", without the @.
+  mesh::DeviceMesh mesh;
+};
+
+// Where a tensor lies: on which devices, and which part of it on each. A null layout is not decided yet.
+struct Layout {
+  const Mesh* mesh = nullptr;                           // Never null in a layout.
+  std::span<const LoopTransform> transforms = {};       // From the logical axes (reduced ones count), in order.
+  std::span<const mesh::ParallelType> parallel = {};    // One per leaf of the loop domain.
+  std::span<const int64_t> stride_order = {};           // As declared by the user, or empty.
+};
+
+// Equal mesh and shards; the stride order does not matter.
+bool Equal(const Layout& a, const Layout& b);
+
+}  // namespace hir::ir
