@@ -1,6 +1,143 @@
-# Finds what the build can use. Everything but GoogleTest is optional: a missing dependency turns its part off
-# and says what that costs.
+# Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
+# -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
+#
+# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA BENCHMARK:
+#   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
+#   HIR_HAVE_X   the outcome: TRUE or FALSE
+#   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
+#                A folder asks for it by `hir_library(... WITH X)`: see hir.cmake.
+# HIR_HAVE_SERVICE: all that the daemon and the workers need was found.
+
+# hir_dependency(X COST WHAT NEEDED...): settles HIR_HAVE_X (every variable or target NEEDED is there), makes the
+# target hir_x, and notes the table's row: WHAT was found, or the COST of doing without.
+set(hir_dependency_rows "")
+macro(hir_dependency x cost what)
+  set(HIR_WITH_${x} AUTO CACHE STRING "use ${x}: AUTO, ON or OFF")
+  set_property(CACHE HIR_WITH_${x} PROPERTY STRINGS AUTO ON OFF)
+  string(TOLOWER hir_${x} hir_target)
+  add_library(${hir_target} INTERFACE)
+  set(HIR_HAVE_${x} TRUE)
+  foreach(hir_needed ${ARGN})
+    if(NOT TARGET ${hir_needed} AND NOT ${hir_needed})
+      set(HIR_HAVE_${x} FALSE)
+    endif()
+  endforeach()
+  if(HIR_WITH_${x} STREQUAL "OFF")
+    set(HIR_HAVE_${x} FALSE)
+    list(APPEND hir_dependency_rows "${x}|off (HIR_WITH_${x}=OFF)|${cost}")
+  elseif(HIR_HAVE_${x})
+    list(APPEND hir_dependency_rows "${x}|${what}|")
+  elseif(HIR_WITH_${x} STREQUAL "ON")
+    message(FATAL_ERROR "HIR_WITH_${x}=ON, but it was not found (./run setup installs it)")
+  else()
+    list(APPEND hir_dependency_rows "${x}|off (not found)|${cost}")
+  endif()
+endmacro()
+
+# --- the processes: gRPC and Protocol Buffers, log, command line ---------------------------------------------
+find_package(Protobuf QUIET)
+if(Protobuf_FOUND)
+  find_package(gRPC CONFIG QUIET)
+endif()
+find_program(HIR_GRPC_CPP_PLUGIN grpc_cpp_plugin)
+find_program(HIR_GRPC_PYTHON_PLUGIN grpc_python_plugin)
+hir_dependency(GRPC "no daemon, no workers, no Python client" "gRPC ${gRPC_VERSION}, protobuf ${Protobuf_VERSION}"
+               gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf protobuf::protoc HIR_GRPC_CPP_PLUGIN
+               HIR_GRPC_PYTHON_PLUGIN)
+if(HIR_HAVE_GRPC)
+  target_link_libraries(hir_grpc INTERFACE gRPC::grpc++_reflection gRPC::grpc++ protobuf::libprotobuf)
+endif()
+
+find_package(fmt CONFIG QUIET)
+find_package(spdlog CONFIG QUIET)
+hir_dependency(SPDLOG "no daemon, no workers" "spdlog ${spdlog_VERSION}, fmt ${fmt_VERSION}" spdlog::spdlog fmt::fmt)
+if(HIR_HAVE_SPDLOG)
+  target_link_libraries(hir_spdlog INTERFACE spdlog::spdlog fmt::fmt)
+endif()
+
+find_path(HIR_CLI11_INCLUDE CLI/CLI.hpp)
+hir_dependency(CLI11 "no daemon, no workers" ${HIR_CLI11_INCLUDE}/CLI/CLI.hpp HIR_CLI11_INCLUDE)
+if(HIR_HAVE_CLI11)
+  target_include_directories(hir_cli11 SYSTEM INTERFACE ${HIR_CLI11_INCLUDE})
+endif()
+
+set(HIR_HAVE_SERVICE FALSE)
+if(HIR_HAVE_GRPC AND HIR_HAVE_SPDLOG AND HIR_HAVE_CLI11)
+  set(HIR_HAVE_SERVICE TRUE)
+endif()
+
+# --- CPU kernels: LLVM -----------------------------------------------------------------------------------------
+# The code is written for 19.1 (14 lacks headers it includes); the version file wants major.minor. Linked
+# statically: a process that loads the 129 MB shared library pays for its relocations at each start.
+find_package(LLVM 19.1 CONFIG QUIET)
+hir_dependency(LLVM "no CPU code generation: compiled kernels are refused" "LLVM ${LLVM_PACKAGE_VERSION}" LLVMOrcJIT)
+if(HIR_HAVE_LLVM)
+  llvm_map_components_to_libnames(hir_llvm_libraries core orcjit native passes)
+  target_include_directories(hir_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+  target_link_libraries(hir_llvm INTERFACE ${hir_llvm_libraries})
+endif()
+
+# --- CPU matmul: oneDNN. Its CMake package wants OpenCL, so the library is looked for by name ------------------
+find_path(HIR_ONEDNN_INCLUDE dnnl.hpp)
+find_library(HIR_ONEDNN_LIBRARY dnnl)
+hir_dependency(ONEDNN "no matmul and linear on CPUs" "${HIR_ONEDNN_LIBRARY}" HIR_ONEDNN_INCLUDE HIR_ONEDNN_LIBRARY)
+if(HIR_HAVE_ONEDNN)
+  target_include_directories(hir_onednn SYSTEM INTERFACE ${HIR_ONEDNN_INCLUDE})
+  target_link_libraries(hir_onednn INTERFACE ${HIR_ONEDNN_LIBRARY})
+endif()
+
+# --- CPU communication: UCX in the service, MPI beside it in the benchmarks -------------------------------------
+find_path(HIR_UCX_INCLUDE ucp/api/ucp.h)
+find_library(HIR_UCP_LIBRARY ucp)
+find_library(HIR_UCS_LIBRARY ucs)
+hir_dependency(UCX "workers cannot communicate: programs run on one device" "${HIR_UCP_LIBRARY}"
+               HIR_UCX_INCLUDE HIR_UCP_LIBRARY HIR_UCS_LIBRARY)
+if(HIR_HAVE_UCX)
+  target_include_directories(hir_ucx SYSTEM INTERFACE ${HIR_UCX_INCLUDE})
+  target_link_libraries(hir_ucx INTERFACE ${HIR_UCP_LIBRARY} ${HIR_UCS_LIBRARY})
+endif()
+
+# The C interface only, so that a machine that runs it needs libmpi alone.
+find_path(HIR_MPI_INCLUDE mpi.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include)
+find_library(HIR_MPI_LIBRARY mpi)
+hir_dependency(MPI "benchmarks lack the comparison with MPI" "${HIR_MPI_LIBRARY}" HIR_MPI_INCLUDE HIR_MPI_LIBRARY)
+if(HIR_HAVE_MPI)
+  target_include_directories(hir_mpi SYSTEM INTERFACE ${HIR_MPI_INCLUDE})
+  target_link_libraries(hir_mpi INTERFACE ${HIR_MPI_LIBRARY})
+  target_compile_definitions(hir_mpi INTERFACE OMPI_SKIP_MPICXX)
+endif()
+
+# --- GPUs: CUDA headers only; the driver and the libraries are loaded at run time --------------------------------
+find_path(HIR_CUDA_INCLUDE cuda.h PATHS $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+hir_dependency(CUDA "no GPU devices" "${HIR_CUDA_INCLUDE}/cuda.h" HIR_CUDA_INCLUDE)
+if(HIR_HAVE_CUDA)
+  target_include_directories(hir_cuda SYSTEM INTERFACE ${HIR_CUDA_INCLUDE})
+  target_link_libraries(hir_cuda INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+# --- benchmarks and tests ------------------------------------------------------------------------------------------
+find_package(benchmark CONFIG QUIET)
+hir_dependency(BENCHMARK "./run bench is not built" "Google Benchmark ${benchmark_VERSION}" benchmark::benchmark)
+if(HIR_HAVE_BENCHMARK)
+  target_link_libraries(hir_benchmark INTERFACE benchmark::benchmark)
+endif()
 if(HIR_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
 endif()
+
+function(hir_dependency_table)
+  message(STATUS "hostir is built with")
+  foreach(row IN LISTS hir_dependency_rows)
+    string(REPLACE "|" ";" cells "${row}")
+    list(GET cells 0 name)
+    list(GET cells 1 what)
+    list(GET cells 2 cost)
+    string(SUBSTRING "${name}          " 0 10 name)
+    if(cost)
+      set(cost " -> ${cost}")
+    endif()
+    message(STATUS "  ${name} ${what}${cost}")
+  endforeach()
+endfunction()
+hir_dependency_table()

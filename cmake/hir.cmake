@@ -1,21 +1,99 @@
-# hir_library(NAME DIR DEPS...): one library per folder. Every *.cc and *.h in DIR is in it, so a new
-# source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks).
+# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest.
+
+# hir_library(NAME DIR DEPS... [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in it, so a
+# new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks).
+#
+# A file *_main.cc or main.cc is a program (hir_binary) and not in the library.
+#
+# WITH X: the folder is the one that uses the optional dependency X (dependencies.cmake: LLVM, UCX, ...). When X
+# is there, every .cc but no_*.cc is compiled and the target hir_x is linked; when it is not, only the stubs
+# no_*.cc are. Either way the library exists and offers the same functions, so nothing else asks about X.
+# A header that includes a vendor's is private to the folder and not among those that must stand alone.
 function(hir_library name dir)
+  cmake_parse_arguments(arg "" "" "WITH" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.cc)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.h)
+  list(FILTER sources EXCLUDE REGEX "/([^/]*_)?main\\.cc$")
+  set(stubs ${sources})
+  list(FILTER stubs INCLUDE REGEX "/no_[^/]*\\.cc$")
+  set(have TRUE)
+  foreach(x ${arg_WITH})
+    if(NOT HIR_HAVE_${x})
+      set(have FALSE)
+    endif()
+  endforeach()
+  set(vendor "")
+  if(have)
+    list(REMOVE_ITEM sources ${stubs})
+    foreach(x ${arg_WITH})
+      string(TOLOWER hir_${x} target)
+      list(APPEND vendor ${target})
+    endforeach()
+  else()
+    set(sources ${stubs})
+  endif()
+  if(arg_WITH)
+    foreach(header ${headers})
+      file(STRINGS ${header} includes REGEX "^#include <(llvm|ucp|ucs|uct|grpc|google|spdlog|CLI|mpi|dnnl|oneapi|cuda|nccl)")
+      if(includes)
+        list(REMOVE_ITEM headers ${header})
+      endif()
+    endforeach()
+  endif()
+  if(NOT sources)  # Headers alone.
+    add_library(${name} INTERFACE)
+    target_sources(${name} INTERFACE FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
+    target_link_libraries(${name} INTERFACE hir_flags ${arg_UNPARSED_ARGUMENTS})
+    return()
+  endif()
   add_library(${name} STATIC ${sources})
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
-  target_link_libraries(${name} PUBLIC hir_flags ${ARGN})
+  target_link_libraries(${name} PUBLIC hir_flags ${arg_UNPARSED_ARGUMENTS} PRIVATE ${vendor})
 endfunction()
 
-# hir_tests(DIR DEPS...): every DIR/*_test.cc becomes one test binary of the same name. PRE_TEST: cases are
-# discovered when ctest starts, so a new golden file is a new test without a rebuild.
+# hir_binary(NAME FILE DEPS...): one program.
+function(hir_binary name file)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/${file})
+  target_link_libraries(${name} PRIVATE hir_flags ${ARGN})
+endfunction()
+
+set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")
+
+# hir_tests(DIR DEPS... [LABELS l...] [TIMEOUT s]): every DIR/*_test.cc becomes one test binary of the same name.
+# PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild.
 function(hir_tests dir)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
+  endif()
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*_test.cc)
   foreach(source ${tests})
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
-    gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST)
+    target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
+    gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  endforeach()
+endfunction()
+
+# The Python of the tests: the virtual environment of ./run setup, else the system's.
+set(HIR_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+if(NOT EXISTS ${HIR_PYTHON})
+  set(HIR_PYTHON /usr/bin/python3)
+endif()
+
+# hir_pytest(DIR [LABELS l...] [TIMEOUT s]): every DIR/test_*.py becomes one test, named by its path. It finds the
+# client package in python/, the generated stubs in the build folder, and that folder as $HOSTIR_BUILD_DIR.
+function(hir_pytest dir)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
+  endif()
+  file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${dir}/test_*.py)
+  foreach(test ${tests})
+    add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -q -p no:cacheprovider ${test}
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}" ENVIRONMENT
+      "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python;HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR}")
   endforeach()
 endfunction()
