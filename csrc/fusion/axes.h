@@ -1,0 +1,39 @@
+// How each axis of an op's result comes from the axes of its operands. Sharding propagation, resharding, stream grouping,
+// schedules and alias analysis read this and never op names.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/ir/graph.h"
+
+namespace hir::fusion {
+
+enum class AxisRelation : uint8_t {
+  kSame,          // result index = operand index
+  kBroadcast,     // the operand has extent 1 (or is stored once) where the result has more
+  kReduced,       // the result's reduction axis is this operand axis, reduced
+  kContracted,    // the same, multiplied with another operand first (matmul, linear)
+  kSliced,        // result index = start + step * operand index
+  kPadded,        // the operand with elements added before or after
+  kConcatenated,  // one of the pieces along this axis
+  kSplitOuter,    // reshape: the operand axis becomes several; this result axis is the outermost of them
+  kSplitInner,    // reshape: one of the others
+  kMergedOuter,   // reshape: several operand axes become this one; the operand axis is the outermost of them
+  kMergedInner,   // reshape: one of the others
+  kOpaque,        // the result depends on the whole operand axis in some other way (gather)
+};
+
+struct AxisLink {
+  int operand = 0;
+  int operand_axis = 0;  // Among the VALUE axes of the operand.
+  int result = 0;
+  int result_axis = 0;   // Among the LOGICAL axes of the result: reduced ones count.
+  AxisRelation relation = AxisRelation::kSame;
+};
+
+// The links of `op`, sorted by (result, result_axis, operand). An operand axis without a link was dropped (squeeze); a result
+// axis without one is new (broadcast, full).
+std::vector<AxisLink> AxesOf(const ir::Op& op);
+
+}  // namespace hir::fusion
