@@ -1,0 +1,29 @@
+// Executor: who runs the work of a host device's streams, and how a thread waits for it.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "csrc/base/clock.h"
+
+namespace hir::device {
+
+// Real threads (PoolExecutor), or a simulation that runs everything in an order of its own. Thread-safe.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // How many pieces of work run at once.
+  virtual int num_threads() const = 0;
+  // Runs `work` later, never inside this call. `order` names the stream it belongs to, the same in every run, so that
+  // a simulation need not depend on who posts first. False, and nothing posted, when the queue is full.
+  [[nodiscard]] virtual bool Post(int64_t order, std::function<void()> work) = 0;
+
+  // Blocks until done() is true, which is asked under `lock`; false after `timeout`. `changed` is notified whenever
+  // done() may have become true.
+  virtual bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                     const std::function<bool()>& done, base::Nanos timeout) = 0;
+};
+
+}  // namespace hir::device

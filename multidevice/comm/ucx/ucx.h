@@ -1,0 +1,38 @@
+// Communication between processes through UCX: shared memory on a node, TCP or RDMA between nodes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "multidevice/comm/communicator.h"
+#include "multidevice/rendezvous/rendezvous.h"
+
+namespace hir::comm {
+
+struct UcxOptions {
+  int64_t rank = 0;
+  int64_t size = 1;                                     // At most 1024.
+  int64_t generation = 0;                               // Messages of another generation are dropped (low 8 bits).
+  base::Nanos setup_timeout = std::chrono::seconds(10); // Of Create and of each Team.
+  base::Nanos op_timeout = std::chrono::seconds(30);    // From the start of a communication to its end.
+  std::string transports = "posix,sysv,cma,self,tcp";   // UCX's names; the environment's UCX_TLS comes first.
+};
+
+// True when this build has UCX.
+bool HasUcx();
+
+// Collective over all ranks; `rendezvous` outlives the communicator. One thread of its own makes progress: it yields
+// while something is pending and sleeps when nothing is.
+//
+// A peer that dies is not noticed over shared memory: whoever watches the processes calls Abort.
+//
+// Errors:  kUnimplemented     this build has no UCX;
+//          kDeadlineExceeded  a rank did not come in time; the message names it;
+//          kUnavailable       UCX could not start or connect; the message has its reason.
+Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rendezvous& rendezvous);
+
+}  // namespace hir::comm
