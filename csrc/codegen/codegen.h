@@ -1,0 +1,59 @@
+// From a segment to kernels: whether one kernel can hold it, how it is launched, and the loop nest that a backend
+// (codegen/cpu, codegen/gpu) turns into code. Nothing here knows a device.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/ir/graph.h"
+#include "csrc/segment/segment.h"
+
+namespace hir::codegen {
+
+// Whether the ops of `group` fit one kernel (one to three launches). Pure; looks at structure and at sizes that are constants.
+struct Verdict {
+  bool accepted = false;
+  std::string reason;    // When refused, for `explain`.
+  std::string schedule;  // When accepted: "pointwise", "reduction", "normalization", ...
+};
+Verdict Accepts(const segment::GroupView& group);
+
+struct Workspace {
+  const ir::Expr* bytes = nullptr;
+  bool zeroed = false;
+};
+
+// One launch. The argument slots of the kernel are: the tensors (addresses), the workspaces, the extents (values of `extents`
+// when launched), the host scalars (f64 bits).
+struct Launch {
+  std::string kernel;                       // Unique within the plan: "<name>" or "<name>.1".
+  std::vector<const ir::Value*> inputs;     // Tensors read.
+  std::vector<const ir::Value*> outputs;    // Tensors written.
+  std::vector<int> workspaces;              // Indices into KernelPlan::workspaces.
+  std::vector<const ir::Expr*> extents;
+  std::vector<const ir::Value*> scalars;
+  const ir::Expr* grid = nullptr;           // Independent pieces of work; 0 is legal and runs nothing.
+};
+
+struct LoopNest;  // csrc/codegen/loop_nest.h
+
+struct KernelPlan {
+  std::string schedule;
+  std::vector<Launch> launches;
+  std::vector<std::shared_ptr<const LoopNest>> nests;  // One a launch.
+  std::vector<Workspace> workspaces;
+  std::vector<ir::Guard> guards;
+};
+
+// Plans the kernels of `group`, which Accepts. `name` starts the kernels' names. Extents are expressions of the group's graph.
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name);
+
+// Code for one plan: bytes a loader of the same backend understands.
+struct Artifact {
+  std::string bytes;
+  std::vector<std::string> kernels;  // The names in it.
+};
+
+}  // namespace hir::codegen
