@@ -12,6 +12,7 @@ endif()
 
 option(HIR_TESTS "build the tests" ON)
 set(HIR_SANITIZE "" CACHE STRING "sanitizers for every target: address,undefined or thread")
+option(HIR_FUZZ "build the libFuzzer targets (needs Clang)" OFF)
 
 find_program(HIR_CCACHE ccache)
 if(HIR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -28,6 +29,13 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(hir_flags INTERFACE Threads::Threads)
 if(HIR_SANITIZE)
-  target_compile_options(hir_flags INTERFACE -fsanitize=${HIR_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(hir_flags INTERFACE -fsanitize=${HIR_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # Its flow warnings err on instrumented code; other builds keep them.
+    target_compile_options(hir_flags INTERFACE -Wno-maybe-uninitialized -Wno-stringop-overflow)
+  endif()
   target_link_options(hir_flags INTERFACE -fsanitize=${HIR_SANITIZE})
+endif()
+if(HIR_FUZZ)
+  target_compile_options(hir_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -1,4 +1,4 @@
-# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest.
+# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest, hir_fuzz.
 
 # hir_library(NAME DIR DEPS... [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in it, so a
 # new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks).
@@ -34,7 +34,8 @@ function(hir_library name dir)
   endif()
   if(arg_WITH)
     foreach(header ${headers})
-      file(STRINGS ${header} includes REGEX "^#include <(llvm|ucp|ucs|uct|grpc|google|spdlog|CLI|mpi|dnnl|oneapi|cuda|nccl)")
+      file(STRINGS ${header} includes
+           REGEX "^#include [<\"](llvm|ucp|ucs|uct|grpc|google|hostir|spdlog|CLI|mpi|dnnl|oneapi|cuda|nccl)")
       if(includes)
         list(REMOVE_ITEM headers ${header})
       endif()
@@ -95,5 +96,20 @@ function(hir_pytest dir)
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}" ENVIRONMENT
       "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python;HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR}")
+  endforeach()
+endfunction()
+
+# hir_fuzz(DIR DEPS...): every DIR/*_fuzz.cc, which defines LLVMFuzzerTestOneInput, becomes a program of that name
+# under the preset fuzz. Outside it nothing is built.
+function(hir_fuzz dir)
+  if(NOT HIR_FUZZ)
+    return()
+  endif()
+  file(GLOB targets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*_fuzz.cc)
+  foreach(source ${targets})
+    cmake_path(GET source STEM name)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE ${ARGN})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   endforeach()
 endfunction()
