@@ -27,26 +27,34 @@ class Event {
   virtual Status Synchronize(base::Nanos timeout) = 0;
 };
 
-class Stream;
-
 // The right, used exactly once, to say that an AsyncOp is over. Movable; any thread may use it.
 class Completion {
  public:
-  explicit Completion(Stream& stream) : stream_(&stream) {}
+  // What is told; a stream's own.
+  class Target {
+   public:
+    virtual ~Target() = default;
+    virtual void Complete(Status status) = 0;
+  };
+
   Completion() = default;
-  Completion(Completion&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  explicit Completion(Target& target) : target_(&target) {}
+  Completion(Completion&& other) noexcept : target_(std::exchange(other.target_, nullptr)) {}
   Completion& operator=(Completion&& other) noexcept {
-    HIR_CHECK(stream_ == nullptr);
-    stream_ = std::exchange(other.stream_, nullptr);
+    HIR_CHECK(target_ == nullptr);
+    target_ = std::exchange(other.target_, nullptr);
     return *this;
   }
-  ~Completion() { HIR_CHECK(stream_ == nullptr); }
+  ~Completion() { HIR_CHECK(target_ == nullptr); }
 
   // The stream goes on, or fails with `status`. Never runs the stream's work on the calling thread.
-  void Done(Status status);
+  void Done(Status status) {
+    HIR_CHECK(target_ != nullptr);
+    std::exchange(target_, nullptr)->Complete(std::move(status));
+  }
 
  private:
-  Stream* stream_ = nullptr;
+  Target* target_ = nullptr;
 };
 
 // Work that a stream starts and something else finishes: a communication. While it is pending no thread is held.
@@ -97,15 +105,6 @@ class Stream {
   virtual Status status() const = 0;
   // Forgets the failure. REQUIRES: everything queued is done or skipped.
   virtual void ClearError() = 0;
-
- private:
-  friend class Completion;
-  virtual void Complete(Status status) = 0;
 };
-
-inline void Completion::Done(Status status) {
-  HIR_CHECK(stream_ != nullptr);
-  std::exchange(stream_, nullptr)->Complete(std::move(status));
-}
 
 }  // namespace hir::device

@@ -1,0 +1,238 @@
+#include "csrc/device/host/stream_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+
+namespace hir::device {
+
+StreamCore::StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor,
+                       std::atomic<int>& helpers)
+    : name_(std::move(name)), id_(id), queued_ops_max_(queued_ops_max), executor_(executor), helpers_(helpers) {}
+
+Task* StreamCore::NewTask() {
+  if (queued() - done() >= queued_ops_max_) {
+    // Counted as the failure of the last operation that was queued, so that later events carry it.
+    Fail(ResourceExhausted(base::Cat(name_, ": limit queued_ops_max: ", queued_ops_max_, " operations are queued")),
+         queued() - 1);
+    return nullptr;
+  }
+  return &queue_.Back();
+}
+
+void StreamCore::Submit() {
+  queue_.Push();
+  if (!active_.exchange(true)) Post();
+}
+
+void StreamCore::Post() {
+  inside_.fetch_add(1);
+  const bool posted = executor_.Post(id_, [this] {
+    Run();
+    inside_.fetch_sub(1);
+  });
+  HIR_CHECK(posted);  // The queue has room for every stream of the device.
+}
+
+void StreamCore::Run() {
+  do {
+    while (Task* task = queue_.Front()) {
+      if (!Step(*task)) return;
+    }
+    active_.store(false);
+    // A push between the last look and the store did not post: then go on.
+  } while (!drained() && !active_.exchange(true));
+}
+
+bool StreamCore::Step(Task& task) {
+  if (failed_at_.load() <= done()) {
+    if (task.kind == Task::Kind::kAsync) task.op->Skip(FailureBefore(kNever));
+    Finish({});
+    return true;
+  }
+  switch (task.kind) {
+    case Task::Kind::kLaunch:
+      return Launch(task);
+    case Task::Kind::kWait:
+      // When it is woken, this step is taken again.
+      if (task.source->AddWaiter(task.position, *this)) return false;
+      Finish(task.source->FailureBefore(task.position));
+      return true;
+    case Task::Kind::kAsync:
+      async_met_.store(false);
+      task.op->Start(Completion(*this));
+      if (!async_met_.exchange(true)) return false;
+      Finish(async_status_);
+      return true;
+    case Task::Kind::kCallback:
+      Finish(task.callback());
+      return true;
+  }
+  HIR_CHECK(false);
+  return true;
+}
+
+void StreamCore::Complete(Status status) {
+  inside_.fetch_add(1);
+  async_status_ = std::move(status);
+  if (async_met_.exchange(true)) {  // Start has returned, and the core is ours.
+    Finish(async_status_);
+    if (!drained()) {
+      Post();
+    } else {
+      active_.store(false);
+      if (!drained() && !active_.exchange(true)) Post();
+    }
+  }
+  inside_.fetch_sub(1);
+}
+
+void StreamCore::Finish(const Status& status) {
+  if (!status.ok()) Fail(status, done());
+  Task& task = *queue_.Front();
+  task.more_args.reset();
+  if (task.callback) task.callback = nullptr;
+  queue_.Pop();
+  if (done() >= wake_at_.load()) WakeWaiters();
+}
+
+bool StreamCore::Launch(Task& task) {
+  const int64_t threads = executor_.num_threads();
+  const int64_t pieces = std::min(base::CeilDiv(task.grid, task.grain), 4 * threads);
+  if (threads == 1 || pieces <= 1) {
+    if (task.grid > 0) task.function(task.Args(), 0, task.grid);
+    Finish({});
+    return true;
+  }
+  split_function_ = task.function;
+  split_args_ = task.Args();
+  split_grid_ = task.grid;
+  split_pieces_ = pieces;
+  unfinished_.store(pieces);
+  const uint64_t epoch = (claim_.load() >> 32) + 1;
+  claim_.store(epoch << 32 | static_cast<uint64_t>(pieces));
+  PostHelpers(epoch & 0xffffffff, std::min(threads, pieces) - 1);
+  if (!RunPieces(epoch & 0xffffffff)) return false;
+  Finish({});
+  return true;
+}
+
+void StreamCore::PostHelpers(uint64_t epoch, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (helpers_.fetch_sub(1) <= 0) {  // Enough of them wait already; the others do without.
+      helpers_.fetch_add(1);
+      return;
+    }
+    inside_.fetch_add(1);
+    const bool posted = executor_.Post(id_, [this, epoch] {
+      helpers_.fetch_add(1);
+      if (RunPieces(epoch)) {
+        Finish({});
+        Run();
+      }
+      inside_.fetch_sub(1);
+    });
+    HIR_CHECK(posted);
+  }
+}
+
+bool StreamCore::RunPieces(uint64_t epoch) {
+  uint64_t claim = claim_.load();
+  for (;;) {
+    const int64_t left = static_cast<int64_t>(claim & 0xffffffff);
+    if (claim >> 32 != epoch || left == 0) return false;
+    if (!claim_.compare_exchange_weak(claim, claim - 1)) continue;
+    // The piece is ours, so the launch cannot end before it, and the split_ fields hold still.
+    const int64_t piece = split_pieces_ - left;
+    const int64_t each = split_grid_ / split_pieces_;
+    const int64_t rest = split_grid_ % split_pieces_;  // The first `rest` pieces have one item more.
+    const int64_t begin = piece * each + std::min(piece, rest);
+    split_function_(split_args_, begin, begin + each + (piece < rest ? 1 : 0));
+    if (unfinished_.fetch_sub(1) == 1) return true;
+    claim = claim_.load();
+  }
+}
+
+void StreamCore::Fail(const Status& status, int64_t index) {
+  std::lock_guard lock(mutex_);
+  if (failed()) return;
+  failure_ = status;
+  failed_at_.store(index);
+}
+
+Status StreamCore::FailureBefore(int64_t position) const {
+  if (failed_at_.load() >= position) return {};
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void StreamCore::ClearError() {
+  HIR_CHECK(drained());
+  std::lock_guard lock(mutex_);
+  failure_ = {};
+  failed_at_.store(kNever);
+}
+
+bool StreamCore::AddWaiter(int64_t position, StreamCore& stream) {
+  if (done() >= position) return false;
+  std::lock_guard lock(mutex_);
+  waiters_.push_back({.position = position, .stream = &stream});
+  UpdateWakeAt();
+  // Finish pops first and looks at wake_at_ then; so either it sees ours, or we see its pop.
+  if (done() < position) return true;
+  waiters_.pop_back();
+  UpdateWakeAt();
+  return false;
+}
+
+void StreamCore::WakeWaiters() {
+  std::unique_lock lock(mutex_);
+  const int64_t position = done();
+  for (size_t i = 0; i < waiters_.size();) {
+    if (waiters_[i].position > position) {
+      ++i;
+      continue;
+    }
+    if (waiters_[i].stream != nullptr) waiters_[i].stream->Post();
+    waiters_[i] = waiters_.back();
+    waiters_.pop_back();
+  }
+  UpdateWakeAt();
+  changed_.notify_all();
+}
+
+void StreamCore::RemoveThreadWaiter(int64_t position) {
+  const auto mine = std::find_if(waiters_.begin(), waiters_.end(), [position](const Waiter& waiter) {
+    return waiter.stream == nullptr && waiter.position == position;
+  });
+  if (mine != waiters_.end()) waiters_.erase(mine);
+  UpdateWakeAt();
+}
+
+void StreamCore::UpdateWakeAt() {
+  int64_t least = kNever;
+  for (const Waiter& waiter : waiters_) least = std::min(least, waiter.position);
+  wake_at_.store(least);
+}
+
+Status StreamCore::Synchronize(int64_t position, base::Nanos timeout) {
+  if (done() < position) {
+    std::unique_lock lock(mutex_);
+    waiters_.push_back({.position = position, .stream = nullptr});
+    UpdateWakeAt();
+    const bool reached =
+        executor_.Block(lock, changed_, [this, position] { return done() >= position; }, timeout);
+    RemoveThreadWaiter(position);
+    if (!reached) {
+      const double seconds = std::chrono::duration<double>(timeout).count();
+      return {Code::kDeadlineExceeded, base::Cat(name_, ": ", done(), " of ", position,
+                                                 " operations are done after ", seconds, " s")};
+    }
+  }
+  return FailureBefore(position);
+}
+
+}  // namespace hir::device
