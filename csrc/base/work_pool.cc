@@ -72,12 +72,13 @@ struct Split {
 void WorkPool::ParallelFor(int64_t count, int64_t grain,
                            const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
-  const int64_t pieces = std::min<int64_t>(CeilDiv(count, std::max<int64_t>(grain, 1)), 4 * (num_threads() + 1));
-  if (pieces <= 1 || num_threads() == 0) return body(0, count);
+  // Some pieces more than threads, so that one slow thread does not hold up the end.
+  const int64_t piece = std::max({grain, CeilDiv(count, 4 * (num_threads() + 1)), int64_t{1}});
+  if (piece >= count || num_threads() == 0) return body(0, count);
   auto split = std::make_shared<Split>();
   split->body = &body;
   split->count = count;
-  split->piece = CeilDiv(count, pieces);
+  split->piece = piece;
   // A full queue only means fewer threads: the caller does what nobody else takes.
   for (int i = 0; i < num_threads(); ++i) {
     if (!Post([split] { split->Run(); })) break;
