@@ -1,7 +1,8 @@
 # What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest, hir_fuzz.
 
-# hir_library(NAME DIR DEPS... [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in it, so a
-# new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks).
+# hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in it, so a
+# new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS: folders
+# whose files are in the library too.
 #
 # A file *_main.cc or main.cc is a program (hir_binary) and not in the library.
 #
@@ -10,9 +11,13 @@
 # no_*.cc are. Either way the library exists and offers the same functions, so nothing else asks about X.
 # A header that includes a vendor's is private to the folder and not among those that must stand alone.
 function(hir_library name dir)
-  cmake_parse_arguments(arg "" "" "WITH" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.cc)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.h)
+  cmake_parse_arguments(arg "" "" "PARTS;WITH" ${ARGN})
+  set(folders ${dir} ${arg_PARTS})
+  list(TRANSFORM folders PREPEND ${PROJECT_SOURCE_DIR}/)
+  list(TRANSFORM folders APPEND /*.cc OUTPUT_VARIABLE source_patterns)
+  list(TRANSFORM folders APPEND /*.h OUTPUT_VARIABLE header_patterns)
+  file(GLOB sources CONFIGURE_DEPENDS ${source_patterns})
+  file(GLOB headers CONFIGURE_DEPENDS ${header_patterns})
   list(FILTER sources EXCLUDE REGEX "/([^/]*_)?main\\.cc$")
   set(stubs ${sources})
   list(FILTER stubs INCLUDE REGEX "/no_[^/]*\\.cc$")

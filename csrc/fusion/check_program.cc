@@ -1,0 +1,65 @@
+#include "csrc/fusion/check_program.h"
+
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+
+namespace hir::fusion {
+namespace {
+
+std::string Located(const ir::Op& op, std::string message) {
+  std::string text = base::Cat(op.info->name, ": ", message);
+  if (!op.location.empty()) base::Append(text, " (", op.location, ")");
+  return text;
+}
+
+}  // namespace
+
+Status CheckOutputs(const ir::Graph& graph) {
+  for (const ir::Output& output : graph.outputs) {
+    if (output.value->type->kind == ir::TypeKind::kTensor) continue;
+    return InvalidArgument(base::Cat("output %", output.value->name, " is a host scalar; outputs are tensors"));
+  }
+  return {};
+}
+
+Status CheckUserProgram(const ir::Graph& graph) {
+  std::set<std::string_view> bound;
+  for (const ir::Value* param : graph.params) {
+    for (const ir::Axis& axis : param->type->axes) {
+      if (axis.extent->kind == ir::ExprKind::kSymbol) bound.insert(axis.extent->symbol);
+    }
+  }
+  const auto check = [&](const ir::Value& value) -> Status {
+    std::vector<std::string_view> symbols;
+    for (const ir::Axis& axis : value.type->axes) ir::CollectSymbols(axis.extent, symbols);
+    for (std::string_view symbol : symbols) {
+      if (symbol.starts_with('@')) {
+        return InvalidArgument(base::Cat("%", value.name, ": ", symbol, " is a mesh coordinate; extents of a program have none"));
+      }
+      if (!bound.contains(symbol)) {
+        return InvalidArgument(base::Cat("%", value.name, ": extent ", symbol, " is not the extent of an axis of any input"));
+      }
+    }
+    return {};
+  };
+  for (const ir::Value* param : graph.params) HIR_TRY(check(*param));
+  Status status;
+  ir::ForEachOp(graph.body, [&](const ir::Op* op) {
+    if (!status.ok()) return;
+    if (IsCommunication(CodeOf(*op))) {
+      status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
+      return;
+    }
+    for (const ir::Value* result : op->results) {
+      if (status.ok()) status = check(*result);
+    }
+    if (!status.ok()) status = InvalidArgument(Located(*op, std::string(status.message())));
+  });
+  return status;
+}
+
+}  // namespace hir::fusion

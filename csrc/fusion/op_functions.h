@@ -1,0 +1,32 @@
+// The functions behind each row of fusion_ops.def, and the arrays of them by op. Private to csrc/fusion.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "csrc/fusion/axes.h"
+#include "csrc/fusion/element.h"
+#include "csrc/fusion/fusion_ops.h"
+
+namespace hir::fusion {
+
+// One i64 element per VALUE axis.
+using Index = std::span<const Element* const>;
+using AxesFn = void (*)(const ir::Op& op, std::vector<AxisLink>& links);  // Appends, in any order.
+using DefineFn = const Element* (*)(ElementBuilder& builder, const ir::Op& op, Index index);  // Of the result's dtype.
+
+#define OP(Name, ...)                                                                             \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);    \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);                                \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index);
+#define COMM(Name, ...)                                                                           \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);    \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);
+#include "csrc/fusion/fusion_ops.def"
+
+// All POINTWISE rows.
+Status InferPointwise(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);
+void AxesPointwise(const ir::Op& op, std::vector<AxisLink>& links);
+const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index index);
+
+}  // namespace hir::fusion
