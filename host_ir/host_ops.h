@@ -1,0 +1,45 @@
+// The host op table: host programs are graphs over kHostOps. Values are buffers (tensor types, one rank's shapes), host
+// scalars, events and loop indices; an SSA name is a reference to memory, not its contents.
+//
+// Symbols in expressions, beside extents: `%i` a loop index, `rank` this rank, `@m.in` 1 when this rank is in mesh m (else 0),
+// `@m.x`, `@m.y`, `@m.z` its coordinates in m along mesh_x, mesh_y, mesh_z (0 outside m).
+#pragma once
+
+#include "csrc/ir/graph.h"
+
+namespace hir::host {
+
+enum class HostOp : uint16_t {
+#define HOST_OP(Name, ...) k##Name,
+#include "host_ir/host_ops.def"
+};
+
+extern const ir::OpSet kHostOps;
+
+inline HostOp CodeOf(const ir::Op& op) { return static_cast<HostOp>(op.info->code); }
+const ir::OpInfo& InfoOf(HostOp op);
+
+// What an op does to the bytes of one operand.
+enum class Access : uint8_t {
+  kNone,       // a host scalar or an event
+  kAlias,      // refers to it
+  kRead,
+  kWrite,      // writes all of it
+  kReadWrite,
+  kScratch,    // a workspace: like kReadWrite, but may hold anything before
+};
+Access AccessOf(const ir::Op& op, int operand);
+
+inline bool Reads(Access access) { return access == Access::kRead || access == Access::kReadWrite; }
+inline bool Writes(Access access) { return access >= Access::kWrite; }
+
+// Whether the op is queued on a stream (has the attribute `stream`).
+bool IsQueued(const ir::Op& op);
+// Whether the result is a view of operand 0.
+bool IsView(const ir::Op& op);
+// What a chain of views refers to: a parameter, or the result of an alloc.
+const ir::Value* BaseOf(const ir::Value* value);
+
+inline constexpr int64_t kStreamsMax = 64;  // Streams of one program: `stream` is in [0, kStreamsMax).
+
+}  // namespace hir::host

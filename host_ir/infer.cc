@@ -1,0 +1,211 @@
+#include "host_ir/infer.h"
+
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/shapes.h"
+#include "multidevice/mesh.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+using ir::TypeKind;
+
+using Declared = std::span<const ir::Type* const>;
+
+Status CheckTensor(const ir::Op& op, size_t operand) {
+  const ir::Value& value = *op.operands[operand];
+  if (value.type->kind == TypeKind::kTensor) return {};
+  return InvalidArgument(Cat("operand ", operand, ", %", value.name, ", is ", ToString(*value.type), ", not a buffer"));
+}
+
+Status CheckEvent(const ir::Op& op) {
+  const ir::Value& value = *op.operands[0];
+  if (value.type->kind == TypeKind::kEvent) return {};
+  return InvalidArgument(Cat("%", value.name, " is ", ToString(*value.type), ", not an event"));
+}
+
+Status CheckOneOf(std::string_view what, std::string_view word, std::span<const std::string_view> words) {
+  if (std::find(words.begin(), words.end(), word) != words.end()) return {};
+  return InvalidArgument(Cat(what, " is ", word, ", not one of ", base::Join(words, ", ")));
+}
+
+Status CheckSameShape(const ir::Op& op, size_t a, size_t b) {
+  HIR_TRY(CheckTensor(op, a));
+  HIR_TRY(CheckTensor(op, b));
+  const ir::Value& left = *op.operands[a];
+  const ir::Value& right = *op.operands[b];
+  if (left.type->dtype == right.type->dtype && SameShape(*left.type, *right.type)) return {};
+  return InvalidArgument(Cat("%", left.name, " is ", ToString(*left.type), ", %", right.name, " is ",
+                             ToString(*right.type), "; they must be equal"));
+}
+
+Status CheckAxis(const ir::Op& op, const std::vector<ir::Axis>& axes, int64_t axis) {
+  if (axis >= 0 && axis < static_cast<int64_t>(axes.size())) return {};
+  return InvalidArgument(Cat("axis ", axis, " of %", op.operands[0]->name, " is not in [0, ", axes.size(), ")"));
+}
+
+void SetTensor(ir::Graph& graph, ir::Op& op, const std::vector<ir::Axis>& axes) {
+  op.results[0]->type = graph.Tensor(op.operands[0]->type->dtype, axes);
+}
+
+}  // namespace
+
+Status InferAlloc(ir::Graph&, ir::Op& op, Declared declared) {
+  if (declared.empty() || declared[0] == nullptr || declared[0]->kind != TypeKind::kTensor) {
+    return InvalidArgument("declare the type of the result, a tensor");
+  }
+  if (op.Name("space") != "pool") return Unimplemented(Cat("space is ", op.Name("space"), "; there is only pool"));
+  op.results[0]->type = declared[0];
+  return {};
+}
+
+Status InferDealloc(ir::Graph&, ir::Op& op, Declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  const ir::Op* def = op.operands[0]->def;
+  if (def != nullptr && CodeOf(*def) == HostOp::kAlloc) return {};
+  return InvalidArgument(Cat("%", op.operands[0]->name, " is not the result of an alloc"));
+}
+
+Status InferEvent(ir::Graph&, ir::Op& op, Declared declared) {
+  if (declared.empty() || declared[0] == nullptr || declared[0]->kind != TypeKind::kEvent) {
+    return InvalidArgument("declare the type of the result, event[n]");
+  }
+  if (declared[0]->count < 1 || declared[0]->count > 65536) {
+    return InvalidArgument(Cat("event[", declared[0]->count, "]: the count must be in [1, 65536]"));
+  }
+  op.results[0]->type = declared[0];
+  return {};
+}
+
+Status InferRecord(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
+Status InferWait(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
+Status InferHostWait(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
+Status InferGroup(ir::Graph&, ir::Op&, Declared) { return {}; }
+Status InferIf(ir::Graph&, ir::Op&, Declared) { return {}; }
+Status InferFor(ir::Graph&, ir::Op& op, Declared) {
+  const ir::Expr* step = op.ExprOf("step");
+  if (step->IsConst() && step->value > 0) return {};
+  return InvalidArgument(Cat("step is ", ToString(step), "; it must be a constant above 0"));
+}
+
+Status InferFill(ir::Graph&, ir::Op& op, Declared) { return CheckTensor(op, 0); }
+Status InferSet(ir::Graph&, ir::Op& op, Declared) { return CheckSameShape(op, 0, 1); }
+
+Status InferBinary(ir::Graph&, ir::Op& op, Declared) {
+  constexpr std::string_view kOps[] = {"add", "sub", "mul", "div", "max", "min"};
+  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
+  HIR_TRY(CheckSameShape(op, 0, 1));
+  return CheckSameShape(op, 0, 2);
+}
+
+Status InferReduce(ir::Graph& graph, ir::Op& op, Declared) {
+  constexpr std::string_view kOps[] = {"sum", "prod", "max", "min"};
+  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
+  HIR_TRY(CheckTensor(op, 0));
+  HIR_TRY(CheckTensor(op, 1));
+  std::vector<ir::Axis> kept = ir::ValueAxes(*op.operands[0]->type);
+  const std::span<const int64_t> axes = op.Ints("axes");
+  for (size_t i = axes.size(); i-- > 0;) {
+    HIR_TRY(CheckAxis(op, ir::ValueAxes(*op.operands[0]->type), axes[i]));
+    if (i + 1 < axes.size() && axes[i] >= axes[i + 1]) return InvalidArgument("axes must ascend");
+    kept.erase(kept.begin() + axes[i]);
+  }
+  const ir::Type* want = graph.Tensor(op.operands[0]->type->dtype, kept);
+  if (want->dtype == op.operands[1]->type->dtype && SameShape(*want, *op.operands[1]->type)) return {};
+  return InvalidArgument(Cat("%", op.operands[1]->name, " is ", ToString(*op.operands[1]->type), ", the result ",
+                             ToString(*want)));
+}
+
+Status InferLaunch(ir::Graph&, ir::Op& op, Declared) {
+  const int64_t inputs = op.Int("inputs"), outputs = op.Int("outputs"), workspaces = op.Int("workspaces");
+  const auto num_operands = static_cast<int64_t>(op.operands.size());
+  const bool negative = inputs < 0 || outputs < 0 || workspaces < 0;
+  if (negative || inputs > num_operands || outputs > num_operands || workspaces > num_operands ||
+      inputs + outputs + workspaces > num_operands) {
+    return InvalidArgument(Cat("inputs, outputs and workspaces are ", inputs, ", ", outputs, ", ", workspaces, "; there are ",
+                               num_operands, " operands"));
+  }
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (AccessOf(op, static_cast<int>(i)) != Access::kNone) {
+      HIR_TRY(CheckTensor(op, i));
+    } else if (op.operands[i]->type->kind != TypeKind::kScalar) {
+      return InvalidArgument(Cat("operand ", i, ", %", op.operands[i]->name, ", is ", ToString(*op.operands[i]->type),
+                                 ", not a host scalar"));
+    }
+  }
+  return {};
+}
+
+Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
+  constexpr std::string_view kOps[] = {"matmul", "linear"};
+  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
+  const int64_t inputs = op.Int("inputs");
+  const bool bias = op.Name("op") == "linear" && inputs == 3;
+  if (inputs != 2 && !bias) return InvalidArgument(Cat(op.Name("op"), " of ", inputs, " inputs"));
+  if (static_cast<int64_t>(op.operands.size()) != inputs + 1) {
+    return InvalidArgument(Cat(inputs, " inputs and an output are not ", op.operands.size(), " operands"));
+  }
+  for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
+  return {};
+}
+
+Status InferViewSlice(ir::Graph& graph, ir::Op& op, Declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+  HIR_TRY(CheckAxis(op, axes, op.Int("axis")));
+  const ir::Expr* extent = graph.exprs().Sub(op.ExprOf("to"), op.ExprOf("from"));
+  if (extent->IsConst() && extent->value < 0) {
+    return InvalidArgument(Cat("[", ToString(op.ExprOf("from")), ", ", ToString(op.ExprOf("to")), ") is not a range"));
+  }
+  axes[static_cast<size_t>(op.Int("axis"))].extent = extent;
+  SetTensor(graph, op, axes);
+  return {};
+}
+
+Status InferViewSelect(ir::Graph& graph, ir::Op& op, Declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+  HIR_TRY(CheckAxis(op, axes, op.Int("axis")));
+  axes.erase(axes.begin() + op.Int("axis"));
+  SetTensor(graph, op, axes);
+  return {};
+}
+
+Status InferViewReshape(ir::Graph& graph, ir::Op& op, Declared declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  if (declared.empty() || declared[0] == nullptr || declared[0]->kind != TypeKind::kTensor) {
+    return InvalidArgument("declare the type of the result, a tensor");
+  }
+  const ir::Type& from = *op.operands[0]->type;
+  const ir::Expr* had = StorageElements(graph.exprs(), from);
+  const ir::Expr* wanted = StorageElements(graph.exprs(), *declared[0]);
+  if (from.dtype != declared[0]->dtype || (had->IsConst() && wanted->IsConst() && had != wanted)) {
+    return InvalidArgument(Cat("%", op.operands[0]->name, " is ", ToString(from), ", which is not ",
+                               ToString(*declared[0]), " reshaped"));
+  }
+  op.results[0]->type = declared[0];
+  return {};
+}
+
+Status InferViewPermute(ir::Graph& graph, ir::Op& op, Declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+  const std::span<const int64_t> dims = op.Ints("dims");
+  std::vector<int64_t> sorted(dims.begin(), dims.end());
+  std::sort(sorted.begin(), sorted.end());
+  bool ok = sorted.size() == axes.size();
+  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
+  if (!ok) {
+    return InvalidArgument(Cat("dims [", base::JoinInts(dims, ", "), "] is not a permutation of the ", axes.size(),
+                               " axes of %", op.operands[0]->name));
+  }
+  std::vector<ir::Axis> permuted;
+  for (int64_t dim : dims) permuted.push_back(axes[static_cast<size_t>(dim)]);
+  SetTensor(graph, op, permuted);
+  return {};
+}
+
+}  // namespace hir::host
