@@ -12,9 +12,14 @@
 
 namespace hir::ir {
 
-inline constexpr int64_t kAxesMax = 16;         // Axes of one tensor, reduced ones counted.
+// Limits beside kAxesMax of type.h. The parser and the proto converter hold kOpsMax, kParamsMax and kValuesMax against
+// programs from outside; passes may make more.
 inline constexpr int64_t kOpsMax = 65536;       // Ops of one program.
-inline constexpr int64_t kOperandsMax = 1024;   // Operands of one op.
+inline constexpr int64_t kValuesMax = 1 << 20;  // Values of one program.
+inline constexpr int64_t kOperandsMax = 1024;   // Operands of one op, and results.
+inline constexpr int64_t kTransformsMax = 64;   // Splits and merges of one layout.
+inline constexpr int64_t kListMax = 65536;      // Elements of one attribute.
+inline constexpr int64_t kNameBytesMax = 256;   // Of a value, a program, a mesh, a word attribute.
 inline constexpr int64_t kParamsMax = 4096;     // Inputs of one program.
 
 class Builder {
@@ -48,6 +53,8 @@ class Builder {
 
   // Makes `a` and `b` one extent: replaces a symbol by the other side throughout the graph (the later-named symbol by the
   // earlier), refuses two different constants, and otherwise records a guard. `what` says for people where it comes from.
+  // Loop indices and coordinates are never replaced, nor is an input's extent by sizes that no input has.
+  // Errors: kInvalidArgument "what: 3 is not 4"; those of Graph::ReplaceSymbol.
   static Status Unify(Graph& graph, const Expr* a, const Expr* b, std::string_view what);
 
  private:
@@ -55,6 +62,9 @@ class Builder {
   Block* block_;
   Op* position_;
 };
+
+// `status` with " (location)" behind its message, when there is one.
+Status WithLocation(const Status& status, std::string_view location);
 
 // One command on the layout of a value, as a user gives it; see docs/ir.md, "Layouts".
 struct Annotation {
@@ -76,8 +86,13 @@ struct Annotation {
   std::string_view location = {};
 };
 // Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range, no mesh yet, a mesh type
-// used twice, a mesh the value has not), kUnimplemented for ParallelType::kStream, naming the axis; the layout is unchanged.
+// used twice, a mesh the value has not, an uneven shard), kUnimplemented for ParallelType::kStream, naming the axis; the
+// layout is unchanged. A stride order of a value without a mesh is checked and then forgotten.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
+
+// Refuses a split of a constant extent that leaves a rest when a part of it is parallel.
+Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh, std::span<const LoopTransform> transforms,
+                 std::span<const mesh::ParallelType> parallel);
 
 // The leaves of the loop domain of `type` under `transforms`: each leaf's extent and where it comes from.
 struct Leaf {

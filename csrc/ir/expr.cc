@@ -25,7 +25,7 @@ int Compare(const Expr* a, const Expr* b) {
 
 namespace {
 
-bool AtomsLess(const std::vector<const Expr*>& a, const std::vector<const Expr*>& b) {
+bool AtomsLess(std::span<const Expr* const> a, std::span<const Expr* const> b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (const int order = Compare(a[i], b[i]); order != 0) return order < 0;
   }
@@ -36,11 +36,33 @@ size_t Mix(size_t hash, size_t value) { return (hash ^ value) * 0x9e3779b97f4a7c
 
 }  // namespace
 
-ExprPool::ExprPool() = default;
+ExprPool::ExprPool() { one_ = Intern(ExprKind::kConst, 1, {}, {}); }
 
+const Expr* ExprPool::Fail(Fault fault) {
+  if (fault_ == Fault::kNone) fault_ = fault;
+  return one_;
+}
+
+Status ExprPool::status() const {
+  switch (fault_) {
+    case Fault::kNone: return {};
+    case Fault::kOverflow: return InvalidArgument("an extent overflows 64 bits");
+    case Fault::kDivisionByZero: return InvalidArgument("an extent divides by zero");
+    case Fault::kNodes:
+      return ResourceExhausted(base::Cat("an extent has more than ", kExprNodesMax, " terms and factors"));
+    case Fault::kDepth: return ResourceExhausted(base::Cat("an extent is nested deeper than ", kExprDepthMax));
+    case Fault::kPool:
+      return ResourceExhausted(
+          base::Cat("the extents of one program take more than ", kExprPoolBytesMax >> 20, " MiB"));
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
+// INT64_MIN is left out, so that every constant can be negated.
 int64_t ExprPool::Checked(std::optional<int64_t> value) {
-  if (value) return *value;
-  overflowed_ = true;
+  if (value && *value != INT64_MIN) return *value;
+  Fail(Fault::kOverflow);
   return 1;
 }
 
@@ -57,24 +79,40 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
       return found;
     }
   }
+  uint32_t nodes = 1;
+  uint32_t depth = 1;
+  for (const Expr* arg : args) {
+    nodes += arg->nodes;
+    depth = std::max(depth, arg->depth + 1);
+    if (nodes > kExprNodesMax) return Fail(Fault::kNodes);
+  }
+  if (depth > kExprDepthMax) return Fail(Fault::kDepth);
+  bytes_ += sizeof(Expr) + 64 + symbol.size() + args.size() * sizeof(Expr*);
+  if (bytes_ > kExprPoolBytesMax) return Fail(Fault::kPool);
   auto* name = static_cast<char*>(arena_.allocate(symbol.size() + 1, 1));
   std::memcpy(name, symbol.data(), symbol.size());
   auto* copy = static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
   std::copy(args.begin(), args.end(), copy);
   auto* expr = new (arena_.allocate(sizeof(Expr), alignof(Expr)))
-      Expr{.kind = kind, .value = value, .symbol = {name, symbol.size()}, .args = {copy, args.size()}};
+      Expr{.kind = kind, .value = value, .symbol = {name, symbol.size()}, .args = {copy, args.size()},
+           .nodes = nodes, .depth = depth};
+  copy[args.size()] = expr;  // One past the arguments: the node as a lone atom, for ToPoly.
   interned_.emplace(hash, expr);
+  if (kind == ExprKind::kSymbol) {
+    symbol_order_.emplace(expr, symbols_.size());
+    symbols_.push_back(expr);
+  }
   return expr;
 }
 
-const Expr* ExprPool::Const(int64_t value) { return Intern(ExprKind::kConst, value, {}, {}); }
+const Expr* ExprPool::Const(int64_t value) { return Intern(ExprKind::kConst, Checked(value), {}, {}); }
 const Expr* ExprPool::Symbol(std::string_view name) { return Intern(ExprKind::kSymbol, 0, name, {}); }
 
 ExprPool::Poly ExprPool::ToPoly(const Expr* expr) const {
   Poly poly;
-  const auto term = [](const Expr* e) -> std::pair<std::vector<const Expr*>, int64_t> {
-    if (e->kind == ExprKind::kMul) return {{e->args.begin(), e->args.end()}, e->value};
-    return {{e}, 1};
+  const auto term = [](const Expr* e) -> std::pair<Atoms, int64_t> {
+    if (e->kind == ExprKind::kMul) return {e->args, e->value};
+    return {Atoms(e->args.data() + e->args.size(), 1), 1};  // See Intern.
   };
   if (expr->kind == ExprKind::kConst) {
     poly.constant = expr->value;
@@ -87,12 +125,12 @@ ExprPool::Poly ExprPool::ToPoly(const Expr* expr) const {
   return poly;
 }
 
-void ExprPool::AddTerm(Poly& poly, std::vector<const Expr*> atoms, int64_t coefficient) {
+void ExprPool::AddTerm(Poly& poly, Atoms atoms, int64_t coefficient) {
   if (coefficient == 0) return;
   const auto at = std::lower_bound(poly.terms.begin(), poly.terms.end(), atoms,
-                                   [](const auto& t, const auto& a) { return AtomsLess(t.first, a); });
+                                   [](const auto& t, Atoms a) { return AtomsLess(t.first, a); });
   if (at == poly.terms.end() || AtomsLess(atoms, at->first)) {
-    poly.terms.insert(at, {std::move(atoms), coefficient});
+    poly.terms.insert(at, {atoms, coefficient});
     return;
   }
   at->second = Checked(CheckedAdd(at->second, coefficient));
@@ -114,7 +152,7 @@ const Expr* ExprPool::Add(const Expr* a, const Expr* b) {
   Poly sum = ToPoly(a);
   Poly other = ToPoly(b);
   sum.constant = Checked(CheckedAdd(sum.constant, other.constant));
-  for (auto& [atoms, coefficient] : other.terms) AddTerm(sum, std::move(atoms), coefficient);
+  for (const auto& [atoms, coefficient] : other.terms) AddTerm(sum, atoms, coefficient);
   return FromPoly(std::move(sum));
 }
 
@@ -123,19 +161,21 @@ const Expr* ExprPool::Sub(const Expr* a, const Expr* b) { return Add(a, Mul(Cons
 const Expr* ExprPool::Mul(const Expr* a, const Expr* b) {
   Poly left = ToPoly(a);
   Poly right = ToPoly(b);
+  if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax) return Fail(Fault::kNodes);
   left.terms.push_back({{}, left.constant});  // The constant as a term without atoms.
   right.terms.push_back({{}, right.constant});
   Poly product;
+  std::deque<std::vector<const Expr*>> merged;  // Keeps the atoms of `product`.
   for (const auto& [x, cx] : left.terms) {
     for (const auto& [y, cy] : right.terms) {
       const int64_t coefficient = Checked(CheckedMul(cx, cy));
-      std::vector<const Expr*> atoms;
+      std::vector<const Expr*>& atoms = merged.emplace_back();
       std::merge(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(atoms),
                  [](const Expr* p, const Expr* q) { return Compare(p, q) < 0; });
       if (atoms.empty()) {
         product.constant = Checked(CheckedAdd(product.constant, coefficient));
       } else {
-        AddTerm(product, std::move(atoms), coefficient);
+        AddTerm(product, atoms, coefficient);
       }
     }
   }
@@ -148,7 +188,7 @@ const Expr* ExprPool::Binary(ExprKind kind, const Expr* a, const Expr* b) {
 }
 
 const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
-  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(0)) return Fail(Fault::kDivisionByZero);
   if (b->IsConst(1)) return a;
   if (a->IsConst(0)) return a;
   if (a == b) return Const(1);  // Extents are divided by positive extents only.
@@ -159,11 +199,11 @@ const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
   Poly quotient, rest;
   quotient.constant = base::FloorDiv(poly.constant, c);
   rest.constant = base::FloorMod(poly.constant, c);
-  for (auto& [atoms, coefficient] : poly.terms) {
+  for (const auto& [atoms, coefficient] : poly.terms) {
     if (coefficient % c == 0) {
-      AddTerm(quotient, std::move(atoms), coefficient / c);
+      AddTerm(quotient, atoms, coefficient / c);
     } else {
-      AddTerm(rest, std::move(atoms), coefficient);
+      AddTerm(rest, atoms, coefficient);
     }
   }
   if (rest.terms.empty()) return FromPoly(std::move(quotient));
@@ -177,22 +217,22 @@ const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
 }
 
 const Expr* ExprPool::Mod(const Expr* a, const Expr* b) {
-  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(0)) return Fail(Fault::kDivisionByZero);
   if (b->IsConst(1) || a == b || a->IsConst(0)) return Const(0);
   if (!b->IsConst() || b->value < 0) return Binary(ExprKind::kMod, a, b);
   const int64_t c = b->value;
   Poly poly = ToPoly(a);
   Poly rest;
   rest.constant = base::FloorMod(poly.constant, c);
-  for (auto& [atoms, coefficient] : poly.terms) {
-    if (coefficient % c != 0) AddTerm(rest, std::move(atoms), base::FloorMod(coefficient, c));
+  for (const auto& [atoms, coefficient] : poly.terms) {
+    if (coefficient % c != 0) AddTerm(rest, atoms, base::FloorMod(coefficient, c));
   }
   if (rest.terms.empty()) return Const(rest.constant);
   return Binary(ExprKind::kMod, FromPoly(std::move(rest)), b);
 }
 
 const Expr* ExprPool::CeilDiv(const Expr* a, const Expr* b) {
-  HIR_CHECK(!b->IsConst(0));
+  if (b->IsConst(0)) return Fail(Fault::kDivisionByZero);
   if (b->IsConst(1)) return a;
   if (a->IsConst() && b->IsConst() && b->value > 0) return Const(base::CeilDiv(a->value, b->value));
   if (b->IsConst() && Mod(a, b)->IsConst(0)) return FloorDiv(a, b);

@@ -2,8 +2,9 @@
 //
 // A pool makes expressions and interns them, so that within one pool equal expressions are the same pointer. Sums and
 // products are kept as polynomials with sorted terms; `/` rounds down, and division by a constant splits off what the
-// constant divides ((8*i + 3) / 4 is 2*i). A constant that leaves int64 makes the pool overflowed() for good, and
-// the result is some valid expression: whoever builds from untrusted input checks the flag.
+// constant divides ((8*i + 3) / 4 is 2*i). A constant that leaves int64, a division by the constant 0, or an expression
+// over the limits below makes the pool overflowed() for good, and the result is some valid expression: whoever builds
+// from untrusted input checks the flag. The limits bound the recursion and the work of all functions here.
 //
 // Ownership: nodes die with their pool. Threads: one at a time; finished nodes may be read by many.
 #pragma once
@@ -23,6 +24,10 @@
 
 namespace hir::ir {
 
+inline constexpr uint32_t kExprNodesMax = 4096;            // Of one expression, written out as a tree.
+inline constexpr uint32_t kExprDepthMax = 128;
+inline constexpr size_t kExprPoolBytesMax = size_t{256} << 20;  // Of all expressions of one pool.
+
 enum class ExprKind : uint8_t { kConst, kSymbol, kFloorDiv, kMod, kCeilDiv, kMin, kMax, kMul, kAdd };
 
 struct Expr {
@@ -30,6 +35,8 @@ struct Expr {
   int64_t value = 0;                        // kConst: the value. kMul: the coefficient. kAdd: the constant term.
   std::string_view symbol = {};             // kSymbol: "i0", "%i" (a loop index), "@m.x" (a mesh coordinate).
   std::span<const Expr* const> args = {};   // kMul: atoms, sorted. kAdd: terms, sorted. Others: two.
+  uint32_t nodes = 1;                       // Of the tree, this one included.
+  uint32_t depth = 1;
 
   bool IsConst() const { return kind == ExprKind::kConst; }
   bool IsConst(int64_t v) const { return kind == ExprKind::kConst && value == v; }
@@ -46,7 +53,7 @@ class ExprPool {
   const Expr* Add(const Expr* a, const Expr* b);
   const Expr* Sub(const Expr* a, const Expr* b);
   const Expr* Mul(const Expr* a, const Expr* b);
-  const Expr* FloorDiv(const Expr* a, const Expr* b);  // REQUIRES of these three: b is not the constant 0.
+  const Expr* FloorDiv(const Expr* a, const Expr* b);
   const Expr* Mod(const Expr* a, const Expr* b);       // In [0, b) for b > 0.
   const Expr* CeilDiv(const Expr* a, const Expr* b);
   const Expr* Min(const Expr* a, const Expr* b);
@@ -56,24 +63,39 @@ class ExprPool {
   const Expr* Substitute(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols);
   const Expr* Import(const Expr* expr) { return Substitute(expr, {}); }
 
-  bool overflowed() const { return overflowed_; }
+  bool overflowed() const { return fault_ != Fault::kNone; }
+  // OK unless overflowed(). kInvalidArgument "an extent overflows 64 bits" or "... divides by zero", or
+  // kResourceExhausted naming the limit.
+  Status status() const;
+  // The symbols in the order they were first made.
+  std::span<const Expr* const> symbols() const { return symbols_; }
+  // Where `symbol` is in symbols(). REQUIRES: it is a symbol of this pool.
+  size_t SymbolOrder(const Expr* symbol) const { return symbol_order_.at(symbol); }
 
  private:
-  using Terms = std::vector<std::pair<std::vector<const Expr*>, int64_t>>;  // (sorted atoms, coefficient)
+  using Atoms = std::span<const Expr* const>;                 // Sorted; in the arena or a node's own.
+  using Terms = std::vector<std::pair<Atoms, int64_t>>;       // (atoms, coefficient)
   struct Poly {
     Terms terms;  // Sorted, no zero coefficients.
     int64_t constant = 0;
   };
   Poly ToPoly(const Expr* expr) const;
   const Expr* FromPoly(Poly poly);
-  void AddTerm(Poly& poly, std::vector<const Expr*> atoms, int64_t coefficient);
+  void AddTerm(Poly& poly, Atoms atoms, int64_t coefficient);
   int64_t Checked(std::optional<int64_t> value);
   const Expr* Binary(ExprKind kind, const Expr* a, const Expr* b);
   const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol, std::span<const Expr* const> args);
 
+  enum class Fault : uint8_t { kNone, kOverflow, kDivisionByZero, kNodes, kDepth, kPool };
+  const Expr* Fail(Fault fault);  // The first fault stays.
+
   std::pmr::monotonic_buffer_resource arena_;
   std::unordered_multimap<size_t, const Expr*> interned_;  // By hash of contents.
-  bool overflowed_ = false;
+  std::vector<const Expr*> symbols_;
+  std::unordered_map<const Expr*, size_t> symbol_order_;
+  const Expr* one_ = nullptr;
+  size_t bytes_ = 0;
+  Fault fault_ = Fault::kNone;
 };
 
 // A total order that depends on the contents alone, never on addresses.

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -99,6 +100,7 @@ class Graph {
   const OpSet& ops() const { return *ops_; }
   const std::string& name() const { return name_; }
   ExprPool& exprs() { return exprs_; }
+  const ExprPool& exprs() const { return exprs_; }
 
   Block body;
   std::vector<Value*> params;
@@ -110,10 +112,15 @@ class Graph {
   const Mesh* FindMesh(std::string_view name) const;  // Null when there is none.
   const std::deque<Mesh>& meshes() const { return meshes_; }
 
-  // Makes a value named `name`, or a free variation of it ("y", "y.1"); `name` may be empty ("v7").
+  // Makes a value named `name`, or a free variation of it ("y", "y.1"); `name` may be empty ("v7"). The name of a value
+  // whose op was erased is free.
   Value* NewValue(std::string_view name, const Type* type);
   Value* AddParam(std::string_view name, const Type* type);
-  Value* FindValue(std::string_view name) const;  // Null when there is none.
+  Value* AddBlockArg(Block& block, std::string_view name, const Type* type);
+  Value* FindValue(std::string_view name) const;  // Null when there is none, or its op was erased.
+  void Rename(Value& value, std::string_view name);  // To `name` or a free variation.
+  // `value` takes the name of `from`, which gets another: for an op that stands in for one about to be erased.
+  void TakeName(Value& value, Value& from);
   const std::vector<Value*>& values() const { return values_; }  // By id; erased ops' values included.
 
   // Copies into the arena.
@@ -134,26 +141,55 @@ class Graph {
     static_assert(std::is_trivially_destructible_v<T>);
     return new (arena_.allocate(sizeof(T), alignof(T))) T(value);
   }
+
+  // Types; a tensor's is interned, its extents of exprs(). Symbols replaced before are replaced here too, so extents
+  // read before a Unify may be used after it.
   const Type* Tensor(DType dtype, std::span<const Axis> axes);
   const Type* Scalar(DType dtype);
+  const Type* Index();
+  const Type* Event(int64_t count);
 
-  // An op that is in no block yet, with `num_results` fresh unnamed results of null type. Builders call this.
+  // An op that is in no block yet, with `num_results` fresh unnamed results of null type and the row's number of empty
+  // blocks. Builders call this.
   Op* NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs, int num_results);
 
-  // Replaces the symbol `name` by `expr` in every type, attribute and guard.
-  void ReplaceSymbol(std::string_view name, const Expr* expr);
+  // Takes back the results of `op`, made by NewOp and never inserted.
+  void Discard(Op& op);
+
+  // Replaces the symbol `name` by `expr` in every type, attribute and guard, for good.
+  // Errors: the graph is then half changed and only good for destruction. kInvalidArgument for a negative extent, a guard
+  // that cannot hold, or overflow; kResourceExhausted when a program makes matching its sizes too much work.
+  Status ReplaceSymbol(std::string_view name, const Expr* expr);
+  // `expr` with all symbols replaced that ReplaceSymbol was called for.
+  const Expr* Resolve(const Expr* expr);
+
+  // Adds a guard unless it is there already or always holds. Errors: kInvalidArgument when it can never hold.
+  Status AddGuard(Guard guard);
 
  private:
+  bool IsErased(const Value& value) const;
+  std::string_view FreeName(std::string_view name);
+  Status CheckGuards();
+
   const OpSet* ops_;
   std::string name_;
   std::pmr::monotonic_buffer_resource arena_;
   ExprPool exprs_;
   std::deque<Mesh> meshes_;
   std::vector<Value*> values_;
-  std::unordered_map<std::string_view, Value*> by_name_;
+  std::unordered_map<std::string_view, Value*> by_name_;          // Lookups only, like all maps here.
+  std::unordered_map<std::string_view, int64_t> next_suffix_;     // Of "y": the n to try for "y.n".
+  std::vector<Type*> types_;                                      // Tensors with a symbol in an extent.
+  std::unordered_multimap<size_t, Type*> interned_;               // Tensor types by hash.
+  std::vector<Attr*> expr_attrs_;                                 // All that hold extents.
+  std::unordered_map<std::string_view, const Expr*> replaced_;    // By ReplaceSymbol.
+  int64_t replace_work_ = 0;
 };
 
-// For each value id, the ops that read it, in program order, nested blocks included.
+// Replaces `from` by `to` wherever it is an operand or an output.
+void ReplaceUses(Graph& graph, Value* from, Value* to);
+
+// For each value id, the ops that read it (each once), in program order, nested blocks included.
 std::vector<std::vector<Op*>> UsesOf(const Graph& graph);
 
 // Calls `visit(op)` for every op, in program order; an op before the ops of its blocks. The op itself may be erased.

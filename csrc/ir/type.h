@@ -7,10 +7,14 @@
 #include <vector>
 
 #include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
 #include "csrc/ir/expr.h"
 #include "multidevice/mesh.h"
 
 namespace hir::ir {
+
+inline constexpr int64_t kAxesMax = 16;     // Axes of one tensor, reduced ones counted.
+inline constexpr int64_t kEventsMax = 65536;  // Events of one array.
 
 enum class AxisKind : uint8_t {
   kIteration,  // stored, seen by consumers
@@ -38,7 +42,11 @@ struct Type {
 };
 
 bool Equal(const Type& a, const Type& b);  // Extents compared by contents.
+std::string ToString(const Axis& axis);
 std::string ToString(const Type& type);
+// Errors: kInvalidArgument for a negative constant extent or constant extents whose bytes leave int64; kResourceExhausted
+// for too many axes.
+Status CheckType(const Type& type);
 
 // The axes that consumers see: all but the reduced ones.
 std::vector<Axis> ValueAxes(const Type& type);
@@ -69,5 +77,7 @@ struct Layout {
 
 // Equal mesh and shards; the stride order does not matter.
 bool Equal(const Layout& a, const Layout& b);
+// "{mesh=@m, outer_split(1, 4), parallelize(1, mesh_x)}": steps in order, then parallel axes, then the stride order.
+std::string ToString(const Layout& layout);
 
 }  // namespace hir::ir

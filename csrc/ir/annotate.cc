@@ -1,0 +1,266 @@
+// Annotate: one command on a value's layout, checked against the loop domain it applies to.
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/ir/builder.h"
+
+namespace hir::ir {
+namespace {
+
+using base::Cat;
+using mesh::ParallelType;
+using Kind = Annotation::Kind;
+
+std::string_view KindName(Kind kind) {
+  switch (kind) {
+    case Kind::kMesh: return "mesh";
+    case Kind::kOuterSplit: return "outer_split";
+    case Kind::kInnerSplit: return "inner_split";
+    case Kind::kMerge: return "merge";
+    case Kind::kParallelize: return "parallelize";
+    case Kind::kShard: return "shard";
+    case Kind::kStrideOrder: return "stride_order";
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
+std::string DomainText(std::span<const Leaf> leaves) {
+  std::vector<std::string> extents;
+  for (const Leaf& leaf : leaves) extents.push_back(ToString(leaf.extent));
+  return Cat("[", base::Join(extents, ", "), "]");
+}
+
+// A layout being changed; written back only when the command has succeeded.
+struct Draft {
+  const Mesh* mesh = nullptr;
+  std::vector<LoopTransform> transforms;
+  std::vector<ParallelType> parallel;
+  std::vector<int64_t> stride_order;
+};
+
+class Annotator {
+ public:
+  Annotator(Graph& graph, const Value& value) : graph_(graph), value_(value) {
+    if (value.layout != nullptr) {
+      const Layout& layout = *value.layout;
+      draft_.mesh = layout.mesh;
+      draft_.transforms.assign(layout.transforms.begin(), layout.transforms.end());
+      draft_.parallel.assign(layout.parallel.begin(), layout.parallel.end());
+      draft_.stride_order.assign(layout.stride_order.begin(), layout.stride_order.end());
+    }
+    leaves_ = LoopDomain(graph.exprs(), *value.type, draft_.transforms);
+  }
+
+  Status Apply(const Annotation& a) {
+    if (a.kind == Kind::kMesh) return SetMesh(a);
+    if (a.kind == Kind::kStrideOrder) return SetStrideOrder(a);
+    if (draft_.mesh == nullptr) return InvalidArgument("the value has no mesh yet; set it first");
+    if (a.kind == Kind::kShard) return Shard(a);
+    HIR_ASSIGN(const size_t axis, LoopAxis(a.axis));
+    if (a.kind == Kind::kParallelize) return Parallelize(axis, a.type);
+    return a.kind == Kind::kMerge ? Merge(axis) : Split(axis, a.kind, a.factor);
+  }
+
+  const Layout* Finish() {
+    if (draft_.mesh == nullptr) return nullptr;
+    return graph_.New(Layout{.mesh = draft_.mesh,
+                             .transforms = graph_.Copy(draft_.transforms),
+                             .parallel = graph_.Copy(draft_.parallel),
+                             .stride_order = graph_.Copy(draft_.stride_order)});
+  }
+
+ private:
+  Result<size_t> LoopAxis(int64_t axis) const {
+    const int64_t n = std::ssize(leaves_);
+    if (axis < -n || axis >= n) {
+      return InvalidArgument(Cat("axis ", axis, " is out of range: the loop domain ", DomainText(leaves_), " has ", n,
+                                 n == 1 ? " axis" : " axes"));
+    }
+    return static_cast<size_t>(axis < 0 ? axis + n : axis);
+  }
+
+  Status SetMesh(const Annotation& a) {
+    HIR_CHECK(a.mesh != nullptr);
+    if (draft_.mesh != nullptr && draft_.mesh != a.mesh) {
+      return InvalidArgument(Cat("the value is on @", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(),
+                                 " already, got @", a.mesh->name, " = ", a.mesh->mesh.ToString()));
+    }
+    if (draft_.mesh == nullptr) draft_.parallel.assign(leaves_.size(), ParallelType::kSerial);
+    draft_.mesh = a.mesh;
+    return {};
+  }
+
+  Status SetStrideOrder(const Annotation& a) {
+    std::vector<int64_t> sorted(a.order.begin(), a.order.end());
+    std::sort(sorted.begin(), sorted.end());
+    const int64_t n = std::ssize(ValueAxes(*value_.type));
+    bool permutation = std::ssize(sorted) == n;
+    for (int64_t i = 0; permutation && i < n; ++i) permutation = sorted[static_cast<size_t>(i)] == i;
+    if (!permutation) {
+      return InvalidArgument(Cat("[", base::JoinInts(a.order, ", "), "] is not a permutation of the ", n, " axes"));
+    }
+    draft_.stride_order.assign(a.order.begin(), a.order.end());
+    return {};
+  }
+
+  Status CheckSerial(size_t axis) const {
+    if (draft_.parallel[axis] == ParallelType::kSerial) return {};
+    return InvalidArgument(Cat("axis ", axis, " is parallel on ", mesh::ParallelTypeName(draft_.parallel[axis]),
+                               " already"));
+  }
+
+  void Take(const LoopTransform& step) {
+    draft_.transforms.push_back(step);
+    leaves_ = LoopDomain(graph_.exprs(), *value_.type, draft_.transforms);
+  }
+
+  Status CheckLength() const {
+    if (std::ssize(draft_.transforms) < kTransformsMax) return {};
+    return ResourceExhausted(Cat("the layout has ", kTransformsMax, " splits and merges, which is the limit"));
+  }
+
+  Status Split(size_t axis, Kind kind, int64_t factor) {
+    HIR_TRY(CheckLength());
+    HIR_TRY(CheckSerial(axis));
+    if (factor < 1) return InvalidArgument(Cat("factor ", factor, "; it must be at least 1"));
+    const bool outer = kind == Kind::kOuterSplit;
+    Take({.kind = outer ? LoopTransform::Kind::kOuterSplit : LoopTransform::Kind::kInnerSplit,
+          .axis = static_cast<int>(axis), .factor = factor});
+    draft_.parallel.insert(draft_.parallel.begin() + static_cast<ptrdiff_t>(axis), ParallelType::kSerial);
+    return {};
+  }
+
+  Status Merge(size_t axis) {
+    HIR_TRY(CheckLength());
+    if (axis + 1 >= leaves_.size()) {
+      return InvalidArgument(Cat("axis ", axis, " is the last of ", DomainText(leaves_), "; there is none to merge it with"));
+    }
+    HIR_TRY(CheckSerial(axis));
+    HIR_TRY(CheckSerial(axis + 1));
+    Take({.kind = LoopTransform::Kind::kMerge, .axis = static_cast<int>(axis)});
+    draft_.parallel.erase(draft_.parallel.begin() + static_cast<ptrdiff_t>(axis));
+    return {};
+  }
+
+  Status Parallelize(size_t axis, ParallelType type) {
+    if (type == ParallelType::kStream) {
+      return Unimplemented(Cat("axis ", axis, " of ", DomainText(leaves_), ": parallel type stream is not built yet"));
+    }
+    if (type == ParallelType::kSerial) {
+      draft_.parallel[axis] = type;
+      return {};
+    }
+    const std::string_view name = mesh::ParallelTypeName(type);
+    const auto used = std::find(draft_.parallel.begin(), draft_.parallel.end(), type);
+    if (used == draft_.parallel.begin() + static_cast<ptrdiff_t>(axis)) return {};
+    if (used != draft_.parallel.end()) {
+      return InvalidArgument(Cat(name, " is on axis ", used - draft_.parallel.begin(), " already"));
+    }
+    HIR_TRY(CheckSerial(axis));
+    HIR_TRY(CheckHas(type));
+    draft_.parallel[axis] = type;
+    HIR_TRY(CheckEven(*value_.type, draft_.mesh->mesh, draft_.transforms, draft_.parallel));
+    const int64_t size = draft_.mesh->mesh.Size(type);
+    const Expr* extent = leaves_[axis].extent;
+    if (extent->IsConst() && !extent->IsConst(size)) {
+      return InvalidArgument(Cat("axis ", axis, " of ", DomainText(leaves_), " has extent ", extent->value, ", but ", name,
+                                 " of @", draft_.mesh->name, " has ", size, size == 1 ? " device" : " devices"));
+    }
+    return Builder::Unify(graph_, extent, graph_.exprs().Const(size),
+                          Cat(value_.name, ": loop axis ", axis, " is parallel on ", name, " of @", draft_.mesh->name));
+  }
+
+  Status CheckHas(ParallelType type) const {
+    if (draft_.mesh->mesh.Has(type)) return {};
+    return InvalidArgument(Cat("@", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(), " has no ",
+                               mesh::ParallelTypeName(type)));
+  }
+
+  // Splits the outermost part of the axis that nothing is parallel on yet.
+  Status Shard(const Annotation& a) {
+    const int64_t n = std::ssize(ValueAxes(*value_.type));
+    if (a.axis < -n || a.axis >= n) {
+      return InvalidArgument(Cat("axis ", a.axis, " is out of range: the value has ", n, n == 1 ? " axis" : " axes"));
+    }
+    if (!mesh::IsMesh(a.type)) {
+      return a.type == ParallelType::kStream
+                 ? Unimplemented(Cat("axis ", a.axis, ": parallel type stream is not built yet"))
+                 : InvalidArgument(Cat("axis ", a.axis, ": ", mesh::ParallelTypeName(a.type), " is no mesh dimension"));
+    }
+    HIR_TRY(CheckHas(a.type));
+    const int logical = LogicalIndex(*value_.type, static_cast<int>(a.axis < 0 ? a.axis + n : a.axis));
+    size_t axis = 0;
+    while (axis < leaves_.size() &&
+           (leaves_[axis].logical != logical || draft_.parallel[axis] != ParallelType::kSerial)) {
+      ++axis;
+    }
+    if (axis == leaves_.size()) {
+      return InvalidArgument(Cat("axis ", a.axis, " was merged with another in ", DomainText(leaves_)));
+    }
+    HIR_TRY(Split(axis, Kind::kOuterSplit, draft_.mesh->mesh.Size(a.type)));
+    return Parallelize(axis, a.type);
+  }
+
+  Graph& graph_;
+  const Value& value_;
+  Draft draft_;
+  std::vector<Leaf> leaves_;
+};
+
+}  // namespace
+
+Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh, std::span<const LoopTransform> transforms,
+                 std::span<const ParallelType> parallel) {
+  // Replays the steps: each leaf with the uneven split it was the outer part of, if any.
+  struct Part {
+    const Expr* extent = nullptr;
+    int logical = -1;
+    int64_t whole = 0, factor = 0;  // Of a split that leaves a rest; factor 0: none.
+  };
+  ExprPool pool;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < type.axes.size(); ++i) parts.push_back({pool.Import(type.axes[i].extent), static_cast<int>(i)});
+  for (const LoopTransform& step : transforms) {
+    const auto at = parts.begin() + step.axis;
+    if (step.kind == LoopTransform::Kind::kMerge) {
+      *at = {pool.Mul(at->extent, (at + 1)->extent), -1};
+      parts.erase(at + 1);
+      continue;
+    }
+    const Expr* factor = pool.Const(step.factor);
+    const Expr* rest = pool.CeilDiv(at->extent, factor);
+    const bool outer = step.kind == LoopTransform::Kind::kOuterSplit;
+    const bool uneven = at->extent->IsConst() && at->extent->value % step.factor != 0;
+    Part part = {factor, at->logical, uneven ? at->extent->value : at->whole, uneven ? step.factor : at->factor};
+    Part inner = part;
+    part.extent = outer ? factor : rest;
+    inner.extent = outer ? rest : factor;
+    *at = part;
+    parts.insert(at + 1, inner);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parallel[i] == ParallelType::kSerial || parts[i].factor == 0) continue;
+    const std::string which = parts[i].logical < 0 ? "a merged axis" : Cat("axis ", parts[i].logical);
+    return InvalidArgument(Cat(which, " of ", ToString(type), " has extent ", parts[i].whole, ", which factor ",
+                               parts[i].factor, " does not divide: a shard on ", mesh::ParallelTypeName(parallel[i]), " of ",
+                               mesh.ToString(), " would be uneven"));
+  }
+  return pool.status();
+}
+
+Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
+  const auto fail = [&](const Status& status) {
+    return WithLocation(status.WithContext(Cat(value.name, ": ", KindName(annotation.kind))), annotation.location);
+  };
+  if (value.type->kind != TypeKind::kTensor) {
+    return fail(InvalidArgument(Cat("only a tensor has a layout, this is ", ToString(*value.type))));
+  }
+  Annotator annotator(graph, value);
+  if (const Status status = annotator.Apply(annotation); !status.ok()) return fail(status);
+  if (const Status status = graph.exprs().status(); !status.ok()) return fail(status);
+  value.layout = annotator.Finish();
+  return {};
+}
+
+}  // namespace hir::ir
