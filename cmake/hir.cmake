@@ -1,8 +1,8 @@
 # What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest, hir_fuzz.
 
-# hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in it, so a
-# new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS: folders
-# whose files are in the library too.
+# hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
+# it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
+# folders whose files are in the library too.
 #
 # A file *_main.cc or main.cc is a program (hir_binary) and not in the library.
 #
@@ -19,8 +19,11 @@ function(hir_library name dir)
   file(GLOB sources CONFIGURE_DEPENDS ${source_patterns})
   file(GLOB headers CONFIGURE_DEPENDS ${header_patterns})
   list(FILTER sources EXCLUDE REGEX "/([^/]*_)?main\\.cc$")
-  set(stubs ${sources})
-  list(FILTER stubs INCLUDE REGEX "/no_[^/]*\\.cc$")
+  set(stubs "")
+  if(arg_WITH)
+    set(stubs ${sources})
+    list(FILTER stubs INCLUDE REGEX "/no_[^/]*\\.cc$")
+  endif()
   set(have TRUE)
   foreach(x ${arg_WITH})
     if(NOT HIR_HAVE_${x})
@@ -29,7 +32,7 @@ function(hir_library name dir)
   endforeach()
   set(vendor "")
   if(have)
-    list(REMOVE_ITEM sources ${stubs})
+    list(REMOVE_ITEM sources ${stubs} "")
     foreach(x ${arg_WITH})
       string(TOLOWER hir_${x} target)
       list(APPEND vendor ${target})

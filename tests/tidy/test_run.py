@@ -1,0 +1,121 @@
+"""./run without the right to install, and what it tells before it acts.
+
+Method: a copy of the script runs in a temporary folder with a PATH whose first entry holds stand-ins for the
+package tools; each stand-in notes how it was called. Nothing is installed.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "run"
+
+# name: body. `dpkg-query` finds everything but mold; `apt-get update` fails the first time.
+STAND_INS = {
+    "dpkg-query": 'shift 2; for p; do [ "$p" = mold ] || echo "installed $p"; done',
+    "apt-get": '[ -e "$CALLS.updated" ] || case "$*" in *update*) touch "$CALLS.updated"; exit 1;; esac',
+    "sleep": "",
+    "find": "",  # No package lists.
+}
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path) -> pathlib.Path:
+    shutil.copy(SCRIPT, tmp_path / "run")
+    (tmp_path / "bin").mkdir()
+    for name, body in STAND_INS.items():
+        install(tmp_path, name, body)
+    return tmp_path
+
+
+def install(machine: pathlib.Path, name: str, body: str) -> None:
+    path = machine / "bin" / name
+    path.write_text(f'#!/bin/bash\necho "{name} $*" >>"$CALLS"\n{body}\n')
+    path.chmod(0o755)
+
+
+def run(machine: pathlib.Path, *args: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{machine}/bin:/usr/bin:/bin",
+        "CALLS": f"{machine}/calls",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "",
+    }
+    return subprocess.run(
+        [machine / "run", *args], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def calls(machine: pathlib.Path, tool: str) -> list[str]:
+    path = machine / "calls"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith(f"{tool} ")]
+
+
+@pytest.mark.parametrize("command", [["setup"], ["demo"], ["test"], ["python", "-c", "1"]])
+def test_without_root_or_sudo_it_prints_the_command_and_exits_2(machine: pathlib.Path, command: list[str]) -> None:
+    install(machine, "id", "echo 1000")
+    install(machine, "sudo", "exit 1")
+    done = run(machine, *command)
+    assert done.returncode == 2, done.stderr
+    assert "apt-get update && apt-get install -y --no-install-recommends mold\n" in done.stderr
+    assert "neither root nor has sudo without a password" in done.stderr
+    assert calls(machine, "apt-get") == []
+
+
+def test_print_only_says(machine: pathlib.Path) -> None:
+    done = run(machine, "setup", "--print")
+    assert done.returncode == 0, done.stderr
+    assert "apt-get install -y --no-install-recommends mold\n" in done.stdout
+    assert "to download" in done.stdout and "on disk" in done.stdout
+    assert "-m venv .venv" in done.stdout
+    assert all("--assume-no" in call for call in calls(machine, "apt-get"))
+    assert not (machine / ".venv").exists()
+
+
+def test_with_sudo_it_updates_again_after_a_failure_and_installs_what_is_missing(machine: pathlib.Path) -> None:
+    install(machine, "id", "echo 1000")
+    install(machine, "sudo", 'shift; "$@"')
+    done = run(machine, "setup")
+    made = [call.split()[-1] for call in calls(machine, "apt-get") if "--assume-no" not in call]
+    assert made == ["update", "update", "mold"]
+    assert "attempt 1 of 3 failed" in done.stderr
+    # No index to take Python packages from: three attempts, the reason, and no mark of completeness.
+    assert done.returncode == 1
+    assert "pip failed three times" in done.stderr
+    assert not (machine / ".venv/complete").exists()
+
+
+def test_a_machine_without_apt_is_told_what_is_needed(machine: pathlib.Path) -> None:
+    (machine / "bin/apt-get").unlink()
+    for tool in ("bash", "dirname", "date", "env"):
+        (machine / "bin" / tool).symlink_to(shutil.which(tool) or "")
+    done = subprocess.run(
+        ["/bin/bash", machine / "run", "setup"],
+        env={"PATH": f"{machine}/bin", "CALLS": f"{machine}/calls"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "no apt" in done.stderr and "mold" in done.stderr
+
+
+def test_every_command_has_help(machine: pathlib.Path) -> None:
+    assert run(machine, "--help").stdout == run(machine).stdout
+    for command in ("setup", "build", "demo", "test", "bench", "format", "tidy", "python"):
+        done = run(machine, command, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith(f"usage: ./run {command}")
+    assert calls(machine, "apt-get") == []
+
+
+def test_an_unknown_command_is_refused(machine: pathlib.Path) -> None:
+    done = run(machine, "tset")
+    assert done.returncode == 1
+    assert "unknown command: tset" in done.stderr
