@@ -154,19 +154,25 @@ class Lowering {
   }
 
   void LowerCommunication(const Op& op) {
+    using fusion::FusionOp;
+    const FusionOp code = fusion::CodeOf(op);
+    const bool between = code == FusionOp::kBroadcastTo || code == FusionOp::kSendRecv;
+    const bool reduces = code == FusionOp::kAllreduce || code == FusionOp::kReduceScatter;
+    const std::string_view type = code == FusionOp::kBroadcastTo ? "broadcast" : op.info->name;
+    const ir::Mesh* mesh = host_->FindMesh(op.MeshOf(between ? "from" : "mesh")->name);
+    const ir::Mesh* to = between ? host_->FindMesh(op.MeshOf("to")->name) : mesh;
     Value* source = buffer_.at(op.operands[0]);
     Value* destination = Allocate(op.results[0]);
-    const fusion::CommunicationAttrs comm = fusion::CommunicationOf(op);
-    if (!comm.between_meshes) Guard(op);
+    if (!between) Guard(op);  // Between meshes, whoever has no part in it skips it.
     AddOp("communication", {source, destination},
-          {{"type", host_->Copy(comm.type)},
-           {"reduce", host_->Copy(comm.reduce)},
-           {"mesh", host_->FindMesh(comm.mesh->name)},
-           {"dim", host_->Copy(comm.dim)},
-           {"to", host_->FindMesh(comm.to->name)},
+          {{"type", host_->Copy(type)},
+           {"reduce", reduces ? host_->Copy(op.Name("reduce")) : host_->Copy("none")},
+           {"mesh", mesh},
+           {"dim", between ? host_->Copy("none") : host_->Copy(op.Name("dim"))},
+           {"to", to},
            {"stream", stream_},
            {"seq", next_seq_++}});
-    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(comm.type), ""});
+    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(type), ""});
   }
 
   void LowerLibrary(const Op& op) {

@@ -1,0 +1,72 @@
+"""hostir: tensor programs on many devices, as a service.
+
+    import numpy as np, hostir
+    from hostir import DataType, FusionDefinition
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.exp(x + 1))
+    with hostir.connect() as client:
+        (y,) = client.run(fd, [np.zeros((2, 3), np.float32)])
+        print(y.numpy())
+"""
+
+from .array import Array, Sharding
+from .client import Client, connect
+from .definition import FusionDefinition, Scalar, Tensor
+from .dtypes import DataType
+from .errors import (
+    Aborted,
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    HostirError,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from .mesh import DeviceMesh, ParallelType
+from .plan import Communication, Plan, Segment
+
+__version__ = "0.1.0"
+
+
+def from_shards(client: Client, shards, sharding: Sharding) -> Array:
+    """The global array made of local ones; see Client.from_shards."""
+    return client.from_shards(shards, sharding)
+
+
+__all__ = [
+    "Aborted",
+    "Array",
+    "Cancelled",
+    "Client",
+    "Communication",
+    "DataType",
+    "DeadlineExceeded",
+    "DeviceMesh",
+    "FailedPrecondition",
+    "FusionDefinition",
+    "HostirError",
+    "Internal",
+    "InvalidArgument",
+    "NotFound",
+    "ParallelType",
+    "PermissionDenied",
+    "Plan",
+    "ResourceExhausted",
+    "Scalar",
+    "Segment",
+    "Sharding",
+    "Tensor",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "connect",
+    "from_shards",
+]

@@ -1,0 +1,111 @@
+"""What a run will do, before it does it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all)."""
+
+    name: str
+    kind: str
+    schedule: str
+    ops: list[str]
+    launches: int
+    inputs: list[str]
+    outputs: list[str]
+    bytes: int | str  # read and written per rank: a number where the sizes are known, else an expression
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One communication of the plan. team: the lists of ranks that run it side by side."""
+
+    type: str  # "Allreduce", "Allgather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv"
+    team: list[list[int]]
+    bytes: int | str  # per rank
+    tensor: str
+
+
+class Plan:
+    """The plan of a program. The plan explained is the plan executed."""
+
+    def __init__(self, reply: Any) -> None:
+        explanation = reply.explanation
+        self.program_id: str = reply.program_id
+        self.segments = [
+            Segment(
+                s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s)
+            )
+            for s in explanation.segments
+        ]
+        self.communications = [
+            Communication(c.type, [list(r.ranks) for r in c.team], _bytes(c), c.tensor)
+            for c in explanation.communications
+        ]
+        self.host_ir: str = explanation.host_ir
+        self.fusion: str = explanation.fusion
+        self.guards = [f"{g.condition} ({g.reason})" if g.reason else g.condition for g in reply.guards]
+        self.inputs = [f"{p.name}: {p.type}" for p in reply.inputs]
+        self.outputs = [f"{p.name}: {p.type}" for p in reply.outputs]
+        has_pool = explanation.HasField("pool_bytes_value")
+        self.pool_bytes: int | str = explanation.pool_bytes_value if has_pool else explanation.pool_bytes
+        self.notes = list(explanation.notes)
+
+    def json(self) -> str:
+        """Everything above as one JSON object, keys sorted."""
+        fields: dict[str, Any] = dict(vars(self))
+        fields["segments"] = [vars(s) for s in self.segments]
+        fields["communications"] = [vars(c) for c in self.communications]
+        return json.dumps(fields, indent=2, sort_keys=True)
+
+    def __str__(self) -> str:
+        rows = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]
+        for s in self.segments:
+            work = s.schedule or ", ".join(op.split("= ")[-1] for op in s.ops)
+            rows.append((s.name, s.kind, work, _short(s.inputs), _short(s.outputs), _amount(s.bytes)))
+        lines = _columns(rows)
+        if self.communications:
+            lines.append("")
+            rows = [("communication", "tensor", "team", "bytes a rank")]
+            for c in self.communications:
+                rows.append((c.type, c.tensor, "; ".join(str(ranks) for ranks in c.team), _amount(c.bytes)))
+            lines += _columns(rows)
+        else:
+            lines.append("no communication")
+        if self.guards:
+            lines += ["", "holds for sizes with: " + "; ".join(self.guards)]
+        if self.pool_bytes not in ("", 0, "0"):
+            lines.append(f"intermediates: {_amount(self.pool_bytes)} a rank")
+        return "\n".join(lines + self.notes)
+
+    def __repr__(self) -> str:
+        return f"<hostir.Plan: {len(self.segments)} segments, {len(self.communications)} communications>"
+
+
+def _bytes(record: Any) -> int | str:
+    return record.bytes_value if record.HasField("bytes_value") else record.bytes
+
+
+def _amount(amount: int | str) -> str:
+    if isinstance(amount, str):
+        return amount
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if amount >= size:
+            return f"{amount / size:.1f} {unit}"
+    return f"{amount} B"
+
+
+def _short(names: list[str]) -> str:
+    shown = [name.split(":")[0] for name in names]
+    return ", ".join(shown[:4]) + (f", +{len(shown) - 4}" if len(shown) > 4 else "")
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
