@@ -1,6 +1,9 @@
 #include "csrc/ir/attr.h"
 
 #include <algorithm>
+#include <bit>
+#include <type_traits>
+#include <variant>
 
 #include "csrc/base/text.h"
 #include "csrc/ir/builder.h"
@@ -121,6 +124,27 @@ Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info, std::span
     if (!seen[i]) return InvalidArgument(Cat("missing attribute ", matched[i].name));
   }
   return matched;
+}
+
+bool EqualAttrs(const Op& a, const Op& b) {
+  HIR_CHECK(a.info == b.info);
+  const auto equal = [](const Attr& x, const Attr& y) {
+    if (x.value.index() != y.value.index()) return false;
+    return std::visit(
+        [&y](const auto& value) {
+          using T = std::decay_t<decltype(value)>;
+          const T& other = std::get<T>(y.value);
+          if constexpr (std::is_same_v<T, std::span<const int64_t>> || std::is_same_v<T, std::span<const Expr* const>>) {
+            return std::equal(value.begin(), value.end(), other.begin(), other.end());  // Extents are interned.
+          } else if constexpr (std::is_same_v<T, double>) {
+            return std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(other);  // NaN is itself; -0 is not 0.
+          } else {
+            return value == other;
+          }
+        },
+        x.value);
+  };
+  return std::equal(a.attrs.begin(), a.attrs.end(), b.attrs.begin(), b.attrs.end(), equal);
 }
 
 }  // namespace hir::ir

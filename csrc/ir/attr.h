@@ -17,6 +17,9 @@ Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info, std::span
 // Whether a value of `kind` is in `value` as MatchAttrs leaves it.
 bool Holds(const AttrValue& value, AttrKind kind);
 
+// Whether two ops of one row and one graph have equal attributes.
+bool EqualAttrs(const Op& a, const Op& b);
+
 // Letters, digits, '_' and '.', at most kNameBytesMax. A symbol or mesh name: no '.', no digit first.
 bool IsWord(std::string_view text);
 bool IsIdentifier(std::string_view text);

@@ -11,6 +11,11 @@
         print(y.numpy())
 """
 
+import pkgutil
+
+# The generated modules (hostir.v1, the op table) lie in the build folder when the package runs from its sources.
+__path__ = pkgutil.extend_path(__path__, __name__)
+
 from .array import Array, Sharding
 from .client import Client, connect
 from .definition import FusionDefinition, Scalar, Tensor

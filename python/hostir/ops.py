@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .definition import OpRecord, Scalar, Tensor, Value
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 def _load_table() -> dict[str, dict[str, Any]]:
     """The op table of the service this client was built with: name to {"operands", "pointwise", "doc"}."""
-    text = resources.files(__package__).joinpath("_op_table.json").read_text()
-    return {row["name"]: row for row in json.loads(text)}
+    import hostir
+
+    for folder in hostir.__path__:  # The sources' folder and the build's.
+        path = Path(folder) / "_op_table.json"
+        if path.exists():
+            return {row["name"]: row for row in json.loads(path.read_text())}
+    raise ImportError("hostir: _op_table.json is missing; build the target python_stubs, or install the package")
 
 
 class Ops:

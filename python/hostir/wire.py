@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostir_proto.hostir.v1 import service_pb2, service_pb2_grpc, tensor_pb2
+from .v1 import service_pb2, service_pb2_grpc, tensor_pb2
 
 from .array import Sharding
 from .dtypes import DataType

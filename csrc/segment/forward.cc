@@ -1,0 +1,114 @@
+#include "csrc/segment/forward.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "csrc/base/check.h"
+#include "csrc/fusion/axes.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/attr.h"
+#include "csrc/ir/builder.h"
+#include "csrc/ir/clone.h"
+
+namespace hir::segment {
+namespace {
+
+using ir::Op;
+using ir::Value;
+
+// Every element of the result comes from one element of the operand, in place or broadcast.
+bool KeepsElements(const Op& op) {
+  const fusion::FusionOp code = fusion::CodeOf(op);
+  if (code == fusion::FusionOp::kSegmentSet || code == fusion::FusionOp::kSet) return false;
+  const auto links = fusion::AxesOf(op);
+  return std::all_of(links.begin(), links.end(), [](const fusion::AxisLink& link) {
+    return link.relation == fusion::AxisRelation::kSame || link.relation == fusion::AxisRelation::kBroadcast;
+  });
+}
+
+// The length of the chain of forwardable ops that ends in `op`; 0 when it is not forwardable.
+int ChainLength(const Op& op, const std::unordered_map<const Value*, int>& lengths) {
+  if (op.info->effects != ir::kPure || op.results.size() != 1) return 0;
+  int length = 1;
+  int tensors = 0;
+  int64_t bytes_read = 0;
+  for (const Value* operand : op.operands) {
+    if (operand->def != nullptr) {
+      const auto found = lengths.find(operand);
+      if (found == lengths.end()) return 0;
+      length = std::max(length, found->second + 1);
+    }
+    if (operand->type->kind != ir::TypeKind::kTensor) continue;
+    ++tensors;
+    bytes_read += StorageBytes(*operand);
+  }
+  if (tensors > 1 || length > kForwardDepthMax) return 0;
+  if (tensors == 1 && (!KeepsElements(op) || bytes_read > StorageBytes(*op.results[0]))) return 0;
+  return length;
+}
+
+bool IsReturned(const ir::Graph& graph, const Value* value) {
+  return std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                     [value](const ir::Output& output) { return output.value == value; });
+}
+
+bool SameValues(std::span<Value* const> a, std::span<Value* const> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+
+}  // namespace
+
+Status Forward(ir::Graph& graph) {
+  std::vector<Op*> forwardable;
+  std::unordered_map<const Value*, int> lengths;  // Lookup only.
+  for (Op* op = graph.body.first; op != nullptr; op = op->next) {
+    const int length = ChainLength(*op, lengths);
+    if (length == 0 || IsReturned(graph, op->results[0])) continue;
+    lengths[op->results[0]] = length;
+    forwardable.push_back(op);
+  }
+  // Readers before what they read: a copied reader is a reader of its own.
+  std::vector<std::vector<Op*>> uses = ir::UsesOf(graph);
+  for (auto it = forwardable.rbegin(); it != forwardable.rend(); ++it) {
+    Op* op = *it;
+    Value* result = op->results[0];
+    std::vector<Op*> readers = uses[static_cast<size_t>(result->id)];
+    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());  // One that reads it twice.
+    for (size_t i = 1; i < readers.size(); ++i) {
+      ir::Builder builder(graph, graph.body, readers[i]);
+      std::unordered_map<const Value*, Value*> values;
+      for (Value* operand : op->operands) values[operand] = operand;
+      HIR_ASSIGN(Op* copy, ir::CloneOp(*op, builder, values));
+      copy->results[0]->layout = result->layout;
+      std::replace(readers[i]->operands.begin(), readers[i]->operands.end(), result, copy->results[0]);
+      for (Value* operand : op->operands) uses[static_cast<size_t>(operand->id)].push_back(copy);
+    }
+  }
+  return {};
+}
+
+void MergeCopies(ir::Graph& graph, std::vector<Group>& groups) {
+  for (Group& group : groups) {
+    std::vector<Op*> kept;
+    std::unordered_map<const Value*, Value*> replacement;
+    for (Op* op : group.ops) {
+      for (Value*& operand : op->operands) {
+        if (const auto found = replacement.find(operand); found != replacement.end()) operand = found->second;
+      }
+      const Value* result = op->results[0];
+      const bool inside = std::find(group.outputs.begin(), group.outputs.end(), result) == group.outputs.end();
+      const auto same = std::find_if(kept.begin(), kept.end(), [&](const Op* other) {
+        return inside && other->info == op->info && op->info->effects == ir::kPure &&
+               SameValues(other->operands, op->operands) && ir::EqualAttrs(*other, *op);
+      });
+      if (same == kept.end()) {
+        kept.push_back(op);
+        continue;
+      }
+      replacement[result] = (*same)->results[0];
+      graph.body.Erase(op);
+    }
+    if (kept.size() != group.ops.size()) group = MakeGroup(graph, std::move(kept));
+  }
+}
+
+}  // namespace hir::segment

@@ -1,0 +1,26 @@
+// Forwarding: what costs nothing to compute again is computed again where it is needed, instead of passing through memory.
+#pragma once
+
+#include <vector>
+
+#include "csrc/ir/graph.h"
+#include "csrc/segment/segment.h"
+
+namespace hir::segment {
+
+// Ops of one chain that are copied together; a longer chain is computed once.
+inline constexpr int kForwardDepthMax = 8;
+
+// Gives each reader its own copy of a forwardable op: a factory (constant, full), or an op of one tensor that is an input of
+// the program or forwardable itself, whose result takes at least as many bytes as what it reads (a widening cast, a
+// broadcast). So a segment boundary never carries such a value: a cast to f32 is redone from the bf16 input, a tensor of zeros
+// is made where it is used. Results that the program returns stay single.
+//
+// Before: %f = cast(%x)  %a = exp(%f)  %b = sum(%f)
+// After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)
+Status Forward(ir::Graph& graph);
+
+// Undoes what forwarding did within each group: of equal pure ops of one group the first stays.
+void MergeCopies(ir::Graph& graph, std::vector<Group>& groups);
+
+}  // namespace hir::segment
