@@ -77,8 +77,8 @@ struct CommProgress {
 // every size and in every backend: results are equal to the bit. f16 and bf16 are accumulated in f32 and rounded
 // once. Integers wrap. bool: min and prod are "and", max and sum are "or". min and max of a NaN are NaN.
 //
-// Failure: argument errors return before anything is queued. A later failure (a deadline, a peer, Abort) poisons the
-// communicator: pending communications fail their streams with the first cause, and so does every later post.
+// Failure: argument errors return before anything is queued. A later failure (a deadline, a peer, Abort, a stream that
+// had failed and skips a communication) poisons the communicator: pending communications fail their streams with the first cause, and so does every later post.
 // After that it only accepts destruction.
 class Communicator {
  public:
@@ -109,7 +109,7 @@ class Communicator {
   // end within a second, and no longer touch their buffers then. REQUIRES: cause is not OK.
   virtual void Abort(Status cause) = 0;
 
-  // Lock-free.
+  // Waits for nothing.
   virtual CommProgress Progress() const = 0;
 };
 

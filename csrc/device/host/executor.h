@@ -16,9 +16,9 @@ class Executor {
 
   // How many pieces of work run at once.
   virtual int num_threads() const = 0;
-  // Runs `work` later, never inside this call. `order` names the stream it belongs to, the same in every run, so that
-  // a simulation need not depend on who posts first. False, and nothing posted, when the queue is full.
-  [[nodiscard]] virtual bool Post(int64_t order, std::function<void()> work) = 0;
+  // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this call. False, and
+  // nothing posted, when the queue is full.
+  [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work) = 0;
 
   // Blocks until done() is true, which is asked under `lock`; false after `timeout`. `changed` is notified whenever
   // done() may have become true.

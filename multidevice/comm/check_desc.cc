@@ -1,0 +1,126 @@
+#include "multidevice/comm/check_desc.h"
+
+#include <optional>
+
+#include "csrc/base/check.h"
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+
+namespace hir::comm {
+namespace {
+
+using base::Cat;
+using device::Buffer;
+
+// How many chunks src and dst hold on this rank.
+struct Chunks {
+  int64_t src = 0;
+  int64_t dst = 0;
+};
+
+Chunks ChunksOf(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
+  switch (desc.type) {
+    case CommType::kAllgather: return {1, team.size()};
+    case CommType::kAllreduce: return {1, 1};
+    case CommType::kReduceScatter: return {team.size(), 1};
+    case CommType::kBroadcast: return {desc.root == rank ? 1 : 0, 1};
+    case CommType::kAllToAll: return {team.size(), team.size()};
+    case CommType::kSendRecv: return {desc.to == kNoRank ? 0 : 1, desc.from == kNoRank ? 0 : 1};
+    case CommType::kGather:
+    case CommType::kScatter:
+    case CommType::kReduce:
+    case CommType::kCollectivePermute: break;
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
+bool IsImplemented(CommType type) {
+  switch (type) {
+    case CommType::kAllgather:
+    case CommType::kAllreduce:
+    case CommType::kReduceScatter:
+    case CommType::kBroadcast:
+    case CommType::kAllToAll:
+    case CommType::kSendRecv: return true;
+    case CommType::kGather:
+    case CommType::kScatter:
+    case CommType::kReduce:
+    case CommType::kCollectivePermute: return false;
+  }
+  return false;
+}
+
+Status CheckPeer(std::string_view name, std::string_view role, int64_t peer, const TeamInfo& team) {
+  if (team.IndexOf(peer)) return {};
+  return InvalidArgument(Cat(name, ": ", role, " ", peer, " is not in team ", team.ToString()));
+}
+
+Status CheckPeers(const CommDesc& desc, std::string_view name, const TeamInfo& team, int64_t rank) {
+  if (desc.type == CommType::kBroadcast) return CheckPeer(name, "root", desc.root, team);
+  if (desc.type != CommType::kSendRecv) return {};
+  if (desc.to != kNoRank) HIR_TRY(CheckPeer(name, "to", desc.to, team));
+  if (desc.from != kNoRank) HIR_TRY(CheckPeer(name, "from", desc.from, team));
+  if ((desc.to == rank) != (desc.from == rank)) {
+    return InvalidArgument(Cat(name, ": to is ", desc.to, " and from is ", desc.from, " on rank ", rank,
+                               ": both name this rank, or neither"));
+  }
+  return {};
+}
+
+Status CheckBuffer(const CommDesc& desc, std::string_view name, std::string_view role, const Buffer& buffer,
+                   int64_t chunks) {
+  const int64_t bytes = chunks * ChunkBytes(desc);
+  if (buffer.bytes < bytes) {
+    return InvalidArgument(Cat(name, ": ", role, " has ", buffer.bytes, " bytes, ", bytes, " are needed (", chunks,
+                               " x ", desc.count, " ", DTypeName(desc.dtype), ")"));
+  }
+  if (bytes == 0) return {};
+  if (buffer.data == nullptr) return InvalidArgument(Cat(name, ": ", role, " is null"));
+  const int64_t alignment = DTypeBytes(desc.dtype);
+  if (reinterpret_cast<uintptr_t>(buffer.data) % static_cast<uintptr_t>(alignment) != 0) {
+    return InvalidArgument(Cat(name, ": ", role, " is not aligned to ", alignment, " bytes"));
+  }
+  return {};
+}
+
+// Whether `src` and `dst`, cut to what is used, lie as "In place" at CommDesc allows.
+bool IsInPlace(const CommDesc& desc, const TeamInfo& team, const Buffer& src, const Buffer& dst) {
+  const int64_t own_chunk = team.index * ChunkBytes(desc);
+  if (desc.type == CommType::kAllgather) return src.data == dst.data + own_chunk;
+  if (desc.type == CommType::kReduceScatter) return dst.data == src.data + own_chunk;
+  return src.data == dst.data;
+}
+
+}  // namespace
+
+std::string CommName(const CommDesc& desc) { return Cat(CommTypeName(desc.type), " #", desc.seq); }
+
+Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank) {
+  const std::string name = CommName(desc);
+  if (!IsImplemented(desc.type)) return Unimplemented(Cat(name, ": no backend has this communication yet"));
+  if (team == nullptr) return InvalidArgument(Cat(name, ": there is no team ", static_cast<int32_t>(desc.team)));
+  if (desc.count < 0) return InvalidArgument(Cat(name, ": count is ", desc.count));
+  const std::optional<int64_t> chunk = base::CheckedMul(desc.count, DTypeBytes(desc.dtype));
+  if (!chunk || !base::CheckedMul(*chunk, team->size())) {
+    return InvalidArgument(Cat(name, ": count ", desc.count, " is too large"));
+  }
+  HIR_TRY(CheckPeers(desc, name, *team, rank));
+  const Chunks chunks = ChunksOf(desc, *team, rank);
+  HIR_TRY(CheckBuffer(desc, name, "src", desc.src, chunks.src));
+  HIR_TRY(CheckBuffer(desc, name, "dst", desc.dst, chunks.dst));
+  const CommBytes bytes = BytesOf(desc, *team, rank);
+  const Buffer src = {desc.src.data, bytes.src};
+  const Buffer dst = {desc.dst.data, bytes.dst};
+  if (Overlap(src, dst) && !IsInPlace(desc, *team, src, dst)) {
+    return InvalidArgument(Cat(name, ": src and dst overlap, and not as the in-place form allows"));
+  }
+  return {};
+}
+
+CommBytes BytesOf(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
+  const Chunks chunks = ChunksOf(desc, team, rank);
+  return {.src = chunks.src * ChunkBytes(desc), .dst = chunks.dst * ChunkBytes(desc)};
+}
+
+}  // namespace hir::comm

@@ -1,0 +1,38 @@
+// The numbers by which the ranks of a team match their communications, taken when they are posted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include "multidevice/comm/communicator.h"
+#include "multidevice/comm/team.h"
+
+namespace hir::comm {
+
+// Which communication of its team this is. Collectives of a team are counted together, as every rank posts all of
+// them; what goes from one rank to another is counted by those two alone.
+struct MatchNumbers {
+  int64_t collective = 0;
+  int64_t send = 0;
+  int64_t recv = 0;
+};
+
+// One rank's counters. One thread at a time.
+class Numbering {
+ public:
+  MatchNumbers Next(const CommDesc& desc) {
+    if (desc.type != CommType::kSendRecv) return {.collective = Count(desc.team, 0, kNoRank)};
+    MatchNumbers numbers;
+    if (desc.to != kNoRank) numbers.send = Count(desc.team, 1, desc.to);
+    if (desc.from != kNoRank) numbers.recv = Count(desc.team, 2, desc.from);
+    return numbers;
+  }
+
+ private:
+  int64_t Count(TeamId team, int kind, int64_t peer) { return counts_[{team, kind, peer}]++; }
+
+  std::map<std::tuple<TeamId, int, int64_t>, int64_t> counts_;
+};
+
+}  // namespace hir::comm

@@ -1,0 +1,122 @@
+#include "multidevice/comm/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "csrc/base/check.h"
+
+namespace hir::comm {
+namespace {
+
+// How elements of a dtype are stored, and in which type they are accumulated.
+struct Bool {
+  using Stored = uint8_t;
+  using Accumulated = uint8_t;
+  static uint8_t Load(uint8_t value) { return value != 0; }
+  static uint8_t Store(uint8_t value) { return value; }
+};
+struct Float16 {
+  using Stored = uint16_t;
+  using Accumulated = float;
+  static float Load(uint16_t bits) { return Float16ToFloat(bits); }
+  static uint16_t Store(float value) { return FloatToFloat16(value); }
+};
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Accumulated = float;
+  static float Load(uint16_t bits) { return BFloat16ToFloat(bits); }
+  static uint16_t Store(float value) { return FloatToBFloat16(value); }
+};
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Accumulated = T;
+  static T Load(T value) { return value; }
+  static T Store(T value) { return value; }
+};
+
+// Integers wrap: computed without sign.
+template <typename T, typename F>
+T Wrapping(T a, T b, F f) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(f(static_cast<U>(a), static_cast<U>(b)));
+  } else {
+    return f(a, b);
+  }
+}
+
+template <ReduceOp kOp, typename T>
+T Combine(T a, T b) {
+  if constexpr (kOp == ReduceOp::kSum) {
+    return Wrapping(a, b, [](auto x, auto y) { return x + y; });
+  } else if constexpr (kOp == ReduceOp::kProd) {
+    return Wrapping(a, b, [](auto x, auto y) { return x * y; });
+  } else if constexpr (kOp == ReduceOp::kMin) {
+    return a < b || a != a ? a : b;  // a != a: a NaN stays. If b is one, a < b is false.
+  } else {
+    return a > b || a != a ? a : b;
+  }
+}
+
+constexpr int64_t kBlock = 512;  // Elements; their accumulators stay in the first-level cache.
+
+template <typename Type, ReduceOp kOp>
+void ReduceBlock(std::span<const std::byte* const> srcs, typename Type::Stored* dst, int64_t begin, int64_t n) {
+  using Stored = typename Type::Stored;
+  std::array<typename Type::Accumulated, kBlock> sum;
+  const auto* const first = reinterpret_cast<const Stored*>(srcs[0]) + begin;
+  for (int64_t i = 0; i < n; ++i) sum[static_cast<size_t>(i)] = Type::Load(first[i]);
+  for (const std::byte* source : srcs.subspan(1)) {
+    const auto* const next = reinterpret_cast<const Stored*>(source) + begin;
+    for (int64_t i = 0; i < n; ++i) {
+      auto& value = sum[static_cast<size_t>(i)];
+      value = Combine<kOp>(value, Type::Load(next[i]));
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) dst[begin + i] = Type::Store(sum[static_cast<size_t>(i)]);
+}
+
+template <typename Type, ReduceOp kOp>
+void ReduceAll(std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+  auto* const out = reinterpret_cast<typename Type::Stored*>(dst);
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    ReduceBlock<Type, kOp>(srcs, out, begin, std::min(kBlock, count - begin));
+  }
+}
+
+template <typename Type>
+void ReduceBy(ReduceOp op, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+  switch (op) {
+    case ReduceOp::kSum: return ReduceAll<Type, ReduceOp::kSum>(srcs, dst, count);
+    case ReduceOp::kProd: return ReduceAll<Type, ReduceOp::kProd>(srcs, dst, count);
+    case ReduceOp::kMin: return ReduceAll<Type, ReduceOp::kMin>(srcs, dst, count);
+    case ReduceOp::kMax: return ReduceAll<Type, ReduceOp::kMax>(srcs, dst, count);
+  }
+  HIR_CHECK(false);
+}
+
+// On truth values "or" is the maximum and "and" the minimum.
+ReduceOp BoolOp(ReduceOp op) {
+  if (op == ReduceOp::kSum) return ReduceOp::kMax;
+  return op == ReduceOp::kProd ? ReduceOp::kMin : op;
+}
+
+}  // namespace
+
+void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+  HIR_CHECK(!srcs.empty());
+  switch (dtype) {
+    case DType::kBool: return ReduceBy<Bool>(BoolOp(op), srcs, dst, count);
+    case DType::kInt32: return ReduceBy<Plain<int32_t>>(op, srcs, dst, count);
+    case DType::kInt64: return ReduceBy<Plain<int64_t>>(op, srcs, dst, count);
+    case DType::kFloat16: return ReduceBy<Float16>(op, srcs, dst, count);
+    case DType::kBFloat16: return ReduceBy<BFloat16>(op, srcs, dst, count);
+    case DType::kFloat32: return ReduceBy<Plain<float>>(op, srcs, dst, count);
+    case DType::kFloat64: return ReduceBy<Plain<double>>(op, srcs, dst, count);
+  }
+  HIR_CHECK(false);
+}
+
+}  // namespace hir::comm
