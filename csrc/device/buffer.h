@@ -21,7 +21,8 @@ inline bool Overlap(const Buffer& a, const Buffer& b) {
   return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;
 }
 
-// Owns device memory; the memory goes back when it is destroyed. Immutable; the bytes are the caller's to order.
+// Owns device memory; the memory goes back when it is destroyed. Immutable; the bytes are the
+// caller's to order.
 class Allocation {
  public:
   virtual ~Allocation() = default;

@@ -15,7 +15,8 @@ namespace hir::device {
 // Every allocation starts at a multiple of this many bytes.
 inline constexpr int64_t kAlignmentBytes = 64;
 
-// Owned by the process that drives it; outlives the streams, events and allocations made from it. Thread-safe.
+// Owned by the process that drives it; outlives the streams, events and allocations made from it.
+// Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;
@@ -25,8 +26,8 @@ class Device {
   virtual Result<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual Result<std::unique_ptr<Event>> CreateEvent() = 0;
 
-  // Uninitialised memory. kResourceExhausted, naming the limit, what is in use and what was asked, when it does
-  // not fit. bytes may be 0. REQUIRES: bytes >= 0.
+  // Uninitialised memory. kResourceExhausted, naming the limit, what is in use and what was asked,
+  // when it does not fit. bytes may be 0. REQUIRES: bytes >= 0.
   virtual Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) = 0;
   virtual int64_t allocated_bytes() const = 0;
   virtual int64_t memory_bytes_max() const = 0;

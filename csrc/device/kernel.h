@@ -1,4 +1,5 @@
-// Kernel: compiled code that a Stream can launch. KernelSource: where an evaluator gets kernels by name.
+// Kernel: compiled code that a Stream can launch. KernelSource: where an evaluator gets kernels by
+// name.
 #pragma once
 
 #include <string_view>
@@ -7,8 +8,8 @@
 
 namespace hir::device {
 
-// Code loaded for one device kind; each device folder has its own subclass. Immutable, thread-safe. Must outlive
-// the work launched with it.
+// Code loaded for one device kind; each device folder has its own subclass. Immutable, thread-safe.
+// Must outlive the work launched with it.
 class Kernel {
  public:
   virtual ~Kernel() = default;

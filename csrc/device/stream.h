@@ -1,4 +1,5 @@
-// Stream: work that a device runs in the order in which it was queued. Event: a point in a stream's work.
+// Stream: work that a device runs in the order in which it was queued. Event: a point in a stream's
+// work.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,18 @@
 
 namespace hir::device {
 
-// The state of a stream at its latest Record. Made by Device::CreateEvent, recorded any number of times.
-// Before the first Record it counts as fired.
+// The state of a stream at its latest Record. Made by Device::CreateEvent, recorded any number of
+// times. Before the first Record it counts as fired.
 //
-// Threads: Record and Wait calls that name one event come from one thread at a time; Fired and Synchronize too.
+// Threads: Record and Wait calls that name one event come from one thread at a time; Fired and
+// Synchronize too.
 class Event {
  public:
   virtual ~Event() = default;
   // Whether the work before the latest Record is done or skipped.
   virtual bool Fired() const = 0;
-  // Blocks the caller until Fired; then the failure of that work, if it failed. kDeadlineExceeded after `timeout`.
+  // Blocks the caller until Fired; then the failure of that work, if it failed. kDeadlineExceeded
+  // after `timeout`.
   virtual Status Synchronize(base::Nanos timeout) = 0;
 };
 
@@ -57,12 +60,13 @@ class Completion {
   Target* target_ = nullptr;
 };
 
-// Work that a stream starts and something else finishes: a communication. While it is pending no thread is held.
-// Owned by whoever queued it, who keeps it until it has been completed or skipped.
+// Work that a stream starts and something else finishes: a communication. While it is pending no
+// thread is held. Owned by whoever queued it, who keeps it until it has been completed or skipped.
 class AsyncOp {
  public:
   virtual ~AsyncOp() = default;
-  // Called once, on a thread of the device, when all work before it in the stream is done. Must not block.
+  // Called once, on a thread of the device, when all work before it in the stream is done. Must not
+  // block.
   virtual void Start(Completion completion) = 0;
   // Called instead of Start when the stream failed with `cause` before.
   virtual void Skip(const Status& cause) = 0;
@@ -70,21 +74,23 @@ class AsyncOp {
 
 // In-order work on one device.
 //
-// Calls queue work and return: they never block, and report nothing. When an operation fails, the stream fails with
-// that Status, its first: later operations are skipped, but events recorded later still fire, and a stream that
-// waits for one of them fails with the same Status. Buffers and kernels stay valid until the work is done.
+// Calls queue work and return: they never block, and report nothing. When an operation fails, the
+// stream fails with that Status, its first: later operations are skipped, but events recorded later
+// still fire, and a stream that waits for one of them fails with the same Status. Buffers and
+// kernels stay valid until the work is done.
 //
 // Threads: one thread at a time queues; Synchronize and status may be called from any thread.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Runs `kernel` over [0, grid) with `args`, which are copied. REQUIRES: a kernel of this device; grid >= 0.
+  // Runs `kernel` over [0, grid) with `args`, which are copied. REQUIRES: a kernel of this device;
+  // grid >= 0.
   virtual void Launch(const Kernel& kernel, std::span<const int64_t> args, int64_t grid) = 0;
   // REQUIRES: as many bytes in dst as in src; dst is src, or they do not overlap.
   virtual void Copy(Buffer dst, Buffer src) = 0;
-  // Repeats the low `pattern_bytes` bytes of `pattern`, the lowest address first. REQUIRES: pattern_bytes is
-  // 1, 2, 4 or 8 and divides dst.bytes.
+  // Repeats the low `pattern_bytes` bytes of `pattern`, the lowest address first. REQUIRES:
+  // pattern_bytes is 1, 2, 4 or 8 and divides dst.bytes.
   virtual void Fill(Buffer dst, uint64_t pattern, int pattern_bytes) = 0;
 
   // `event` now means this point of this stream.
@@ -94,12 +100,12 @@ class Stream {
 
   // Starts `op` in stream order; the stream goes on when the op is completed.
   virtual void Enqueue(AsyncOp& op) = 0;
-  // Runs `callback` in stream order; its Status counts like an operation's. For rare work: it may allocate, and it
-  // holds a thread while it runs.
+  // Runs `callback` in stream order; its Status counts like an operation's. For rare work: it may
+  // allocate, and it holds a thread while it runs.
   virtual void HostCallback(std::function<Status()> callback) = 0;
 
-  // Blocks until everything queued before this call is done or skipped; then status(). kDeadlineExceeded, and the
-  // stream goes on, after `timeout`.
+  // Blocks until everything queued before this call is done or skipped; then status().
+  // kDeadlineExceeded, and the stream goes on, after `timeout`.
   virtual Status Synchronize(base::Nanos timeout) = 0;
   // The first failure so far, or OK.
   virtual Status status() const = 0;

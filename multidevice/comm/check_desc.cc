@@ -62,18 +62,19 @@ Status CheckPeers(const CommDesc& desc, std::string_view name, const TeamInfo& t
   if (desc.to != kNoRank) HIR_TRY(CheckPeer(name, "to", desc.to, team));
   if (desc.from != kNoRank) HIR_TRY(CheckPeer(name, "from", desc.from, team));
   if ((desc.to == rank) != (desc.from == rank)) {
-    return InvalidArgument(Cat(name, ": to is ", desc.to, " and from is ", desc.from, " on rank ", rank,
-                               ": both name this rank, or neither"));
+    return InvalidArgument(Cat(name, ": to is ", desc.to, " and from is ", desc.from, " on rank ",
+                               rank, ": both name this rank, or neither"));
   }
   return {};
 }
 
-Status CheckBuffer(const CommDesc& desc, std::string_view name, std::string_view role, const Buffer& buffer,
-                   int64_t chunks) {
+Status CheckBuffer(const CommDesc& desc, std::string_view name, std::string_view role,
+                   const Buffer& buffer, int64_t chunks) {
   const int64_t bytes = chunks * ChunkBytes(desc);
   if (buffer.bytes < bytes) {
-    return InvalidArgument(Cat(name, ": ", role, " has ", buffer.bytes, " bytes, ", bytes, " are needed (", chunks,
-                               " x ", desc.count, " ", DTypeName(desc.dtype), ")"));
+    return InvalidArgument(Cat(name, ": ", role, " has ", buffer.bytes, " bytes, ", bytes,
+                               " are needed (", chunks, " x ", desc.count, " ",
+                               DTypeName(desc.dtype), ")"));
   }
   if (bytes == 0) return {};
   if (buffer.data == nullptr) return InvalidArgument(Cat(name, ": ", role, " is null"));
@@ -98,8 +99,10 @@ std::string CommName(const CommDesc& desc) { return Cat(CommTypeName(desc.type),
 
 Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank) {
   const std::string name = CommName(desc);
-  if (!IsImplemented(desc.type)) return Unimplemented(Cat(name, ": no backend has this communication yet"));
-  if (team == nullptr) return InvalidArgument(Cat(name, ": there is no team ", static_cast<int32_t>(desc.team)));
+  if (!IsImplemented(desc.type))
+    return Unimplemented(Cat(name, ": no backend has this communication yet"));
+  if (team == nullptr)
+    return InvalidArgument(Cat(name, ": there is no team ", static_cast<int32_t>(desc.team)));
   if (desc.count < 0) return InvalidArgument(Cat(name, ": count is ", desc.count));
   const std::optional<int64_t> chunk = base::CheckedMul(desc.count, DTypeBytes(desc.dtype));
   if (!chunk || !base::CheckedMul(*chunk, team->size())) {

@@ -13,8 +13,8 @@ namespace hir::comm {
 // "allgather #17", how every message names a communication.
 std::string CommName(const CommDesc& desc);
 
-// What Communicator::Post returns for `desc` before anything is queued. `team` is desc.team, or null when there is
-// no such team; `rank` is this rank of the communicator.
+// What Communicator::Post returns for `desc` before anything is queued. `team` is desc.team, or
+// null when there is no such team; `rank` is this rank of the communicator.
 Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank);
 
 // The rest REQUIREs that CheckDesc passed.

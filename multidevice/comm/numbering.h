@@ -10,8 +10,8 @@
 
 namespace hir::comm {
 
-// Which communication of its team this is. Collectives of a team are counted together, as every rank posts all of
-// them; what goes from one rank to another is counted by those two alone.
+// Which communication of its team this is. Collectives of a team are counted together, as every
+// rank posts all of them; what goes from one rank to another is counted by those two alone.
 struct MatchNumbers {
   int64_t collective = 0;
   int64_t send = 0;

@@ -63,7 +63,8 @@ T Combine(T a, T b) {
 constexpr int64_t kBlock = 512;  // Elements; their accumulators stay in the first-level cache.
 
 template <typename Type, ReduceOp kOp>
-void ReduceBlock(std::span<const std::byte* const> srcs, typename Type::Stored* dst, int64_t begin, int64_t n) {
+void ReduceBlock(std::span<const std::byte* const> srcs, typename Type::Stored* dst, int64_t begin,
+                 int64_t n) {
   using Stored = typename Type::Stored;
   std::array<typename Type::Accumulated, kBlock> sum;
   const auto* const first = reinterpret_cast<const Stored*>(srcs[0]) + begin;
@@ -105,7 +106,8 @@ ReduceOp BoolOp(ReduceOp op) {
 
 }  // namespace
 
-void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst,
+            int64_t count) {
   HIR_CHECK(!srcs.empty());
   switch (dtype) {
     case DType::kBool: return ReduceBy<Bool>(BoolOp(op), srcs, dst, count);

@@ -32,8 +32,8 @@ Result<std::optional<TeamId>> TeamTable::Find(std::span<const int64_t> ranks, in
     return InvalidArgument(base::Cat(team, "it lacks this rank, ", rank_));
   }
   for (size_t id = 0; id < teams_.size(); ++id) {
-    if (teams_[id].lane == lane && std::equal(ranks.begin(), ranks.end(), teams_[id].ranks.begin(),
-                                              teams_[id].ranks.end())) {
+    if (teams_[id].lane == lane &&
+        std::equal(ranks.begin(), ranks.end(), teams_[id].ranks.begin(), teams_[id].ranks.end())) {
       return std::optional(TeamId{static_cast<int32_t>(id)});
     }
   }
@@ -41,7 +41,8 @@ Result<std::optional<TeamId>> TeamTable::Find(std::span<const int64_t> ranks, in
 }
 
 TeamId TeamTable::Add(std::span<const int64_t> ranks, int64_t lane) {
-  TeamInfo& team = teams_.emplace_back(TeamInfo{.ranks = {ranks.begin(), ranks.end()}, .lane = lane});
+  TeamInfo& team =
+      teams_.emplace_back(TeamInfo{.ranks = {ranks.begin(), ranks.end()}, .lane = lane});
   team.index = team.IndexOf(rank_).value();
   return TeamId{static_cast<int32_t>(teams_.size() - 1)};
 }

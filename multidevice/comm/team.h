@@ -16,7 +16,7 @@ namespace hir::comm {
 struct TeamInfo {
   std::vector<int64_t> ranks;  // Ranks of the communicator, in team order.
   int64_t lane = 0;
-  int64_t index = 0;           // Of this rank in `ranks`.
+  int64_t index = 0;  // Of this rank in `ranks`.
 
   int64_t size() const { return static_cast<int64_t>(ranks.size()); }
   // The place of `rank` in the team, or nothing.
@@ -29,7 +29,8 @@ class TeamTable {
  public:
   TeamTable(int64_t rank, int64_t size) : rank_(rank), size_(size) {}
 
-  // The team already made of `ranks` and `lane`, or nothing. Errors: as Communicator::Team for its arguments.
+  // The team already made of `ranks` and `lane`, or nothing. Errors: as Communicator::Team for its
+  // arguments.
   Result<std::optional<TeamId>> Find(std::span<const int64_t> ranks, int64_t lane) const;
   // REQUIRES: Find(ranks, lane) gave nothing.
   TeamId Add(std::span<const int64_t> ranks, int64_t lane);

@@ -1,4 +1,5 @@
-// Rendezvous: how ranks that cannot talk yet find each other: a small key-value store that all of them reach.
+// Rendezvous: how ranks that cannot talk yet find each other: a small key-value store that all of
+// them reach.
 #pragma once
 
 #include <string>
@@ -9,12 +10,13 @@
 
 namespace hir::comm {
 
-// One per rank, all on the same store. Keys carry the generation of the ranks, so that nothing of an older one is
-// ever read. Values are at most kRendezvousBytesMax. Thread-safe.
+// One per rank, all on the same store. Keys carry the generation of the ranks, so that nothing of
+// an older one is ever read. Values are at most kRendezvousBytesMax. Thread-safe.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
-  // Stores `bytes` for every rank to get. kAlreadyExists when `key` holds other bytes; the same bytes are fine.
+  // Stores `bytes` for every rank to get. kAlreadyExists when `key` holds other bytes; the same
+  // bytes are fine.
   virtual Status Publish(std::string_view key, std::string_view bytes) = 0;
   // Blocks until `key` is published. kDeadlineExceeded, naming the key, after `timeout`.
   virtual Result<std::string> Get(std::string_view key, base::Nanos timeout) = 0;

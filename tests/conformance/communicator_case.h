@@ -1,5 +1,5 @@
-// One communication to try on every rank: its inputs and what must come out, computed element by element in the plainest
-// way, apart from the code under test.
+// One communication to try on every rank: its inputs and what must come out, computed element by
+// element in the plainest way, apart from the code under test.
 #pragma once
 
 #include <algorithm>
@@ -32,13 +32,20 @@ struct CommCase {
 
   int64_t n() const { return static_cast<int64_t>(ranks.size()); }
   int64_t chunk_bytes() const { return count * DTypeBytes(dtype); }
-  int64_t src_chunks() const { return type == CommType::kReduceScatter || type == CommType::kAllToAll ? n() : 1; }
-  int64_t dst_chunks() const { return type == CommType::kAllgather || type == CommType::kAllToAll ? n() : 1; }
-  int64_t RankAt(int64_t index) const { return ranks[static_cast<size_t>(((index % n()) + n()) % n())]; }
+  int64_t src_chunks() const {
+    return type == CommType::kReduceScatter || type == CommType::kAllToAll ? n() : 1;
+  }
+  int64_t dst_chunks() const {
+    return type == CommType::kAllgather || type == CommType::kAllToAll ? n() : 1;
+  }
+  int64_t RankAt(int64_t index) const {
+    return ranks[static_cast<size_t>(((index % n()) + n()) % n())];
+  }
   std::string ToString() const {
-    return base::Cat(CommTypeName(type), " ", ReduceOpName(reduce), " ", count, " ", DTypeName(dtype), " in [",
-                     base::JoinInts(ranks, ", "), "]", in_place ? " in place" : "", " root ", root_index, " shift ",
-                     shift, " seed ", seed);
+    return base::Cat(CommTypeName(type), " ", ReduceOpName(reduce), " ", count, " ",
+                     DTypeName(dtype), " in [", base::JoinInts(ranks, ", "), "]",
+                     in_place ? " in place" : "", " root ", root_index, " shift ", shift, " seed ",
+                     seed);
   }
 };
 
@@ -63,7 +70,9 @@ inline Bytes InputOf(const CommCase& c, int64_t index) {
     const auto real = static_cast<float>(static_cast<double>(draw >> 11) * 0x1.0p-51 - 2.0);
     switch (c.dtype) {
       case DType::kBool: StoreAs(bytes, i, static_cast<uint8_t>(draw & 1)); break;
-      case DType::kInt32: StoreAs(bytes, i, static_cast<int32_t>(draw)); break;  // Wraps in sums and products.
+      case DType::kInt32:
+        StoreAs(bytes, i, static_cast<int32_t>(draw));
+        break;  // Wraps in sums and products.
       case DType::kInt64: StoreAs(bytes, i, static_cast<int64_t>(draw)); break;
       case DType::kFloat16: StoreAs(bytes, i, FloatToFloat16(real)); break;
       case DType::kBFloat16: StoreAs(bytes, i, FloatToBFloat16(real)); break;
@@ -87,7 +96,8 @@ T Two(ReduceOp op, T a, T b) {
 }
 
 // Element `i` of each input, combined in the order of the team.
-inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out, int64_t at) {
+inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i,
+                          Bytes& out, int64_t at) {
   const auto fold = [&](auto load) {
     auto value = load(inputs[0]);
     for (size_t j = 1; j < inputs.size(); ++j) value = Two(c.reduce, value, load(inputs[j]));
@@ -104,20 +114,27 @@ inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, i
     case DType::kInt64:
       return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint64_t>(b, i); }));
     case DType::kFloat16:
-      return StoreAs(out, at,
-                     FloatToFloat16(fold([i](const Bytes& b) { return Float16ToFloat(LoadAs<uint16_t>(b, i)); })));
+      return StoreAs(out, at, FloatToFloat16(fold([i](const Bytes& b) {
+                       return Float16ToFloat(LoadAs<uint16_t>(b, i));
+                     })));
     case DType::kBFloat16:
-      return StoreAs(out, at,
-                     FloatToBFloat16(fold([i](const Bytes& b) { return BFloat16ToFloat(LoadAs<uint16_t>(b, i)); })));
-    case DType::kFloat32: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<float>(b, i); }));
-    case DType::kFloat64: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<double>(b, i); }));
+      return StoreAs(out, at, FloatToBFloat16(fold([i](const Bytes& b) {
+                       return BFloat16ToFloat(LoadAs<uint16_t>(b, i));
+                     })));
+    case DType::kFloat32:
+      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<float>(b, i); }));
+    case DType::kFloat64:
+      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<double>(b, i); }));
   }
 }
 
 // Minimum and maximum of integers look at the sign.
-inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out, int64_t at) {
+inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out,
+                       int64_t at) {
   const bool wide = c.dtype == DType::kInt64;
-  const auto load = [&](const Bytes& b) { return wide ? LoadAs<int64_t>(b, i) : LoadAs<int32_t>(b, i); };
+  const auto load = [&](const Bytes& b) {
+    return wide ? LoadAs<int64_t>(b, i) : LoadAs<int32_t>(b, i);
+  };
   int64_t value = load(inputs[0]);
   for (const Bytes& input : inputs) value = Two(c.reduce, value, load(input));
   if (wide) return StoreAs(out, at, value);
@@ -129,7 +146,8 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
   Bytes out(static_cast<size_t>(c.dst_chunks() * c.chunk_bytes()));
   const auto take = [&](int64_t from, int64_t from_chunk, int64_t to_chunk) {
     const Bytes input = InputOf(c, from);
-    std::copy_n(input.begin() + from_chunk * c.chunk_bytes(), c.chunk_bytes(), out.begin() + to_chunk * c.chunk_bytes());
+    std::copy_n(input.begin() + from_chunk * c.chunk_bytes(), c.chunk_bytes(),
+                out.begin() + to_chunk * c.chunk_bytes());
   };
   if (c.type == CommType::kAllgather || c.type == CommType::kAllToAll) {
     for (int64_t j = 0; j < c.n(); ++j) take(j, c.type == CommType::kAllToAll ? index : 0, j);
@@ -142,16 +160,21 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
   const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
   const bool by_sign = IsInt(c.dtype) && (c.reduce == ReduceOp::kMin || c.reduce == ReduceOp::kMax);
   for (int64_t i = 0; i < c.count; ++i) {
-    by_sign ? ReduceInts(c, inputs, begin + i, out, i) : ReduceElement(c, inputs, begin + i, out, i);
+    by_sign ? ReduceInts(c, inputs, begin + i, out, i)
+            : ReduceElement(c, inputs, begin + i, out, i);
   }
   return out;
 }
 
-// One rank's buffers for a case: src filled, dst poisoned, with a margin behind it that must stay as it is.
+// One rank's buffers for a case: src filled, dst poisoned, with a margin behind it that must stay
+// as it is.
 class CaseBuffers {
  public:
   CaseBuffers(const CommCase& c, int64_t index)
-      : case_(c), index_(index), input_(InputOf(c, index)), dst_(static_cast<size_t>(DstBytes()) + kMargin, kPoison) {
+      : case_(c),
+        index_(index),
+        input_(InputOf(c, index)),
+        dst_(static_cast<size_t>(DstBytes()) + kMargin, kPoison) {
     src_ = input_;
     if (!c.in_place) return;
     if (c.type == CommType::kReduceScatter) {  // dst is a chunk of src.
@@ -164,14 +187,22 @@ class CaseBuffers {
 
   CommDesc Desc(TeamId team, int64_t seq) {
     const CommCase& c = case_;
-    CommDesc desc = {.type = c.type, .team = team, .reduce = c.reduce, .dtype = c.dtype, .count = c.count, .seq = seq};
+    CommDesc desc = {.type = c.type,
+                     .team = team,
+                     .reduce = c.reduce,
+                     .dtype = c.dtype,
+                     .count = c.count,
+                     .seq = seq};
     desc.src = {src_.data(), static_cast<int64_t>(input_.size())};
     desc.dst = {dst_.data(), DstBytes()};
     if (c.in_place) {
       const int64_t own = index_ * c.chunk_bytes();
-      if (c.type == CommType::kAllgather) desc.src = {dst_.data() + own, c.chunk_bytes()};
-      else if (c.type == CommType::kReduceScatter) desc.dst = {src_.data() + own, c.chunk_bytes()};
-      else desc.src = desc.dst;
+      if (c.type == CommType::kAllgather)
+        desc.src = {dst_.data() + own, c.chunk_bytes()};
+      else if (c.type == CommType::kReduceScatter)
+        desc.dst = {src_.data() + own, c.chunk_bytes()};
+      else
+        desc.src = desc.dst;
     }
     if (c.type == CommType::kBroadcast) {
       desc.root = c.RankAt(c.root_index);
@@ -192,13 +223,16 @@ class CaseBuffers {
     const Bytes expected = ExpectedAt(case_, index_);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (held[static_cast<size_t>(offset) + i] != expected[i]) {
-        return base::Cat(case_.ToString(), ": place ", index_, ": byte ", i, " of ", expected.size(), " is wrong");
+        return base::Cat(case_.ToString(), ": place ", index_, ": byte ", i, " of ",
+                         expected.size(), " is wrong");
       }
     }
     for (size_t i = held.size() - kMargin; i < held.size(); ++i) {
-      if (held[i] != kPoison) return base::Cat(case_.ToString(), ": place ", index_, ": wrote beyond dst");
+      if (held[i] != kPoison)
+        return base::Cat(case_.ToString(), ": place ", index_, ": wrote beyond dst");
     }
-    if (!case_.in_place && src_ != input_) return base::Cat(case_.ToString(), ": place ", index_, ": src has changed");
+    if (!case_.in_place && src_ != input_)
+      return base::Cat(case_.ToString(), ": place ", index_, ": src has changed");
     return {};
   }
 

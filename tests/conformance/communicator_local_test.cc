@@ -1,7 +1,6 @@
 // The communicator suite on simulated ranks, undisturbed and with random delays.
-#include "multidevice/comm/local/world.h"
-
 #include "csrc/device/host/host_device.h"
+#include "multidevice/comm/local/world.h"
 #include "tests/conformance/communicator_suite.h"
 
 namespace hir::comm {
@@ -16,7 +15,8 @@ class LocalBackend final : public CommBackend {
     const auto world = World::Create(
         {.size = size, .seed = 7, .op_timeout = op_timeout, .random_delay_max = random_delay_max_});
     world->Run([&](int64_t rank) {
-      const auto device = *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
+      const auto device =
+          *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
       const auto comm = world->Join(rank);
       body(*comm, *device);
     });
@@ -27,7 +27,9 @@ class LocalBackend final : public CommBackend {
 };
 
 std::unique_ptr<CommBackend> Prompt() { return std::make_unique<LocalBackend>(base::Nanos()); }
-std::unique_ptr<CommBackend> Delayed() { return std::make_unique<LocalBackend>(std::chrono::milliseconds(1)); }
+std::unique_ptr<CommBackend> Delayed() {
+  return std::make_unique<LocalBackend>(std::chrono::milliseconds(1));
+}
 
 INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, testing::Values(&Prompt));
 INSTANTIATE_TEST_SUITE_P(LocalWithDelays, CommunicatorSuite, testing::Values(&Delayed));

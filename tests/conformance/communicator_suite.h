@@ -1,9 +1,10 @@
 // The suite that every Communicator passes. A backend instantiates it with a CommBackend:
 //
-//   INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, testing::Values(&MakeLocalBackend), BackendName);
+//   INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, testing::Values(&MakeLocalBackend),
+//   BackendName);
 //
-// Data is random (seeds are fixed and in the messages), dst is poisoned before, and results are compared bit by bit:
-// the order of additions is part of the contract.
+// Data is random (seeds are fixed and in the messages), dst is poisoned before, and results are
+// compared bit by bit: the order of additions is part of the contract.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -57,8 +58,9 @@ class CommunicatorSuite : public testing::TestWithParam<CommBackendFactory> {
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommunicatorSuite);
 
-inline constexpr CommType kTypes[] = {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter,
-                                      CommType::kBroadcast, CommType::kAllToAll,  CommType::kSendRecv};
+inline constexpr CommType kTypes[] = {CommType::kAllgather,     CommType::kAllreduce,
+                                      CommType::kReduceScatter, CommType::kBroadcast,
+                                      CommType::kAllToAll,      CommType::kSendRecv};
 
 // Runs `c` on this rank, if it is in the team, and checks what came out.
 inline void RunCase(const CommCase& c, int64_t seq, Communicator& comm, device::Stream& stream) {
@@ -94,8 +96,13 @@ TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
             for (bool in_place : {false, true}) {
               for (const auto& ranks : teams) {
                 const auto i = static_cast<int64_t>(cases.size());
-                cases.push_back({.type = type, .reduce = reduce, .dtype = dtype, .count = count, .in_place = in_place,
-                                 .ranks = ranks, .root_index = i % static_cast<int64_t>(ranks.size()),
+                cases.push_back({.type = type,
+                                 .reduce = reduce,
+                                 .dtype = dtype,
+                                 .count = count,
+                                 .in_place = in_place,
+                                 .ranks = ranks,
+                                 .root_index = i % static_cast<int64_t>(ranks.size()),
                                  .shift = i % (static_cast<int64_t>(ranks.size()) + 1),
                                  .seed = static_cast<uint64_t>(i)});
               }
@@ -120,15 +127,22 @@ TEST_P(CommunicatorSuite, LargeMessages) {
   for (CommType type : kTypes) {
     for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       for (bool in_place : {false, true}) {
-        cases.push_back({.type = type, .dtype = dtype, .count = (1 << 20) / (type == CommType::kAllToAll ? 4 : 1) + 1,
-                         .in_place = in_place, .ranks = {2, 0, 1}, .root_index = 1, .seed = cases.size()});
+        cases.push_back({.type = type,
+                         .dtype = dtype,
+                         .count = (1 << 20) / (type == CommType::kAllToAll ? 4 : 1) + 1,
+                         .in_place = in_place,
+                         .ranks = {2, 0, 1},
+                         .root_index = 1,
+                         .seed = cases.size()});
       }
     }
-    cases.push_back({.type = type, .dtype = DType::kInt64, .count = 33'333, .ranks = {0, 1, 2}, .seed = 99});
+    cases.push_back(
+        {.type = type, .dtype = DType::kInt64, .count = 33'333, .ranks = {0, 1, 2}, .seed = 99});
   }
   Run(3, [&](Communicator& comm, device::Device& device) {
     const auto stream = *device.CreateStream();
-    for (size_t i = 0; i < cases.size(); ++i) RunCase(cases[i], static_cast<int64_t>(i), comm, *stream);
+    for (size_t i = 0; i < cases.size(); ++i)
+      RunCase(cases[i], static_cast<int64_t>(i), comm, *stream);
   });
 }
 
@@ -143,19 +157,25 @@ TEST_P(CommunicatorSuite, SendRecvWithAbsentHalves) {
       const int64_t to[] = {1, kNoRank, 0, kNoRank};
       const int64_t from[] = {2, 0, kNoRank, kNoRank};
       const int64_t bytes = count * 4;
-      const Status posted = comm.Post({.type = CommType::kSendRecv, .team = team, .count = count,
+      const Status posted = comm.Post({.type = CommType::kSendRecv,
+                                       .team = team,
+                                       .count = count,
                                        .src = {reinterpret_cast<std::byte*>(src.data()), bytes},
                                        .dst = {reinterpret_cast<std::byte*>(dst.data()), bytes},
-                                       .to = to[comm.rank()], .from = from[comm.rank()]}, *stream);
+                                       .to = to[comm.rank()],
+                                       .from = from[comm.rank()]},
+                                      *stream);
       ASSERT_TRUE(posted.ok()) << posted.ToString();
       ASSERT_TRUE(stream->Synchronize(kLong).ok());
       const float expected[] = {2, 0, -1, -1};
-      EXPECT_EQ(dst, std::vector<float>(static_cast<size_t>(count), expected[comm.rank()])) << "rank " << comm.rank();
+      EXPECT_EQ(dst, std::vector<float>(static_cast<size_t>(count), expected[comm.rank()]))
+          << "rank " << comm.rank();
     });
   }
 }
 
-// Every rank first sends to all others and then receives, on one stream: only a group makes that possible.
+// Every rank first sends to all others and then receives, on one stream: only a group makes that
+// possible.
 TEST_P(CommunicatorSuite, AGroupStartsTogether) {
   static constexpr int64_t kCount = 50'000;
   Run(3, [&](Communicator& comm, device::Device& device) {
@@ -170,15 +190,29 @@ TEST_P(CommunicatorSuite, AGroupStartsTogether) {
     EXPECT_EQ(comm.GroupBegin().ToString(), "FAILED_PRECONDITION: group: groups do not nest");
     for (int64_t peer = 0; peer < 3; ++peer) {
       if (peer == comm.rank()) continue;
-      ASSERT_TRUE(comm.Post({.type = CommType::kSendRecv, .team = team, .dtype = DType::kInt64, .count = kCount,
-                             .src = buffer(src), .to = peer, .seq = peer}, *stream).ok());
+      ASSERT_TRUE(comm.Post({.type = CommType::kSendRecv,
+                             .team = team,
+                             .dtype = DType::kInt64,
+                             .count = kCount,
+                             .src = buffer(src),
+                             .to = peer,
+                             .seq = peer},
+                            *stream)
+                      .ok());
     }
     EXPECT_EQ(comm.Post({.type = CommType::kSendRecv, .team = team, .count = -1}, *stream).code(),
               Code::kInvalidArgument);
     for (int64_t peer = 0; peer < 3; ++peer) {
       if (peer == comm.rank()) continue;
-      ASSERT_TRUE(comm.Post({.type = CommType::kSendRecv, .team = team, .dtype = DType::kInt64, .count = kCount,
-                             .dst = buffer(dst[static_cast<size_t>(peer)]), .from = peer, .seq = 3 + peer}, *stream).ok());
+      ASSERT_TRUE(comm.Post({.type = CommType::kSendRecv,
+                             .team = team,
+                             .dtype = DType::kInt64,
+                             .count = kCount,
+                             .dst = buffer(dst[static_cast<size_t>(peer)]),
+                             .from = peer,
+                             .seq = 3 + peer},
+                            *stream)
+                      .ok());
     }
     ASSERT_TRUE(comm.GroupEnd().ok());
     EXPECT_EQ(comm.GroupEnd().ToString(), "FAILED_PRECONDITION: group: it has not begun");
@@ -190,7 +224,8 @@ TEST_P(CommunicatorSuite, AGroupStartsTogether) {
   });
 }
 
-// Two lanes, posted in opposite orders on even and odd ranks: they would block each other if they shared an order.
+// Two lanes, posted in opposite orders on even and odd ranks: they would block each other if they
+// shared an order.
 TEST_P(CommunicatorSuite, LanesProgressIndependently) {
   Run(4, [&](Communicator& comm, device::Device& device) {
     const std::vector<std::unique_ptr<device::Stream>> streams = [&] {
@@ -203,12 +238,18 @@ TEST_P(CommunicatorSuite, LanesProgressIndependently) {
     EXPECT_EQ(*comm.Team(All(4), 1), teams[1]);
     for (uint64_t round = 0; round < 20; ++round) {
       const CommCase c = {.count = 3000, .ranks = All(4), .seed = round};
-      const CommCase d = {.type = CommType::kAllToAll, .dtype = DType::kInt32, .count = 70, .ranks = All(4), .seed = round};
+      const CommCase d = {.type = CommType::kAllToAll,
+                          .dtype = DType::kInt32,
+                          .count = 70,
+                          .ranks = All(4),
+                          .seed = round};
       CaseBuffers a(c, comm.rank());
       CaseBuffers b(d, comm.rank());
       const auto post = [&](size_t lane) {
         auto& buffers = lane == 0 ? a : b;
-        ASSERT_TRUE(comm.Post(buffers.Desc(teams[lane], static_cast<int64_t>(2 * round + lane)), *streams[lane]).ok());
+        ASSERT_TRUE(comm.Post(buffers.Desc(teams[lane], static_cast<int64_t>(2 * round + lane)),
+                              *streams[lane])
+                        .ok());
       };
       const size_t first = comm.rank() % 2 == 0 ? 0 : 1;
       post(first);
@@ -220,12 +261,14 @@ TEST_P(CommunicatorSuite, LanesProgressIndependently) {
   });
 }
 
-// A chain of posts, kernels and events over two streams, none of which is waited for: each step uses the one before.
+// A chain of posts, kernels and events over two streams, none of which is waited for: each step
+// uses the one before.
 TEST_P(CommunicatorSuite, CompletesInStreamOrder) {
-  static const device::HostKernel increment({.name = "increment", .function = [](const int64_t* args, int64_t begin, int64_t end) {
-    auto* const data = reinterpret_cast<int64_t*>(args[0]);
-    for (int64_t i = begin; i < end; ++i) data[i] += 1;
-  }});
+  static const device::HostKernel increment(
+      {.name = "increment", .function = [](const int64_t* args, int64_t begin, int64_t end) {
+         auto* const data = reinterpret_cast<int64_t*>(args[0]);
+         for (int64_t i = begin; i < end; ++i) data[i] += 1;
+       }});
   constexpr int64_t kCount = 2000;
   constexpr int kRounds = 30;
   Run(3, [&](Communicator& comm, device::Device& device) {
@@ -239,15 +282,23 @@ TEST_P(CommunicatorSuite, CompletesInStreamOrder) {
     for (int round = 0; round < kRounds; ++round) {
       compute->Record(*event);
       wire->Wait(*event);
-      ASSERT_TRUE(comm.Post({.type = CommType::kAllreduce, .team = team, .dtype = DType::kInt64, .count = kCount,
-                             .src = buffer, .dst = buffer, .seq = round}, *wire).ok());
+      ASSERT_TRUE(comm.Post({.type = CommType::kAllreduce,
+                             .team = team,
+                             .dtype = DType::kInt64,
+                             .count = kCount,
+                             .src = buffer,
+                             .dst = buffer,
+                             .seq = round},
+                            *wire)
+                      .ok());
       wire->Record(*event);
       compute->Wait(*event);
       compute->Launch(increment, args, kCount);
     }
     ASSERT_TRUE(compute->Synchronize(kLong).ok());
     uint64_t expected = 0 + 1 + 2;
-    for (int round = 0; round < kRounds; ++round) expected = (round == 0 ? expected : 3 * expected) + 1;
+    for (int round = 0; round < kRounds; ++round)
+      expected = (round == 0 ? expected : 3 * expected) + 1;
     EXPECT_EQ(data, std::vector<int64_t>(kCount, static_cast<int64_t>(expected)));
     EXPECT_EQ(comm.Progress().entered, kRounds - 1);
     EXPECT_EQ(comm.Progress().left, kRounds - 1);
@@ -263,7 +314,8 @@ TEST_P(CommunicatorSuite, ArgumentErrorsQueueNothing) {
     const auto refused = [&](const CommDesc& desc) { return comm.Post(desc, *stream).ToString(); };
     EXPECT_EQ(refused({.type = CommType::kGather, .team = team, .seq = 3}),
               "UNIMPLEMENTED: gather #3: no backend has this communication yet");
-    EXPECT_EQ(refused({.team = TeamId{7}, .seq = 4}), "INVALID_ARGUMENT: allreduce #4: there is no team 7");
+    EXPECT_EQ(refused({.team = TeamId{7}, .seq = 4}),
+              "INVALID_ARGUMENT: allreduce #4: there is no team 7");
     EXPECT_EQ(refused({.team = team, .count = 8, .src = whole, .dst = {whole.data, 20}, .seq = 5}),
               "INVALID_ARGUMENT: allreduce #5: dst has 20 bytes, 32 are needed (1 x 8 f32)");
     EXPECT_EQ(stream->Synchronize(kLong).ToString(), "OK");
@@ -276,11 +328,13 @@ TEST_P(CommunicatorSuite, ArgumentErrorsQueueNothing) {
   });
 }
 
-// A rank that aborts gets its streams back at once, and its buffers; later posts are refused with the first cause.
+// A rank that aborts gets its streams back at once, and its buffers; later posts are refused with
+// the first cause.
 TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
-  for (const CommCase& c : {CommCase{.count = 10, .ranks = All(2)}, CommCase{.count = 1 << 20, .ranks = All(2)},
-                            CommCase{.type = CommType::kAllgather, .count = 1 << 18, .ranks = All(2)},
-                            CommCase{.type = CommType::kSendRecv, .count = 1 << 18, .ranks = All(2)}}) {
+  for (const CommCase& c :
+       {CommCase{.count = 10, .ranks = All(2)}, CommCase{.count = 1 << 20, .ranks = All(2)},
+        CommCase{.type = CommType::kAllgather, .count = 1 << 18, .ranks = All(2)},
+        CommCase{.type = CommType::kSendRecv, .count = 1 << 18, .ranks = All(2)}}) {
     Run(2, [&](Communicator& comm, device::Device& device) {
       const auto stream = *device.CreateStream();
       const TeamId team = *comm.Team(c.ranks, 0);
@@ -289,7 +343,8 @@ TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
       if (comm.rank() == 0) {  // Rank 1 never comes.
         ASSERT_TRUE(comm.Post(buffers.Desc(team, 1), *stream).ok());
         ASSERT_TRUE(comm.Post(queued.Desc(team, 2), *stream).ok());
-        EXPECT_EQ(stream->Synchronize(std::chrono::milliseconds(20)).code(), Code::kDeadlineExceeded);
+        EXPECT_EQ(stream->Synchronize(std::chrono::milliseconds(20)).code(),
+                  Code::kDeadlineExceeded);
         EXPECT_EQ(comm.Progress().entered, 1);
         EXPECT_EQ(comm.Progress().left, -1);
       }
@@ -297,8 +352,10 @@ TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
       comm.Abort(Internal("not the first"));
       const Status done = stream->Synchronize(std::chrono::seconds(1));
       EXPECT_EQ(done.ToString(), comm.rank() == 0 ? "UNAVAILABLE: rank 1 was lost" : "OK");
-      EXPECT_EQ(comm.Post(buffers.Desc(team, 3), *stream).ToString(), "UNAVAILABLE: rank 1 was lost");
-      EXPECT_EQ(comm.Team(std::vector<int64_t>{comm.rank()}, 5).status().ToString(), "UNAVAILABLE: rank 1 was lost");
+      EXPECT_EQ(comm.Post(buffers.Desc(team, 3), *stream).ToString(),
+                "UNAVAILABLE: rank 1 was lost");
+      EXPECT_EQ(comm.Team(std::vector<int64_t>{comm.rank()}, 5).status().ToString(),
+                "UNAVAILABLE: rank 1 was lost");
     });
   }
 }
@@ -306,23 +363,28 @@ TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
 // The rank that did not come is named, and so is what it did not come to.
 TEST_P(CommunicatorSuite, ADeadlineNamesTheMissingRank) {
   for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kAllToAll}) {
-    Run(3, [&](Communicator& comm, device::Device& device) {
-      const auto stream = *device.CreateStream();
-      const TeamId team = *comm.Team(All(3), 0);
-      const CommCase c = {.type = type, .count = 100, .ranks = All(3)};
-      RunCase(c, 16, comm, *stream);
-      if (comm.rank() == 2) return;
-      CaseBuffers buffers(c, comm.rank());
-      ASSERT_TRUE(comm.Post(buffers.Desc(team, 17), *stream).ok());
-      const Status done = stream->Synchronize(kLong);
-      EXPECT_EQ(done.code(), Code::kDeadlineExceeded);
-      EXPECT_THAT(std::string(done.message()), testing::HasSubstr("rank 2 "));
-      EXPECT_THAT(std::string(done.message()), testing::HasSubstr(std::string(CommTypeName(type)) + " #17"));
-    }, std::chrono::milliseconds(200));
+    Run(
+        3,
+        [&](Communicator& comm, device::Device& device) {
+          const auto stream = *device.CreateStream();
+          const TeamId team = *comm.Team(All(3), 0);
+          const CommCase c = {.type = type, .count = 100, .ranks = All(3)};
+          RunCase(c, 16, comm, *stream);
+          if (comm.rank() == 2) return;
+          CaseBuffers buffers(c, comm.rank());
+          ASSERT_TRUE(comm.Post(buffers.Desc(team, 17), *stream).ok());
+          const Status done = stream->Synchronize(kLong);
+          EXPECT_EQ(done.code(), Code::kDeadlineExceeded);
+          EXPECT_THAT(std::string(done.message()), testing::HasSubstr("rank 2 "));
+          EXPECT_THAT(std::string(done.message()),
+                      testing::HasSubstr(std::string(CommTypeName(type)) + " #17"));
+        },
+        std::chrono::milliseconds(200));
   }
 }
 
-// A stream that failed before never starts its communication; the communicator says so instead of leaving it open.
+// A stream that failed before never starts its communication; the communicator says so instead of
+// leaving it open.
 TEST_P(CommunicatorSuite, ASkippedCommunicationPoisons) {
   Run(1, [&](Communicator& comm, device::Device& device) {
     const auto stream = *device.CreateStream();

@@ -9,19 +9,20 @@
 
 namespace hir::device {
 
-// Real threads (PoolExecutor), or a simulation that runs everything in an order of its own. Thread-safe.
+// Real threads (PoolExecutor), or a simulation that runs everything in an order of its own.
+// Thread-safe.
 class Executor {
  public:
   virtual ~Executor() = default;
 
   // How many pieces of work run at once.
   virtual int num_threads() const = 0;
-  // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this call. False, and
-  // nothing posted, when the queue is full.
+  // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this
+  // call. False, and nothing posted, when the queue is full.
   [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work) = 0;
 
-  // Blocks until done() is true, which is asked under `lock`; false after `timeout`. `changed` is notified whenever
-  // done() may have become true.
+  // Blocks until done() is true, which is asked under `lock`; false after `timeout`. `changed` is
+  // notified whenever done() may have become true.
   virtual bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                      const std::function<bool()>& done, base::Nanos timeout) = 0;
 };

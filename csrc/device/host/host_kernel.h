@@ -9,8 +9,8 @@
 
 namespace hir::device {
 
-// Computes the part [begin, end) of a launch's grid. args: the launch's 64-bit slots. Called by several threads at
-// once for disjoint parts; must not block.
+// Computes the part [begin, end) of a launch's grid. args: the launch's 64-bit slots. Called by
+// several threads at once for disjoint parts; must not block.
 using HostFunction = void (*)(const int64_t* args, int64_t begin, int64_t end);
 
 class HostKernel final : public Kernel {
@@ -18,8 +18,9 @@ class HostKernel final : public Kernel {
   struct Options {
     std::string name = {};
     HostFunction function = nullptr;
-    std::shared_ptr<const void> code = {};  // Kept as long as the kernel; null for linked-in functions.
-    int64_t grain = 1;                      // The fewest grid items worth a thread of their own.
+    std::shared_ptr<const void> code =
+        {};             // Kept as long as the kernel; null for linked-in functions.
+    int64_t grain = 1;  // The fewest grid items worth a thread of their own.
   };
   // REQUIRES: function is not null, grain > 0.
   explicit HostKernel(Options options);

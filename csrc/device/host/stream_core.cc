@@ -11,12 +11,17 @@ namespace hir::device {
 
 StreamCore::StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor,
                        std::atomic<int>& helpers)
-    : name_(std::move(name)), id_(id), queued_ops_max_(queued_ops_max), executor_(executor), helpers_(helpers) {}
+    : name_(std::move(name)),
+      id_(id),
+      queued_ops_max_(queued_ops_max),
+      executor_(executor),
+      helpers_(helpers) {}
 
 Task* StreamCore::NewTask() {
   if (queued() - done() >= queued_ops_max_) {
     // Counted as the failure of the last operation that was queued, so that later events carry it.
-    Fail(ResourceExhausted(base::Cat(name_, ": limit queued_ops_max: ", queued_ops_max_, " operations are queued")),
+    Fail(ResourceExhausted(base::Cat(name_, ": limit queued_ops_max: ", queued_ops_max_,
+                                     " operations are queued")),
          queued() - 1);
     return nullptr;
   }
@@ -54,8 +59,7 @@ bool StreamCore::Step(Task& task) {
     return true;
   }
   switch (task.kind) {
-    case Task::Kind::kLaunch:
-      return Launch(task);
+    case Task::Kind::kLaunch: return Launch(task);
     case Task::Kind::kWait:
       // When it is woken, this step is taken again.
       if (task.source->AddWaiter(task.position, *this)) return false;
@@ -67,9 +71,7 @@ bool StreamCore::Step(Task& task) {
       if (!async_met_.exchange(true)) return false;
       Finish(async_status_);
       return true;
-    case Task::Kind::kCallback:
-      Finish(task.callback());
-      return true;
+    case Task::Kind::kCallback: Finish(task.callback()); return true;
   }
   HIR_CHECK(false);
   return true;
@@ -148,7 +150,8 @@ bool StreamCore::RunPieces(uint64_t epoch) {
     // The piece is ours, so the launch cannot end before it, and the split_ fields hold still.
     const int64_t piece = split_pieces_ - left;
     const int64_t each = split_grid_ / split_pieces_;
-    const int64_t rest = split_grid_ % split_pieces_;  // The first `rest` pieces have one item more.
+    const int64_t rest =
+        split_grid_ % split_pieces_;  // The first `rest` pieces have one item more.
     const int64_t begin = piece * each + std::min(piece, rest);
     split_function_(split_args_, begin, begin + each + (piece < rest ? 1 : 0));
     if (unfinished_.fetch_sub(1) == 1) return true;
@@ -205,9 +208,10 @@ void StreamCore::WakeWaiters() {
 }
 
 void StreamCore::RemoveThreadWaiter(int64_t position) {
-  const auto mine = std::find_if(waiters_.begin(), waiters_.end(), [position](const Waiter& waiter) {
-    return waiter.stream == nullptr && waiter.position == position;
-  });
+  const auto mine =
+      std::find_if(waiters_.begin(), waiters_.end(), [position](const Waiter& waiter) {
+        return waiter.stream == nullptr && waiter.position == position;
+      });
   if (mine != waiters_.end()) waiters_.erase(mine);
   UpdateWakeAt();
 }
@@ -223,8 +227,8 @@ Status StreamCore::Synchronize(int64_t position, base::Nanos timeout) {
     std::unique_lock lock(mutex_);
     waiters_.push_back({.position = position, .stream = nullptr});
     UpdateWakeAt();
-    const bool reached =
-        executor_.Block(lock, changed_, [this, position] { return done() >= position; }, timeout);
+    const bool reached = executor_.Block(
+        lock, changed_, [this, position] { return done() >= position; }, timeout);
     RemoveThreadWaiter(position);
     if (!reached) {
       const double seconds = std::chrono::duration<double>(timeout).count();

@@ -1,8 +1,9 @@
 // StreamCore: the queue of one host stream and the state of whoever works it off.
 //
-// At most one thread owns the core at a time: the one inside Run, or nobody while an AsyncOp or a wait is pending, or
-// the threads inside a split launch, of which the last to finish goes on. `active_` says that there is an owner.
-// Cores belong to the device and outlive it all, so an event can point at one for ever.
+// At most one thread owns the core at a time: the one inside Run, or nobody while an AsyncOp or a
+// wait is pending, or the threads inside a split launch, of which the last to finish goes on.
+// `active_` says that there is an owner. Cores belong to the device and outlive it all, so an event
+// can point at one for ever.
 #pragma once
 
 #include <atomic>
@@ -24,10 +25,13 @@ namespace hir::device {
 
 class StreamCore final : public Completion::Target {
  public:
-  // helpers: how many more helper tasks may be queued in the executor, shared by the device's streams.
-  StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor, std::atomic<int>& helpers);
+  // helpers: how many more helper tasks may be queued in the executor, shared by the device's
+  // streams.
+  StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor,
+             std::atomic<int>& helpers);
 
-  // The thread that queues: a task to fill in and Submit; null when the queue is full, and the stream has failed.
+  // The thread that queues: a task to fill in and Submit; null when the queue is full, and the
+  // stream has failed.
   Task* NewTask();
   void Submit();
 
@@ -56,9 +60,9 @@ class StreamCore final : public Completion::Target {
 
   void Complete(Status status) override;
 
-  void Post();          // Run, later.
-  void Run();           // Works until the queue is empty or something is pending.
-  bool Step(Task& task);        // False: the task is pending, and the core is no longer ours.
+  void Post();            // Run, later.
+  void Run();             // Works until the queue is empty or something is pending.
+  bool Step(Task& task);  // False: the task is pending, and the core is no longer ours.
   bool Launch(Task& task);
   bool RunPieces(uint64_t epoch);  // True: this thread did the last piece.
   void PostHelpers(uint64_t epoch, int64_t count);
@@ -81,12 +85,13 @@ class StreamCore final : public Completion::Target {
   std::atomic<bool> active_ = false;
   std::atomic<int> inside_ = 0;  // Posted or running calls that touch this object.
 
-  // The owner's: an AsyncOp that has been started. Of Start's return and Complete, the second goes on.
+  // The owner's: an AsyncOp that has been started. Of Start's return and Complete, the second goes
+  // on.
   std::atomic<bool> async_met_ = false;
   Status async_status_;
 
-  // The launch in progress. claim_ is (epoch << 32 | pieces not yet taken): a helper that comes too late sees
-  // another epoch, or nothing left, and touches nothing else.
+  // The launch in progress. claim_ is (epoch << 32 | pieces not yet taken): a helper that comes too
+  // late sees another epoch, or nothing left, and touches nothing else.
   std::atomic<uint64_t> claim_ = 0;
   std::atomic<int64_t> unfinished_ = 0;
   HostFunction split_function_ = nullptr;
@@ -95,11 +100,12 @@ class StreamCore final : public Completion::Target {
   int64_t split_pieces_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;          // With mutex_: threads in Synchronize.
-  std::vector<Waiter> waiters_;              // Guarded by mutex_.
-  Status failure_;                           // Guarded by mutex_.
-  std::atomic<int64_t> wake_at_ = kNever;    // The least position waited for; written under mutex_.
-  std::atomic<int64_t> failed_at_ = kNever;  // Index of the first failed operation; written under mutex_.
+  std::condition_variable changed_;        // With mutex_: threads in Synchronize.
+  std::vector<Waiter> waiters_;            // Guarded by mutex_.
+  Status failure_;                         // Guarded by mutex_.
+  std::atomic<int64_t> wake_at_ = kNever;  // The least position waited for; written under mutex_.
+  std::atomic<int64_t> failed_at_ =
+      kNever;  // Index of the first failed operation; written under mutex_.
 };
 
 }  // namespace hir::device

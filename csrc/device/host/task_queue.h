@@ -1,4 +1,5 @@
-// TaskQueue: what a stream has yet to do. One thread pushes, one thread at a time pops; neither waits for the other.
+// TaskQueue: what a stream has yet to do. One thread pushes, one thread at a time pops; neither
+// waits for the other.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +21,19 @@ class StreamCore;
 
 struct Task {
   enum class Kind : uint8_t { kLaunch, kWait, kAsync, kCallback };
-  static constexpr int64_t kInlineArgs = 20;  // Enough for what fused kernels take, in a Task of 256 bytes.
+  static constexpr int64_t kInlineArgs =
+      20;  // Enough for what fused kernels take, in a Task of 256 bytes.
 
   Kind kind = Kind::kLaunch;
-  HostFunction function = nullptr;        // kLaunch
+  HostFunction function = nullptr;  // kLaunch
   int64_t grid = 0;
   int64_t grain = 1;
   std::array<int64_t, kInlineArgs> args;  // Unless more_args is set.
   std::unique_ptr<int64_t[]> more_args;
-  StreamCore* source = nullptr;           // kWait: until `source` has done `position` operations.
+  StreamCore* source = nullptr;  // kWait: until `source` has done `position` operations.
   int64_t position = 0;
-  AsyncOp* op = nullptr;                  // kAsync
-  std::function<Status()> callback;       // kCallback
+  AsyncOp* op = nullptr;             // kAsync
+  std::function<Status()> callback;  // kCallback
 
   void SetArgs(std::span<const int64_t> values) {
     if (values.size() > args.size()) more_args = std::make_unique<int64_t[]>(values.size());
@@ -40,8 +42,8 @@ struct Task {
   const int64_t* Args() const { return more_args ? more_args.get() : args.data(); }
 };
 
-// A list of blocks of tasks; a popped block is kept for the next push that needs one, so a stream in steady use
-// allocates nothing. Counts are since construction and never go back.
+// A list of blocks of tasks; a popped block is kept for the next push that needs one, so a stream
+// in steady use allocates nothing. Counts are since construction and never go back.
 class TaskQueue {
  public:
   TaskQueue() : head_(new Block), tail_(head_) {}
@@ -99,7 +101,7 @@ class TaskQueue {
   std::atomic<Block*> spare_ = nullptr;
   Block* head_;  // The popping thread's.
   int64_t head_begin_ = 0;
-  Block* tail_;  // The pushing thread's.
+  Block* tail_;                 // The pushing thread's.
   bool tail_is_fresh_ = false;  // Has a block been appended for the slot that is being filled?
 };
 

@@ -1,7 +1,8 @@
 // Exchange: where the communications of all ranks of a World meet.
 //
-// Every communication is a set of edges: "rank a's bytes for rank b". When both ends of an edge have entered, a message
-// is ready; when all edges of a rank's communication are delivered, that rank computes its result and leaves.
+// Every communication is a set of edges: "rank a's bytes for rank b". When both ends of an edge
+// have entered, a message is ready; when all edges of a rank's communication are delivered, that
+// rank computes its result and leaves.
 #pragma once
 
 #include <cstddef>
@@ -99,8 +100,9 @@ class Exchange {
   const WorldOptions& options_;
   Scheduler& scheduler_;
   mutable std::mutex mutex_;
-  std::vector<Rank> ranks_;            // Guarded by mutex_, as is edges_.
-  std::map<std::string, Edge> edges_;  // By team, number and direction: ordered, so that a run is the same again.
+  std::vector<Rank> ranks_;  // Guarded by mutex_, as is edges_.
+  std::map<std::string, Edge>
+      edges_;  // By team, number and direction: ordered, so that a run is the same again.
 };
 
 }  // namespace hir::comm

@@ -15,18 +15,20 @@ namespace hir::comm {
 
 struct UcxOptions {
   int64_t rank = 0;
-  int64_t size = 1;                                     // At most 1024.
-  int64_t generation = 0;                               // Messages of another generation are dropped (low 8 bits).
-  base::Nanos setup_timeout = std::chrono::seconds(10); // Of Create and of each Team.
-  base::Nanos op_timeout = std::chrono::seconds(30);    // From the start of a communication to its end.
-  std::string transports = "posix,sysv,cma,self,tcp";   // UCX's names; the environment's UCX_TLS comes first.
+  int64_t size = 1;        // At most 1024.
+  int64_t generation = 0;  // Messages of another generation are dropped (low 8 bits).
+  base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
+  base::Nanos op_timeout =
+      std::chrono::seconds(30);  // From the start of a communication to its end.
+  std::string transports =
+      "posix,sysv,cma,self,tcp";  // UCX's names; the environment's UCX_TLS comes first.
 };
 
 // True when this build has UCX.
 bool HasUcx();
 
-// Collective over all ranks; `rendezvous` outlives the communicator. One thread of its own makes progress: it yields
-// while something is pending and sleeps when nothing is.
+// Collective over all ranks; `rendezvous` outlives the communicator. One thread of its own makes
+// progress: it yields while something is pending and sleeps when nothing is.
 //
 // A peer that dies is not noticed over shared memory: whoever watches the processes calls Abort.
 //

@@ -28,8 +28,8 @@ class CheckDescTest : public testing::Test {
 };
 
 TEST_F(CheckDescTest, LegalOnesPass) {
-  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter, CommType::kBroadcast,
-                        CommType::kAllToAll, CommType::kSendRecv}) {
+  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter,
+                        CommType::kBroadcast, CommType::kAllToAll, CommType::kSendRecv}) {
     EXPECT_EQ(Checked(Legal(type)), "OK") << CommTypeName(type);
     CommDesc empty = {.type = type, .root = 0};
     EXPECT_EQ(Checked(empty), "OK") << "count 0, null buffers: " << CommTypeName(type);
@@ -37,9 +37,12 @@ TEST_F(CheckDescTest, LegalOnesPass) {
 }
 
 TEST_F(CheckDescTest, TheOtherTypesAreUnimplemented) {
-  EXPECT_EQ(Checked(Legal(CommType::kGather)), "UNIMPLEMENTED: gather #9: no backend has this communication yet");
-  EXPECT_EQ(Checked(Legal(CommType::kScatter)), "UNIMPLEMENTED: scatter #9: no backend has this communication yet");
-  EXPECT_EQ(Checked(Legal(CommType::kReduce)), "UNIMPLEMENTED: reduce #9: no backend has this communication yet");
+  EXPECT_EQ(Checked(Legal(CommType::kGather)),
+            "UNIMPLEMENTED: gather #9: no backend has this communication yet");
+  EXPECT_EQ(Checked(Legal(CommType::kScatter)),
+            "UNIMPLEMENTED: scatter #9: no backend has this communication yet");
+  EXPECT_EQ(Checked(Legal(CommType::kReduce)),
+            "UNIMPLEMENTED: reduce #9: no backend has this communication yet");
   EXPECT_EQ(Checked(Legal(CommType::kCollectivePermute)),
             "UNIMPLEMENTED: collective_permute #9: no backend has this communication yet");
 }
@@ -51,7 +54,8 @@ TEST_F(CheckDescTest, TeamAndCount) {
   desc.count = -1;
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allreduce #9: count is -1");
   desc.count = std::numeric_limits<int64_t>::max() / 8;
-  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allreduce #9: count 1152921504606846975 is too large");
+  EXPECT_EQ(Checked(desc),
+            "INVALID_ARGUMENT: allreduce #9: count 1152921504606846975 is too large");
 }
 
 TEST_F(CheckDescTest, Peers) {
@@ -67,7 +71,8 @@ TEST_F(CheckDescTest, Peers) {
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: send_recv #9: from 7 is not in team [0, 2, 3]");
   desc.to = 2, desc.from = 3;
   EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: send_recv #9: to is 2 and from is 3 on rank 2: both name this rank, or neither");
+            "INVALID_ARGUMENT: send_recv #9: to is 2 and from is 3 on rank 2: both name this rank, "
+            "or neither");
   desc.to = 2, desc.from = 2;
   EXPECT_EQ(Checked(desc), "OK");
   desc.to = kNoRank, desc.from = kNoRank;
@@ -77,10 +82,12 @@ TEST_F(CheckDescTest, Peers) {
 TEST_F(CheckDescTest, Buffers) {
   CommDesc desc = Legal(CommType::kAllgather);
   desc.dst.bytes = 47;
-  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allgather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc),
+            "INVALID_ARGUMENT: allgather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
   desc = Legal(CommType::kReduceScatter);
   desc.src.bytes = 16;
-  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: reduce_scatter #9: src has 16 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc),
+            "INVALID_ARGUMENT: reduce_scatter #9: src has 16 bytes, 48 are needed (3 x 4 f32)");
   desc = Legal(CommType::kAllToAll);
   desc.src.data = nullptr;
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: all_to_all #9: src is null");
@@ -103,9 +110,11 @@ TEST_F(CheckDescTest, InPlace) {
     return Checked(desc);
   };
   const auto refused = [](std::string_view name) {
-    return "INVALID_ARGUMENT: " + std::string(name) + " #9: src and dst overlap, and not as the in-place form allows";
+    return "INVALID_ARGUMENT: " + std::string(name) +
+           " #9: src and dst overlap, and not as the in-place form allows";
   };
-  for (CommType type : {CommType::kAllreduce, CommType::kAllToAll, CommType::kSendRecv, CommType::kBroadcast}) {
+  for (CommType type :
+       {CommType::kAllreduce, CommType::kAllToAll, CommType::kSendRecv, CommType::kBroadcast}) {
     EXPECT_EQ(with(type, 64, 64), "OK");
   }
   EXPECT_EQ(with(CommType::kAllreduce, 64, 68), refused("allreduce"));

@@ -15,7 +15,8 @@ std::vector<T> Reduced(ReduceOp op, DType dtype, const std::vector<std::vector<T
   std::vector<const std::byte*> srcs;
   for (const auto& input : inputs) srcs.push_back(reinterpret_cast<const std::byte*>(input.data()));
   std::vector<T> out(inputs[0].size());
-  Reduce(op, dtype, srcs, reinterpret_cast<std::byte*>(out.data()), static_cast<int64_t>(out.size()));
+  Reduce(op, dtype, srcs, reinterpret_cast<std::byte*>(out.data()),
+         static_cast<int64_t>(out.size()));
   return out;
 }
 
@@ -31,11 +32,13 @@ TEST(Reduce, IntegersWrap) {
   const int32_t max = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(Reduced<int32_t>(ReduceOp::kSum, DType::kInt32, {{max}, {1}}),
             std::vector<int32_t>{std::numeric_limits<int32_t>::min()});
-  EXPECT_EQ(Reduced<int32_t>(ReduceOp::kProd, DType::kInt32, {{max}, {2}}), std::vector<int32_t>{-2});
+  EXPECT_EQ(Reduced<int32_t>(ReduceOp::kProd, DType::kInt32, {{max}, {2}}),
+            std::vector<int32_t>{-2});
 }
 
 TEST(Reduce, BoolsAreAndAndOr) {
-  const std::vector<std::vector<uint8_t>> inputs = {{0, 1, 0, 1}, {0, 0, 7, 1}};  // Any byte but 0 is true.
+  const std::vector<std::vector<uint8_t>> inputs = {{0, 1, 0, 1},
+                                                    {0, 0, 7, 1}};  // Any byte but 0 is true.
   EXPECT_EQ(Reduced(ReduceOp::kSum, DType::kBool, inputs), (std::vector<uint8_t>{0, 1, 1, 1}));
   EXPECT_EQ(Reduced(ReduceOp::kMax, DType::kBool, inputs), (std::vector<uint8_t>{0, 1, 1, 1}));
   EXPECT_EQ(Reduced(ReduceOp::kProd, DType::kBool, inputs), (std::vector<uint8_t>{0, 0, 0, 1}));
@@ -45,14 +48,18 @@ TEST(Reduce, BoolsAreAndAndOr) {
 // 256 + 1 is 256 in bf16, so three steps rounded one by one would stay there.
 TEST(Reduce, HalvesRoundOnce) {
   const auto bf16 = [](float value) { return std::vector<uint16_t>{FloatToBFloat16(value)}; };
-  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {bf16(256), bf16(1), bf16(1), bf16(1)}), bf16(260));
+  EXPECT_EQ(
+      Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {bf16(256), bf16(1), bf16(1), bf16(1)}),
+      bf16(260));
   const auto f16 = [](float value) { return std::vector<uint16_t>{FloatToFloat16(value)}; };
-  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kFloat16, {f16(2048), f16(1), f16(1)}), f16(2050));
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kFloat16, {f16(2048), f16(1), f16(1)}),
+            f16(2050));
 }
 
 TEST(Reduce, TheResultMayReplaceASource) {
   std::vector<double> a(2000, 1), b(2000, 2);
-  const std::byte* const srcs[] = {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())};
+  const std::byte* const srcs[] = {reinterpret_cast<std::byte*>(a.data()),
+                                   reinterpret_cast<std::byte*>(b.data())};
   Reduce(ReduceOp::kSum, DType::kFloat64, srcs, reinterpret_cast<std::byte*>(b.data()), 2000);
   EXPECT_EQ(b, std::vector<double>(2000, 3));
 }

@@ -1,7 +1,8 @@
-// Random programs over several streams, against the same program run in order. An operation reads one cell and writes
-// another; where two operations on different streams touch the same cell, the generator records an event behind the
-// earlier one and lets the later one's stream wait, and now and then it does so without need. Operations are launches,
-// callbacks, and operations that another thread completes.
+// Random programs over several streams, against the same program run in order. An operation reads
+// one cell and writes another; where two operations on different streams touch the same cell, the
+// generator records an event behind the earlier one and lets the later one's stream wait, and now
+// and then it does so without need. Operations are launches, callbacks, and operations that another
+// thread completes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -81,7 +82,8 @@ class AsyncStep final : public AsyncOp {
 
 struct Cells {
   std::array<int64_t, kCells> value = {};
-  std::array<std::array<bool, kStreams>, kCells> readers = {};  // Streams that read it since the last write.
+  std::array<std::array<bool, kStreams>, kCells> readers =
+      {};  // Streams that read it since the last write.
   std::array<int64_t, kCells> writer = {-1, -1, -1, -1, -1, -1};
 };
 

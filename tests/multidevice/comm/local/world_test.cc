@@ -1,5 +1,5 @@
-// The simulated world: equal seeds give equal traces; delays, losses and deaths happen as scripted and are named; an
-// order that a program forgot to demand is broken by some seed.
+// The simulated world: equal seeds give equal traces; delays, losses and deaths happen as scripted
+// and are named; an order that a program forgot to demand is broken by some seed.
 #include "multidevice/comm/local/world.h"
 
 #include <gmock/gmock.h>
@@ -34,8 +34,8 @@ struct RankResult {
   std::vector<int64_t> data = std::vector<int64_t>(kCount);
 };
 
-// Every rank: two rounds of "fill on one stream, all-reduce on another", then Synchronize. `wait`: with the wait that
-// makes the all-reduce follow the fill.
+// Every rank: two rounds of "fill on one stream, all-reduce on another", then Synchronize. `wait`:
+// with the wait that makes the all-reduce follow the fill.
 std::vector<RankResult> RunRounds(World& world, int64_t size, bool wait = true) {
   std::vector<RankResult> results(static_cast<size_t>(size));
   world.Run([&](int64_t rank) {
@@ -51,8 +51,14 @@ std::vector<RankResult> RunRounds(World& world, int64_t size, bool wait = true) 
       compute->Fill(buffer, static_cast<uint64_t>(rank + 10 * round), 8);
       compute->Record(*event);
       if (wait) wire->Wait(*event);
-      result.status = comm->Post({.type = CommType::kAllreduce, .team = team, .dtype = DType::kInt64, .count = kCount,
-                                  .src = buffer, .dst = buffer, .seq = round}, *wire);
+      result.status = comm->Post({.type = CommType::kAllreduce,
+                                  .team = team,
+                                  .dtype = DType::kInt64,
+                                  .count = kCount,
+                                  .src = buffer,
+                                  .dst = buffer,
+                                  .seq = round},
+                                 *wire);
       wire->Record(*event);
       compute->Wait(*event);
     }
@@ -64,7 +70,8 @@ std::vector<RankResult> RunRounds(World& world, int64_t size, bool wait = true) 
 
 std::vector<std::string> TraceOf(uint64_t seed) {
   const auto world = World::Create({.size = 3, .seed = seed, .random_delay_max = 1ms});
-  for (const RankResult& result : RunRounds(*world, 3)) EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 33));
+  for (const RankResult& result : RunRounds(*world, 3))
+    EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 33));
   return world->trace();
 }
 
@@ -100,8 +107,10 @@ TEST(World, AMissingWaitIsFound) {
 }
 
 TEST(World, ADelayTakesSimulatedTime) {
-  const auto world = World::Create({.size = 2, .delays = {{.from = 1, .to = 0, .seq = 1, .time = 2s}}});
-  for (const RankResult& result : RunRounds(*world, 2)) EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 21));
+  const auto world =
+      World::Create({.size = 2, .delays = {{.from = 1, .to = 0, .seq = 1, .time = 2s}}});
+  for (const RankResult& result : RunRounds(*world, 2))
+    EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 21));
   EXPECT_EQ(world->clock().Now(), 2s);
 }
 
@@ -111,7 +120,8 @@ TEST(World, ALostMessageMissesTheDeadline) {
   EXPECT_TRUE(results[0].status.ok());  // It has all it needs, and has given all it has.
   for (size_t rank = 1; rank < 3; ++rank) {
     EXPECT_EQ(results[rank].status.ToString(),
-              "DEADLINE_EXCEEDED: allreduce #1: the message from rank 1 to rank 2 has not arrived after 5.0 s");
+              "DEADLINE_EXCEEDED: allreduce #1: the message from rank 1 to rank 2 has not arrived "
+              "after 5.0 s");
   }
   EXPECT_THAT(world->trace(), Contains("message 1 -> 2 of allreduce #1 is lost"));
 }
@@ -127,8 +137,10 @@ TEST(World, ADeadRankIsNamedAtTheDeadline) {
 }
 
 TEST(World, ADeathThatIsNoticedAbortsTheOthers) {
-  const auto world = World::Create({.size = 3, .deaths = {{.rank = 1, .seq = 0, .noticed_after = 500ms}}});
-  for (const RankResult& result : RunRounds(*world, 3)) EXPECT_EQ(result.status.ToString(), "UNAVAILABLE: rank 1 died");
+  const auto world =
+      World::Create({.size = 3, .deaths = {{.rank = 1, .seq = 0, .noticed_after = 500ms}}});
+  for (const RankResult& result : RunRounds(*world, 3))
+    EXPECT_EQ(result.status.ToString(), "UNAVAILABLE: rank 1 died");
   EXPECT_EQ(world->clock().Now(), 500ms);
 }
 
@@ -140,8 +152,14 @@ TEST(World, RanksThatDoNotMatchAreTold) {
     const auto stream = *device->CreateStream();
     std::vector<float> data(4);
     const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), 16};
-    ASSERT_TRUE(comm->Post({.type = CommType::kAllreduce, .team = *comm->Team(All(2), 0), .count = 4 - rank,
-                            .src = buffer, .dst = buffer, .seq = rank}, *stream).ok());
+    ASSERT_TRUE(comm->Post({.type = CommType::kAllreduce,
+                            .team = *comm->Team(All(2), 0),
+                            .count = 4 - rank,
+                            .src = buffer,
+                            .dst = buffer,
+                            .seq = rank},
+                           *stream)
+                    .ok());
     const std::string message = std::string(stream->Synchronize(kLong).message());
     EXPECT_EQ(message.find("posted allreduce #"), 7u) << message;
     EXPECT_NE(message.find("(3 f32, sum)"), std::string::npos) << message;
@@ -162,8 +180,14 @@ TEST(World, OneThreadCanDriveEveryRank) {
     devices.push_back(*device::CreateHostDevice({}, world->executor(rank)));
     comms.push_back(world->Join(rank));
     streams.push_back(*devices.back()->CreateStream());
-    ASSERT_TRUE(comms.back()->Post({.type = CommType::kAllreduce, .team = *comms.back()->Team(All(2), 0), .count = 4,
-                                    .src = buffer, .dst = buffer}, *streams.back()).ok());
+    ASSERT_TRUE(comms.back()
+                    ->Post({.type = CommType::kAllreduce,
+                            .team = *comms.back()->Team(All(2), 0),
+                            .count = 4,
+                            .src = buffer,
+                            .dst = buffer},
+                           *streams.back())
+                    .ok());
   }
   world->RunUntilIdle();
   EXPECT_EQ(data, std::vector<std::vector<float>>(2, std::vector<float>(4, 3.0f)));
