@@ -1,0 +1,182 @@
+// The proofs of region.h. All symbols are extents, coordinates or loop bounds: >= 0.
+#include <algorithm>
+
+#include "csrc/base/checked.h"
+#include "host_ir/region.h"
+
+namespace hir::host {
+namespace {
+
+using ir::Expr;
+using ir::ExprKind;
+
+struct Term {
+  std::vector<const Expr*> atoms;
+  int64_t coefficient = 0;
+};
+
+std::vector<Term> TermsOf(const Expr* sum) {
+  std::vector<Term> terms;
+  const auto add = [&terms](const Expr* e) {
+    if (e->kind == ExprKind::kMul) {
+      terms.push_back({{e->args.begin(), e->args.end()}, e->value});
+    } else {
+      terms.push_back({{e}, 1});
+    }
+  };
+  if (sum->kind == ExprKind::kAdd) {
+    for (const Expr* term : sum->args) add(term);
+  } else if (sum->kind != ExprKind::kConst) {
+    add(sum);
+  }
+  return terms;
+}
+
+bool NonNegative(ir::ExprPool& pool, const Expr* e, int depth);
+
+// floor(n/c) >= floor(m/d) follows from n*d >= m*c.
+bool QuotientAtLeast(ir::ExprPool& pool, const Expr* a, const Expr* b, int depth) {
+  const bool quotients = a->kind == ExprKind::kFloorDiv && b->kind == ExprKind::kFloorDiv;
+  if (!quotients || !a->args[1]->IsConst() || !b->args[1]->IsConst()) return false;
+  const Expr* left = pool.Mul(a->args[0], b->args[1]);
+  const Expr* right = pool.Mul(b->args[0], a->args[1]);
+  return a->args[1]->value > 0 && b->args[1]->value > 0 && NonNegative(pool, pool.Sub(left, right), depth + 1);
+}
+
+// a >= b, factor by factor: all but one are equal, and that one is a larger quotient; or b lacks nothing but it.
+bool ProductAtLeast(ir::ExprPool& pool, const std::vector<const Expr*>& a, const std::vector<const Expr*>& b, int depth) {
+  std::vector<const Expr*> more = a, less;
+  for (const Expr* atom : b) {
+    const auto at = std::find(more.begin(), more.end(), atom);
+    if (at == more.end()) {
+      less.push_back(atom);
+    } else {
+      more.erase(at);
+    }
+  }
+  if (more.size() != 1 || less.size() != 1) return false;
+  for (const Expr* atom : a) {
+    if (atom != more[0] && !NonNegative(pool, atom, depth + 1)) return false;
+  }
+  if (QuotientAtLeast(pool, more[0], less[0], depth)) return true;
+  // x >= floor(x / c), for x >= 0.
+  const bool part = less[0]->kind == ExprKind::kFloorDiv && less[0]->args[1]->IsConst() && less[0]->args[1]->value > 0;
+  return part && NonNegative(pool, pool.Sub(pool.Mul(more[0], less[0]->args[1]), less[0]->args[0]), depth + 1);
+}
+
+bool NonNegativeSum(ir::ExprPool& pool, const Expr* e, int depth) {
+  const int64_t constant = e->kind == ExprKind::kAdd || e->kind == ExprKind::kConst ? e->value : 0;
+  if (constant < 0) return false;
+  std::vector<Term> terms = TermsOf(e);
+  for (const Term& term : terms) {
+    for (const Expr* atom : term.atoms) {
+      if (atom->kind != ExprKind::kSymbol && !NonNegative(pool, atom, depth + 1)) return false;
+    }
+  }
+  for (Term& negative : terms) {  // Each is paid for by larger positive ones.
+    for (Term& positive : terms) {
+      if (negative.coefficient >= 0) break;
+      if (positive.coefficient <= 0 || !ProductAtLeast(pool, positive.atoms, negative.atoms, depth)) continue;
+      const int64_t paid = std::min(positive.coefficient, -negative.coefficient);
+      positive.coefficient -= paid;
+      negative.coefficient += paid;
+    }
+    if (negative.coefficient < 0) return false;
+  }
+  return true;
+}
+
+bool NonNegative(ir::ExprPool& pool, const Expr* e, int depth) {
+  if (depth > 8) return false;
+  switch (e->kind) {
+    case ExprKind::kConst:
+      return e->value >= 0;
+    case ExprKind::kSymbol:
+      return true;
+    case ExprKind::kFloorDiv:
+    case ExprKind::kCeilDiv:
+      return NonNegative(pool, e->args[0], depth + 1) && NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMod:
+      return NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMin:
+      return NonNegative(pool, e->args[0], depth + 1) && NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMax:
+      return NonNegative(pool, e->args[0], depth + 1) || NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMul:
+    case ExprKind::kAdd:
+      return NonNegativeSum(pool, e, depth);
+  }
+  return false;
+}
+
+bool Equal(const Interval& a, const Interval& b) { return a.from == b.from && a.to == b.to; }
+
+bool SameRoot(const Region& a, const Region& b) { return a.root_offset == b.root_offset && a.root == b.root; }
+
+// Whether intervals of `parts`, put in a row, cover `whole`.
+bool ChainCovers(ir::ExprPool& pool, const Interval& whole, std::vector<Interval> parts) {
+  const Expr* reached = whole.from;
+  for (bool moved = true; moved;) {
+    if (ProveLessEqual(pool, whole.to, reached)) return true;
+    moved = false;
+    for (Interval& part : parts) {
+      if (part.from == nullptr || !ProveLessEqual(pool, part.from, reached)) continue;
+      if (!ProveLessEqual(pool, reached, part.to)) continue;
+      reached = part.to;
+      part = {};
+      moved = true;
+      break;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool ProveLessEqual(ir::ExprPool& pool, const Expr* a, const Expr* b) {
+  return a == b || (NonNegative(pool, pool.Sub(b, a), 0) && !pool.overflowed());
+}
+
+bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b) {
+  if (a.base != b.base) return true;
+  const Interval x = Flat(pool, a), y = Flat(pool, b);
+  if (ProveLessEqual(pool, x.to, y.from) || ProveLessEqual(pool, y.to, x.from)) return true;
+  if (!SameRoot(a, b)) return false;
+  for (size_t i = 0; i < a.box.size(); ++i) {
+    if (ProveLessEqual(pool, a.box[i].to, b.box[i].from) || ProveLessEqual(pool, b.box[i].to, a.box[i].from)) return true;
+  }
+  return false;
+}
+
+bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b) {
+  if (a.base != b.base) return false;
+  if (SameRoot(a, b) && std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), Equal)) return true;
+  return IsContiguous(pool, a) && IsContiguous(pool, b) && Equal(Flat(pool, a), Flat(pool, b));
+}
+
+bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts) {
+  std::vector<Interval> flat;
+  for (const Region* part : parts) {
+    if (part->base != region.base) continue;
+    if (ProveSame(pool, region, *part)) return true;
+    if (IsContiguous(pool, *part)) flat.push_back(Flat(pool, *part));
+  }
+  if (ChainCovers(pool, Flat(pool, region), flat)) return true;
+  // Boxes that agree, or reach further, in all axes but one, side by side along that one.
+  for (size_t axis = 0; axis < region.box.size(); ++axis) {
+    std::vector<Interval> along;
+    for (const Region* part : parts) {
+      if (part->base != region.base || !SameRoot(*part, region)) continue;
+      bool spans = true;
+      for (size_t i = 0; spans && i < region.box.size(); ++i) {
+        spans = i == axis || (ProveLessEqual(pool, part->box[i].from, region.box[i].from) &&
+                              ProveLessEqual(pool, region.box[i].to, part->box[i].to));
+      }
+      if (spans) along.push_back(part->box[axis]);
+    }
+    if (ChainCovers(pool, region.box[axis], along)) return true;
+  }
+  return false;
+}
+
+}  // namespace hir::host

@@ -1,0 +1,89 @@
+#include "host_ir/region.h"
+
+#include "host_ir/shapes.h"
+
+namespace hir::host {
+namespace {
+
+// Lays `extents` out densely at `offset` of region->base.
+void SetDense(ir::ExprPool& pool, Region* region, std::span<const ir::Expr* const> extents, const ir::Expr* offset) {
+  region->offset = offset;
+  region->root_offset = offset;
+  region->root.assign(extents.begin(), extents.end());
+  region->axes.assign(extents.size(), {});
+  region->box.assign(extents.size(), {});
+  const ir::Expr* stride = pool.Const(1);
+  for (size_t i = extents.size(); i-- > 0;) {
+    region->axes[i] = {extents[i], stride, static_cast<int>(i)};
+    region->box[i] = {pool.Const(0), extents[i]};
+    stride = pool.Mul(stride, extents[i]);
+  }
+}
+
+}  // namespace
+
+Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
+  Region region;
+  region.base = &value;
+  SetDense(pool, &region, StoredExtents(pool, *value.type), pool.Const(0));
+  size_t axis = 0;
+  for (const ir::Axis& logical : value.type->axes) {
+    if (logical.kind == ir::AxisKind::kReduction) continue;
+    if (logical.kind == ir::AxisKind::kBroadcast) region.axes[axis] = {pool.Const(1), pool.Const(0), -1};
+    ++axis;
+  }
+  return region;
+}
+
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to) {
+  Region view = region;
+  ViewAxis& along = view.axes[static_cast<size_t>(axis)];
+  if (along.root_axis < 0) return view;  // Stored once, whatever part is taken.
+  Interval& part = view.box[static_cast<size_t>(along.root_axis)];
+  part = {pool.Add(part.from, from), pool.Add(part.from, to)};
+  along.extent = pool.Sub(to, from);
+  view.offset = pool.Add(view.offset, pool.Mul(from, along.stride));
+  return view;
+}
+
+Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index) {
+  Region view = Slice(pool, region, axis, index, pool.Add(index, pool.Const(1)));
+  view.axes.erase(view.axes.begin() + axis);
+  return view;
+}
+
+Region Permute(const Region& region, std::span<const int64_t> dims) {
+  Region view = region;
+  for (size_t i = 0; i < dims.size(); ++i) view.axes[i] = region.axes[static_cast<size_t>(dims[i])];
+  return view;
+}
+
+Region Reshape(ir::ExprPool& pool, const Region& region, std::span<const ir::Expr* const> stored_extents) {
+  Region view;
+  view.base = region.base;
+  SetDense(pool, &view, stored_extents, region.offset);
+  return view;
+}
+
+bool IsContiguous(ir::ExprPool& pool, const Region& region) {
+  const ir::Expr* dense = pool.Const(1);
+  for (size_t i = region.axes.size(); i-- > 0;) {
+    const ViewAxis& axis = region.axes[i];
+    if (axis.extent->IsConst(1)) continue;
+    if (axis.stride != dense) return false;
+    dense = pool.Mul(dense, axis.extent);
+  }
+  return true;
+}
+
+Interval Flat(ir::ExprPool& pool, const Region& region) {
+  // The last element is at offset + sum of (extent - 1) * stride; an empty region may get less than nothing, which
+  // is as good: it conflicts with nothing.
+  const ir::Expr* end = pool.Add(region.offset, pool.Const(1));
+  for (const ViewAxis& axis : region.axes) {
+    end = pool.Add(end, pool.Mul(pool.Sub(axis.extent, pool.Const(1)), axis.stride));
+  }
+  return {region.offset, end};
+}
+
+}  // namespace hir::host

@@ -1,0 +1,57 @@
+// Which elements of which memory a buffer value refers to, symbolically, and what can be proved of two such sets. Every
+// answer is conservative: "not proved" is false.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "csrc/ir/graph.h"
+
+namespace hir::host {
+
+struct Interval {
+  const ir::Expr* from = nullptr;
+  const ir::Expr* to = nullptr;
+};
+
+struct ViewAxis {
+  const ir::Expr* extent = nullptr;  // As stored: broadcast axes are 1.
+  const ir::Expr* stride = nullptr;  // In elements; 0 for broadcast axes.
+  int root_axis = -1;                // The axis of the root it runs along; -1 for broadcast axes.
+};
+
+// Expressions are of one pool, the one given to the functions below.
+struct Region {
+  const ir::Value* base = nullptr;      // A parameter, or the result of an alloc.
+  const ir::Expr* offset = nullptr;     // Of the first element, in elements of the base.
+  std::vector<ViewAxis> axes;           // One a value axis.
+  // The dense array that holds it (the base, or the latest reshape), and the part of each of the array's axes that it takes.
+  const ir::Expr* root_offset = nullptr;
+  std::vector<const ir::Expr*> root;
+  std::vector<Interval> box;
+};
+
+// All of the parameter or alloc `value`.
+Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
+
+// The result of the view op on `region`. `value(name)` is the op's attribute in `pool`, symbols replaced.
+// REQUIRES: the region of a reshape is contiguous.
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
+Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
+Region Permute(const Region& region, std::span<const int64_t> dims);
+Region Reshape(ir::ExprPool& pool, const Region& region, std::span<const ir::Expr* const> stored_extents);
+
+// Row-major without gaps.
+bool IsContiguous(ir::ExprPool& pool, const Region& region);
+// The smallest flat interval of the base, in elements, that holds it. What Flat says of a contiguous region is exact.
+Interval Flat(ir::ExprPool& pool, const Region& region);
+
+// a <= b for all values >= 0 of the symbols.
+bool ProveLessEqual(ir::ExprPool& pool, const ir::Expr* a, const ir::Expr* b);
+bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b);
+// The same elements, in whatever order of axes.
+bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b);
+// Every element of `region` is in one of `parts`.
+bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts);
+
+}  // namespace hir::host
