@@ -41,25 +41,21 @@ bool Order::Before(const Point& point, const ir::Expr* stream) {
 
 void Order::Record(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream) {
   const Clock clock = Ahead(stream);
-  bool found = false;
+  const auto [at, added] = by_name_.emplace(std::pair(event->id, index), events_.size());
+  if (added) events_.push_back({event, index, {}});
+  events_[at->second].clock = clock;
+  symbolic_ |= !index->IsConst();
+  if (!symbolic_) return;
   for (Event& e : events_) {
-    if (e.event != event) continue;
-    if (e.index == index) {
-      e.clock = clock;
-      found = true;
-    } else if (!(e.index->IsConst() && index->IsConst())) {
-      // Perhaps the same event: a wait for it then gets one of the two.
-      for (size_t i = 0; i < e.clock.size(); ++i) e.clock[i] = std::min(e.clock[i], i < clock.size() ? clock[i] : 0);
-    }
+    if (e.event != event || e.index == index || (e.index->IsConst() && index->IsConst())) continue;
+    // Perhaps the same event: a wait for it then gets one of the two.
+    for (size_t i = 0; i < e.clock.size(); ++i) e.clock[i] = std::min(e.clock[i], i < clock.size() ? clock[i] : 0);
   }
-  if (!found) events_.push_back({event, index, clock});
 }
 
 const Clock* Order::Recorded(const ir::Value* event, const ir::Expr* index) const {
-  for (const Event& e : events_) {
-    if (e.event == event && e.index == index) return &e.clock;
-  }
-  return nullptr;
+  const auto found = by_name_.find(std::pair(event->id, index));
+  return found == by_name_.end() ? nullptr : &events_[found->second].clock;
 }
 
 bool Order::Wait(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream) {

@@ -1,6 +1,7 @@
 // What is known to come after what: vector clocks over the streams of one unrolled program.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,8 @@ class Order {
   };
   std::vector<Stream> streams_;
   std::vector<Event> events_;
+  std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_, by value id; for lookup alone.
+  bool symbolic_ = false;  // Some index is not a constant.
   Clock host_;  // What the host waited for: every later op comes after it.
 };
 

@@ -1,7 +1,175 @@
 #include "host_ir/verify.h"
 
-namespace hir::host {
+#include <algorithm>
+#include <map>
 
-Status VerifyHost(const ir::Graph&) { return {}; }
+#include "csrc/base/text.h"
+#include "host_ir/access_check.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/unroll.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+
+Status CheckOutputs(const ir::Graph& graph) {
+  for (const ir::Output& output : graph.outputs) {
+    if (output.value->def == nullptr && output.value->type->kind == ir::TypeKind::kTensor) continue;
+    return InvalidArgument(Cat("return: (H17) %", output.value->name, " is not a parameter that is a buffer"));
+  }
+  return {};
+}
+
+// Extents of memory are known when sizes bind: they name neither loop indices nor the rank.
+Status CheckMemoryExtents(const ir::Op& op) {
+  if (CodeOf(op) != HostOp::kAlloc) return {};
+  std::vector<std::string_view> symbols;
+  for (const ir::Axis& axis : op.results[0]->type->axes) ir::CollectSymbols(axis.extent, symbols);
+  for (std::string_view symbol : symbols) {
+    if (symbol == "rank" || symbol.starts_with('@') || symbol.starts_with('%')) {
+      return Refuse(op, 18, Cat("%", op.results[0]->name, " has the extent ", symbol,
+                                "; memory is as large on every rank and in every iteration"));
+    }
+  }
+  return {};
+}
+
+Status CheckRange(const ir::Op& op, int rule, std::string_view what, const ir::Expr* value, int64_t end) {
+  if (!value->IsConst() || (value->value >= 0 && value->value < end)) return {};
+  return Refuse(op, rule, Cat(what, " is ", ToString(value), ", not in [0, ", end, ")"));
+}
+
+Status CheckStreamsAndEvents(const Step& step) {
+  const ir::Op& op = *step.op;
+  if (step.stream != nullptr) {
+    const ir::Expr* stream = step.stream;
+    HIR_TRY(CheckRange(op, 1, "stream", stream, kStreamsMax));
+    const bool bounded = stream->kind == ir::ExprKind::kMod && stream->args[1]->IsConst() &&
+                         stream->args[1]->value > 0 && stream->args[1]->value <= kStreamsMax;
+    if (!stream->IsConst() && !bounded) {
+      return Refuse(op, 1, Cat("stream is ", ToString(stream), ", not known to be in [0, ", kStreamsMax, ")"));
+    }
+  }
+  if (step.index != nullptr) HIR_TRY(CheckRange(op, 2, "index", step.index, op.operands[0]->type->count));
+  return {};
+}
+
+bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
+
+// The outermost loop around `op`, or null.
+const ir::Op* OutermostLoop(const ir::Op& op) {
+  const ir::Op* loop = nullptr;
+  for (const ir::Op* around = op.parent->owner; around != nullptr; around = around->parent->owner) {
+    if (CodeOf(*around) == HostOp::kFor) loop = around;
+  }
+  return loop;
+}
+
+// Every wait has a record before it, or later in a loop around both.
+Status CheckWaits(const ir::Graph& graph) {
+  std::map<const ir::Value*, std::vector<const ir::Op*>> records;  // In program order.
+  std::vector<const ir::Op*> order;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    if (CodeOf(*op) == HostOp::kRecord) records[op->operands[0]].push_back(op);
+    order.push_back(op);
+  });
+  std::map<const ir::Op*, size_t> position;
+  for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  for (const ir::Op* op : order) {
+    if (CodeOf(*op) != HostOp::kWait && CodeOf(*op) != HostOp::kHostWait) continue;
+    bool found = false;
+    for (const ir::Op* record : records[op->operands[0]]) {
+      if (!MayEqual(record->ExprOf("index"), op->ExprOf("index"))) continue;
+      const ir::Op* loop = OutermostLoop(*op);
+      found |= position[record] < position[op] || (loop != nullptr && loop == OutermostLoop(*record));
+    }
+    if (!found) {
+      return Refuse(*op, 3, Cat("%", op->operands[0]->name, "[", ToString(op->ExprOf("index")), "] is never recorded before"));
+    }
+  }
+  return {};
+}
+
+Status CheckGroup(const ir::Op& op) {
+  if (CodeOf(op) != HostOp::kGroup) return {};
+  for (const ir::Op* inner = op.blocks[0]->first; inner != nullptr; inner = inner->next) {
+    if (CodeOf(*inner) == HostOp::kCommunication || IsView(*inner)) continue;
+    return Refuse(*inner, 14, "a group holds communications and views alone");
+  }
+  return {};
+}
+
+// What needs no walk: seq, groups, waits, outputs.
+Status CheckText(const ir::Graph& graph) {
+  HIR_TRY(CheckOutputs(graph));
+  HIR_TRY(CheckWaits(graph));
+  Status status;
+  int64_t last = -1;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    if (!status.ok()) return;
+    status = CheckGroup(*op);
+    if (status.ok()) status = CheckMemoryExtents(*op);
+    if (!status.ok() || CodeOf(*op) != HostOp::kCommunication) return;
+    if (op->Int("seq") <= last) {
+      status = Refuse(*op, 13, Cat("seq is ", op->Int("seq"), ", after ", last, "; it must grow"));
+    }
+    last = op->Int("seq");
+  });
+  return status;
+}
+
+// How often each class of ranks posts each communication.
+using Posts = std::map<const ir::Op*, std::map<int64_t, int64_t>>;
+
+Status CheckPostsOf(const ir::Op& op, const Posts& posts, const std::vector<RankClass>& classes) {
+  int64_t first = -1, count_of_first = 0;
+  for (const RankClass& ranks : classes) {
+    const Part part = PartOf(op, ranks.rank);
+    if (!part.sends && !part.receives) continue;
+    const auto of_op = posts.find(&op);
+    const bool posted = of_op != posts.end() && of_op->second.contains(ranks.rank);
+    const int64_t count = posted ? of_op->second.at(ranks.rank) : 0;
+    if (first < 0) {
+      first = ranks.rank;
+      count_of_first = count;
+    } else if (count != count_of_first) {
+      return Refuse(op, 12, Cat("rank ", first, " posts it ", count_of_first, " times, rank ", ranks.rank, " ", count,
+                                " times; they are one team"));
+    }
+  }
+  return {};
+}
+
+Status CheckPosts(const ir::Graph& graph, const Posts& posts, const std::vector<RankClass>& classes) {
+  Status status;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    if (status.ok() && CodeOf(*op) == HostOp::kCommunication) status = CheckPostsOf(*op, posts, classes);
+  });
+  return status;
+}
+
+Status Check(const ir::Graph& graph, bool complete) {
+  HIR_TRY(CheckText(graph));
+  const std::vector<RankClass> classes = RankClasses(graph);
+  Posts posts;
+  for (const RankClass& ranks : classes) {
+    ir::ExprPool pool;
+    HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph, ranks, pool));
+    for (const Step& step : steps) {
+      HIR_TRY(CheckStreamsAndEvents(step));
+      if (CodeOf(*step.op) == HostOp::kCommunication) ++posts[step.op][ranks.rank];
+    }
+    AccessCheck check(graph, ranks, pool);
+    HIR_TRY(check.Run(steps));
+    if (complete) HIR_TRY(check.CheckNothingLeaks());
+  }
+  return CheckPosts(graph, posts, classes);
+}
+
+}  // namespace
+
+Status VerifyHost(const ir::Graph& graph) { return Check(graph, false); }
+Status VerifyComplete(const ir::Graph& graph) { return Check(graph, true); }
 
 }  // namespace hir::host

@@ -6,7 +6,11 @@
 
 namespace hir::host {
 
-// Errors: kInvalidArgument "op: (H4) what is wrong, with names"; kUnimplemented for what the analysis cannot follow.
+// Checks every rank's run of the program. Errors: kInvalidArgument "op: (H8) what is wrong, with names"; kUnimplemented and
+// kResourceExhausted for what the analysis cannot follow.
 Status VerifyHost(const ir::Graph& graph);
+
+// VerifyHost, and what passes only establish in the end: every alloc is deallocated (H6).
+Status VerifyComplete(const ir::Graph& graph);
 
 }  // namespace hir::host

@@ -1,0 +1,232 @@
+#include "host_ir/access_check.h"
+
+#include <algorithm>
+
+#include "csrc/base/text.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+
+bool Identical(const Region& a, const Region& b) {
+  const auto equal = [](const Interval& x, const Interval& y) { return x.from == y.from && x.to == y.to; };
+  return a.root_offset == b.root_offset && a.root == b.root &&
+         std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), equal);
+}
+
+bool SameAxes(const Region& a, const Region& b) {
+  const auto equal = [](const ViewAxis& x, const ViewAxis& y) { return x.extent == y.extent && x.stride == y.stride; };
+  return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), equal);
+}
+
+std::string Line(const ir::Op& op) {
+  return op.line > 0 ? Cat(op.info->name, " of line ", op.line) : std::string(op.info->name);
+}
+
+}  // namespace
+
+AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool)
+    : ranks_(ranks), pool_(pool) {
+  for (const ir::Output& output : graph.outputs) {
+    returned_.insert(output.value->id);
+    if (output.alias != nullptr) returned_.insert(output.alias->id);
+  }
+  ir::ForEachOp(graph.body, [this](ir::Op* op) {
+    for (size_t i = 0; i < op->operands.size(); ++i) {
+      const ir::Value* base = BaseOf(op->operands[i]);
+      if (Writes(AccessOf(*op, static_cast<int>(i))) && returned_.contains(base->id)) empty_at_start_.insert(base->id);
+    }
+  });
+  for (const ir::Output& output : graph.outputs) {
+    if (output.alias != nullptr) empty_at_start_.erase(output.alias->id);
+  }
+}
+
+Status AccessCheck::Run(const std::vector<Step>& steps) {
+  for (const Step& step : steps) HIR_TRY(RunStep(step));
+  return {};
+}
+
+Status AccessCheck::RunStep(const Step& step) {
+  const ir::Op& op = *step.op;
+  HIR_TRY(CheckLives(step));
+  switch (CodeOf(op)) {
+    case HostOp::kAlloc: {
+      Base& base = bases_[op.results[0]->id];
+      if (base.alloc != nullptr && base.dead == nullptr) {
+        return Refuse(op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
+      }
+      base.alloc = &op;
+      base.dead = nullptr;
+      base.written.clear();
+      return {};
+    }
+    case HostOp::kDealloc:
+      bases_[op.operands[0]->id].dead = &op;
+      return {};
+    case HostOp::kRecord:
+      order_.Record(op.operands[0], step.index, step.stream);
+      return {};
+    case HostOp::kWait:
+      order_.Wait(op.operands[0], step.index, step.stream);
+      return {};
+    case HostOp::kHostWait:
+      order_.HostWait(op.operands[0], step.index);
+      return {};
+    case HostOp::kEvent:
+    case HostOp::kViewPermute:
+    case HostOp::kViewReshape:
+    case HostOp::kViewSelect:
+    case HostOp::kViewSlice:
+    case HostOp::kIf:
+    case HostOp::kFor:
+    case HostOp::kGroup:
+      return {};
+    case HostOp::kBinary:
+    case HostOp::kCommunication:
+    case HostOp::kFill:
+    case HostOp::kLaunch:
+    case HostOp::kLibrary:
+    case HostOp::kReduce:
+    case HostOp::kSet:
+      break;
+  }
+  HIR_TRY(CheckContiguous(step));
+  HIR_TRY(CheckWithinOp(step));
+  for (const AccessedRegion& access : step.accesses) {
+    const Base& base = bases_[access.region.base->id];
+    if (Writes(access.access)) HIR_TRY(CheckWritable(step, access));
+    if (Reads(access.access)) HIR_TRY(CheckInitialised(step, access, base));
+    HIR_TRY(CheckOrdered(step, access, base));
+  }
+  const Point point = order_.Queue(step.stream);
+  for (const AccessedRegion& access : step.accesses) Remember(step, point, access);
+  return {};
+}
+
+Status AccessCheck::CheckLives(const Step& step) {
+  for (const AccessedRegion& access : step.accesses) {
+    const auto base = bases_.find(access.region.base->id);
+    if (base == bases_.end() || base->second.dead == nullptr) continue;
+    const bool twice = CodeOf(*step.op) == HostOp::kDealloc;
+    return Refuse(*step.op, twice ? 5 : 4,
+                  Cat(Name(*step.op, access), twice ? " is already dead: see the " : " is used after the ",
+                      Line(*base->second.dead)));
+  }
+  return {};
+}
+
+Status AccessCheck::CheckContiguous(const Step& step) {
+  const HostOp code = CodeOf(*step.op);
+  if (code != HostOp::kLaunch && code != HostOp::kLibrary && code != HostOp::kCommunication && code != HostOp::kFill) {
+    return {};
+  }
+  for (const AccessedRegion& access : step.accesses) {
+    if (IsContiguous(pool_, access.region)) continue;
+    return Refuse(*step.op, 10, Cat(Name(*step.op, access), " is not contiguous"));
+  }
+  return {};
+}
+
+// In place: elementwise ops over the very same elements; the forms that communications know.
+bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b) {
+  if (CodeOf(op) == HostOp::kBinary) {
+    return ProveSame(pool_, a.region, b.region) && SameAxes(a.region, b.region);
+  }
+  if (CodeOf(op) != HostOp::kCommunication) return false;
+  const std::string_view type = op.Name("type");
+  if (type != "allgather" && type != "reduce_scatter") return ProveSame(pool_, a.region, b.region);
+  // The smaller side is the own chunk of the larger.
+  const Interval part = Flat(pool_, (type == "allgather" ? a : b).region);
+  const Interval whole = Flat(pool_, (type == "allgather" ? b : a).region);
+  const std::string symbol = Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
+  const ir::Expr* coordinate = pool_.Symbol(symbol);
+  for (const auto& [name, value] : ranks_.symbols) {
+    if (name == symbol) coordinate = pool_.Const(value);
+  }
+  const ir::Expr* count = pool_.Sub(part.to, part.from);
+  return part.from == pool_.Add(whole.from, pool_.Mul(coordinate, count));
+}
+
+Status AccessCheck::CheckWithinOp(const Step& step) {
+  for (size_t i = 0; i < step.accesses.size(); ++i) {
+    for (size_t j = i + 1; j < step.accesses.size(); ++j) {
+      const AccessedRegion& a = step.accesses[i];
+      const AccessedRegion& b = step.accesses[j];
+      if (!Writes(a.access) && !Writes(b.access)) continue;
+      if (ProveDisjoint(pool_, a.region, b.region) || InPlaceIsLegal(*step.op, a, b)) continue;
+      return Refuse(*step.op, 11, Cat(Name(*step.op, a), " and ", Name(*step.op, b), " may share bytes"));
+    }
+  }
+  return {};
+}
+
+Status AccessCheck::CheckWritable(const Step& step, const AccessedRegion& access) {
+  const ir::Value* base = access.region.base;
+  if (base->def != nullptr || returned_.contains(base->id)) return {};
+  return Refuse(*step.op, 9, Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
+}
+
+Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access, const Base& base) {
+  if (base.partly_seen) return {};
+  const ir::Value* memory = access.region.base;
+  if (memory->def == nullptr && !empty_at_start_.contains(memory->id)) return {};
+  std::vector<const Region*> parts;
+  for (const Region& region : base.written) parts.push_back(&region);
+  if (ProveCovered(pool_, access.region, parts)) return {};
+  return Refuse(*step.op, 7, Cat(Name(*step.op, access), " is read, and nothing has written ",
+                                 parts.empty() ? "it" : "all of it"));
+}
+
+Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access, const Base& base) {
+  const auto check = [&](const std::vector<Past>& pasts) -> Status {
+    for (const Past& past : pasts) {
+      const bool together = step.group >= 0 && step.group == past.group;
+      if (!together && order_.Before(past.point, step.stream)) continue;
+      if (ProveDisjoint(pool_, past.region, access.region)) continue;
+      return Refuse(*step.op, 8,
+                    Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access), " on stream ",
+                        ToString(step.stream), ", and nothing orders it after the ", Line(*past.op), " that ",
+                        Writes(past.access) ? "writes" : "reads", " it", together ? " in the same group" : ""));
+    }
+    return {};
+  };
+  HIR_TRY(check(base.writes));
+  return Writes(access.access) ? check(base.reads) : Status();
+}
+
+void AccessCheck::Remember(const Step& step, const Point& point, const AccessedRegion& access) {
+  Base& base = bases_[access.region.base->id];
+  const Past past = {step.op, point, step.group, access.access, access.region};
+  if (!Writes(access.access)) {
+    base.reads.push_back(past);
+    return;
+  }
+  // All that touched the same bytes before is ordered before this write: who is after it is after them.
+  const auto same = [&](const Past& p) { return p.group != step.group && Identical(p.region, access.region); };
+  if (step.group < 0) {
+    std::erase_if(base.reads, same);
+    std::erase_if(base.writes, same);
+  }
+  base.writes.push_back(past);
+  base.partly_seen |= step.cut;
+  const auto known = [&](const Region& region) { return Identical(region, access.region); };
+  if (std::none_of(base.written.begin(), base.written.end(), known)) base.written.push_back(access.region);
+}
+
+std::string AccessCheck::Name(const ir::Op& op, const AccessedRegion& access) const {
+  const ir::Value* value = op.operands[static_cast<size_t>(access.operand)];
+  const ir::Value* base = BaseOf(value);
+  return value == base ? Cat("%", value->name) : Cat("%", value->name, " (of %", base->name, ")");
+}
+
+Status AccessCheck::CheckNothingLeaks() const {
+  for (const auto& [id, base] : bases_) {
+    if (base.alloc == nullptr || base.dead != nullptr) continue;
+    return Refuse(*base.alloc, 6, Cat("%", base.alloc->results[0]->name, " is never deallocated"));
+  }
+  return {};
+}
+
+}  // namespace hir::host

@@ -1,0 +1,92 @@
+// Which ranks run a host program alike, and what part each has in a communication.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/unroll.h"
+#include "multidevice/mesh.h"
+
+namespace hir::host {
+namespace {
+
+using mesh::ParallelType;
+
+bool IsRankSymbol(std::string_view symbol) { return symbol == "rank" || symbol.starts_with('@'); }
+
+// The rank symbols that conditions use, and the membership of every mesh, once each.
+std::vector<std::string> DecidingSymbols(const ir::Graph& graph) {
+  std::vector<std::string> symbols;
+  for (const ir::Mesh& mesh : graph.meshes()) symbols.push_back(base::Cat("@", mesh.name, ".in"));
+  std::vector<std::string_view> used;
+  ir::ForEachOp(graph.body, [&used](ir::Op* op) {
+    if (CodeOf(*op) == HostOp::kIf) ir::CollectSymbols(op->ExprOf("cond"), used);
+  });
+  for (std::string_view symbol : used) {
+    const bool known = std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
+    if (IsRankSymbol(symbol) && !known) symbols.emplace_back(symbol);
+  }
+  return symbols;
+}
+
+}  // namespace
+
+std::optional<int64_t> RankSymbol(const ir::Graph& graph, std::string_view symbol, int64_t rank) {
+  if (symbol == "rank") return rank;
+  const size_t dot = symbol.rfind('.');
+  if (!symbol.starts_with('@') || dot == std::string_view::npos) return std::nullopt;
+  const ir::Mesh* mesh = graph.FindMesh(symbol.substr(1, dot - 1));
+  if (mesh == nullptr) return std::nullopt;
+  const std::optional<int64_t> position = mesh->mesh.PositionOf(rank);
+  const std::string_view what = symbol.substr(dot + 1);
+  if (what == "in") return position.has_value() ? 1 : 0;
+  const auto type = what == "x"   ? ParallelType::kMeshX
+                    : what == "y" ? ParallelType::kMeshY
+                    : what == "z" ? ParallelType::kMeshZ
+                                  : ParallelType::kSerial;
+  if (type == ParallelType::kSerial) return std::nullopt;
+  return position.has_value() ? mesh->mesh.Coordinate(*position, type) : 0;
+}
+
+std::vector<RankClass> RankClasses(const ir::Graph& graph) {
+  std::vector<int64_t> ranks;
+  for (const ir::Mesh& mesh : graph.meshes()) {
+    ranks.insert(ranks.end(), mesh.mesh.devices().begin(), mesh.mesh.devices().end());
+  }
+  if (ranks.empty()) ranks.push_back(0);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::vector<const ir::Op*> rooted;  // The root of a broadcast is in a class of its own.
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    if (CodeOf(*op) == HostOp::kCommunication && op->Name("type") == "broadcast") rooted.push_back(op);
+  });
+
+  const std::vector<std::string> symbols = DecidingSymbols(graph);
+  std::map<std::vector<int64_t>, int64_t> seen;  // What decides, and the first rank of which it holds.
+  std::vector<RankClass> classes;
+  for (int64_t rank : ranks) {
+    std::vector<int64_t> key;
+    for (const std::string& symbol : symbols) key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
+    for (const ir::Op* op : rooted) key.push_back(op->MeshOf("mesh")->mesh.devices()[0] == rank ? 1 : 0);
+    if (!seen.emplace(key, rank).second) continue;
+    RankClass& ranks_alike = classes.emplace_back();
+    ranks_alike.rank = rank;
+    for (size_t i = 0; i < symbols.size(); ++i) ranks_alike.symbols.emplace_back(symbols[i], key[i]);
+  }
+  return classes;
+}
+
+Part PartOf(const ir::Op& op, int64_t rank) {
+  const mesh::DeviceMesh& from = op.MeshOf("mesh")->mesh;
+  const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;
+  if (op.Name("type") == "broadcast") return {from.devices()[0] == rank, to.PositionOf(rank).has_value()};
+  return {from.PositionOf(rank).has_value(), to.PositionOf(rank).has_value()};
+}
+
+Status Refuse(const ir::Op& op, int rule, std::string_view text) {
+  const std::string where = op.line > 0 ? base::Cat("line ", op.line, ": ") : std::string();
+  return InvalidArgument(base::Cat(where, op.info->name, ": (H", rule, ") ", text));
+}
+
+}  // namespace hir::host

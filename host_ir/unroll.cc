@@ -1,0 +1,214 @@
+#include "host_ir/unroll.h"
+
+#include <numeric>
+#include <unordered_map>
+
+#include "csrc/base/text.h"
+#include "host_ir/shapes.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+using ir::Expr;
+using ir::ExprKind;
+
+class Unroller {
+ public:
+  Unroller(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool) : ranks_(ranks), pool_(pool) {
+    for (const auto& [symbol, value] : ranks.symbols) symbols_[symbol] = pool.Const(value);
+    for (const ir::Value* param : graph.params) {
+      if (param->type->kind == ir::TypeKind::kTensor) regions_.emplace(param, WholeOf(pool, *param));
+    }
+  }
+
+  Status Run(const ir::Block& block) {
+    for (ir::Op* op = block.first; op != nullptr; op = op->next) HIR_TRY(RunOp(*op));
+    return {};
+  }
+  std::vector<Step> TakeSteps() { return std::move(steps_); }
+
+ private:
+  Status RunOp(ir::Op& op) {
+    if (static_cast<int64_t>(steps_.size()) >= kStepsMax) {
+      return ResourceExhausted(Cat("the host program unrolls to more than ", kStepsMax, " steps"));
+    }
+    const HostOp code = CodeOf(op);
+    if (code == HostOp::kIf) return RunIf(op);
+    if (code == HostOp::kFor) return RunFor(op);
+    if (code == HostOp::kGroup) return RunGroup(op);
+    if (IsView(op)) {
+      HIR_TRY(ResolveView(op));
+    } else if (code == HostOp::kAlloc) {
+      regions_.insert_or_assign(op.results[0], WholeOf(pool_, *op.results[0]));
+    }
+    return AddStep(op);
+  }
+
+  Status RunIf(ir::Op& op) {
+    HIR_ASSIGN(const Expr* cond, ValueOf(op, op.ExprOf("cond")));
+    if (!cond->IsConst()) {
+      return Refuse(op, 15, Cat("cond is ", ToString(op.ExprOf("cond")),
+                                ", which is not known from the rank and the indices of loops of constant bounds"));
+    }
+    return cond->value == 0 ? Status() : Run(*op.blocks[0]);
+  }
+
+  Status RunGroup(ir::Op& op) {
+    const int outer = group_;
+    group_ = num_groups_++;
+    const Status status = Run(*op.blocks[0]);
+    group_ = outer;
+    return status;
+  }
+
+  Status RunFor(ir::Op& op) {
+    HIR_ASSIGN(const Expr* begin, ValueOf(op, op.ExprOf("begin")));
+    HIR_ASSIGN(const Expr* end, ValueOf(op, op.ExprOf("end")));
+    for (const Expr* bound : {op.ExprOf("begin"), op.ExprOf("end")}) HIR_TRY(CheckBound(op, bound));
+    const int64_t step = op.ExprOf("step")->value;
+    int64_t iterations = 0;
+    bool cut = true;
+    if (const Expr* distance = pool_.Sub(end, begin); distance->IsConst()) {
+      iterations = distance->value <= 0 ? 0 : (distance->value - 1) / step + 1;
+      cut = iterations > kIterationsMax;
+    }
+    if (cut) iterations = IterationsToRepeat(op);
+    const std::string symbol = Cat("%", op.blocks[0]->args[0]->name);
+    const bool outer_cut = cut_;
+    cut_ = cut_ || cut;
+    Status status;
+    for (int64_t i = 0; i < iterations && status.ok(); ++i) {
+      symbols_[symbol] = pool_.Add(begin, pool_.Mul(pool_.Const(i), pool_.Const(step)));
+      status = Run(*op.blocks[0]);
+    }
+    symbols_.erase(symbol);
+    cut_ = outer_cut;
+    return status;
+  }
+
+  static Status CheckBound(const ir::Op& op, const Expr* bound) {
+    std::vector<std::string_view> symbols;
+    ir::CollectSymbols(bound, symbols);
+    for (std::string_view symbol : symbols) {
+      if (symbol == "rank" || symbol.starts_with('@')) {
+        return Refuse(op, 15, Cat("a bound is ", ToString(bound), "; loops run alike on all ranks"));
+      }
+    }
+    return {};
+  }
+
+  // Twice the least common multiple of what the body takes indices modulo.
+  static int64_t IterationsToRepeat(const ir::Op& loop) {
+    int64_t period = 1;
+    const auto look = [&period](const auto& self, const Expr* e) -> void {
+      if (e->kind == ExprKind::kMod && e->args[1]->IsConst() && e->args[1]->value > 0) {
+        period = std::min<int64_t>(std::lcm(period, std::min<int64_t>(e->args[1]->value, 16)), 16);
+      }
+      for (const Expr* arg : e->args) self(self, arg);
+    };
+    ir::ForEachOp(*loop.blocks[0], [&](ir::Op* op) {
+      for (const ir::Attr& attr : op->attrs) {
+        if (const auto* e = std::get_if<const Expr*>(&attr.value)) look(look, *e);
+      }
+    });
+    return 2 * period;
+  }
+
+  // `expr` in pool_, with the symbols known here replaced.
+  Result<const Expr*> ValueOf(const ir::Op& op, const Expr* expr) {
+    if (!DivisorsAreSound(expr)) return Refuse(op, 16, Cat(ToString(expr), " divides by zero"));
+    const Expr* value = pool_.Substitute(expr, symbols_);
+    if (pool_.overflowed()) return Refuse(op, 16, Cat(ToString(expr), " overflows 64 bits"));
+    return value;
+  }
+  bool DivisorsAreSound(const Expr* expr) {
+    for (const Expr* arg : expr->args) {
+      if (!DivisorsAreSound(arg)) return false;
+    }
+    const bool divides =
+        expr->kind == ExprKind::kFloorDiv || expr->kind == ExprKind::kMod || expr->kind == ExprKind::kCeilDiv;
+    return !divides || !pool_.Substitute(expr->args[1], symbols_)->IsConst(0);
+  }
+
+  Status ResolveView(ir::Op& op) {
+    const Region& region = regions_.at(op.operands[0]);
+    const HostOp code = CodeOf(op);
+    Region view;
+    if (code == HostOp::kViewSlice) {
+      HIR_ASSIGN(const Expr* from, ValueOf(op, op.ExprOf("from")));
+      HIR_ASSIGN(const Expr* to, ValueOf(op, op.ExprOf("to")));
+      HIR_TRY(CheckInside(op, region, from, to));
+      view = Slice(pool_, region, op.Int("axis"), from, to);
+    } else if (code == HostOp::kViewSelect) {
+      HIR_ASSIGN(const Expr* index, ValueOf(op, op.ExprOf("index")));
+      HIR_TRY(CheckInside(op, region, index, pool_.Add(index, pool_.Const(1))));
+      view = Select(pool_, region, op.Int("axis"), index);
+    } else if (code == HostOp::kViewPermute) {
+      view = Permute(region, op.Ints("dims"));
+    } else {
+      if (!IsContiguous(pool_, region)) {
+        return Refuse(op, 10, Cat("%", op.operands[0]->name, " is not contiguous"));
+      }
+      std::vector<const Expr*> extents;
+      for (const Expr* extent : StoredExtents(pool_, *op.results[0]->type)) {
+        HIR_ASSIGN(extents.emplace_back(), ValueOf(op, extent));
+      }
+      view = Reshape(pool_, region, extents);
+    }
+    regions_.insert_or_assign(op.results[0], std::move(view));
+    return {};
+  }
+
+  // What is provably outside is refused here; what depends on sizes is checked when they bind.
+  Status CheckInside(const ir::Op& op, const Region& region, const Expr* from, const Expr* to) {
+    const ViewAxis& axis = region.axes[static_cast<size_t>(op.Int("axis"))];
+    if (axis.root_axis < 0) return {};
+    const Expr* above = pool_.Sub(to, axis.extent);
+    const bool outside = (from->IsConst() && from->value < 0) || (above->IsConst() && above->value > 0);
+    if (!outside) return {};
+    return Refuse(op, 16, Cat("[", ToString(from), ", ", ToString(to), ") of axis ", op.Int("axis"), " of %",
+                              op.operands[0]->name, " is not inside [0, ", ToString(axis.extent), ")"));
+  }
+
+  Status AddStep(ir::Op& op) {
+    Step step = {.op = &op, .group = group_, .cut = cut_};
+    for (const ir::Attr& attr : op.attrs) {
+      if (attr.name == "stream") {
+        HIR_ASSIGN(step.stream, ValueOf(op, op.ExprOf("stream")));
+      }
+      if (attr.name == "index" && CodeOf(op) != HostOp::kViewSelect) {
+        HIR_ASSIGN(step.index, ValueOf(op, op.ExprOf("index")));
+      }
+    }
+    const bool communicates = CodeOf(op) == HostOp::kCommunication;
+    const Part part = communicates ? PartOf(op, ranks_.rank) : Part{true, true};
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      const Access access = AccessOf(op, static_cast<int>(i));
+      if (access == Access::kNone) continue;
+      if (communicates && !(i == 0 ? part.sends : part.receives)) continue;
+      step.accesses.push_back({static_cast<int>(i), access, regions_.at(op.operands[i])});
+    }
+    steps_.push_back(std::move(step));
+    return {};
+  }
+
+  const RankClass& ranks_;
+  ir::ExprPool& pool_;
+  std::unordered_map<std::string_view, const Expr*> symbols_;
+  std::unordered_map<const ir::Value*, Region> regions_;
+  std::vector<Step> steps_;
+  int group_ = -1;
+  int num_groups_ = 0;
+  bool cut_ = false;
+};
+
+}  // namespace
+
+Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool) {
+  Unroller unroller(graph, ranks, pool);
+  HIR_TRY(unroller.Run(graph.body));
+  return unroller.TakeSteps();
+}
+
+}  // namespace hir::host

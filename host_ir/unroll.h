@@ -1,0 +1,64 @@
+// A host program as one rank runs it, op by op: blocks of `if` entered or left out, loops unrolled, views resolved to regions.
+// The verifier, the passes and the pool planner all look at this.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "csrc/ir/graph.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/region.h"
+
+namespace hir::host {
+
+// Ranks that run a program alike: in the same meshes, with the same values of the symbols that conditions use.
+struct RankClass {
+  int64_t rank = 0;  // One of them.
+  std::vector<std::pair<std::string, int64_t>> symbols;  // Values all of them share.
+};
+// The classes of the devices of the program's meshes; of device 0 when there is no mesh. In order of the first rank.
+std::vector<RankClass> RankClasses(const ir::Graph& graph);
+
+// The value of `rank`, `@m.in`, `@m.x`, `@m.y` or `@m.z` for `rank`; nothing for another symbol.
+std::optional<int64_t> RankSymbol(const ir::Graph& graph, std::string_view symbol, int64_t rank);
+
+// What part `rank` has in a communication.
+struct Part {
+  bool sends = false;     // reads src
+  bool receives = false;  // writes dst
+};
+Part PartOf(const ir::Op& communication, int64_t rank);
+
+struct AccessedRegion {
+  int operand = 0;
+  Access access = Access::kNone;
+  Region region;
+};
+
+// One op in the order in which the host meets it. Ops that are not queued (alloc, views, blocks) have no stream.
+struct Step {
+  ir::Op* op = nullptr;
+  const ir::Expr* stream = nullptr;
+  const ir::Expr* index = nullptr;  // Of the event.
+  int group = -1;                   // Steps of one execution of a group share it.
+  bool cut = false;                 // In a loop of which only the first iterations are here.
+  std::vector<AccessedRegion> accesses = {};
+};
+
+inline constexpr int64_t kStepsMax = 1 << 20;
+
+// Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others come as many as
+// the `mod`s in their bodies need to repeat, at least two: what holds between them holds between later ones.
+inline constexpr int64_t kIterationsMax = 64;
+
+// Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where they must be (H15);
+//         kUnimplemented for what cannot be followed; kResourceExhausted beyond kStepsMax.
+Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
+
+// "line 7: op: (H8) text", as all errors of the verifier are.
+Status Refuse(const ir::Op& op, int rule, std::string_view text);
+
+}  // namespace hir::host
