@@ -64,14 +64,14 @@ bool IsQueued(const ir::Op& op) {
   return false;
 }
 
-bool IsView(const ir::Op& op) {
+bool MakesView(const ir::Op& op) {
   const HostOp code = CodeOf(op);
   return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape ||
          code == HostOp::kViewPermute;
 }
 
 const ir::Value* BaseOf(const ir::Value* value) {
-  while (value->def != nullptr && IsView(*value->def)) value = value->def->operands[0];
+  while (value->def != nullptr && MakesView(*value->def)) value = value->def->operands[0];
   return value;
 }
 

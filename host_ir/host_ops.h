@@ -36,7 +36,7 @@ inline bool Writes(Access access) { return access >= Access::kWrite; }
 // Whether the op is queued on a stream (has the attribute `stream`).
 bool IsQueued(const ir::Op& op);
 // Whether the result is a view of operand 0.
-bool IsView(const ir::Op& op);
+bool MakesView(const ir::Op& op);
 // What a chain of views refers to: a parameter, or the result of an alloc.
 const ir::Value* BaseOf(const ir::Value* value);
 

@@ -5,8 +5,9 @@
 namespace hir::host {
 namespace {
 
-// Lays `extents` out densely at `offset` of region->base.
-void SetDense(ir::ExprPool& pool, Region* region, std::span<const ir::Expr* const> extents, const ir::Expr* offset) {
+// Lays a `type` with these extents out densely at `offset` of region->base.
+void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::span<const ir::Expr* const> extents,
+              const ir::Expr* offset) {
   region->offset = offset;
   region->root_offset = offset;
   region->root.assign(extents.begin(), extents.end());
@@ -18,6 +19,12 @@ void SetDense(ir::ExprPool& pool, Region* region, std::span<const ir::Expr* cons
     region->box[i] = {pool.Const(0), extents[i]};
     stride = pool.Mul(stride, extents[i]);
   }
+  size_t axis = 0;
+  for (const ir::Axis& logical : type.axes) {
+    if (logical.kind == ir::AxisKind::kReduction) continue;
+    if (logical.kind == ir::AxisKind::kBroadcast) region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
+    ++axis;
+  }
 }
 
 }  // namespace
@@ -25,13 +32,7 @@ void SetDense(ir::ExprPool& pool, Region* region, std::span<const ir::Expr* cons
 Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
   Region region;
   region.base = &value;
-  SetDense(pool, &region, StoredExtents(pool, *value.type), pool.Const(0));
-  size_t axis = 0;
-  for (const ir::Axis& logical : value.type->axes) {
-    if (logical.kind == ir::AxisKind::kReduction) continue;
-    if (logical.kind == ir::AxisKind::kBroadcast) region.axes[axis] = {pool.Const(1), pool.Const(0), -1};
-    ++axis;
-  }
+  SetDense(pool, &region, *value.type, StoredExtents(pool, *value.type), pool.Const(0));
   return region;
 }
 
@@ -58,10 +59,11 @@ Region Permute(const Region& region, std::span<const int64_t> dims) {
   return view;
 }
 
-Region Reshape(ir::ExprPool& pool, const Region& region, std::span<const ir::Expr* const> stored_extents) {
+Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
+               std::span<const ir::Expr* const> stored_extents) {
   Region view;
   view.base = region.base;
-  SetDense(pool, &view, stored_extents, region.offset);
+  SetDense(pool, &view, type, stored_extents, region.offset);
   return view;
 }
 

@@ -34,12 +34,14 @@ struct Region {
 // All of the parameter or alloc `value`.
 Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 
-// The result of the view op on `region`. `value(name)` is the op's attribute in `pool`, symbols replaced.
+// The results of the view ops on `region`.
 // REQUIRES: the region of a reshape is contiguous.
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
 Region Permute(const Region& region, std::span<const int64_t> dims);
-Region Reshape(ir::ExprPool& pool, const Region& region, std::span<const ir::Expr* const> stored_extents);
+// `stored_extents` are those of `type` (shapes.h), in `pool`.
+Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
+               std::span<const ir::Expr* const> stored_extents);
 
 // Row-major without gaps.
 bool IsContiguous(ir::ExprPool& pool, const Region& region);

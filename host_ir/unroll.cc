@@ -37,7 +37,7 @@ class Unroller {
     if (code == HostOp::kIf) return RunIf(op);
     if (code == HostOp::kFor) return RunFor(op);
     if (code == HostOp::kGroup) return RunGroup(op);
-    if (IsView(op)) {
+    if (MakesView(op)) {
       HIR_TRY(ResolveView(op));
     } else if (code == HostOp::kAlloc) {
       regions_.insert_or_assign(op.results[0], WholeOf(pool_, *op.results[0]));
@@ -154,7 +154,7 @@ class Unroller {
       for (const Expr* extent : StoredExtents(pool_, *op.results[0]->type)) {
         HIR_ASSIGN(extents.emplace_back(), ValueOf(op, extent));
       }
-      view = Reshape(pool_, region, extents);
+      view = Reshape(pool_, region, *op.results[0]->type, extents);
     }
     regions_.insert_or_assign(op.results[0], std::move(view));
     return {};

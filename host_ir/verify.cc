@@ -94,7 +94,7 @@ Status CheckWaits(const ir::Graph& graph) {
 Status CheckGroup(const ir::Op& op) {
   if (CodeOf(op) != HostOp::kGroup) return {};
   for (const ir::Op* inner = op.blocks[0]->first; inner != nullptr; inner = inner->next) {
-    if (CodeOf(*inner) == HostOp::kCommunication || IsView(*inner)) continue;
+    if (CodeOf(*inner) == HostOp::kCommunication || MakesView(*inner)) continue;
     return Refuse(*inner, 14, "a group holds communications and views alone");
   }
   return {};
