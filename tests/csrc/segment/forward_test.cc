@@ -1,4 +1,5 @@
-// Goal: values that cost nothing to make again never cross a segment boundary; everything else stays single.
+// Goal: values that cost nothing to make again never cross a segment boundary; everything else
+// stays single.
 #include "csrc/segment/forward.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,9 @@ int Count(const ir::Graph& graph, std::string_view name) {
   return count;
 }
 
-std::optional<Gain> OneOpEach(const GroupView&, const GroupView&, const GroupView&) { return std::nullopt; }
+std::optional<Gain> OneOpEach(const GroupView&, const GroupView&, const GroupView&) {
+  return std::nullopt;
+}
 
 // What `text` is after Forward, with the number of ops called `name`.
 int CountAfter(const std::string& text, std::string_view name) {
@@ -86,7 +89,8 @@ fusion @f(%x: bf16[8]) {
   EXPECT_EQ(CountAfter(text, "neg"), 2);
 }
 
-// The backward pass of rotary embedding made a tensor of zeros that two resizing segments shared (seed 000).
+// The backward pass of rotary embedding made a tensor of zeros that two resizing segments shared
+// (seed 000).
 constexpr char kZeros[] = R"(
 fusion @f(%x: bf16[1, 32, 128, 8], %y: bf16[1, 32, 128, 8]) {
   %z: bf16[1, 32, 128, 8] = full() {shape=[1, 32, 128, 8], value=0.0, dtype=bf16}
@@ -100,7 +104,8 @@ TEST(Forward, Seed000AFactoryIsNoSegmentsOutput) {
   ASSERT_TRUE(Forward(*graph).ok());
   EXPECT_EQ(Count(*graph, "full"), 2);
   // With a predicate that lets a factory join its reader, each segment makes its own zeros.
-  const auto join_factories = [](const GroupView& producer, const GroupView&, const GroupView&) -> std::optional<Gain> {
+  const auto join_factories = [](const GroupView& producer, const GroupView&,
+                                 const GroupView&) -> std::optional<Gain> {
     return producer.ops[0]->info->name == "full" ? std::optional(Gain{}) : std::nullopt;
   };
   const auto groups = Segment(*graph, join_factories);
@@ -121,7 +126,8 @@ fusion @f(%x: bf16[8]) {
 })");
   ASSERT_TRUE(Forward(*graph).ok());
   ASSERT_EQ(Count(*graph, "cast"), 2);
-  const auto always = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> { return Gain{}; };
+  const auto always = [](const GroupView&, const GroupView&,
+                         const GroupView&) -> std::optional<Gain> { return Gain{}; };
   auto groups = Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
   MergeCopies(*graph, groups);

@@ -1,5 +1,6 @@
-// Goal: Segment partitions a program into acyclic groups in topological order, by the caller's predicate alone, whatever the
-// predicate says. Method: small programs with known answers, then random programs with random predicates.
+// Goal: Segment partitions a program into acyclic groups in topological order, by the caller's
+// predicate alone, whatever the predicate says. Method: small programs with known answers, then
+// random programs with random predicates.
 #include "csrc/segment/segment.h"
 
 #include <gmock/gmock.h>
@@ -38,10 +39,13 @@ std::string Names(const std::vector<Group>& groups) {
 }
 
 bool Holds(const GroupView& group, std::string_view name) {
-  return std::any_of(group.ops.begin(), group.ops.end(), [name](const ir::Op* op) { return op->results[0]->name == name; });
+  return std::any_of(group.ops.begin(), group.ops.end(),
+                     [name](const ir::Op* op) { return op->results[0]->name == name; });
 }
 
-std::optional<Gain> Always(const GroupView&, const GroupView&, const GroupView&) { return Gain{.bytes = 1, .launches = 1}; }
+std::optional<Gain> Always(const GroupView&, const GroupView&, const GroupView&) {
+  return Gain{.bytes = 1, .launches = 1};
+}
 
 constexpr char kDiamond[] = R"(
 fusion @f(%x: f32[8]) {
@@ -51,16 +55,20 @@ fusion @f(%x: f32[8]) {
   return %c
 })";
 
-TEST(Segment, MergesAllWhenAllowed) { EXPECT_EQ(Names(Segment(*Parse(kDiamond), Always)), "a b c"); }
+TEST(Segment, MergesAllWhenAllowed) {
+  EXPECT_EQ(Names(Segment(*Parse(kDiamond), Always)), "a b c");
+}
 
 TEST(Segment, MergesNothingWhenRefused) {
-  const auto never = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> { return std::nullopt; };
+  const auto never = [](const GroupView&, const GroupView&,
+                        const GroupView&) -> std::optional<Gain> { return std::nullopt; };
   EXPECT_EQ(Names(Segment(*Parse(kDiamond), never)), "a | b | c");
 }
 
 TEST(Segment, NeverMergesAroundAnOpThatStaysOutside) {
   // a and c are neighbours, but b lies on another path between them: {a, c} would wait for itself.
-  const auto without_b = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+  const auto without_b = [](const GroupView&, const GroupView&,
+                            const GroupView& merged) -> std::optional<Gain> {
     return Holds(merged, "b") ? std::nullopt : std::optional(Gain{});
   };
   EXPECT_EQ(Names(Segment(*Parse(kDiamond), without_b)), "a | b | c");
@@ -75,13 +83,15 @@ fusion @f(%x: f32[8]) {
   return %c
 })");
   // Two ops fit; b goes with c because that saves more.
-  const auto pairs = [](const GroupView& producer, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+  const auto pairs = [](const GroupView& producer, const GroupView&,
+                        const GroupView& merged) -> std::optional<Gain> {
     if (merged.ops.size() > 2) return std::nullopt;
     return Gain{.bytes = Holds(producer, "b") ? 10 : 1, .launches = 1};
   };
   EXPECT_EQ(Names(Segment(*graph, pairs)), "a | b c");
   // And with equal gains, the earlier pair.
-  const auto equal = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+  const auto equal = [](const GroupView&, const GroupView&,
+                        const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() > 2 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
   EXPECT_EQ(Names(Segment(*graph, equal)), "a b | c");
@@ -95,7 +105,8 @@ fusion @f(%x: f32[8]) {
   %c: f32[8] = abs(%a)
   return %b, %c
 })");
-  const auto only_three = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+  const auto only_three = [](const GroupView&, const GroupView&,
+                             const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() == 3 ? std::optional(Gain{}) : std::nullopt;
   };
   EXPECT_EQ(Names(Segment(*graph, only_three)), "a b c");
@@ -136,7 +147,8 @@ std::string RandomProgram(base::Prng& prng, int num_ops) {
   std::string text = "fusion @f(%v0: f32[4], %v1: f32[4]) {\n";
   for (int i = 2; i < num_ops + 2; ++i) {
     const int64_t near = std::max<int64_t>(0, i - 6);
-    base::Append(text, "  %v", i, ": f32[4] = add(%v", prng.Between(near, i - 1), ", %v", prng.Below(i), ")\n");
+    base::Append(text, "  %v", i, ": f32[4] = add(%v", prng.Between(near, i - 1), ", %v",
+                 prng.Below(i), ")\n");
   }
   return text + base::Cat("  return %v", num_ops + 1, "\n}\n");
 }
@@ -144,12 +156,14 @@ std::string RandomProgram(base::Prng& prng, int num_ops) {
 void ExpectAcyclicPartition(const ir::Graph& graph, const std::vector<Group>& groups) {
   std::map<const ir::Op*, size_t> group_of;
   for (size_t i = 0; i < groups.size(); ++i) {
-    for (const ir::Op* op : groups[i].ops) EXPECT_TRUE(group_of.emplace(op, i).second) << "an op in two groups";
+    for (const ir::Op* op : groups[i].ops)
+      EXPECT_TRUE(group_of.emplace(op, i).second) << "an op in two groups";
   }
   for (const ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
     ASSERT_TRUE(group_of.contains(op));
     for (const ir::Value* operand : op->operands) {
-      if (operand->def != nullptr) EXPECT_LE(group_of.at(operand->def), group_of.at(op)) << "not in topological order";
+      if (operand->def != nullptr)
+        EXPECT_LE(group_of.at(operand->def), group_of.at(op)) << "not in topological order";
     }
   }
 }
@@ -161,9 +175,11 @@ TEST(SegmentProperty, RandomPredicatesGiveAcyclicPartitionsAndTheSameAnswerAgain
     const std::string text = RandomProgram(prng, static_cast<int>(prng.Between(1, 40)));
     const int64_t largest = prng.Between(1, 12);
     // Pure, but arbitrary: decided by the positions of the merged ops.
-    const auto predicate = [&](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+    const auto predicate = [&](const GroupView&, const GroupView&,
+                               const GroupView& merged) -> std::optional<Gain> {
       uint64_t hash = seed;
-      for (const ir::Op* op : merged.ops) hash = base::Prng(hash ^ static_cast<uint64_t>(op->results[0]->id)).Next();
+      for (const ir::Op* op : merged.ops)
+        hash = base::Prng(hash ^ static_cast<uint64_t>(op->results[0]->id)).Next();
       if (static_cast<int64_t>(merged.ops.size()) > largest || hash % 4 == 0) return std::nullopt;
       return Gain{.bytes = static_cast<int64_t>(hash % 7), .launches = 1};
     };
@@ -179,7 +195,8 @@ TEST(Segment, AsksAboutAThousandOpsNearlyLinearly) {
   base::Prng prng(7);
   const auto graph = Parse(RandomProgram(prng, 1000));
   int64_t asked = 0;
-  const auto counting = [&](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+  const auto counting = [&](const GroupView&, const GroupView&,
+                            const GroupView& merged) -> std::optional<Gain> {
     ++asked;
     return merged.ops.size() > 20 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
