@@ -30,7 +30,7 @@ enum class Prim : uint8_t {
   kErf, kErfc, kLgamma,
   kFloor, kCeil, kRound /* half to even */, kTrunc,
   kEq, kNe, kLt, kLe, kGt, kGe,      // -> bool
-  kAnd, kOr, kXor, kNot,             // bool, or bitwise on integers
+  kAnd, kOr, kXor, kNot,             // bool, or bitwise on integers; with kSelect all that is done on bools
   kShl, kShr,                        // integers
   kIsNan,                            // float -> bool
   kSelect,                           // (bool, T, T) -> T; only the chosen side need be defined
@@ -46,7 +46,7 @@ struct Element {
     kExtent,   // i64: `extent`
     kScalar,   // the host scalar `value`
     kLoad,     // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's
-    kConvert,  // args[0] rounded or converted to dtype; to bool: != 0; float to int truncates
+    kConvert,  // args[0] rounded or converted to dtype; to bool: != 0; float to int truncates and saturates, NaN gives 0
     kPrim,     // `prim` of args
     kReduce,   // `reduce` over reduction variables `integer` .. `integer` + extents.size() of args[0]; 0 trips give the neutral element
     kReduceIndex,  // i64: reduction variable `integer`
@@ -70,12 +70,15 @@ class ElementBuilder {
   // that makes it.
   using LoadFn = std::function<const Element*(const ir::Value* value, std::span<const Element* const> index)>;
   ElementBuilder();
+  ElementBuilder(const ElementBuilder&) = delete;
+  ElementBuilder& operator=(const ElementBuilder&) = delete;
   void set_load(LoadFn load) { load_ = std::move(load); }
 
   const Element* Float(DType dtype, double value);
   const Element* Int(DType dtype, int64_t value);
   const Element* Index(int axis);
   const Element* Extent(const ir::Expr* extent);
+  // Of a host scalar that an op makes: that op's definition, so that kScalar names parameters only.
   const Element* Scalar(const ir::Value* value);
   // Through the load function; by default MakeLoad.
   const Element* Load(const ir::Value* value, std::span<const Element* const> index);
@@ -96,6 +99,7 @@ class ElementBuilder {
   const Element* Intern(Element element);
   std::pmr::monotonic_buffer_resource arena_;
   std::unordered_multimap<size_t, const Element*> interned_;
+  std::unordered_map<const ir::Value*, const Element*> scalars_;
   LoadFn load_;
   int num_elements_ = 0;
   int num_variables_ = 0;

@@ -1,0 +1,115 @@
+// The language of the formulas in fusion_ops.def: C++ operators and functions over S, an element being built. Private to
+// csrc/fusion.
+//
+// A number in a formula takes the type of the S beside it. On bools + and max are or, * and min are and. On integers,
+// rounding functions and tests for NaN do nothing or are false.
+#pragma once
+
+#include <cmath>
+
+#include "csrc/fusion/element.h"
+
+namespace hir::fusion {
+
+struct S {
+  ElementBuilder* builder = nullptr;
+  const Element* e = nullptr;
+};
+
+inline S Number(const S& like, double value) {
+  if (IsFloat(like.e->dtype)) return {like.builder, like.builder->Float(like.e->dtype, value)};
+  return {like.builder, like.builder->Int(like.e->dtype, static_cast<int64_t>(value))};
+}
+inline S Apply(Prim prim, const S& x) { return {x.builder, x.builder->Apply(prim, {x.e})}; }
+inline S Apply(Prim prim, const S& x, const S& y) { return {x.builder, x.builder->Apply(prim, {x.e, y.e})}; }
+inline bool IsBool(const S& x) { return x.e->dtype == DType::kBool; }
+// A bool as an integer, so that it has an order.
+inline S Ordered(const S& x) { return IsBool(x) ? S{x.builder, x.builder->Convert(DType::kInt32, x.e)} : x; }
+
+inline S operator+(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kAdd, x, y); }
+inline S operator-(const S& x, const S& y) { return Apply(Prim::kSub, x, y); }
+inline S operator*(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMul, x, y); }
+inline S operator/(const S& x, const S& y) { return Apply(Prim::kDiv, x, y); }
+inline S operator-(const S& x) { return Apply(Prim::kNeg, x); }
+inline S operator&(const S& x, const S& y) { return Apply(Prim::kAnd, x, y); }
+inline S operator|(const S& x, const S& y) { return Apply(Prim::kOr, x, y); }
+inline S operator^(const S& x, const S& y) { return Apply(Prim::kXor, x, y); }
+inline S operator~(const S& x) { return Apply(Prim::kNot, x); }
+inline S operator!(const S& x) { return Apply(Prim::kNot, x); }
+inline S operator==(const S& x, const S& y) { return Apply(Prim::kEq, Ordered(x), Ordered(y)); }
+inline S operator!=(const S& x, const S& y) { return Apply(Prim::kNe, Ordered(x), Ordered(y)); }
+inline S operator<(const S& x, const S& y) { return Apply(Prim::kLt, Ordered(x), Ordered(y)); }
+inline S operator<=(const S& x, const S& y) { return Apply(Prim::kLe, Ordered(x), Ordered(y)); }
+inline S operator>(const S& x, const S& y) { return Apply(Prim::kGt, Ordered(x), Ordered(y)); }
+inline S operator>=(const S& x, const S& y) { return Apply(Prim::kGe, Ordered(x), Ordered(y)); }
+
+inline S operator+(double x, const S& y) { return Number(y, x) + y; }
+inline S operator*(double x, const S& y) { return Number(y, x) * y; }
+inline S operator/(double x, const S& y) { return Number(y, x) / y; }
+inline S operator<(const S& x, double y) { return x < Number(x, y); }
+inline S operator<=(const S& x, double y) { return x <= Number(x, y); }
+inline S operator>(const S& x, double y) { return x > Number(x, y); }
+
+inline S Select(const S& condition, const S& yes, const S& no) {
+  return {yes.builder, yes.builder->Select(condition.e, yes.e, no.e)};
+}
+inline S Select(const S& condition, double yes, const S& no) { return Select(condition, Number(no, yes), no); }
+
+inline S Max(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kMax, x, y); }
+inline S Min(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMin, x, y); }
+inline S Rem(const S& x, const S& y) { return Apply(Prim::kRem, x, y); }
+// The remainder with the sign of y.
+inline S FloorRem(const S& x, const S& y) {
+  const S rem = Rem(x, y);
+  const S zero = Number(x, 0);
+  return Select((rem != zero) & ((rem < zero) ^ (y < zero)), rem + y, rem);
+}
+inline S Pow(const S& x, const S& y) {
+  if (IsFloat(x.e->dtype)) return Apply(Prim::kPow, x, y);
+  const auto wide = [](const S& s) { return S{s.builder, s.builder->Convert(DType::kFloat64, s.e)}; };
+  return {x.builder, x.builder->Convert(x.e->dtype, Apply(Prim::kPow, wide(x), wide(y)).e)};
+}
+inline S Atan2(const S& x, const S& y) { return Apply(Prim::kAtan2, x, y); }
+
+inline S IsNan(const S& x) {
+  if (IsFloat(x.e->dtype)) return Apply(Prim::kIsNan, x);
+  return {x.builder, x.builder->Int(DType::kBool, 0)};
+}
+inline S Abs(const S& x) { return Apply(Prim::kAbs, x); }
+inline S IsInf(const S& x) {
+  if (IsFloat(x.e->dtype)) return Abs(x) == Number(x, INFINITY);
+  return {x.builder, x.builder->Int(DType::kBool, 0)};
+}
+
+// Roundings leave integers alone.
+inline S Rounding(Prim prim, const S& x) { return IsFloat(x.e->dtype) ? Apply(prim, x) : x; }
+inline S Floor(const S& x) { return Rounding(Prim::kFloor, x); }
+inline S Ceil(const S& x) { return Rounding(Prim::kCeil, x); }
+inline S Round(const S& x) { return Rounding(Prim::kRound, x); }
+inline S Trunc(const S& x) { return Rounding(Prim::kTrunc, x); }
+
+inline S Exp(const S& x) { return Apply(Prim::kExp, x); }
+inline S Exp2(const S& x) { return Apply(Prim::kExp2, x); }
+inline S Expm1(const S& x) { return Apply(Prim::kExpm1, x); }
+inline S Log(const S& x) { return Apply(Prim::kLog, x); }
+inline S Log2(const S& x) { return Apply(Prim::kLog2, x); }
+inline S Log10(const S& x) { return Apply(Prim::kLog10, x); }
+inline S Log1p(const S& x) { return Apply(Prim::kLog1p, x); }
+inline S Sqrt(const S& x) { return Apply(Prim::kSqrt, x); }
+inline S Rsqrt(const S& x) { return Apply(Prim::kRsqrt, x); }
+inline S Sin(const S& x) { return Apply(Prim::kSin, x); }
+inline S Cos(const S& x) { return Apply(Prim::kCos, x); }
+inline S Tan(const S& x) { return Apply(Prim::kTan, x); }
+inline S Asin(const S& x) { return Apply(Prim::kAsin, x); }
+inline S Acos(const S& x) { return Apply(Prim::kAcos, x); }
+inline S Atan(const S& x) { return Apply(Prim::kAtan, x); }
+inline S Sinh(const S& x) { return Apply(Prim::kSinh, x); }
+inline S Cosh(const S& x) { return Apply(Prim::kCosh, x); }
+inline S Tanh(const S& x) { return Apply(Prim::kTanh, x); }
+inline S Asinh(const S& x) { return Apply(Prim::kAsinh, x); }
+inline S Acosh(const S& x) { return Apply(Prim::kAcosh, x); }
+inline S Atanh(const S& x) { return Apply(Prim::kAtanh, x); }
+inline S Erf(const S& x) { return Apply(Prim::kErf, x); }
+inline S Erfc(const S& x) { return Apply(Prim::kErfc, x); }
+
+}  // namespace hir::fusion

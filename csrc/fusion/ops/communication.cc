@@ -1,0 +1,105 @@
+// The communications: they move whole shards, so their axes are the operand's, but for a leading axis that counts chunks,
+// one per rank of the team.
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/infer.h"
+#include "csrc/fusion/op_functions.h"
+
+namespace hir::fusion {
+namespace {
+
+using base::Cat;
+
+// How many ranks communicate with each other: the extent of `mesh` along `dim`.
+Result<int64_t> TeamSize(const ir::Op& op) {
+  const ir::Mesh* mesh = op.MeshOf("mesh");
+  const std::string_view dim = op.Name("dim");
+  const std::optional<mesh::ParallelType> type = mesh::ParseParallelType(dim);
+  if (!type || !mesh::IsMesh(*type)) return InvalidArgument(Cat("dim=", dim, " is not mesh_x, mesh_y or mesh_z"));
+  if (!mesh->mesh.Has(*type)) return InvalidArgument(Cat("mesh @", mesh->name, " has no ", dim));
+  return mesh->mesh.Size(*type);
+}
+
+Status CheckReduce(const ir::Op& op) {
+  const std::string_view reduce = op.Name("reduce");
+  if (reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max") return {};
+  return InvalidArgument(Cat("reduce=", reduce, " is not sum, prod, min or max"));
+}
+
+// The operand's axes, the first of which must count `chunks`.
+Result<std::vector<ir::Axis>> Chunked(const ir::Op& op, int64_t chunks) {
+  HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  if (axes.empty() || !axes[0].extent->IsConst(chunks)) {
+    return InvalidArgument(Cat("%", op.operands[0]->name, " is ", ir::ToString(*op.operands[0]->type),
+                               "; its leading axis must hold ", chunks, " chunks"));
+  }
+  return axes;
+}
+
+Status SetLike(ir::Graph& graph, ir::Op& op, std::span<const ir::Axis> axes) {
+  return SetTensor(graph, op, op.operands[0]->type->dtype, axes);
+}
+
+// Operand axis k is result axis k + shift.
+void Shifted(const ir::Op& op, int shift, std::vector<AxisLink>& links) {
+  const int rank = static_cast<int>(ir::ValueAxes(*op.operands[0]->type).size());
+  for (int k = std::max(0, -shift); k < rank; ++k) links.push_back({0, k, 0, k + shift, AxisRelation::kSame});
+}
+
+}  // namespace
+
+Status InferAllgather(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_ASSIGN(const int64_t team, TeamSize(op));
+  HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  axes.insert(axes.begin(), {ir::AxisKind::kIteration, graph.exprs().Const(team)});
+  return SetLike(graph, op, axes);
+}
+void AxesAllgather(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 1, links); }
+
+Status InferAllreduce(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_TRY(TeamSize(op).status());
+  HIR_TRY(CheckReduce(op));
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  return SetLike(graph, op, axes);
+}
+void AxesAllreduce(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
+
+Status InferAllToAll(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_ASSIGN(const int64_t team, TeamSize(op));
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, Chunked(op, team));
+  return SetLike(graph, op, axes);
+}
+void AxesAllToAll(const ir::Op& op, std::vector<AxisLink>& links) {
+  Shifted(op, 0, links);
+  links.front().relation = AxisRelation::kOpaque;  // The chunks change places among ranks.
+}
+
+Status InferReduceScatter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_ASSIGN(const int64_t team, TeamSize(op));
+  HIR_TRY(CheckReduce(op));
+  HIR_ASSIGN(std::vector<ir::Axis> axes, Chunked(op, team));
+  axes.erase(axes.begin());
+  return SetLike(graph, op, axes);
+}
+void AxesReduceScatter(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, -1, links); }
+
+Status InferBroadcastTo(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  return SetLike(graph, op, axes);
+}
+void AxesBroadcastTo(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
+
+Status InferSendRecv(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  const ir::Mesh* from = op.MeshOf("from");
+  const ir::Mesh* to = op.MeshOf("to");
+  if (from->mesh.num_devices() != to->mesh.num_devices()) {
+    return InvalidArgument(Cat("mesh @", from->name, " has ", from->mesh.num_devices(), " devices, mesh @", to->name, " has ",
+                               to->mesh.num_devices(), "; positions pair up"));
+  }
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  return SetLike(graph, op, axes);
+}
+void AxesSendRecv(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
+
+}  // namespace hir::fusion

@@ -1,0 +1,123 @@
+// NumPy's matmul: x[..., m, k] y[..., k, n] -> [..., m, n, r:k]; an operand of one axis is a row (x) or column (y) that the
+// result lacks.
+#include "csrc/base/text.h"
+#include "csrc/fusion/ops/contraction.h"
+
+namespace hir::fusion {
+namespace {
+
+using base::Cat;
+
+struct Operand {
+  std::vector<ir::Axis> axes;
+  bool vector = false;      // One axis, the contracted one.
+  size_t batch = 0;         // How many leading axes are batch axes.
+  size_t contracted = 0;    // Axis numbers.
+  size_t free = 0;          // Unless `vector`.
+};
+
+Operand Describe(std::vector<ir::Axis> axes, bool left) {
+  Operand operand = {.axes = std::move(axes)};
+  const size_t rank = operand.axes.size();
+  operand.vector = rank == 1;
+  if (operand.vector) return operand;
+  operand.batch = rank - 2;
+  operand.contracted = left ? rank - 1 : rank - 2;
+  operand.free = left ? rank - 2 : rank - 1;
+  return operand;
+}
+
+Operand Describe(const ir::Op& op, bool left) { return Describe(ir::ValueAxes(*op.operands[left ? 0 : 1]->type), left); }
+
+}  // namespace
+
+Result<DType> ContractionType(const ir::Op& op) {
+  const DType dtype = op.operands[0]->type->dtype;
+  for (const ir::Value* value : op.operands) {
+    if (value->type->dtype == DType::kBool) return InvalidArgument(Cat("%", value->name, " is bool; numbers are needed: cast it first"));
+    if (value->type->dtype != dtype) {
+      return InvalidArgument(Cat("%", op.operands[0]->name, " is ", DTypeName(dtype), ", %", value->name, " is ",
+                                 DTypeName(value->type->dtype), "; operands have one element type"));
+    }
+  }
+  return dtype;
+}
+
+const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent, const ir::Value* x,
+                             std::vector<const Element*> x_index, size_t x_axis, const ir::Value* y,
+                             std::vector<const Element*> y_index, size_t y_axis) {
+  const int variable = builder.NewReduceVariables(1);
+  const Element* k = builder.ReduceIndex(variable);
+  const auto at = [&](const ir::Value* value, size_t axis) {
+    return IsOne(ir::ValueAxes(*value->type)[axis]) ? builder.Int(DType::kInt64, 0) : k;
+  };
+  x_index[x_axis] = at(x, x_axis);
+  y_index[y_axis] = at(y, y_axis);
+  const DType carried = ComputeDType(dtype);
+  const Element* product = builder.Apply(Prim::kMul, {builder.Convert(carried, builder.Load(x, x_index)),
+                                                      builder.Convert(carried, builder.Load(y, y_index))});
+  return builder.Reduce(ReduceKind::kSum, variable, std::span(&extent, 1), product);
+}
+
+Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  Operand operands[2];
+  for (int i = 0; i < 2; ++i) {
+    HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, i));
+    if (axes.empty()) return InvalidArgument(Cat("%", op.operands[static_cast<size_t>(i)]->name, " has no axes; one or more are needed"));
+    operands[i] = Describe(std::move(axes), i == 0);
+  }
+  const auto& [x, y] = operands;
+  HIR_ASSIGN(const DType dtype, ContractionType(op));
+  HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent, AxisName(*op.operands[0], x.contracted),
+                AxisName(*op.operands[1], y.contracted)));
+  std::vector<ShapedOperand> batches;
+  for (size_t i = 0; i < 2; ++i) {
+    const auto begin = operands[i].axes.begin();
+    batches.push_back({op.operands[i], {begin, begin + static_cast<std::ptrdiff_t>(operands[i].batch)}});
+  }
+  HIR_ASSIGN(std::vector<ir::Axis> result, BroadcastAxes(graph, batches));
+  if (!x.vector) result.push_back(x.axes[x.free]);
+  if (!y.vector) result.push_back(y.axes[y.free]);
+  for (ir::Axis& axis : result) axis.kind = ir::AxisKind::kIteration;  // A library writes all of it.
+  result.push_back({ir::AxisKind::kReduction, x.axes[x.contracted].extent});
+  return SetTensor(graph, op, dtype, result);
+}
+
+void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
+  const std::span<const ir::Axis> result = op.results[0]->type->axes;
+  const Operand x = Describe(op, true);
+  const Operand y = Describe(op, false);
+  const size_t contracted = result.size() - 1;
+  const size_t batch = std::max(x.batch, y.batch);
+  const auto link = [&](int operand, const Operand& of, size_t axis, size_t to) {
+    links.push_back({operand, static_cast<int>(axis), 0, static_cast<int>(to),
+                     to == contracted ? AxisRelation::kContracted : SameOrBroadcast(of.axes[axis], result[to])});
+  };
+  for (int i = 0; i < 2; ++i) {
+    const Operand& of = i == 0 ? x : y;
+    for (size_t k = 0; k < of.batch; ++k) link(i, of, k, batch - of.batch + k);
+    if (!of.vector) link(i, of, of.free, i == 0 ? batch : contracted - 1);
+    link(i, of, of.contracted, contracted);
+  }
+}
+
+const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index index) {
+  const Operand operands[2] = {Describe(op, true), Describe(op, false)};
+  const size_t batch = std::max(operands[0].batch, operands[1].batch);
+  std::vector<const Element*> own[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Operand& of = operands[i];
+    own[i].resize(of.axes.size());
+    const auto at = [&](size_t axis, const Element* where) {
+      own[i][axis] = IsOne(of.axes[axis]) ? builder.Int(DType::kInt64, 0) : where;
+    };
+    for (size_t k = 0; k < of.batch; ++k) at(k, index[batch - of.batch + k]);
+    if (!of.vector) at(of.free, i == 0 ? index[batch] : index.back());
+  }
+  const DType dtype = op.results[0]->type->dtype;
+  const ir::Expr* extent = op.results[0]->type->axes.back().extent;
+  return builder.Convert(dtype, SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
+                                              op.operands[1], own[1], operands[1].contracted));
+}
+
+}  // namespace hir::fusion

@@ -1,0 +1,113 @@
+// sum, prod, min, max: one inference and one definition, by kind.
+#include <algorithm>
+#include <numeric>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/infer.h"
+#include "csrc/fusion/op_functions.h"
+
+namespace hir::fusion {
+namespace {
+
+bool HasNeutral(ReduceKind kind) { return kind == ReduceKind::kSum || kind == ReduceKind::kProd; }
+
+Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
+  const DType given = op.operands[0]->type->dtype;
+  if (!HasNeutral(kind)) return DTypeAttr(op, "dtype", given);
+  HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype", IsFloat(given) ? given : DType::kInt64));
+  if (dtype == DType::kBool) return InvalidArgument("dtype=bool: a sum or product is a number; use max or min");
+  return dtype;
+}
+
+Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  HIR_ASSIGN(std::vector<int64_t> reduced, NormalAxes(op.Ints("axes"), axes.size()));
+  if (reduced.empty()) {
+    reduced.resize(axes.size());
+    std::iota(reduced.begin(), reduced.end(), 0);
+  }
+  SetInts(graph, op, "axes", reduced);
+  HIR_ASSIGN(const DType dtype, ResultType(op, kind));
+  std::vector<ir::Axis> result = axes;
+  for (const int64_t axis : reduced) {
+    ir::Axis& r = result[static_cast<size_t>(axis)];
+    if (!HasNeutral(kind)) {
+      const std::string name = AxisName(*op.operands[0], static_cast<size_t>(axis));
+      if (r.extent->IsConst(0)) return InvalidArgument(base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
+      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent, base::Cat(op.info->name, " over ", name)));
+    }
+    r = op.Bool("keepdim") ? ir::Axis{ir::AxisKind::kBroadcast, graph.exprs().Const(1)}
+                           : ir::Axis{ir::AxisKind::kReduction, r.extent};
+  }
+  return SetTensor(graph, op, dtype, result);
+}
+
+// Logical axis k of the result is value axis k of the operand, whether reduced or not.
+void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
+  const std::span<const int64_t> reduced = op.Ints("axes");
+  for (size_t i = 0; i < op.results[0]->type->axes.size(); ++i) {
+    const bool is_reduced = std::ranges::find(reduced, static_cast<int64_t>(i)) != reduced.end();
+    links.push_back({0, static_cast<int>(i), 0, static_cast<int>(i),
+                     is_reduced ? AxisRelation::kReduced : AxisRelation::kSame});
+  }
+}
+
+const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
+  const ir::Value* x = op.operands[0];
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
+  const std::span<const int64_t> reduced = op.Ints("axes");
+  const bool keepdim = op.Bool("keepdim");
+  // A sum of e equal elements is e times one: broadcast axes need no loop.
+  const auto is_multiple = [&](const ir::Axis& axis) {
+    return kind == ReduceKind::kSum && axis.kind == ir::AxisKind::kBroadcast;
+  };
+  std::vector<const ir::Expr*> trips;
+  const Element* multiple = nullptr;
+  for (const int64_t axis : reduced) {
+    const ir::Axis& r = axes[static_cast<size_t>(axis)];
+    if (!is_multiple(r)) {
+      if (!IsOne(r)) trips.push_back(r.extent);
+      continue;
+    }
+    const Element* extent = builder.Extent(r.extent);
+    multiple = multiple == nullptr ? extent : builder.Apply(Prim::kMul, {multiple, extent});
+  }
+  const int first = builder.NewReduceVariables(static_cast<int>(trips.size()));
+  int variable = first;
+  size_t kept = 0;
+  std::vector<const Element*> own;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool is_reduced = std::ranges::find(reduced, static_cast<int64_t>(i)) != reduced.end();
+    if (!is_reduced) {
+      own.push_back(index[kept++]);
+      continue;
+    }
+    if (keepdim) ++kept;
+    own.push_back(is_multiple(axes[i]) || IsOne(axes[i]) ? builder.Int(DType::kInt64, 0) : builder.ReduceIndex(variable++));
+  }
+  const DType result = op.results[0]->type->dtype;
+  // Bools as integers, so that they have an order.
+  const DType carried = result == DType::kBool ? DType::kInt32 : ComputeDType(result);
+  const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
+  const Element* total = builder.Reduce(kind, first, trips, body);
+  if (multiple != nullptr) total = builder.Apply(Prim::kMul, {total, builder.Convert(carried, multiple)});
+  return builder.Convert(result, total);
+}
+
+}  // namespace
+
+#define REDUCTION(Name)                                                                               \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {                \
+    return Infer(graph, op, ReduceKind::k##Name);                                                     \
+  }                                                                                                   \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }                \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {               \
+    return Define(builder, op, index, ReduceKind::k##Name);                                           \
+  }
+REDUCTION(Sum)
+REDUCTION(Prod)
+REDUCTION(Min)
+REDUCTION(Max)
+#undef REDUCTION
+
+}  // namespace hir::fusion

@@ -1,0 +1,154 @@
+#include "csrc/fusion/prim_eval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "csrc/base/check.h"
+
+namespace hir::fusion {
+namespace {
+
+uint64_t U(int64_t value) { return static_cast<uint64_t>(value); }
+int64_t I(uint64_t value) { return static_cast<int64_t>(value); }
+
+double NanMin(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::fmin(a, b); }
+double NanMax(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::fmax(a, b); }
+
+int64_t Divide(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  return b == -1 ? I(-U(a)) : a / b;
+}
+int64_t Modulo(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+}  // namespace
+
+int NumOperands(Prim prim) {
+  switch (prim) {
+    case Prim::kSelect: return 3;
+    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin: case Prim::kMax:
+    case Prim::kPow: case Prim::kAtan2: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt:
+    case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kShl: case Prim::kShr:
+      return 2;
+    case Prim::kNeg: case Prim::kAbs: case Prim::kExp: case Prim::kExp2: case Prim::kExpm1: case Prim::kLog:
+    case Prim::kLog2: case Prim::kLog10: case Prim::kLog1p: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kSin:
+    case Prim::kCos: case Prim::kTan: case Prim::kAsin: case Prim::kAcos: case Prim::kAtan: case Prim::kSinh:
+    case Prim::kCosh: case Prim::kTanh: case Prim::kAsinh: case Prim::kAcosh: case Prim::kAtanh: case Prim::kErf:
+    case Prim::kErfc: case Prim::kLgamma: case Prim::kFloor: case Prim::kCeil: case Prim::kRound: case Prim::kTrunc:
+    case Prim::kNot: case Prim::kIsNan:
+      return 1;
+  }
+  HIR_CHECK(false);
+  return 0;
+}
+
+bool MakesBool(Prim prim) { return FloatTest(prim) != nullptr; }
+
+FloatFn FloatFunction(Prim prim) {
+  switch (prim) {
+    case Prim::kAdd: return [](double a, double b) { return a + b; };
+    case Prim::kSub: return [](double a, double b) { return a - b; };
+    case Prim::kMul: return [](double a, double b) { return a * b; };
+    case Prim::kDiv: return [](double a, double b) { return a / b; };
+    case Prim::kRem: return [](double a, double b) { return std::fmod(a, b); };
+    case Prim::kMin: return NanMin;
+    case Prim::kMax: return NanMax;
+    case Prim::kNeg: return [](double a, double) { return -a; };
+    case Prim::kAbs: return [](double a, double) { return std::fabs(a); };
+    case Prim::kPow: return [](double a, double b) { return std::pow(a, b); };
+    case Prim::kAtan2: return [](double a, double b) { return std::atan2(a, b); };
+    case Prim::kExp: return [](double a, double) { return std::exp(a); };
+    case Prim::kExp2: return [](double a, double) { return std::exp2(a); };
+    case Prim::kExpm1: return [](double a, double) { return std::expm1(a); };
+    case Prim::kLog: return [](double a, double) { return std::log(a); };
+    case Prim::kLog2: return [](double a, double) { return std::log2(a); };
+    case Prim::kLog10: return [](double a, double) { return std::log10(a); };
+    case Prim::kLog1p: return [](double a, double) { return std::log1p(a); };
+    case Prim::kSqrt: return [](double a, double) { return std::sqrt(a); };
+    case Prim::kRsqrt: return [](double a, double) { return 1.0 / std::sqrt(a); };
+    case Prim::kSin: return [](double a, double) { return std::sin(a); };
+    case Prim::kCos: return [](double a, double) { return std::cos(a); };
+    case Prim::kTan: return [](double a, double) { return std::tan(a); };
+    case Prim::kAsin: return [](double a, double) { return std::asin(a); };
+    case Prim::kAcos: return [](double a, double) { return std::acos(a); };
+    case Prim::kAtan: return [](double a, double) { return std::atan(a); };
+    case Prim::kSinh: return [](double a, double) { return std::sinh(a); };
+    case Prim::kCosh: return [](double a, double) { return std::cosh(a); };
+    case Prim::kTanh: return [](double a, double) { return std::tanh(a); };
+    case Prim::kAsinh: return [](double a, double) { return std::asinh(a); };
+    case Prim::kAcosh: return [](double a, double) { return std::acosh(a); };
+    case Prim::kAtanh: return [](double a, double) { return std::atanh(a); };
+    case Prim::kErf: return [](double a, double) { return std::erf(a); };
+    case Prim::kErfc: return [](double a, double) { return std::erfc(a); };
+    case Prim::kLgamma: return [](double a, double) { return std::lgamma(a); };
+    case Prim::kFloor: return [](double a, double) { return std::floor(a); };
+    case Prim::kCeil: return [](double a, double) { return std::ceil(a); };
+    case Prim::kRound: return [](double a, double) { return std::nearbyint(a); };
+    case Prim::kTrunc: return [](double a, double) { return std::trunc(a); };
+    case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd:
+    case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr: case Prim::kIsNan:
+    case Prim::kSelect:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+FloatTestFn FloatTest(Prim prim) {
+  if (prim == Prim::kEq) return [](double a, double b) { return a == b; };
+  if (prim == Prim::kNe) return [](double a, double b) { return a != b; };
+  if (prim == Prim::kLt) return [](double a, double b) { return a < b; };
+  if (prim == Prim::kLe) return [](double a, double b) { return a <= b; };
+  if (prim == Prim::kGt) return [](double a, double b) { return a > b; };
+  if (prim == Prim::kGe) return [](double a, double b) { return a >= b; };
+  if (prim == Prim::kIsNan) return [](double a, double) { return std::isnan(a); };
+  return nullptr;
+}
+
+IntFn IntFunction(Prim prim) {
+  if (prim == Prim::kAdd) return [](int64_t a, int64_t b) { return I(U(a) + U(b)); };
+  if (prim == Prim::kSub) return [](int64_t a, int64_t b) { return I(U(a) - U(b)); };
+  if (prim == Prim::kMul) return [](int64_t a, int64_t b) { return I(U(a) * U(b)); };
+  if (prim == Prim::kDiv) return Divide;
+  if (prim == Prim::kRem) return Modulo;
+  if (prim == Prim::kMin) return [](int64_t a, int64_t b) { return std::min(a, b); };
+  if (prim == Prim::kMax) return [](int64_t a, int64_t b) { return std::max(a, b); };
+  if (prim == Prim::kNeg) return [](int64_t a, int64_t) { return I(-U(a)); };
+  if (prim == Prim::kAbs) return [](int64_t a, int64_t) { return a < 0 ? I(-U(a)) : a; };
+  if (prim == Prim::kEq) return [](int64_t a, int64_t b) { return int64_t{a == b}; };
+  if (prim == Prim::kNe) return [](int64_t a, int64_t b) { return int64_t{a != b}; };
+  if (prim == Prim::kLt) return [](int64_t a, int64_t b) { return int64_t{a < b}; };
+  if (prim == Prim::kLe) return [](int64_t a, int64_t b) { return int64_t{a <= b}; };
+  if (prim == Prim::kGt) return [](int64_t a, int64_t b) { return int64_t{a > b}; };
+  if (prim == Prim::kGe) return [](int64_t a, int64_t b) { return int64_t{a >= b}; };
+  if (prim == Prim::kAnd) return [](int64_t a, int64_t b) { return a & b; };
+  if (prim == Prim::kOr) return [](int64_t a, int64_t b) { return a | b; };
+  if (prim == Prim::kXor) return [](int64_t a, int64_t b) { return a ^ b; };
+  if (prim == Prim::kNot) return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
+  if (prim == Prim::kShl) return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
+  if (prim == Prim::kShr) return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
+  return nullptr;
+}
+
+int64_t Wrap(DType dtype, int64_t value) {
+  if (dtype == DType::kBool) return value & 1;
+  return dtype == DType::kInt32 ? int64_t{static_cast<int32_t>(value)} : value;
+}
+
+int64_t FloatToInt(DType to, double value) {
+  if (to == DType::kBool) return value != 0 ? 1 : 0;
+  if (std::isnan(value)) return 0;
+  const auto saturate = [value]<typename T>(T) -> int64_t {
+    constexpr T low = std::numeric_limits<T>::min();
+    if (value <= static_cast<double>(low)) return low;
+    if (value >= -static_cast<double>(low)) return std::numeric_limits<T>::max();
+    return static_cast<T>(value);
+  };
+  return to == DType::kInt32 ? saturate(int32_t{}) : saturate(int64_t{});
+}
+
+double IntToFloat(DType to, int64_t value) {
+  if (to == DType::kFloat32) return static_cast<double>(static_cast<float>(value));
+  return RoundTo(to, static_cast<double>(value));
+}
+
+}  // namespace hir::fusion
