@@ -23,7 +23,8 @@ bool KeepsElements(const Op& op) {
   if (code == fusion::FusionOp::kSegmentSet || code == fusion::FusionOp::kSet) return false;
   const auto links = fusion::AxesOf(op);
   return std::all_of(links.begin(), links.end(), [](const fusion::AxisLink& link) {
-    return link.relation == fusion::AxisRelation::kSame || link.relation == fusion::AxisRelation::kBroadcast;
+    return link.relation == fusion::AxisRelation::kSame ||
+           link.relation == fusion::AxisRelation::kBroadcast;
   });
 }
 
@@ -53,7 +54,9 @@ bool IsReturned(const ir::Graph& graph, const Value* value) {
                      [value](const ir::Output& output) { return output.value == value; });
 }
 
-bool SameValues(std::span<Value* const> a, std::span<Value* const> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+bool SameValues(std::span<Value* const> a, std::span<Value* const> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 }  // namespace
 
@@ -72,14 +75,16 @@ Status Forward(ir::Graph& graph) {
     Op* op = *it;
     Value* result = op->results[0];
     std::vector<Op*> readers = uses[static_cast<size_t>(result->id)];
-    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());  // One that reads it twice.
+    readers.erase(std::unique(readers.begin(), readers.end()),
+                  readers.end());  // One that reads it twice.
     for (size_t i = 1; i < readers.size(); ++i) {
       ir::Builder builder(graph, graph.body, readers[i]);
       std::unordered_map<const Value*, Value*> values;
       for (Value* operand : op->operands) values[operand] = operand;
-      HIR_ASSIGN(Op* copy, ir::CloneOp(*op, builder, values));
+      HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
       copy->results[0]->layout = result->layout;
-      std::replace(readers[i]->operands.begin(), readers[i]->operands.end(), result, copy->results[0]);
+      std::replace(readers[i]->operands.begin(), readers[i]->operands.end(), result,
+                   copy->results[0]);
       for (Value* operand : op->operands) uses[static_cast<size_t>(operand->id)].push_back(copy);
     }
   }
@@ -92,10 +97,12 @@ void MergeCopies(ir::Graph& graph, std::vector<Group>& groups) {
     std::unordered_map<const Value*, Value*> replacement;
     for (Op* op : group.ops) {
       for (Value*& operand : op->operands) {
-        if (const auto found = replacement.find(operand); found != replacement.end()) operand = found->second;
+        if (const auto found = replacement.find(operand); found != replacement.end())
+          operand = found->second;
       }
       const Value* result = op->results[0];
-      const bool inside = std::find(group.outputs.begin(), group.outputs.end(), result) == group.outputs.end();
+      const bool inside =
+          std::find(group.outputs.begin(), group.outputs.end(), result) == group.outputs.end();
       const auto same = std::find_if(kept.begin(), kept.end(), [&](const Op* other) {
         return inside && other->info == op->info && op->info->effects == ir::kPure &&
                SameValues(other->operands, op->operands) && ir::EqualAttrs(*other, *op);

@@ -1,4 +1,5 @@
-// Forwarding: what costs nothing to compute again is computed again where it is needed, instead of passing through memory.
+// Forwarding: what costs nothing to compute again is computed again where it is needed, instead of
+// passing through memory.
 #pragma once
 
 #include <vector>
@@ -11,10 +12,11 @@ namespace hir::segment {
 // Ops of one chain that are copied together; a longer chain is computed once.
 inline constexpr int kForwardDepthMax = 8;
 
-// Gives each reader its own copy of a forwardable op: a factory (constant, full), or an op of one tensor that is an input of
-// the program or forwardable itself, whose result takes at least as many bytes as what it reads (a widening cast, a
-// broadcast). So a segment boundary never carries such a value: a cast to f32 is redone from the bf16 input, a tensor of zeros
-// is made where it is used. Results that the program returns stay single.
+// Gives each reader its own copy of a forwardable op: a factory (constant, full), or an op of one
+// tensor that is an input of the program or forwardable itself, whose result takes at least as many
+// bytes as what it reads (a widening cast, a broadcast). So a segment boundary never carries such a
+// value: a cast to f32 is redone from the bf16 input, a tensor of zeros is made where it is used.
+// Results that the program returns stay single.
 //
 // Before: %f = cast(%x)  %a = exp(%f)  %b = sum(%f)
 // After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)

@@ -18,9 +18,11 @@ bool IsRead(const ir::Value* value, const std::vector<std::vector<ir::Op*>>& use
 
 }  // namespace
 
-Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses, std::vector<ir::Op*> ops) {
+Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses,
+                std::vector<ir::Op*> ops) {
   Group group{.ops = std::move(ops), .inputs = {}, .outputs = {}};
-  const std::unordered_set<const ir::Op*> inside(group.ops.begin(), group.ops.end());  // Membership only.
+  const std::unordered_set<const ir::Op*> inside(group.ops.begin(),
+                                                 group.ops.end());  // Membership only.
   std::unordered_set<const ir::Value*> seen;
   for (const ir::Op* op : group.ops) {
     for (ir::Value* operand : op->operands) {
@@ -30,8 +32,9 @@ Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>&
   }
   for (const ir::Op* op : group.ops) {
     for (ir::Value* result : op->results) {
-      const bool returned = std::any_of(graph.outputs.begin(), graph.outputs.end(),
-                                        [&](const ir::Output& output) { return output.value == result; });
+      const bool returned =
+          std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                      [&](const ir::Output& output) { return output.value == result; });
       if (returned || IsRead(result, uses, inside)) group.outputs.push_back(result);
     }
   }
@@ -53,7 +56,8 @@ int64_t StorageBytes(const ir::Value& value) {
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind != ir::AxisKind::kIteration) continue;
     const auto extent = ir::Evaluate(axis.extent, [](std::string_view) { return kUnknownExtent; });
-    bytes = base::CheckedMul(bytes, extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent).value_or(INT64_MAX);
+    bytes = base::CheckedMul(bytes, extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent)
+                .value_or(INT64_MAX);
   }
   return bytes;
 }

@@ -1,13 +1,14 @@
 // Greedy merging, best gain first.
 //
-// State: groups as nodes of a DAG. A merge of P and C is legal when no path leads from one to the other except by a direct
-// edge; then the result is acyclic. Candidates are edges P -> C and, when asked for, siblings (consumers of one value that
-// stand next to each other). The candidate with the largest gain goes first; ties go to the lower topological index, so the
-// answer depends on the program alone. When no pair merges, each group is tried with all its consumers, then with all its
+// State: groups as nodes of a DAG. A merge of P and C is legal when no path leads from one to the
+// other except by a direct edge; then the result is acyclic. Candidates are edges P -> C and, when
+// asked for, siblings (consumers of one value that stand next to each other). The candidate with
+// the largest gain goes first; ties go to the lower topological index, so the answer depends on the
+// program alone. When no pair merges, each group is tried with all its consumers, then with all its
 // producers, at once: a reduction whose result two ops use may fit only together with both.
 //
-// Cost: a merge asks the predicate for the edges of the merged group only and searches paths once, linear in the edges, so
-// 1,000 ops take tens of milliseconds plus the predicate's time.
+// Cost: a merge asks the predicate for the edges of the merged group only and searches paths once,
+// linear in the edges, so 1,000 ops take tens of milliseconds plus the predicate's time.
 #include "csrc/segment/segment.h"
 
 #include <algorithm>
@@ -21,13 +22,14 @@
 
 namespace hir::segment {
 
-Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses, std::vector<ir::Op*> ops);
+Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses,
+                std::vector<ir::Op*> ops);
 
 namespace {
 
 struct Node {
-  std::vector<int> ops;       // Positions in the program, ascending.
-  std::set<int> producers;    // Node numbers: a node's number is the position of its first op.
+  std::vector<int> ops;     // Positions in the program, ascending.
+  std::set<int> producers;  // Node numbers: a node's number is the position of its first op.
   std::set<int> consumers;
 };
 
@@ -128,7 +130,8 @@ class Merger {
     const auto [producer, consumer] = std::minmax(a, b);
     if (producer == consumer || asked_.contains({producer, consumer})) return;
     asked_.insert({producer, consumer});
-    const bool forward = nodes_.at(producer).consumers.contains(consumer) || !nodes_.at(consumer).consumers.contains(producer);
+    const bool forward = nodes_.at(producer).consumers.contains(consumer) ||
+                         !nodes_.at(consumer).consumers.contains(producer);
     if (const auto gain = forward ? Ask(producer, {consumer}) : Ask(consumer, {producer})) {
       candidates_.insert({*gain, producer, consumer});
     }
@@ -149,7 +152,8 @@ class Merger {
       for (const ir::Op* user : uses_[static_cast<size_t>(value->id)]) {
         if (!position_.contains(user)) continue;
         const int reader = node_of_[static_cast<size_t>(position_.at(user))];
-        if (previous >= 0 && reader != previous && (reader == number || previous == number)) AddCandidate(previous, reader);
+        if (previous >= 0 && reader != previous && (reader == number || previous == number))
+          AddCandidate(previous, reader);
         previous = reader;
       }
     }
@@ -194,8 +198,12 @@ class Merger {
         nodes_.at(consumer).producers.erase(number);
         if (!inside.contains(consumer)) merged.consumers.insert(consumer);
       }
-      std::erase_if(asked_, [number](const auto& pair) { return pair.first == number || pair.second == number; });
-      std::erase_if(candidates_, [number](const Candidate& c) { return c.producer == number || c.consumer == number; });
+      std::erase_if(asked_, [number](const auto& pair) {
+        return pair.first == number || pair.second == number;
+      });
+      std::erase_if(candidates_, [number](const Candidate& c) {
+        return c.producer == number || c.consumer == number;
+      });
     }
     for (int number : numbers) nodes_.erase(number);
     for (int position : merged.ops) node_of_[static_cast<size_t>(position)] = into;
@@ -238,12 +246,14 @@ class Merger {
   std::map<int, Node> nodes_;
   std::set<std::pair<int, int>> asked_;  // Pairs whose answer stands.
   std::set<Candidate> candidates_;
-  std::set<std::pair<int, std::vector<int>>> stars_asked_;  // (centre, positions of all ops): never accepted later.
+  std::set<std::pair<int, std::vector<int>>>
+      stars_asked_;  // (centre, positions of all ops): never accepted later.
 };
 
 }  // namespace
 
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options) {
+std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge,
+                           const Options& options) {
   return Merger(graph, should_merge, options).Run();
 }
 

@@ -1,6 +1,7 @@
-// Segmentation: which ops of a graph run together. The rule is the caller's: a predicate says whether two neighbouring
-// groups may become one, and what that saves; the algorithm only guarantees that groups stay acyclic and that the answer
-// does not depend on addresses or hash order.
+// Segmentation: which ops of a graph run together. The rule is the caller's: a predicate says
+// whether two neighbouring groups may become one, and what that saves; the algorithm only
+// guarantees that groups stay acyclic and that the answer does not depend on addresses or hash
+// order.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,8 @@
 
 namespace hir::segment {
 
-// Some ops of one graph, in program order, with what they read from outside and what the outside (or the program's
-// output list) reads of them. Values are in order of first use, or of definition.
+// Some ops of one graph, in program order, with what they read from outside and what the outside
+// (or the program's output list) reads of them. Values are in order of first use, or of definition.
 struct GroupView {
   const ir::Graph* graph = nullptr;
   std::span<ir::Op* const> ops = {};
@@ -30,24 +31,27 @@ struct Group {
   GroupView View(const ir::Graph& graph) const { return {&graph, ops, inputs, outputs}; }
 };
 
-// What merging saves; larger is better, bytes first. Sizes that are not known count as kUnknownExtent.
+// What merging saves; larger is better, bytes first. Sizes that are not known count as
+// kUnknownExtent.
 struct Gain {
   int64_t bytes = 0;
   int64_t launches = 0;
 };
 inline constexpr int64_t kUnknownExtent = 1024;
 
-// Nothing: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a common value; `merged` is what
-// they would become. Must be pure: answers are remembered.
-using ShouldMerge =
-    std::function<std::optional<Gain>(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
+// Nothing: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a
+// common value; `merged` is what they would become. Must be pure: answers are remembered.
+using ShouldMerge = std::function<std::optional<Gain>(
+    const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
 struct Options {
   bool merge_siblings = false;  // Also ask for groups that share an input but no edge.
 };
 
-// Partitions the ops of graph.body. Every op is in exactly one group; groups are in a topological order.
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options = {});
+// Partitions the ops of graph.body. Every op is in exactly one group; groups are in a topological
+// order.
+std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge,
+                           const Options& options = {});
 
 // The group of exactly `ops` (any order).
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops);
