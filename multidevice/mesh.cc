@@ -31,11 +31,13 @@ std::optional<ParallelType> ParseParallelType(std::string_view name) {
 
 Result<DeviceMesh> DeviceMesh::Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
   if (shape.empty() || shape.size() > kRankMax) {
-    return InvalidArgument(Cat("a mesh has 1 to ", kRankMax, " dimensions, this one has ", shape.size()));
+    return InvalidArgument(
+        Cat("a mesh has 1 to ", kRankMax, " dimensions, this one has ", shape.size()));
   }
   int64_t product = 1;
   for (int64_t extent : shape) {
-    if (extent < 1) return InvalidArgument(Cat("mesh dimension of extent ", extent, "; each must be at least 1"));
+    if (extent < 1)
+      return InvalidArgument(Cat("mesh dimension of extent ", extent, "; each must be at least 1"));
     const auto next = base::CheckedMul(product, extent);
     if (!next || *next > kDevicesMax) {
       return InvalidArgument(Cat("a mesh has at most ", kDevicesMax, " devices"));
@@ -48,7 +50,8 @@ Result<DeviceMesh> DeviceMesh::Make(std::vector<int64_t> shape, std::vector<int6
   }
   std::vector<int64_t> sorted = devices;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted.front() < 0) return InvalidArgument(Cat("mesh device ", sorted.front(), " is negative"));
+  if (sorted.front() < 0)
+    return InvalidArgument(Cat("mesh device ", sorted.front(), " is negative"));
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
     return InvalidArgument(Cat("mesh names device ", *twice, " twice"));
   }

@@ -1,4 +1,5 @@
-// DeviceMesh: which devices hold a tensor, and in which order its shards lie on them. A value: copyable, comparable.
+// DeviceMesh: which devices hold a tensor, and in which order its shards lie on them. A value:
+// copyable, comparable.
 #pragma once
 
 #include <array>
@@ -13,16 +14,18 @@
 
 namespace hir::mesh {
 
-// What runs along one axis of a loop domain. mesh_x is the LAST mesh dimension, mesh_y the one before, mesh_z the
-// first of three.
+// What runs along one axis of a loop domain. mesh_x is the LAST mesh dimension, mesh_y the one
+// before, mesh_z the first of three.
 enum class ParallelType : uint8_t { kSerial, kMeshX, kMeshY, kMeshZ, kStream };
-inline constexpr ParallelType kMeshTypes[] = {ParallelType::kMeshX, ParallelType::kMeshY, ParallelType::kMeshZ};
+inline constexpr ParallelType kMeshTypes[] = {ParallelType::kMeshX, ParallelType::kMeshY,
+                                              ParallelType::kMeshZ};
 
 // "serial", "mesh_x", "mesh_y", "mesh_z", "stream".
 std::string_view ParallelTypeName(ParallelType type);
 std::optional<ParallelType> ParseParallelType(std::string_view name);
 inline bool IsMesh(ParallelType type) {
-  return type == ParallelType::kMeshX || type == ParallelType::kMeshY || type == ParallelType::kMeshZ;
+  return type == ParallelType::kMeshX || type == ParallelType::kMeshY ||
+         type == ParallelType::kMeshZ;
 }
 
 class DeviceMesh {
@@ -30,23 +33,25 @@ class DeviceMesh {
   static constexpr int kRankMax = 3;
   static constexpr int64_t kDevicesMax = 65536;
 
-  // A mesh of `shape` (1 to 3 extents, each >= 1) whose devices, in row-major order, are `devices`: distinct, >= 0.
-  // Errors: kInvalidArgument naming the value and the limit.
+  // A mesh of `shape` (1 to 3 extents, each >= 1) whose devices, in row-major order, are `devices`:
+  // distinct, >= 0. Errors: kInvalidArgument naming the value and the limit.
   static Result<DeviceMesh> Make(std::vector<int64_t> shape, std::vector<int64_t> devices);
 
   std::span<const int64_t> shape() const { return shape_; }
   std::span<const int64_t> devices() const { return devices_; }
   int64_t num_devices() const { return static_cast<int64_t>(devices_.size()); }
 
-  // The extent along `type`; 1 for a mesh dimension this mesh does not have. REQUIRES: IsMesh(type).
+  // The extent along `type`; 1 for a mesh dimension this mesh does not have. REQUIRES:
+  // IsMesh(type).
   int64_t Size(ParallelType type) const;
   bool Has(ParallelType type) const;
   // Where `device` is in the row-major order, or nothing when the mesh does not hold it.
   std::optional<int64_t> PositionOf(int64_t device) const;
-  // The coordinate of the device at `position` along `type`; 0 for a dimension this mesh does not have.
+  // The coordinate of the device at `position` along `type`; 0 for a dimension this mesh does not
+  // have.
   int64_t Coordinate(int64_t position, ParallelType type) const;
-  // The devices that differ from `device` only along `type`, in order of that coordinate; `device` is one of them.
-  // REQUIRES: the mesh holds `device`.
+  // The devices that differ from `device` only along `type`, in order of that coordinate; `device`
+  // is one of them. REQUIRES: the mesh holds `device`.
   std::vector<int64_t> Team(int64_t device, ParallelType type) const;
 
   std::string ToString() const;  // "[0, 1]", "[[0, 1], [2, 3]]"

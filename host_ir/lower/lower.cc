@@ -27,9 +27,11 @@ SegmentKind KindOf(const ir::Graph& local, const Group& group) {
   });
   if (!views) return SegmentKind::kKernel;
   // A program's output has memory of its own.
-  const bool returned = std::any_of(local.outputs.begin(), local.outputs.end(), [&](const ir::Output& output) {
-    return std::find(group.outputs.begin(), group.outputs.end(), output.value) != group.outputs.end();
-  });
+  const bool returned =
+      std::any_of(local.outputs.begin(), local.outputs.end(), [&](const ir::Output& output) {
+        return std::find(group.outputs.begin(), group.outputs.end(), output.value) !=
+               group.outputs.end();
+      });
   return returned ? SegmentKind::kKernel : SegmentKind::kView;
 }
 
@@ -43,18 +45,21 @@ class Lowering {
 
   Result<Lowered> Run() {
     for (const ir::Mesh& mesh : local_.meshes()) host_->AddMesh(mesh.mesh, mesh.name);
-    for (Value* param : local_.params) buffer_[param] = host_->AddParam(param->name, Import(*param->type));
+    for (Value* param : local_.params)
+      buffer_[param] = host_->AddParam(param->name, Import(*param->type));
     for (const ir::Output& output : local_.outputs) {
       if (!buffer_.contains(output.value)) {
         buffer_[output.value] = host_->AddParam(output.value->name, Import(*output.value->type));
       }
-      host_->outputs.push_back({buffer_[output.value], output.alias == nullptr ? nullptr : buffer_[output.alias]});
+      host_->outputs.push_back(
+          {buffer_[output.value], output.alias == nullptr ? nullptr : buffer_[output.alias]});
     }
     for (const Group& group : groups_) kinds_.push_back(KindOf(local_, group));
     AliasOutputs();
     for (size_t i = 0; i < groups_.size(); ++i) HIR_TRY(LowerGroup(i));
     for (const ir::Guard& guard : local_.guards) {
-      host_->guards.push_back({guard.kind, host_->exprs().Import(guard.left), host_->exprs().Import(guard.right), guard.reason});
+      host_->guards.push_back({guard.kind, host_->exprs().Import(guard.left),
+                               host_->exprs().Import(guard.right), guard.reason});
     }
     lowered_.program = std::move(host_);
     return std::move(lowered_);
@@ -65,12 +70,14 @@ class Lowering {
     if (type.kind != ir::TypeKind::kTensor) return host_->New(type);
     std::vector<ir::Axis> axes;  // Reduced axes are not stored: buffers do not show them.
     for (const ir::Axis& axis : type.axes) {
-      if (axis.kind != ir::AxisKind::kReduction) axes.push_back({axis.kind, host_->exprs().Import(axis.extent)});
+      if (axis.kind != ir::AxisKind::kReduction)
+        axes.push_back({axis.kind, host_->exprs().Import(axis.extent)});
     }
     return host_->Tensor(type.dtype, axes);
   }
 
-  // A computed value that is returned only under another shape is written straight into the output's memory:
+  // A computed value that is returned only under another shape is written straight into the
+  // output's memory:
   // `%y = reshape(%c); return %y` makes the buffer of %c a view of %y, and the reshape nothing.
   void AliasOutputs() {
     std::unordered_map<const Op*, size_t> group_of;
@@ -79,10 +86,12 @@ class Lowering {
     }
     for (size_t i = 0; i < groups_.size(); ++i) {
       const Group& group = groups_[i];
-      const bool views = std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
+      const bool views =
+          std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
       if (!views || group.inputs.size() != 1 || group.outputs.size() != 1) continue;
       const Value* from = group.inputs[0];
-      const bool computed = from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
+      const bool computed =
+          from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
       if (!computed || buffer_.contains(from) || storage_of_.contains(from)) continue;
       storage_of_[from] = group.outputs[0];
       kinds_[i] = SegmentKind::kView;
@@ -94,16 +103,17 @@ class Lowering {
     if (const auto found = buffer_.find(value); found != buffer_.end()) return found->second;
     const Type* type = Import(*value->type);
     const auto storage = storage_of_.find(value);
-    Value* buffer = storage == storage_of_.end()
-                        ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, type, value->name)
-                        : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
+    Value* buffer =
+        storage == storage_of_.end()
+            ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, type, value->name)
+            : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
     buffer_[value] = buffer;
     return buffer;
   }
 
   // `declared` is the result's type; null for an op without a result.
-  Value* AddOp(std::string_view name, std::vector<Value*> operands, std::vector<Attr> attrs, const Type* declared = nullptr,
-               std::string_view result = {}) {
+  Value* AddOp(std::string_view name, std::vector<Value*> operands, std::vector<Attr> attrs,
+               const Type* declared = nullptr, std::string_view result = {}) {
     ir::Builder builder(*host_, block_ == nullptr ? host_->body : *block_);
     ir::Builder::OpSpec spec{.name = name, .operands = operands, .attrs = attrs};
     const std::string_view names[] = {result};
@@ -133,12 +143,14 @@ class Lowering {
     for (const Op* op : group.ops) {
       const Value* result = op->results[0];
       if (buffer_.contains(result)) continue;  // The output whose memory the producer has written.
-      buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {}, Import(*result->type), result->name);
+      buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {},
+                              Import(*result->type), result->name);
     }
     lowered_.segments.push_back({SegmentKind::kView, std::string(group.ops[0]->info->name), ""});
   }
 
-  // Work that only part of the ranks do goes under an `if`; allocations and views stay outside, where all can see them.
+  // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,
+  // where all can see them.
   void Guard(const Op& op) {
     const ir::Layout* layout = op.results[0]->layout;
     const std::deque<ir::Mesh>& meshes = local_.meshes();
@@ -181,7 +193,9 @@ class Lowering {
     operands.push_back(Allocate(op.results[0]));
     Guard(op);
     AddOp("library", operands,
-          {{"op", op.info->name}, {"inputs", static_cast<int64_t>(op.operands.size())}, {"stream", stream_}});
+          {{"op", op.info->name},
+           {"inputs", static_cast<int64_t>(op.operands.size())},
+           {"stream", stream_}});
     lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), ""});
   }
 
@@ -192,12 +206,13 @@ class Lowering {
     std::vector<Value*> workspaces;
     for (const codegen::Workspace& workspace : plan.workspaces) {
       const ir::Axis axis{ir::AxisKind::kIteration, host_->exprs().Import(workspace.bytes)};
-      workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, host_->Tensor(DType::kBool, {&axis, 1}),
-                                 Cat(name, ".workspace")));
+      workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}},
+                                 host_->Tensor(DType::kBool, {&axis, 1}), Cat(name, ".workspace")));
     }
     Guard(*group.ops[0]);
     for (size_t i = 0; i < plan.workspaces.size(); ++i) {
-      if (plan.workspaces[i].zeroed) AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
+      if (plan.workspaces[i].zeroed)
+        AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
     for (const ir::Guard& guard : plan.guards) local_.guards.push_back(guard);
@@ -210,7 +225,8 @@ class Lowering {
     std::vector<Value*> operands;
     for (const Value* input : launch.inputs) operands.push_back(buffer_.at(input));
     for (const Value* output : launch.outputs) operands.push_back(buffer_.at(output));
-    for (int workspace : launch.workspaces) operands.push_back(workspaces[static_cast<size_t>(workspace)]);
+    for (int workspace : launch.workspaces)
+      operands.push_back(workspaces[static_cast<size_t>(workspace)]);
     for (const Value* scalar : launch.scalars) operands.push_back(buffer_.at(scalar));
     std::vector<const ir::Expr*> extents;
     for (const ir::Expr* extent : launch.extents) extents.push_back(host_->exprs().Import(extent));
@@ -230,8 +246,9 @@ class Lowering {
   const ir::Expr* stream_;
   ir::Block* block_ = nullptr;  // Of the `if` around the current group, or null.
   std::vector<SegmentKind> kinds_;
-  std::unordered_map<const Value*, Value*> buffer_;            // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*> storage_of_;  // Value to the output whose memory it is.
+  std::unordered_map<const Value*, Value*> buffer_;  // Local value to host buffer.
+  std::unordered_map<const Value*, const Value*>
+      storage_of_;  // Value to the output whose memory it is.
   int64_t next_seq_ = 0;
   Status first_error_;
   Lowered lowered_;

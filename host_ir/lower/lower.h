@@ -1,7 +1,8 @@
 // From a segmented local graph to the host program that every rank runs.
 //
-// Every group becomes one of: a communication, a library call, views (no work at all), or the launches of a kernel plan. The
-// program is the same on all ranks; extents, mesh coordinates and membership are symbols that each rank binds.
+// Every group becomes one of: a communication, a library call, views (no work at all), or the
+// launches of a kernel plan. The program is the same on all ranks; extents, mesh coordinates and
+// membership are symbols that each rank binds.
 #pragma once
 
 #include <memory>
@@ -26,8 +27,9 @@ struct LoweredSegment {
 };
 
 struct Lowered {
-  // Parameters: the local graph's, in order, then one for each distinct computed output. `return` names one parameter for
-  // each output of the local graph. Everything is on stream 0, without events: the host passes come next.
+  // Parameters: the local graph's, in order, then one for each distinct computed output. `return`
+  // names one parameter for each output of the local graph. Everything is on stream 0, without
+  // events: the host passes come next.
   std::unique_ptr<ir::Graph> program;
   std::vector<codegen::KernelPlan> kernels;  // Their expressions belong to the local graph.
   std::vector<LoweredSegment> segments;      // One for each group.

@@ -19,11 +19,13 @@ bool IsView(const ir::Op& op) {
   using fusion::FusionOp;
   const FusionOp code = fusion::CodeOf(op);
   if (code == FusionOp::kSet || code == FusionOp::kSegmentSet || code == FusionOp::kSqueeze ||
-      code == FusionOp::kBroadcast || code == FusionOp::kBroadcastInDim || code == FusionOp::kExpand) {
+      code == FusionOp::kBroadcast || code == FusionOp::kBroadcastInDim ||
+      code == FusionOp::kExpand) {
     return true;
   }
   // A reshape of an expanded axis repeats elements that are stored once.
-  return code == FusionOp::kReshape && !HasExpandedAxis(*op.operands[0]) && !HasExpandedAxis(*op.results[0]);
+  return code == FusionOp::kReshape && !HasExpandedAxis(*op.operands[0]) &&
+         !HasExpandedAxis(*op.results[0]);
 }
 
 }  // namespace hir::host

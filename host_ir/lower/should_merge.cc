@@ -1,0 +1,63 @@
+#include "host_ir/lower/should_merge.h"
+
+#include <algorithm>
+
+#include "csrc/codegen/codegen.h"
+#include "csrc/fusion/fusion_ops.h"
+
+namespace hir::host {
+namespace {
+
+using segment::GroupView;
+
+bool Contains(std::span<ir::Value* const> values, const ir::Value* value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool Contains(std::span<ir::Op* const> ops, const ir::Op* op) {
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+// Factories carry no mesh of their own meaning: scalars have none at all.
+const ir::Mesh* MeshOf(const ir::Op& op) {
+  const ir::Layout* layout = op.results[0]->layout;
+  return layout == nullptr ? nullptr : layout->mesh;
+}
+
+bool MayStandTogether(const GroupView& merged) {
+  const ir::Mesh* mesh = nullptr;
+  for (const ir::Op* op : merged.ops) {
+    if (op->info->effects != ir::kPure) return false;
+    const ir::Mesh* its = MeshOf(*op);
+    if (its != nullptr && mesh != nullptr && its != mesh) return false;
+    if (its != nullptr) mesh = its;
+    const bool boundary =
+        fusion::CodeOf(*op) == fusion::FusionOp::kSegmentSet && op->operands[0]->def != nullptr;
+    if (boundary && Contains(merged.ops, op->operands[0]->def)) return false;
+  }
+  return true;
+}
+
+// A value between the two is neither written nor read any more; one that both read is read once.
+int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const GroupView& merged) {
+  int64_t bytes = 0;
+  for (const ir::Value* value : producer.outputs) {
+    if (!Contains(consumer.inputs, value)) continue;
+    bytes += segment::StorageBytes(*value);                                        // Not read.
+    if (!Contains(merged.outputs, value)) bytes += segment::StorageBytes(*value);  // Not written.
+  }
+  for (const ir::Value* value : producer.inputs) {
+    if (Contains(consumer.inputs, value)) bytes += segment::StorageBytes(*value);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
+                                              const GroupView& merged) {
+  if (!MayStandTogether(merged) || !codegen::Accepts(merged).accepted) return std::nullopt;
+  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+}
+
+}  // namespace hir::host

@@ -1,0 +1,17 @@
+// The rule by which a local program is cut into kernels, library calls and communications.
+#pragma once
+
+#include "csrc/segment/segment.h"
+
+namespace hir::host {
+
+// Two groups become one when the result
+//   (1) holds only pure ops: never a communication or a library call, which are host-level ops on
+//   their own; (2) lies on one mesh: ranks that do not hold a value do not compute it; (3) has no
+//   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts).
+// The gain is the bytes that no longer pass through memory, and one launch.
+std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer,
+                                              const segment::GroupView& consumer,
+                                              const segment::GroupView& merged);
+
+}  // namespace hir::host
