@@ -44,3 +44,19 @@ function(hir_proto name dir)
   target_link_libraries(${name} PUBLIC hir_flags hir_grpc)
   add_custom_target(python_stubs ALL DEPENDS ${python_files})
 endfunction()
+
+# hir_python_ops(GENERATOR): what the Python client knows of the op table, printed by the program GENERATOR:
+# <build folder>/python/hostir/_op_table.json and _pointwise.py, as part of the target python_stubs.
+function(hir_python_ops generator)
+  set(out ${PROJECT_BINARY_DIR}/python/hostir)
+  file(MAKE_DIRECTORY ${out})
+  add_custom_command(
+    OUTPUT ${out}/_op_table.json ${out}/_pointwise.py
+    COMMAND ${generator} json > ${out}/_op_table.json
+    COMMAND ${generator} python > ${out}/_pointwise.py
+    DEPENDS ${generator} VERBATIM)
+  add_custom_target(python_ops ALL DEPENDS ${out}/_op_table.json ${out}/_pointwise.py)
+  if(TARGET python_stubs)
+    add_dependencies(python_stubs python_ops)
+  endif()
+endfunction()
