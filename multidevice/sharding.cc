@@ -1,0 +1,170 @@
+#include "multidevice/sharding.h"
+
+#include <algorithm>
+
+#include "csrc/base/text.h"
+
+namespace hir::mesh {
+
+using base::Cat;
+
+Sharding Sharding::Replicated(DeviceMesh mesh, size_t rank) {
+  return {std::move(mesh), std::vector<std::vector<ParallelType>>(rank), {}};
+}
+
+Sharding Sharding::OnDevice0(size_t rank) { return Replicated(*DeviceMesh::Make({1}, {0}), rank); }
+
+int64_t Sharding::Ways(size_t axis) const {
+  int64_t ways = 1;
+  for (const ParallelType type : axes[axis]) ways *= mesh.Size(type);
+  return ways;
+}
+
+bool Sharding::IsReplicated() const {
+  return partial.empty() && std::ranges::all_of(axes, [](const auto& types) { return types.empty(); });
+}
+
+namespace {
+
+std::string TypeNames(std::span<const ParallelType> types) {
+  std::vector<std::string_view> names;
+  for (const ParallelType type : types) names.push_back(ParallelTypeName(type));
+  return base::Join(names, ", ");
+}
+
+}  // namespace
+
+std::string DescribeSplit(const DeviceMesh& mesh, size_t axis, std::span<const ParallelType> types) {
+  int64_t ways = 1;
+  for (const ParallelType type : types) ways *= mesh.Size(type);
+  return Cat("axis ", axis, " split ", ways, " ways over ", TypeNames(types));
+}
+
+std::string Sharding::ToString() const {
+  std::vector<std::string> parts;
+  if (!partial.empty()) parts.push_back(Cat("partial over ", TypeNames(partial)));
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    if (!axes[axis].empty()) parts.push_back(DescribeSplit(mesh, axis, axes[axis]));
+  }
+  return parts.empty() ? "replicated" : base::Join(parts, "; ");
+}
+
+std::vector<int64_t> BlockOf(const Sharding& sharding, int64_t device) {
+  const std::optional<int64_t> position = sharding.mesh.PositionOf(device);
+  HIR_CHECK(position.has_value());
+  std::vector<int64_t> blocks;
+  for (const auto& types : sharding.axes) {
+    int64_t block = 0;
+    for (const ParallelType type : types) {
+      block = block * sharding.mesh.Size(type) + sharding.mesh.Coordinate(*position, type);
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape, std::string_view tensor) {
+  HIR_CHECK(shape.size() == sharding.axes.size());
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const int64_t ways = sharding.Ways(axis);
+    if (shape[axis] % ways == 0) continue;
+    return InvalidArgument(Cat(tensor, ": axis ", axis, " has extent ", shape[axis], ", which factor ", ways,
+                               " does not divide: a shard over ", TypeNames(sharding.axes[axis]), " of ",
+                               sharding.mesh.ToString(), " would be uneven"));
+  }
+  return {};
+}
+
+Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape, int64_t device,
+                                       std::string_view tensor) {
+  HIR_CHECK(sharding.partial.empty());
+  HIR_TRY(CheckEven(sharding, shape, tensor));
+  if (!sharding.mesh.PositionOf(device)) {
+    return InvalidArgument(Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
+  }
+  const std::vector<int64_t> blocks = BlockOf(sharding, device);
+  std::vector<Range> ranges;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const int64_t size = shape[axis] / sharding.Ways(axis);
+    ranges.push_back({blocks[axis] * size, (blocks[axis] + 1) * size});
+  }
+  return ranges;
+}
+
+Result<std::vector<int64_t>> ShardShape(const Sharding& sharding, std::span<const int64_t> shape,
+                                        std::string_view tensor) {
+  HIR_TRY(CheckEven(sharding, shape, tensor));
+  std::vector<int64_t> extents(shape.begin(), shape.end());
+  for (size_t axis = 0; axis < shape.size(); ++axis) extents[axis] /= sharding.Ways(axis);
+  return extents;
+}
+
+std::vector<int64_t> Owners(const Sharding& sharding) {
+  std::vector<std::vector<int64_t>> seen;
+  std::vector<int64_t> owners;
+  for (const int64_t device : sharding.mesh.devices()) {
+    std::vector<int64_t> block = BlockOf(sharding, device);
+    if (std::ranges::find(seen, block) != seen.end()) continue;
+    seen.push_back(std::move(block));
+    owners.push_back(device);
+  }
+  return owners;
+}
+
+namespace {
+
+// The type of the dimension `index` of a mesh of `rank` dimensions.
+ParallelType TypeOfDimension(size_t rank, size_t index) { return kMeshTypes[rank - 1 - index]; }
+
+}  // namespace
+
+DimensionForm ToDimensionForm(const Sharding& sharding) {
+  HIR_CHECK(sharding.partial.empty());
+  const DeviceMesh& mesh = sharding.mesh;
+  const size_t rank = mesh.shape().size();
+  // The dimensions in an order that keeps each axis's own: those of one axis take their places in the axis's order.
+  std::vector<ParallelType> order;
+  for (size_t i = 0; i < rank; ++i) order.push_back(TypeOfDimension(rank, i));
+  DimensionForm form;
+  form.axis_of_dimension.assign(rank, -1);
+  for (size_t axis = 0; axis < sharding.axes.size(); ++axis) {
+    size_t next = 0;
+    const std::vector<ParallelType>& types = sharding.axes[axis];
+    for (size_t i = 0; i < rank; ++i) {
+      if (std::ranges::find(types, TypeOfDimension(rank, i)) == types.end()) continue;
+      order[i] = types[next++];
+      form.axis_of_dimension[i] = static_cast<int64_t>(axis);
+    }
+  }
+  for (const ParallelType type : order) form.shape.push_back(mesh.Size(type));
+  form.devices.resize(static_cast<size_t>(mesh.num_devices()));
+  for (int64_t position = 0; position < mesh.num_devices(); ++position) {
+    int64_t to = 0;
+    for (const ParallelType type : order) to = to * mesh.Size(type) + mesh.Coordinate(position, type);
+    form.devices[static_cast<size_t>(to)] = mesh.devices()[static_cast<size_t>(position)];
+  }
+  return form;
+}
+
+Result<Sharding> FromDimensionForm(const DimensionForm& form, size_t rank) {
+  HIR_ASSIGN(DeviceMesh mesh, DeviceMesh::Make(form.shape, form.devices));
+  Sharding sharding = Sharding::Replicated(std::move(mesh), rank);
+  if (form.axis_of_dimension.empty()) return sharding;
+  if (form.axis_of_dimension.size() != form.shape.size()) {
+    return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(), " axes for a mesh of ",
+                               form.shape.size(), " dimensions"));
+  }
+  for (size_t i = 0; i < form.shape.size(); ++i) {
+    const int64_t axis = form.axis_of_dimension[i];
+    if (axis == -1) continue;
+    if (axis < -1 || axis >= static_cast<int64_t>(rank)) {
+      return InvalidArgument(Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
+    }
+    if (form.shape[i] > 1) {
+      sharding.axes[static_cast<size_t>(axis)].push_back(TypeOfDimension(form.shape.size(), i));
+    }
+  }
+  return sharding;
+}
+
+}  // namespace hir::mesh
