@@ -1,0 +1,67 @@
+// Algorithms: how a communication is made of messages. No UCX here: an algorithm sees a Wire.
+//
+// Every one moves each byte as few times as any can (n ranks, b bytes per chunk; what a rank
+// sends):
+//
+//   type            algorithm        rounds           bytes sent per rank
+//   allgather       direct           1                (n - 1) b
+//   all_to_all      direct           1                (n - 1) b
+//   send_recv       direct           1                b
+//   broadcast       binomial tree    ceil(log2 n)     at most ceil(log2 n) b, in segments that are
+//   passed on at once reduce_scatter  pairwise         1                (n - 1) b: each rank gets
+//   all parts of its chunk and adds them allreduce       up to 32 KiB     1                (n - 1)
+//   b: everybody gets and adds everything
+//                   beyond           2                2 (n - 1) b / n: pairwise reduce_scatter,
+//                   each finished segment
+//                                                     sent to all at once
+//
+// A ring sends as many bytes in 2 (n - 1) dependent rounds, and adds in another order on every
+// rank. Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and
+// bf16 in f32, and rounds once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "multidevice/comm/communicator.h"
+#include "multidevice/comm/team.h"
+
+namespace hir::comm {
+
+// One message, as its algorithm names it. Sender and receiver use the same phase and segment.
+struct Transfer {
+  bool is_send = false;
+  int64_t peer = 0;     // Index in the team.
+  int phase = 0;        // 0 or 1.
+  int64_t segment = 0;  // In [0, kSegmentsMax).
+};
+inline constexpr int64_t kSegmentsMax = int64_t{1} << 16;
+
+// Where an algorithm puts its messages. Bytes stay put until the transfer is done.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  virtual void Send(const Transfer& transfer, const std::byte* data, int64_t bytes) = 0;
+  virtual void Recv(const Transfer& transfer, std::byte* data, int64_t bytes) = 0;
+  // Memory that lasts as long as the algorithm.
+  virtual std::byte* Scratch(int64_t bytes) = 0;
+};
+
+// One rank's part of one communication. It is over when none of its transfers is pending.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  virtual void Begin(Wire& wire) = 0;
+  // `transfer`, which was put on the wire, is done.
+  virtual void Done(Wire& wire, const Transfer& transfer) = 0;
+};
+
+// REQUIRES: CheckDesc passed and count > 0. `desc` and `team` outlive the algorithm.
+std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& team, int64_t rank);
+
+std::unique_ptr<Algorithm> MakeDirect(const CommDesc& desc, const TeamInfo& team, int64_t rank);
+std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team);
+std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team);
+
+}  // namespace hir::comm

@@ -1,0 +1,156 @@
+// reduce_scatter and allreduce: the owner of a part of the vector gets everybody's contribution to
+// it, segment by segment, adds them in the order of the team, and (allreduce) sends each finished
+// segment to all.
+//
+// A short allreduce makes every rank the owner of everything: one round instead of two.
+//
+// In place this is safe: where a finished segment arrives, the rank's own contribution has been
+// read before, because its owner could not finish the segment without it. Only a short one writes
+// where it still sends from: it waits for its sends first.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "csrc/base/checked.h"
+#include "multidevice/comm/check_desc.h"
+#include "multidevice/comm/reduce.h"
+#include "multidevice/comm/ucx/algorithm.h"
+
+namespace hir::comm {
+namespace {
+
+constexpr int64_t kShortBytes = 32 * 1024;  // Up to here an allreduce is one round.
+constexpr int64_t kSegmentBytes =
+    128 * 1024;  // All ranks' segments in flight fit the second-level cache.
+constexpr int64_t kSegmentsInFlight = 3;
+enum Phase { kContribution = 0, kFinished = 1 };
+
+class Reduction final : public Algorithm {
+ public:
+  Reduction(const CommDesc& desc, const TeamInfo& team)
+      : desc_(desc),
+        n_(team.size()),
+        me_(team.index),
+        element_(DTypeBytes(desc.dtype)),
+        scatter_(desc.type == CommType::kReduceScatter),
+        short_(!scatter_ && (ChunkBytes(desc) <= kShortBytes || desc.count < n_)) {
+    const int64_t largest = scatter_ || short_ ? desc.count : base::CeilDiv(desc.count, n_);
+    segment_ = short_ ? desc.count
+                      : std::max(kSegmentBytes / element_, base::CeilDiv(largest, kSegmentsMax));
+    in_flight_ = std::min(kSegmentsInFlight, Segments(me_));
+    arrived_.resize(static_cast<size_t>(in_flight_));
+    unsent_ = 0;
+  }
+
+  void Begin(Wire& wire) override {
+    if (n_ == 1)
+      return Reduce(desc_.reduce, desc_.dtype, std::array{Src(0)}, desc_.dst.data, desc_.count);
+    const int64_t slot = std::min(segment_, Length(me_)) * element_;
+    slot_bytes_ = base::CeilDiv(slot, 64) * 64;
+    scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * n_);
+    for (int64_t k = 0; k < in_flight_; ++k) RecvContributions(wire, k);
+    for (int64_t step = 1; step < n_; ++step) {
+      const int64_t peer = (me_ + step) % n_;
+      if (!scatter_ && !short_) {
+        for (int64_t k = 0; k < Segments(peer); ++k) {
+          wire.Recv({.peer = peer, .phase = kFinished, .segment = k},
+                    desc_.dst.data + Offset(peer, k), Bytes(peer, k));
+        }
+      }
+    }
+    // Segment by segment over the peers, so that all owners can start.
+    for (int64_t k = 0; k < kSegmentsMax; ++k) {
+      bool any = false;
+      for (int64_t step = 1; step < n_; ++step) {
+        const int64_t peer = (me_ + step) % n_;
+        if (k >= Segments(peer)) continue;
+        any = true;
+        ++unsent_;
+        wire.Send({.is_send = true, .peer = peer, .phase = kContribution, .segment = k},
+                  Src(Offset(peer, k)), Bytes(peer, k));
+      }
+      if (!any) break;
+    }
+  }
+
+  void Done(Wire& wire, const Transfer& transfer) override {
+    if (transfer.phase == kFinished) return;
+    if (transfer.is_send) {
+      --unsent_;
+      if (short_) Finish(wire, 0);
+      return;
+    }
+    ++arrived_[static_cast<size_t>(transfer.segment % in_flight_)];
+    Finish(wire, transfer.segment);
+  }
+
+ private:
+  // The part of the vector that `owner` reduces: its first element, and how many.
+  int64_t First(int64_t owner) const {
+    if (short_) return 0;
+    return scatter_ ? owner * desc_.count
+                    : owner * (desc_.count / n_) + std::min(owner, desc_.count % n_);
+  }
+  int64_t Length(int64_t owner) const {
+    if (short_ || scatter_) return desc_.count;
+    return desc_.count / n_ + (owner < desc_.count % n_ ? 1 : 0);
+  }
+  int64_t Segments(int64_t owner) const { return base::CeilDiv(Length(owner), segment_); }
+  int64_t Count(int64_t owner, int64_t k) const {
+    return std::min(segment_, Length(owner) - k * segment_);
+  }
+  int64_t Bytes(int64_t owner, int64_t k) const { return Count(owner, k) * element_; }
+  int64_t Offset(int64_t owner, int64_t k) const {
+    return (First(owner) + k * segment_) * element_;
+  }
+  const std::byte* Src(int64_t offset) const { return desc_.src.data + offset; }
+  std::byte* Slot(int64_t k, int64_t peer) const {
+    return scratch_ + ((k % in_flight_) * n_ + peer) * slot_bytes_;
+  }
+
+  void RecvContributions(Wire& wire, int64_t k) {
+    arrived_[static_cast<size_t>(k % in_flight_)] = 0;
+    for (int64_t step = 1; step < n_; ++step) {
+      const int64_t peer = (me_ + n_ - step) % n_;
+      wire.Recv({.peer = peer, .phase = kContribution, .segment = k}, Slot(k, peer), Bytes(me_, k));
+    }
+  }
+
+  // Adds up segment `k` of this rank's part, if all of it is here.
+  void Finish(Wire& wire, int64_t k) {
+    if (arrived_[static_cast<size_t>(k % in_flight_)] < n_ - 1 || (short_ && unsent_ > 0)) return;
+    srcs_.clear();
+    for (int64_t j = 0; j < n_; ++j) srcs_.push_back(j == me_ ? Src(Offset(me_, k)) : Slot(k, j));
+    std::byte* const dst = desc_.dst.data + (scatter_ ? k * segment_ * element_ : Offset(me_, k));
+    Reduce(desc_.reduce, desc_.dtype, srcs_, dst, Count(me_, k));
+    if (!scatter_ && !short_) {
+      for (int64_t step = 1; step < n_; ++step) {
+        wire.Send({.is_send = true, .peer = (me_ + step) % n_, .phase = kFinished, .segment = k},
+                  dst, Bytes(me_, k));
+      }
+    }
+    if (k + in_flight_ < Segments(me_)) RecvContributions(wire, k + in_flight_);
+  }
+
+  const CommDesc& desc_;
+  const int64_t n_;
+  const int64_t me_;
+  const int64_t element_;  // Bytes.
+  const bool scatter_;
+  const bool short_;
+  int64_t segment_ = 0;    // Elements.
+  int64_t in_flight_ = 0;  // Segments of contributions that are received at a time.
+  int64_t slot_bytes_ = 0;
+  std::byte* scratch_ = nullptr;
+  int64_t unsent_ = 0;            // Contributions whose sends are pending.
+  std::vector<int64_t> arrived_;  // Contributions per segment in flight.
+  std::vector<const std::byte*> srcs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team) {
+  return std::make_unique<Reduction>(desc, team);
+}
+
+}  // namespace hir::comm

@@ -1,0 +1,114 @@
+#include "multidevice/comm/ucx/ucx_op.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "multidevice/comm/check_desc.h"
+#include "multidevice/comm/ucx/tag.h"
+
+namespace hir::comm {
+
+UcxOp::UcxOp(Engine& engine, UcxPost& post, const UcxOpDesc& desc, base::Nanos deadline)
+    : engine_(engine), post_(post), desc_(desc), deadline_(deadline) {
+  if (desc.desc.count > 0)
+    algorithm_ = MakeAlgorithm(desc_.desc, *desc_.team->info, engine.options_.rank);
+}
+
+void UcxOp::Begin() {
+  if (algorithm_ != nullptr) algorithm_->Begin(*this);
+}
+
+void UcxOp::TellDone() {
+  // What the algorithm does now may be done at once, and is then appended.
+  for (size_t i = 0; i < done_.size(); ++i) {
+    const Transfer transfer = done_[i];
+    algorithm_->Done(*this, transfer);
+  }
+  done_.clear();
+}
+
+uint64_t UcxOp::TagOf(const Transfer& transfer) const {
+  const bool pair = desc_.desc.type == CommType::kSendRecv;
+  const UcxTeam& team = *desc_.team;
+  const auto peer = static_cast<size_t>(transfer.peer);
+  const MatchNumbers& numbers = desc_.numbers;
+  return Tag{.generation = engine_.options_.generation,
+             .team = transfer.is_send ? team.number_at[peer] : team.number,
+             .pair = pair,
+             .sender = transfer.is_send ? engine_.options_.rank : team.info->ranks[peer],
+             .number = pair ? (transfer.is_send ? numbers.send : numbers.recv) : numbers.collective,
+             .phase = transfer.phase,
+             .segment = transfer.segment}
+      .Bits();
+}
+
+void UcxOp::Send(const Transfer& transfer, const std::byte* data, int64_t bytes) {
+  ++pending_;
+  const int64_t peer = desc_.team->info->ranks[static_cast<size_t>(transfer.peer)];
+  engine_.worker_->Send(peer, TagOf(transfer), data, bytes,
+                        messages_.emplace_back(*this, transfer));
+}
+
+void UcxOp::Recv(const Transfer& transfer, std::byte* data, int64_t bytes) {
+  ++pending_;
+  engine_.worker_->Recv(TagOf(transfer), data, bytes, messages_.emplace_back(*this, transfer));
+}
+
+std::byte* UcxOp::Scratch(int64_t bytes) {
+  constexpr size_t kAlignment = 64;
+  scratch_.push_back(
+      std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + kAlignment));
+  const auto address = reinterpret_cast<uintptr_t>(scratch_.back().get());
+  return scratch_.back().get() + (kAlignment - address % kAlignment) % kAlignment;
+}
+
+void UcxOp::OnOver(Message& message, Status status) {
+  message.pending = false;
+  --pending_;
+  if (!status.ok()) {
+    // A cancelled message belongs to an engine that has failed already.
+    engine_.Poison(status.WithContext(CommName(desc_.desc)));
+    return;
+  }
+  if (done_.empty()) engine_.changed_.push_back(this);
+  done_.push_back(message.transfer());
+}
+
+void UcxOp::Cancel() {
+  for (Message& message : messages_) {
+    if (message.pending && !message.transfer().is_send) engine_.worker_->Cancel(message);
+  }
+}
+
+bool UcxOp::receiving() const {
+  return std::any_of(messages_.begin(), messages_.end(), [](const Message& message) {
+    return message.pending && !message.transfer().is_send;
+  });
+}
+
+std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
+  // In a later phase everybody may wait for the one that is stuck in an earlier one.
+  std::set<std::pair<int, int64_t>> receives;
+  std::set<std::pair<int, int64_t>> sends;
+  for (const Message& message : messages_) {
+    if (!message.pending) continue;
+    const int64_t rank = desc_.team->info->ranks[static_cast<size_t>(message.transfer().peer)];
+    (message.transfer().is_send ? sends : receives).insert({message.transfer().phase, rank});
+  }
+  const auto& missing = receives.empty() ? sends : receives;
+  std::vector<int64_t> ranks;
+  for (const auto& [phase, rank] : missing) {
+    if (phase == missing.begin()->first) ranks.push_back(rank);
+  }
+  char time[32];
+  std::snprintf(time, sizeof time, "%.1f s", std::chrono::duration<double>(waited).count());
+  return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "),
+                   ranks.size() == 1 ? " has" : " have",
+                   receives.empty() ? " not taken part in " : " not sent anything for ",
+                   CommName(desc_.desc), "; rank ", engine_.options_.rank, " waiting ", time);
+}
+
+}  // namespace hir::comm

@@ -1,0 +1,197 @@
+// UCX between processes, as in the service: two forked ranks that find each other through shared
+// memory. The test's process never touches UCX itself.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/device/host/host_device.h"
+#include "multidevice/comm/ucx/ucx.h"
+
+namespace hir::comm {
+namespace {
+
+constexpr base::Nanos kLong = std::chrono::seconds(20);
+
+// A rendezvous in memory that processes share: slots filled in order, published by a counter.
+class SharedRendezvous final : public Rendezvous {
+ public:
+  SharedRendezvous()
+      : table_(new (mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                         -1, 0)) Table()) {}
+  ~SharedRendezvous() override { munmap(table_, sizeof(Table)); }
+
+  Status Publish(std::string_view key, std::string_view bytes) override {
+    Slot& slot = table_->slots.at(table_->taken.fetch_add(1));
+    slot.key_bytes = key.copy(slot.key, sizeof slot.key);
+    slot.value_bytes = bytes.copy(slot.value, sizeof slot.value);
+    slot.ready = true;
+    return {};
+  }
+  Result<std::string> Get(std::string_view key, base::Nanos timeout) override {
+    const base::Nanos deadline = base::Clock::Steady().Now() + timeout;
+    do {
+      for (const Slot& slot : table_->slots) {
+        if (slot.ready && key == std::string_view(slot.key, slot.key_bytes)) {
+          return std::string(slot.value, slot.value_bytes);
+        }
+      }
+      std::this_thread::yield();
+    } while (base::Clock::Steady().Now() < deadline);
+    return Status(Code::kDeadlineExceeded, base::Cat(key, " was not published"));
+  }
+
+ private:
+  struct Slot {
+    std::atomic<bool> ready = false;
+    size_t key_bytes = 0;
+    size_t value_bytes = 0;
+    char key[64];
+    char value[4096];
+  };
+  struct Table {
+    std::atomic<size_t> taken = 0;
+    std::array<Slot, 32> slots;
+  };
+  Table* const table_;
+};
+
+// body(rank) in a process each; its result is the exit status.
+class Ranks {
+ public:
+  Ranks(int size, const std::function<int(int rank)>& body) {
+    for (int rank = 0; rank < size; ++rank) {
+      const pid_t pid = fork();
+      if (pid == 0) _exit(body(rank));
+      pids_.push_back(pid);
+    }
+  }
+  // The exit status of `rank`, or minus the signal that ended it.
+  int Wait(size_t rank) const {
+    int status = 0;
+    EXPECT_EQ(waitpid(pids_[rank], &status, 0), pids_[rank]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+#define OR_EXIT(condition)                                                                 \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "rank %d: line %d: %s is false\n", rank, __LINE__, #condition); \
+      return __LINE__ % 250 + 1;                                                           \
+    }                                                                                      \
+  } while (false)
+
+class UcxProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasUcx()) GTEST_SKIP() << "this build has no UCX";
+  }
+  SharedRendezvous rendezvous_;
+};
+
+TEST_F(UcxProcesses, TwoRanksReduceAndExchange) {
+  const Ranks ranks(2, [&](int rank) {
+    const auto device = *device::CreateHostDevice({});
+    auto comm = CreateUcx({.rank = rank, .size = 2}, rendezvous_);
+    OR_EXIT(comm.ok());
+    const auto stream = *device->CreateStream();
+    const std::vector<int64_t> both = {0, 1};
+    const Result<TeamId> team = (*comm)->Team(both, 0);
+    OR_EXIT(team.ok());
+    for (int64_t count : {1, 1000, 1'000'003}) {
+      std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank + 1));
+      const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), count * 4};
+      OR_EXIT((*comm)
+                  ->Post({.type = CommType::kAllreduce,
+                          .team = *team,
+                          .count = count,
+                          .src = buffer,
+                          .dst = buffer},
+                         *stream)
+                  .ok());
+      OR_EXIT(stream->Synchronize(kLong).ok());
+      OR_EXIT(data == std::vector<float>(static_cast<size_t>(count), 3.0f));
+      std::vector<float> gathered(static_cast<size_t>(2 * count));
+      data.assign(static_cast<size_t>(count), static_cast<float>(rank));
+      OR_EXIT((*comm)
+                  ->Post({.type = CommType::kAllgather,
+                          .team = *team,
+                          .count = count,
+                          .src = buffer,
+                          .dst = {reinterpret_cast<std::byte*>(gathered.data()), count * 8}},
+                         *stream)
+                  .ok());
+      OR_EXIT(stream->Synchronize(kLong).ok());
+      OR_EXIT(std::accumulate(gathered.begin(), gathered.end(), 0.0) == static_cast<double>(count));
+    }
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), 0);
+}
+
+// Rank 1 is killed in a run. Rank 0 is told by whoever watches processes (here: itself), and ends
+// in order.
+TEST_F(UcxProcesses, ARankOutlivesAKilledPeer) {
+  const Ranks ranks(2, [&](int rank) {
+    const auto device = *device::CreateHostDevice({});
+    auto comm = CreateUcx({.rank = rank, .size = 2}, rendezvous_);
+    OR_EXIT(comm.ok());
+    const auto stream = *device->CreateStream();
+    const std::vector<int64_t> both = {0, 1};
+    const Result<TeamId> team = (*comm)->Team(both, 0);
+    OR_EXIT(team.ok());
+    std::vector<float> data(1 << 20, 1.0f);
+    const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), 4 << 20};
+    const CommDesc desc = {.type = CommType::kAllreduce,
+                           .team = *team,
+                           .count = 1 << 20,
+                           .src = buffer,
+                           .dst = buffer};
+    for (int64_t seq = 0;; ++seq) {
+      CommDesc next = desc;
+      next.seq = seq;
+      OR_EXIT((*comm)->Post(next, *stream).ok());
+      if (rank == 1 && seq == 3) raise(SIGKILL);
+      const Status done = stream->Synchronize(std::chrono::milliseconds(500));
+      if (done.ok()) continue;
+      OR_EXIT(done.code() == Code::kDeadlineExceeded);
+      const base::Nanos aborted = base::Clock::Steady().Now();
+      (*comm)->Abort(Unavailable("rank 1 was killed"));
+      OR_EXIT(stream->Synchronize(kLong).ToString() == "UNAVAILABLE: rank 1 was killed");
+      OR_EXIT(base::Clock::Steady().Now() - aborted < std::chrono::seconds(1));
+      return 0;
+    }
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), -SIGKILL);
+}
+
+TEST_F(UcxProcesses, ARankThatDoesNotComeIsNamed) {
+  const Ranks ranks(1, [&](int rank) {
+    const auto comm = CreateUcx(
+        {.rank = 0, .size = 2, .generation = 9, .setup_timeout = std::chrono::milliseconds(20)},
+        rendezvous_);
+    OR_EXIT(comm.status().ToString() ==
+            "DEADLINE_EXCEEDED: ucx: rank 1 did not come: g9/ucx/1 was not published");
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+}
+
+}  // namespace
+}  // namespace hir::comm
