@@ -77,6 +77,17 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
   return classes;
 }
 
+RankClass ClassOfOne(const ir::Graph& graph, int64_t rank) {
+  RankClass one = {rank, {{"rank", rank}}};
+  for (const ir::Mesh& mesh : graph.meshes()) {
+    for (std::string_view what : {"in", "x", "y", "z"}) {
+      const std::string symbol = base::Cat("@", mesh.name, ".", what);
+      one.symbols.emplace_back(symbol, *RankSymbol(graph, symbol, rank));
+    }
+  }
+  return one;
+}
+
 Part PartOf(const ir::Op& op, int64_t rank) {
   const mesh::DeviceMesh& from = op.MeshOf("mesh")->mesh;
   const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;

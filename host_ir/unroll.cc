@@ -1,5 +1,6 @@
 #include "host_ir/unroll.h"
 
+#include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
@@ -209,6 +210,20 @@ Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
   Unroller unroller(graph, ranks, pool);
   HIR_TRY(unroller.Run(graph.body));
   return unroller.TakeSteps();
+}
+
+Result<int> CountStreams(const ir::Graph& graph) {
+  int64_t streams = 1;
+  for (const RankClass& ranks : RankClasses(graph)) {
+    ir::ExprPool pool;
+    HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph, ranks, pool));
+    for (const Step& step : steps) {
+      if (step.stream == nullptr) continue;
+      const bool constant = step.stream->IsConst();
+      streams = std::max(streams, constant ? step.stream->value + 1 : step.stream->args[1]->value);
+    }
+  }
+  return static_cast<int>(streams);
 }
 
 }  // namespace hir::host

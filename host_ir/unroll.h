@@ -21,6 +21,8 @@ struct RankClass {
 };
 // The classes of the devices of the program's meshes; of device 0 when there is no mesh. In order of the first rank.
 std::vector<RankClass> RankClasses(const ir::Graph& graph);
+// `rank` alone, every symbol of it known.
+RankClass ClassOfOne(const ir::Graph& graph, int64_t rank);
 
 // The value of `rank`, `@m.in`, `@m.x`, `@m.y` or `@m.z` for `rank`; nothing for another symbol.
 std::optional<int64_t> RankSymbol(const ir::Graph& graph, std::string_view symbol, int64_t rank);
@@ -57,6 +59,9 @@ inline constexpr int64_t kIterationsMax = 64;
 // Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where they must be (H15);
 //         kUnimplemented for what cannot be followed; kResourceExhausted beyond kStepsMax.
 Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
+
+// How many streams the program uses, on any rank; at least 1. Errors: those of Unroll.
+Result<int> CountStreams(const ir::Graph& graph);
 
 // "line 7: op: (H8) text", as all errors of the verifier are.
 Status Refuse(const ir::Op& op, int rule, std::string_view text);

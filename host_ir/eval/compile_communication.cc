@@ -1,0 +1,91 @@
+// Communications: which team a rank is in, and its side of the transfer.
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "host_ir/eval/compile.h"
+#include "multidevice/mesh.h"
+
+namespace hir::host {
+namespace {
+
+using comm::CommType;
+using comm::ReduceOp;
+
+CommType TypeOf(std::string_view name) {
+  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter, CommType::kBroadcast,
+                        CommType::kSendRecv, CommType::kAllToAll}) {
+    if (comm::CommTypeName(type) == name) return type;
+  }
+  HIR_CHECK(false);  // The type rule let only these through.
+}
+
+ReduceOp ReduceOf(std::string_view name) {
+  for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
+    if (comm::ReduceOpName(reduce) == name) return reduce;
+  }
+  return ReduceOp::kSum;  // "none"
+}
+
+// The root first, the rest as in the mesh: the same on every rank.
+std::vector<int64_t> BroadcastTeam(const mesh::DeviceMesh& from, const mesh::DeviceMesh& to) {
+  std::vector<int64_t> team = {from.devices()[0]};
+  for (int64_t device : to.devices()) {
+    if (device != team[0]) team.push_back(device);
+  }
+  return team;
+}
+
+std::vector<int64_t> UnionTeam(const mesh::DeviceMesh& from, const mesh::DeviceMesh& to) {
+  std::vector<int64_t> team(from.devices().begin(), from.devices().end());
+  team.insert(team.end(), to.devices().begin(), to.devices().end());
+  std::sort(team.begin(), team.end());
+  team.erase(std::unique(team.begin(), team.end()), team.end());
+  return team;
+}
+
+int64_t DeviceAt(const mesh::DeviceMesh& mesh, std::optional<int64_t> position) {
+  return position.has_value() ? mesh.devices()[static_cast<size_t>(*position)] : comm::kNoRank;
+}
+
+}  // namespace
+
+Status Compiler::CompileCommunication(const ir::Op& op) {
+  const Part part = PartOf(op, rank_);
+  if (!part.sends && !part.receives) return {};
+  const mesh::DeviceMesh& from = op.MeshOf("mesh")->mesh;
+  const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;
+  CommunicationCode code;
+  comm::CommDesc& desc = code.desc;
+  desc.type = TypeOf(op.Name("type"));
+  desc.reduce = ReduceOf(op.Name("reduce"));
+  desc.dtype = op.operands[0]->type->dtype;
+  desc.seq = op.Int("seq");
+  if (desc.type == CommType::kBroadcast) {
+    code.team = BroadcastTeam(from, to);
+    desc.root = code.team[0];
+  } else if (desc.type == CommType::kSendRecv) {
+    code.team = UnionTeam(from, to);
+    desc.to = DeviceAt(to, from.PositionOf(rank_));
+    desc.from = DeviceAt(from, to.PositionOf(rank_));
+  } else {
+    code.team = from.Team(rank_, *mesh::ParseParallelType(op.Name("dim")));
+  }
+  const bool chunked_src = desc.type == CommType::kReduceScatter || desc.type == CommType::kAllToAll;
+  code.divisor = chunked_src ? std::ssize(code.team) : 1;
+  if (part.sends) code.src = BufferOf(op, 0);
+  if (part.receives) code.dst = BufferOf(op, 1);
+  std::vector<const ir::Expr*> extents;
+  for (const ViewAxis& axis : RegionOf(*op.operands[part.sends ? 0 : 1]).axes) extents.push_back(axis.extent);
+  HIR_ASSIGN(code.elements, ProductSlot(extents));
+
+  const ir::Expr* stream = op.ExprOf("stream");
+  code.stream_end = code_.num_streams;
+  if (stream->IsConst()) {
+    code.stream_begin = static_cast<int>(stream->value);
+    code.stream_end = code.stream_begin + 1;
+  }
+  code_.communications.push_back(std::move(code));
+  return Add(op, Instr::Kind::kCommunication, code_.communications.size() - 1);
+}
+
+}  // namespace hir::host

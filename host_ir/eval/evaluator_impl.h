@@ -1,0 +1,92 @@
+// The evaluator's parts. Private to host_ir/eval.
+#pragma once
+
+#include "host_ir/eval/code.h"
+#include "host_ir/eval/evaluator.h"
+#include "host_ir/eval/pool_plan.h"
+
+namespace hir::host {
+
+// What depends on sizes alone: kept for the sizes that came last.
+struct Sizes {
+  std::vector<int64_t> symbols;
+  std::vector<int64_t> values;        // Of all slots that do not depend on a loop.
+  std::vector<int64_t> pool_offsets;  // One a used alloc.
+  std::vector<int64_t> alloc_bytes;
+  int64_t pool_bytes = 0;
+  std::vector<std::unique_ptr<LibraryCall>> calls;
+};
+
+struct Binding::State {
+  std::shared_ptr<const Sizes> sizes;
+  std::shared_ptr<const device::Allocation> memory;  // The pool's.
+  std::vector<int64_t> values;
+  std::vector<device::Buffer> buffers;
+  std::vector<int64_t> args;  // Of all launches.
+};
+
+class EvaluatorImpl final : public Evaluator {
+ public:
+  EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code, PoolPlan plan);
+  Status Prepare();
+
+  Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) override;
+  Status Run(Binding& binding, const RunOptions& options) override;
+  Status Synchronize(base::Nanos timeout) override;
+  void Abort(Status cause) override;
+  int num_streams() const override { return code_.num_streams; }
+  int64_t num_instructions() const override { return std::ssize(code_.instrs); }
+
+ private:
+  static constexpr size_t kSizesKept = 8;
+
+  // prepare.cc
+  Status FindKernels();
+  Status MakeTeams();
+  Status MakeEvents();
+
+  // bind.cc
+  Result<std::shared_ptr<const Sizes>> SizesFor(std::span<const int64_t> symbols);
+  Status MakeCalls(Sizes& sizes);
+  Result<LibraryTensor> Describe(const TensorCode& tensor, const Sizes& sizes) const;
+  Status BindParams(std::span<const Argument> arguments, Binding::State& state);
+  Status CheckOverlap(const Binding::State& state) const;
+  void FillArgs(std::span<const Argument> arguments, Binding::State& state) const;
+
+  // run.cc
+  Status RunInstrs(Binding::State& state, const RunOptions& options);
+  Status ResolveView(const ViewCode& view, Binding::State& state) const;
+  Status Post(const Instr& instr, Binding::State& state, const RunOptions& options);
+  Status Group(size_t pc, const Binding::State& state);
+  Status HostWait(const Instr& instr, const Binding::State& state);
+  Status OutOfRange(const Instr& instr, const Binding::State& state) const;
+  void Launch(const Instr& instr, Binding::State& state);
+  void LaunchBuiltin(const Instr& instr, Binding::State& state);
+  void CallLibrary(const Instr& instr, Binding::State& state);
+  void Progress(int stream, int side, int64_t seq);
+  void Fork();
+  void Join();
+  // The event of a record or wait; null when its index is out of range.
+  device::Event* EventOf(const Instr& instr, const Binding::State& state) const;
+  device::Stream& StreamOf(const Instr& instr, const Binding::State& state) const {
+    return *streams_[static_cast<size_t>(state.values[static_cast<size_t>(instr.stream)])];
+  }
+  std::string Describe(const ir::Op& op) const;
+
+  const HostProgram& program_;
+  const EvaluatorOptions options_;
+  const std::vector<device::Stream*> streams_;
+  Code code_;
+  const PoolPlan plan_;
+  std::vector<size_t> used_allocs_;  // Into code_.allocs.
+  std::vector<const device::Kernel*> kernels_, builtins_;
+  std::vector<std::vector<std::unique_ptr<device::Event>>> events_;
+  std::unique_ptr<device::Event> fork_;
+  std::vector<std::unique_ptr<device::Event>> joins_;  // One a stream but the first.
+  std::vector<std::shared_ptr<const Sizes>> sizes_;    // The latest first.
+  std::vector<std::shared_ptr<const Sizes>> retired_;  // Perhaps in queued runs still.
+  bool in_group_ = false;
+  int64_t seq_base_ = 0;
+};
+
+}  // namespace hir::host

@@ -1,0 +1,45 @@
+// LibrarySource: where an evaluator gets its library calls (matmul, linear), as it gets kernels from a KernelSource.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
+#include "csrc/device/buffer.h"
+#include "csrc/device/stream.h"
+
+namespace hir::host {
+
+struct LibraryTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape = {};
+  std::vector<int64_t> strides = {};  // In elements; 0 along broadcast axes, else row-major.
+};
+
+// One call with all sizes known.
+struct LibraryDesc {
+  std::string op;  // "matmul": a, b; "linear": x, w, perhaps a bias
+  std::vector<LibraryTensor> inputs = {};
+  LibraryTensor output = {};
+};
+
+// A call made ready once and queued any number of times. One thread at a time queues.
+class LibraryCall {
+ public:
+  virtual ~LibraryCall() = default;
+  // Queues the call on `stream` and returns. The object and the buffers stay until the work is done.
+  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
+};
+
+class LibrarySource {
+ public:
+  virtual ~LibrarySource() = default;
+  // Asked when sizes bind, never in a run. kUnimplemented naming op, dtypes and shapes that it does not do.
+  virtual Result<std::unique_ptr<LibraryCall>> Make(const LibraryDesc& desc) = 0;
+};
+
+}  // namespace hir::host

@@ -1,0 +1,29 @@
+// Where each alloc of a program lies in the pool: two share bytes only when all work on one is known to come before all work
+// on the other.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "host_ir/eval/host_program.h"
+
+namespace hir::host {
+
+class PoolPlan {
+ public:
+  // For the allocs of `program` that `rank` touches. Errors: those of Unroll.
+  static Result<PoolPlan> Make(const HostProgram& program, int64_t rank);
+
+  // Whether the rank touches the result of the alloc.
+  bool Uses(const ir::Op* alloc) const { return index_.contains(alloc); }
+  // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a multiple of the device's
+  // alignment, and returns the bytes of the pool. Errors: kInvalidArgument when the sum leaves 64 bits.
+  Result<int64_t> Place(std::span<const int64_t> bytes, std::span<int64_t> offsets) const;
+
+ private:
+  std::unordered_map<const ir::Op*, size_t> index_;
+  std::vector<std::vector<bool>> apart_;  // apart_[a][b]: they must not share.
+};
+
+}  // namespace hir::host
