@@ -9,12 +9,6 @@ namespace {
 
 using base::Cat;
 
-bool Identical(const Region& a, const Region& b) {
-  const auto equal = [](const Interval& x, const Interval& y) { return x.from == y.from && x.to == y.to; };
-  return a.root_offset == b.root_offset && a.root == b.root &&
-         std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), equal);
-}
-
 bool SameAxes(const Region& a, const Region& b) {
   const auto equal = [](const ViewAxis& x, const ViewAxis& y) { return x.extent == y.extent && x.stride == y.stride; };
   return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), equal);

@@ -39,6 +39,9 @@ class Order {
   // `stream` comes after `clock` from now on.
   void After(const ir::Expr* stream, const Clock& clock);
 
+  // Whether some record had an index that is not a constant.
+  bool HasSymbolicIndex() const { return symbolic_; }
+
   int Id(const ir::Expr* stream);
 
  private:

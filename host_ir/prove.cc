@@ -137,6 +137,10 @@ bool ProveLessEqual(ir::ExprPool& pool, const Expr* a, const Expr* b) {
   return a == b || (NonNegative(pool, pool.Sub(b, a), 0) && !pool.overflowed());
 }
 
+bool Identical(const Region& a, const Region& b) {
+  return a.base == b.base && SameRoot(a, b) && std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), Equal);
+}
+
 bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b) {
   if (a.base != b.base) return true;
   const Interval x = Flat(pool, a), y = Flat(pool, b);
@@ -150,7 +154,7 @@ bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b) {
 
 bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b) {
   if (a.base != b.base) return false;
-  if (SameRoot(a, b) && std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), Equal)) return true;
+  if (Identical(a, b)) return true;
   return IsContiguous(pool, a) && IsContiguous(pool, b) && Equal(Flat(pool, a), Flat(pool, b));
 }
 

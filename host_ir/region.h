@@ -51,6 +51,8 @@ Interval Flat(ir::ExprPool& pool, const Region& region);
 // a <= b for all values >= 0 of the symbols.
 bool ProveLessEqual(ir::ExprPool& pool, const ir::Expr* a, const ir::Expr* b);
 bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b);
+// The same part of the same array: cheap, and enough to prove the same elements.
+bool Identical(const Region& a, const Region& b);
 // The same elements, in whatever order of axes.
 bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b);
 // Every element of `region` is in one of `parts`.

@@ -1,0 +1,10 @@
+// Moves communications to a stream of their own; see assign_streams.cc.
+#pragma once
+
+#include "csrc/ir/graph.h"
+
+namespace hir::host {
+
+Status AssignStreams(ir::Graph& graph);
+
+}  // namespace hir::host
