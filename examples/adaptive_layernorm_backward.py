@@ -1,8 +1,9 @@
 """The backward pass of an adaptive layer norm, its batch split over the ranks.
 
-y = (xhat * weight + bias) * (1 + scale), xhat = (x - mean) * rstd, for x of [batch, tokens, features] in bfloat16. Given the
-gradient of y: the gradients of x, of scale and of its additive sibling (sums over the tokens), and of weight and bias (sums
-over batch and tokens). The batch is split, so only the batch-wide sums need the other ranks: two small all-reduces.
+y = (xhat * weight + bias) * (1 + scale), xhat = (x - mean) * rstd, for x of [batch, tokens, features] in bfloat16.
+Given the gradient of y: the gradients of x, of scale and of its additive sibling (sums over the tokens), and of
+weight and bias (sums over batch and tokens). The batch is split, so only the batch-wide sums need the other ranks:
+two small all-reduces.
 
 Run it:  ./run python examples/adaptive_layernorm_backward.py --ranks 4
 """
@@ -10,8 +11,8 @@ Run it:  ./run python examples/adaptive_layernorm_backward.py --ranks 4
 import ml_dtypes
 import numpy as np
 
-from hostir import DataType, DeviceMesh, FusionDefinition
 from example import Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition
 
 BATCH, TOKENS, FEATURES = 56, 1024, 1024
 
@@ -64,7 +65,9 @@ def define(ranks: int, batch: int = BATCH, tokens: int = TOKENS, features: int =
         by_rstd = ops.broadcast_in_dim(ops.sum(ops.mul(centered, g_xhat), dims=[2]), [batch, tokens, 1], [0, 1])
         by_mean = ops.broadcast_in_dim(ops.sum(ops.neg(direct), dims=[2]), [batch, tokens, 1], [0, 1])
         by_variance = ops.sum(ops.mul(ops.mul(-0.5, by_rstd), ops.pow(rstd, 3.0)), dims=[2])
-        variance_full = ops.broadcast_in_dim(ops.broadcast_in_dim(by_variance, [batch, tokens, 1], [0, 1]), full, [0, 1, 2])
+        variance_full = ops.broadcast_in_dim(
+            ops.broadcast_in_dim(by_variance, [batch, tokens, 1], [0, 1]), full, [0, 1, 2]
+        )
         mean_sum = ops.broadcast_in_dim(ops.sum(by_mean, dims=[2]), [batch, tokens, 1], [0, 1])
         mean_part = ops.mul(1.0 / features, ops.broadcast_in_dim(mean_sum, full, [0, 1, 2]))
         variance_part = ops.mul(
@@ -109,7 +112,7 @@ def make_inputs(batch: int = BATCH, tokens: int = TOKENS, features: int = FEATUR
 def reference(inputs: list[np.ndarray]) -> list[np.ndarray]:
     """The same in float64, unrounded, one element of the batch at a time."""
     weight, bias, scale, grad, mean, rstd, x = inputs
-    batch, tokens, features = x.shape
+    batch, _, features = x.shape
     w, b = weight[0, 0].astype(np.float64), bias[0, 0].astype(np.float64)
     grad_shift, grad_gain = np.empty((batch, features)), np.empty((batch, features))
     grad_bias, grad_weight = np.zeros(features), np.zeros(features)

@@ -6,11 +6,10 @@ import sys
 import time
 
 import adaptive_layernorm_backward
+import hostir
 import rope
 import tensor_parallel_mlp
 from example import Outcome, run
-
-import hostir
 
 RANKS = 4
 
@@ -38,7 +37,7 @@ def table(outcomes: list[Outcome]) -> str:
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
 
@@ -58,7 +57,8 @@ def main() -> int:
     print()
     print(table(outcomes))
     print("\nErrors are relative L2 errors against unrounded float64.")
-    print("Next: see what a run will do before it does it:\n\n  ./run python examples/tensor_parallel_mlp.py --ranks 4 --explain\n")
+    print("Next: see what a run will do before it does it:\n")
+    print("  ./run python examples/tensor_parallel_mlp.py --ranks 4 --explain\n")
     return 0 if all(o.passed for o in outcomes) else 1
 
 

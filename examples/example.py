@@ -45,10 +45,10 @@ def run(client: hostir.Client, example: Example, ranks: int, inputs, expected, r
     fd = example.define(ranks)
     started = time.perf_counter()
     plan = client.explain(fd)
-    handles = [client.put(array, tensor) for array, tensor in zip(inputs, fd.fusion.inputs())]
+    handles = [client.put(array, tensor) for array, tensor in zip(inputs, fd.fusion.inputs(), strict=True)]
     outputs = client.run(fd, handles, wait=True)
     first_seconds = time.perf_counter() - started
-    errors = [relative_error(output.numpy(), want) for output, want in zip(outputs, expected)]
+    errors = [relative_error(output.numpy(), want) for output, want in zip(outputs, expected, strict=True)]
     client.free(*outputs)
     seconds = []
     for _ in range(repeats):
@@ -62,7 +62,9 @@ def run(client: hostir.Client, example: Example, ranks: int, inputs, expected, r
 
 
 def main(example: Example) -> None:
-    parser = argparse.ArgumentParser(description=f"{example.name}: through a daemon of its own, checked with NumPy in float64.")
+    parser = argparse.ArgumentParser(
+        description=f"{example.name}: through a daemon of its own, checked with NumPy in float64."
+    )
     parser.add_argument("--ranks", type=int, default=4, help="CPU ranks to run on (default 4)")
     parser.add_argument("--explain", action="store_true", help="also print the host program")
     args = parser.parse_args()

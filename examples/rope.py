@@ -1,8 +1,8 @@
 """Rotary position embedding of the queries and keys of grouped-query attention, the heads split over the ranks.
 
-From one projection [batch, tokens, (queries + keys + values) * head size] in bfloat16: split into q, k and v, repeat k and v for
-the queries that share them, rotate the first ROTATED elements of each head of q and k by the position. Heads are independent,
-so no rank needs another.
+From one projection [batch, tokens, (queries + keys + values) * head size] in bfloat16: split into q, k and v, repeat
+k and v for the queries that share them, rotate the first ROTATED elements of each head of q and k by the position.
+Heads are independent, so no rank needs another.
 
 Run it:  ./run python examples/rope.py --ranks 4
 """
@@ -10,8 +10,8 @@ Run it:  ./run python examples/rope.py --ranks 4
 import ml_dtypes
 import numpy as np
 
-from hostir import DataType, DeviceMesh, FusionDefinition
 from example import Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition
 
 BATCH, TOKENS, HEADS, GROUPS, HEAD_SIZE, ROTATED = 2, 1024, 16, 4, 32, 8
 SHARE = HEADS // GROUPS  # Queries that share one key and value.
@@ -49,7 +49,8 @@ def define(ranks: int) -> FusionDefinition:
             minus = ops.cast(ops.neg(ops.cast(second, DataType.Float)), DataType.BFloat16)
             turned = ops.cat([minus, first], 3)
             mixed = ops.add(
-                ops.mul(ops.cast(head, DataType.Float), angles(cos)), ops.mul(ops.cast(turned, DataType.Float), angles(sin))
+                ops.mul(ops.cast(head, DataType.Float), angles(cos)),
+                ops.mul(ops.cast(turned, DataType.Float), angles(sin)),
             )
             return ops.cat([ops.cast(mixed, DataType.BFloat16), columns(t, ROTATED, HEAD_SIZE)], 3)
 

@@ -1,7 +1,7 @@
 """A transformer's feed-forward block, tensor-parallel: gelu(x @ up.T + up_bias) @ down.T + down_bias.
 
-`up` is split by rows (each rank makes a part of the hidden columns), `down` by columns (each rank adds a part of the sum): the
-hidden activations stay where they are, and one all-reduce of the result is all that is communicated.
+`up` is split by rows (each rank makes a part of the hidden columns), `down` by columns (each rank adds a part of the
+sum): the hidden activations stay where they are, and one all-reduce of the result is all that is communicated.
 
 Run it:  ./run python examples/tensor_parallel_mlp.py --ranks 4
 """
@@ -10,8 +10,8 @@ from math import erf
 
 import numpy as np
 
-from hostir import DataType, DeviceMesh, FusionDefinition
 from example import Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition
 
 TOKENS, WIDTH, HIDDEN = 512, 768, 3072
 

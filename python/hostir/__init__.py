@@ -1,14 +1,14 @@
 """hostir: tensor programs on many devices, as a service.
 
-    import numpy as np, hostir
-    from hostir import DataType, FusionDefinition
+import numpy as np, hostir
+from hostir import DataType, FusionDefinition
 
-    with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
-        fd.add_output(fd.ops.exp(x + 1))
-    with hostir.connect() as client:
-        (y,) = client.run(fd, [np.zeros((2, 3), np.float32)])
-        print(y.numpy())
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+    fd.add_output(fd.ops.exp(x + 1))
+with hostir.connect() as client:
+    (y,) = client.run(fd, [np.zeros((2, 3), np.float32)])
+    print(y.numpy())
 """
 
 import pkgutil
@@ -16,13 +16,14 @@ import pkgutil
 # The generated modules (hostir.v1, the op table) lie in the build folder when the package runs from its sources.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from .array import Array, Sharding
-from .client import Client, connect
-from .definition import FusionDefinition, Scalar, Tensor
+from .array import Array
+from .client import Client, connect, from_shards
+from .definition import FusionDefinition
 from .dtypes import DataType
 from .errors import (
     Aborted,
     Cancelled,
+    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     HostirError,
@@ -37,13 +38,10 @@ from .errors import (
 )
 from .mesh import DeviceMesh, ParallelType
 from .plan import Communication, Plan, Segment
+from .sharding import Sharding
+from .values import Scalar, Tensor
 
 __version__ = "0.1.0"
-
-
-def from_shards(client: Client, shards, sharding: Sharding) -> Array:
-    """The global array made of local ones; see Client.from_shards."""
-    return client.from_shards(shards, sharding)
 
 
 __all__ = [
@@ -52,6 +50,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Communication",
+    "DataLoss",
     "DataType",
     "DeadlineExceeded",
     "DeviceMesh",

@@ -4,44 +4,54 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
 
 from . import private_daemon, program, wire
-from .array import Array, Sharding
-from .definition import FusionDefinition, Scalar, Tensor, Value
-from .dtypes import DataType, as_data_type
-from .errors import FailedPrecondition, HostirError, InvalidArgument, from_code, from_rpc
-from .mesh import DeviceMesh
+from .array import Array
+from .definition import FusionDefinition
+from .dlpack import as_numpy
+from .dtypes import as_data_type
+from .errors import DataLoss, FailedPrecondition, HostirError, NotFound, Unavailable, from_code, from_rpc
+from .location import caller_location, invalid
 from .plan import Plan
+from .sharding import Sharding, assemble
+from .values import Scalar, Tensor, Value, as_number
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
 
 CONNECT_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 20
+_PROGRAMS_KEPT = 1024
+_HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
+_STATES = {pb_tensor.TENSOR_STATE_READY: "ready", pb_tensor.TENSOR_STATE_POISONED: "poisoned"}
 _default: Client | None = None
 
 
 def connect(address: str | None = None, *, devices: str | None = None, timeout: float = CONNECT_SECONDS) -> Client:
     """A client of a daemon that is ready to serve.
 
-    address: "unix:/path" or "host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given; else a private
-    daemon is started on ``devices`` ("cpu:4"), which ends with its workers when this process does, however it does.
-    Raises Unavailable within ``timeout`` seconds, with the daemon's last log lines.
+    address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
+    else a private daemon is started on ``devices`` ("cpu:4"), which ends with its workers when this process does,
+    however it does. Raises Unavailable within ``timeout`` seconds, with the private daemon's last log lines.
     """
     if address is None and devices is None:
-        address = os.environ.get("HOSTIR_ADDRESS")
+        address = os.environ.get("HOSTIR_ADDRESS") or None
     if address is not None:
         return Client(address, timeout=timeout)
+    deadline = time.monotonic() + timeout
     daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout)
     try:
-        return Client(daemon.address, daemon=daemon, timeout=timeout)
-    except HostirError:
+        return Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()))
+    except BaseException:
         daemon.stop()
         raise
 
@@ -51,12 +61,15 @@ def default_client() -> Client:
     global _default
     if _default is None or _default.closed:
         _default = connect()
-        atexit.register(_default.close)
     return _default
 
 
 class Client:
-    """One session with a daemon. Threads: one at a time. Closing it frees its arrays."""
+    """One session with a daemon. Closing it frees its arrays.
+
+    Threads: a client may be shared; every call is a request of its own. Runs happen in the order in which ``run`` was
+    called.
+    """
 
     def __init__(
         self, address: str, *, daemon: private_daemon.PrivateDaemon | None = None, timeout: float = CONNECT_SECONDS
@@ -65,22 +78,24 @@ class Client:
         self.closed = False
         self._daemon = daemon
         self._collected: collections.deque[str] = collections.deque()
-        self._programs: dict[int, tuple[FusionDefinition, pb.CompileReply]] = {}
+        self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.insecure_channel(address, options=options)
+        self._channel = grpc.insecure_channel(address.removeprefix("tcp:"), options=options)
         self._stub = rpc.RuntimeStub(self._channel)
         try:
             grpc.channel_ready_future(self._channel).result(timeout=timeout)
-            name = f"python, pid {os.getpid()}"
-            self._events = self._stub.Connect(pb.ConnectRequest(client=name))
+            self._events = self._stub.Connect(pb.ConnectRequest(client=f"python, pid {os.getpid()}"))
             hello = next(self._events)
-        except (grpc.FutureTimeoutError, grpc.RpcError) as error:
+        except grpc.FutureTimeoutError:
             self._channel.close()
-            lines = f"; its log ends:\n{daemon.log_tail()}" if daemon is not None else ""
-            raise from_code("UNAVAILABLE", f"no daemon answers at {address} within {timeout:g} s{lines}") from error
+            raise Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}") from None
+        except grpc.RpcError as error:
+            self._channel.close()
+            raise from_rpc(error) from None
         self._session = hello.session_id
         self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
-        self.num_devices: int = hello.num_devices
+        self.num_devices = int(hello.num_devices)
+        atexit.register(self.close)  # Before gRPC's own threads go.
 
     # --- tensors ------------------------------------------------------------------------------------------------
 
@@ -91,79 +106,86 @@ class Client:
         With neither, it lies whole on device 0. The array may change once this returns.
         """
         header = pb.UploadHeader(session_id=self._session)
+        key = None
         if tensor is not None:
             definition = tensor._definition
-            reply = self._compile(definition)
-            header.input.program_id = reply.program_id
+            key = program.key(definition)
+            header.input.program_id = self._compile(definition).program_id
             header.input.index = _input_index(definition, tensor)
         elif sharding is not None:
             header.sharding.CopyFrom(wire.sharding_message(sharding))
-        return self._upload(_as_numpy(array), header)
+        try:
+            return self._upload(as_numpy(array), header)
+        except NotFound:  # The program was evicted.
+            if tensor is None or key is None:
+                raise
+            self._programs.pop(key, None)
+            header.input.program_id = self._compile(tensor._definition).program_id
+            return self._upload(as_numpy(array), header)
 
-    def _upload(self, array: np.ndarray, header: pb.UploadHeader) -> Array:
-        sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides)]
+    def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader) -> Array:
+        sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
         header.dtype = wire.dtype_number(as_data_type(array.dtype))
-        header.shape.extend(array.shape)
-        if any(sent_once):
-            header.sent_once.extend(sent_once)
+        header.shape[:] = array.shape
+        header.sent_once[:] = sent_once if any(sent_once) else []
         stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)]
+        values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
 
         def requests() -> Iterator[pb.UploadRequest]:
             yield pb.UploadRequest(header=header)
-            flat = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
-            for start in range(0, flat.size, self._chunk_bytes):
-                yield pb.UploadRequest(chunk=flat[start : start + self._chunk_bytes].tobytes())
+            for start in range(0, values.size, self._chunk_bytes):
+                yield pb.UploadRequest(chunk=values[start : start + self._chunk_bytes].tobytes())
 
-        return self._array(self._call(self._stub.Upload, requests()).tensor)
+        return self._array(self._call(self._stub.Upload, requests()).tensor, caller_location())
 
-    def _download(self, array: Array, device: int | None = None) -> np.ndarray:
+    def _download(self, array: Array, device: int | None = None) -> np.ndarray[Any, Any]:
         self._check_live(array)
+        self._free_collected()
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle)
         if device is not None:
             request.device = device
         try:
             stream = self._stub.Download(request)
             header = next(stream).header
-            bytes_out = np.empty(header.total_bytes, np.uint8)
+            values = np.empty(header.total_bytes, np.uint8)
             at = 0
             for message in stream:
                 chunk = np.frombuffer(message.chunk, np.uint8)
-                bytes_out[at : at + chunk.size] = chunk
+                values[at : at + chunk.size] = chunk
                 at += chunk.size
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise self._error(error, array._origin) from None
         if at != header.total_bytes:
-            raise from_code("DATA_LOSS", f"download ended after {at} of {header.total_bytes} bytes")
+            raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
         shape = tuple(header.shape)
         once = list(header.sent_once) or [False] * len(shape)
-        stored = tuple(min(n, 1) if o else n for n, o in zip(shape, once))
-        value = bytes_out.view(array.dtype).reshape(stored)
+        stored = tuple(min(n, 1) if o else n for n, o in zip(shape, once, strict=True))
+        value = values.view(array.dtype).reshape(stored)
         return value if stored == shape else np.broadcast_to(value, shape).copy()
 
-    def _shards(self, array: Array) -> list[tuple[int, tuple[slice, ...], np.ndarray]]:
+    def _shards(self, array: Array) -> list[tuple[int, tuple[slice, ...], np.ndarray[Any, Any]]]:
         self._check_live(array)
         reply = self._call(self._stub.Shards, pb.ShardsRequest(session_id=self._session, handle=array._handle))
-        return [
-            (
-                shard.device,
-                tuple(slice(start, start + extent) for start, extent in zip(shard.start, shard.extent)),
-                self._download(array, shard.device),
-            )
-            for shard in reply.shards
-        ]
+        shards = []
+        for shard in reply.shards:
+            ends = zip(shard.start, shard.extent, strict=True)
+            slices = tuple(slice(start, start + extent) for start, extent in ends)
+            shards.append((int(shard.device), slices, self._download(array, shard.device)))
+        return shards
 
-    def from_shards(self, shards: Sequence[tuple[Any, Any]] | Sequence[Any], sharding: Sharding) -> Array:
-        """The global array made of local ones, one for each device of the mesh in mesh order (copies must agree)."""
-        return self.put(assemble(shards, sharding), sharding=sharding)
+    def from_shards(self, shards: Sequence[Any], sharding: Sharding) -> Array:
+        """The global array made of local ones, one for each device of the mesh in mesh order. Copies must agree."""
+        return self.put(assemble([as_numpy(shard) for shard in shards], sharding), sharding=sharding)
 
     def reshard(self, array: Array, sharding: Sharding) -> Array:
         """A copy of ``array`` laid out as ``sharding`` says."""
         with FusionDefinition("reshard") as fd:
-            x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=[True] * array.ndim, dtype=array.data_type)
+            contiguity = [None if once else True for once in array._stored_once]
+            x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
             y = fd.ops.set(x)
             fd.add_output(y)
-            x.shard(array.sharding.mesh, {axis: name for name, axis in array.sharding.axes.items()})
-            y.shard(sharding.mesh, {axis: name for name, axis in sharding.axes.items()})
+            x.shard(array.sharding.mesh, array.sharding.axes)
+            y.shard(sharding.mesh, sharding.axes)
         return self.run(fd, [array])[0]
 
     def free(self, *arrays: Array) -> None:
@@ -174,8 +196,7 @@ class Client:
         if handles:
             self._call(self._stub.Free, pb.FreeRequest(session_id=self._session, handles=handles))
         for array in arrays:
-            array._freed = True
-            array._finalizer.detach()
+            array._lose("was freed")
 
     # --- programs -----------------------------------------------------------------------------------------------
 
@@ -184,58 +205,51 @@ class Client:
     ) -> tuple[Array, ...]:
         """Runs a program. inputs: Arrays, host arrays (put first, as the program wants them) or numbers for scalars.
 
-        Returns once the run is accepted; the arrays wait on first read. wait=True returns when it is over. timeout: seconds
-        from its turn to its end.
+        Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
+        it is over. timeout: seconds from its turn to its end.
         """
         declared = fd.fusion.inputs()
         if len(inputs) != len(declared):
-            raise InvalidArgument(f"{fd.name} has {len(declared)} inputs, got {len(inputs)}")
-        reply = self._compile(fd)
-        request = pb.RunRequest(session_id=self._session, program_id=reply.program_id, wait=wait)
-        request.timeout_ms = int(timeout * 1000) if timeout else 0
-        temporary = []
-        for value, parameter in zip(inputs, declared):
+            raise invalid(f"{fd.name} has {len(declared)} inputs, {len(inputs)} were given")
+        request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
+        request.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
+        arrays: dict[str, Array] = {}
+        for index, (value, parameter) in enumerate(zip(inputs, declared, strict=True)):
             if isinstance(parameter, Scalar):
-                request.args.append(_scalar_argument(value))
+                request.args.append(_scalar_argument(index, parameter, value))
                 continue
-            if not isinstance(value, Array):
-                assert isinstance(parameter, Tensor)
-                value = self.put(value, parameter)
-                temporary.append(value)
-            self._check_live(value)
-            request.args.append(pb.RunArg(handle=value._handle))
-        result = self._call(self._stub.Run, request, retry=lambda: self._compile_again(fd, request))
-        self._mark_consumed(fd, inputs)
-        if temporary:
-            self.free(*(array for array in temporary if not array._freed))
-        return tuple(self._array(tensor) for tensor in result.outputs)
+            assert isinstance(parameter, Tensor)
+            array = value if isinstance(value, Array) else self.put(value, parameter)
+            self._check_live(array)
+            arrays[parameter.name] = array
+            request.args.append(pb.RunArg(handle=array._handle))
+
+        def compile_again() -> None:
+            self._programs.pop(program.key(fd), None)
+            request.program_id = self._compile(fd).program_id
+
+        location = caller_location()
+        result = self._call(self._stub.Run, request, retry=compile_again, location=location)
+        for output in fd._record.outputs:
+            if output.alias is not None:
+                arrays[output.alias]._lose(f"was consumed by a run of {fd.name} ({location})")
+        return tuple(self._array(tensor, location) for tensor in result.outputs)
 
     def explain(self, fd: FusionDefinition, sizes: Mapping[str, int] | None = None) -> Plan:
-        """What a run will do: segments, communications, the host program. ``sizes`` gives symbols ("i0") numbers."""
+        """What a run will do: segments, communications, the host program. ``sizes`` gives sizes ("i0") numbers."""
         source = program.source(fd)
         request = pb.ExplainRequest(session_id=self._session, program=source, sizes=dict(sizes or {}))
         return Plan(self._call(self._stub.Explain, request))
 
     def _compile(self, fd: FusionDefinition) -> pb.CompileReply:
-        known = self._programs.get(id(fd))
-        if known is not None:
-            return known[1]
-        request = pb.CompileRequest(session_id=self._session, program=program.source(fd))
-        reply = self._call(self._stub.Compile, request)
-        self._programs[id(fd)] = (fd, reply)  # Keeps fd alive, so that its id stays its own.
+        key = program.key(fd)
+        reply = self._programs.get(key)
+        if reply is None:
+            request = pb.CompileRequest(session_id=self._session, program=program.source(fd))
+            reply = self._programs[key] = self._call(self._stub.Compile, request)
+            while len(self._programs) > _PROGRAMS_KEPT:
+                self._programs.popitem(last=False)
         return reply
-
-    def _compile_again(self, fd: FusionDefinition, request: pb.RunRequest) -> None:
-        self._programs.pop(id(fd), None)
-        request.program_id = self._compile(fd).program_id
-
-    def _mark_consumed(self, fd: FusionDefinition, inputs: Sequence[Any]) -> None:
-        names = [parameter._name for parameter in fd.fusion.inputs()]
-        for _, alias in fd._record.outputs:
-            value = inputs[names.index(alias)] if alias is not None else None
-            if isinstance(value, Array):
-                value._freed = True
-                value._finalizer.detach()
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -244,59 +258,84 @@ class Client:
         from google.protobuf.json_format import MessageToDict
 
         reply = self._call(self._stub.Status, pb.StatusRequest())
-        return MessageToDict(reply, preserving_proto_field_name=True, including_default_value_fields=True)
+        return dict(MessageToDict(reply, preserving_proto_field_name=True, including_default_value_fields=True))
 
     def _state(self, array: Array) -> str:
+        self._check_live(array)
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle], poll=True)
-        state = self._call(self._stub.Wait, request).tensors[0].state
-        return {pb_tensor.TENSOR_STATE_READY: "ready", pb_tensor.TENSOR_STATE_POISONED: "poisoned"}.get(state, "pending")
+        return _STATES.get(self._call(self._stub.Wait, request).tensors[0].state, "pending")
 
     def _wait(self, arrays: Sequence[Array]) -> None:
         for array in arrays:
             self._check_live(array)
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle for array in arrays])
-        for tensor in self._call(self._stub.Wait, request).tensors:
+        for array, tensor in zip(arrays, self._call(self._stub.Wait, request).tensors, strict=True):
             if tensor.error.code != 0:
-                raise from_code(grpc_code_name(tensor.error.code), tensor.error.message)
+                raise from_code(tensor.error.code, _with_origin(tensor.error.message, array._origin))
 
     def _check_live(self, array: Array) -> None:
         if array._client is not self:
-            raise FailedPrecondition(f"{array!r} belongs to another client; download it and put it here")
-        if array._freed:
-            raise FailedPrecondition(f"{array!r} has been freed")
+            raise FailedPrecondition(f"{array!r} belongs to another client; download it there and put it here")
+        if array._gone:
+            raise FailedPrecondition(f"the array of shape {array.shape} {array._gone} ({caller_location()})")
 
-    def _array(self, tensor: Any) -> Array:
+    def _array(self, tensor: Any, origin: str) -> Array:
         spec = tensor.spec
-        sharding = wire.sharding_of(spec.sharding)
-        return Array(self, tensor.handle, tuple(spec.shape), wire.data_type(spec.dtype), sharding)
+        return Array(
+            self,
+            tensor.handle,
+            tuple(spec.shape),
+            wire.data_type(spec.dtype),
+            wire.sharding_of(spec.sharding),
+            tuple(spec.stored_once),
+            origin,
+        )
 
-    def _call(self, method: Any, request: Any, retry: Any = None) -> Any:
-        if self.closed:
-            raise FailedPrecondition("this client is closed")
+    def _call(
+        self, method: Any, request: Any, retry: Callable[[], None] | None = None, location: str | None = None
+    ) -> Any:
+        self._check_open()
         self._free_collected()
         try:
             return method(request)
         except grpc.RpcError as error:
-            if retry is not None and error.code() == grpc.StatusCode.NOT_FOUND and "program" in (error.details() or ""):
-                retry()
-                return self._call(method, request)
-            raise from_rpc(error) from None
+            failure = self._error(error, caller_location() if location is None else location)
+        if retry is None or not isinstance(failure, NotFound) or not str(failure).startswith("no program"):
+            raise failure
+        retry()
+        return self._call(method, request, location=location)
+
+    def _error(self, error: grpc.RpcError, location: str) -> HostirError:
+        """The error of a request made at ``location``; a location that the daemon names is better."""
+        failure = from_rpc(error)
+        if isinstance(failure, Unavailable) and self._daemon is not None and (ended := self._daemon.died()):
+            return Unavailable(f"the private daemon {ended}{self._log_tail()}")
+        return from_code(failure.code, _with_origin(str(failure), location))
+
+    def _log_tail(self) -> str:
+        return f"; its log ends:\n{self._daemon.log_tail()}" if self._daemon is not None else ""
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise FailedPrecondition("this client is closed")
 
     def _free_collected(self) -> None:
+        self._check_open()
         handles = []
-        while self._collected:
-            handles.append(self._collected.popleft())
+        with contextlib.suppress(IndexError):
+            while True:
+                handles.append(self._collected.popleft())
         if handles:
-            try:
+            # If the daemon went away, its tensors did too, and the next request says so.
+            with contextlib.suppress(grpc.RpcError):
                 self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))
-            except grpc.RpcError:
-                pass  # The daemon went away, and its tensors with it: the next request says so.
 
     def close(self) -> None:
         """Ends the session, which frees its arrays, and the private daemon if there is one."""
         if self.closed:
             return
         self.closed = True
+        atexit.unregister(self.close)
         self._events.cancel()
         self._channel.close()
         if self._daemon is not None:
@@ -312,53 +351,33 @@ class Client:
         return f"<hostir.Client of {self.address}: {'closed' if self.closed else f'{self.num_devices} devices'}>"
 
 
-def grpc_code_name(number: int) -> str:
-    return next((code.name for code in grpc.StatusCode if code.value[0] == number), "UNKNOWN")
+def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
+    """The global array made of local ones, on ``client`` or that of ``fd.execute``: see Client.from_shards."""
+    return (client or default_client()).from_shards(shards, sharding)
 
 
-def assemble(shards: Sequence[Any], sharding: Sharding) -> np.ndarray:
-    """The global array whose blocks, in mesh order, are ``shards``."""
-    mesh = sharding.mesh
-    if len(shards) != mesh.size:
-        raise InvalidArgument(f"{len(shards)} shards for {mesh!r}, which has {mesh.size} devices")
-    blocks = [_as_numpy(shard) for shard in shards]
-    dimension = {name: len(mesh.shape) - 1 - i for i, name in enumerate(("mesh_x", "mesh_y", "mesh_z"))}
-    shape = list(blocks[0].shape)
-    for name, axis in sharding.axes.items():
-        shape[axis] *= mesh.shape[dimension[name]]
-    out = np.empty(shape, blocks[0].dtype)
-    for position, block in enumerate(blocks):
-        if block.shape != blocks[0].shape:
-            raise InvalidArgument(f"shard {position} has shape {block.shape}, shard 0 has {blocks[0].shape}")
-        coordinates = np.unravel_index(position, mesh.shape)
-        index = [0] * block.ndim
-        for name, axis in sorted(sharding.axes.items(), key=lambda item: dimension[item[0]]):
-            index[axis] = index[axis] * mesh.shape[dimension[name]] + int(coordinates[dimension[name]])
-        out[tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, block.shape))] = block
-    return out
-
-
-def _as_numpy(array: Any) -> np.ndarray:
-    if isinstance(array, np.ndarray):
-        return array
-    if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)
+def _with_origin(message: str, location: str) -> str:
+    """``message`` with where the request was made, unless it names a line already."""
+    return message if not location or _HAS_LOCATION.search(message) else f"{message} ({location})"
 
 
 def _input_index(fd: FusionDefinition, tensor: Value) -> int:
-    for i, value in enumerate(fd.fusion.inputs()):
+    for index, value in enumerate(fd.fusion.inputs()):
         if value is tensor:
-            return i
-    raise InvalidArgument(f"put: {tensor!r} is not an input of its program; put lays an array out as an input")
+            return index
+    raise invalid(f"put: %{tensor.name} is not an input of {fd.name}; an array is laid out as an input")
 
 
-def _scalar_argument(value: Any) -> pb.RunArg:
-    if isinstance(value, (bool, np.bool_)):
-        return pb.RunArg(bool_value=bool(value))
-    if isinstance(value, (int, np.integer)):
-        return pb.RunArg(int_value=int(value))
-    return pb.RunArg(float_value=float(value))
-
-
-__all__ = ["Client", "DataType", "DeviceMesh", "connect", "default_client"]
+def _scalar_argument(index: int, parameter: Scalar, value: Any) -> pb.RunArg:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    number = as_number(value)
+    if isinstance(number, bool):
+        return pb.RunArg(bool_value=number)
+    if isinstance(number, int):
+        if not -(2**63) <= number < 2**63:
+            raise invalid(f"input {index} ({parameter.name}): {number} does not fit 64 bits")
+        return pb.RunArg(int_value=number)
+    if number is None:
+        raise invalid(f"input {index} ({parameter.name}): a number is wanted, not a {type(value).__name__}")
+    return pb.RunArg(float_value=number)

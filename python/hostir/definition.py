@@ -1,199 +1,21 @@
 """Recording a fusion program.
 
-The client records calls, annotations and where they were made, and infers nothing: shapes, types and shardings are inferred
-once, in the service.
+The client records calls, annotations and where they were made, and infers nothing: shapes, types and shardings are
+inferred once, in the service.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
-from .dtypes import DataType, as_data_type
-from .location import caller_location
-from .mesh import DeviceMesh, ParallelType, as_parallel_type
-
-
-@dataclass(frozen=True)
-class AxisSpec:
-    """One axis of a declared tensor: kind is "iteration" or "broadcast"; extent is a number or a symbol."""
-
-    kind: str
-    extent: int | str
-
-
-@dataclass(frozen=True)
-class AnnotationRecord:
-    kind: str
-    mesh: DeviceMesh | None = None
-    axis: int = 0
-    factor: int = 1
-    parallel_type: str = ""
-    order: tuple[int, ...] = ()
-    location: str = ""
-
-
-@dataclass
-class OpRecord:
-    name: str
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
-    attrs: dict[str, Any]
-    location: str
-
-
-@dataclass
-class Record:
-    """A whole program, as it goes to the service."""
-
-    params: list[tuple[str, DataType, tuple[AxisSpec, ...] | None]] = field(default_factory=list)  # axes None: a scalar
-    ops: list[OpRecord] = field(default_factory=list)
-    outputs: list[tuple[str, str | None]] = field(default_factory=list)  # (value, aliased input)
-    annotations: dict[str, list[AnnotationRecord]] = field(default_factory=dict)
-
-
-class Value:
-    """A value of a definition. Arithmetic and comparisons record operations."""
-
-    def __init__(self, definition: FusionDefinition, name: str) -> None:
-        self._definition = definition
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(%{self._name})"
-
-    def _binary(self, op: str, other: Any, swap: bool = False) -> Any:
-        if not isinstance(other, (Value, bool, int, float)):
-            return NotImplemented
-        left, right = (other, self) if swap else (self, other)
-        return getattr(self._definition.ops, op)(left, right)
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary("add", other, swap=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary("sub", other, swap=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary("mul", other, swap=True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other, swap=True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._binary("pow", other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._binary("pow", other, swap=True)
-
-    def __neg__(self) -> Any:
-        return self._definition.ops.neg(self)
-
-    def __abs__(self) -> Any:
-        return self._definition.ops.abs(self)
-
-    def __matmul__(self, other: Any) -> Any:
-        if not isinstance(other, Value):
-            return NotImplemented
-        return self._definition.ops.matmul(self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._binary("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._binary("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._binary("gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._binary("ge", other)
-
-    def __eq__(self, other: object) -> Any:
-        return self._binary("eq", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._binary("ne", other)
-
-    __hash__ = object.__hash__
-
-    def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} has no value while a program is being defined; use fd.ops.where to choose by it")
-
-
-class Scalar(Value):
-    """A host scalar; ``value`` is its number when it is a constant, else None."""
-
-    def __init__(self, definition: FusionDefinition, name: str, value: bool | int | float | None) -> None:
-        super().__init__(definition, name)
-        self.value = value
-
-
-class LoopAxis:
-    """An axis of a tensor's loop domain, by number; see Tensor.axis."""
-
-    def __init__(self, tensor: Tensor, index: int) -> None:
-        self._tensor = tensor
-        self._index = index
-
-    def parallelize(self, parallel_type: ParallelType | str) -> None:
-        """Lets this axis run over a dimension of the tensor's mesh. The service checks it."""
-        self._tensor._annotate("parallelize", axis=self._index, parallel_type=as_parallel_type(parallel_type).value)
-
-
-class Tensor(Value):
-    """A tensor of a definition. Layout calls number the axes of its current loop domain; reduced axes count.
-
-    They may follow any operation that uses the tensor, and are checked by the service.
-    """
-
-    def _annotate(self, kind: str, **fields: Any) -> None:
-        self._definition._check_open()
-        record = AnnotationRecord(kind=kind, location=caller_location(), **fields)
-        self._definition._record.annotations.setdefault(self._name, []).append(record)
-
-    def set_device_mesh(self, mesh: DeviceMesh) -> None:
-        """Says which devices hold the tensor. Without a parallel axis it is replicated on them."""
-        if not isinstance(mesh, DeviceMesh):
-            mesh = DeviceMesh(mesh)
-        self._annotate("mesh", mesh=mesh)
-
-    def axis(self, index: int) -> LoopAxis:
-        return LoopAxis(self, int(index))
-
-    def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
-        self._annotate("inner_split" if inner_split else "outer_split", axis=int(axis), factor=int(factor))
-
-    def outer_split(self, axis: int, factor: int) -> None:
-        """Axis i becomes i with extent ``factor`` and i + 1 with the rest."""
-        self.split(axis, factor, inner_split=False)
-
-    def inner_split(self, axis: int, factor: int) -> None:
-        """Axis i becomes i with the rest and i + 1 with extent ``factor``."""
-        self.split(axis, factor, inner_split=True)
-
-    def merge(self, axis: int) -> None:
-        """Axes i and i + 1 become axis i."""
-        self._annotate("merge", axis=int(axis))
-
-    def shard(self, mesh: DeviceMesh, axes: Mapping[int, ParallelType | str]) -> None:
-        """Splits value axes over mesh dimensions: ``x.shard(mesh, {0: "mesh_x"})``."""
-        self.set_device_mesh(mesh)
-        for axis, parallel_type in axes.items():
-            self._annotate("shard", axis=int(axis), parallel_type=as_parallel_type(parallel_type).value)
+from .dtypes import DataType, element_type
+from .errors import FailedPrecondition, Unimplemented
+from .location import caller_location, caller_variable, invalid
+from .ops import Ops
+from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
+from .text import program_text
+from .values import Scalar, Tensor, Value, as_axis, as_number
 
 
 class Fusion:
@@ -216,18 +38,17 @@ class FusionDefinition:
     """
 
     def __init__(self, name: str = "main") -> None:
-        from .ops import Ops
-
         self.name = name
         self.ops = Ops(self)
         self.fusion = Fusion(self)
         self._record = Record()
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
-        self._num_values = 0
+        self._names: set[str] = set()
+        self._suffixes: dict[str, int] = {}  # Of a variable: those tried so far.
         self._num_symbols = 0
         self._frozen = False
-        self._program: Any = None  # the protobuf message, made once
+        self._program: Any = None  # Made once, by program.py.
 
     def __enter__(self) -> FusionDefinition:
         self._check_open()
@@ -235,18 +56,6 @@ class FusionDefinition:
 
     def __exit__(self, *_: object) -> None:
         self._frozen = True
-
-    def _check_open(self) -> None:
-        if self._frozen:
-            raise RuntimeError("this definition is frozen: its `with` block has ended; start a new FusionDefinition")
-
-    def _new_name(self) -> str:
-        self._num_values += 1
-        return f"t{self._num_values - 1}"
-
-    def _new_symbol(self) -> str:
-        self._num_symbols += 1
-        return f"i{self._num_symbols - 1}"
 
     # --- inputs -------------------------------------------------------------------------------------------------
 
@@ -264,11 +73,14 @@ class FusionDefinition:
     ) -> Tensor:
         """An input tensor.
 
-        shape: one entry an axis: -1 symbolic, 1 broadcast, or a constant. contiguity: a bool, or one entry an axis; None
-        for an axis marks it as broadcast, stored once (of extent -1: expanded at run time). stride_order: as in nvFuser;
-        memory on the devices is row-major whatever it says. ``sizes=`` with ``strides=`` describe a concrete array instead.
+        shape: one entry an axis: -1 for a size that each run brings, 1 broadcast, or a constant. contiguity: a bool,
+        or one entry an axis; None marks a broadcast axis, which is stored once (with -1: expanded to a size that each
+        run brings). Memory on the devices is row-major whatever contiguity and stride_order say. ``sizes=`` with
+        ``strides=`` describe an array instead: its axes of stride 0 are broadcast.
         """
         self._check_open()
+        if sizes is None and _are_strides(contiguity):
+            sizes, strides = shape, cast("Sequence[int]", contiguity)  # define_tensor(sizes, strides, dtype)
         if sizes is not None:
             axes = self._axes_of_array(sizes, strides, static_sizes)
         elif shape is not None:
@@ -276,63 +88,74 @@ class FusionDefinition:
         else:
             raise TypeError("define_tensor needs shape= or sizes=")
         if is_cpu and axes:
-            raise ValueError("is_cpu=True is for zero-dimensional tensors")
-        tensor = Tensor(self, self._new_name())
-        self._record.params.append((tensor._name, _element_type(dtype), axes))
+            raise invalid("define_tensor: is_cpu=True is for tensors without axes")
+        tensor = Tensor(self, self._new_name(caller_variable()))
+        tensor._extents = tuple(axis.extent for axis in axes)
+        self._record.params.append(ParamRecord(tensor._name, element_type(dtype), axes, caller_location()))
         self._inputs.append(tensor)
         if stride_order:
-            tensor._annotate("stride_order", order=tuple(int(i) for i in stride_order))
+            tensor._annotate("stride_order", order=tuple(as_axis("stride_order", i) for i in stride_order))
         return tensor
 
-    def _axes_of_shape(self, shape: Sequence[int], contiguity: Any) -> tuple[AxisSpec, ...]:
-        flags = list(contiguity) if isinstance(contiguity, (list, tuple)) else [contiguity] * len(shape)
-        if len(flags) != len(shape):
-            raise ValueError(f"define_tensor: {len(shape)} axes in shape but {len(flags)} entries in contiguity")
+    def _axes_of_shape(self, shape: Sequence[int], contiguity: Any) -> tuple[AxisRecord, ...]:
         listed = isinstance(contiguity, (list, tuple))
+        flags = list(contiguity) if listed else [contiguity] * len(shape)
+        if len(flags) != len(shape):
+            raise invalid(f"define_tensor: shape has {len(shape)} entries, contiguity {len(flags)}")
         axes = []
-        for extent, flag in zip(shape, flags):
-            extent = int(extent)
+        for given, flag in zip(shape, flags, strict=True):
+            extent = as_axis("define_tensor", given)
             if extent < -1:
-                raise ValueError(f"define_tensor: extent {extent}; it is -1 (symbolic) or at least 0")
+                raise invalid(f"define_tensor: extent {extent}; it is -1 (any size) or at least 0")
             broadcast = extent == 1 or (listed and flag is None)
-            axes.append(AxisSpec("broadcast" if broadcast else "iteration", self._new_symbol() if extent == -1 else extent))
+            axes.append(AxisRecord(self._new_symbol() if extent == -1 else extent, broadcast))
         return tuple(axes)
 
-    def _axes_of_array(self, sizes: Sequence[int], strides: Sequence[int] | None, static: bool) -> tuple[AxisSpec, ...]:
+    def _axes_of_array(
+        self, sizes: Sequence[int], strides: Sequence[int] | None, static: bool
+    ) -> tuple[AxisRecord, ...]:
         if strides is not None and len(strides) != len(sizes):
-            raise ValueError(f"define_tensor: {len(sizes)} sizes but {len(strides)} strides")
+            raise invalid(f"define_tensor: sizes has {len(sizes)} entries, strides {len(strides)}")
         axes = []
-        for i, size in enumerate(sizes):
+        for i, given in enumerate(sizes):
+            size = as_axis("define_tensor", given)
             broadcast = size == 1 or (strides is not None and strides[i] == 0)
-            axes.append(
-                AxisSpec("broadcast" if broadcast else "iteration", int(size) if static or size == 1 else self._new_symbol())
-            )
+            axes.append(AxisRecord(size if static or size == 1 else self._new_symbol(), broadcast))
         return tuple(axes)
 
-    def define_scalar(self, value: bool | int | float | None = None, dtype: DataType | object = None) -> Scalar:
+    def define_scalar(self, value: Any = None, dtype: DataType | object = None) -> Scalar:
         """A host scalar: a constant, or with ``value=None`` an input that is given with each run."""
         self._check_open()
-        if value is None:
-            scalar = Scalar(self, self._new_name(), None)
-            self._record.params.append((scalar._name, _element_type(dtype or DataType.Double), None))
-            self._inputs.append(scalar)
-            return scalar
-        return self._constant(value, dtype)
+        if value is not None:
+            return self._constant(value, dtype, self._new_name(caller_variable()))
+        scalar = Scalar(self, self._new_name(caller_variable()), None)
+        data_type = element_type(DataType.Double if dtype is None else dtype)
+        self._record.params.append(ParamRecord(scalar._name, data_type, None, caller_location()))
+        self._inputs.append(scalar)
+        return scalar
 
-    def _constant(self, value: bool | int | float, dtype: DataType | object = None) -> Scalar:
+    def _constant(self, value: Any, dtype: DataType | object, name: str) -> Scalar:
+        number = as_number(value)
+        if number is None:
+            raise invalid(f"{value!r} is not a number")
         if dtype is None:
-            natural = {bool: DataType.Bool, int: DataType.Int, float: DataType.Double}
-            dtype = natural[next(t for t in (bool, int, float) if isinstance(value, t))]
-        data_type = _element_type(dtype)
+            natural = {bool: DataType.Bool, int: DataType.Int}
+            dtype = natural.get(type(number), DataType.Double)
+        data_type = element_type(dtype)
         kind = {DataType.Bool: bool, DataType.Int: int, DataType.Int32: int}.get(data_type, float)
-        number = kind(value)
-        scalar = Scalar(self, self._new_name(), number)
-        attrs = {"value": float(number) if kind is float else int(number), "dtype": data_type.value}
-        self._record.ops.append(OpRecord("constant", (), (scalar._name,), attrs, caller_location()))
+        if kind is int and number != number // 1:  # Also for infinity and NaN.
+            raise invalid(f"{number} is not an integer; the scalar has type {data_type.value}")
+        if kind is int and abs(number) > 2**53:
+            raise invalid(f"{number} is beyond 2^53, the limit of constant scalars; make it an input")
+        scalar = Scalar(self, name, kind(number))
+        attrs: dict[str, Attribute] = {"value": float(number), "dtype": data_type.value}
+        self._record.ops.append(OpRecord("constant", (), name, attrs, caller_location()))
         return scalar
 
     def define_vector(self, values: Sequence[Any], dtype: DataType | object = DataType.Int) -> list[Any]:
         """A vector of sizes, for ``shape=`` arguments."""
+        if not isinstance(values, (list, tuple)):
+            raise Unimplemented(f"define_vector: a list of sizes, not {values!r}; a vector cannot be an input")
         return list(values)
 
     # --- outputs ------------------------------------------------------------------------------------------------
@@ -341,36 +164,56 @@ class FusionDefinition:
         """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's handle."""
         self._check_open()
         if not isinstance(output, Value) or output._definition is not self:
-            raise TypeError(f"add_output takes a tensor of this definition, not {output!r}")
-        if alias_input is not None and alias_input not in _Identity(self._inputs):
-            raise ValueError(f"add_output: {alias_input!r} is not an input of this definition")
-        self._record.outputs.append((output._name, alias_input._name if alias_input is not None else None))
+            raise invalid(f"add_output: {output!r} is no value of this definition")
+        if alias_input is not None and not any(alias_input is value for value in self._inputs):
+            raise invalid(f"add_output: {alias_input!r} is no input of this definition")
+        alias = alias_input._name if alias_input is not None else None
+        self._record.outputs.append(OutputRecord(output._name, alias, caller_location()))
         self._outputs.append(output)
 
     # --- running ------------------------------------------------------------------------------------------------
 
     def execute(self, inputs: Sequence[Any], **_: Any) -> list[Any]:
-        """Runs on the default client (``$HOSTIR_ADDRESS``, else a private daemon that lives as long as this process)."""
+        """Runs on the default client: ``$HOSTIR_ADDRESS``, else a private daemon as long as this process lives."""
         from .client import default_client
 
         return list(default_client().run(self, list(inputs)))
 
     def __repr__(self) -> str:
-        return f"FusionDefinition({self.name}: {len(self._inputs)} inputs, {len(self._record.ops)} ops, {len(self._outputs)} outputs)"
+        counts = f"{len(self._inputs)} inputs, {len(self._record.ops)} ops, {len(self._outputs)} outputs"
+        return f"<hostir.FusionDefinition {self.name}: {counts}>"
+
+    def __str__(self) -> str:
+        """The program in the text form of docs/ir.md."""
+        return program_text(self.name, self._record)
+
+    # --- recording ----------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._frozen:
+            location = caller_location()
+            raise FailedPrecondition(f"{self.name} is frozen since its `with` block ended; define another ({location})")
+
+    def _check_frozen(self) -> None:
+        if not self._frozen:
+            location = caller_location()
+            raise FailedPrecondition(f"{self.name} is still being defined; end its `with` block first ({location})")
+
+    def _new_name(self, variable: str = "") -> str:
+        """A free name: the user's variable ("y", "y.1"), else the next of "t0", "t1"."""
+        name, count = variable, self._suffixes.get(variable, 0)
+        while not name or name in self._names:
+            name = f"{variable}.{count + 1}" if variable else f"t{count}"
+            count += 1
+        self._suffixes[variable] = count
+        self._names.add(name)
+        return name
+
+    def _new_symbol(self) -> str:
+        self._num_symbols += 1
+        return f"i{self._num_symbols - 1}"
 
 
-class _Identity:
-    """Membership by identity: ``==`` on values records an operation."""
-
-    def __init__(self, values: Sequence[Value]) -> None:
-        self._ids = {id(v) for v in values}
-
-    def __contains__(self, value: object) -> bool:
-        return id(value) in self._ids
-
-
-def _element_type(dtype: DataType | object) -> DataType:
-    data_type = as_data_type(dtype)
-    if data_type is DataType.Null:
-        raise TypeError("DataType.Null says that an operation decides; a definition needs a real element type")
-    return data_type
+def _are_strides(contiguity: Any) -> bool:
+    listed = isinstance(contiguity, (list, tuple))
+    return listed and any(flag is not None and not isinstance(flag, bool) for flag in contiguity)

@@ -1,11 +1,14 @@
-"""Element types, under nvFuser's names, and what they are called in NumPy and on the wire."""
+"""Element types, under nvFuser's names, and what they are called in NumPy and in the text form."""
 
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from .location import invalid
 
 
 class DataType(enum.Enum):
@@ -24,14 +27,14 @@ class DataType(enum.Enum):
     Null = "null"
 
     @property
-    def numpy(self) -> np.dtype:
-        """The NumPy dtype; bfloat16 is ``ml_dtypes.bfloat16``. Raises ValueError for Null."""
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype; bfloat16 is ``ml_dtypes.bfloat16``."""
         if self is DataType.Null:
-            raise ValueError("DataType.Null has no NumPy dtype")
+            raise invalid("DataType.Null has no NumPy dtype: it means that an operation decides")
         return _NUMPY[self]
 
 
-_NUMPY = {
+_NUMPY: dict[DataType, np.dtype[Any]] = {
     DataType.Double: np.dtype(np.float64),
     DataType.Float: np.dtype(np.float32),
     DataType.Half: np.dtype(np.float16),
@@ -44,15 +47,25 @@ _FROM_NUMPY = {dtype: data_type for data_type, dtype in _NUMPY.items()}
 
 
 def as_data_type(dtype: DataType | object) -> DataType:
-    """``dtype`` (a DataType, a NumPy dtype, or what ``np.dtype`` takes) as a DataType."""
+    """``dtype`` (a DataType, a NumPy dtype, or what ``np.dtype`` takes) as a DataType. Raises InvalidArgument."""
     if isinstance(dtype, DataType):
         return dtype
+    known = ", ".join(str(d) for d in _FROM_NUMPY)
     try:
-        return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
-    except (KeyError, TypeError):
-        known = ", ".join(str(d) for d in _FROM_NUMPY)
-        raise TypeError(f"hostir has no element type {dtype!r}; it has {known}") from None
+        numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError:
+        raise invalid(f"{dtype!r} is no element type; there are {known}") from None
+    if numpy_dtype in _FROM_NUMPY:
+        return _FROM_NUMPY[numpy_dtype]
+    native = numpy_dtype.newbyteorder("=")
+    if native in _FROM_NUMPY:
+        raise invalid(f"{numpy_dtype.str} is big-endian; convert it first: array.astype(np.{native})")
+    raise invalid(f"{numpy_dtype} is no element type; there are {known}")
 
 
-def from_wire(name: str) -> DataType:
-    return DataType(name)
+def element_type(dtype: DataType | object) -> DataType:
+    """As as_data_type; Null is refused."""
+    data_type = as_data_type(dtype)
+    if data_type is DataType.Null:
+        raise invalid("DataType.Null says that an operation decides; here an element type is needed")
+    return data_type

@@ -1,4 +1,4 @@
-"""What hostir raises: one class for each status code a request can end with."""
+"""What hostir raises: one class for each status code a request can end with; checks made here raise the same ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import grpc
 
 
 class HostirError(Exception):
-    """A request that failed. ``str(error)`` names the operation, the value seen, the limit and the remedy."""
+    """A request that failed. The message names the operation, the value seen, the limit and the user's line."""
 
     code: str = "UNKNOWN"
 
@@ -15,20 +15,26 @@ class Cancelled(HostirError):
     code = "CANCELLED"
 
 
-class InvalidArgument(HostirError):
+class InvalidArgument(HostirError, ValueError):
     """The program or the call is wrong; the same call will fail again."""
 
     code = "INVALID_ARGUMENT"
 
 
 class DeadlineExceeded(HostirError):
+    """A run did not end in its time, or a rank did not take part in it."""
+
     code = "DEADLINE_EXCEEDED"
 
 
 class NotFound(HostirError):
-    """A handle or program the daemon does not know in this session."""
+    """A handle that the daemon does not know in this session."""
 
     code = "NOT_FOUND"
+
+
+class PermissionDenied(HostirError):
+    code = "PERMISSION_DENIED"
 
 
 class ResourceExhausted(HostirError):
@@ -38,18 +44,18 @@ class ResourceExhausted(HostirError):
 
 
 class FailedPrecondition(HostirError):
-    """Right call, wrong state: a freed handle, a lost shard."""
+    """Right call, wrong state: a freed handle, a definition that is still open."""
 
     code = "FAILED_PRECONDITION"
 
 
 class Aborted(HostirError):
-    """The run was poisoned by another failure, which the message names."""
+    """The run was stopped by another failure, which the message names."""
 
     code = "ABORTED"
 
 
-class Unimplemented(HostirError):
+class Unimplemented(HostirError, NotImplementedError):
     code = "UNIMPLEMENTED"
 
 
@@ -65,19 +71,27 @@ class Unavailable(HostirError):
     code = "UNAVAILABLE"
 
 
+class DataLoss(HostirError):
+    code = "DATA_LOSS"
+
+
 class Unauthenticated(HostirError):
     code = "UNAUTHENTICATED"
 
 
-class PermissionDenied(HostirError):
-    code = "PERMISSION_DENIED"
-
-
 _CLASSES = {cls.code: cls for cls in HostirError.__subclasses__()}
+for _class in (HostirError, *_CLASSES.values()):
+    _class.__module__ = "hostir"  # Tracebacks name what users write.
+
+_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-def from_code(code: str, message: str) -> HostirError:
-    return _CLASSES.get(code, HostirError)(message)
+def from_code(code: str | int, message: str) -> HostirError:
+    """The error for a status code, by name or by gRPC's number."""
+    name = _NAMES.get(code, "UNKNOWN") if isinstance(code, int) else code
+    error = _CLASSES.get(name, HostirError)(message)
+    error.code = name
+    return error
 
 
 def from_rpc(error: grpc.RpcError) -> HostirError:

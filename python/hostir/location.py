@@ -1,21 +1,78 @@
-"""Where in the user's program a call was made: the file, the line, and its text."""
+"""Where in the user's program a call was made, and the variable its result goes to."""
 
 from __future__ import annotations
 
+import dis
+import functools
+import itertools
 import linecache
 import os
 import sys
+from types import CodeType, FrameType
+
+from .errors import InvalidArgument
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LINE_CHARACTERS = 160
+_RETURNED = "return"  # No variable has this name.
 
 
 def caller_location() -> str:
     """``mlp.py:12: y = fd.ops.linear(x, w)`` for the innermost frame outside this package; empty when there is none."""
-    frame = sys._getframe(1)
+    frame = _caller()
+    if frame is None:
+        return ""
+    path = frame.f_code.co_filename
+    line = linecache.getline(path, frame.f_lineno, frame.f_globals).strip()
+    if len(line) > _LINE_CHARACTERS:
+        line = line[: _LINE_CHARACTERS - 3] + "..."
+    return f"{os.path.basename(path)}:{frame.f_lineno}" + (f": {line}" if line else "")
+
+
+def caller_variable() -> str:
+    """``y`` for a call made by ``y = fd.ops.linear(x, w)``; empty when the result is not stored in a variable at once.
+
+    A function that returns the result is looked through: ``y = layer(x)``.
+    """
+    frame = _caller()
     while frame is not None:
-        path = frame.f_code.co_filename
-        if not os.path.abspath(path).startswith(_PACKAGE):
-            line = linecache.getline(path, frame.f_lineno).strip()
-            return f"{os.path.basename(path)}:{frame.f_lineno}" + (f": {line}" if line else "")
-        frame = frame.f_back  # type: ignore[assignment]
+        name = _destinations(frame.f_code).get(frame.f_lasti, "")
+        if name != _RETURNED:
+            return name
+        frame = frame.f_back
     return ""
+
+
+def invalid(message: str) -> InvalidArgument:
+    """An error about the call that the user's program is making."""
+    location = caller_location()
+    return InvalidArgument(f"{message} ({location})" if location else message)
+
+
+def _caller() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_ours(path: str) -> bool:
+    return os.path.abspath(path).startswith(_PACKAGE) or path.endswith("hostir" + os.sep + "_pointwise.py")
+
+
+@functools.lru_cache(maxsize=4096)
+def _destinations(code: CodeType) -> dict[int, str]:
+    """Where the result of the instruction at an offset goes: the variable, or _RETURNED; no entry for anything else."""
+    destinations: dict[int, str] = {}
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    for instruction, following in itertools.pairwise(instructions):
+        name = ""
+        if following.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")):
+            name = following.argval[0] if isinstance(following.argval, tuple) else following.argval
+        elif following.opname == "RETURN_VALUE":
+            name = _RETURNED
+        if name.isascii() and name:
+            # An instruction under way is at its own offset or at the end of what is cached behind it.
+            destinations.update(dict.fromkeys(range(instruction.offset, following.offset, 2), name))
+    return destinations

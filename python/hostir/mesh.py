@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from .location import invalid
+
+DIMENSIONS = ("mesh_x", "mesh_y", "mesh_z")  # From the last dimension of a mesh to its first.
 
 
 class ParallelType(enum.Enum):
@@ -25,24 +29,35 @@ def as_parallel_type(value: ParallelType | str) -> ParallelType:
         return ParallelType(value)
     except ValueError:
         names = ", ".join(t.value for t in ParallelType)
-        raise ValueError(f"no parallel type {value!r}; there are {names}") from None
+        raise invalid(f"{value!r} is no parallel type; there are {names}") from None
 
 
 class DeviceMesh:
     """Devices of the daemon, by number, in a grid of one to three dimensions.
 
-    The order of the devices is the order of the shards. The last dimension is ``mesh_x``, the one before it ``mesh_y``,
-    then ``mesh_z``. Meshes with equal devices and shape are the same mesh.
+    The order of the devices is the order of the shards. The last dimension is ``mesh_x``, the one before it
+    ``mesh_y``, then ``mesh_z``. Meshes with equal devices and shape are the same mesh. Raises InvalidArgument for a
+    list that is none.
     """
 
-    def __init__(self, devices: Sequence | np.ndarray) -> None:
-        array = np.asarray(devices)
+    def __init__(self, devices: Any) -> None:
+        try:
+            array = np.asarray(devices)
+        except ValueError:
+            raise invalid(f"mesh {devices!r}: the nested lists have different lengths") from None
         if array.ndim < 1 or array.ndim > 3:
-            raise ValueError(f"a mesh has 1 to 3 dimensions, {devices!r} has {array.ndim}")
+            raise invalid(f"mesh {devices!r} has {array.ndim} dimensions; it has 1 to 3")
         if array.size == 0 or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"a mesh is made of device numbers, not {devices!r}")
+            raise invalid(f"mesh {devices!r} is not made of device numbers")
         self._shape = tuple(int(n) for n in array.shape)
         self._devices = tuple(int(d) for d in array.reshape(-1))
+        seen: set[int] = set()
+        for device in self._devices:
+            if device < 0:
+                raise invalid(f"mesh {array.tolist()} holds device {device}; devices are numbered from 0")
+            if device in seen:
+                raise invalid(f"mesh {array.tolist()} holds device {device} twice")
+            seen.add(device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,6 +71,11 @@ class DeviceMesh:
     @property
     def size(self) -> int:
         return len(self._devices)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions, first to last: ("mesh_y", "mesh_x") for a mesh of two."""
+        return DIMENSIONS[: len(self._shape)][::-1]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceMesh) and (self._shape, self._devices) == (other._shape, other._devices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +39,7 @@ class Plan:
         explanation = reply.explanation
         self.program_id: str = reply.program_id
         self.segments = [
-            Segment(
-                s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s)
-            )
+            Segment(s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s))
             for s in explanation.segments
         ]
         self.communications = [
@@ -71,10 +70,10 @@ class Plan:
         lines = _columns(rows)
         if self.communications:
             lines.append("")
-            rows = [("communication", "tensor", "team", "bytes a rank")]
+            table = [("communication", "tensor", "team", "bytes a rank")]
             for c in self.communications:
-                rows.append((c.type, c.tensor, "; ".join(str(ranks) for ranks in c.team), _amount(c.bytes)))
-            lines += _columns(rows)
+                table.append((c.type, c.tensor, "; ".join(str(ranks) for ranks in c.team), _amount(c.bytes)))
+            lines += _columns(table)
         else:
             lines.append("no communication")
         if self.guards:
@@ -88,7 +87,7 @@ class Plan:
 
 
 def _bytes(record: Any) -> int | str:
-    return record.bytes_value if record.HasField("bytes_value") else record.bytes
+    return int(record.bytes_value) if record.HasField("bytes_value") else str(record.bytes)
 
 
 def _amount(amount: int | str) -> str:
@@ -105,7 +104,7 @@ def _short(names: list[str]) -> str:
     return ", ".join(shown[:4]) + (f", +{len(shown) - 4}" if len(shown) > 4 else "")
 
 
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .v1 import service_pb2, service_pb2_grpc, tensor_pb2
+import numpy as np
 
-from .array import Sharding
 from .dtypes import DataType
 from .mesh import DeviceMesh
+from .sharding import Sharding
+
+try:
+    from .v1 import plan_pb2, service_pb2, service_pb2_grpc, tensor_pb2
+except ImportError as error:
+    raise ImportError(
+        f"hostir: the protocol modules are missing ({error}); ./run build python_stubs makes them"
+    ) from error
 
 _DTYPES = {
     DataType.Bool: tensor_pb2.DTYPE_BOOL,
@@ -20,11 +27,10 @@ _DTYPES = {
     DataType.Double: tensor_pb2.DTYPE_FLOAT64,
 }
 _DATA_TYPES = {number: data_type for data_type, number in _DTYPES.items()}
-_DIMENSIONS = ("mesh_x", "mesh_y", "mesh_z")
 
 
 def dtype_number(data_type: DataType) -> int:
-    return _DTYPES[data_type]
+    return int(_DTYPES[data_type])
 
 
 def data_type(number: int) -> DataType:
@@ -36,20 +42,32 @@ def mesh_message(mesh: DeviceMesh) -> Any:
 
 
 def sharding_message(sharding: Sharding) -> Any:
-    names = _DIMENSIONS[: len(sharding.mesh.shape)][::-1]  # In the order of the mesh's dimensions.
-    axes = [sharding.axes.get(name, -1) for name in names]
-    return tensor_pb2.Sharding(mesh=mesh_message(sharding.mesh), axis_of_dimension=axes)
+    axes = [sharding.axis_of(name) for name in sharding.mesh.dimensions]
+    return tensor_pb2.Sharding(
+        mesh=mesh_message(sharding.mesh), axis_of_dimension=[-1 if axis is None else axis for axis in axes]
+    )
 
 
 def sharding_of(message: Any) -> Sharding:
     """The sharding of a message; an absent one is whole on device 0."""
-    import numpy as np
-
     if not message.mesh.devices:
-        return Sharding(DeviceMesh([0]), {})
+        return Sharding(DeviceMesh([0]))
     mesh = DeviceMesh(np.reshape(list(message.mesh.devices), list(message.mesh.shape)))
-    names = _DIMENSIONS[: len(mesh.shape)][::-1]
-    return Sharding(mesh, {name: axis for name, axis in zip(names, message.axis_of_dimension) if axis >= 0})
+    axes: dict[int, tuple[str, ...]] = {}
+    for name, axis in zip(mesh.dimensions, message.axis_of_dimension, strict=False):  # Empty: no axis is split.
+        if axis >= 0:
+            axes[axis] = (*axes.get(axis, ()), name)
+    return Sharding(mesh, axes)
 
 
-__all__ = ["data_type", "dtype_number", "mesh_message", "service_pb2", "service_pb2_grpc", "sharding_message", "sharding_of", "tensor_pb2"]
+__all__ = [
+    "data_type",
+    "dtype_number",
+    "mesh_message",
+    "plan_pb2",
+    "service_pb2",
+    "service_pb2_grpc",
+    "sharding_message",
+    "sharding_of",
+    "tensor_pb2",
+]

@@ -1,0 +1,88 @@
+"""Host arrays in and out: NumPy, the buffer protocol, DLPack. NumPy's DLPack lacks bfloat16, which is done here."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .location import invalid
+
+_CPU, _CUDA_HOST = 1, 3  # Device types of DLPack whose memory the host can read.
+_BFLOAT = 4  # Type code of DLPack.
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor, the head of what a capsule named "dltensor" holds."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def _tensor(capsule: Any) -> _Tensor:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return _Tensor.from_address(pointer(capsule, b"dltensor"))
+
+
+def as_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """A host array as NumPy's, without a copy where it can be. It may die with ``array``."""
+    if isinstance(array, np.ndarray):
+        return array
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        kind = int(array.__dlpack_device__()[0])
+        if kind not in (_CPU, _CUDA_HOST):
+            raise invalid(f"the {type(array).__name__} is on a device (DLPack type {kind}); copy it to the host first")
+        try:
+            return np.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            imported = _import_bfloat16(array)
+            if imported is not None:
+                return imported
+            if not hasattr(array, "__array__"):
+                raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
+    return np.asarray(array)
+
+
+def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
+    """A copy of a bfloat16 array; None when it is something else."""
+    capsule = array.__dlpack__()  # Not renamed, so its destructor frees what the producer holds.
+    tensor = _tensor(capsule)
+    if (tensor.code, tensor.bits, tensor.lanes) != (_BFLOAT, 16, 1):
+        return None
+    shape = tensor.shape[: tensor.ndim]
+    if 0 in shape:
+        return np.empty(shape, ml_dtypes.bfloat16)
+    if tensor.strides:
+        strides = tensor.strides[: tensor.ndim]
+    else:
+        strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
+    first = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+    start = tensor.data + tensor.byte_offset + 2 * first
+    memory = (ctypes.c_uint16 * (last - first + 1)).from_address(start)
+    flat = np.frombuffer(memory, np.uint16)
+    view: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(flat[-first:], shape, [2 * s for s in strides])
+    values: np.ndarray[Any, Any] = view.copy().view(ml_dtypes.bfloat16)
+    return values
+
+
+def to_capsule(array: np.ndarray[Any, Any], **kwargs: Any) -> Any:
+    """What ``__dlpack__`` returns for ``array``; for bfloat16, a capsule of the first version of the protocol."""
+    if array.dtype != ml_dtypes.bfloat16:
+        return array.__dlpack__(**kwargs)
+    capsule = array.view(np.uint16).__dlpack__(stream=kwargs.get("stream"))
+    _tensor(capsule).code = _BFLOAT
+    return capsule

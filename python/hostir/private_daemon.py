@@ -1,0 +1,143 @@
+"""The daemon that ``connect()`` starts for this process alone.
+
+It listens on a Unix socket in a directory that only this user can enter, and ends, with its workers, when this
+process does: it holds the reading end of a pipe whose writing end is open nowhere but here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .errors import Unavailable
+
+DEFAULT_DEVICES = "cpu:4"
+_DRAIN_SECONDS = 15.0  # hostird gives what is under way 10 s.
+_LOG_LINES = 20
+
+
+class PrivateDaemon:
+    """A running hostird. ``stop()`` lets it finish what is under way and removes its directory."""
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: str, alive: int) -> None:
+        self._process = process
+        self._directory = directory
+        self._alive = alive  # The writing end of the pipe.
+        self._pid = os.getpid()
+
+    @property
+    def address(self) -> str:
+        return "unix:" + os.path.join(self._directory, "socket")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def log_tail(self) -> str:
+        """The last lines of the daemon's log."""
+        try:
+            lines = Path(self._directory, "log").read_text(errors="replace").splitlines()
+        except OSError:
+            return "(no log)"
+        return "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) or "(the log is empty)"
+
+    def died(self) -> str:
+        """How it ended: "exited with 1", "killed by SIGKILL"; empty while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return ""
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+
+    def stop(self) -> None:
+        """SIGTERM: it drains and exits. May be called again."""
+        if os.getpid() != self._pid:  # After a fork it is the parent's.
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_DRAIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def find_daemon() -> str:
+    """The hostird to run: ``$HOSTIR_DAEMON``, the installed package's, the build folder's, or that of ``$PATH``."""
+    named = os.environ.get("HOSTIR_DAEMON")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise Unavailable(f"$HOSTIR_DAEMON is {named}, which is no program")
+        return named
+    package = Path(__file__).resolve().parent
+    candidates = [str(package / "bin" / "hostird")]
+    if os.environ.get("HOSTIR_BUILD_DIR"):
+        candidates.append(os.path.join(os.environ["HOSTIR_BUILD_DIR"], "hostird"))
+    built = glob.glob(str(package.parent.parent / "build" / "*" / "hostird"))
+    candidates += sorted(built, key=os.path.getmtime, reverse=True)
+    candidates += [os.path.join(d, "hostird") for d in os.environ.get("PATH", "").split(os.pathsep) if d]
+    for candidate in candidates:
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    raise Unavailable(
+        "no hostird found: build it (./run build hostird hostir-worker), name it by $HOSTIR_DAEMON, "
+        "or connect to a running daemon by its address or $HOSTIR_ADDRESS"
+    )
+
+
+def start(devices: str, timeout: float) -> PrivateDaemon:
+    """Starts a daemon on ``devices`` and waits until it is ready. Raises Unavailable with its last log lines."""
+    program = find_daemon()
+    directory = tempfile.mkdtemp(prefix="hostir-")  # Mode 0700.
+    alive_read, alive_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    arguments = [program, f"--devices={devices}", f"--listen=unix:{directory}/socket"]
+    arguments += [f"--ready-fd={ready_write}", f"--alive-fd={alive_read}"]
+    try:
+        with open(os.path.join(directory, "log"), "wb") as log:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[alive_read, ready_write],
+                start_new_session=True,  # An interrupt at the terminal is for this process, which stops the daemon.
+            )
+    except OSError as error:
+        for fd in (alive_read, alive_write, ready_read, ready_write):
+            os.close(fd)
+        shutil.rmtree(directory, ignore_errors=True)
+        raise Unavailable(f"cannot start {program}: {error}") from error
+    os.close(alive_read)
+    os.close(ready_write)
+    daemon = PrivateDaemon(process, directory, alive_write)
+    try:
+        ready = _wait_ready(ready_read, timeout)
+    finally:
+        os.close(ready_read)
+    if ready:
+        return daemon
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.5)  # Its end of the pipe closes before it is gone.
+    how = daemon.died() or f"was not ready within {timeout:g} s"
+    tail = daemon.log_tail()
+    process.kill()
+    daemon.stop()
+    raise Unavailable(f"{program} --devices={devices} {how}; its log ends:\n{tail}")
+
+
+def _wait_ready(fd: int, timeout: float) -> bool:
+    """Whether a byte arrives; false at the end of the pipe and after ``timeout`` seconds."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout * 1000)) and os.read(fd, 1) != b""
