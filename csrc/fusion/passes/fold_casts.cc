@@ -1,0 +1,64 @@
+// Shortens chains of casts that keep every value.
+//
+// Before: %a: f32 = cast(%x: bf16)  %b: bf16 = cast(%a)  %c: f64 = cast(%a)  %d: f32 = cast(%a)
+// After:  %a: f32 = cast(%x)        %x for %b            %c: f64 = cast(%x)  %a for %d
+//
+// A cast that widens loses nothing, so what is cast from its result may be cast from its operand. A cast that narrows rounds
+// and stays. A value whose layout was decided keeps its op unless the replacement lies alike. Casts that nothing reads any
+// more are left to dce.
+#include "csrc/fusion/passes/fold_casts.h"
+
+#include <unordered_map>
+
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/graph.h"
+
+namespace hir::fusion {
+namespace {
+
+// Whether each value of `from` is a value of `to`.
+bool Widens(DType from, DType to) {
+  if (from == to || from == DType::kBool) return true;
+  switch (to) {
+    case DType::kFloat64: return from != DType::kInt64;
+    case DType::kFloat32: return from == DType::kFloat16 || from == DType::kBFloat16;
+    case DType::kInt64: return from == DType::kInt32;
+    case DType::kBool:
+    case DType::kInt32:
+    case DType::kFloat16:
+    case DType::kBFloat16: return false;
+  }
+  return false;
+}
+
+// Whether `value` may stand in for one with the layout `wanted`.
+bool LiesAlike(const ir::Layout* wanted, const ir::Value& value) {
+  return wanted == nullptr || (value.layout != nullptr && ir::Equal(*wanted, *value.layout));
+}
+
+}  // namespace
+
+Status FoldCasts(ir::Graph& graph) {
+  std::unordered_map<const ir::Value*, ir::Value*> replaced;
+  const auto current = [&](ir::Value* value) {
+    const auto found = replaced.find(value);
+    return found == replaced.end() ? value : found->second;
+  };
+  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
+    for (ir::Value*& operand : op->operands) operand = current(operand);
+    if (CodeOf(*op) != FusionOp::kCast) continue;
+    const ir::Op* inner = op->operands[0]->def;
+    if (inner != nullptr && CodeOf(*inner) == FusionOp::kCast && LiesAlike(inner->results[0]->layout, *inner->operands[0]) &&
+        Widens(inner->operands[0]->type->dtype, inner->results[0]->type->dtype)) {
+      op->operands[0] = inner->operands[0];
+    }
+    ir::Value* x = op->operands[0];
+    if (x->type->dtype == op->results[0]->type->dtype && LiesAlike(op->results[0]->layout, *x)) {
+      replaced.emplace(op->results[0], x);
+    }
+  }
+  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  return {};
+}
+
+}  // namespace hir::fusion

@@ -1,0 +1,19 @@
+#include "csrc/fusion/passes/passes.h"
+
+#include "csrc/fusion/passes/cse.h"
+#include "csrc/fusion/passes/dce.h"
+#include "csrc/fusion/passes/fold_casts.h"
+
+namespace hir::fusion {
+namespace {
+
+constexpr ir::Pass kTable[] = {
+#define PASS(Function, name, doc) {name, Function, doc},
+#include "csrc/fusion/passes/passes.def"
+};
+
+}  // namespace
+
+constinit const std::span<const ir::Pass> kFusionPasses = kTable;
+
+}  // namespace hir::fusion
