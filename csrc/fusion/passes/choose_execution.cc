@@ -1,0 +1,167 @@
+#include "csrc/fusion/passes/choose_execution.h"
+
+#include <algorithm>
+
+namespace hir::fusion {
+namespace {
+
+using mesh::ParallelType;
+
+constexpr int64_t kUnknownExtent = 1024;
+constexpr size_t kNone = ~size_t{0};
+
+double BytesOf(const ir::Value& value) {
+  double bytes = static_cast<double>(DTypeBytes(value.type->dtype));
+  for (const ir::Axis& axis : value.type->axes) {
+    if (axis.kind != ir::AxisKind::kIteration) continue;
+    const Result<int64_t> extent = ir::Evaluate(axis.extent, [](std::string_view) { return std::optional(kUnknownExtent); });
+    bytes *= static_cast<double>(extent.ok() ? *extent : kUnknownExtent);
+  }
+  return bytes;
+}
+
+// The axis that `type` splits, or kNone.
+size_t AxisOf(const std::vector<Types>& axes, ParallelType type) {
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (std::ranges::find(axes[i], type) != axes[i].end()) return i;
+  }
+  return kNone;
+}
+
+// Bytes that a rank receives when what `type` splits changes, per byte of the whole tensor.
+double ShareMoved(size_t from, size_t to, int64_t size) {
+  if (from == to || from == kNone) return 0;  // Each rank has its part already.
+  const double d = static_cast<double>(size);
+  return to == kNone ? (d - 1) / d : (d - 1) / (d * d);
+}
+
+class Choice {
+ public:
+  Choice(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted)
+      : map_(map), result_(*map.op().results[0]), operands_(operands), wanted_(wanted) {
+    const ir::Mesh* mesh = ChooseMesh();
+    execution_ = Replicated(mesh, *result_.type);
+    for (const int i : map_.tensors()) {
+      const Placement& p = operands_[static_cast<size_t>(i)];
+      const ir::Type& type = *map_.op().operands[static_cast<size_t>(i)]->type;
+      // What comes from another mesh comes whole.
+      lies_.push_back(p.mesh == mesh ? ValueTypes(type, p) : std::vector<Types>(ir::ValueAxes(type).size()));
+    }
+    goal_ = wanted_.mesh == mesh ? wanted_.axes : std::vector<Types>(wanted_.axes.size());
+  }
+
+  Placement Run() {
+    for (size_t k = std::size(mesh::kMeshTypes); k-- > 0;) {
+      const ParallelType type = mesh::kMeshTypes[k];
+      if (execution_.mesh->mesh.Size(type) == 1) continue;
+      const size_t axis = ChooseAxis(type);
+      if (axis != kNone) execution_.axes[axis].push_back(type);
+    }
+    for (size_t axis = 0; axis < execution_.axes.size(); ++axis) Order(axis);
+    return execution_;
+  }
+
+ private:
+  // Where all operands are, or where the result belongs: whichever moves less.
+  const ir::Mesh* ChooseMesh() const {
+    const ir::Mesh* common = nullptr;
+    double bytes = 0;
+    for (const int i : map_.tensors()) {
+      const ir::Mesh* mesh = operands_[static_cast<size_t>(i)].mesh;
+      if (common != nullptr && mesh != common) return wanted_.mesh;
+      common = mesh;
+      bytes += BytesOf(*map_.op().operands[static_cast<size_t>(i)]);
+    }
+    return common == nullptr || bytes < BytesOf(result_) ? wanted_.mesh : common;
+  }
+
+  bool CanAdd(size_t axis, ParallelType type) const {
+    Types types = execution_.axes[axis];
+    types.push_back(type);
+    return map_.CanSplit(axis, Ways(*execution_.mesh, types));
+  }
+
+  size_t ChooseAxis(ParallelType type) const {
+    std::vector<size_t> candidates;
+    const size_t goal = AxisOf(goal_, type);
+    if (goal != kNone) candidates.push_back(goal);
+    for (size_t n = 0; n < lies_.size(); ++n) {
+      const size_t axis = AxisOf(lies_[n], type);
+      if (axis == kNone) continue;
+      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], axis)) candidates.push_back(*to);
+    }
+    std::erase_if(candidates, [&](size_t axis) { return !CanAdd(axis, type); });
+    for (const size_t axis : candidates) {
+      if (map_.IsReduced(axis) && MovedBefore(axis, type) == 0) return axis;
+    }
+    size_t best = kNone;
+    // A copy of the work on every rank counts as a byte, so that it loses a tie.
+    double least = 1 + MovedBefore(kNone, type) + MovedBehind(kNone, type);
+    for (const size_t axis : candidates) {
+      const double moved = MovedBefore(axis, type) + MovedBehind(axis, type);
+      if (moved < least) {
+        best = axis;
+        least = moved;
+      }
+    }
+    return best;
+  }
+
+  double MovedBefore(size_t axis, ParallelType type) const {
+    double moved = 0;
+    for (size_t n = 0; n < lies_.size(); ++n) {
+      const int operand = map_.tensors()[n];
+      const ir::Value& value = *map_.op().operands[static_cast<size_t>(operand)];
+      size_t to = kNone;
+      for (size_t k = 0; k < lies_[n].size() && axis != kNone; ++k) {
+        if (map_.ResultAxis(operand, k) == axis) to = k;
+      }
+      const size_t from = AxisOf(lies_[n], type);
+      if (from != kNone && ir::ValueAxes(*value.type)[from].kind == ir::AxisKind::kBroadcast) continue;  // Everyone has it.
+      moved += BytesOf(value) * ShareMoved(from, to, execution_.mesh->mesh.Size(type));
+    }
+    return moved;
+  }
+
+  double MovedBehind(size_t axis, ParallelType type) const {
+    const size_t goal = AxisOf(goal_, type);
+    const int64_t size = execution_.mesh->mesh.Size(type);
+    if (axis == kNone || !map_.IsReduced(axis)) return BytesOf(result_) * ShareMoved(axis, goal, size);
+    const double d = static_cast<double>(size);
+    return BytesOf(result_) * (goal == kNone ? 2 : 1) * (d - 1) / d;
+  }
+
+  // Puts the types of `axis` into the order in which the result or an operand has them.
+  void Order(size_t axis) {
+    Types& types = execution_.axes[axis];
+    if (types.size() < 2) return;
+    std::vector<const Types*> orders = {&goal_[axis]};
+    for (size_t n = 0; n < lies_.size(); ++n) {
+      for (size_t k = 0; k < lies_[n].size(); ++k) {
+        if (map_.ResultAxis(map_.tensors()[n], k) == axis) orders.push_back(&lies_[n][k]);
+      }
+    }
+    for (const Types* order : orders) {
+      const auto place = [&](ParallelType t) { return std::ranges::find(*order, t) - order->begin(); };
+      if (std::ranges::any_of(types, [&](ParallelType t) { return place(t) == std::ssize(*order); })) continue;
+      std::ranges::sort(types, std::less(), place);
+      return;
+    }
+  }
+
+  const AxisMap& map_;
+  const ir::Value& result_;
+  const std::vector<Placement>& operands_;
+  const Placement& wanted_;
+  Placement execution_;
+  std::vector<std::vector<Types>> lies_;  // One per tensor operand: what splits its value axes on the chosen mesh.
+  std::vector<Types> goal_;               // What is to split the result's logical axes, on the chosen mesh.
+};
+
+}  // namespace
+
+Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted) {
+  return Choice(map, operands, wanted).Run();
+}
+
+}  // namespace hir::fusion

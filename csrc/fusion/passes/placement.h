@@ -1,0 +1,51 @@
+// Placement: a layout in normal form. Layouts are written in many ways (splits, factors of 1, meshes with dimensions of one
+// device); two values lie alike exactly when their placements are equal.
+#pragma once
+
+#include <vector>
+
+#include "csrc/ir/graph.h"
+#include "multidevice/sharding.h"
+
+namespace hir::fusion {
+
+// Mesh dimensions in order, outermost first.
+using Types = std::vector<mesh::ParallelType>;
+
+struct Placement {
+  const ir::Mesh* mesh = nullptr;
+  std::vector<Types> axes = {};  // One per LOGICAL axis: what splits it. On a reduction axis: partial results.
+
+  bool operator==(const Placement&) const = default;
+};
+
+// Of `value`, a tensor that has a layout.
+// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner splits, merges,
+//         blocks dealt in turns), naming value and axis; kInvalidArgument for an uneven shard of a constant extent.
+Result<Placement> PlacementOf(const ir::Value& value);
+
+// All copies, on `mesh`.
+Placement Replicated(const ir::Mesh* mesh, const ir::Type& type);
+// The layout that says `placement` of a value of `type`, in the shortest way.
+const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placement& placement);
+
+int64_t Ways(const ir::Mesh& mesh, const Types& types);
+// Into how many shares the tensor is divided over all axes.
+int64_t Shares(const Placement& placement);
+
+bool HasPartial(const ir::Type& type, const Placement& placement);
+// The same without partial results: what consumers of the value are to see.
+Placement WithoutPartial(const ir::Type& type, Placement placement);
+
+// As a value for everyone: axes are value axes.
+mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement);
+
+// What splits each VALUE axis.
+std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement);
+// The other way; reduction axes are not split.
+Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh, const std::vector<Types>& types);
+
+// Refuses constant extents that the placement does not divide. Errors: kInvalidArgument naming value, axis and factor.
+Status CheckPlacement(const ir::Value& value, const Placement& placement);
+
+}  // namespace hir::fusion

@@ -1,0 +1,130 @@
+// Gives every tensor without a layout one, so that as little as possible has to be communicated.
+//
+// Before: fusion @f(%x: f32[i0, 8] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)}, %b: f32[8]) {
+//           %y: f32[i0, 8] = add(%x, %b)
+//           %s: f32[i0, r:8] = sum(%y) {axes=[1], keepdim=false, dtype=null}
+// After:    %b {mesh=@m}, %y and %s {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)}
+//
+// In this order, each step looking only at what is still null:
+//   1. forwards: a result follows its operands (AxisMap::Forward); a reduced axis that is split makes a partial result;
+//   2. backwards: an operand follows the result of the op that reads it, the most divided one first; inputs are replicated
+//      over that mesh;
+//   3. forwards again, for what only inputs of step 2 lead to;
+//   4. the rest is replicated over the program's first mesh; without one, over device 0.
+// What the user set never changes. Any placement of the others is right: decompose_reshardings inserts what they need.
+#include "csrc/fusion/passes/propagate_shardings.h"
+
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/passes/axis_map.h"
+#include "csrc/fusion/passes/placement.h"
+#include "csrc/ir/builder.h"
+
+namespace hir::fusion {
+namespace {
+
+bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
+
+class Propagation {
+ public:
+  explicit Propagation(ir::Graph& graph) : graph_(graph), placements_(graph.values().size()) {}
+
+  Status Run() {
+    HIR_TRY(ReadLayouts());
+    Forwards();
+    Backwards();
+    Forwards();
+    if (const ir::Mesh* mesh = AnyMesh(); mesh != nullptr) {
+      for (const ir::Value* param : graph_.params) {
+        if (IsTensor(*param) && !Of(*param)) Of(*param) = Replicated(mesh, *param->type);
+      }
+      Forwards(mesh);
+    }
+    for (ir::Value* param : graph_.params) WriteLayout(*param);
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) WriteLayout(*op->results[0]);
+    return {};
+  }
+
+ private:
+  std::optional<Placement>& Of(const ir::Value& value) { return placements_[static_cast<size_t>(value.id)]; }
+
+  Status ReadLayouts() {
+    const auto read = [&](const ir::Value& value) -> Status {
+      if (!IsTensor(value) || value.layout == nullptr) return {};
+      HIR_ASSIGN(Of(value), PlacementOf(value));
+      return {};
+    };
+    for (const ir::Value* param : graph_.params) HIR_TRY(read(*param));
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) {
+      HIR_TRY(ir::WithLocation(read(*op->results[0]), op->location));
+    }
+    return {};
+  }
+
+  // A result whose operands have no placement either stays null, or, with `otherwise`, is replicated over that mesh.
+  void Forwards(const ir::Mesh* otherwise = nullptr) {
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) {
+      const ir::Value& result = *op->results[0];
+      if (!IsTensor(result) || Of(result)) continue;
+      std::vector<std::optional<Placement>> operands;
+      for (const ir::Value* operand : op->operands) operands.push_back(Of(*operand));
+      Of(result) = AxisMap(*op).Forward(operands);
+      if (!Of(result) && otherwise != nullptr) Of(result) = Replicated(otherwise, *result.type);
+    }
+  }
+
+  void Backwards() {
+    const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph_);
+    std::vector<const ir::Value*> values;
+    for (const ir::Op* op = graph_.body.last; op != nullptr; op = op->prev) values.push_back(op->results[0]);
+    for (const ir::Value* value : values) {
+      if (IsTensor(*value) && !Of(*value)) Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
+    }
+    for (const ir::Value* param : graph_.params) {
+      if (!IsTensor(*param) || Of(*param)) continue;
+      const std::vector<ir::Op*>& readers = uses[static_cast<size_t>(param->id)];
+      const auto reader = std::ranges::find_if(readers, [&](const ir::Op* op) { return Of(*op->results[0]).has_value(); });
+      if (reader != readers.end()) Of(*param) = Replicated(Of(*(*reader)->results[0])->mesh, *param->type);
+    }
+  }
+
+  // The most divided placement that an op reading `value` asks for.
+  std::optional<Placement> FromUses(const ir::Value& value, const std::vector<ir::Op*>& readers) {
+    std::optional<Placement> best;
+    for (const ir::Op* op : readers) {
+      const std::optional<Placement>& result = Of(*op->results[0]);
+      if (!result) continue;
+      const AxisMap map(*op);
+      for (const int i : map.tensors()) {
+        if (op->operands[static_cast<size_t>(i)] != &value) continue;
+        Placement wanted = FromValueTypes(*value.type, result->mesh, map.Backward(i, *result));
+        if (!best || Shares(wanted) > Shares(*best)) best = std::move(wanted);
+      }
+    }
+    return best;
+  }
+
+  // The program's first mesh; null where no tensor needs one.
+  const ir::Mesh* AnyMesh() {
+    const auto needs = [&](const ir::Value& value) { return IsTensor(value) && !Of(value); };
+    bool needed = std::ranges::any_of(graph_.params, [&](const ir::Value* v) { return needs(*v); });
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) needed |= needs(*op->results[0]);
+    if (!needed) return nullptr;
+    if (!graph_.meshes().empty()) return &graph_.meshes().front();
+    return graph_.AddMesh(*mesh::DeviceMesh::Make({1}, {0}), "m");
+  }
+
+  void WriteLayout(ir::Value& value) {
+    if (IsTensor(value) && value.layout == nullptr) value.layout = LayoutFor(graph_, *value.type, *Of(value));
+  }
+
+  ir::Graph& graph_;
+  std::vector<std::optional<Placement>> placements_;  // By value id; the user's and the new ones.
+};
+
+}  // namespace
+
+Status PropagateShardings(ir::Graph& graph) { return Propagation(graph).Run(); }
+
+}  // namespace hir::fusion

@@ -1,0 +1,78 @@
+// Turns resharding steps into ops on one rank's part. Private to multidevice/plan.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "csrc/ir/builder.h"
+#include "csrc/ir/graph.h"
+#include "multidevice/plan/local_extents.h"
+#include "multidevice/plan/localize.h"
+#include "multidevice/plan/resharding.h"
+
+namespace hir::plan {
+
+// One per localized graph. Communications move whole contiguous buffers, chunk by chunk along a new leading axis, so what lies
+// elsewhere is brought there first and back after:
+//
+//   Allgather of axis 1:  %1 = allgather(%x: [a, b]) -> [d, a, b]   %2 = permute(%1) -> [a, d, b]   reshape(%2) -> [a, d*b]
+//   ReduceScatter:        reshape -> [a, d, b/d]   permute -> [d, a, b/d]   reduce_scatter -> [a, b/d]
+//   AllToAll:             the one before it and the other after it
+//   slice:                slice(%x) {start=[0, @m.x*(b/d)], ...}
+class StepEmitter {
+ public:
+  // Both outlive it. Ops go to the end of graph.body.
+  StepEmitter(ir::Graph& graph, LocalExtents& extents) : graph_(graph), extents_(extents) {}
+
+  struct Request {
+    ir::Value* value = nullptr;            // A rank's part.
+    const ir::Value* global = nullptr;     // The result in the global program: its name and type.
+    mesh::Sharding from, to;
+    std::string_view reduce = {};          // Of partial results.
+    std::string_view source = {};          // The operand's name in the global program.
+    std::string_view location = {};
+  };
+  // A rank's part of the resharded tensor. A step that was taken before from the same part is shared.
+  Result<ir::Value*> Reshard(const Request& request);
+
+  // Gives `value` the layout {mesh}.
+  void Place(ir::Value& value, const ir::Mesh* mesh);
+  // `value`, where axes that `type` stores are stored: one that came out with one element along them is written out.
+  Result<ir::Value*> StoreLike(ir::Value* value, const ir::Type& type);
+
+  std::vector<Communication>& communications() { return communications_; }
+
+ private:
+  Result<ir::Value*> Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs);
+  Result<ir::Value*> Take(const Step& step, ir::Value* value);
+  Result<ir::Value*> Communicate(const Step& step, ir::Value* value);
+  Result<ir::Value*> Slice(const Step& step, ir::Value* value);
+  Result<ir::Value*> Spread(const Step& step, ir::Value* value);
+  Result<ir::Value*> Compact(ir::Value* value);
+  Result<ir::Value*> SplitToFront(ir::Value* value, size_t axis, int64_t ways);
+  Result<ir::Value*> MergeFromFront(ir::Value* value, size_t axis, const ir::Expr* merged);
+  Result<ir::Value*> Reshape(ir::Value* value, const std::vector<const ir::Expr*>& shape);
+  Result<ir::Value*> MoveAxis(ir::Value* value, size_t from, size_t to);
+  Result<ir::Value*> ExpandTo(ir::Value* value, const std::vector<const ir::Expr*>& shape);
+
+  // The extents of a rank's part under `sharding`.
+  std::vector<const ir::Expr*> ShareOf(const mesh::Sharding& sharding);
+  const ir::Expr* BytesOf(const ir::Value& value);
+  void Record(const Step& step, const ir::Value& operand, const ir::Value& result);
+
+  // A step from one part: its kind, type, axes, mesh and what it leads to.
+  using Key = std::tuple<int, StepKind, mesh::ParallelType, size_t, size_t, std::string>;
+
+  ir::Graph& graph_;
+  LocalExtents& extents_;
+  std::map<Key, ir::Value*> taken_;
+  std::vector<Communication> communications_;
+  // Of the request being served:
+  const Request* request_ = nullptr;
+  mesh::Sharding at_ = mesh::Sharding::OnDevice0(0);
+  const ir::Mesh* mesh_ = nullptr;  // Of the op being emitted.
+};
+
+}  // namespace hir::plan

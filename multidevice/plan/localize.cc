@@ -1,0 +1,215 @@
+// Before: fusion @f(%x: f32[i0, 8] {mesh=@m, outer_split(1, 2), parallelize(1, mesh_x)}) {
+//           %y.partial: f32[i0, r:8] {mesh=@m, outer_split(1, 2), parallelize(1, mesh_x)} = sum(%x) {axes=[1], ...}
+//           %y: f32[i0] {mesh=@m} = set(%y.partial)
+// After:  fusion @f(%x: f32[i0, 4] {mesh=@m}) {
+//           %y.partial: f32[i0, r:4] {mesh=@m} = sum(%x) {axes=[1], ...}
+//           %y: f32[i0] {mesh=@m} = allreduce(%y.partial) {mesh=@m, dim=mesh_x, reduce=sum}
+//
+// Why it is right: an op that does not reshard gets on each rank exactly the blocks of its operands that its own block of the
+// result is made of (AxisMap), so it is the same op on smaller tensors; the sets are what emit_steps.h says.
+#include "multidevice/plan/localize.h"
+
+#include <set>
+#include <unordered_map>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/decompose_reshardings.h"
+#include "csrc/fusion/passes/placement.h"
+#include "csrc/ir/builder.h"
+#include "multidevice/plan/emit_steps.h"
+#include "multidevice/plan/local_extents.h"
+
+namespace hir::plan {
+namespace {
+
+using base::Cat;
+using fusion::FusionOp;
+using fusion::Placement;
+
+bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
+
+class Localizer {
+ public:
+  explicit Localizer(const ir::Graph& global)
+      : global_(global), graph_(new ir::Graph(global.ops(), global.name())), extents_(graph_->exprs()),
+        emitter_(*graph_, extents_) {}
+
+  Result<LocalProgram> Run() {
+    for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
+    for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
+    HIR_TRY(ReadPlacements());
+    HIR_TRY(CollectGuards());
+    LocalProgram program;
+    for (const ir::Value* param : global_.params) program.inputs.push_back(AddParam(*param));
+    for (const ir::Op* op = global_.body.first; op != nullptr; op = op->next) {
+      HIR_TRY(ir::WithLocation(Add(*op), op->location));
+      // What inference found is true of the parts because the program's guards make it true of the wholes.
+      graph_->guards.clear();
+    }
+    HIR_TRY(AddOutputs(program));
+    for (ir::Guard& guard : guards_) HIR_TRY(graph_->AddGuard(std::move(guard)));
+    HIR_TRY(graph_->exprs().status());
+    program.graph = std::move(graph_);
+    program.communications = std::move(emitter_.communications());
+    return program;
+  }
+
+ private:
+  const Placement& Of(const ir::Value& value) const { return placements_.at(&value); }
+
+  Status Read(const ir::Value& value) {
+    if (!IsTensor(value)) return {};
+    HIR_CHECK(value.layout != nullptr);
+    HIR_ASSIGN(Placement placement, fusion::PlacementOf(value));
+    placement.mesh = graph_->AddMesh(placement.mesh->mesh);
+    placements_.emplace(&value, std::move(placement));
+    order_.push_back(&value);
+    return {};
+  }
+
+  Status ReadPlacements() {
+    for (const ir::Value* param : global_.params) HIR_TRY(Read(*param));
+    for (const ir::Op* op = global_.body.first; op != nullptr; op = op->next) {
+      HIR_TRY(ir::WithLocation(Read(*op->results[0]), op->location));
+    }
+    return {};
+  }
+
+  Status CollectGuards() {
+    ir::ExprPool& pool = graph_->exprs();
+    for (const ir::Guard& guard : global_.guards) {
+      guards_.push_back({guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
+    }
+    std::set<const ir::Expr*> known;
+    for (const bool symbols : {true, false}) {  // Lone symbols first: they decide about expressions of them.
+      for (const ir::Value* value : order_) {
+        const Placement& placement = Of(*value);
+        for (size_t i = 0; i < placement.axes.size(); ++i) {
+          const ir::Expr* extent = value->type->axes[i].extent;
+          const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
+          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || !extents_.Require(extent, ways)) continue;
+          const ir::Expr* rest = pool.Mod(pool.Import(extent), pool.Const(ways));
+          if (!known.insert(rest).second) continue;
+          guards_.push_back({ir::Guard::Kind::kEqual, rest, pool.Const(0),
+                             Cat(value->name, ": ", mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]))});
+        }
+      }
+    }
+    return pool.status();
+  }
+
+  Boundary BoundaryOf(const ir::Value& value, ir::Value* local) {
+    Boundary boundary = {.name = std::string(value.name), .local = local};
+    if (!IsTensor(value)) {
+      boundary.global = graph_->Scalar(value.type->dtype);
+      return boundary;
+    }
+    const ir::Type& type = *value.type;
+    std::vector<ir::Axis> axes = ir::ValueAxes(type);
+    for (ir::Axis& axis : axes) axis.extent = graph_->exprs().Import(axis.extent);
+    boundary.global = graph_->Tensor(type.dtype, axes);
+    boundary.sharding = fusion::ToSharding(type, Of(value));
+    return boundary;
+  }
+
+  Boundary AddParam(const ir::Value& param) {
+    const bool tensor = IsTensor(param);
+    const ir::Type* type = tensor ? ShareType(*graph_, extents_, *param.type, Of(param)) : graph_->Scalar(param.type->dtype);
+    ir::Value* local = graph_->AddParam(param.name, type);
+    if (tensor) emitter_.Place(*local, Of(param).mesh);
+    locals_.emplace(&param, local);
+    return BoundaryOf(param, local);
+  }
+
+  Status AddOutputs(LocalProgram& program) {
+    for (const ir::Output& output : global_.outputs) {
+      ir::Value* alias = nullptr;
+      if (output.alias != nullptr) {
+        if (Of(*output.alias) != Of(*output.value)) {
+          return InvalidArgument(Cat("output %", output.value->name, " (",
+                                     fusion::ToSharding(*output.value->type, Of(*output.value)).ToString(),
+                                     ") takes over the memory of input %", output.alias->name, " (",
+                                     fusion::ToSharding(*output.alias->type, Of(*output.alias)).ToString(),
+                                     "); they must lie alike"));
+        }
+        alias = locals_.at(output.alias);
+      }
+      ir::Value* local = locals_.at(output.value);
+      graph_->outputs.push_back({local, alias});
+      program.outputs.push_back(BoundaryOf(*output.value, local));
+    }
+    return {};
+  }
+
+  Status Add(const ir::Op& op) {
+    const ir::Value& result = *op.results[0];
+    if (IsTensor(result) && fusion::IsResharding(op)) {
+      if (fusion::CodeOf(op) == FusionOp::kSet) return AddResharding(op);
+      return Internal(Cat(op.info->name, ": %", result.name, " needs other ranks, and only a set may"));
+    }
+    std::vector<ir::Value*> operands;
+    for (const ir::Value* operand : op.operands) operands.push_back(locals_.at(operand));
+    const std::vector<ir::Attr> attrs = LocalAttrs(op);
+    ir::Builder builder(*graph_);
+    HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info, .operands = operands, .attrs = attrs,
+                                                .result_names = {&result.name, 1}, .location = op.location, .line = op.line}));
+    ir::Value* local = made->results[0];
+    if (IsTensor(result)) {
+      emitter_.Place(*local, Of(result).mesh);
+      HIR_ASSIGN(local, emitter_.StoreLike(local, *ShareType(*graph_, extents_, *result.type, Of(result))));
+    }
+    locals_.emplace(&result, local);
+    return {};
+  }
+
+  Status AddResharding(const ir::Op& op) {
+    const ir::Value& from = *op.operands[0];
+    const ir::Value& to = *op.results[0];
+    const bool partial = fusion::HasPartial(*from.type, Of(from));
+    HIR_ASSIGN(ir::Value* const local,
+               emitter_.Reshard({.value = locals_.at(&from), .global = &to,
+                                 .from = fusion::ToSharding(*from.type, Of(from)), .to = fusion::ToSharding(*to.type, Of(to)),
+                                 .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
+                                 .source = from.name, .location = op.location}));
+    locals_.emplace(&to, local);
+    return {};
+  }
+
+  // Attributes that name extents name those of the part.
+  std::vector<ir::Attr> LocalAttrs(const ir::Op& op) {
+    std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
+    for (ir::Attr& attr : attrs) {
+      HIR_CHECK(!std::holds_alternative<const ir::Expr*>(attr.value) && !std::holds_alternative<const ir::Mesh*>(attr.value));
+      if (!std::holds_alternative<std::span<const ir::Expr* const>>(attr.value)) continue;
+      const auto given = std::get<std::span<const ir::Expr* const>>(attr.value);
+      const Placement& placement = Of(*op.results[0]);
+      const ir::Type& type = *op.results[0]->type;  // All such attributes have one entry an axis of the result,
+      HIR_CHECK(type.axes.size() == given.size());  // and such results have no reduced axes.
+      std::vector<const ir::Expr*> exprs;
+      for (size_t i = 0; i < given.size(); ++i) {
+        const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
+        // A `shape` entry or the `end` of a slice of the whole axis is the extent; the `start` is 0.
+        exprs.push_back(attr.name == "start" ? graph_->exprs().Import(given[i])
+                                             : extents_.Share(ways == 1 ? given[i] : type.axes[i].extent, ways));
+      }
+      attr.value = std::span<const ir::Expr* const>(graph_->Copy(exprs));
+    }
+    return attrs;
+  }
+
+  const ir::Graph& global_;
+  std::unique_ptr<ir::Graph> graph_;
+  LocalExtents extents_;
+  StepEmitter emitter_;
+  std::unordered_map<const ir::Value*, Placement> placements_;  // Meshes are the local graph's.
+  std::vector<const ir::Value*> order_;                         // Tensors, in program order.
+  std::unordered_map<const ir::Value*, ir::Value*> locals_;
+  std::vector<ir::Guard> guards_;
+};
+
+}  // namespace
+
+Result<LocalProgram> Localize(const ir::Graph& global) { return Localizer(global).Run(); }
+
+}  // namespace hir::plan
