@@ -20,7 +20,7 @@ from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import as_data_type
 from .errors import DataLoss, FailedPrecondition, HostirError, NotFound, Unavailable, from_code, from_rpc
-from .location import caller_location, invalid
+from .location import caller_location, invalid, located
 from .plan import Plan
 from .sharding import Sharding, assemble
 from .values import Scalar, Tensor, Value, as_number
@@ -275,9 +275,9 @@ class Client:
 
     def _check_live(self, array: Array) -> None:
         if array._client is not self:
-            raise FailedPrecondition(f"{array!r} belongs to another client; download it there and put it here")
+            raise FailedPrecondition(located(f"{array!r} belongs to another client; download it there and put it here"))
         if array._gone:
-            raise FailedPrecondition(f"the array of shape {array.shape} {array._gone} ({caller_location()})")
+            raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
     def _array(self, tensor: Any, origin: str) -> Array:
         spec = tensor.spec

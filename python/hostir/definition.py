@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from .dtypes import DataType, element_type
 from .errors import FailedPrecondition, Unimplemented
-from .location import caller_location, caller_variable, invalid
+from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
 from .text import program_text
@@ -155,7 +155,7 @@ class FusionDefinition:
     def define_vector(self, values: Sequence[Any], dtype: DataType | object = DataType.Int) -> list[Any]:
         """A vector of sizes, for ``shape=`` arguments."""
         if not isinstance(values, (list, tuple)):
-            raise Unimplemented(f"define_vector: a list of sizes, not {values!r}; a vector cannot be an input")
+            raise Unimplemented(located(f"define_vector: a list of sizes, not {values!r}; a vector cannot be an input"))
         return list(values)
 
     # --- outputs ------------------------------------------------------------------------------------------------
@@ -191,13 +191,11 @@ class FusionDefinition:
 
     def _check_open(self) -> None:
         if self._frozen:
-            location = caller_location()
-            raise FailedPrecondition(f"{self.name} is frozen since its `with` block ended; define another ({location})")
+            raise FailedPrecondition(located(f"{self.name} is frozen since its `with` block ended; define another"))
 
     def _check_frozen(self) -> None:
         if not self._frozen:
-            location = caller_location()
-            raise FailedPrecondition(f"{self.name} is still being defined; end its `with` block first ({location})")
+            raise FailedPrecondition(located(f"{self.name} is still being defined; end its `with` block first"))
 
     def _new_name(self, variable: str = "") -> str:
         """A free name: the user's variable ("y", "y.1"), else the next of "t0", "t1"."""

@@ -45,8 +45,13 @@ def caller_variable() -> str:
 
 def invalid(message: str) -> InvalidArgument:
     """An error about the call that the user's program is making."""
+    return InvalidArgument(located(message))
+
+
+def located(message: str) -> str:
+    """``message`` with the line of the call that the user's program is making."""
     location = caller_location()
-    return InvalidArgument(f"{message} ({location})" if location else message)
+    return f"{message} ({location})" if location else message
 
 
 def _caller() -> FrameType | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .dtypes import DataType, as_data_type, element_type
 from .errors import Unimplemented
-from .location import caller_location, caller_variable, invalid
+from .location import caller_location, caller_variable, invalid, located
 from .record import Attribute, OpRecord
 from .values import Scalar, Tensor, Value, as_axis, as_number
 
@@ -119,7 +119,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
         """``arg`` without axes of extent 1."""
         if squeeze_expanded:
-            raise Unimplemented("squeeze: squeeze_expanded=True; slice the axis to extent 1 first")
+            raise Unimplemented(located("squeeze: squeeze_expanded=True; slice the axis to extent 1 first"))
         return self._tensor("squeeze", [arg], {"axes": _ints("squeeze", dims)})
 
     def slice(
@@ -144,7 +144,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
         """The tensors one after the other along axis ``dim``."""
         if manual_padding:
-            raise Unimplemented("cat: manual_padding=True; pass the unpadded tensors")
+            raise Unimplemented(located("cat: manual_padding=True; pass the unpadded tensors"))
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
 
     # --- new values ---------------------------------------------------------------------------------------------

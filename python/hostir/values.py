@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import FailedPrecondition, Unimplemented
-from .location import caller_location, invalid
+from .location import caller_location, invalid, located
 from .mesh import DeviceMesh, ParallelType, as_parallel_type
 from .record import AnnotationRecord
 
@@ -149,7 +149,7 @@ class Value:
 
     def __bool__(self) -> bool:
         what = f"%{self._name} has no value while a program is being defined; fd.ops.where chooses by it"
-        raise FailedPrecondition(f"{what} ({caller_location()})")
+        raise FailedPrecondition(located(what))
 
 
 class Scalar(Value):
@@ -185,7 +185,7 @@ class Tensor(Value):
     def size(self, axis: int) -> int | str:
         """The extent of an axis of an input, for ``shape=`` arguments: a number, or the name of the size."""
         if self._extents is None:
-            raise Unimplemented(f"size: %{self._name} is not an input, and only the service knows its sizes")
+            raise Unimplemented(located(f"size: %{self._name} is not an input, and only the service knows its sizes"))
         if not -len(self._extents) <= axis < len(self._extents):
             raise invalid(f"size: axis {axis} of %{self._name}, which has {len(self._extents)} axes")
         return self._extents[axis]

@@ -1,0 +1,95 @@
+"""fd.ops against the op table that the build wrote: every op that a user may write has a method that fits its row."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hostir
+from hostir.ops import Ops
+
+TABLE: list[dict[str, Any]] = next(
+    json.loads((Path(folder) / "_op_table.json").read_text())
+    for folder in hostir.__path__
+    if (Path(folder) / "_op_table.json").exists()
+)
+POINTWISE = [row for row in TABLE if row["kind"] == "pointwise"]
+# An example of the arguments after the tensors, for each op that is no pointwise one.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "cast": {"dtype": hostir.DataType.Float},
+    "set": {},
+    "segment_set": {},
+    "max": {"dims": [0]},
+    "min": {"dims": [0]},
+    "prod": {"dims": [0]},
+    "sum": {"dims": [0]},
+    "broadcast": {"is_broadcast_dim": [True, False]},
+    "broadcast_in_dim": {"shape": [2, 3], "broadcast_dims": [1]},
+    "cat": {"dim": 0},
+    "expand": {"shape": [3]},
+    "pad": {"pad_widths": [1, 1]},
+    "permute": {"dims": [0]},
+    "reshape": {"new_shape": [-1]},
+    "slice": {"start_indices": [0], "end_indices": [1]},
+    "squeeze": {"dims": [0]},
+    "full": {"shape": [2], "fill_value": 1, "dtype": hostir.DataType.Int},
+    "linear": {},
+    "matmul": {},
+}
+KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "name": str, "ints": list, "exprs": list}
+
+
+def test_the_table_is_whole() -> None:
+    kinds = [row["kind"] for row in TABLE]
+    assert kinds.count("pointwise") > 60
+    assert kinds.count("communication") == 6
+    assert len({row["name"] for row in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize("row", POINTWISE, ids=lambda row: row["name"])
+def test_pointwise_methods(row: dict[str, Any]) -> None:
+    method = getattr(Ops, row["name"])
+    assert method.__doc__ == row["doc"]
+    assert len(inspect.signature(method).parameters) == 1 + row["operands"]
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[3])
+        getattr(fd.ops, row["name"])(*[x] * row["operands"])
+    (op,) = fd._record.ops
+    assert (op.name, op.operands, op.attrs) == (row["name"], ("x",) * row["operands"], {})
+
+
+def test_every_other_op_has_a_method_that_fits_its_row() -> None:
+    rows = {row["name"]: row for row in TABLE if row["kind"] == "op"}
+    assert set(rows) - set(ARGUMENTS) == {"constant"}, "an op of the table has no example here, or no method"
+    for name, arguments in ARGUMENTS.items():
+        row = rows[name]
+        with hostir.FusionDefinition() as fd:
+            x = fd.define_tensor(shape=[3])
+            if name == "cat":
+                fd.ops.cat([x, x], **arguments)
+            else:
+                operands = 2 if row["operands"] < 0 else row["operands"]
+                getattr(fd.ops, name)(*[x] * operands, **arguments)
+        op = fd._record.ops[-1]
+        assert op.name == name
+        assert list(op.attrs) == list(row["attrs"]), name
+        for attr, kind in row["attrs"].items():
+            assert isinstance(op.attrs[attr], KINDS[kind]), (name, attr)
+        assert getattr(Ops, name).__doc__ or name in ("linear", "matmul"), f"{name} has no documentation"
+
+
+def test_constants_fit_their_row() -> None:
+    with hostir.FusionDefinition() as fd:
+        fd.define_scalar(2)
+    (row,) = [row for row in TABLE if row["name"] == "constant"]
+    assert list(fd._record.ops[0].attrs) == list(row["attrs"])
+
+
+def test_communications_have_no_method() -> None:
+    for row in TABLE:
+        if row["kind"] == "communication":
+            assert not hasattr(Ops, row["name"])

@@ -1,0 +1,181 @@
+"""What the client itself refuses: the whole message, with the user's file and line. No daemon is needed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostir
+from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
+from hostir.dtypes import as_data_type
+from hostir.sharding import assemble
+
+Call = Callable[[FusionDefinition, hostir.Tensor], Any]
+HERE = r" \(test_refusals\.py:\d+: .*\)"
+
+INVALID: list[tuple[str, Call]] = [
+    ("add: an operand is a str; operands are tensors, scalars and numbers", lambda fd, x: fd.ops.add(x, "2")),
+    (
+        "add: an operand is a ndarray; operands are tensors, scalars and numbers",
+        lambda fd, x: fd.ops.add(x, np.ones(2)),
+    ),
+    ("exp: Tensor(%x) is a value of another definition", lambda fd, x: FusionDefinition().ops.exp(x)),
+    ("sum: dims is empty; None means all axes", lambda fd, x: fd.ops.sum(x, dims=[])),
+    ("sum: axis 0.5 is not an integer", lambda fd, x: fd.ops.sum(x, dims=[0.5])),
+    ("reshape: 4 is no list of sizes", lambda fd, x: fd.ops.reshape(x, 4)),
+    (
+        "reshape: %s is not known yet; a size is a number, a constant scalar or Tensor.size",
+        lambda fd, x: fd.ops.reshape(x, [fd.fusion.inputs()[1]]),
+    ),
+    (
+        "full: Scalar(%s) is no number and no constant scalar",
+        lambda fd, x: fd.ops.full([2], fd.fusion.inputs()[1], int),
+    ),
+    ("cat: axis 'x' is not an integer", lambda fd, x: fd.ops.cat([x, x], dim="x")),  # type: ignore[arg-type]
+    (
+        "complex64 is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        lambda fd, x: fd.ops.cast(x, np.complex64),
+    ),
+    (
+        "'floot' is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        lambda fd, x: as_data_type("floot"),
+    ),
+    (">f4 is big-endian; convert it first: array.astype(np.float32)", lambda fd, x: as_data_type(np.dtype(">f4"))),
+    (
+        "DataType.Null says that an operation decides; here an element type is needed",
+        lambda fd, x: fd.define_tensor(shape=[2], dtype=DataType.Null),
+    ),
+    ("define_tensor: shape has 2 entries, contiguity 1", lambda fd, x: fd.define_tensor([2, 3], contiguity=[True])),
+    ("define_tensor: sizes has 2 entries, strides 1", lambda fd, x: fd.define_tensor(sizes=[2, 3], strides=[1])),
+    ("define_tensor: extent -2; it is -1 (any size) or at least 0", lambda fd, x: fd.define_tensor(shape=[-2])),
+    ("define_tensor: is_cpu=True is for tensors without axes", lambda fd, x: fd.define_tensor(shape=[2], is_cpu=True)),
+    ("0.5 is not an integer; the scalar has type i64", lambda fd, x: fd.define_scalar(0.5, DataType.Int)),
+    ("nan is not an integer; the scalar has type i32", lambda fd, x: fd.define_scalar(float("nan"), DataType.Int32)),
+    ("'2' is not a number", lambda fd, x: fd.define_scalar("2")),
+    (
+        "9007199254740993 is beyond 2^53, the limit of constant scalars; make it an input",
+        lambda fd, x: fd.define_scalar(2**53 + 1),
+    ),
+    ("add_output: 3 is no value of this definition", lambda fd, x: fd.add_output(3)),  # type: ignore[arg-type]
+    ("add_output: Tensor(%t0) is no input of this definition", lambda fd, x: fd.add_output(x, fd.ops.exp(x))),
+    ("size: axis 2 of %x, which has 2 axes", lambda fd, x: x.size(2)),
+    (
+        "'mesh_w' is no parallel type; there are serial, mesh_x, mesh_y, mesh_z, stream",
+        lambda fd, x: x.shard([0], {0: "mesh_w"}),
+    ),
+    ("mesh 3 has 0 dimensions; it has 1 to 3", lambda fd, x: DeviceMesh(3)),
+    ("mesh [] is not made of device numbers", lambda fd, x: DeviceMesh([])),
+    ("mesh [0.5] is not made of device numbers", lambda fd, x: x.set_device_mesh([0.5])),
+    ("mesh [[0, 1], [2]]: the nested lists have different lengths", lambda fd, x: DeviceMesh([[0, 1], [2]])),
+    ("mesh [0, 1, 0] holds device 0 twice", lambda fd, x: DeviceMesh([0, 1, 0])),
+    ("mesh [-1] holds device -1; devices are numbered from 0", lambda fd, x: DeviceMesh([-1])),
+    (
+        "axis 0 is split over mesh_y; DeviceMesh([0, 1]) has mesh_x",
+        lambda fd, x: Sharding(DeviceMesh([0, 1]), {0: "mesh_y"}),
+    ),
+    ("mesh_x splits axis 0 and axis 1", lambda fd, x: Sharding([0, 1], {0: "mesh_x", 1: "mesh_x"})),
+    (
+        "axis 0 is split over mesh_x, mesh_y; the outer one is first: mesh_z, mesh_y, mesh_x",
+        lambda fd, x: Sharding([[0, 1]], {0: ("mesh_x", "mesh_y")}),
+    ),
+    (
+        "1 shards for DeviceMesh([0, 1]), which has 2 devices",
+        lambda fd, x: assemble([np.ones(2)], Sharding([0, 1], {0: "mesh_x"})),
+    ),
+    (
+        "shard 0 is float64[2], shard 1 is float64[3]; shards are alike",
+        lambda fd, x: assemble([np.ones(2), np.ones(3)], Sharding([0, 1], {0: "mesh_x"})),
+    ),
+    (
+        "axis 1 is split over mesh_x, but the array has 1 axes",
+        lambda fd, x: assemble([np.ones(2), np.ones(2)], Sharding([0, 1], {1: "mesh_x"})),
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), INVALID, ids=[message for message, _ in INVALID])
+def test_invalid_argument(message: str, call: Call) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 4])
+        s = fd.define_scalar()
+        with pytest.raises(hostir.InvalidArgument) as caught:
+            call(fd, x)
+    assert s.value is None
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+    source, first = inspect.getsourcelines(call)
+    line = int(re.findall(r"py:(\d+):", str(caught.value))[-1])
+    assert first <= line < first + len(source) + 1, "the line is that of the call"
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            "squeeze: squeeze_expanded=True; slice the axis to extent 1 first",
+            lambda fd, x: fd.ops.squeeze(x, [0], True),
+        ),
+        ("cat: manual_padding=True; pass the unpadded tensors", lambda fd, x: fd.ops.cat([x], 0, True)),
+        ("size: %t1 is not an input, and only the service knows its sizes", lambda fd, x: fd.ops.exp(x).size(0)),
+        ("define_vector: a list of sizes, not 3; a vector cannot be an input", lambda fd, x: fd.define_vector(3)),
+    ],
+)
+def test_unimplemented(message: str, call: Call) -> None:
+    with FusionDefinition() as fd, pytest.raises(hostir.Unimplemented) as caught:
+        call(fd, fd.define_tensor(shape=[-1, 4]))
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+
+
+def test_a_frozen_definition() -> None:
+    with FusionDefinition("done") as fd:
+        x = fd.define_tensor(shape=[2])
+        s = fd.define_scalar(2.0)
+    frozen = "done is frozen since its `with` block ended; define another" + HERE
+    for call in (
+        lambda: x + 1,
+        lambda: fd.ops.reciprocal(s),
+        lambda: fd.define_tensor(shape=[1]),
+        lambda: fd.define_scalar(1),
+        lambda: fd.add_output(x),
+        lambda: x.set_device_mesh([0]),
+        lambda: x.axis(0).parallelize("mesh_x"),
+        lambda: fd.__enter__(),
+    ):
+        with pytest.raises(hostir.FailedPrecondition) as caught:
+            call()
+        assert re.fullmatch(frozen, str(caught.value)), str(caught.value)
+
+
+def test_values_have_no_truth() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2])
+        with pytest.raises(hostir.FailedPrecondition) as caught:
+            bool(x < 1)
+    message = "%t1 has no value while a program is being defined; fd.ops.where chooses by it" + HERE
+    assert re.fullmatch(message, str(caught.value))
+
+
+def test_arithmetic_with_something_else_is_pythons_error() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2])
+        with pytest.raises(TypeError):
+            x + "2"
+        with pytest.raises(TypeError):
+            x @ 2
+        with pytest.raises(TypeError):
+            fd.ops.add(x)
+        with pytest.raises(AttributeError, match="no attribute 'relux'"):
+            fd.ops.relux(x)
+
+
+def test_error_classes() -> None:
+    assert issubclass(hostir.InvalidArgument, ValueError)
+    assert issubclass(hostir.Unimplemented, NotImplementedError)
+    assert hostir.InvalidArgument.__module__ == "hostir"  # As a traceback shows it.
+    error = hostir.errors.from_code(14, "gone")
+    assert (type(error), error.code, str(error)) == (hostir.Unavailable, "UNAVAILABLE", "gone")
+    assert hostir.errors.from_code("OUT_OF_RANGE", "x").code == "OUT_OF_RANGE"

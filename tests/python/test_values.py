@@ -1,0 +1,143 @@
+"""Element types, meshes, shardings and host arrays. No daemon is needed."""
+
+from __future__ import annotations
+
+import array as buffers
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hostir
+from hostir import DataType, DeviceMesh, ParallelType, Sharding, dlpack, wire
+from hostir.dtypes import as_data_type
+from hostir.sharding import assemble
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("name", "numpy", "text"),
+    [
+        ("Double", np.float64, "f64"),
+        ("Float", np.float32, "f32"),
+        ("Half", np.float16, "f16"),
+        ("BFloat16", BFLOAT16, "bf16"),
+        ("Int", np.int64, "i64"),
+        ("Int32", np.int32, "i32"),
+        ("Bool", np.bool_, "bool"),
+    ],
+)
+def test_data_types(name: str, numpy: Any, text: str) -> None:
+    data_type = DataType[name]
+    assert data_type.numpy == np.dtype(numpy)
+    assert data_type.value == text
+    assert as_data_type(numpy) is data_type
+    assert as_data_type(np.dtype(numpy)) is data_type
+    assert as_data_type(data_type) is data_type
+    assert wire.data_type(wire.dtype_number(data_type)) is data_type
+
+
+def test_python_types_are_data_types() -> None:
+    assert [as_data_type(t) for t in (float, int, bool)] == [DataType.Double, DataType.Int, DataType.Bool]
+
+
+def test_meshes() -> None:
+    mesh = DeviceMesh([[2, 0], [1, 3]])
+    assert (mesh.shape, mesh.devices, mesh.size) == ((2, 2), (2, 0, 1, 3), 4)
+    assert mesh.dimensions == ("mesh_y", "mesh_x")
+    assert DeviceMesh(np.arange(8).reshape(2, 2, 2)).dimensions == ("mesh_z", "mesh_y", "mesh_x")
+    assert mesh == DeviceMesh(np.array([[2, 0], [1, 3]], np.uint8))
+    assert mesh != DeviceMesh([2, 0, 1, 3])
+    assert len({mesh, DeviceMesh([[2, 0], [1, 3]]), DeviceMesh(range(4))}) == 2
+    assert repr(mesh) == "DeviceMesh([[2, 0], [1, 3]])"
+
+
+def test_shardings() -> None:
+    mesh = DeviceMesh([[0, 1, 2], [3, 4, 5]])
+    sharding = Sharding(mesh, {1: "mesh_x", 0: ParallelType.mesh_y})
+    assert sharding.axes == {0: "mesh_y", 1: "mesh_x"}
+    assert sharding == Sharding(mesh, {0: "mesh_y", 1: "mesh_x"})
+    assert sharding != Sharding(mesh, {0: "mesh_y"})
+    assert repr(sharding) == "Sharding(DeviceMesh([[0, 1, 2], [3, 4, 5]]), {0: 'mesh_y', 1: 'mesh_x'})"
+    both = Sharding(mesh, {2: ("mesh_y", "mesh_x")})
+    assert both.axes == {2: ("mesh_y", "mesh_x")}
+    for each in (sharding, both, Sharding(mesh), Sharding([3])):
+        assert wire.sharding_of(wire.sharding_message(each)) == each
+    assert list(wire.sharding_message(both).axis_of_dimension) == [2, 2]
+    assert wire.sharding_of(wire.tensor_pb2.Sharding()) == Sharding(DeviceMesh([0]))
+
+
+@pytest.mark.parametrize(
+    "axes", [{}, {0: "mesh_x"}, {1: "mesh_x", 0: "mesh_y"}, {0: ("mesh_y", "mesh_x")}, {1: "mesh_y"}, {-1: "mesh_x"}]
+)
+def test_assembling_shards(axes: dict[int, Any]) -> None:
+    sharding = Sharding(DeviceMesh([[3, 1], [0, 2]]), axes)
+    whole = np.arange(8 * 12).reshape(8, 12)
+    ways = {axis % 2: 2 ** (1 if isinstance(names, str) else len(names)) for axis, names in axes.items()}
+    local = (8 // ways.get(0, 1), 12 // ways.get(1, 1))
+    shards = [whole[sharding.block(position, local)] for position in range(4)]
+    assert all(shard.shape == local for shard in shards)
+    np.testing.assert_array_equal(assemble(shards, sharding), whole)
+
+
+def test_two_dimensions_on_one_axis_split_it_outer_first() -> None:
+    sharding = Sharding(DeviceMesh([[0, 1], [2, 3]]), {0: ("mesh_y", "mesh_x")})
+    assert [sharding.block(k, (5,))[0].start for k in range(4)] == [0, 5, 10, 15]
+
+
+class Producer:
+    """An array of another library: DLPack and nothing else."""
+
+    def __init__(self, capsule: Callable[[], Any], device: tuple[int, int] = (1, 0)) -> None:
+        self._capsule, self._device = capsule, device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.float16, BFLOAT16])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a,
+        lambda a: a.T,
+        lambda a: a[::-2, 1:],
+        lambda a: a[:, ::-1],
+        lambda a: a[:0],
+        lambda a: a[1, 2],
+        lambda a: np.broadcast_to(a[0], (3, 5)).copy(),
+    ],
+)
+def test_dlpack_in(dtype: Any, view: Callable[[np.ndarray], np.ndarray]) -> None:
+    values = view(np.arange(20).reshape(4, 5).astype(dtype))
+    if not isinstance(values, np.ndarray):
+        values = np.array(values)
+    got = dlpack.as_numpy(Producer(lambda: dlpack.to_capsule(values)))
+    assert (got.dtype, got.shape) == (values.dtype, values.shape)
+    np.testing.assert_array_equal(got, values)
+
+
+def test_a_bfloat16_array_outlives_its_producer() -> None:
+    values = np.arange(1000).astype(BFLOAT16)
+    got = dlpack.as_numpy(Producer(lambda: dlpack.to_capsule(values.copy())))
+    np.testing.assert_array_equal(got, values)
+
+
+def test_an_array_on_a_device_is_refused() -> None:
+    with pytest.raises(
+        hostir.InvalidArgument, match=r"^the Producer is on a device \(DLPack type 2\); copy it to the h"
+    ):
+        dlpack.as_numpy(Producer(lambda: None, (2, 0)))
+
+
+def test_the_buffer_protocol_and_lists() -> None:
+    np.testing.assert_array_equal(dlpack.as_numpy(buffers.array("d", [1, 2])), np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(dlpack.as_numpy(memoryview(b"ab").cast("B")), np.array([97, 98]))
+    np.testing.assert_array_equal(dlpack.as_numpy([[1, 2]]), np.array([[1, 2]]))
+    assert dlpack.as_numpy(np.float32(2)).shape == ()
