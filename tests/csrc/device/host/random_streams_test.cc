@@ -25,7 +25,9 @@ constexpr int64_t kEvents = 3;  // Few, so that they are recorded again while st
 constexpr int64_t kCells = 6;
 constexpr int64_t kOps = 60;
 
-int64_t Mix(int64_t value, int64_t op) { return (value ^ op) * 0x5851f42d4c957f2d + 1; }
+int64_t Mix(int64_t value, int64_t op) {
+  return static_cast<int64_t>(static_cast<uint64_t>(value ^ op) * 0x5851f42d4c957f2d + 1);
+}
 
 // args: &cells[read], &cells[write], op
 void Step(const int64_t* args, int64_t begin, int64_t end) {
