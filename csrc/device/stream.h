@@ -65,8 +65,8 @@ class Completion {
 class AsyncOp {
  public:
   virtual ~AsyncOp() = default;
-  // Called once, on a thread of the device, when all work before it in the stream is done. Must not
-  // block.
+  // Called once, when all work before it in the stream is done: on a thread of the device, inside
+  // Stream::Enqueue, or on the thread that completes another operation. Must not block.
   virtual void Start(Completion completion) = 0;
   // Called instead of Start when the stream failed with `cause` before.
   virtual void Skip(const Status& cause) = 0;

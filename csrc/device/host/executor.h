@@ -17,6 +17,8 @@ class Executor {
 
   // How many pieces of work run at once.
   virtual int num_threads() const = 0;
+  // Whether waits and starts of AsyncOps may happen on the thread that makes them possible, without Post.
+  virtual bool direct() const = 0;
   // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this
   // call. False, and nothing posted, when the queue is full.
   [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work) = 0;

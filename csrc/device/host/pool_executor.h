@@ -14,6 +14,7 @@ class PoolExecutor final : public Executor {
       : pool_({.num_threads = num_threads, .queue_depth_max = queue_depth_max}) {}
 
   int num_threads() const override { return pool_.num_threads(); }
+  bool direct() const override { return true; }
   bool Post(int64_t, std::function<void()> work) override { return pool_.Post(std::move(work)); }
   bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
              const std::function<bool()>& done, base::Nanos timeout) override {

@@ -1,6 +1,6 @@
 // StreamCore: the queue of one host stream and the state of whoever works it off.
 //
-// At most one thread owns the core at a time: the one inside Run, or nobody while an AsyncOp or a
+// At most one thread owns the core at a time: the one inside Run or GoOn, or nobody while an AsyncOp or a
 // wait is pending, or the threads inside a split launch, of which the last to finish goes on.
 // `active_` says that there is an owner. Cores belong to the device and outlive it all, so an event
 // can point at one for ever.
@@ -60,6 +60,10 @@ class StreamCore final : public Completion::Target {
 
   void Complete(Status status) override;
 
+  // The owner's: light work (waits, starts of communications) at once, and Run, later, for anything
+  // else. So a communication need not wait for a thread of the pool to wake.
+  void GoOn();
+  void Wake();            // What this stream waited for is done.
   void Post();            // Run, later.
   void Run();             // Works until the queue is empty or something is pending.
   bool Step(Task& task);  // False: the task is pending, and the core is no longer ours.
