@@ -28,15 +28,15 @@ std::string_view AttrKindName(AttrKind kind) {
   return {};
 }
 
-bool IsWord(std::string_view text) {
+bool IsName(std::string_view text) {
   return !text.empty() && std::ssize(text) <= kNameBytesMax && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
   });
 }
 
-bool IsIdentifier(std::string_view text) {
-  return IsWord(text) && text.find('.') == std::string_view::npos && (text[0] < '0' || text[0] > '9');
-}
+bool IsWord(std::string_view text) { return IsName(text) && text[0] != '.' && (text[0] < '0' || text[0] > '9'); }
+
+bool IsIdentifier(std::string_view text) { return IsWord(text) && text.find('.') == std::string_view::npos; }
 
 bool Holds(const AttrValue& value, AttrKind kind) {
   switch (kind) {
@@ -48,7 +48,10 @@ bool Holds(const AttrValue& value, AttrKind kind) {
     case AttrKind::kInts: return std::holds_alternative<std::span<const int64_t>>(value);
     case AttrKind::kExpr: return std::holds_alternative<const Expr*>(value);
     case AttrKind::kExprs: return std::holds_alternative<std::span<const Expr* const>>(value);
-    case AttrKind::kMesh: return std::holds_alternative<const Mesh*>(value);
+    case AttrKind::kMesh: {
+      const auto* mesh = std::get_if<const Mesh*>(&value);
+      return mesh != nullptr && *mesh != nullptr;
+    }
   }
   HIR_CHECK(false);
   return false;
@@ -96,6 +99,8 @@ Status CheckValue(const AttrInfo& row, const AttrValue& value) {
   return {};
 }
 
+}  // namespace
+
 Status UnknownAttr(const OpInfo& info, std::string_view name) {
   std::vector<std::string_view> names;
   for (int i = 0; i < info.num_attrs(); ++i) names.push_back(info.attrs[i].name);
@@ -104,8 +109,6 @@ Status UnknownAttr(const OpInfo& info, std::string_view name) {
   if (!nearest.empty()) return InvalidArgument(Cat("no attribute ", name, "; did you mean ", nearest, "?"));
   return InvalidArgument(Cat("no attribute ", name, "; it has ", base::Join(names, ", ")));
 }
-
-}  // namespace
 
 Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info, std::span<const Attr> attrs) {
   std::vector<Attr> matched;

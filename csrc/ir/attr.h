@@ -20,7 +20,12 @@ bool Holds(const AttrValue& value, AttrKind kind);
 // Whether two ops of one row and one graph have equal attributes.
 bool EqualAttrs(const Op& a, const Op& b);
 
-// Letters, digits, '_' and '.', at most kNameBytesMax. A symbol or mesh name: no '.', no digit first.
+// "no attribute dimm; did you mean dim?"
+Status UnknownAttr(const OpInfo& info, std::string_view name);
+
+// A name is letters, digits, '_' and '.', at most kNameBytesMax of them; a word is a name that starts with a letter or '_'; an
+// identifier is a word without '.'. Values and programs have names, ops and attributes words, sizes and meshes identifiers.
+bool IsName(std::string_view text);
 bool IsWord(std::string_view text);
 bool IsIdentifier(std::string_view text);
 

@@ -17,7 +17,10 @@ namespace hir::ir {
 inline constexpr int64_t kOpsMax = 65536;       // Ops of one program.
 inline constexpr int64_t kValuesMax = 1 << 20;  // Values of one program.
 inline constexpr int64_t kOperandsMax = 1024;   // Operands of one op, and results.
+inline constexpr int64_t kMeshesMax = 256;      // Meshes of one program.
 inline constexpr int64_t kTransformsMax = 64;   // Splits and merges of one layout.
+inline constexpr int64_t kAnnotationsMax = 128;  // Commands of one layout.
+inline constexpr int64_t kExtentBytesMax = 65536;  // Of the text of one extent.
 inline constexpr int64_t kListMax = 65536;      // Elements of one attribute.
 inline constexpr int64_t kNameBytesMax = 256;   // Of a value, a program, a mesh, a word attribute.
 inline constexpr int64_t kParamsMax = 4096;     // Inputs of one program.

@@ -1,6 +1,6 @@
 #include "csrc/ir/clone.h"
 
-#include <functional>
+#include <string>
 
 namespace hir::ir {
 namespace {
@@ -119,7 +119,7 @@ std::unique_ptr<Graph> Clone(const Graph& graph) {
   return to;
 }
 
-Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values) {
+Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values, bool declare) {
   Graph& to = builder.graph();
   const Symbols symbols = RenamedIndices(op, to, values);
   Carrier carrier(to, symbols);
@@ -129,8 +129,7 @@ Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values) {
   std::vector<const Type*> declared;
   for (const Value* result : op.results) {
     names.push_back(result->name);
-    // Only an op without inference needs to be told; the types of others follow their new operands.
-    declared.push_back(op.info->infer == nullptr ? carrier.TypeOf(result->type) : nullptr);
+    declared.push_back(declare || op.info->infer == nullptr ? carrier.TypeOf(result->type) : nullptr);
   }
   const std::vector<Attr> attrs = carrier.AttrsOf(op);
   HIR_ASSIGN(Op* const copy, builder.Add({.info = op.info, .operands = operands, .attrs = attrs, .result_names = names,
@@ -143,7 +142,7 @@ Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values) {
     }
     Builder inner(to, *copy->blocks[i]);
     for (const Op* nested = op.blocks[i]->first; nested != nullptr; nested = nested->next) {
-      HIR_TRY(CloneOp(*nested, inner, values).status());
+      HIR_TRY(CloneOp(*nested, inner, values, declare).status());
     }
   }
   return copy;

@@ -4,12 +4,16 @@
 #include <algorithm>
 
 #include "csrc/base/text.h"
+#include "csrc/ir/attr.h"
 
 namespace hir::ir {
 
 using base::Cat;
 
-Graph::Graph(const OpSet& ops, std::string name) : ops_(&ops), name_(name.empty() ? "main" : std::move(name)) {}
+Graph::Graph(const OpSet& ops, std::string name) : ops_(&ops), name_(name.empty() ? "main" : std::move(name)) {
+  // A file's name may become a program's: what the text form cannot hold becomes '_'.
+  std::replace_if(name_.begin(), name_.end(), [](char c) { return !IsName({&c, 1}); }, '_');
+}
 
 std::string_view Graph::Copy(std::string_view text) {
   const std::span<char> copy = Copy(std::span<const char>(text));

@@ -9,9 +9,10 @@ namespace {
 
 using base::Cat;
 
-// Loop indices and mesh coordinates have values of their own; only sizes can be replaced.
+// Loop indices, mesh coordinates and the rank have values of their own; only sizes can be replaced.
 bool IsSize(const Expr* expr) {
-  return expr->kind == ExprKind::kSymbol && expr->symbol[0] != '%' && expr->symbol[0] != '@';
+  return expr->kind == ExprKind::kSymbol && expr->symbol[0] != '%' && expr->symbol[0] != '@' &&
+         expr->symbol != "rank";
 }
 
 bool IsParamExtent(const Graph& graph, std::string_view symbol) {
