@@ -1,0 +1,68 @@
+#include "csrc/codegen/codegen.h"
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/schedules.h"
+
+namespace hir::codegen {
+namespace {
+
+using base::Cat;
+
+std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
+  std::vector<const ir::Value*> outputs;
+  for (const OutputPlace& output : structure.outputs) {
+    if (output.phase < 0) outputs.push_back(output.value);
+  }
+  return outputs;
+}
+
+Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
+  HIR_ASSIGN(auto made, builder.Finish());
+  made.first.kernel = std::move(name);
+  for (size_t i = 0; i < plan.workspaces.size(); ++i) made.first.workspaces.push_back(static_cast<int>(i));
+  plan.launches.push_back(std::move(made.first));
+  plan.nests.push_back(std::move(made.second));
+  return {};
+}
+
+}  // namespace
+
+Verdict Accepts(const segment::GroupView& group) {
+  const Structure structure = Analyse(group, AxisClasses(group));
+  return {structure.reason.empty(), structure.reason, structure.schedule};
+}
+
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name) {
+  const AxisClasses classes(group);
+  const Structure structure = Analyse(group, classes);
+  if (!structure.reason.empty()) return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
+  KernelPlan plan;
+  plan.schedule = structure.schedule;
+  if (structure.outputs.empty()) return plan;  // Host scalars: whoever reads them computes them.
+  NestBuilder builder(group, classes, structure);
+  bool partial = false;
+  std::vector<const ir::Value*> partials;
+  if (!structure.reductions.empty()) {
+    Region region = MakeReductionRegion(builder);
+    if (!region.phases.empty()) {
+      partial = WantsPartials(region);
+      if (partial) partials = MakePartials(builder, region);
+      AddRegion(builder, std::move(region));
+    }
+  }
+  AddPointwiseRegions(builder, PointwiseOutputs(structure));
+  for (const ir::Value* value : partials) {
+    plan.workspaces.push_back({.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
+  }
+  HIR_TRY(AddLaunch(plan, builder, name));
+  if (partial) {
+    NestBuilder second(group, classes, structure);
+    Region region = MakeReductionRegion(second);
+    CombinePartials(second, region, partials);
+    AddRegion(second, std::move(region));
+    HIR_TRY(AddLaunch(plan, second, Cat(name, ".1")));
+  }
+  return plan;
+}
+
+}  // namespace hir::codegen

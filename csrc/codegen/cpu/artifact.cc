@@ -1,0 +1,53 @@
+#include "csrc/codegen/cpu/artifact.h"
+
+#include <optional>
+
+#include "csrc/base/text.h"
+
+namespace hir::codegen::cpu {
+
+namespace {
+constexpr std::string_view kMagic = "hostir-cpu-1";
+constexpr int64_t kKernelsMax = 64;
+}  // namespace
+
+// Lines: magic, cpu, features, vector bytes, number of kernels, a grain each, then the object to the end.
+std::string Pack(const Code& code) {
+  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n", code.target.vector_bytes, "\n",
+                              code.grains.size(), "\n");
+  for (const int64_t grain : code.grains) base::Append(out, grain, "\n");
+  return out + code.object;
+}
+
+Result<Code> Unpack(std::string_view bytes) {
+  const auto line = [&]() -> std::optional<std::string_view> {
+    const size_t end = bytes.find('\n');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view text = bytes.substr(0, end);
+    bytes.remove_prefix(end + 1);
+    return text;
+  };
+  const auto number = [&](int64_t low, int64_t high) -> std::optional<int64_t> {
+    const auto text = line();
+    const auto value = text ? base::ParseInt(*text) : std::nullopt;
+    return value && *value >= low && *value <= high ? value : std::nullopt;
+  };
+  const Status bad = InvalidArgument("these bytes are no CPU kernels of this version");
+  if (line() != kMagic) return bad;
+  Code code;
+  const auto cpu = line();
+  const auto features = line();
+  const auto vector_bytes = number(1, 1024);
+  const auto count = number(0, kKernelsMax);
+  if (!cpu || !features || !vector_bytes || !count) return bad;
+  code.target = {.cpu = std::string(*cpu), .features = std::string(*features), .vector_bytes = static_cast<int>(*vector_bytes)};
+  for (int64_t i = 0; i < *count; ++i) {
+    const auto grain = number(1, INT64_MAX);
+    if (!grain) return bad;
+    code.grains.push_back(*grain);
+  }
+  code.object = bytes;
+  return code;
+}
+
+}  // namespace hir::codegen::cpu

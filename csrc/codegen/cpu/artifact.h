@@ -1,0 +1,26 @@
+// The bytes of an artifact: a header that says what they are, and an object file. Private to csrc/codegen/cpu.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/cpu/target.h"
+
+namespace hir::codegen::cpu {
+
+struct Code {
+  Target target;
+  std::vector<int64_t> grains;  // One per kernel; k0, k1, ... are their symbols.
+  std::string object;
+};
+
+std::string Pack(const Code& code);
+Result<Code> Unpack(std::string_view bytes);
+
+// LLVM, in compile.cc and load.cc.
+Result<std::string> CompileObject(const std::string& ir, const Target& target);
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,112 @@
+// LLVM: IR text to object bytes, and what this machine's CPU can do.
+#include <llvm/AsmParser/Parser.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/SourceMgr.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/artifact.h"
+#include "csrc/codegen/cpu/cpu.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+// What kernels use or what code generation gains from; the rest of a CPU's features would only make artifacts less portable.
+constexpr std::string_view kFeatures[] = {"avx",      "avx2",     "avx512bw",   "avx512cd", "avx512dq", "avx512f",
+                                          "avx512vl", "bmi",      "bmi2",       "evex512",  "f16c",     "fma",
+                                          "lzcnt",    "movbe",    "popcnt",     "sse3",     "sse4.1",   "sse4.2",
+                                          "ssse3"};
+
+void InitializeOnce() {
+  static std::once_flag once;  // LLVM's registry of targets is one a process.
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+}
+
+Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
+  InitializeOnce();
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string error;
+  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (found == nullptr) return Unimplemented(base::Cat("LLVM has no target ", triple, ": ", error));
+  std::unique_ptr<llvm::TargetMachine> machine(
+      found->createTargetMachine(triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
+                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+  if (machine == nullptr) return Unimplemented(base::Cat("LLVM cannot make code for ", target.cpu));
+  return machine;
+}
+
+void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager graphs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PipelineTuningOptions tuning;
+  tuning.LoopVectorization = false;  // The text is in vectors already.
+  tuning.SLPVectorization = false;
+  llvm::PassBuilder builder(&machine, tuning);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(graphs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, graphs, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+}
+
+}  // namespace
+
+Target HostTarget() {
+  Target target;
+  target.cpu = llvm::sys::getHostCPUName().str();
+  const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  const auto has = [&](std::string_view name) {
+    const auto found = features.find(llvm::StringRef(name.data(), name.size()));
+    return found != features.end() && found->second;
+  };
+  for (const std::string_view name : kFeatures) {
+    const bool is_set = has(name) || (name == "evex512" && has("avx512f"));
+    base::Append(target.features, target.features.empty() ? "" : ",", is_set ? "+" : "-", name);
+  }
+  const bool wide = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq");
+  target.vector_bytes = wide ? 64 : has("avx2") ? 32 : 16;
+  target.fma = has("fma");
+  target.half = has("f16c");
+  return target;
+}
+
+Result<std::string> CompileObject(const std::string& ir, const Target& target) {
+  HIR_ASSIGN(const std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
+  llvm::LLVMContext context;
+  llvm::SMDiagnostic diagnostic;
+  const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, diagnostic, context);
+  if (module == nullptr) {
+    return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(), ": ",
+                              diagnostic.getMessage().str(), ": ", diagnostic.getLineContents().str()));
+  }
+  module->setDataLayout(machine->createDataLayout());
+  module->setTargetTriple(machine->getTargetTriple().str());
+  Optimize(*module, *machine);
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager passes;
+  if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    return Internal("LLVM cannot write an object file");
+  }
+  passes.run(*module);
+  return std::string(object.data(), object.size());
+}
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,84 @@
+// From a plan to an artifact, and the cache. What LLVM does is in compile.cc.
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/artifact.h"
+#include "csrc/codegen/cpu/cpu.h"
+#include "csrc/codegen/cpu/emitter.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+constexpr int64_t kUnknownTrips = 512;
+constexpr int64_t kGrainElements = 16384;  // About 5 us of work: a thread of its own pays from there.
+
+int64_t Trips(const Loop& loop) {
+  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1) : kUnknownTrips;
+}
+
+// The fewest items of a launch's grid worth a thread.
+int64_t GrainOf(const LoopNest& nest) {
+  int64_t grain = INT64_MAX;
+  for (const Region& region : nest.regions) {
+    int64_t work = 0;
+    for (const Phase& phase : region.phases) {
+      int64_t trips = region.columns ? region.columns_max : 1;
+      for (const Loop& loop : phase.loops) trips = std::min(trips * Trips(loop), kGrainElements);
+      work += trips;
+    }
+    for (const Loop& loop : region.serial) work = std::min(work * Trips(loop), kGrainElements);
+    grain = std::min(grain, kGrainElements / std::clamp<int64_t>(work, 1, kGrainElements));
+  }
+  return std::clamp<int64_t>(grain, 1, kGrainElements);
+}
+
+}  // namespace
+
+Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
+  std::set<std::string> declarations;
+  std::string functions;
+  for (size_t i = 0; i < plan.nests.size(); ++i) {
+    Emitter emitter(*plan.nests[i], target);
+    HIR_ASSIGN(const std::string text, emitter.Run(base::Cat("k", i)));
+    functions += text;
+    declarations.merge(emitter.writer().declarations);
+  }
+  std::string out;
+  for (const std::string& declaration : declarations) base::Append(out, declaration, "\n");
+  base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu, "\" \"target-features\"=\"",
+               target.features, "\" \"prefer-vector-width\"=\"", target.vector_bytes * 8,
+               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n");
+  return out;
+}
+
+Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
+  Artifact artifact;
+  Code code = {.target = options_.target, .grains = {}, .object = {}};
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    artifact.kernels.push_back(plan.launches[i].kernel);
+    code.grains.push_back(GrainOf(*plan.nests[i]));
+  }
+  HIR_ASSIGN(std::string ir, EmitIr(plan, options_.target));
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = cache_.find(ir);
+    if (found != cache_.end()) {
+      artifact.bytes = found->second;
+      return artifact;
+    }
+  }
+  HIR_ASSIGN(code.object, CompileObject(ir, options_.target));
+  artifact.bytes = Pack(code);
+  const std::lock_guard lock(mutex_);
+  ++num_compiled_;
+  if (cache_.size() >= options_.cached_plans_max) cache_.clear();
+  cache_.emplace(std::move(ir), artifact.bytes);
+  return artifact;
+}
+
+int64_t Compiler::num_compiled() const {
+  const std::lock_guard lock(mutex_);
+  return num_compiled_;
+}
+
+}  // namespace hir::codegen::cpu

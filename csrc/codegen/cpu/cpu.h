@@ -1,0 +1,52 @@
+// Code for CPUs: kernel plans to object bytes, object bytes to kernels. Without LLVM every call answers kUnimplemented.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
+#include "csrc/codegen/cpu/target.h"
+#include "csrc/device/kernel.h"
+
+namespace hir::codegen::cpu {
+
+// This machine's.
+Target HostTarget();
+
+// Compiles plans; equal kernels, whatever their names, are compiled once. Needs no device and no CPU of the target.
+// Thread-safe; compiles on the caller's thread.
+class Compiler {
+ public:
+  struct Options {
+    Target target = HostTarget();
+    size_t cached_plans_max = 4096;  // Beyond, the cache is emptied.
+  };
+  explicit Compiler(Options options) : options_(std::move(options)) {}
+
+  // Errors: kUnimplemented for what no kernel can hold, or without LLVM; kInternal with LLVM's words.
+  Result<Artifact> Compile(const KernelPlan& plan);
+
+  const Target& target() const { return options_.target; }
+  int64_t num_compiled() const;  // Plans that were not in the cache.
+
+ private:
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::string> cache_;  // Artifact bytes by IR text. Guarded by mutex_.
+  int64_t num_compiled_ = 0;                            // Guarded by mutex_.
+};
+
+// The LLVM IR of a plan, before optimisation: one module, kernels "k0", "k1", ... in the plan's order.
+Result<std::string> EmitIr(const KernelPlan& plan, const Target& target);
+
+// The kernels of `artifact`, as device::HostKernel, ready to run in this process. The code lives as long as a kernel source or
+// a shared_ptr of it does. Code memory is never writable and executable at once. Thread-safe.
+// Errors: kFailedPrecondition naming both targets when the artifact is for another one; kInvalidArgument for other bytes.
+Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact);
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,343 @@
+// Functions, regions and loops.
+#include "csrc/codegen/cpu/emitter.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+
+namespace hir::codegen::cpu {
+
+using base::Append;
+using base::Cat;
+
+namespace {
+
+constexpr size_t kRegionVariablesMax = 62;  // Sets of them are bits of a word; one is taken.
+constexpr int kCopies = 4;                  // Accumulators that do not wait for each other.
+constexpr size_t kLargeBody = 48;           // Elements above which fewer copies are made.
+
+size_t CountElements(const fusion::Element* root, std::unordered_map<const fusion::Element*, bool>& seen) {
+  if (!seen.emplace(root, true).second) return 0;
+  size_t count = root->dtype == DType::kInt64 ? 0 : 1;
+  for (const fusion::Element* arg : root->args) count += CountElements(arg, seen);
+  return count;
+}
+
+}  // namespace
+
+Emitter::Emitter(const LoopNest& nest, const Target& target) : nest_(nest), target_(target), math_(pool_) {
+  writer_.fma = target.fma;
+  writer_.half = target.half;
+  guards_.emplace_back();
+}
+
+Result<std::string> Emitter::Run(const std::string& name) {
+  std::string outer, parameters, arguments;
+  int slot = 0;
+  const auto pass = [&](const std::string& parameter, std::string_view type, std::string_view attributes) {
+    Append(outer, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  %a", slot, " = load ", type, ", ptr %p", slot,
+           ", align 8\n");
+    Append(parameters, type, attributes, " %", parameter, ", ");
+    Append(arguments, type, " %a", slot++, ", ");
+  };
+  for (size_t i = 0; i < nest_.tensors.size(); ++i) {
+    if (nest_.tensors[i].role == Tensor::Role::kInput) slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    if (nest_.tensors[i].role == Tensor::Role::kWorkspace) slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    pass(Cat("t", i), "ptr", " noalias");
+  }
+  levels_.resize(1);
+  for (size_t i = 0; i < nest_.symbols.size(); ++i) {
+    symbols_[nest_.symbols[i]] = {Cat("%s", i), Ty::kI64, 1};
+    pass(Cat("s", i), "i64", "");
+  }
+  for (size_t i = 0; i < nest_.scalars.size(); ++i) {
+    const V bits = {Cat("%x", i), Ty::kF64, 1};
+    pass(Cat("x", i), "double", "");
+    scalars_[nest_.scalars[i]] =
+        EmitConvert(writer_, levels_[0].body, DType::kFloat64, nest_.scalars[i]->type->dtype, bits);
+  }
+  zero_ = writer_.Alloca(Ty::kI64, 1);
+  Append(levels_[0].body, "  store i64 0, ptr ", zero_, ", align 8\n");
+
+  variable_level_.assign(static_cast<size_t>(nest_.num_variables), -1);
+  variable_bit_.assign(static_cast<size_t>(nest_.num_variables), 0);
+  const ir::Expr* offset = pool_.Const(0);
+  for (const Region& region : nest_.regions) {
+    const ir::Expr* items = GridOf(pool_, region);
+    const V from = EmitExpr(offset);
+    const V count = EmitExpr(items);
+    std::string& code = Here();
+    // The part of [begin, end) that is this region's, from its own first item on.
+    const V zero = IntConstant(Ty::kI64, 0);
+    const V begin = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", {"%begin", Ty::kI64, 1}, from), zero});
+    const V end = writer_.Intrinsic(code, "smin", {writer_.Binary(code, "sub", {"%end", Ty::kI64, 1}, from), count});
+    EmitRegion(region, begin, end);
+    offset = pool_.Add(offset, items);
+  }
+  HIR_TRY(error_);
+  if (pool_.overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
+  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", outer, "  call void @", name, ".body(", arguments,
+             "i64 %begin, i64 %end)\n  ret void\n}\n\ndefine internal void @", name, ".body(", parameters,
+             "i64 %begin, i64 %end) #0 {\n", writer_.entry, levels_[0].body, "  ret void\n}\n\n");
+}
+
+void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
+  region_ = &region;
+  region_variables_.clear();
+  expr_variables_.clear();
+  element_variables_.clear();
+  results_.clear();
+  for (const Loop& loop : region.grid) AddVariable(loop);
+  for (const Loop& loop : region.serial) AddVariable(loop);
+  if (region.columns) AddVariable(*region.columns);
+  for (const Phase& phase : region.phases) {
+    for (const Loop& loop : phase.loops) AddVariable(loop);
+  }
+  if (region_variables_.size() > kRegionVariablesMax) {
+    error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ", kRegionVariablesMax));
+    return;
+  }
+  EmitLoop(begin, end, 1, [&](const V& item) {
+    V rest = item;
+    for (size_t i = region.grid.size(); i-- > 0;) {
+      const int variable = region.grid[i].variable;
+      variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
+      if (i == 0) {
+        variable_value_[variable] = rest;
+        break;
+      }
+      const V trips = EmitExpr(pool_.Import(region.grid[i].end));
+      variable_value_[variable] = writer_.Binary(Here(), "urem", rest, trips);
+      rest = writer_.Binary(Here(), "udiv", rest, trips);
+    }
+    OpenLoops(region.serial, [&] {
+      row_level_ = levels_.size() - 1;
+      for (const Phase& phase : region.phases) {
+        if (region.columns) {
+          EmitColumnPhase(phase);
+        } else {
+          EmitRowPhase(phase);
+        }
+      }
+    });
+  });
+}
+
+void Emitter::AddVariable(const Loop& loop) {
+  if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end()) return;  // Another phase's.
+  variable_bit_[static_cast<size_t>(loop.variable)] = static_cast<int>(region_variables_.size() & 63);
+  region_variables_.push_back(loop.variable);
+  const ir::Expr* last = pool_.Sub(pool_.Import(loop.end), pool_.Const(1));
+  math_.SetRange(loop.variable, pool_.Import(loop.begin), last);
+}
+
+void Emitter::OpenLoops(std::span<const Loop> loops, const std::function<void()>& body) {
+  if (loops.empty()) {
+    body();
+    return;
+  }
+  const Loop& loop = loops[0];
+  const V begin = EmitExpr(pool_.Import(loop.begin));
+  const V end = EmitExpr(pool_.Import(loop.end));
+  EmitLoop(begin, end, 1, [&](const V& at) {
+    variable_level_[static_cast<size_t>(loop.variable)] = static_cast<int>(levels_.size()) - 1;
+    variable_value_[loop.variable] = at;
+    OpenLoops(loops.subspan(1), body);
+  });
+}
+
+void Emitter::EmitLoop(const V& begin, const V& end, int64_t step, const std::function<void(const V&)>& body) {
+  const V at = {writer_.NewName(), Ty::kI64, 1};
+  levels_.emplace_back();
+  body(at);
+  const Level inner = std::move(levels_.back());
+  levels_.pop_back();
+  std::string& code = Here();
+  const std::string before = writer_.NewLabel(), top = writer_.NewLabel(), latch = writer_.NewLabel(), exit = writer_.NewLabel();
+  const std::string next = writer_.NewName();
+  const V any = writer_.Compare(code, "slt", begin, end);
+  Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n", inner.before, "  br label %", top,
+         "\n", top, ":\n  ", at.name, " = phi i64 [ ", begin.name, ", %", before, " ], [ ", next, ", %",
+         latch, " ]\n", inner.body, "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ", at.name, ", ", step, "\n");
+  const V more = writer_.Compare(code, "slt", {next, Ty::kI64, 1}, end);
+  Append(code, "  br i1 ", more.name, ", label %", top, ", label %", exit, "\n", exit, ":\n");
+}
+
+int Emitter::LanesFor(const Loop& loop) const {
+  const int most = target_.vector_bytes / 4;
+  const ir::Expr* begin = loop.begin;
+  if (!begin->IsConst(0) || !loop.end->IsConst()) return most;
+  const int64_t trips = std::max<int64_t>(loop.end->value, 1);
+  return trips >= most ? most : static_cast<int>(std::bit_ceil(static_cast<uint64_t>(trips)));
+}
+
+void Emitter::EmitVectorLoop(const Loop& loop, int lanes, int copies, const std::function<void(int copy)>& body) {
+  const int64_t step = int64_t{lanes} * copies;
+  const ir::Expr* first = pool_.Import(loop.begin);
+  const ir::Expr* last = pool_.Import(loop.end);
+  const V begin = EmitExpr(first);
+  const V end = EmitExpr(last);
+  const ir::Expr* trips = pool_.Sub(last, first);
+  const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
+  V middle = end;
+  if (!whole && trips->IsConst()) {
+    middle = EmitExpr(pool_.Add(first, pool_.Const(std::max<int64_t>(trips->value, 0) / step * step)));
+  } else if (!whole) {
+    std::string& code = Here();
+    const V left = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
+    const V rest = writer_.Binary(code, "urem", left, IntConstant(Ty::kI64, step));
+    middle = writer_.Binary(code, "add", begin, writer_.Binary(code, "sub", left, rest));
+  }
+  const auto enter = [&](const V& at, int copy, bool masked) {
+    variable_level_[static_cast<size_t>(loop.variable)] = static_cast<int>(levels_.size()) - 1;
+    levels_.back().body_memo.clear();
+    lanes_ = {loop.variable, lanes, at, false, {}};
+    if (copy > 0) lanes_.first = writer_.Binary(Here(), "add", at, IntConstant(Ty::kI64, int64_t{copy} * lanes));
+    if (!masked) return;
+    const V all = writer_.Splat(Here(), at, lanes);
+    const V index = lanes == 1 ? all : writer_.Binary(Here(), "add", all, writer_.Iota(lanes));
+    lanes_.mask = writer_.Compare(Here(), "slt", index, writer_.Splat(Here(), end, lanes));
+    lanes_.masked = true;
+  };
+  EmitLoop(begin, middle, step, [&](const V& at) {
+    for (int copy = 0; copy < copies; ++copy) {
+      enter(at, copy, false);
+      body(copy);
+    }
+  });
+  if (!whole) {
+    EmitLoop(middle, end, lanes, [&](const V& at) {
+      enter(at, 0, lanes > 1);
+      body(0);
+    });
+  }
+  lanes_ = {};
+}
+
+void Emitter::EmitRowPhase(const Phase& phase) {
+  if (phase.loops.empty()) {
+    lanes_ = {};
+    for (const Store& store : phase.stores) EmitStore(store);
+    return;
+  }
+  const Loop& inner = phase.loops.back();
+  const int lanes = LanesFor(inner);
+  int copies = 1;
+  if (!phase.accumulators.empty()) {
+    std::unordered_map<const Element*, bool> seen;
+    size_t size = 0;
+    for (const Accumulator& accumulator : phase.accumulators) size += CountElements(accumulator.body, seen);
+    copies = size > kLargeBody ? 2 : kCopies;
+    if (inner.begin->IsConst(0) && inner.end->IsConst()) {
+      copies = static_cast<int>(std::clamp<int64_t>(inner.end->value / lanes, 1, copies));
+    }
+  }
+  std::vector<std::vector<std::string>> slots;
+  for (const Accumulator& accumulator : phase.accumulators) {
+    const Ty type = TypeOf(accumulator.dtype);
+    const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
+    std::vector<std::string>& own = slots.emplace_back();
+    for (int copy = 0; copy < copies; ++copy) {
+      own.push_back(writer_.Alloca(type, lanes));
+      Append(Here(), "  store ", Typed(neutral), ", ptr ", own.back(), ", align 64\n");
+    }
+  }
+  OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
+    EmitVectorLoop(inner, lanes, copies, [&](int copy) {
+      for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+        Accumulate(phase.accumulators[k], slots[k][static_cast<size_t>(copy)]);
+      }
+      for (const Store& store : phase.stores) EmitStore(store);
+    });
+  });
+  for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+    results_[phase.accumulators[k].value] = {&phase.accumulators[k], Collapse(phase.accumulators[k], slots[k], lanes), {}};
+  }
+}
+
+// slot = slot combined with the body's lanes that exist.
+void Emitter::Accumulate(const Accumulator& accumulator, const std::string& slot) {
+  V value = EmitElement(accumulator.body, 0);
+  std::string& code = Here();
+  value = writer_.Splat(code, value, lanes_.count);
+  if (lanes_.masked) {
+    value = writer_.Select(code, lanes_.mask, value, NeutralOf(accumulator.kind, accumulator.dtype, lanes_.count));
+  }
+  const std::string type = TypeText(value.type, value.lanes);
+  const std::string align = Cat(", align ", BytesOf(value.type));
+  const V before = writer_.Let(code, value.type, value.lanes, Cat("load ", type, ", ptr ", slot, align));
+  const V after = EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, before, value);
+  Append(code, "  store ", Typed(after), ", ptr ", slot, align, "\n");
+}
+
+// One number of all lanes of all copies.
+V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes) {
+  std::string& code = Here();
+  const Ty type = TypeOf(accumulator.dtype);
+  std::vector<V> parts;
+  for (const std::string& slot : slots) {
+    parts.push_back(writer_.Let(code, type, lanes, Cat("load ", TypeText(type, lanes), ", ptr ", slot, ", align 64")));
+  }
+  const auto combine = [&](const V& a, const V& b) {
+    return EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, a, b);
+  };
+  while (parts.size() > 1) {
+    std::vector<V> fewer;
+    for (size_t i = 0; i + 1 < parts.size(); i += 2) fewer.push_back(combine(parts[i], parts[i + 1]));
+    if (parts.size() % 2 == 1) fewer.push_back(parts.back());
+    parts = std::move(fewer);
+  }
+  V total = parts[0];
+  for (int half = lanes / 2; half >= 1; half /= 2) {
+    std::string low, high;
+    for (int i = 0; i < half; ++i) {
+      Append(low, i > 0 ? ", i32 " : "i32 ", i);
+      Append(high, i > 0 ? ", i32 " : "i32 ", half + i);
+    }
+    const auto part = [&](const std::string& indices) {
+      return writer_.Let(code, type, half,
+                         Cat("shufflevector ", Typed(total), ", ", TypeText(type, total.lanes), " poison, <", half, " x i32> <",
+                             indices, ">"));
+    };
+    if (half == 1) {
+      total = combine(writer_.Lane(code, total, 0), writer_.Lane(code, total, 1));
+    } else {
+      const V a = part(low);
+      total = combine(a, part(high));
+    }
+  }
+  return total;
+}
+
+void Emitter::EmitColumnPhase(const Phase& phase) {
+  const Loop& columns = *region_->columns;
+  const int lanes = LanesFor(columns);
+  std::vector<std::string> arrays;
+  for (const Accumulator& accumulator : phase.accumulators) {
+    const Ty type = TypeOf(accumulator.dtype);
+    const int64_t size = (region_->columns_max + lanes - 1) / lanes * lanes;
+    arrays.push_back(writer_.Alloca(type, size));
+    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), lanes, [&](const V& at) {
+      const V address = AddressOf(arrays.back(), type, at, Here());
+      const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
+      Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ", BytesOf(type), "\n");
+    });
+  }
+  const ir::Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
+  OpenLoops(phase.loops, [&] {
+    EmitVectorLoop(columns, lanes, 1, [&](int) {
+      for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+        const V address = AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
+        Accumulate(phase.accumulators[k], address.name);
+      }
+      for (const Store& store : phase.stores) EmitStore(store);
+    });
+  });
+  for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+    results_[phase.accumulators[k].value] = {&phase.accumulators[k], {}, arrays[k]};
+  }
+}
+
+}  // namespace hir::codegen::cpu

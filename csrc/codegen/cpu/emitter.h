@@ -1,0 +1,143 @@
+// Writes one loop nest as the text of an LLVM function. Private to csrc/codegen/cpu.
+//
+// Code is written into the loops that are open. What does not depend on the innermost ones goes in front of them, inside the
+// guard of the outermost of those, so it runs only where that loop has a trip.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/codegen/cpu/ir_writer.h"
+#include "csrc/codegen/cpu/target.h"
+#include "csrc/codegen/index_math.h"
+#include "csrc/codegen/loop_nest.h"
+
+namespace hir::codegen::cpu {
+
+class Emitter {
+ public:
+  using Element = fusion::Element;
+
+  Emitter(const LoopNest& nest, const Target& target);
+
+  // The functions "@NAME" (the kernel) and "@NAME.body"; declarations gather in writer().declarations.
+  Result<std::string> Run(const std::string& name);
+  Writer& writer() { return writer_; }
+
+ private:
+  // A condition that holds where code runs: elements under different guards are different code. 0: none.
+  struct Guard {
+    int parent = 0;
+    const Element* condition = nullptr;
+    bool holds = true;
+  };
+  struct Key {
+    const void* what;
+    int guard;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      return std::hash<const void*>()(key.what) * 31 + static_cast<size_t>(key.guard);
+    }
+  };
+  using Memo = std::unordered_map<Key, V, KeyHash>;
+  struct Level {   // An open loop; level 0 is the function.
+    std::string before, body;
+    Memo before_memo, body_memo;
+  };
+  // Where elements that vary along the vector variable are computed now.
+  struct Lanes {
+    int variable = -1;   // -1: nowhere.
+    int count = 1;
+    V first;             // The value of the variable in lane 0.
+    bool masked = false;
+    V mask;              // Lanes that exist, when masked.
+  };
+  struct Result_ {       // An accumulator's result.
+    const Accumulator* accumulator = nullptr;
+    V scalar;            // Without columns.
+    std::string array;   // With columns: of elements of the accumulator's type, from the first column on.
+  };
+
+  // emitter.cc: functions, regions, loops.
+  void EmitRegion(const Region& region, const V& begin, const V& end);
+  void AddVariable(const Loop& loop);
+  void EmitRowPhase(const Phase& phase);
+  void EmitColumnPhase(const Phase& phase);
+  void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
+  // body(at) for begin, begin + step, ... below end.
+  void EmitLoop(const V& begin, const V& end, int64_t step, const std::function<void(const V&)>& body);
+  // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time.
+  void EmitVectorLoop(const Loop& loop, int lanes, int copies, const std::function<void(int copy)>& body);
+  void Accumulate(const Accumulator& accumulator, const std::string& slot);
+  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
+  int LanesFor(const Loop& loop) const;
+
+  // values.cc: expressions and elements.
+  V EmitExpr(const ir::Expr* expr);                 // i64; of lane 0 where it varies.
+  V EmitExprLanes(const ir::Expr* expr);            // Of every lane.
+  V EmitExprNode(std::string& code, const ir::Expr& expr, const std::vector<V>& args);
+  // One lane where it does not vary.
+  V EmitElement(const Element* element, int guard);
+  V EmitUncached(const Element* element, int guard, size_t level);
+  V EmitSelect(const Element* element, int guard, size_t level);
+  V EmitLoad(const Element* element, int guard, size_t level);
+  V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard, size_t level);
+  V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
+  void EmitStore(const Store& store);
+  V EmitGuard(int guard);  // REQUIRES: guard != 0.
+  int AddGuard(int parent, const Element* condition, bool holds);
+  std::string MaskFor(int guard);
+  const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor);
+  bool HasLoad(const Element* element);
+
+  // Where something with these dependencies is computed: level, and whether in front of it.
+  uint64_t VariablesOf(const ir::Expr* expr);
+  uint64_t VariablesOf(const Element* element);
+  uint64_t VariablesOf(int guard);
+  uint64_t BitOf(int variable) const { return uint64_t{1} << variable_bit_[static_cast<size_t>(variable)]; }
+  bool Varies(uint64_t variables) const {
+    return lanes_.variable >= 0 && lanes_.count > 1 && (variables & BitOf(lanes_.variable)) != 0;
+  }
+  size_t LevelOf(uint64_t variables) const;
+  const V* Find(const Key& key, size_t level) const;
+  std::string& CodeAt(size_t level);
+  Memo& MemoAt(size_t level);
+  std::string& Here() { return levels_.back().body; }
+
+  const LoopNest& nest_;
+  const Target& target_;
+  ir::ExprPool pool_;
+  IndexMath math_;
+  Writer writer_;
+  Status error_;
+
+  std::vector<Level> levels_;
+  std::vector<int> variable_level_;                  // By variable; -1: not open.
+  std::vector<int> variable_bit_;                    // By variable; of the region's variables.
+  std::vector<int> region_variables_;                // By bit.
+  std::unordered_map<int, V> variable_value_;
+  std::unordered_map<std::string_view, V> symbols_;
+  std::unordered_map<const ir::Value*, V> scalars_;
+  std::unordered_map<const ir::Value*, int> slots_;
+  std::unordered_map<const ir::Value*, Result_> results_;
+  std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
+  std::unordered_map<const Element*, uint64_t> element_variables_;
+  std::unordered_map<const Element*, bool> has_load_;
+  std::vector<Guard> guards_;
+  Lanes lanes_;
+  size_t row_level_ = 0;
+  const Region* region_ = nullptr;
+  std::string zero_;  // Eight bytes of zero, for loads that a guard forbids.
+};
+
+// The arithmetic of elements: prims.cc.
+V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype, const std::vector<V>& args);
+V EmitConvert(Writer& writer, std::string& code, DType from, DType to, const V& x);
+V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a, const V& b);
+V NeutralOf(fusion::ReduceKind kind, DType dtype, int lanes);
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,72 @@
+// LLVM IR as text: types, values and instructions of one function. Text needs no LLVM headers, can be read, and is the key of
+// the compile cache, since it holds no names but its own numbering.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/dtype.h"
+
+namespace hir::codegen::cpu {
+
+enum class Ty : uint8_t { kI1, kI8, kI16, kI32, kI64, kF32, kF64, kPtr };
+
+// A scalar (one lane) or a vector. `name` is an SSA name or a constant.
+struct V {
+  std::string name;
+  Ty type = Ty::kI64;
+  int lanes = 1;
+};
+
+// The type in which an element of `dtype` is computed: the 16-bit floats as their bits, bool as i1.
+Ty TypeOf(DType dtype);
+// The same in memory: bool is i8.
+Ty MemoryTypeOf(DType dtype);
+int BytesOf(Ty type);
+std::string TypeText(Ty type, int lanes);  // "<16 x float>"
+std::string Suffix(Ty type, int lanes);    // "v16f32", "f32": of intrinsic names.
+
+V IntConstant(Ty type, int64_t value, int lanes = 1);
+V FloatConstant(Ty type, double value, int lanes = 1);  // kF32: `value` must be a float.
+
+class Writer {
+ public:
+  // Appends "%n = rhs" to `code`.
+  V Let(std::string& code, Ty type, int lanes, std::string_view rhs);
+  // "op type a, b": the operands have one type, which is the result's.
+  V Binary(std::string& code, std::string_view op, const V& a, const V& b);
+  // "icmp/fcmp predicate type a, b"
+  V Compare(std::string& code, std::string_view predicate, const V& a, const V& b);
+  // "op from a to to"
+  V CastTo(std::string& code, std::string_view op, const V& a, Ty to);
+  V Select(std::string& code, const V& condition, const V& yes, const V& no);
+  V Splat(std::string& code, const V& scalar, int lanes);
+  // The lanes 0, 1, 2, ... as i64.
+  V Iota(int lanes);
+  V Lane(std::string& code, const V& vector, int lane);
+  // Calls and declares `name`, without the @.
+  V Call(std::string& code, const std::string& name, Ty type, int lanes, std::initializer_list<V> args);
+  // llvm.NAME.SUFFIX over operands of the result's type.
+  V Intrinsic(std::string& code, std::string_view name, std::initializer_list<V> args);
+  // A scalar function of the C library, lane by lane.
+  V Library(std::string& code, const std::string& name, std::initializer_list<V> args);
+
+  std::string Alloca(Ty type, int64_t count);  // In the function's entry, aligned to 64 bytes.
+  std::string NewLabel() { return "L" + std::to_string(next_++); }
+  std::string NewName() { return "%v" + std::to_string(next_++); }
+
+  std::string entry;                   // Allocas.
+  std::set<std::string> declarations;  // Whole lines.
+  bool fma = false;                    // The target multiplies and adds in one instruction,
+  bool half = false;                   // converts float16 in hardware.
+
+ private:
+  int next_ = 0;
+};
+
+std::string Typed(const V& value);  // "float %v3"
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,129 @@
+// LLVM: object bytes to functions in this process.
+#include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
+#include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+#include <llvm/Support/MemoryBuffer.h>
+
+#include <cmath>
+#include <deque>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/artifact.h"
+#include "csrc/codegen/cpu/cpu.h"
+#include "csrc/device/host/host_kernel.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+uint16_t FloatToHalf(float value) { return FloatToFloat16(value); }
+
+// Everything that code may call, by address: nothing is looked up by name in the process.
+llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
+  llvm::orc::SymbolMap symbols;
+  const auto add = [&](const char* name, auto* function) {
+    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
+  };
+  using One = double (*)(double);
+  using OneF = float (*)(float);
+  using Two = double (*)(double, double);
+  using TwoF = float (*)(float, float);
+#define ONE(name)                        \
+  add(#name, static_cast<One>(::name));  \
+  add(#name "f", static_cast<OneF>(::name##f));
+#define TWO(name)                        \
+  add(#name, static_cast<Two>(::name));  \
+  add(#name "f", static_cast<TwoF>(::name##f));
+  TWO(fmod) TWO(pow) TWO(atan2)
+  ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan)
+  ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(sqrt)
+  ONE(floor) ONE(ceil) ONE(trunc) ONE(roundeven)
+#undef ONE
+#undef TWO
+  // What LLVM makes of loops that copy or clear.
+  add("memset", &::memset);
+  add("memcpy", &::memcpy);
+  add("memmove", &::memmove);
+  add("hir_float_to_half", &FloatToHalf);
+  return symbols;
+}
+
+// A linked object. Immutable once made.
+class Linked {
+ public:
+  static Result<std::shared_ptr<Linked>> Make(const std::string& object) {
+    auto control = llvm::orc::SelfExecutorProcessControl::Create();
+    if (!control) return Internal(base::Cat("LLVM: ", llvm::toString(control.takeError())));
+    std::shared_ptr<Linked> linked(new Linked(std::move(*control)));
+    if (llvm::Error error = linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
+      return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
+    }
+    auto bytes = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernels");
+    if (llvm::Error error = linked->layer_.add(linked->library_, std::move(bytes))) {
+      return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
+    }
+    return linked;
+  }
+  ~Linked() {
+    if (llvm::Error error = session_.endSession()) llvm::consumeError(std::move(error));
+  }
+
+  Result<device::HostFunction> Find(const std::string& name) {
+    auto found = session_.lookup({&library_}, session_.intern(name));
+    if (!found) return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(found.takeError())));
+    return found->getAddress().toPtr<device::HostFunction>();
+  }
+
+ private:
+  explicit Linked(std::unique_ptr<llvm::orc::ExecutorProcessControl> control)
+      : session_(std::move(control)),
+        memory_(session_.getPageSize()),
+        layer_(session_, memory_),
+        library_(session_.createBareJITDylib("kernels")) {
+    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });  // Find returns it.
+  }
+
+  llvm::orc::ExecutionSession session_;
+  llvm::jitlink::InProcessMemoryManager memory_;  // Writes first, then makes code executable and read-only.
+  llvm::orc::ObjectLinkingLayer layer_;
+  llvm::orc::JITDylib& library_;
+};
+
+class LoadedKernels final : public device::KernelSource {
+ public:
+  void Add(device::HostKernel::Options options) { kernels_.emplace_back(std::move(options)); }
+  Result<const device::Kernel*> Get(std::string_view name) override {
+    for (const device::HostKernel& kernel : kernels_) {
+      if (kernel.name() == name) return &kernel;
+    }
+    return Status(Code_::kNotFound, base::Cat("no kernel ", name));
+  }
+
+ private:
+  using Code_ = hir::Code;
+  std::deque<device::HostKernel> kernels_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
+  HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
+  if (code.grains.size() != artifact.kernels.size()) {
+    return InvalidArgument(base::Cat(code.grains.size(), " kernels with ", artifact.kernels.size(), " names"));
+  }
+  const Target host = HostTarget();
+  if (code.target.features != host.features || code.target.cpu != host.cpu) {
+    return Status(hir::Code::kFailedPrecondition, base::Cat("kernels for ", code.target.cpu, " (", code.target.features,
+                                                            ") do not run on this ", host.cpu, " (", host.features, ")"));
+  }
+  auto kernels = std::make_unique<LoadedKernels>();
+  if (code.grains.empty()) return kernels;
+  HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.object));
+  for (size_t i = 0; i < code.grains.size(); ++i) {
+    HIR_ASSIGN(const device::HostFunction function, linked->Find(base::Cat("k", i)));
+    kernels->Add({.name = artifact.kernels[i], .function = function, .code = linked, .grain = code.grains[i]});
+  }
+  return kernels;
+}
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,283 @@
+// Arithmetic of elements. No fast-math flag anywhere: sums, products, quotients and roots are those of the interpreter bit by
+// bit, NaN, infinities and -0 included.
+#include <limits>
+
+#include "csrc/base/check.h"
+#include "csrc/codegen/cpu/emitter.h"
+#include "csrc/codegen/cpu/math.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+using fusion::Prim;
+using fusion::ReduceKind;
+
+bool IsFloatTy(Ty type) { return type == Ty::kF32 || type == Ty::kF64; }
+
+struct Emit {
+  Writer& w;
+  std::string& code;
+
+  V Zero(const V& like) {
+    return IsFloatTy(like.type) ? FloatConstant(like.type, 0, like.lanes) : IntConstant(like.type, 0, like.lanes);
+  }
+  V Int(const V& like, int64_t value) { return IntConstant(like.type, value, like.lanes); }
+  V Op(std::string_view op, const V& a, const V& b) { return w.Binary(code, op, a, b); }
+  V Is(std::string_view predicate, const V& a, const V& b) { return w.Compare(code, predicate, a, b); }
+  V If(const V& condition, const V& yes, const V& no) { return w.Select(code, condition, yes, no); }
+  V Cast(std::string_view op, const V& a, Ty to) { return w.CastTo(code, op, a, to); }
+
+  // a / b or a % b; 0 where b is 0; wraps for b = -1.
+  V IntDivide(const V& a, const V& b, bool remainder) {
+    const V zero = Is("eq", b, Int(b, 0));
+    const V minus = Is("eq", b, Int(b, -1));
+    const V safe = If(Op("or", zero, minus), Int(b, 1), b);
+    if (remainder) return Op("srem", a, safe);
+    const V quotient = Op("sdiv", a, safe);
+    return If(zero, Int(a, 0), If(minus, Op("sub", Int(a, 0), a), quotient));
+  }
+  V MinMax(const V& a, const V& b, bool max) {
+    if (a.type == Ty::kI1) return Op(max ? "or" : "and", a, b);
+    if (!IsFloatTy(a.type)) return If(Is(max ? "sgt" : "slt", a, b), a, b);
+    // b where b is NaN or the one; a where a is NaN.
+    const V chosen = If(Is(max ? "ogt" : "olt", a, b), a, b);
+    return If(Is("uno", a, a), a, chosen);
+  }
+  V Shift(const V& a, const V& b, bool left) {
+    const int64_t bits = BytesOf(a.type) * 8;
+    const V wide = Is("ugt", b, Int(b, bits - 1));
+    const V amount = If(wide, Int(b, bits - 1), b);
+    if (!left) return Op("ashr", a, amount);
+    return If(wide, Int(a, 0), Op("shl", a, b.name == amount.name ? b : amount));
+  }
+};
+
+const char* LibraryName(Prim prim) {
+  switch (prim) {
+    case Prim::kRem: return "fmod";
+    case Prim::kPow: return "pow";
+    case Prim::kAtan2: return "atan2";
+    case Prim::kExp: return "exp";
+    case Prim::kExp2: return "exp2";
+    case Prim::kExpm1: return "expm1";
+    case Prim::kLog: return "log";
+    case Prim::kLog2: return "log2";
+    case Prim::kLog10: return "log10";
+    case Prim::kLog1p: return "log1p";
+    case Prim::kSin: return "sin";
+    case Prim::kCos: return "cos";
+    case Prim::kTan: return "tan";
+    case Prim::kAsin: return "asin";
+    case Prim::kAcos: return "acos";
+    case Prim::kAtan: return "atan";
+    case Prim::kSinh: return "sinh";
+    case Prim::kCosh: return "cosh";
+    case Prim::kTanh: return "tanh";
+    case Prim::kAsinh: return "asinh";
+    case Prim::kAcosh: return "acosh";
+    case Prim::kAtanh: return "atanh";
+    case Prim::kErf: return "erf";
+    case Prim::kErfc: return "erfc";
+    case Prim::kLgamma: return "lgamma";
+    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kMin: case Prim::kMax: case Prim::kNeg:
+    case Prim::kAbs: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kFloor: case Prim::kCeil: case Prim::kRound:
+    case Prim::kTrunc: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe:
+    case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr: case Prim::kIsNan:
+    case Prim::kSelect: return nullptr;
+  }
+  return nullptr;
+}
+
+V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
+  Emit e{w, code};
+  const V& a = args[0];
+  const V& b = args.back();
+  if (prim == Prim::kAdd) return e.Op("fadd", a, b);
+  if (prim == Prim::kSub) return e.Op("fsub", a, b);
+  if (prim == Prim::kMul) return e.Op("fmul", a, b);
+  if (prim == Prim::kDiv) return e.Op("fdiv", a, b);
+  if (prim == Prim::kMin || prim == Prim::kMax) return e.MinMax(a, b, prim == Prim::kMax);
+  if (prim == Prim::kNeg) return w.Let(code, a.type, a.lanes, "fneg " + Typed(a));
+  if (prim == Prim::kAbs) return w.Intrinsic(code, "fabs", {a});
+  if (prim == Prim::kSqrt) return w.Intrinsic(code, "sqrt", {a});
+  if (prim == Prim::kRsqrt) {
+    return e.Op("fdiv", FloatConstant(a.type, 1, a.lanes), w.Intrinsic(code, "sqrt", {a}));
+  }
+  if (prim == Prim::kFloor) return w.Intrinsic(code, "floor", {a});
+  if (prim == Prim::kCeil) return w.Intrinsic(code, "ceil", {a});
+  if (prim == Prim::kRound) return w.Intrinsic(code, "roundeven", {a});
+  if (prim == Prim::kTrunc) return w.Intrinsic(code, "trunc", {a});
+  if (prim == Prim::kEq) return e.Is("oeq", a, b);
+  if (prim == Prim::kNe) return e.Is("une", a, b);
+  if (prim == Prim::kLt) return e.Is("olt", a, b);
+  if (prim == Prim::kLe) return e.Is("ole", a, b);
+  if (prim == Prim::kGt) return e.Is("ogt", a, b);
+  if (prim == Prim::kGe) return e.Is("oge", a, b);
+  if (prim == Prim::kIsNan) return e.Is("uno", a, a);
+  if (a.type == Ty::kF32) {
+    if (prim == Prim::kExp) return EmitExp(w, code, a);
+    if (prim == Prim::kLog) return EmitLog(w, code, a);
+    if (prim == Prim::kTanh) return EmitTanh(w, code, a);
+    if (prim == Prim::kErf) return EmitErf(w, code, a);
+  }
+  const char* name = LibraryName(prim);
+  HIR_CHECK(name != nullptr);
+  const std::string full = a.type == Ty::kF32 ? std::string(name) + "f" : std::string(name);
+  return args.size() == 1 ? w.Library(code, full, {a}) : w.Library(code, full, {a, b});
+}
+
+// Integers, and bools as i1.
+V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
+  Emit e{w, code};
+  const V& a = args[0];
+  const V& b = args.back();
+  const bool is_bool = a.type == Ty::kI1;
+  if (prim == Prim::kAdd) return e.Op(is_bool ? "or" : "add", a, b);
+  if (prim == Prim::kSub) return e.Op(is_bool ? "xor" : "sub", a, b);
+  if (prim == Prim::kMul) return e.Op(is_bool ? "and" : "mul", a, b);
+  if (prim == Prim::kDiv) return is_bool ? e.Op("and", a, b) : e.IntDivide(a, b, false);
+  if (prim == Prim::kRem) return is_bool ? e.Zero(a) : e.IntDivide(a, b, true);
+  if (prim == Prim::kMin || prim == Prim::kMax) return e.MinMax(a, b, prim == Prim::kMax);
+  if (prim == Prim::kNeg) return e.Op("sub", e.Zero(a), a);
+  if (prim == Prim::kAbs) return e.If(e.Is("slt", a, e.Zero(a)), e.Op("sub", e.Zero(a), a), a);
+  if (prim == Prim::kEq) return e.Is("eq", a, b);
+  if (prim == Prim::kNe) return e.Is("ne", a, b);
+  if (prim == Prim::kLt) return e.Is(is_bool ? "ult" : "slt", a, b);
+  if (prim == Prim::kLe) return e.Is(is_bool ? "ule" : "sle", a, b);
+  if (prim == Prim::kGt) return e.Is(is_bool ? "ugt" : "sgt", a, b);
+  if (prim == Prim::kGe) return e.Is(is_bool ? "uge" : "sge", a, b);
+  if (prim == Prim::kAnd) return e.Op("and", a, b);
+  if (prim == Prim::kOr) return e.Op("or", a, b);
+  if (prim == Prim::kXor) return e.Op("xor", a, b);
+  if (prim == Prim::kNot) return e.Op("xor", a, is_bool ? IntConstant(Ty::kI1, 1, a.lanes) : e.Int(a, -1));
+  if (prim == Prim::kShl || prim == Prim::kShr) return e.Shift(a, b, prim == Prim::kShl);
+  HIR_CHECK(false);
+  return a;
+}
+
+// float32 to bfloat16, ties to even. A NaN keeps its sign and becomes quiet.
+V ToBFloat16(Writer& w, std::string& code, const V& x) {
+  Emit e{w, code};
+  const V bits = e.Cast("bitcast", x, Ty::kI32);
+  const V odd = e.Op("and", e.Op("lshr", bits, e.Int(bits, 16)), e.Int(bits, 1));
+  const V rounded = e.Op("add", e.Op("add", bits, e.Int(bits, 0x7fff)), odd);
+  const V quiet = e.Op("or", bits, e.Int(bits, 0x400000));
+  const V chosen = e.If(e.Is("uno", x, x), quiet, rounded);
+  return e.Cast("trunc", e.Op("lshr", chosen, e.Int(bits, 16)), Ty::kI16);
+}
+
+// float64 to float32 rounded to odd: what is then rounded to 16 bits is rounded as if at once.
+V ToOddFloat32(Writer& w, std::string& code, const V& x) {
+  Emit e{w, code};
+  const V near = e.Cast("fptrunc", x, Ty::kF32);
+  const V back = e.Cast("fpext", near, Ty::kF64);
+  const V bits = e.Cast("bitcast", near, Ty::kI32);
+  const V away = e.Is("ogt", w.Intrinsic(code, "fabs", {back}), w.Intrinsic(code, "fabs", {x}));
+  const V towards_zero = e.If(away, e.Op("sub", bits, e.Int(bits, 1)), bits);
+  const V odd = e.Op("or", towards_zero, e.Int(bits, 1));
+  const V exact = e.Is("ueq", back, x);
+  return e.Cast("bitcast", e.If(exact, bits, odd), Ty::kF32);
+}
+
+V ToFloat16(Writer& w, std::string& code, const V& x) {
+  if (x.lanes == 1 && !w.half) return w.Call(code, "hir_float_to_half", Ty::kI16, 1, {x});
+  if (!w.half) {
+    std::string result = "poison";
+    for (int lane = 0; lane < x.lanes; ++lane) {
+      const V one = w.Call(code, "hir_float_to_half", Ty::kI16, 1, {w.Lane(code, x, lane)});
+      result = w.Let(code, Ty::kI16, x.lanes, "insertelement " + TypeText(Ty::kI16, x.lanes) + " " + result + ", " +
+                                                  Typed(one) + ", i64 " + std::to_string(lane)).name;
+    }
+    return {result, Ty::kI16, x.lanes};
+  }
+  const std::string half = x.lanes == 1 ? "half" : "<" + std::to_string(x.lanes) + " x half>";
+  const V narrow = w.Let(code, Ty::kI16, x.lanes, "fptrunc " + Typed(x) + " to " + half);
+  return w.Let(code, Ty::kI16, x.lanes, "bitcast " + half + " " + narrow.name + " to " + TypeText(Ty::kI16, x.lanes));
+}
+
+V FromFloat16(Writer& w, std::string& code, const V& x) {
+  if (w.half) {
+    const std::string half = x.lanes == 1 ? "half" : "<" + std::to_string(x.lanes) + " x half>";
+    const V narrow = w.Let(code, Ty::kI16, x.lanes, "bitcast " + Typed(x) + " to " + half);
+    return w.Let(code, Ty::kF32, x.lanes, "fpext " + half + " " + narrow.name + " to " + TypeText(Ty::kF32, x.lanes));
+  }
+  // Sign and magnitude apart; the magnitude's bits shifted into place, 2^112 too small, and denormals come out right.
+  Emit e{w, code};
+  const V bits = e.Cast("zext", x, Ty::kI32);
+  const V magnitude = e.Op("shl", e.Op("and", bits, e.Int(bits, 0x7fff)), e.Int(bits, 13));
+  const V scaled = e.Op("fmul", e.Cast("bitcast", magnitude, Ty::kF32), FloatConstant(Ty::kF32, 0x1p112, x.lanes));
+  const V special = e.Is("uge", magnitude, e.Int(bits, 0x0f800000));
+  const V scaled_bits = e.Cast("bitcast", scaled, Ty::kI32);
+  const V finite_or_not = e.If(special, e.Op("or", magnitude, e.Int(bits, 0x7f800000)), scaled_bits);
+  const V sign = e.Op("shl", e.Op("and", bits, e.Int(bits, 0x8000)), e.Int(bits, 16));
+  return e.Cast("bitcast", e.Op("or", finite_or_not, sign), Ty::kF32);
+}
+
+V Widen(Writer& w, std::string& code, DType from, const V& x) {  // 16-bit floats to float32.
+  if (from == DType::kFloat16) return FromFloat16(w, code, x);
+  Emit e{w, code};
+  const V bits = e.Cast("zext", x, Ty::kI32);
+  return e.Cast("bitcast", e.Op("shl", bits, e.Int(bits, 16)), Ty::kF32);
+}
+
+}  // namespace
+
+V EmitPrim(Writer& writer, std::string& code, Prim prim, DType dtype, const std::vector<V>& args) {
+  return IsFloat(dtype) ? EmitFloat(writer, code, prim, args) : EmitInt(writer, code, prim, args);
+}
+
+V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given) {
+  Emit e{w, code};
+  V x = given;
+  if (from == to) return x;
+  if (from == DType::kFloat16 || from == DType::kBFloat16) {
+    x = Widen(w, code, from, x);
+    from = DType::kFloat32;
+    if (to == from) return x;
+  }
+  const Ty target = TypeOf(to);
+  if (to == DType::kBool) return e.Is(IsFloat(from) ? "une" : "ne", x, e.Zero(x));
+  if (to == DType::kFloat16 || to == DType::kBFloat16) {
+    if (!IsFloat(from)) {
+      x = e.Cast(from == DType::kBool ? "uitofp" : "sitofp", x, Ty::kF64);
+      from = DType::kFloat64;
+    }
+    if (from == DType::kFloat64) x = ToOddFloat32(w, code, x);
+    return to == DType::kFloat16 ? ToFloat16(w, code, x) : ToBFloat16(w, code, x);
+  }
+  if (IsFloat(from) && IsFloat(to)) return e.Cast(to == DType::kFloat64 ? "fpext" : "fptrunc", x, target);
+  if (IsFloat(to)) return e.Cast(from == DType::kBool ? "uitofp" : "sitofp", x, target);
+  if (IsFloat(from)) {  // Truncates and saturates; NaN gives 0.
+    return w.Call(code, "llvm.fptosi.sat." + Suffix(target, x.lanes) + "." + Suffix(x.type, x.lanes), target, x.lanes, {x});
+  }
+  if (from == DType::kBool) return e.Cast("zext", x, target);
+  return e.Cast(to == DType::kInt64 ? "sext" : "trunc", x, target);
+}
+
+V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a, const V& b) {
+  switch (kind) {
+    case ReduceKind::kSum: return EmitPrim(writer, code, Prim::kAdd, dtype, {a, b});
+    case ReduceKind::kProd: return EmitPrim(writer, code, Prim::kMul, dtype, {a, b});
+    case ReduceKind::kMin: return EmitPrim(writer, code, Prim::kMin, dtype, {a, b});
+    case ReduceKind::kMax: return EmitPrim(writer, code, Prim::kMax, dtype, {a, b});
+  }
+  return a;
+}
+
+V NeutralOf(ReduceKind kind, DType dtype, int lanes) {
+  const Ty type = TypeOf(dtype);
+  const bool least = kind == ReduceKind::kMax;
+  if (kind == ReduceKind::kSum || kind == ReduceKind::kProd) {
+    const int one = kind == ReduceKind::kProd ? 1 : 0;
+    return IsFloat(dtype) ? FloatConstant(type, one, lanes) : IntConstant(type, one, lanes);
+  }
+  if (IsFloat(dtype)) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return FloatConstant(type, least ? -kInfinity : kInfinity, lanes);
+  }
+  if (dtype == DType::kBool) return IntConstant(type, least ? 0 : 1, lanes);
+  if (dtype == DType::kInt32) return IntConstant(type, least ? INT32_MIN : INT32_MAX, lanes);
+  return IntConstant(type, least ? INT64_MIN : INT64_MAX, lanes);
+}
+
+}  // namespace hir::codegen::cpu

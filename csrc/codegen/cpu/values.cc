@@ -1,0 +1,418 @@
+// Expressions and elements as instructions, each computed once, as far out as it can be.
+#include <algorithm>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/emitter.h"
+
+namespace hir::codegen::cpu {
+
+using base::Cat;
+using ir::Expr;
+using ir::ExprKind;
+
+namespace {
+constexpr uint64_t kRowBit = uint64_t{1} << 63;
+}
+
+// --- where code goes -------------------------------------------------------------------------------------------------
+
+uint64_t Emitter::VariablesOf(const Expr* expr) {
+  const auto [at, added] = expr_variables_.try_emplace(expr, 0);
+  if (!added) return at->second;
+  uint64_t variables = 0;
+  if (expr->kind == ExprKind::kSymbol) {
+    const int variable = VariableOf(expr->symbol);
+    if (variable >= 0) variables = BitOf(variable);
+  }
+  for (const Expr* arg : expr->args) variables |= VariablesOf(arg);
+  return expr_variables_[expr] = variables;
+}
+
+uint64_t Emitter::VariablesOf(const Element* element) {
+  const auto known = element_variables_.find(element);
+  if (known != element_variables_.end()) return known->second;
+  uint64_t variables = 0;
+  if (element->kind == Element::Kind::kIndex) variables = BitOf(static_cast<int>(element->integer));
+  const auto result = results_.find(element->value);
+  if (element->kind == Element::Kind::kLoad && result != results_.end()) {
+    variables = kRowBit;
+    if (region_->columns) variables |= BitOf(region_->columns->variable);
+  } else if (const Expr* expr = math_.ToExpr(element)) {
+    variables = VariablesOf(expr);  // Of what is left after simplifying.
+  } else {
+    for (const Element* arg : element->args) variables |= VariablesOf(arg);
+  }
+  return element_variables_[element] = variables;
+}
+
+uint64_t Emitter::VariablesOf(int guard) {
+  uint64_t variables = 0;
+  for (; guard != 0; guard = guards_[static_cast<size_t>(guard)].parent) {
+    variables |= VariablesOf(guards_[static_cast<size_t>(guard)].condition);
+  }
+  return variables;
+}
+
+size_t Emitter::LevelOf(uint64_t variables) const {
+  size_t level = (variables & kRowBit) != 0 ? row_level_ : 0;
+  for (size_t i = 0; i < region_variables_.size(); ++i) {
+    if (((variables >> i) & 1) == 0) continue;
+    const int at = variable_level_[static_cast<size_t>(region_variables_[i])];
+    HIR_CHECK(at >= 0);
+    level = std::max(level, static_cast<size_t>(at));
+  }
+  return level;
+}
+
+// Code of level k goes into the loop's body while it is the innermost one, else in front of the loop in it.
+std::string& Emitter::CodeAt(size_t level) {
+  return level + 1 >= levels_.size() ? levels_.back().body : levels_[level + 1].before;
+}
+Emitter::Memo& Emitter::MemoAt(size_t level) {
+  return level + 1 >= levels_.size() ? levels_.back().body_memo : levels_[level + 1].before_memo;
+}
+const V* Emitter::Find(const Key& key, size_t level) const {
+  const auto in_body = levels_[level].body_memo.find(key);
+  if (in_body != levels_[level].body_memo.end()) return &in_body->second;
+  if (level + 1 >= levels_.size()) return nullptr;
+  const auto before = levels_[level + 1].before_memo.find(key);
+  return before == levels_[level + 1].before_memo.end() ? nullptr : &before->second;
+}
+
+// --- expressions -----------------------------------------------------------------------------------------------------
+
+V Emitter::EmitExpr(const Expr* expr) {
+  if (expr->IsConst()) return IntConstant(Ty::kI64, expr->value);
+  if (expr->kind == ExprKind::kSymbol) {
+    const int variable = VariableOf(expr->symbol);
+    if (variable < 0) return symbols_.at(expr->symbol);
+    return lanes_.variable == variable ? lanes_.first : variable_value_.at(variable);
+  }
+  const size_t level = LevelOf(VariablesOf(expr));
+  const Key key = {expr, 0};
+  if (const V* known = Find(key, level)) return *known;
+  V value;
+  if (expr->kind == ExprKind::kAdd) {
+    // The terms that vary least first, so that sums of them leave the inner loops.
+    std::vector<const Expr*> terms(expr->args.begin(), expr->args.end());
+    std::ranges::stable_sort(terms, {}, [&](const Expr* term) { return LevelOf(VariablesOf(term)); });
+    const Expr* sum = terms[0];
+    value = EmitExpr(sum);
+    for (size_t i = 1; i <= terms.size(); ++i) {
+      const bool last = i == terms.size();
+      if (last && expr->value == 0) break;
+      const Expr* term = last ? pool_.Const(expr->value) : terms[i];
+      sum = pool_.Add(sum, term);
+      const size_t at = LevelOf(VariablesOf(sum));
+      if (const V* known = Find({sum, 0}, at)) {
+        value = *known;
+        continue;
+      }
+      const V right = EmitExpr(term);
+      value = writer_.Binary(CodeAt(at), "add", value, right);
+      MemoAt(at)[{sum, 0}] = value;
+    }
+    return value;
+  }
+  std::vector<V> args;
+  for (const Expr* arg : expr->args) args.push_back(EmitExpr(arg));
+  value = EmitExprNode(CodeAt(level), *expr, args);
+  MemoAt(level)[key] = value;
+  return value;
+}
+
+// One operation on all lanes of `args`.
+V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V>& args) {
+  const int lanes = args[0].lanes;
+  const auto constant = [&](int64_t value) { return IntConstant(Ty::kI64, value, lanes); };
+  switch (expr.kind) {
+    case ExprKind::kMul: {
+      V product = args[0];
+      for (size_t i = 1; i < args.size(); ++i) product = writer_.Binary(code, "mul", product, args[i]);
+      return expr.value == 1 ? product : writer_.Binary(code, "mul", product, constant(expr.value));
+    }
+    case ExprKind::kAdd: {
+      V sum = args[0];
+      for (size_t i = 1; i < args.size(); ++i) sum = writer_.Binary(code, "add", sum, args[i]);
+      return expr.value == 0 ? sum : writer_.Binary(code, "add", sum, constant(expr.value));
+    }
+    case ExprKind::kMin:
+    case ExprKind::kMax: {
+      const V less = writer_.Compare(code, "slt", args[0], args[1]);
+      return expr.kind == ExprKind::kMin ? writer_.Select(code, less, args[0], args[1])
+                                         : writer_.Select(code, less, args[1], args[0]);
+    }
+    case ExprKind::kFloorDiv:
+    case ExprKind::kMod:
+    case ExprKind::kCeilDiv: {
+      // Code in front of a loop may run for empty tensors: nothing divides by 0.
+      V divisor = args[1];
+      if (!expr.args[1]->IsConst()) divisor = writer_.Intrinsic(code, "smax", {divisor, constant(1)});
+      V dividend = args[0];
+      if (expr.kind == ExprKind::kCeilDiv) {
+        const V more = writer_.Binary(code, "sub", divisor, constant(1));
+        dividend = writer_.Binary(code, "add", dividend, more);
+      }
+      if (math_.NonNegative(expr.args[0])) {
+        return writer_.Binary(code, expr.kind == ExprKind::kMod ? "urem" : "udiv", dividend, divisor);
+      }
+      const V remainder = writer_.Binary(code, "srem", dividend, divisor);
+      const V below = writer_.Compare(code, "slt", remainder, constant(0));
+      if (expr.kind == ExprKind::kMod) {
+        const V wrapped = writer_.Binary(code, "add", remainder, divisor);
+        return writer_.Select(code, below, wrapped, remainder);
+      }
+      const V quotient = writer_.Binary(code, "sdiv", dividend, divisor);
+      const V lower = writer_.Binary(code, "sub", quotient, constant(1));
+      return writer_.Select(code, below, lower, quotient);
+    }
+    case ExprKind::kConst:
+    case ExprKind::kSymbol: break;
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
+V Emitter::EmitExprLanes(const Expr* expr) {
+  if (!Varies(VariablesOf(expr))) return writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
+  if (const auto affine = math_.Split(expr, lanes_.variable); affine && !Varies(VariablesOf(affine->stride))) {
+    const V first = writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
+    const V stride = writer_.Splat(Here(), EmitExpr(affine->stride), lanes_.count);
+    const V steps = affine->stride->IsConst(1) ? writer_.Iota(lanes_.count)
+                                               : writer_.Binary(Here(), "mul", writer_.Iota(lanes_.count), stride);
+    return writer_.Binary(Here(), "add", first, steps);
+  }
+  std::vector<V> args;
+  for (const Expr* arg : expr->args) args.push_back(EmitExprLanes(arg));
+  return EmitExprNode(Here(), *expr, args);
+}
+
+// --- guards ------------------------------------------------------------------------------------------------------------
+
+int Emitter::AddGuard(int parent, const Element* condition, bool holds) {
+  for (size_t i = 1; i < guards_.size(); ++i) {
+    if (guards_[i].parent == parent && guards_[i].condition == condition && guards_[i].holds == holds) {
+      return static_cast<int>(i);
+    }
+  }
+  guards_.push_back({parent, condition, holds});
+  return static_cast<int>(guards_.size()) - 1;
+}
+
+V Emitter::EmitGuard(int guard) {
+  const Guard at = guards_[static_cast<size_t>(guard)];
+  const uint64_t variables = VariablesOf(guard);
+  const bool varies = Varies(variables);
+  const size_t level = varies ? levels_.size() - 1 : LevelOf(variables);
+  const Key key = {&nest_, guard};
+  if (const V* known = Find(key, level)) return *known;
+  V condition = EmitElement(at.condition, 0);
+  std::string& code = CodeAt(level);
+  if (varies) condition = writer_.Splat(code, condition, lanes_.count);
+  if (!at.holds) condition = writer_.Binary(code, "xor", condition, IntConstant(Ty::kI1, 1, condition.lanes));
+  if (at.parent != 0) {
+    V parent = EmitGuard(at.parent);
+    if (varies) parent = writer_.Splat(code, parent, lanes_.count);
+    condition = writer_.Binary(code, "and", condition, parent);
+  }
+  MemoAt(level)[key] = condition;
+  return condition;
+}
+
+// --- elements ----------------------------------------------------------------------------------------------------------
+
+V Emitter::EmitElement(const Element* element, int guard) {
+  switch (element->kind) {
+    case Element::Kind::kFloat: {
+      const double value = element->dtype == DType::kFloat32 ? static_cast<float>(element->number) : element->number;
+      return FloatConstant(TypeOf(element->dtype), value);
+    }
+    case Element::Kind::kInt: return IntConstant(TypeOf(element->dtype), element->integer);
+    case Element::Kind::kScalar: return scalars_.at(element->value);
+    case Element::Kind::kExtent:
+    case Element::Kind::kIndex:
+    case Element::Kind::kLoad:
+    case Element::Kind::kConvert:
+    case Element::Kind::kPrim:
+    case Element::Kind::kReduce:
+    case Element::Kind::kReduceIndex: break;
+  }
+  if (const Expr* expr = math_.ToExpr(element)) return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
+  if (!HasLoad(element)) guard = 0;
+  const uint64_t variables = VariablesOf(element) | VariablesOf(guard);
+  const size_t level = LevelOf(variables);
+  const Key key = {element, guard};
+  if (const V* known = Find(key, level)) return *known;
+  const V value = EmitUncached(element, guard, level);
+  MemoAt(level)[key] = value;
+  return value;
+}
+
+bool Emitter::HasLoad(const Element* element) {
+  const auto known = has_load_.find(element);
+  if (known != has_load_.end()) return known->second;
+  bool has = element->kind == Element::Kind::kLoad;
+  for (const Element* arg : element->args) has = has || HasLoad(arg);
+  return has_load_[element] = has;
+}
+
+V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
+  if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
+  if (element->kind == Element::Kind::kConvert) {
+    const V x = EmitElement(element->args[0], guard);
+    return EmitConvert(writer_, CodeAt(level), element->args[0]->dtype, element->dtype, x);
+  }
+  HIR_CHECK(element->kind == Element::Kind::kPrim);
+  if (element->prim == fusion::Prim::kSelect) return EmitSelect(element, guard, level);
+  std::vector<V> args;
+  int lanes = 1;
+  for (const Element* arg : element->args) {
+    args.push_back(EmitElement(arg, guard));
+    lanes = std::max(lanes, args.back().lanes);
+  }
+  std::string& code = CodeAt(level);
+  for (V& arg : args) arg = writer_.Splat(code, arg, lanes);
+  return EmitPrim(writer_, code, element->prim, element->args[0]->dtype, args);
+}
+
+V Emitter::EmitSelect(const Element* element, int guard, size_t level) {
+  const Element* condition = element->args[0];
+  if (const std::optional<bool> decided = math_.Decide(condition)) {
+    return EmitElement(element->args[*decided ? 1 : 2], guard);
+  }
+  // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
+  const bool guards = math_.IsIndexCondition(condition);
+  V chosen = EmitElement(condition, guards ? 0 : guard);
+  V yes = EmitElement(element->args[1], guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
+  V no = EmitElement(element->args[2], guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
+  const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
+  std::string& code = CodeAt(level);
+  return writer_.Select(code, writer_.Splat(code, chosen, lanes), writer_.Splat(code, yes, lanes),
+                        writer_.Splat(code, no, lanes));
+}
+
+// --- memory ------------------------------------------------------------------------------------------------------------
+
+const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor) {
+  const Expr* offset = pool_.Const(0);
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (tensor.strides[i]->IsConst(0)) continue;
+    const Expr* at = math_.ToExpr(index[i]);
+    if (at == nullptr) {
+      error_ = Unimplemented("an index that is no arithmetic on loop variables");
+      return offset;
+    }
+    offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
+  }
+  return offset;
+}
+
+V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
+  const auto result = results_.find(element->value);
+  if (result != results_.end()) {
+    const Result_& r = result->second;
+    if (r.array.empty()) return r.scalar;
+    const Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)), pool_.Import(region_->columns->begin));
+    const Tensor array = {.dtype = r.accumulator->dtype, .strides = {}};
+    return LoadFrom(array, r.array, offset, 0, level);
+  }
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(element->value))];
+  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)), OffsetOf(element->args, tensor), guard, level);
+}
+
+V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {
+  return writer_.Let(code, Ty::kPtr, offset.lanes,
+                     Cat("getelementptr ", TypeText(type, 1), ", ptr ", base, ", ", Typed(offset)));
+}
+
+V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* offset, int guard, size_t level) {
+  const Ty type = MemoryTypeOf(tensor.dtype);
+  const int bytes = BytesOf(type);
+  const auto finish = [&](const V& loaded) {
+    if (tensor.dtype != DType::kBool) return loaded;
+    return writer_.Compare(CodeAt(level), "ne", loaded, IntConstant(Ty::kI8, 0, loaded.lanes));
+  };
+  if (!Varies(VariablesOf(offset))) {
+    const V at = EmitExpr(offset);
+    std::string& code = CodeAt(level);
+    V address = AddressOf(base, type, at, code);
+    if (guard != 0) {
+      V allowed = EmitGuard(guard);
+      if (allowed.lanes > 1) {
+        allowed = writer_.Let(code, Ty::kI1, 1, Cat("call i1 @llvm.vector.reduce.or.v", allowed.lanes, "i1(", Typed(allowed), ")"));
+        writer_.declarations.insert(Cat("declare i1 @llvm.vector.reduce.or.v", lanes_.count, "i1(<", lanes_.count, " x i1>)"));
+      }
+      address = writer_.Select(code, allowed, address, {zero_, Ty::kPtr, 1});
+    }
+    return finish(writer_.Let(code, type, 1, Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes)));
+  }
+  std::string& code = Here();
+  const int lanes = lanes_.count;
+  const std::string mask = MaskFor(guard);
+  const auto affine = math_.Split(offset, lanes_.variable);
+  const std::string vector = TypeText(type, lanes);
+  if (affine && affine->stride->IsConst(1)) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    if (mask.empty()) {
+      return finish(writer_.Let(code, type, lanes, Cat("load ", vector, ", ptr ", address.name, ", align ", bytes)));
+    }
+    const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
+    writer_.declarations.insert(Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
+    return finish(writer_.Let(code, type, lanes, Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ", bytes, ", ",
+                                                     mask, ", ", vector, " zeroinitializer)")));
+  }
+  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
+  const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
+  writer_.declarations.insert(Cat("declare ", vector, " @", name, "(<", lanes, " x ptr>, i32, <", lanes, " x i1>, ", vector, ")"));
+  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes)) : mask;
+  return finish(writer_.Let(code, type, lanes, Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes, ", ",
+                                                   all, ", ", vector, " zeroinitializer)")));
+}
+
+// "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
+std::string Emitter::MaskFor(int guard) {
+  if (guard == 0) return lanes_.masked ? Typed(lanes_.mask) : std::string();
+  V allowed = writer_.Splat(Here(), EmitGuard(guard), lanes_.count);
+  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, lanes_.mask);
+  return Typed(allowed);
+}
+
+void Emitter::EmitStore(const Store& store) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+  const Ty type = MemoryTypeOf(tensor.dtype);
+  const std::string base = Cat("%t", store.tensor);
+  const Expr* offset = OffsetOf(store.index, tensor);
+  V value = EmitElement(store.value, 0);
+  std::string& code = Here();
+  const auto memory = [&](V v) { return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v; };
+  if (lanes_.variable < 0 || lanes_.count == 1) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ", BytesOf(type), "\n");
+    return;
+  }
+  value = memory(writer_.Splat(code, value, lanes_.count));
+  const auto affine = math_.Split(offset, lanes_.variable);
+  const std::string mask = MaskFor(0);
+  const int bytes = BytesOf(type);
+  const std::string vector = TypeText(type, lanes_.count);
+  const std::string mask_type = TypeText(Ty::kI1, lanes_.count);
+  if (affine && affine->stride->IsConst(1)) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    if (mask.empty()) {
+      base::Append(code, "  store ", Typed(value), ", ptr ", address.name, ", align ", bytes, "\n");
+      return;
+    }
+    const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
+    writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", ptr, i32, ", mask_type, ")"));
+    base::Append(code, "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ", bytes, ", ", mask, ")\n");
+    return;
+  }
+  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
+  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes_.count)) : mask;
+  const std::string name = Cat("llvm.masked.scatter.", Suffix(type, lanes_.count), ".v", lanes_.count, "p0");
+  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", <", lanes_.count, " x ptr>, i32, ", mask_type, ")"));
+  base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ", bytes, ", ", all, ")\n");
+}
+
+}  // namespace hir::codegen::cpu

@@ -1,0 +1,28 @@
+#include "csrc/codegen/loop_nest.h"
+
+#include <charconv>
+
+#include "csrc/base/text.h"
+
+namespace hir::codegen {
+
+std::string VariableSymbol(int variable) { return base::Cat("%", variable); }
+
+int VariableOf(std::string_view symbol) {
+  if (symbol.size() < 2 || symbol[0] != '%') return -1;
+  return static_cast<int>(base::ParseInt(symbol.substr(1)).value_or(-1));
+}
+
+const ir::Expr* GridOf(ir::ExprPool& pool, const Region& region) {
+  const ir::Expr* items = pool.Const(1);
+  for (const Loop& loop : region.grid) items = pool.Mul(items, pool.Import(loop.end));
+  return items;
+}
+
+const ir::Expr* GridOf(ir::ExprPool& pool, const LoopNest& nest) {
+  const ir::Expr* items = pool.Const(0);
+  for (const Region& region : nest.regions) items = pool.Add(items, GridOf(pool, region));
+  return items;
+}
+
+}  // namespace hir::codegen

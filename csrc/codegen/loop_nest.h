@@ -1,0 +1,100 @@
+// LoopNest: one kernel, between the schedule that chose it and the backend that writes its code. It says what is computed in
+// which loops; vectors, threads and registers are the backend's business.
+//
+// A kernel is a list of regions; each runs once for every item of its own grid, and the launch's grid is their sum:
+//
+//   for item in the part of region.grid that this call computes:       // parallel
+//     for region.serial:                                               // in order
+//       phase 0, phase 1, ...: for phase.loops [for region.columns]: accumulate, store
+//
+// All scalar code is fusion elements in which `Index(n)` is loop variable n, and `MakeLoad(value, {})` of an accumulator's
+// value is its result, rounded to the value's dtype (in a later phase than the one that accumulates).
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/codegen/codegen.h"
+#include "csrc/fusion/element.h"
+
+namespace hir::codegen {
+
+// Runs `variable` over [begin, end). Both may depend on variables of loops outside this one, as symbols (VariableSymbol).
+struct Loop {
+  int variable = -1;
+  const ir::Expr* begin = nullptr;
+  const ir::Expr* end = nullptr;
+};
+
+// A tensor in memory: an address slot. The element at `index` lies at the sum of index[k] * strides[k] elements.
+struct Tensor {
+  enum class Role : uint8_t { kInput, kOutput, kWorkspace };
+  Role role = Role::kInput;
+  const ir::Value* value = nullptr;
+  DType dtype = DType::kFloat32;
+  std::vector<const ir::Expr*> strides;  // One per value axis; 0 for broadcast ones.
+};
+
+// The reduction of `body` (of `dtype`) over the phase's loops. With columns, one result a column.
+struct Accumulator {
+  const ir::Value* value = nullptr;
+  fusion::ReduceKind kind = fusion::ReduceKind::kSum;
+  DType dtype = DType::kFloat32;
+  const fusion::Element* body = nullptr;
+};
+
+struct Store {
+  int tensor = 0;  // Index into LoopNest::tensors.
+  std::vector<const fusion::Element*> index;
+  const fusion::Element* value = nullptr;
+};
+
+// Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops the accumulators
+// are empty and the stores run once (a column).
+struct Phase {
+  std::vector<Loop> loops;
+  std::vector<Accumulator> accumulators;
+  std::vector<Store> stores;
+};
+
+struct Region {
+  // The grid item is the row-major index of these loops, which begin at 0 and whose ends depend on no variable.
+  std::vector<Loop> grid;
+  std::vector<Loop> serial;
+  // The innermost loop of every phase, inside its loops: neighbouring columns are neighbours in most tensors. At most
+  // `columns_max` trips.
+  std::optional<Loop> columns;
+  int64_t columns_max = 0;
+  std::vector<Phase> phases;
+};
+
+struct LoopNest {
+  ir::ExprPool exprs;               // Owns the expressions below; symbols are those of the graph, and loop variables.
+  fusion::ElementBuilder elements;  // Owns the elements below.
+  std::deque<ir::Value> values;     // Owns the values of workspaces,
+  std::deque<ir::Type> types;       // their types,
+  std::deque<std::vector<ir::Axis>> axes;  // and the axes of those.
+
+  // The argument slots, in this order: addresses, symbols (i64), scalars (f64 bits).
+  std::vector<Tensor> tensors;            // Inputs, outputs, workspaces.
+  std::vector<std::string_view> symbols;
+  std::vector<const ir::Value*> scalars;
+  std::vector<Region> regions;
+  int num_variables = 0;
+};
+
+// The symbol that stands for loop variable `variable` in the expressions of a nest, and back (-1: another symbol).
+std::string VariableSymbol(int variable);
+int VariableOf(std::string_view symbol);
+
+// The number of grid items: of a region, and of a launch.
+const ir::Expr* GridOf(ir::ExprPool& pool, const Region& region);
+const ir::Expr* GridOf(ir::ExprPool& pool, const LoopNest& nest);
+
+// For people and tests: what a nest computes, in one page.
+std::string Print(const LoopNest& nest);
+
+}  // namespace hir::codegen

@@ -1,0 +1,179 @@
+// How the loops of a region are laid out. Whatever the schedule, memory decides: the axis along which most tensors are
+// contiguous is the innermost loop of every phase.
+//
+//  * It is one of a phase's own loops: rows run in parallel, each phase runs along its row.
+//  * It is a row axis: a block of neighbouring rows ("columns") runs together, and each phase's loops are outside the block.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "csrc/codegen/index_math.h"
+#include "csrc/codegen/schedules.h"
+
+namespace hir::codegen {
+namespace {
+
+using fusion::Element;
+
+constexpr int64_t kUnknownTrips = 1024;
+constexpr int64_t kGridMin = 256;          // Items of a grid that keep any machine busy.
+constexpr int64_t kWorkMin = 8192;         // Elements an item computes before its loops stop going into it.
+constexpr int64_t kPointwiseColumns = 16384;
+// Accumulators of a block lie in the first-level cache: 1024 columns of 4 float32 accumulators are 16 KiB.
+constexpr int64_t kReductionColumns = 1024;
+constexpr int64_t kFewBlocks = 32;
+constexpr int64_t kFewColumns = 256;
+
+class Layout {
+ public:
+  Layout(NestBuilder& builder, Region& region) : builder_(builder), region_(region), math_(builder.nest().exprs) {}
+
+  void Run() {
+    for (const Loop& loop : region_.grid) AddRange(loop);
+    for (const Phase& phase : region_.phases) {
+      for (const Loop& loop : phase.loops) AddRange(loop);
+    }
+    Vote();
+    const int best = Best();
+    const auto row = std::ranges::find(region_.grid, best, &Loop::variable);
+    if (row != region_.grid.end()) MakeColumns(row);
+    for (Phase& phase : region_.phases) {
+      const auto inner = std::ranges::find(phase.loops, best, &Loop::variable);
+      if (inner != phase.loops.end()) std::rotate(inner, inner + 1, phase.loops.end());
+    }
+    MoveToSerial();
+  }
+
+ private:
+  void AddRange(const Loop& loop) {
+    ir::ExprPool& pool = builder_.nest().exprs;
+    math_.SetRange(loop.variable, loop.begin, pool.Sub(loop.end, pool.Const(1)));
+    order_.push_back(loop.variable);
+  }
+
+  // Every access counts for the variable along which it is contiguous; accesses to larger tensors count more.
+  void Vote() {
+    std::set<const Element*> seen;
+    const auto visit = [&](const auto& self, const Element* e) -> void {
+      if (!seen.insert(e).second) return;
+      if (e->kind == Element::Kind::kLoad) {
+        if (StridesFor(e->value) != nullptr) VoteFor(e->args, *StridesFor(e->value), 1);
+        return;
+      }
+      for (const Element* arg : e->args) self(self, arg);
+    };
+    for (const Phase& phase : region_.phases) {
+      for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+      for (const Store& store : phase.stores) {
+        visit(visit, store.value);
+        const Tensor& tensor = builder_.nest().tensors[static_cast<size_t>(store.tensor)];
+        VoteFor(store.index, tensor.strides, 2);
+      }
+    }
+  }
+
+  // Null for accumulators: no tensor is behind them.
+  const std::vector<const ir::Expr*>* StridesFor(const ir::Value* value) {
+    for (const Phase& phase : region_.phases) {
+      for (const Accumulator& accumulator : phase.accumulators) {
+        if (accumulator.value == value) return nullptr;
+      }
+    }
+    auto [at, added] = strides_.try_emplace(value);
+    if (added) at->second = StridesOf(builder_.nest().exprs, *value->type);
+    return &at->second;
+  }
+
+  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides, int64_t weight) {
+    ir::ExprPool& pool = builder_.nest().exprs;
+    const ir::Expr* offset = pool.Const(0);
+    for (size_t i = 0; i < index.size(); ++i) {
+      const ir::Expr* at = math_.ToExpr(index[i]);
+      if (at == nullptr) return;
+      offset = pool.Add(offset, pool.Mul(at, strides[i]));
+    }
+    int64_t varies = 0;
+    for (const int variable : order_) varies += math_.DependsOn(offset, variable) ? 1 : 0;
+    for (const int variable : order_) {
+      const auto split = math_.Split(offset, variable);
+      if (split && split->stride->IsConst(1)) votes_[variable] += weight * varies * varies;
+    }
+  }
+
+  int Best() const {
+    int best = order_.empty() ? -1 : order_.back();
+    int64_t most = 0;
+    for (const int variable : order_) {  // The later of equals: further in.
+      const auto votes = votes_.find(variable);
+      if (votes != votes_.end() && votes->second >= most) {
+        best = variable;
+        most = votes->second;
+      }
+    }
+    return best;
+  }
+
+  void MakeColumns(std::vector<Loop>::iterator row) {
+    ir::ExprPool& pool = builder_.nest().exprs;
+    Loop columns = *row;
+    region_.grid.erase(row);
+    const bool reduces = std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
+    int64_t items = 1;
+    for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+    const int64_t block = !reduces ? kPointwiseColumns : items >= kFewBlocks ? kReductionColumns : kFewColumns;
+    const int64_t trips = TripsOf(columns, INT64_MAX);
+    region_.columns_max = std::min(block, trips);
+    if (trips > block) {
+      const ir::Expr* size = pool.Const(block);
+      const int variable = builder_.NewVariable();
+      region_.grid.push_back({variable, pool.Const(0), pool.CeilDiv(columns.end, size)});
+      columns.begin = pool.Mul(pool.Symbol(VariableSymbol(variable)), size);
+      const ir::Expr* end = pool.Add(columns.begin, size);
+      const bool whole = columns.end->IsConst() && columns.end->value % block == 0;
+      columns.end = whole ? end : pool.Min(end, columns.end);
+    }
+    region_.columns = columns;
+  }
+
+  // Items with little to do get the innermost loops of the grid, while enough items remain.
+  void MoveToSerial() {
+    int64_t work = region_.columns ? region_.columns_max : 1;
+    int64_t most = 1;
+    for (const Phase& phase : region_.phases) {
+      int64_t trips = 1;
+      for (const Loop& loop : phase.loops) trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+      most = std::max(most, trips);
+    }
+    work *= most;
+    int64_t items = 1;
+    for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
+    while (region_.grid.size() > 1 && work < kWorkMin) {
+      const int64_t trips = TripsOf(region_.grid.back(), 0);
+      if (trips == 0 || items / trips < kGridMin) break;
+      items /= trips;
+      work *= trips;
+      region_.serial.insert(region_.serial.begin(), region_.grid.back());
+      region_.grid.pop_back();
+    }
+  }
+
+  NestBuilder& builder_;
+  Region& region_;
+  IndexMath math_;
+  std::vector<int> order_;  // Variables, outermost first.
+  std::map<int, int64_t> votes_;
+  std::map<const ir::Value*, std::vector<const ir::Expr*>> strides_;
+};
+
+}  // namespace
+
+int64_t TripsOf(const Loop& loop, int64_t otherwise) {
+  return loop.begin->IsConst(0) && loop.end->IsConst() ? loop.end->value : otherwise;
+}
+
+void AddRegion(NestBuilder& builder, Region region) {
+  Layout(builder, region).Run();
+  builder.nest().regions.push_back(std::move(region));
+}
+
+}  // namespace hir::codegen

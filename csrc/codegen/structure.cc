@@ -1,0 +1,335 @@
+#include "csrc/codegen/structure.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/element.h"
+#include "csrc/fusion/fusion_ops.h"
+
+namespace hir::codegen {
+namespace {
+
+using base::Cat;
+using fusion::AxisLink;
+using fusion::AxisRelation;
+using fusion::Element;
+
+constexpr size_t kOpsMax = 512;       // Ops of one kernel: beyond, compiling takes longer than launching twice.
+constexpr size_t kViewsMax = 32;      // Different indices at which one value is computed.
+constexpr size_t kElementsMax = 2048; // Sum of those over the group.
+constexpr size_t kOutputsMax = 32;
+
+bool Contains(const std::vector<int>& classes, int axis_class) {
+  return std::ranges::find(classes, axis_class) != classes.end();
+}
+bool SameSet(std::vector<int> a, std::vector<int> b) {
+  std::ranges::sort(a);
+  std::ranges::sort(b);
+  return a == b;
+}
+// The classes of an index that vary.
+std::vector<int> Varying(const std::vector<int>& classes) {
+  std::vector<int> varying;
+  std::ranges::copy_if(classes, std::back_inserter(varying), [](int c) { return c >= 0; });
+  return varying;
+}
+bool HasRepeat(const std::vector<int>& classes) {
+  const std::vector<int> varying = Varying(classes);
+  return std::set<int>(varying.begin(), varying.end()).size() != varying.size();
+}
+
+class Analysis {
+ public:
+  Analysis(const segment::GroupView& group, const AxisClasses& classes) : group_(group), classes_(classes) {}
+
+  Structure Run() {
+    if (!CheckOps() || !CheckViews()) return std::move(result_);
+    for (const ir::Value* value : group_.outputs) {
+      if (IsTensor(value)) result_.outputs.push_back({value, -1});
+    }
+    for (const ir::Op* op : group_.ops) {
+      if (!VisitOp(*op)) return std::move(result_);
+    }
+    if (result_.outputs.size() > kOutputsMax) return Refuse(Cat("more than ", kOutputsMax, " outputs"));
+    if (result_.reductions.empty()) {
+      result_.schedule = result_.outputs.empty() ? "scalar" : "pointwise";
+      return std::move(result_);
+    }
+    result_.rows = result_.reductions.front().kept;
+    for (const Reduction& reduction : result_.reductions) {
+      if (!SameSet(reduction.kept, result_.rows)) {
+        return Refuse(Cat("%", reduction.op->results[0]->name, " keeps other axes than %",
+                          result_.reductions.front().op->results[0]->name));
+      }
+    }
+    AssignPhases();
+    for (OutputPlace& output : result_.outputs) {
+      if (!Place(output)) return std::move(result_);
+    }
+    const auto loops = std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
+    result_.schedule = loops > 1 ? "normalization" : "reduction";
+    return std::move(result_);
+  }
+
+ private:
+  Structure Refuse(std::string reason) {
+    result_.reason = std::move(reason);
+    return std::move(result_);
+  }
+  bool Refused(std::string reason) {
+    result_.reason = std::move(reason);
+    return false;
+  }
+
+  bool CheckOps() {
+    if (group_.ops.size() > kOpsMax) return Refused(Cat("more than ", kOpsMax, " ops"));
+    std::set<const ir::Value*> ends;  // Results of segment_set.
+    for (const ir::Op* op : group_.ops) {
+      const fusion::FusionOp code = fusion::CodeOf(*op);
+      if (fusion::IsCommunication(code)) return Refused(Cat(op->info->name, " is a communication"));
+      if ((op->info->effects & ir::kLibrary) != 0) return Refused(Cat(op->info->name, " is a library call"));
+      for (const ir::Value* operand : op->operands) {
+        if (ends.contains(operand)) return Refused(Cat("segment_set %", operand->name, " ends a segment"));
+      }
+      if (code == fusion::FusionOp::kSegmentSet) ends.insert(op->results[0]);
+    }
+    return true;
+  }
+
+  // Counts at how many different indices each value is computed: ops that change the index make a new one for each of
+  // theirs, so chains of them can grow beyond bounds.
+  bool CheckViews() {
+    std::unordered_map<const ir::Value*, std::set<int>> views;
+    int next = 0;
+    size_t sum = 0;
+    for (const ir::Value* value : group_.outputs) views[value].insert(next++);
+    for (size_t i = group_.ops.size(); i-- > 0;) {
+      const ir::Op* op = group_.ops[i];
+      const std::set<int> own = views[op->results[0]];
+      sum += own.size();
+      if (own.size() > kViewsMax || sum > kElementsMax) {
+        return Refused(Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
+      }
+      for (size_t k = 0; k < op->operands.size(); ++k) {
+        std::set<int>& theirs = views[op->operands[k]];
+        if (KeepsIndex(*op, static_cast<int>(k))) {
+          theirs.insert(own.begin(), own.end());
+        } else {
+          for (size_t n = 0; n < own.size(); ++n) theirs.insert(next++);
+        }
+      }
+    }
+    return true;
+  }
+
+  bool KeepsIndex(const ir::Op& op, int operand) const {
+    return std::ranges::all_of(classes_.Links(&op), [&](const AxisLink& link) {
+      return link.operand != operand || link.relation == AxisRelation::kSame ||
+             link.relation == AxisRelation::kBroadcast || link.relation == AxisRelation::kReduced;
+    });
+  }
+
+  bool VisitOp(const ir::Op& op) {
+    const ir::Value* result = op.results[0];
+    if (!IsTensor(result)) return true;
+    bool depends = false;
+    for (size_t k = 0; k < op.operands.size(); ++k) {
+      if (!reduced_.contains(op.operands[k])) continue;
+      depends = true;
+      if (!KeepsAxes(op, static_cast<int>(k))) {
+        return Refused(Cat(op.info->name, " %", result->name, " reads the result of a reduction at another index"));
+      }
+    }
+    const bool has_loop = std::ranges::any_of(classes_.Links(&op), [](const AxisLink& link) {
+      return link.relation == AxisRelation::kReduced;
+    });
+    Reduction reduction;
+    reduction.op = &op;
+    if (has_loop) {
+      const std::vector<int>& axes = classes_.Of(op.operands[0]);
+      for (const int axis : LoopsOf(op).operand_axes) {
+        // A minimum over an axis that is stored once; rare, and it has no class.
+        if (axes[static_cast<size_t>(axis)] < 0) return Refused(Cat("%", result->name, " reduces a broadcast axis"));
+        reduction.reduced.push_back(axes[static_cast<size_t>(axis)]);
+      }
+      if (!reduction.reduced.empty() && HasRepeat(axes)) {
+        return Refused(Cat("two axes of %", op.operands[0]->name, " have one index"));
+      }
+    }
+    if (!reduction.reduced.empty()) {
+      reduction.kept = Varying(classes_.Of(result));
+      result_.reductions.push_back(std::move(reduction));
+      depends = true;
+    }
+    if (depends) {
+      reduced_.insert(result);
+      if (HasRepeat(classes_.Of(result))) return Refused(Cat("two axes of %", result->name, " have one index"));
+    }
+    return true;
+  }
+
+  // Every axis of the operand that varies is an axis of the result, or reduced.
+  bool KeepsAxes(const ir::Op& op, int operand) const {
+    const std::vector<int>& axes = classes_.Of(op.operands[static_cast<size_t>(operand)]);
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      if (axes[axis] < 0) continue;
+      const bool kept = std::ranges::any_of(classes_.Links(&op), [&](const AxisLink& link) {
+        return link.operand == operand && link.operand_axis == static_cast<int>(axis) &&
+               (link.relation == AxisRelation::kSame || link.relation == AxisRelation::kReduced);
+      });
+      if (!kept) return false;
+    }
+    return true;
+  }
+
+  // The last phase whose results `value` needs, or -1.
+  int NeededPhase(const ir::Value* value) {
+    const auto known = needed_.find(value);
+    return known == needed_.end() ? -1 : known->second;
+  }
+
+  // Each reduction goes into the first phase with its loops that comes after all it needs.
+  void AssignPhases() {
+    size_t next = 0;
+    for (const ir::Op* op : group_.ops) {
+      int needed = -1;
+      for (const ir::Value* operand : op->operands) needed = std::max(needed, NeededPhase(operand));
+      if (next < result_.reductions.size() && result_.reductions[next].op == op) {
+        Reduction& reduction = result_.reductions[next++];
+        reduction.phase = FindPhase(reduction.reduced, needed);
+        needed = reduction.phase;
+      }
+      if (needed >= 0) needed_[op->results[0]] = needed;
+    }
+  }
+
+  int FindPhase(const std::vector<int>& loops, int after) {
+    for (size_t p = static_cast<size_t>(after + 1); p < result_.phase_loops.size(); ++p) {
+      if (SameSet(result_.phase_loops[p], loops)) return static_cast<int>(p);
+    }
+    result_.phase_loops.push_back(loops);
+    return static_cast<int>(result_.phase_loops.size()) - 1;
+  }
+
+  bool Place(OutputPlace& output) {
+    const std::vector<int>& axes = classes_.Of(output.value);
+    const bool depends = reduced_.contains(output.value);
+    const bool fits = !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) { return Contains(axes, row); });
+    if (!fits) return !depends || Refused(Cat("output %", output.value->name, " lacks an axis that the reductions keep"));
+    std::vector<int> loops;
+    for (const int axis : Varying(axes)) {
+      if (!Contains(result_.rows, axis)) loops.push_back(axis);
+    }
+    if (!depends) {  // Where it costs no loop of its own; else in a region of its own.
+      for (size_t p = 0; p < result_.phase_loops.size(); ++p) {
+        if (SameSet(result_.phase_loops[p], loops)) {
+          output.phase = static_cast<int>(p);
+          return true;
+        }
+      }
+      return true;
+    }
+    output.phase = FindPhase(loops, NeededPhase(output.value));
+    return true;
+  }
+
+  const segment::GroupView& group_;
+  const AxisClasses& classes_;
+  Structure result_;
+  std::set<const ir::Value*> reduced_;  // Values that depend on a reduction.
+  std::unordered_map<const ir::Value*, int> needed_;
+};
+
+}  // namespace
+
+AxisClasses::AxisClasses(const segment::GroupView& group) {
+  std::vector<int> parents;
+  std::vector<const ir::Expr*> extents;
+  const auto find = [&](int at) {
+    while (parents[static_cast<size_t>(at)] != at) {
+      at = parents[static_cast<size_t>(at)] = parents[static_cast<size_t>(parents[static_cast<size_t>(at)])];
+    }
+    return at;
+  };
+  const auto add = [&](const ir::Value* value) {
+    if (!IsTensor(value) || classes_.contains(value)) return;
+    std::vector<int>& axes = classes_[value];
+    for (const ir::Axis& axis : ir::ValueAxes(*value->type)) {
+      if (IsSingle(axis)) {
+        axes.push_back(-1);
+        continue;
+      }
+      axes.push_back(static_cast<int>(parents.size()));
+      parents.push_back(axes.back());
+      extents.push_back(axis.extent);
+    }
+  };
+  for (const ir::Op* op : group.ops) {
+    for (const ir::Value* operand : op->operands) add(operand);
+    for (const ir::Value* result : op->results) add(result);
+    const std::vector<AxisLink>& links = links_[op] = fusion::AxesOf(*op);
+    for (const AxisLink& link : links) {
+      const ir::Value* operand = op->operands[static_cast<size_t>(link.operand)];
+      const ir::Value* result = op->results[static_cast<size_t>(link.result)];
+      const ir::Axis& axis = result->type->axes[static_cast<size_t>(link.result_axis)];
+      if (link.relation != AxisRelation::kSame || axis.kind == ir::AxisKind::kReduction) continue;
+      const auto before = std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
+                                        [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
+      const int a = classes_[operand][static_cast<size_t>(link.operand_axis)];
+      const int b = classes_[result][static_cast<size_t>(before)];
+      if (a < 0 || b < 0) continue;
+      if (ir::Equal(extents[static_cast<size_t>(a)], extents[static_cast<size_t>(b)])) {
+        parents[static_cast<size_t>(find(b))] = find(a);
+      }
+    }
+  }
+  std::vector<int> numbers(parents.size(), -1);
+  for (const ir::Op* op : group.ops) {  // In program order, so that numbers depend on the program alone.
+    const auto renumber = [&](const ir::Value* value) {
+      if (!IsTensor(value)) return;
+      for (const int axis : classes_[value]) {
+        if (axis < 0 || numbers[static_cast<size_t>(find(axis))] >= 0) continue;
+        numbers[static_cast<size_t>(find(axis))] = static_cast<int>(extents_.size());
+        extents_.push_back(extents[static_cast<size_t>(axis)]);
+      }
+    };
+    for (const ir::Value* operand : op->operands) renumber(operand);
+    for (const ir::Value* result : op->results) renumber(result);
+  }
+  for (auto& [value, axes] : classes_) {
+    for (int& axis : axes) {
+      if (axis >= 0) axis = numbers[static_cast<size_t>(find(axis))];
+    }
+  }
+}
+
+ReductionLoops LoopsOf(const ir::Op& op) {
+  fusion::ElementBuilder builder;
+  ReductionLoops loops;
+  const Element* loaded = nullptr;
+  builder.set_load([&](const ir::Value* value, std::span<const Element* const> index) {
+    return loaded = builder.MakeLoad(value, index);
+  });
+  std::vector<const Element*> index;
+  for (size_t i = 0; i < ir::ValueAxes(*op.results[0]->type).size(); ++i) {
+    index.push_back(builder.Index(static_cast<int>(i)));
+  }
+  fusion::Define(builder, op, 0, index);
+  std::vector<std::pair<int64_t, int>> trips;
+  for (size_t axis = 0; loaded != nullptr && axis < loaded->args.size(); ++axis) {
+    if (loaded->args[axis]->kind == Element::Kind::kReduceIndex) {
+      trips.emplace_back(loaded->args[axis]->integer, static_cast<int>(axis));
+    }
+  }
+  std::ranges::sort(trips);
+  for (const auto& [variable, axis] : trips) loops.operand_axes.push_back(axis);
+  return loops;
+}
+
+Structure Analyse(const segment::GroupView& group, const AxisClasses& classes) {
+  return Analysis(group, classes).Run();
+}
+
+}  // namespace hir::codegen

@@ -1,0 +1,68 @@
+// What a schedule must know of a group before it builds anything: which axes run together, which reductions depend on which.
+// Private to csrc/codegen.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/fusion/axes.h"
+#include "csrc/segment/segment.h"
+
+namespace hir::codegen {
+
+// An axis of a tensor belongs to a class with the axes of other tensors that have the same index wherever an element of one
+// is made from an element of the other. Axes that are stored once, or have extent 1, have none (-1): their index is 0.
+class AxisClasses {
+ public:
+  explicit AxisClasses(const segment::GroupView& group);
+
+  // One entry per value axis. REQUIRES: a tensor that the group reads or makes.
+  const std::vector<int>& Of(const ir::Value* value) const { return classes_.at(value); }
+  const ir::Expr* Extent(int axis_class) const { return extents_[static_cast<size_t>(axis_class)]; }
+  // AxesOf, remembered. REQUIRES: an op of the group.
+  const std::vector<fusion::AxisLink>& Links(const ir::Op* op) const { return links_.at(op); }
+
+ private:
+  std::unordered_map<const ir::Value*, std::vector<int>> classes_;
+  std::vector<const ir::Expr*> extents_;
+  std::unordered_map<const ir::Op*, std::vector<fusion::AxisLink>> links_;
+};
+
+// An op that needs a loop for each element of its result.
+struct Reduction {
+  const ir::Op* op = nullptr;
+  std::vector<int> kept;     // Classes of the result's axes, in its order.
+  std::vector<int> reduced;  // Classes of the loops, outermost first.
+  int phase = 0;
+};
+
+// Outputs that are stored in a phase of the reductions' region, or in a region of their own (phase -1).
+struct OutputPlace {
+  const ir::Value* value = nullptr;
+  int phase = -1;
+};
+
+struct Structure {
+  std::string reason;    // Not empty: the group does not fit one kernel.
+  std::string schedule;  // "scalar", "pointwise", "reduction", "normalization"
+  std::vector<Reduction> reductions;
+  std::vector<int> rows;                      // Classes that all reductions keep.
+  std::vector<std::vector<int>> phase_loops;  // Classes looped over in each phase; empty: none.
+  std::vector<OutputPlace> outputs;           // Tensors only.
+};
+
+// Pure and cheap: looks at types and axes, builds no elements of pointwise ops.
+Structure Analyse(const segment::GroupView& group, const AxisClasses& classes);
+
+// The loops of a reduction op: for each trip of its kReduce element, the operand's value axis it runs over.
+struct ReductionLoops {
+  std::vector<int> operand_axes;
+};
+ReductionLoops LoopsOf(const ir::Op& op);
+
+inline bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
+// The index along such an axis is always 0.
+inline bool IsSingle(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1); }
+
+}  // namespace hir::codegen
