@@ -1,0 +1,151 @@
+"""Measures, each thing beside a limit of this machine or a peer, in interleaved pairs: median and quartiles of the ratios.
+
+./run bench [NAME...] [--pairs N] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("HOSTIR_BUILD_DIR", ROOT / "build" / "release"))
+PROGRAMS = BUILD / "benchmarks"
+
+
+@dataclass
+class Measurement:
+    """ours and theirs are pairs taken in turn; the ratio is theirs / ours for times: above 1 we are faster."""
+
+    name: str
+    unit: str
+    ours: list[float]
+    theirs: list[float]
+    peer: str
+    higher_is_better: bool = False
+
+    def ratios(self) -> list[float]:
+        pairs = zip(self.ours, self.theirs)
+        return [a / b if self.higher_is_better else b / a for a, b in pairs]
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def run_program(*command: object, env: dict[str, str] | None = None) -> str:
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=600, env={**os.environ, **(env or {})}
+    )
+    if result.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed ({result.returncode}): {result.stderr.strip()[-500:]}")
+    return result.stdout
+
+
+def allreduce(pairs: int) -> list[Measurement]:
+    mpirun = ["mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    out = []
+    for ranks in (2, 4):
+        for size, label, repeats in ((64 << 20, "64 MiB", 3), (8, "8 B", 200)):
+            ours, theirs = [], []
+            for _ in range(pairs):
+                ours.append(float(run_program(PROGRAMS / "allreduce_ucx", size, repeats, ranks)))
+                command = [*mpirun, "-n", ranks, PROGRAMS / "allreduce_mpi", size, repeats]
+                theirs.append(float(run_program(*command, env=root)))
+            out.append(Measurement(f"all-reduce {label}, {ranks} ranks", "us", ours, theirs, "MPI_Allreduce"))
+    return out
+
+
+def from_json(program: str, *args: object) -> list[Measurement]:
+    """A program that prints a JSON list of measurements."""
+    return [Measurement(**row) for row in json.loads(run_program(PROGRAMS / program, *args))]
+
+
+def kernels(pairs: int) -> list[Measurement]:
+    return from_json("cpu_kernels", pairs)
+
+
+def matmul(pairs: int) -> list[Measurement]:
+    return from_json("cpu_matmul", pairs)
+
+
+def round_trip(pairs: int) -> list[Measurement]:
+    import hostir
+
+    with hostir.connect(devices="cpu:4") as client:
+        times = json.loads(run_program(PROGRAMS / "round_trip", client.address, pairs))
+    return [Measurement("run of an empty program, 4 ranks", "us", times["run_us"], times["echo_us"], "gRPC health check")]
+
+
+def evaluator(pairs: int) -> list[Measurement]:
+    return from_json("evaluator_overhead", pairs)
+
+
+SUITES: dict[str, Callable[[int], list[Measurement]]] = {
+    "kernels": kernels,
+    "matmul": matmul,
+    "allreduce": allreduce,
+    "round_trip": round_trip,
+    "evaluator": evaluator,
+}
+
+
+def show(measurement: Measurement) -> str:
+    low, middle, high = quartiles(measurement.ratios())
+    ours, theirs = statistics.median(measurement.ours), statistics.median(measurement.theirs)
+    return (
+        f"{measurement.name:<46} {ours:>12.2f} {measurement.unit:<5} {theirs:>12.2f} {measurement.unit:<5} "
+        f"{middle:>6.2f}  [{low:.2f}, {high:.2f}]  {measurement.peer}"
+    )
+
+
+def machine() -> dict[str, object]:
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"what to measure, of: {', '.join(SUITES)} (default: all)")
+    parser.add_argument("--pairs", type=int, default=15, help="interleaved pairs (default 15)")
+    parser.add_argument("--json", type=Path, help="also write the figures, the machine and the command there")
+    args = parser.parse_args()
+    for name in args.names:
+        if name not in SUITES:
+            parser.error(f"no measurement {name!r}; there are {', '.join(SUITES)}")
+    print(f"{'measurement':<46} {'ours':>18} {'limit or peer':>18} {'ratio':>6}  [quartiles]  beside", flush=True)
+    measurements, failures = [], []
+    for name in args.names or SUITES:
+        try:
+            for measurement in SUITES[name](args.pairs):
+                measurements.append(measurement)
+                print(show(measurement), flush=True)
+        except (RuntimeError, FileNotFoundError, subprocess.TimeoutExpired) as error:
+            failures.append(f"{name}: {error}")
+            print(f"{name}: FAILED: {error}", flush=True)
+    print("ratio: peer time over ours, or ours as a share of the limit; above 1 we are ahead")
+    if args.json:
+        record = {
+            "command": " ".join(["./run bench", *sys.argv[1:]]),
+            "machine": machine(),
+            "measurements": [asdict(m) | {"ratio_quartiles": quartiles(m.ratios())} for m in measurements],
+            "failures": failures,
+        }
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
