@@ -146,7 +146,7 @@ class Lowering {
       buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {},
                               Import(*result->type), result->name);
     }
-    lowered_.segments.push_back({SegmentKind::kView, std::string(group.ops[0]->info->name), ""});
+    lowered_.segments.push_back({SegmentKind::kView, std::string(group.ops[0]->info->name), "", 0});
   }
 
   // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,
@@ -184,7 +184,7 @@ class Lowering {
            {"to", to},
            {"stream", stream_},
            {"seq", next_seq_++}});
-    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(type), ""});
+    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(type), "", 1});
   }
 
   void LowerLibrary(const Op& op) {
@@ -196,7 +196,7 @@ class Lowering {
           {{"op", op.info->name},
            {"inputs", static_cast<int64_t>(op.operands.size())},
            {"stream", stream_}});
-    lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), ""});
+    lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), "", 1});
   }
 
   Status LowerKernel(const Group& group) {
@@ -216,7 +216,7 @@ class Lowering {
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
     for (const ir::Guard& guard : plan.guards) local_.guards.push_back(guard);
-    lowered_.segments.push_back({SegmentKind::kKernel, name, plan.schedule});
+    lowered_.segments.push_back({SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
     lowered_.kernels.push_back(std::move(plan));
     return {};
   }

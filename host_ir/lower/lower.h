@@ -24,6 +24,7 @@ struct LoweredSegment {
   SegmentKind kind = SegmentKind::kKernel;
   std::string name;      // "k0", "matmul", "allreduce"
   std::string schedule;  // Of a kernel; else empty.
+  int launches = 0;      // Kernel launches, library calls or communications.
 };
 
 struct Lowered {

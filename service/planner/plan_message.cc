@@ -1,0 +1,129 @@
+#include "service/planner/plan_message.h"
+
+#include <algorithm>
+#include <string>
+
+#include "csrc/base/text.h"
+#include "csrc/ir/print.h"
+#include "service/convert/tensor.h"
+
+namespace hir::service {
+namespace {
+
+namespace v1 = ::hostir::v1;
+using base::Cat;
+
+// Bytes that one rank stores of `value`: broadcast axes once, reduced axes not at all.
+const ir::Expr* StoredBytes(ir::ExprPool& pool, const ir::Value& value) {
+  if (value.type->kind != ir::TypeKind::kTensor) return pool.Const(0);
+  const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
+  for (const ir::Axis& axis : value.type->axes) {
+    if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, pool.Import(axis.extent));
+  }
+  return bytes;
+}
+
+template <typename Record>
+void SetBytes(const ir::Expr* bytes, Record* record) {
+  record->set_bytes(ir::ToString(bytes));
+  if (bytes->IsConst()) record->set_bytes_value(bytes->value);
+}
+
+std::string Typed(const ir::Value& value) { return Cat(value.name, ": ", ir::ToString(*value.type)); }
+
+void AddSegment(const ProgramPlan& plan, size_t index, v1::Explanation* out) {
+  ir::ExprPool pool;
+  const segment::Group& group = plan.groups[index];
+  const host::LoweredSegment& segment = plan.segments[index];
+  v1::SegmentRecord* record = out->add_segments();
+  record->set_name(segment.name);
+  record->set_kind(std::string(host::SegmentKindName(segment.kind)));
+  record->set_schedule(segment.schedule);
+  for (const ir::Op* op : group.ops) record->add_ops(Cat("%", op->results[0]->name, " = ", op->info->name));
+  const ir::Expr* bytes = pool.Const(0);
+  for (const ir::Value* value : group.inputs) {
+    record->add_inputs(Typed(*value));
+    bytes = pool.Add(bytes, StoredBytes(pool, *value));
+  }
+  for (const ir::Value* value : group.outputs) {
+    record->add_outputs(Typed(*value));
+    bytes = pool.Add(bytes, StoredBytes(pool, *value));
+  }
+  const bool works = segment.kind != host::SegmentKind::kView;
+  record->set_launches(segment.launches);
+  SetBytes(works ? bytes : pool.Const(0), record);
+}
+
+void AddCommunication(const plan::CommunicationRecord& communication, v1::Explanation* out) {
+  v1::CommunicationRecord* record = out->add_communications();
+  record->set_type(communication.type);
+  for (const std::vector<int64_t>& ranks : communication.teams) {
+    v1::RankList* team = record->add_team();
+    team->mutable_ranks()->Add(ranks.begin(), ranks.end());
+  }
+  SetBytes(communication.bytes, record);
+  record->set_tensor(communication.tensor);
+}
+
+void SetParam(const plan::ProgramParam& param, v1::PlanParam* out) {
+  out->set_name(param.name);
+  out->set_type(ir::ToString(*param.type));
+  out->set_dtype(ToProto(param.type->dtype));
+  out->set_scalar(param.type->kind == ir::TypeKind::kScalar);
+  if (out->scalar()) return;
+  for (const ir::Axis& axis : ir::ValueAxes(*param.type)) {
+    out->add_shape(ir::ToString(axis.extent));
+    out->add_stored_once(axis.kind == ir::AxisKind::kBroadcast);
+  }
+  const mesh::DimensionForm form = mesh::ToDimensionForm(param.sharding);
+  v1::Sharding* sharding = out->mutable_sharding();
+  sharding->mutable_mesh()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
+  sharding->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
+  sharding->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(), form.axis_of_dimension.end());
+}
+
+void SetSharedMemory(const ir::Graph& local, size_t index, v1::PlanParam* out) {
+  const auto index_of_param = [&](const ir::Value* value) {
+    return static_cast<int32_t>(std::find(local.params.begin(), local.params.end(), value) - local.params.begin());
+  };
+  const ir::Output& output = local.outputs[index];
+  if (output.value->def == nullptr) out->set_same_as_input(index_of_param(output.value));
+  for (size_t earlier = 0; earlier < index; ++earlier) {
+    if (local.outputs[earlier].value != output.value || output.value->def == nullptr) continue;
+    out->set_same_as_output(static_cast<int32_t>(earlier));
+    break;
+  }
+  if (output.alias != nullptr) out->set_alias_input(index_of_param(output.alias));
+}
+
+void AddGuard(const ir::Guard& guard, v1::Plan* out) {
+  v1::PlanGuard* message = out->add_guards();
+  const bool equal = guard.kind == ir::Guard::Kind::kEqual;
+  message->set_left(ir::ToString(guard.left));
+  message->set_right(ir::ToString(guard.right));
+  message->set_condition(Cat(message->left(), equal ? " == " : " <= ", message->right()));
+  message->set_kind(equal ? v1::PlanGuard::KIND_EQUAL : v1::PlanGuard::KIND_AT_MOST);
+  message->set_reason(guard.reason);
+}
+
+}  // namespace
+
+v1::Plan ToMessage(ProgramPlan& plan) {
+  v1::Plan out;
+  out.set_name(plan.host->name());
+  out.set_host_program(ir::Print(*plan.host));
+  for (const plan::ProgramParam& param : plan.local.inputs) SetParam(param, out.add_inputs());
+  for (size_t i = 0; i < plan.local.outputs.size(); ++i) {
+    SetParam(plan.local.outputs[i], out.add_outputs());
+    SetSharedMemory(*plan.local.graph, i, out.mutable_outputs(static_cast<int>(i)));
+  }
+  for (const ir::Guard& guard : plan.host->guards) AddGuard(guard, &out);
+  v1::Explanation* explanation = out.mutable_explanation();
+  for (size_t i = 0; i < plan.groups.size(); ++i) AddSegment(plan, i, explanation);
+  for (const auto& communication : plan.local.communications) AddCommunication(communication, explanation);
+  explanation->set_host_ir(out.host_program());
+  explanation->set_fusion(ir::Print(*plan.global));
+  return out;
+}
+
+}  // namespace hir::service

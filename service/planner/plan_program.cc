@@ -1,0 +1,89 @@
+#include "service/planner/plan_program.h"
+
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/check_program.h"
+#include "csrc/fusion/passes/passes.h"
+#include "csrc/ir/pass.h"
+#include "csrc/segment/forward.h"
+#include "host_ir/lower/should_merge.h"
+#include "host_ir/passes/passes.h"
+#include "host_ir/verify.h"
+#include "multidevice/plan/passes.h"
+
+namespace hir::service {
+namespace {
+
+using base::Cat;
+
+Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
+  for (const ir::Mesh& mesh : program.meshes()) {
+    for (int64_t device : mesh.mesh.devices()) {
+      if (device < num_devices) continue;
+      return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device, "; this service has ",
+                                 num_devices, " device", num_devices == 1 ? "" : "s", ", numbered from 0"));
+    }
+  }
+  return {};
+}
+
+ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
+
+// Which ops run together. Forwarding first, so that no boundary carries what is cheap to make again.
+Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
+  HIR_TRY(segment::Forward(local));
+  std::vector<segment::Group> groups = segment::Segment(local, host::OneKernelHoldsIt, {.merge_siblings = true});
+  segment::MergeCopies(local, groups);
+  return groups;
+}
+
+std::string Names(std::span<ir::Value* const> values) {
+  std::vector<std::string_view> names;
+  for (const ir::Value* value : values) names.push_back(value->name);
+  return base::Join(names, ", ");
+}
+
+}  // namespace
+
+Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
+  ProgramPlan plan;
+  plan.global = std::move(program);
+  ir::Graph& global = *plan.global;
+  HIR_TRY(fusion::CheckUserProgram(global));
+  HIR_TRY(CheckDevices(global, options.num_devices));
+  // 1. The global program: simplified, sharded, reshardings apart.
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
+  HIR_TRY(ir::RunPasses(global, plan::kShardingPasses, plan::kDecideShardings, Dumped("presegment")));
+  // 2. One rank's program.
+  HIR_ASSIGN(plan.local, plan::Localize(global));
+  // 3. Segments.
+  HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph));
+  // 4, 5. Kernels, and the host program.
+  HIR_ASSIGN(host::Lowered lowered, host::Lower(*plan.local.graph, plan.groups));
+  plan.segments = std::move(lowered.segments);
+  plan.kernels = std::move(lowered.kernels);
+  plan.host = std::move(lowered.program);
+  if (const auto dump = ir::DumpFromEnvironment("segments")) std::fputs(DescribeSegments(plan).c_str(), stderr);
+  // 6. Streams, events, deallocations.
+  HIR_TRY(ir::RunPasses(*plan.host, host::kHostPasses, host::kFinish, Dumped("host_ir")));
+  HIR_TRY(host::VerifyComplete(*plan.host));
+  return plan;
+}
+
+std::string DescribeSegments(const ProgramPlan& plan) {
+  std::string out;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const segment::Group& group = plan.groups[i];
+    const host::LoweredSegment& segment = plan.segments[i];
+    std::vector<std::string> ops;
+    for (const ir::Op* op : group.ops) ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
+    base::Append(out, segment.name, ": ", host::SegmentKindName(segment.kind),
+                 segment.schedule.empty() ? "" : " ", segment.schedule, ": ", base::Join(ops, ", "), " (",
+                 Names(group.inputs), " -> ", Names(group.outputs), ")\n");
+  }
+  return out;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,41 @@
+// The pipeline: a program to what every rank runs. This page and plan_program.cc are the order of everything.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
+#include "csrc/ir/graph.h"
+#include "csrc/segment/segment.h"
+#include "host_ir/lower/lower.h"
+#include "multidevice/plan/localize.h"
+
+namespace hir::service {
+
+// All stages of one program; what points into a graph lives as long as this.
+struct ProgramPlan {
+  std::unique_ptr<ir::Graph> global;          // Simplified, every value with its sharding, reshardings alone in a `set`.
+  plan::LocalProgram local;                   // One rank's program.
+  std::vector<segment::Group> groups;         // Of local.graph.
+  std::vector<host::LoweredSegment> segments; // One a group: what became of it.
+  std::vector<codegen::KernelPlan> kernels;
+  std::unique_ptr<ir::Graph> host;            // The host program, streams and deallocations included.
+};
+
+struct PlanOptions {
+  int64_t num_devices = 1;
+};
+
+// `program`: a user's program, verified. Errors: kInvalidArgument, kUnimplemented: what is wrong with the program, with op,
+// value and the user's location. Deterministic: equal programs give equal plans.
+Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options);
+
+// The segments, one line each, for goldens and dumps:
+//   k0: kernel reduction: a = cast, b = sum (x -> b)
+std::string DescribeSegments(const ProgramPlan& plan);
+
+}  // namespace hir::service
