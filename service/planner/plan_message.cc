@@ -54,28 +54,29 @@ void AddSegment(const ProgramPlan& plan, size_t index, v1::Explanation* out) {
   SetBytes(works ? bytes : pool.Const(0), record);
 }
 
-void AddCommunication(const plan::CommunicationRecord& communication, v1::Explanation* out) {
+void AddCommunication(const plan::Communication& communication, v1::Explanation* out) {
   v1::CommunicationRecord* record = out->add_communications();
-  record->set_type(communication.type);
+  record->set_type(std::string(communication.type));
   for (const std::vector<int64_t>& ranks : communication.teams) {
     v1::RankList* team = record->add_team();
     team->mutable_ranks()->Add(ranks.begin(), ranks.end());
   }
   SetBytes(communication.bytes, record);
   record->set_tensor(communication.tensor);
+  record->set_reason(communication.reason);
 }
 
-void SetParam(const plan::ProgramParam& param, v1::PlanParam* out) {
+void SetParam(const plan::Boundary& param, v1::PlanParam* out) {
   out->set_name(param.name);
-  out->set_type(ir::ToString(*param.type));
-  out->set_dtype(ToProto(param.type->dtype));
-  out->set_scalar(param.type->kind == ir::TypeKind::kScalar);
+  out->set_type(ir::ToString(*param.global));
+  out->set_dtype(ToProto(param.global->dtype));
+  out->set_scalar(param.global->kind == ir::TypeKind::kScalar);
   if (out->scalar()) return;
-  for (const ir::Axis& axis : ir::ValueAxes(*param.type)) {
+  for (const ir::Axis& axis : ir::ValueAxes(*param.global)) {
     out->add_shape(ir::ToString(axis.extent));
     out->add_stored_once(axis.kind == ir::AxisKind::kBroadcast);
   }
-  const mesh::DimensionForm form = mesh::ToDimensionForm(param.sharding);
+  const mesh::DimensionForm form = mesh::ToDimensionForm(*param.sharding);
   v1::Sharding* sharding = out->mutable_sharding();
   sharding->mutable_mesh()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
   sharding->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
@@ -112,7 +113,7 @@ v1::Plan ToMessage(ProgramPlan& plan) {
   v1::Plan out;
   out.set_name(plan.host->name());
   out.set_host_program(ir::Print(*plan.host));
-  for (const plan::ProgramParam& param : plan.local.inputs) SetParam(param, out.add_inputs());
+  for (const plan::Boundary& param : plan.local.inputs) SetParam(param, out.add_inputs());
   for (size_t i = 0; i < plan.local.outputs.size(); ++i) {
     SetParam(plan.local.outputs[i], out.add_outputs());
     SetSharedMemory(*plan.local.graph, i, out.mutable_outputs(static_cast<int>(i)));

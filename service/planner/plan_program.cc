@@ -1,5 +1,6 @@
 #include "service/planner/plan_program.h"
 
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
@@ -10,13 +11,14 @@
 #include "csrc/segment/forward.h"
 #include "host_ir/lower/should_merge.h"
 #include "host_ir/passes/passes.h"
-#include "host_ir/verify.h"
-#include "multidevice/plan/passes.h"
 
 namespace hir::service {
 namespace {
 
 using base::Cat;
+
+// Every tensor gets a layout; then every resharding stands alone, and equal ones once.
+constexpr std::string_view kShardings = "propagate_shardings,decompose_reshardings,cse,dce";
 
 Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
   for (const ir::Mesh& mesh : program.meshes()) {
@@ -55,7 +57,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(CheckDevices(global, options.num_devices));
   // 1. The global program: simplified, sharded, reshardings apart.
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
-  HIR_TRY(ir::RunPasses(global, plan::kShardingPasses, plan::kDecideShardings, Dumped("presegment")));
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global));
   // 3. Segments.
@@ -67,8 +69,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.host = std::move(lowered.program);
   if (const auto dump = ir::DumpFromEnvironment("segments")) std::fputs(DescribeSegments(plan).c_str(), stderr);
   // 6. Streams, events, deallocations.
-  HIR_TRY(ir::RunPasses(*plan.host, host::kHostPasses, host::kFinish, Dumped("host_ir")));
-  HIR_TRY(host::VerifyComplete(*plan.host));
+  HIR_TRY(host::RunHostPasses(*plan.host));
   return plan;
 }
 
