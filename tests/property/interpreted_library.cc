@@ -1,0 +1,65 @@
+#include "tests/property/interpreted_library.h"
+
+#include <cstring>
+
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/interpret/interpret.h"
+#include "csrc/ir/builder.h"
+
+namespace hir::testing {
+namespace {
+
+// `f(a, b...) = op(a, b...)` with the shapes of `desc`; axes of stride 0 are stored once.
+std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
+  auto graph = std::make_unique<ir::Graph>(fusion::kFusionOps, "library");
+  std::vector<ir::Value*> operands;
+  for (const host::LibraryTensor& input : desc.inputs) {
+    std::vector<ir::Axis> axes;
+    for (size_t i = 0; i < input.shape.size(); ++i) {
+      const bool once = input.strides[i] == 0 && input.shape[i] > 1;
+      axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, graph->exprs().Const(input.shape[i])});
+    }
+    operands.push_back(graph->AddParam("", graph->Tensor(input.dtype, axes)));
+  }
+  ir::Builder builder(*graph);
+  const auto op = builder.Add({.name = desc.op, .operands = operands});
+  HIR_CHECK(op.ok());
+  graph->outputs.push_back({(*op)->results[0], nullptr});
+  return graph;
+}
+
+class InterpretedCall final : public host::LibraryCall {
+ public:
+  explicit InterpretedCall(const host::LibraryDesc& desc) : desc_(desc), graph_(GraphOf(desc)) {}
+
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+    std::vector<device::Buffer> buffers(inputs.begin(), inputs.end());
+    stream.HostCallback([this, buffers, output]() -> Status {
+      std::vector<fusion::HostTensor> tensors;
+      for (size_t i = 0; i < buffers.size(); ++i) {
+        fusion::HostTensor stored{.dtype = desc_.inputs[i].dtype, .shape = {}, .bytes = {}};
+        for (size_t axis = 0; axis < desc_.inputs[i].shape.size(); ++axis) {
+          const int64_t extent = desc_.inputs[i].shape[axis];
+          stored.shape.push_back(desc_.inputs[i].strides[axis] == 0 && extent > 1 ? 1 : extent);
+        }
+        stored.bytes.assign(buffers[i].data, buffers[i].data + stored.num_elements() * DTypeBytes(stored.dtype));
+        tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
+      }
+      HIR_ASSIGN(const auto results, fusion::Interpret(*graph_, tensors));
+      std::memcpy(output.data, results[0].bytes.data(), results[0].bytes.size());
+      return {};
+    });
+  }
+
+ private:
+  const host::LibraryDesc desc_;
+  const std::unique_ptr<ir::Graph> graph_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<host::LibraryCall>> InterpretedLibrary::Make(const host::LibraryDesc& desc) {
+  return std::unique_ptr<host::LibraryCall>(std::make_unique<InterpretedCall>(desc));
+}
+
+}  // namespace hir::testing

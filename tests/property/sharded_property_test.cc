@@ -1,0 +1,60 @@
+// Goal: a sharded program computes what the unsharded one does. Method: random programs with random shardings on meshes of 2, 4
+// and 2x2 go through the whole pipeline and run on simulated ranks (compiled kernels, communications with random delays); the
+// values are compared with the interpreter's on the program as it was written.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/interpret/interpret.h"
+#include "csrc/ir/clone.h"
+#include "tests/property/program_generator.h"
+#include "tests/property/run_on_ranks.h"
+
+namespace hir::testing {
+namespace {
+
+// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for.
+int SeedsOr(int seeds) {
+  const char* text = std::getenv("HOSTIR_SEEDS");
+  return text == nullptr ? seeds : std::atoi(text);
+}
+
+struct MeshCase {
+  std::vector<int64_t> shape;
+  uint64_t first_seed;
+};
+
+class ShardedProperty : public ::testing::TestWithParam<MeshCase> {};
+
+TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
+  const MeshCase& mesh = GetParam();
+  int64_t num_ranks = 1;
+  for (int64_t extent : mesh.shape) num_ranks *= extent;
+  codegen::cpu::Compiler compiler({});
+  for (uint64_t seed = mesh.first_seed; seed < mesh.first_seed + static_cast<uint64_t>(SeedsOr(170)); ++seed) {
+    GeneratedProgram program = Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh.shape});
+    SCOPED_TRACE(program.Describe());
+    auto expected = fusion::Interpret(*program.graph, program.inputs);
+    ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+    auto plan = service::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_ranks});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    auto outputs = RunOnRanks(*plan, program.inputs, {.num_ranks = num_ranks, .seed = seed, .compiler = &compiler});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    for (size_t i = 0; i < expected->size(); ++i) {
+      EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "") << "output " << i;
+    }
+    if (HasFailure()) break;  // One program's story is enough.
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, ShardedProperty,
+                         ::testing::Values(MeshCase{{2}, 1000}, MeshCase{{4}, 2000}, MeshCase{{2, 2}, 3000}),
+                         [](const auto& info) {
+                           std::string name = "mesh";
+                           for (int64_t extent : info.param.shape) name += base::Cat("_", extent);
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace hir::testing
