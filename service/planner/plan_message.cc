@@ -31,7 +31,7 @@ void SetBytes(const ir::Expr* bytes, Record* record) {
 
 std::string Typed(const ir::Value& value) { return Cat(value.name, ": ", ir::ToString(*value.type)); }
 
-void AddSegment(const ProgramPlan& plan, size_t index, v1::Explanation* out) {
+void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* out) {
   ir::ExprPool pool;
   const segment::Group& group = plan.groups[index];
   const host::LoweredSegment& segment = plan.segments[index];
@@ -109,7 +109,7 @@ void AddGuard(const ir::Guard& guard, v1::Plan* out) {
 
 }  // namespace
 
-v1::Plan ToMessage(ProgramPlan& plan) {
+v1::Plan ToMessage(host::ProgramPlan& plan) {
   v1::Plan out;
   out.set_name(plan.host->name());
   out.set_host_program(ir::Print(*plan.host));

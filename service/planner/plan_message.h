@@ -5,11 +5,11 @@
 
 #include "csrc/codegen/codegen.h"
 #include "hostir/v1/plan.pb.h"
-#include "service/planner/plan_program.h"
+#include "host_ir/pipeline/pipeline.h"
 
 namespace hir::service {
 
 // Everything but the artifacts: the host program's text, inputs and outputs, guards, and what `explain` shows.
-::hostir::v1::Plan ToMessage(ProgramPlan& plan);
+::hostir::v1::Plan ToMessage(host::ProgramPlan& plan);
 
 }  // namespace hir::service

@@ -24,7 +24,7 @@ constexpr int kStreams = 2;
 // The kernels of all plans of one program, by name.
 class Kernels final : public device::KernelSource {
  public:
-  static Result<std::unique_ptr<Kernels>> Make(const service::ProgramPlan& plan, codegen::cpu::Compiler& compiler) {
+  static Result<std::unique_ptr<Kernels>> Make(const host::ProgramPlan& plan, codegen::cpu::Compiler& compiler) {
     auto kernels = std::make_unique<Kernels>();
     for (const codegen::KernelPlan& kernel : plan.kernels) {
       HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(kernel));
@@ -86,7 +86,7 @@ Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored
 
 // Everything of one run that is the same for all ranks.
 struct Run {
-  service::ProgramPlan& plan;
+  host::ProgramPlan& plan;
   const RankRunOptions& options;
   std::unique_ptr<host::HostProgram> program;
   std::unique_ptr<Kernels> kernels;
@@ -207,7 +207,7 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
 
 }  // namespace
 
-Result<std::vector<HostTensor>> RunOnRanks(service::ProgramPlan& plan, std::span<const HostTensor> inputs,
+Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs,
                                            const RankRunOptions& options) {
   Run run{.plan = plan, .options = options, .program = {}, .kernels = {}, .symbols = {}, .inputs = {}, .outputs = {},
           .written = {}, .mutex = {}, .error = {}};

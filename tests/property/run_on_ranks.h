@@ -9,7 +9,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/fusion/interpret/host_tensor.h"
-#include "service/planner/plan_program.h"
+#include "host_ir/pipeline/pipeline.h"
 
 namespace hir::testing {
 
@@ -23,7 +23,7 @@ struct RankRunOptions {
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before the run, and
 // copies of one block on several ranks are compared bit by bit.
 // Errors: those of any stage; kInternal where two ranks' copies differ.
-Result<std::vector<fusion::HostTensor>> RunOnRanks(service::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
+Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
 
 }  // namespace hir::testing

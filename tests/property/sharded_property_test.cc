@@ -37,7 +37,7 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
     SCOPED_TRACE(program.Describe());
     auto expected = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(expected.ok()) << expected.status().ToString();
-    auto plan = service::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_ranks});
+    auto plan = host::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_ranks});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     auto outputs = RunOnRanks(*plan, program.inputs, {.num_ranks = num_ranks, .seed = seed, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();

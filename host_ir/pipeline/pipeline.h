@@ -1,4 +1,4 @@
-// The pipeline: a program to what every rank runs. This page and plan_program.cc are the order of everything.
+// The pipeline: a program to what every rank runs. This page and pipeline.cc are the order of everything.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@
 #include "host_ir/lower/lower.h"
 #include "multidevice/plan/localize.h"
 
-namespace hir::service {
+namespace hir::host {
 
 // All stages of one program; what points into a graph lives as long as this.
 struct ProgramPlan {
   std::unique_ptr<ir::Graph> global;          // Simplified, every value with its sharding, reshardings alone in a `set`.
   plan::LocalProgram local;                   // One rank's program.
   std::vector<segment::Group> groups;         // Of local.graph.
-  std::vector<host::LoweredSegment> segments; // One a group: what became of it.
+  std::vector<LoweredSegment> segments; // One a group: what became of it.
   std::vector<codegen::KernelPlan> kernels;
   std::unique_ptr<ir::Graph> host;            // The host program, streams and deallocations included.
 };
@@ -38,4 +38,4 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
 //   k0: kernel reduction: a = cast, b = sum (x -> b)
 std::string DescribeSegments(const ProgramPlan& plan);
 
-}  // namespace hir::service
+}  // namespace hir::host

@@ -1,4 +1,4 @@
-#include "service/planner/plan_program.h"
+#include "host_ir/pipeline/pipeline.h"
 
 #include <cstdio>
 #include <string_view>
@@ -12,7 +12,7 @@
 #include "host_ir/lower/should_merge.h"
 #include "host_ir/passes/passes.h"
 
-namespace hir::service {
+namespace hir::host {
 namespace {
 
 using base::Cat;
@@ -36,7 +36,7 @@ ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnv
 // Which ops run together. Forwarding first, so that no boundary carries what is cheap to make again.
 Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
   HIR_TRY(segment::Forward(local));
-  std::vector<segment::Group> groups = segment::Segment(local, host::OneKernelHoldsIt, {.merge_siblings = true});
+  std::vector<segment::Group> groups = segment::Segment(local, OneKernelHoldsIt, {.merge_siblings = true});
   segment::MergeCopies(local, groups);
   return groups;
 }
@@ -63,13 +63,13 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   // 3. Segments.
   HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph));
   // 4, 5. Kernels, and the host program.
-  HIR_ASSIGN(host::Lowered lowered, host::Lower(*plan.local.graph, plan.groups));
+  HIR_ASSIGN(Lowered lowered, Lower(*plan.local.graph, plan.groups));
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);
   if (const auto dump = ir::DumpFromEnvironment("segments")) std::fputs(DescribeSegments(plan).c_str(), stderr);
   // 6. Streams, events, deallocations.
-  HIR_TRY(host::RunHostPasses(*plan.host));
+  HIR_TRY(RunHostPasses(*plan.host));
   return plan;
 }
 
@@ -77,14 +77,14 @@ std::string DescribeSegments(const ProgramPlan& plan) {
   std::string out;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const segment::Group& group = plan.groups[i];
-    const host::LoweredSegment& segment = plan.segments[i];
+    const LoweredSegment& segment = plan.segments[i];
     std::vector<std::string> ops;
     for (const ir::Op* op : group.ops) ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
-    base::Append(out, segment.name, ": ", host::SegmentKindName(segment.kind),
+    base::Append(out, segment.name, ": ", SegmentKindName(segment.kind),
                  segment.schedule.empty() ? "" : " ", segment.schedule, ": ", base::Join(ops, ", "), " (",
                  Names(group.inputs), " -> ", Names(group.outputs), ")\n");
   }
   return out;
 }
 
-}  // namespace hir::service
+}  // namespace hir::host
