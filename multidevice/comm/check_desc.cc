@@ -51,36 +51,38 @@ bool IsImplemented(CommType type) {
   return false;
 }
 
-Status CheckPeer(std::string_view name, std::string_view role, int64_t peer, const TeamInfo& team) {
+Status CheckPeer(const CommDesc& desc, std::string_view role, int64_t peer, const TeamInfo& team) {
   if (team.IndexOf(peer)) return {};
-  return InvalidArgument(Cat(name, ": ", role, " ", peer, " is not in team ", team.ToString()));
+  return InvalidArgument(
+      Cat(CommName(desc), ": ", role, " ", peer, " is not in team ", team.ToString()));
 }
 
-Status CheckPeers(const CommDesc& desc, std::string_view name, const TeamInfo& team, int64_t rank) {
-  if (desc.type == CommType::kBroadcast) return CheckPeer(name, "root", desc.root, team);
+Status CheckPeers(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
+  if (desc.type == CommType::kBroadcast) return CheckPeer(desc, "root", desc.root, team);
   if (desc.type != CommType::kSendRecv) return {};
-  if (desc.to != kNoRank) HIR_TRY(CheckPeer(name, "to", desc.to, team));
-  if (desc.from != kNoRank) HIR_TRY(CheckPeer(name, "from", desc.from, team));
+  if (desc.to != kNoRank) HIR_TRY(CheckPeer(desc, "to", desc.to, team));
+  if (desc.from != kNoRank) HIR_TRY(CheckPeer(desc, "from", desc.from, team));
   if ((desc.to == rank) != (desc.from == rank)) {
-    return InvalidArgument(Cat(name, ": to is ", desc.to, " and from is ", desc.from, " on rank ",
-                               rank, ": both name this rank, or neither"));
+    return InvalidArgument(Cat(CommName(desc), ": to is ", desc.to, " and from is ", desc.from,
+                               " on rank ", rank, ": both name this rank, or neither"));
   }
   return {};
 }
 
-Status CheckBuffer(const CommDesc& desc, std::string_view name, std::string_view role,
-                   const Buffer& buffer, int64_t chunks) {
+Status CheckBuffer(const CommDesc& desc, std::string_view role, const Buffer& buffer,
+                   int64_t chunks) {
   const int64_t bytes = chunks * ChunkBytes(desc);
   if (buffer.bytes < bytes) {
-    return InvalidArgument(Cat(name, ": ", role, " has ", buffer.bytes, " bytes, ", bytes,
+    return InvalidArgument(Cat(CommName(desc), ": ", role, " has ", buffer.bytes, " bytes, ", bytes,
                                " are needed (", chunks, " x ", desc.count, " ",
                                DTypeName(desc.dtype), ")"));
   }
   if (bytes == 0) return {};
-  if (buffer.data == nullptr) return InvalidArgument(Cat(name, ": ", role, " is null"));
+  if (buffer.data == nullptr) return InvalidArgument(Cat(CommName(desc), ": ", role, " is null"));
   const int64_t alignment = DTypeBytes(desc.dtype);
   if (reinterpret_cast<uintptr_t>(buffer.data) % static_cast<uintptr_t>(alignment) != 0) {
-    return InvalidArgument(Cat(name, ": ", role, " is not aligned to ", alignment, " bytes"));
+    return InvalidArgument(
+        Cat(CommName(desc), ": ", role, " is not aligned to ", alignment, " bytes"));
   }
   return {};
 }
@@ -98,25 +100,26 @@ bool IsInPlace(const CommDesc& desc, const TeamInfo& team, const Buffer& src, co
 std::string CommName(const CommDesc& desc) { return Cat(CommTypeName(desc.type), " #", desc.seq); }
 
 Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank) {
-  const std::string name = CommName(desc);
   if (!IsImplemented(desc.type))
-    return Unimplemented(Cat(name, ": no backend has this communication yet"));
+    return Unimplemented(Cat(CommName(desc), ": no backend has this communication yet"));
   if (team == nullptr)
-    return InvalidArgument(Cat(name, ": there is no team ", static_cast<int32_t>(desc.team)));
-  if (desc.count < 0) return InvalidArgument(Cat(name, ": count is ", desc.count));
+    return InvalidArgument(
+        Cat(CommName(desc), ": there is no team ", static_cast<int32_t>(desc.team)));
+  if (desc.count < 0) return InvalidArgument(Cat(CommName(desc), ": count is ", desc.count));
   const std::optional<int64_t> chunk = base::CheckedMul(desc.count, DTypeBytes(desc.dtype));
   if (!chunk || !base::CheckedMul(*chunk, team->size())) {
-    return InvalidArgument(Cat(name, ": count ", desc.count, " is too large"));
+    return InvalidArgument(Cat(CommName(desc), ": count ", desc.count, " is too large"));
   }
-  HIR_TRY(CheckPeers(desc, name, *team, rank));
+  HIR_TRY(CheckPeers(desc, *team, rank));
   const Chunks chunks = ChunksOf(desc, *team, rank);
-  HIR_TRY(CheckBuffer(desc, name, "src", desc.src, chunks.src));
-  HIR_TRY(CheckBuffer(desc, name, "dst", desc.dst, chunks.dst));
+  HIR_TRY(CheckBuffer(desc, "src", desc.src, chunks.src));
+  HIR_TRY(CheckBuffer(desc, "dst", desc.dst, chunks.dst));
   const CommBytes bytes = BytesOf(desc, *team, rank);
   const Buffer src = {desc.src.data, bytes.src};
   const Buffer dst = {desc.dst.data, bytes.dst};
   if (Overlap(src, dst) && !IsInPlace(desc, *team, src, dst)) {
-    return InvalidArgument(Cat(name, ": src and dst overlap, and not as the in-place form allows"));
+    return InvalidArgument(
+        Cat(CommName(desc), ": src and dst overlap, and not as the in-place form allows"));
   }
   return {};
 }

@@ -89,7 +89,7 @@ struct CommProgress {
 // progress independently uses teams of different lanes.
 //
 // Numerics: every element is reduced in the order of the team's ranks, left to right, the same on
-// every rank, for every size and in every backend: results are equal to the bit. f16 and bf16 are
+// every rank, for every size and in every backend: results are equal to the bit (NaN payloads aside). f16 and bf16 are
 // accumulated in f32 and rounded once. Integers wrap. bool: min and prod are "and", max and sum are
 // "or". min and max of a NaN are NaN.
 //

@@ -47,7 +47,9 @@ class HostAllocation final : public Allocation {
     }
     void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+    if (data == MAP_FAILED) return nullptr;
+    madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // Advice: it may fail.
+    return static_cast<std::byte*>(data);
   }
 
  private:

@@ -24,11 +24,14 @@ using std::chrono::milliseconds;
 // and with as many ranks as cores or more, a thread that only looks takes time from one that works.
 constexpr base::Nanos kLookWhilePending = microseconds(100);
 constexpr base::Nanos kLookWhileIdle = microseconds(20);
-constexpr base::Nanos kSleepMax =
-    milliseconds(50);  // While something is pending: deadlines are looked at then.
+constexpr base::Nanos kSleepMax = milliseconds(2);  // While something is pending: for deadlines.
 constexpr base::Nanos kDeadlineStep = milliseconds(1);
 constexpr base::Nanos kCancelTime = milliseconds(500);  // For UCX to give receives back.
 constexpr base::Nanos kCloseTime = milliseconds(500);
+
+// What an allreduce of 8 ranks keeps in flight is 3 MiB.
+constexpr int64_t kKeptScratchBytes = 4 << 20;
+constexpr size_t kKeptScratches = 8;
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -163,6 +166,28 @@ void Engine::Begin(UcxPost& post) {
   for (UcxOp* op : begun) {
     if (op->over()) Finish(*op);
   }
+}
+
+ScratchMemory Engine::TakeScratch(int64_t bytes) {
+  const auto fits = std::find_if(scratch_.begin(), scratch_.end(),
+                                 [bytes](const auto& scratch) { return scratch.bytes >= bytes; });
+  if (fits != scratch_.end()) {
+    ScratchMemory scratch = std::move(*fits);
+    scratch_.erase(fits);
+    return scratch;
+  }
+  constexpr size_t kAlignment = 64;
+  ScratchMemory scratch = {
+      .owner = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + kAlignment),
+      .bytes = bytes};
+  const size_t over = reinterpret_cast<uintptr_t>(scratch.owner.get()) % kAlignment;
+  scratch.data = scratch.owner.get() + (kAlignment - over) % kAlignment;
+  return scratch;
+}
+
+void Engine::GiveScratch(ScratchMemory scratch) {
+  if (scratch.bytes <= kKeptScratchBytes && scratch_.size() < kKeptScratches)
+    scratch_.push_back(std::move(scratch));
 }
 
 void Engine::Finish(UcxOp& op) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -23,6 +24,13 @@
 namespace hir::comm {
 
 class Engine;
+
+// Memory for what is on its way, aligned to 64 bytes.
+struct ScratchMemory {
+  std::unique_ptr<std::byte[]> owner = {};
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
 
 // A team, and what its members call it.
 struct UcxTeam {
@@ -86,6 +94,8 @@ class Engine {
   bool Turn();  // One look at everything; whether anything happened.
   bool TakeSubmitted();
   void Begin(UcxPost& post);
+  ScratchMemory TakeScratch(int64_t bytes);
+  void GiveScratch(ScratchMemory scratch);
   void Finish(UcxOp& op);  // All its transfers are done.
   void CheckDeadlines();
   void Sleep(base::Nanos limit);
@@ -112,6 +122,7 @@ class Engine {
   std::atomic<int64_t> left_ = -1;
 
   // The engine's thread alone.
+  std::vector<ScratchMemory> scratch_;  // Used before, and touched: new memory costs faults.
   std::list<std::unique_ptr<UcxOp>> active_;
   std::vector<UcxOp*> changed_;  // Have transfers that are done and not told to the algorithm.
   std::vector<std::unique_ptr<UcxOp>>

@@ -17,6 +17,10 @@ UcxOp::UcxOp(Engine& engine, UcxPost& post, const UcxOpDesc& desc, base::Nanos d
     algorithm_ = MakeAlgorithm(desc_.desc, *desc_.team->info, engine.options_.rank);
 }
 
+UcxOp::~UcxOp() {
+  for (ScratchMemory& scratch : scratch_) engine_.GiveScratch(std::move(scratch));
+}
+
 void UcxOp::Begin() {
   if (algorithm_ != nullptr) algorithm_->Begin(*this);
 }
@@ -58,11 +62,8 @@ void UcxOp::Recv(const Transfer& transfer, std::byte* data, int64_t bytes) {
 }
 
 std::byte* UcxOp::Scratch(int64_t bytes) {
-  constexpr size_t kAlignment = 64;
-  scratch_.push_back(
-      std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + kAlignment));
-  const auto address = reinterpret_cast<uintptr_t>(scratch_.back().get());
-  return scratch_.back().get() + (kAlignment - address % kAlignment) % kAlignment;
+  scratch_.push_back(engine_.TakeScratch(bytes));
+  return scratch_.back().data;
 }
 
 void UcxOp::OnOver(Message& message, Status status) {

@@ -19,6 +19,7 @@ namespace hir::comm {
 class UcxOp final : public Wire {
  public:
   UcxOp(Engine& engine, UcxPost& post, const UcxOpDesc& desc, base::Nanos deadline);
+  ~UcxOp() override;
 
   void Begin();
   void TellDone();  // Tells the algorithm what is done since.
@@ -61,7 +62,7 @@ class UcxOp final : public Wire {
   std::deque<Message> messages_;          // Grows only: UCX has their addresses.
   int64_t pending_ = 0;
   std::vector<Transfer> done_;  // Not told to the algorithm yet.
-  std::vector<std::unique_ptr<std::byte[]>> scratch_;
+  std::vector<ScratchMemory> scratch_;
 };
 
 }  // namespace hir::comm

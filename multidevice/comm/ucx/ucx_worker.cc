@@ -138,8 +138,7 @@ void UcxWorker::Send(int64_t peer, uint64_t tag, const std::byte* data, int64_t 
 
 void UcxWorker::Recv(uint64_t tag, std::byte* data, int64_t bytes, UcxRequest& request) {
   ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv = OnReceived;
   param.user_data = &request;
   request.bytes = bytes;

@@ -56,6 +56,25 @@ TEST(Reduce, HalvesRoundOnce) {
             f16(2050));
 }
 
+// Sums of every bf16 with some others: ties, infinities and NaNs among them.
+TEST(Reduce, StoresBFloat16AsTheConversionDoes) {
+  std::vector<uint16_t> a, expected;
+  std::vector<uint16_t> b;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    for (int other : {0x0000, 0x3f80, 0x3f81, 0x7f80, 0x7fc1, 0xff7f}) {
+      a.push_back(static_cast<uint16_t>(bits));
+      b.push_back(static_cast<uint16_t>(other));
+      expected.push_back(FloatToBFloat16(BFloat16ToFloat(a.back()) + BFloat16ToFloat(b.back())));
+    }
+  }
+  const auto out = Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {a, b});
+  for (size_t i = 0; i < out.size(); ++i) {  // Which of two NaNs stays is left open.
+    const bool nan =
+        std::isnan(BFloat16ToFloat(expected[i])) && std::isnan(BFloat16ToFloat(out[i]));
+    ASSERT_TRUE(nan || out[i] == expected[i]) << a[i] << " + " << b[i];
+  }
+}
+
 TEST(Reduce, TheResultMayReplaceASource) {
   std::vector<double> a(2000, 1), b(2000, 2);
   const std::byte* const srcs[] = {reinterpret_cast<std::byte*>(a.data()),
