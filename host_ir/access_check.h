@@ -14,11 +14,10 @@ namespace hir::host {
 
 class AccessCheck {
  public:
-  AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
+  // `complete`: also (H6), every alloc is deallocated.
+  AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, bool complete);
 
   Status Run(const std::vector<Step>& steps);
-  // (H6), after Run: every alloc is deallocated.
-  Status CheckNothingLeaks() const;
 
  private:
   struct Past {
@@ -36,6 +35,7 @@ class AccessCheck {
     std::vector<Region> written;
   };
 
+  Status CheckNothingLeaks() const;
   Status RunStep(const Step& step);
   Status CheckLives(const Step& step);
   Status CheckContiguous(const Step& step);
@@ -49,6 +49,7 @@ class AccessCheck {
 
   const RankClass& ranks_;
   ir::ExprPool& pool_;
+  const bool complete_;
   Order order_;
   std::map<int, Base> bases_;      // By value id.
   std::set<int> returned_;         // The parameters that are outputs.

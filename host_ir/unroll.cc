@@ -31,7 +31,7 @@ class Unroller {
 
  private:
   Status RunOp(ir::Op& op) {
-    if (static_cast<int64_t>(steps_.size()) >= kStepsMax) {
+    if (++visits_ > kStepsMax) {  // Empty loops take no steps, but time.
       return ResourceExhausted(Cat("the host program unrolls to more than ", kStepsMax, " steps"));
     }
     const HostOp code = CodeOf(op);
@@ -201,6 +201,7 @@ class Unroller {
   std::vector<Step> steps_;
   int group_ = -1;
   int num_groups_ = 0;
+  int64_t visits_ = 0;
   bool cut_ = false;
 };
 

@@ -50,7 +50,7 @@ struct Step {
   std::vector<AccessedRegion> accesses = {};
 };
 
-inline constexpr int64_t kStepsMax = 1 << 20;
+inline constexpr int64_t kStepsMax = 1 << 18;  // Ops met in one rank's run.
 
 // Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others come as many as
 // the `mod`s in their bodies need to repeat, at least two: what holds between them holds between later ones.

@@ -100,6 +100,15 @@ Status CheckGroup(const ir::Op& op) {
   return {};
 }
 
+Status CheckBlockArgs(const ir::Op& op) {
+  if (op.blocks.empty()) return {};
+  const std::span<ir::Value* const> args = op.blocks[0]->args;
+  const bool loop = CodeOf(op) == HostOp::kFor;
+  if (!loop && args.empty()) return {};
+  if (loop && args.size() == 1 && args[0]->type->kind == ir::TypeKind::kIndex) return {};
+  return Refuse(op, 15, loop ? "the block of a loop takes one index, like |%i: index|" : "the block takes no arguments");
+}
+
 // What needs no walk: seq, groups, waits, outputs.
 Status CheckText(const ir::Graph& graph) {
   HIR_TRY(CheckOutputs(graph));
@@ -108,7 +117,8 @@ Status CheckText(const ir::Graph& graph) {
   int64_t last = -1;
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
     if (!status.ok()) return;
-    status = CheckGroup(*op);
+    status = CheckBlockArgs(*op);
+    if (status.ok()) status = CheckGroup(*op);
     if (status.ok()) status = CheckMemoryExtents(*op);
     if (!status.ok() || CodeOf(*op) != HostOp::kCommunication) return;
     if (op->Int("seq") <= last) {
@@ -160,9 +170,7 @@ Status Check(const ir::Graph& graph, bool complete) {
       HIR_TRY(CheckStreamsAndEvents(step));
       if (CodeOf(*step.op) == HostOp::kCommunication) ++posts[step.op][ranks.rank];
     }
-    AccessCheck check(graph, ranks, pool);
-    HIR_TRY(check.Run(steps));
-    if (complete) HIR_TRY(check.CheckNothingLeaks());
+    HIR_TRY(AccessCheck(graph, ranks, pool, complete).Run(steps));
   }
   return CheckPosts(graph, posts, classes);
 }

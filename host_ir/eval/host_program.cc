@@ -39,6 +39,10 @@ Result<std::unique_ptr<HostProgram>> HostProgram::Load(std::string_view text) {
 
 Result<std::unique_ptr<HostProgram>> HostProgram::Load(std::unique_ptr<ir::Graph> graph) {
   HIR_TRY(VerifyComplete(*graph));
+  return LoadUnchecked(std::move(graph));
+}
+
+std::unique_ptr<HostProgram> HostProgram::LoadUnchecked(std::unique_ptr<ir::Graph> graph) {
   return std::unique_ptr<HostProgram>(new HostProgram(std::move(graph)));
 }
 

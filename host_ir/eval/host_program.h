@@ -14,6 +14,8 @@ class HostProgram {
   // Errors: those of the parser and of VerifyComplete.
   static Result<std::unique_ptr<HostProgram>> Load(std::string_view text);
   static Result<std::unique_ptr<HostProgram>> Load(std::unique_ptr<ir::Graph> graph);
+  // Checks nothing: for tests that show what goes wrong in a program that Load refuses.
+  static std::unique_ptr<HostProgram> LoadUnchecked(std::unique_ptr<ir::Graph> graph);
 
   const ir::Graph& graph() const { return *graph_; }
   // The extents whose values a binding gives, in order of appearance. The rank's symbols and loop indices are not here.

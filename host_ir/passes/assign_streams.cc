@@ -14,9 +14,9 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <unordered_map>
 
+#include "csrc/base/text.h"
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/order.h"
@@ -31,11 +31,19 @@ ir::Op* AnchorOf(ir::Op* op) {
   return around != nullptr && CodeOf(*around) == HostOp::kGroup ? around : op;
 }
 
+// A place between ops, on one stream: after `op` for a record, before it for a wait.
+struct End {
+  ir::Op* op = nullptr;               // An anchor.
+  const ir::Expr* stream = nullptr;   // As the graph has it.
+  bool operator==(const End&) const = default;
+  auto operator<=>(const End&) const = default;  // For lookup alone.
+};
+
+End EndOf(ir::Op* op) { return {AnchorOf(op), op->ExprOf("stream")}; }
+
 struct Edge {
-  ir::Op* from = nullptr;  // Anchors.
-  ir::Op* to = nullptr;
-  const ir::Expr* from_stream = nullptr;  // Of the graph.
-  const ir::Expr* to_stream = nullptr;
+  End from;
+  End to;
 };
 
 class Streams {
@@ -49,18 +57,18 @@ class Streams {
     HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph_, ranks, pool));
     Order order;
     std::map<int, std::vector<Past>> pasts;  // By the id of the base.
-    std::unordered_map<const ir::Op*, Clock> latest;
+    std::map<End, Clock> latest;
     for (const Step& step : steps) {
       if (step.stream == nullptr) continue;
-      ir::Op* anchor = AnchorOf(step.op);
-      for (const Edge& edge : edges_[anchor]) {
+      const End end = EndOf(step.op);
+      for (const Edge& edge : edges_[end]) {
         if (const auto found = latest.find(edge.from); found != latest.end()) order.After(step.stream, found->second);
       }
-      Connect(step, order, pasts, pool);
+      HIR_TRY(Connect(step, order, pasts, latest, pool));
       const Point point = order.Queue(step.stream);
-      latest[anchor] = order.Ahead(step.stream);
+      latest[end] = order.Ahead(step.stream);
       for (const AccessedRegion& access : step.accesses) {
-        Remember({step.op, point, order.Ahead(step.stream), access}, pasts[access.region.base->id]);
+        Remember({step.op, point, access}, pasts[access.region.base->id]);
       }
     }
     return {};
@@ -70,31 +78,29 @@ class Streams {
     std::vector<Edge> edges;
     for (const auto& [to, list] : edges_) edges.insert(edges.end(), list.begin(), list.end());
     if (edges.empty()) return;
-    const auto earlier = [this](const Edge& a, const Edge& b) {
-      return std::pair(place_.at(a.from), place_.at(a.to)) < std::pair(place_.at(b.from), place_.at(b.to));
-    };
-    std::sort(edges.begin(), edges.end(), earlier);
-    std::vector<ir::Op*> sources;
-    for (const Edge& edge : edges) {
-      if (sources.empty() || sources.back() != edge.from) sources.push_back(edge.from);
-    }
+    std::sort(edges.begin(), edges.end(), [this](const Edge& a, const Edge& b) {
+      const int from = Compare(a.from, b.from);
+      return from != 0 ? from < 0 : Compare(a.to, b.to) < 0;
+    });
+    int64_t num_records = 0;
+    for (size_t i = 0; i < edges.size(); ++i) num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
     const std::string_view names[] = {"sync"};
-    const ir::Type* const types[] = {graph_.Event(std::ssize(sources))};
+    const ir::Type* const types[] = {graph_.Event(num_records)};
     ir::Builder at_start(graph_, graph_.body, graph_.body.first);
     const Result<ir::Op*> made = at_start.Add({.name = "event", .result_names = names, .declared = types});
     HIR_CHECK(made.ok());
     ir::Value* const event = (*made)->results[0];
-    ir::Op* recorded = nullptr;
+    End recorded;
     int64_t index = -1;
     for (const Edge& edge : edges) {
       if (edge.from != recorded) {
         recorded = edge.from;
         const ir::Expr* number = graph_.exprs().Const(++index);
-        ir::Builder(graph_, *recorded->parent, recorded->next)
-            .Make("record", {event}, {{"index", number}, {"stream", edge.from_stream}});
+        ir::Builder(graph_, *recorded.op->parent, recorded.op->next)
+            .Make("record", {event}, {{"index", number}, {"stream", recorded.stream}});
       }
-      ir::Builder(graph_, *edge.to->parent, edge.to)
-          .Make("wait", {event}, {{"index", graph_.exprs().Const(index)}, {"stream", edge.to_stream}});
+      ir::Builder(graph_, *edge.to.op->parent, edge.to.op)
+          .Make("wait", {event}, {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
     }
   }
 
@@ -102,11 +108,11 @@ class Streams {
   struct Past {
     ir::Op* op = nullptr;
     Point point;
-    Clock after;
     AccessedRegion access;
   };
 
-  void Connect(const Step& step, Order& order, const std::map<int, std::vector<Past>>& pasts, ir::ExprPool& pool) {
+  Status Connect(const Step& step, Order& order, const std::map<int, std::vector<Past>>& pasts,
+                 const std::map<End, Clock>& latest, ir::ExprPool& pool) {
     std::vector<const Past*> conflicts;
     for (const AccessedRegion& access : step.accesses) {
       const auto of_base = pasts.find(access.region.base->id);
@@ -120,16 +126,22 @@ class Streams {
     // The latest first: it is likely to be behind the others.
     std::stable_sort(conflicts.begin(), conflicts.end(),
                      [](const Past* a, const Past* b) { return a->point.position > b->point.position; });
-    ir::Op* const to = AnchorOf(step.op);
+    const End to = EndOf(step.op);
     for (const Past* past : conflicts) {
       if (order.Before(past->point, step.stream)) continue;
-      ir::Op* const from = AnchorOf(past->op);
-      order.After(step.stream, past->after);
+      const End from = EndOf(past->op);
+      if (from.op == to.op && from.op != step.op) continue;  // In one group: no event can help, and the verifier says so.
+      order.After(step.stream, latest.at(from));  // A wait is for the latest record.
+      if (!order.Before(past->point, step.stream)) {
+        return Unimplemented(base::Cat("the ", past->op->info->name, " of line ", past->op->line,
+                                       " changes its stream from iteration to iteration: give it events of its own"));
+      }
       std::vector<Edge>& edges = edges_[to];
-      const auto known = [from](const Edge& edge) { return edge.from == from; };
-      if (from == to || std::any_of(edges.begin(), edges.end(), known)) continue;
-      edges.push_back({from, to, past->op->ExprOf("stream"), step.op->ExprOf("stream")});
+      const auto known = [&from](const Edge& edge) { return edge.from == from; };
+      if (std::any_of(edges.begin(), edges.end(), known)) continue;
+      edges.push_back({from, to});
     }
+    return {};
   }
 
   // By now everything that conflicts with a write is before it: who is after it is after those.
@@ -140,9 +152,15 @@ class Streams {
     pasts.push_back(std::move(past));
   }
 
+  // In program order, then by stream.
+  int Compare(const End& a, const End& b) const {
+    const size_t x = place_.at(a.op), y = place_.at(b.op);
+    return x != y ? (x < y ? -1 : 1) : ir::Compare(a.stream, b.stream);
+  }
+
   ir::Graph& graph_;
-  std::unordered_map<const ir::Op*, size_t> place_;             // In program order.
-  std::unordered_map<const ir::Op*, std::vector<Edge>> edges_;  // By their later end; sorted before use.
+  std::unordered_map<const ir::Op*, size_t> place_;  // In program order.
+  std::map<End, std::vector<Edge>> edges_;           // By their later end; sorted before use.
 };
 
 bool IsAssigned(const ir::Graph& graph) {
@@ -163,6 +181,10 @@ Status AssignStreams(ir::Graph& graph) {
       if (attr.name == "stream") attr.value = graph.exprs().Const(1);
     }
   });
+  return OrderStreams(graph);
+}
+
+Status OrderStreams(ir::Graph& graph) {
   Streams streams(graph);
   for (const RankClass& ranks : RankClasses(graph)) HIR_TRY(streams.LookAt(ranks));
   streams.Insert();

@@ -1,0 +1,182 @@
+// The evaluator on simulated ranks: hand-written programs against values worked out here.
+#include <gtest/gtest.h>
+
+#include "csrc/ir/parse.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/passes/passes.h"
+#include "tests/host_ir/simulated_ranks.h"
+
+namespace hir::host {
+namespace {
+
+std::unique_ptr<HostProgram> LoadFinished(std::string_view text) {
+  auto graph = ir::Parse(text, kHostOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  if (!graph.ok()) return nullptr;
+  const Status finished = RunHostPasses(**graph);
+  EXPECT_TRUE(finished.ok()) << finished.ToString();
+  auto program = HostProgram::Load(std::move(*graph));
+  EXPECT_TRUE(program.ok()) << program.status().ToString();
+  return program.ok() ? std::move(*program) : nullptr;
+}
+
+// The parameters after a run, by rank; every run is expected to go well.
+std::vector<std::vector<Values>> Results(SimulatedRun run) {
+  std::vector<std::vector<Values>> params;
+  for (RankResult& result : RunSimulated(run)) {
+    EXPECT_TRUE(result.status.ok()) << result.status.ToString();
+    params.push_back(std::move(result.params));
+  }
+  return params;
+}
+
+TEST(Evaluator, LaunchBetweenCommunications) {
+  const auto program = LoadFinished(R"(mesh @m = [0, 1, 2]
+host @p(%x: i64[i0], %z: i64[i0]) {
+  %c: i64[i0] = alloc() {space=pool}
+  %y: i64[i0] = alloc() {space=pool}
+  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[i0, 5], grid=i0, stream=0}
+  communication(%c, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+  launch(%y, %z) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[i0, 1], grid=i0, stream=0}
+  return %z
+})");
+  ASSERT_NE(program, nullptr);
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const auto params = Results({.program = program.get(), .num_ranks = 3, .seed = seed, .symbols = {2}, .num_runs = 3,
+                             .params = [](int64_t rank) { return std::vector<Values>{{rank, 10}, {-1, -1}}; }});
+    // c = 2x + 5; y = 2 * (0 + 1 + 2) + 15 = 21, 3 * 25 = 75; z = 2y + 1.
+    for (const auto& rank : params) EXPECT_EQ(rank[1], (Values{43, 151}));
+  }
+}
+
+TEST(Evaluator, EveryCommunication) {
+  const auto program = LoadFinished(R"(mesh @m = [0, 1]
+host @p(%x: i64[2, 2], %sum: i64[2, 2], %all: i64[2, 2, 2], %part: i64[2], %swap: i64[2, 2], %own: i64[2, 2]) {
+  communication(%x, %sum) {type=allreduce, reduce=max, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+  communication(%x, %all) {type=allgather, reduce=none, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=1}
+  communication(%x, %part) {type=reduce_scatter, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=2}
+  communication(%x, %swap) {type=all_to_all, reduce=none, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=3}
+  %mine: i64[2] = view_select(%own) {axis=0, index=@m.x}
+  fill(%mine) {value=7.0, stream=0}
+  communication(%mine, %own) {type=allgather, reduce=none, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=4}
+  return %sum, %all, %part, %swap, %own
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .num_ranks = 2, .params = [](int64_t rank) {
+                             const int64_t r = 10 * rank;
+                             return std::vector<Values>{{r, r + 1, r + 2, r + 3}, Values(4), Values(8), Values(2), Values(4), Values(4)};
+                           }});
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(params[rank][1], (Values{10, 11, 12, 13}));
+    EXPECT_EQ(params[rank][2], (Values{0, 1, 2, 3, 10, 11, 12, 13}));
+    EXPECT_EQ(params[rank][3], rank == 0 ? (Values{10, 12}) : (Values{14, 16}));
+    EXPECT_EQ(params[rank][4], rank == 0 ? (Values{0, 1, 10, 11}) : (Values{2, 3, 12, 13}));
+    EXPECT_EQ(params[rank][5], (Values{7, 7, 7, 7}));
+  }
+}
+
+TEST(Evaluator, BetweenMeshes) {
+  const auto program = LoadFinished(R"(mesh @a = [0, 1]
+mesh @b = [3, 0]
+mesh @r = [2]
+host @p(%x: i64[1], %y: i64[1], %z: i64[1], %w: i64[1]) {
+  communication(%x, %y) {type=send_recv, reduce=none, mesh=@a, dim=none, to=@b, stream=0, seq=0}
+  communication(%x, %z) {type=broadcast, reduce=none, mesh=@r, dim=none, to=@a, stream=0, seq=1}
+  if() {cond=@b.in} {
+    set(%y, %w) {stream=0}
+  }
+  return %y, %z, %w
+})");
+  ASSERT_NE(program, nullptr);
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const auto params = Results({.program = program.get(), .num_ranks = 4, .seed = seed, .params = [](int64_t rank) {
+                               return std::vector<Values>{{rank + 1}, {-1}, {-1}, {-1}};
+                             }});
+    const int64_t y[] = {2, -1, -1, 1}, z[] = {3, 3, -1, -1}, w[] = {2, -1, -1, 1};
+    for (size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(params[rank], (std::vector<Values>{{static_cast<int64_t>(rank) + 1}, {y[rank]}, {z[rank]}, {w[rank]}}));
+    }
+  }
+}
+
+TEST(Evaluator, GroupsAndTwoDimensionalMeshes) {
+  const auto program = LoadFinished(R"(mesh @m = [[0, 1], [2, 3]]
+host @p(%x: i64[1], %y: i64[1], %z: i64[1]) {
+  group() {
+    communication(%x, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+    communication(%x, %z) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_y, to=@m, stream=0, seq=1}
+  }
+  return %y, %z
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .num_ranks = 4, .params = [](int64_t rank) {
+                             return std::vector<Values>{{int64_t{1} << (4 * rank)}, {0}, {0}};
+                           }});
+  const int64_t y[] = {0x0011, 0x0011, 0x1100, 0x1100}, z[] = {0x0101, 0x1010, 0x0101, 0x1010};
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(params[rank][1], Values{y[rank]});
+    EXPECT_EQ(params[rank][2], Values{z[rank]});
+  }
+}
+
+TEST(Evaluator, LoopsViewsAndBranches) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[i0, 2], %y: i64[i0, 2], %t: i64[2, i0]) {
+  for() {begin=0, end=i0, step=1} { |%i: index|
+    %xs: i64[2] = view_select(%x) {axis=0, index=%i}
+    %ys: i64[2] = view_select(%y) {axis=0, index=i0 - 1 - %i}
+    launch(%xs, %ys) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[2, %i], grid=2, stream=0}
+  }
+  %xt: i64[2, i0] = view_permute(%x) {dims=[1, 0]}
+  set(%xt, %t) {stream=0}
+  for() {begin=0, end=4, step=1} { |%j: index|
+    if() {cond=%j mod 2} {
+      binary(%t, %t, %t) {op=add, stream=0}
+    }
+  }
+  return %y, %t
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
+                             return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
+                           }});
+  EXPECT_EQ(params[0][1], (Values{12, 14, 7, 9, 2, 4}));
+  EXPECT_EQ(params[0][2], (Values{4, 12, 20, 8, 16, 24}));
+}
+
+TEST(Evaluator, HostLevelOpsOnStridedViews) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[2, 3], %row: i64[3], %column: i64[2], %all: i64[], %d: i64[2, 2]) {
+  reduce(%x, %row) {op=sum, axes=[0], stream=0}
+  reduce(%x, %column) {op=max, axes=[1], stream=0}
+  reduce(%x, %all) {op=prod, axes=[0, 1], stream=0}
+  %left: i64[2, 2] = view_slice(%x) {axis=1, from=0, to=2}
+  %right: i64[2, 2] = view_slice(%x) {axis=1, from=1, to=3}
+  binary(%right, %left, %d) {op=sub, stream=0}
+  return %row, %column, %all, %d
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .params = [](int64_t) {
+                             return std::vector<Values>{{1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
+                           }});
+  EXPECT_EQ(params[0][1], (Values{9, 18, 36}));
+  EXPECT_EQ(params[0][2], (Values{4, 32}));
+  EXPECT_EQ(params[0][3], (Values{1 << 15}));
+  EXPECT_EQ(params[0][4], (Values{1, 2, 8, 16}));
+}
+
+TEST(Evaluator, ZeroExtents) {
+  const auto program = LoadFinished(R"(mesh @m = [0, 1]
+host @p(%x: i64[i0, 3], %y: i64[i0, 3], %s: i64[3]) {
+  %c: i64[i0, 3] = alloc() {space=pool}
+  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[3*i0, 5], grid=3*i0, stream=0}
+  communication(%c, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+  reduce(%y, %s) {op=sum, axes=[0], stream=0}
+  return %y, %s
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .num_ranks = 2, .symbols = {0},
+                           .params = [](int64_t) { return std::vector<Values>{{}, {}, {9, 9, 9}}; }});
+  EXPECT_EQ(params[1][2], (Values{0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace hir::host
