@@ -5,11 +5,12 @@
 // Before: set(..., stream=0)   record(e[0], 0)   wait(e[0], 0)   wait(e[0], 1)   wait(e[0], 1)
 // After:  set(..., stream=0)   record(e[0], 0)                   wait(e[0], 1)
 //
-// Right because a wait is dropped only when in every rank's run, every time it is met, it leaves the stream's clock as it was;
-// so all such waits may go at once, and every other wait still means the same.
+// Right because a wait is dropped only when in every rank's run, every time it is met, the stream's clock would be the same
+// without it when the next work is queued: it adds nothing to what was known, or nothing to that and to the waits that
+// follow it at once, which then stay for this round. Rounds go on until nothing more can go.
 #include "host_ir/passes/elide_waits.h"
 
-#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "host_ir/host_ops.h"
@@ -19,14 +20,30 @@
 namespace hir::host {
 namespace {
 
-// Whether each wait that was met was idle each time.
-using Idle = std::unordered_map<const ir::Op*, bool>;
+struct Seen {
+  bool idle = true;                    // Each time it was met, given what follows at once.
+  std::set<const ir::Op*> followers;  // The waits of its stream that followed at once, some time.
+};
+using Waits = std::unordered_map<const ir::Op*, Seen>;
 
-Status LookAt(const ir::Graph& graph, const RankClass& ranks, Idle& idle) {
+// What the stream of the wait steps[at] knows without it when its next work is queued.
+Clock WithoutIt(const std::vector<Step>& steps, size_t at, Order& order, Seen& seen) {
+  Clock clock = order.Ahead(steps[at].stream);
+  for (size_t i = at + 1; i < steps.size() && CodeOf(*steps[i].op) == HostOp::kWait; ++i) {
+    if (steps[i].stream != steps[at].stream || steps[i].op == steps[at].op) continue;
+    seen.followers.insert(steps[i].op);
+    const Clock* follower = order.Recorded(steps[i].op->operands[0], steps[i].index);
+    if (follower != nullptr) Join(clock, *follower);
+  }
+  return clock;
+}
+
+Status LookAt(const ir::Graph& graph, const RankClass& ranks, Waits& waits) {
   ir::ExprPool pool;
   HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph, ranks, pool));
   Order order;
-  for (const Step& step : steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
     const ir::Op& op = *step.op;
     const HostOp code = CodeOf(op);
     if (code == HostOp::kRecord) {
@@ -35,16 +52,31 @@ Status LookAt(const ir::Graph& graph, const RankClass& ranks, Idle& idle) {
       order.HostWait(op.operands[0], step.index);
     } else if (code == HostOp::kWait) {
       // Without a record before it a wait waits for nothing, if the records can be told apart.
+      Seen& seen = waits[&op];
       const Clock* clock = order.Recorded(op.operands[0], step.index);
-      const bool adds_nothing = clock != nullptr ? AtMost(*clock, order.Ahead(step.stream)) : !order.HasSymbolicIndex();
-      const auto [at, first] = idle.emplace(&op, true);
-      at->second &= adds_nothing;
+      seen.idle &= clock == nullptr ? !order.HasSymbolicIndex() : AtMost(*clock, WithoutIt(steps, i, order, seen));
       order.Wait(op.operands[0], step.index, step.stream);
     } else if (step.stream != nullptr) {
       order.Queue(step.stream);
     }
   }
   return {};
+}
+
+// One round. False when nothing went.
+Result<bool> DropIdleWaits(ir::Graph& graph) {
+  Waits waits;
+  for (const RankClass& ranks : RankClasses(graph)) HIR_TRY(LookAt(graph, ranks, waits));
+  std::set<const ir::Op*> kept;  // Others went because of them.
+  bool dropped = false;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    const auto found = waits.find(op);
+    if (found == waits.end() || !found->second.idle || kept.contains(op)) return;
+    kept.insert(found->second.followers.begin(), found->second.followers.end());
+    op->parent->Erase(op);
+    dropped = true;
+  });
+  return dropped;
 }
 
 bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
@@ -75,11 +107,9 @@ void DropUnusedRecords(ir::Graph& graph) {
 }  // namespace
 
 Status ElideWaits(ir::Graph& graph) {
-  Idle idle;
-  for (const RankClass& ranks : RankClasses(graph)) HIR_TRY(LookAt(graph, ranks, idle));
-  ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    if (const auto found = idle.find(op); found != idle.end() && found->second) op->parent->Erase(op);
-  });
+  for (bool more = true; more;) {
+    HIR_ASSIGN(more, DropIdleWaits(graph));
+  }
   DropUnusedRecords(graph);
   return {};
 }
