@@ -263,4 +263,14 @@ Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
   return {};
 }
 
+Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations) {
+  value.layout = nullptr;
+  for (const bool orders : {false, true}) {
+    for (const Annotation& annotation : annotations) {
+      if ((annotation.kind == Kind::kStrideOrder) == orders) HIR_TRY(Annotate(graph, value, annotation));
+    }
+  }
+  return {};
+}
+
 }  // namespace hir::ir

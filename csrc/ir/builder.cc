@@ -99,7 +99,11 @@ Result<Op*> MakeOp(Graph& graph, const OpInfo* info, const Builder::OpSpec& spec
 
 Status WithLocation(const Status& status, std::string_view location) {
   if (status.ok() || location.empty()) return status;
-  return {status.code(), Cat(status.message(), " (", location, ")")};
+  constexpr size_t kShownMax = 400;
+  if (location.size() <= kShownMax) return {status.code(), Cat(status.message(), " (", location, ")")};
+  size_t end = kShownMax;
+  while (end > 0 && (static_cast<unsigned char>(location[end]) & 0xc0) == 0x80) --end;  // Not inside a character.
+  return {status.code(), Cat(status.message(), " (", location.substr(0, end), "...)")};
 }
 
 Result<Op*> Builder::Add(const OpSpec& spec) {

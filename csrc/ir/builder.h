@@ -66,7 +66,7 @@ class Builder {
   Op* position_;
 };
 
-// `status` with " (location)" behind its message, when there is one.
+// `status` with " (location)" behind its message, when there is one; a long one is cut.
 Status WithLocation(const Status& status, std::string_view location);
 
 // One command on the layout of a value, as a user gives it; see docs/ir.md, "Layouts".
@@ -92,6 +92,9 @@ struct Annotation {
 // used twice, a mesh the value has not, an uneven shard), kUnimplemented for ParallelType::kStream, naming the axis; the
 // layout is unchanged. A stride order of a value without a mesh is checked and then forgotten.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
+
+// Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one may come before the mesh.
+Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations);
 
 // Refuses a split of a constant extent that leaves a rest when a part of it is parallel.
 Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh, std::span<const LoopTransform> transforms,

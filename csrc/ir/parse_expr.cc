@@ -131,8 +131,7 @@ Result<const Expr*> Parser::WholeExpr() {
   return expr;
 }
 
-Result<const Expr*> ParseExtent(std::string_view text, Graph& graph,
-                                const std::map<std::string, const Mesh*, std::less<>>& meshes) {
+Result<const Expr*> ParseExtent(std::string_view text, Graph& graph, const MeshNames& meshes) {
   if (std::ssize(text) > kExtentBytesMax) {
     return ResourceExhausted(Cat("an extent's text has ", text.size(), " bytes; the limit is ", kExtentBytesMax));
   }

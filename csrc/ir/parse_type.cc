@@ -116,9 +116,7 @@ Result<Annotation> Parser::LayoutCommand() {
 }
 
 Status Parser::Annotations(Value& value, std::span<const Annotation> annotations, int line) {
-  if (!annotations.empty()) value.layout = nullptr;  // What is written is the whole layout.
-  for (const Annotation& annotation : annotations) HIR_TRY(At(line, Annotate(*graph_, value, annotation)));
-  return {};
+  return annotations.empty() ? Status() : At(line, AnnotateAll(*graph_, value, annotations));
 }
 
 }  // namespace hir::ir

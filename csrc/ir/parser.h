@@ -2,7 +2,6 @@
 // Private to csrc/ir.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "csrc/ir/builder.h"
 #include "csrc/ir/graph.h"
 #include "csrc/ir/lexer.h"
+#include "csrc/ir/parse.h"
 
 namespace hir::ir {
 
@@ -18,7 +18,7 @@ class Parser {
   // For a whole program of `ops`.
   Parser(std::string_view text, const OpSet& ops) : lexer_(text), ops_(&ops) { Advance(); }
   // For a part of the text form, into an existing graph; `meshes` are the names that may be used.
-  Parser(std::string_view text, Graph& graph, const std::map<std::string, const Mesh*, std::less<>>& meshes)
+  Parser(std::string_view text, Graph& graph, const MeshNames& meshes)
       : lexer_(text), ops_(&graph.ops()), graph_(&graph), meshes_(meshes) {
     Advance();
   }
@@ -78,16 +78,10 @@ class Parser {
   std::unique_ptr<Graph> owned_;
   Graph* graph_ = nullptr;
   std::vector<std::pair<std::string, mesh::DeviceMesh>> declared_meshes_;
-  std::map<std::string, const Mesh*, std::less<>> meshes_;  // Equal meshes may have several names in the text.
+  MeshNames meshes_;  // Equal meshes may have several names in the text.
   int64_t num_ops_ = 0;
   int expr_depth_ = 0;
   bool with_lines_ = true;
 };
-
-// The extent `text` in the pool of `graph`. Errors: without a line.
-Result<const Expr*> ParseExtent(std::string_view text, Graph& graph,
-                                const std::map<std::string, const Mesh*, std::less<>>& meshes);
-// Whether `name` may be a size in an extent: an identifier that is no word of the extent syntax.
-bool IsSymbolName(std::string_view name);
 
 }  // namespace hir::ir
