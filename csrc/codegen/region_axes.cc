@@ -100,12 +100,19 @@ class Layout {
     }
   }
 
-  int Best() const {
-    int best = order_.empty() ? -1 : order_.back();
+  // The parts of a reduction stay outside of it.
+  bool BoundsOthers(int variable) {
+    return std::ranges::any_of(region_.phases, [&](const Phase& phase) {
+      return std::ranges::any_of(phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });
+    });
+  }
+
+  int Best() {
+    int best = order_.empty() || BoundsOthers(order_.back()) ? -1 : order_.back();
     int64_t most = 0;
     for (const int variable : order_) {  // The later of equals: further in.
       const auto votes = votes_.find(variable);
-      if (votes != votes_.end() && votes->second >= most) {
+      if (votes != votes_.end() && votes->second >= most && !BoundsOthers(variable)) {
         best = variable;
         most = votes->second;
       }

@@ -85,15 +85,10 @@ class Analysis {
 
   bool CheckOps() {
     if (group_.ops.size() > kOpsMax) return Refused(Cat("more than ", kOpsMax, " ops"));
-    std::set<const ir::Value*> ends;  // Results of segment_set.
     for (const ir::Op* op : group_.ops) {
       const fusion::FusionOp code = fusion::CodeOf(*op);
       if (fusion::IsCommunication(code)) return Refused(Cat(op->info->name, " is a communication"));
       if ((op->info->effects & ir::kLibrary) != 0) return Refused(Cat(op->info->name, " is a library call"));
-      for (const ir::Value* operand : op->operands) {
-        if (ends.contains(operand)) return Refused(Cat("segment_set %", operand->name, " ends a segment"));
-      }
-      if (code == fusion::FusionOp::kSegmentSet) ends.insert(op->results[0]);
     }
     return true;
   }

@@ -1,0 +1,43 @@
+// Matrix products on CPUs: one call with all sizes known, made once and run any number of times.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
+
+namespace hir::codegen::library {
+
+struct Tensor {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape = {};
+  std::vector<int64_t> strides = {};  // In elements; 0 along an axis that is stored once.
+};
+
+struct Desc {
+  std::string op;                    // "matmul": a, b, as NumPy's; "linear": x, w[n, k], perhaps a bias[n]
+  std::vector<Tensor> inputs = {};   // All of one element type, no bool; as is the output.
+  Tensor output = {};
+};
+
+// Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself for others;
+// integers wrap. A sum of nothing is 0.
+class Call {
+ public:
+  virtual ~Call() = default;
+  // Blocks until the output is written. Addresses in the order of Desc::inputs; the output overlaps none of them.
+  virtual void Run(std::span<const std::byte* const> inputs, std::byte* output) = 0;
+  // "onednn (brg:avx512_core_amx_bf16)", "loops": for explain and benchmarks.
+  virtual std::string implementation() const = 0;
+};
+
+// Blocked loops on the caller's thread: any strides, any type, slow. csrc/codegen/library/onednn makes fast calls.
+// Errors: kInvalidArgument for shapes that do not fit each other, kUnimplemented for another op or element type.
+Result<std::unique_ptr<Call>> MakeLoops(const Desc& desc);
+
+}  // namespace hir::codegen::library

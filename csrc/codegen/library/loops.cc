@@ -1,0 +1,111 @@
+// Products by blocked loops, for types and strides that no library takes: right for all, fast for none.
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "csrc/codegen/library/problem.h"
+
+namespace hir::codegen::library {
+namespace {
+
+constexpr int64_t kRows = 32, kColumns = 64, kDepth = 128;  // One block of B and of sums: 48 KiB in float32.
+
+// How elements of a DType are stored and summed.
+template <typename StoredT, typename SumT, SumT (*load)(StoredT), StoredT (*store)(SumT)>
+struct Format {
+  using Stored = StoredT;
+  using Sum = SumT;
+  static Sum Load(Stored value) { return load(value); }
+  static Stored Store(Sum value) { return store(value); }
+};
+template <typename T>
+T Same(T value) { return value; }
+// Unsigned sums: they wrap.
+uint32_t FromI32(int32_t value) { return static_cast<uint32_t>(value); }
+int32_t ToI32(uint32_t value) { return static_cast<int32_t>(value); }
+uint64_t FromI64(int64_t value) { return static_cast<uint64_t>(value); }
+int64_t ToI64(uint64_t value) { return static_cast<int64_t>(value); }
+
+template <typename F>
+class Loops final : public Call {
+ public:
+  using Stored = typename F::Stored;
+  using Sum = typename F::Sum;
+
+  explicit Loops(const Problem& problem) : p_(problem) {}
+
+  void Run(std::span<const std::byte* const> inputs, std::byte* output) override {
+    const auto* bias = p_.bias ? reinterpret_cast<const Stored*>(inputs[2]) : nullptr;
+    RunBatch(0, reinterpret_cast<const Stored*>(inputs[0]), reinterpret_cast<const Stored*>(inputs[1]), bias,
+             reinterpret_cast<Stored*>(output));
+  }
+  std::string implementation() const override { return "loops"; }
+
+ private:
+  void RunBatch(size_t axis, const Stored* a, const Stored* b, const Stored* bias, Stored* c) {
+    if (axis == p_.batches.size()) {
+      for (int64_t n = 0; n < p_.n; n += kColumns) {
+        for (int64_t m = 0; m < p_.m; m += kRows) RunBlock(a, b, bias, c, m, n);
+      }
+      return;
+    }
+    const Batch& batch = p_.batches[axis];
+    for (int64_t i = 0; i < batch.extent; ++i) RunBatch(axis + 1, a + i * batch.a, b + i * batch.b, bias, c + i * batch.c);
+  }
+
+  void RunBlock(const Stored* a, const Stored* b, const Stored* bias, Stored* c, int64_t m0, int64_t n0) {
+    const int64_t rows = std::min(kRows, p_.m - m0), columns = std::min(kColumns, p_.n - n0);
+    for (int64_t i = 0; i < rows; ++i) std::fill_n(sums_[static_cast<size_t>(i)].data(), kColumns, Sum{0});
+    for (int64_t k0 = 0; k0 < p_.k; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, p_.k - k0);
+      for (int64_t k = 0; k < depth; ++k) {
+        for (int64_t n = 0; n < columns; ++n) {
+          packed_[static_cast<size_t>(k)][static_cast<size_t>(n)] = F::Load(b[(k0 + k) * p_.b_k + (n0 + n) * p_.b_n]);
+        }
+        std::fill(packed_[static_cast<size_t>(k)].begin() + columns, packed_[static_cast<size_t>(k)].end(), Sum{0});
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        auto& sums = sums_[static_cast<size_t>(i)];
+        for (int64_t k = 0; k < depth; ++k) {
+          const Sum factor = F::Load(a[(m0 + i) * p_.a_m + (k0 + k) * p_.a_k]);
+          const auto& packed = packed_[static_cast<size_t>(k)];
+          for (size_t n = 0; n < kColumns; ++n) sums[n] += factor * packed[n];
+        }
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t n = 0; n < columns; ++n) {
+        Sum sum = sums_[static_cast<size_t>(i)][static_cast<size_t>(n)];
+        if (bias != nullptr) sum += F::Load(bias[(n0 + n) * p_.bias_n]);
+        c[(m0 + i) * p_.c_m + (n0 + n) * p_.c_n] = F::Store(sum);
+      }
+    }
+  }
+
+  const Problem p_;
+  std::array<std::array<Sum, kColumns>, kDepth> packed_ = {};
+  std::array<std::array<Sum, kColumns>, kRows> sums_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<Call> MakeLoops(const Problem& problem) {
+  switch (problem.dtype) {
+    case DType::kFloat32: return std::make_unique<Loops<Format<float, float, Same, Same>>>(problem);
+    case DType::kFloat64: return std::make_unique<Loops<Format<double, double, Same, Same>>>(problem);
+    case DType::kBFloat16:
+      return std::make_unique<Loops<Format<uint16_t, float, BFloat16ToFloat, FloatToBFloat16>>>(problem);
+    case DType::kFloat16: return std::make_unique<Loops<Format<uint16_t, float, Float16ToFloat, FloatToFloat16>>>(problem);
+    case DType::kInt32: return std::make_unique<Loops<Format<int32_t, uint32_t, FromI32, ToI32>>>(problem);
+    case DType::kInt64: return std::make_unique<Loops<Format<int64_t, uint64_t, FromI64, ToI64>>>(problem);
+    case DType::kBool: break;
+  }
+  return nullptr;  // Normalize refuses it.
+}
+
+Result<std::unique_ptr<Call>> MakeLoops(const Desc& desc) {
+  HIR_ASSIGN(const Problem problem, Normalize(desc));
+  return MakeLoops(problem);
+}
+
+}  // namespace hir::codegen::library

@@ -1,0 +1,17 @@
+// Matrix products by oneDNN where it has them, else by loops; without oneDNN always by loops.
+#pragma once
+
+#include <memory>
+
+#include "csrc/codegen/library/library.h"
+
+namespace hir::codegen::library {
+
+struct Options {
+  int num_threads = 1;  // OpenMP threads of one call. Ranks that share a machine share its cores.
+};
+
+// Making a call takes 0.2 to 2 ms, the first one 7: make calls when sizes are known, not in a run. Errors: as MakeLoops.
+Result<std::unique_ptr<Call>> Make(const Desc& desc, const Options& options);
+
+}  // namespace hir::codegen::library
