@@ -343,8 +343,11 @@ TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
       if (comm.rank() == 0) {  // Rank 1 never comes.
         ASSERT_TRUE(comm.Post(buffers.Desc(team, 1), *stream).ok());
         ASSERT_TRUE(comm.Post(queued.Desc(team, 2), *stream).ok());
-        EXPECT_EQ(stream->Synchronize(std::chrono::milliseconds(20)).code(),
-                  Code::kDeadlineExceeded);
+        Status pending;
+        do {  // A busy machine may take long to start it.
+          pending = stream->Synchronize(std::chrono::milliseconds(10));
+        } while (pending.code() == Code::kDeadlineExceeded && comm.Progress().entered < 1);
+        EXPECT_EQ(pending.code(), Code::kDeadlineExceeded);
         EXPECT_EQ(comm.Progress().entered, 1);
         EXPECT_EQ(comm.Progress().left, -1);
       }
@@ -379,7 +382,7 @@ TEST_P(CommunicatorSuite, ADeadlineNamesTheMissingRank) {
           EXPECT_THAT(std::string(done.message()),
                       testing::HasSubstr(std::string(CommTypeName(type)) + " #17"));
         },
-        std::chrono::milliseconds(200));
+        std::chrono::milliseconds(500));
   }
 }
 
