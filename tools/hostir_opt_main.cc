@@ -1,0 +1,38 @@
+// hostir-opt --pass=a,b file.hir: prints what passes make of a program. Reads the standard input when there is no file.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "csrc/base/text.h"
+#include "tools/transform.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs passes over a program in text form (docs/ir.md) and prints the result.");
+  std::string passes, path;
+  app.add_option("--pass,-p", passes, "the passes to run, in order, with commas between");
+  app.add_option("file", path, "the program; standard input when left out");
+  app.footer("Passes:\n" + hir::tools::PassList());
+  CLI11_PARSE(app, argc, argv);
+
+  std::ostringstream text;
+  if (path.empty()) {
+    text << std::cin.rdbuf();
+  } else {
+    const std::ifstream file(path);
+    if (!file) {
+      std::cerr << "hostir-opt: cannot read " << path << "\n";
+      return 2;
+    }
+    text << file.rdbuf();
+  }
+  const hir::Result<std::string> out = hir::tools::Transform(text.str(), passes);
+  if (!out.ok()) {
+    std::cerr << (path.empty() ? "" : path + ": ") << out.status().ToString() << "\n";
+    return 1;
+  }
+  std::cout << *out;
+  return 0;
+}

@@ -1,0 +1,103 @@
+#include "tools/transform.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/passes.h"
+#include "csrc/ir/lexer.h"
+#include "csrc/ir/parse.h"
+#include "csrc/ir/pass.h"
+#include "csrc/ir/print.h"
+#include "csrc/ir/verify.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/passes/passes.h"
+#include "host_ir/pipeline/pipeline.h"
+#include "multidevice/plan/localize.h"
+
+namespace hir::tools {
+namespace {
+
+using GraphPtr = std::unique_ptr<ir::Graph>;
+
+// Enough devices for every mesh of the program.
+int64_t NumDevices(const ir::Graph& graph) {
+  int64_t last = 0;
+  for (const ir::Mesh& mesh : graph.meshes()) {
+    last = std::max(last, *std::max_element(mesh.mesh.devices().begin(), mesh.mesh.devices().end()));
+  }
+  return last + 1;
+}
+
+Result<host::ProgramPlan> Plan(GraphPtr graph) {
+  const int64_t num_devices = NumDevices(*graph);
+  return host::PlanProgram(std::move(graph), {.num_devices = num_devices});
+}
+
+Result<GraphPtr> Localize(GraphPtr graph) {
+  HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph));
+  return std::move(local.graph);
+}
+
+Result<GraphPtr> Lower(GraphPtr graph) {
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph)));
+  return std::move(plan.host);
+}
+
+// A step of the pipeline that makes another graph of a fusion program.
+struct Step {
+  std::string_view name;
+  Result<GraphPtr> (*run)(GraphPtr);
+};
+constexpr Step kSteps[] = {{"localize", &Localize}, {"lower", &Lower}};
+
+std::span<const ir::Pass> PassesOf(const ir::OpSet& ops) {
+  return &ops == &host::kHostOps ? host::kHostPasses : fusion::kFusionPasses;
+}
+
+}  // namespace
+
+const ir::OpSet& OpSetOf(std::string_view text) {
+  ir::Lexer lexer(text);
+  for (ir::Token token = lexer.Next(); token.kind != ir::TokenKind::kEnd; token = lexer.Next()) {
+    if (token.IsWord(host::kHostOps.name)) return host::kHostOps;
+    if (token.IsWord(fusion::kFusionOps.name)) break;
+  }
+  return fusion::kFusionOps;
+}
+
+Result<std::string> Transform(std::string_view text, std::string_view passes) {
+  HIR_ASSIGN(GraphPtr graph, ir::Parse(text, OpSetOf(text)));
+  while (!passes.empty()) {
+    const size_t comma = std::min(passes.find(','), passes.size());
+    std::string_view name = passes.substr(0, comma);
+    passes.remove_prefix(std::min(comma + 1, passes.size()));
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    name = name.substr(0, name.find_last_not_of(' ') + 1);
+    const bool fusion = &graph->ops() == &fusion::kFusionOps;
+    if (fusion && name == "segments") {
+      HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph)));
+      return host::DescribeSegments(plan);
+    }
+    const auto* step = std::find_if(std::begin(kSteps), std::end(kSteps), [&](const Step& s) { return s.name == name; });
+    if (fusion && step != std::end(kSteps)) {
+      Result<GraphPtr> made = step->run(std::move(graph));
+      HIR_TRY(made.status().WithContext(name));
+      graph = *std::move(made);
+      HIR_TRY(ir::Verify(*graph).WithContext(name));
+    } else {
+      HIR_TRY(ir::RunPasses(*graph, PassesOf(graph->ops()), name));
+    }
+  }
+  return ir::Print(*graph);
+}
+
+std::string PassList() {
+  std::string out;
+  for (const ir::Pass& pass : fusion::kFusionPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
+  for (const ir::Pass& pass : host::kHostPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
+  return out + "  localize, segments, lower: steps that make one rank's program, its segments, the host program\n";
+}
+
+}  // namespace hir::tools
