@@ -16,13 +16,15 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const hir::bench::AllreduceArgs args = hir::bench::ParseAllreduceArgs(argc, argv);
-  const std::vector<float> source = hir::bench::RandomFloats(args.count, static_cast<uint64_t>(rank));
+  const std::vector<float> source =
+      hir::bench::RandomFloats(args.count, static_cast<uint64_t>(rank));
   std::vector<float> sum(source.size());
   std::vector<double> micros;
   for (int i = 0; i < args.repeats + 1; ++i) {  // The first one warms up.
     MPI_Barrier(MPI_COMM_WORLD);
     const double started = MPI_Wtime();
-    MPI_Allreduce(source.data(), sum.data(), static_cast<int>(args.count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(source.data(), sum.data(), static_cast<int>(args.count), MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
     if (i > 0) micros.push_back((MPI_Wtime() - started) * 1e6);
   }
   const bool right = hir::bench::IsSumOfRandomFloats(sum, size);

@@ -24,12 +24,13 @@ namespace {
 class SharedRendezvous final : public comm::Rendezvous {
  public:
   SharedRendezvous()
-      : table_(static_cast<Table*>(
-            mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : table_(static_cast<Table*>(mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
 
   Status Publish(std::string_view key, std::string_view bytes) override {
     const size_t slot = table_->used.fetch_add(1);
-    if (slot >= kSlots || key.size() >= kKeyBytes || bytes.size() > kValueBytes) return ResourceExhausted("rendezvous");
+    if (slot >= kSlots || key.size() >= kKeyBytes || bytes.size() > kValueBytes)
+      return ResourceExhausted("rendezvous");
     Slot& entry = table_->slots[slot];
     std::memcpy(entry.key, key.data(), key.size());
     std::memcpy(entry.value, bytes.data(), bytes.size());
@@ -42,7 +43,8 @@ class SharedRendezvous final : public comm::Rendezvous {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (std::chrono::steady_clock::now() < deadline) {
       for (const Slot& entry : table_->slots) {
-        if (entry.ready.load(std::memory_order_acquire) && key == entry.key) return std::string(entry.value, entry.bytes);
+        if (entry.ready.load(std::memory_order_acquire) && key == entry.key)
+          return std::string(entry.value, entry.bytes);
       }
       sched_yield();
     }
@@ -64,9 +66,12 @@ class SharedRendezvous final : public comm::Rendezvous {
   Table* table_;  // Zeroed by mmap.
 };
 
-double Micros(std::chrono::steady_clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
+double Micros(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double, std::micro>(d).count();
+}
 
-Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks, SharedRendezvous& rendezvous) {
+Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
+               SharedRendezvous& rendezvous) {
   HIR_ASSIGN(auto communicator, comm::CreateUcx({.rank = rank, .size = ranks}, rendezvous));
   HIR_ASSIGN(auto device, device::CreateHostDevice({.num_threads = 1}));
   HIR_ASSIGN(auto stream, device->CreateStream());
@@ -77,11 +82,16 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks, Sh
   std::vector<float> sum(source.size());
   float token[1] = {0};
   const auto bytes = [](std::vector<float>& v) {
-    return device::Buffer{reinterpret_cast<std::byte*>(v.data()), static_cast<int64_t>(v.size() * sizeof(float))};
+    return device::Buffer{reinterpret_cast<std::byte*>(v.data()),
+                          static_cast<int64_t>(v.size() * sizeof(float))};
   };
   comm::CommDesc barrier{.type = comm::CommType::kAllreduce, .team = team, .count = 1};
   barrier.src = barrier.dst = device::Buffer{reinterpret_cast<std::byte*>(token), sizeof token};
-  comm::CommDesc desc{.type = comm::CommType::kAllreduce, .team = team, .count = args.count, .src = bytes(source), .dst = bytes(sum)};
+  comm::CommDesc desc{.type = comm::CommType::kAllreduce,
+                      .team = team,
+                      .count = args.count,
+                      .src = bytes(source),
+                      .dst = bytes(sum)};
   std::vector<double> micros;
   for (int i = 0; i < args.repeats + 1; ++i) {
     HIR_TRY(communicator->Post(barrier, *stream));
@@ -91,7 +101,8 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks, Sh
     HIR_TRY(stream->Synchronize(std::chrono::seconds(60)));
     if (i > 0) micros.push_back(Micros(std::chrono::steady_clock::now() - started));
   }
-  if (!bench::IsSumOfRandomFloats(sum, static_cast<int>(ranks))) return Internal("the sum is wrong");
+  if (!bench::IsSumOfRandomFloats(sum, static_cast<int>(ranks)))
+    return Internal("the sum is wrong");
   if (rank == 0) std::printf("%.3f\n", bench::Median(micros));
   HIR_TRY(communicator->Post(barrier, *stream));  // Nobody leaves while another still waits.
   return stream->Synchronize(std::chrono::seconds(60));
@@ -107,7 +118,8 @@ int main(int argc, char** argv) {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
     const hir::Status status = hir::RunRank(args, rank, ranks, rendezvous);
-    if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
+    if (!status.ok())
+      std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
     std::fflush(stdout);
     _exit(status.ok() ? 0 : 1);
   }

@@ -32,7 +32,8 @@ void Check(const grpc::Status& status, const char* what) {
 
 class Session {
  public:
-  explicit Session(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::Runtime::NewStub(channel)), generic_(channel) {
+  explicit Session(const std::shared_ptr<grpc::Channel>& channel)
+      : stub_(v1::Runtime::NewStub(channel)), generic_(channel) {
     events_ = stub_->Connect(&connect_, {});
     v1::SessionEvent hello;
     if (!events_->Read(&hello)) Check(events_->Finish(), "connect");
@@ -83,7 +84,8 @@ class Session {
     grpc::ByteBuffer reply;
     grpc::Status status;
     const grpc::ByteBuffer request(nullptr, 0);
-    auto call = generic_.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    auto call =
+        generic_.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
     call->StartCall();
     call->Finish(&reply, &status, nullptr);
     void* tag = nullptr;

@@ -143,6 +143,17 @@ class Merger {
     for (int consumer : consumers) AddCandidate(number, consumer);
     for (int producer : producers) AddCandidate(producer, number);
     if (options_.merge_siblings) AddSiblings(number);
+    if (options_.merge_sinks && consumers.empty()) AddSinks(number);
+  }
+
+  // Groups without readers, each with the ones before and behind it: together they delay nobody.
+  void AddSinks(int number) {
+    int previous = -1;
+    for (const auto& [other, node] : nodes_) {
+      if (!node.consumers.empty()) continue;
+      if (previous >= 0 && (other == number || previous == number)) AddCandidate(previous, other);
+      previous = other;
+    }
   }
 
   // Readers of one value, each with the next one in program order.

@@ -45,6 +45,7 @@ using ShouldMerge = std::function<std::optional<Gain>(
     const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
 struct Options {
+  bool merge_sinks = false;     // Also ask for groups that nothing reads, whatever they read.
   bool merge_siblings = false;  // Also ask for groups that share an input but no edge.
 };
 

@@ -216,7 +216,8 @@ class Lowering {
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
     for (const ir::Guard& guard : plan.guards) local_.guards.push_back(guard);
-    lowered_.segments.push_back({SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
+    lowered_.segments.push_back(
+        {SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
     lowered_.kernels.push_back(std::move(plan));
     return {};
   }

@@ -52,12 +52,27 @@ int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const G
   return bytes;
 }
 
+bool Reads(const GroupView& consumer, const GroupView& producer) {
+  return std::any_of(producer.outputs.begin(), producer.outputs.end(),
+                     [&](const ir::Value* value) { return Contains(consumer.inputs, value); });
+}
+
 }  // namespace
+
+bool FitsOneKernel(const GroupView& group) {
+  return MayStandTogether(group) && codegen::Accepts(group).accepted;
+}
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
                                               const GroupView& merged) {
-  if (!MayStandTogether(merged) || !codegen::Accepts(merged).accepted) return std::nullopt;
-  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+  if (!MayStandTogether(merged)) return std::nullopt;
+  const codegen::Verdict verdict = codegen::Accepts(merged);
+  if (!verdict.accepted) return std::nullopt;
+  const segment::Gain gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+  const bool strangers = gain.bytes == 0 && !Reads(consumer, producer);
+  if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule)
+    return std::nullopt;
+  return gain;
 }
 
 }  // namespace hir::host

@@ -14,4 +14,7 @@ std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer
                                               const segment::GroupView& consumer,
                                               const segment::GroupView& merged);
 
+// Rules (1) to (4) for a group on its own.
+bool FitsOneKernel(const segment::GroupView& group);
+
 }  // namespace hir::host

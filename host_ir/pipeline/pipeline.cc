@@ -9,6 +9,7 @@
 #include "csrc/fusion/passes/passes.h"
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
+#include "csrc/segment/rematerialize.h"
 #include "host_ir/lower/should_merge.h"
 #include "host_ir/passes/passes.h"
 
@@ -24,8 +25,9 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
   for (const ir::Mesh& mesh : program.meshes()) {
     for (int64_t device : mesh.mesh.devices()) {
       if (device < num_devices) continue;
-      return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device, "; this service has ",
-                                 num_devices, " device", num_devices == 1 ? "" : "s", ", numbered from 0"));
+      return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device,
+                                 "; this service has ", num_devices, " device",
+                                 num_devices == 1 ? "" : "s", ", numbered from 0"));
     }
   }
   return {};
@@ -36,7 +38,9 @@ ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnv
 // Which ops run together. Forwarding first, so that no boundary carries what is cheap to make again.
 Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
   HIR_TRY(segment::Forward(local));
-  std::vector<segment::Group> groups = segment::Segment(local, OneKernelHoldsIt, {.merge_siblings = true});
+  std::vector<segment::Group> groups =
+      segment::Segment(local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true});
+  HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
   segment::MergeCopies(local, groups);
   return groups;
 }
@@ -67,7 +71,8 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);
-  if (const auto dump = ir::DumpFromEnvironment("segments")) std::fputs(DescribeSegments(plan).c_str(), stderr);
+  if (const auto dump = ir::DumpFromEnvironment("segments"))
+    std::fputs(DescribeSegments(plan).c_str(), stderr);
   // 6. Streams, events, deallocations.
   HIR_TRY(RunHostPasses(*plan.host));
   return plan;
@@ -79,10 +84,11 @@ std::string DescribeSegments(const ProgramPlan& plan) {
     const segment::Group& group = plan.groups[i];
     const LoweredSegment& segment = plan.segments[i];
     std::vector<std::string> ops;
-    for (const ir::Op* op : group.ops) ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
+    for (const ir::Op* op : group.ops)
+      ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
     base::Append(out, segment.name, ": ", SegmentKindName(segment.kind),
-                 segment.schedule.empty() ? "" : " ", segment.schedule, ": ", base::Join(ops, ", "), " (",
-                 Names(group.inputs), " -> ", Names(group.outputs), ")\n");
+                 segment.schedule.empty() ? "" : " ", segment.schedule, ": ", base::Join(ops, ", "),
+                 " (", Names(group.inputs), " -> ", Names(group.outputs), ")\n");
   }
   return out;
 }

@@ -18,12 +18,13 @@ namespace hir::host {
 
 // All stages of one program; what points into a graph lives as long as this.
 struct ProgramPlan {
-  std::unique_ptr<ir::Graph> global;          // Simplified, every value with its sharding, reshardings alone in a `set`.
-  plan::LocalProgram local;                   // One rank's program.
-  std::vector<segment::Group> groups;         // Of local.graph.
-  std::vector<LoweredSegment> segments; // One a group: what became of it.
+  std::unique_ptr<ir::Graph>
+      global;  // Simplified, every value with its sharding, reshardings alone in a `set`.
+  plan::LocalProgram local;              // One rank's program.
+  std::vector<segment::Group> groups;    // Of local.graph.
+  std::vector<LoweredSegment> segments;  // One a group: what became of it.
   std::vector<codegen::KernelPlan> kernels;
-  std::unique_ptr<ir::Graph> host;            // The host program, streams and deallocations included.
+  std::unique_ptr<ir::Graph> host;  // The host program, streams and deallocations included.
 };
 
 struct PlanOptions {

@@ -24,7 +24,8 @@ constexpr int kStreams = 2;
 // The kernels of all plans of one program, by name.
 class Kernels final : public device::KernelSource {
  public:
-  static Result<std::unique_ptr<Kernels>> Make(const host::ProgramPlan& plan, codegen::cpu::Compiler& compiler) {
+  static Result<std::unique_ptr<Kernels>> Make(const host::ProgramPlan& plan,
+                                               codegen::cpu::Compiler& compiler) {
     auto kernels = std::make_unique<Kernels>();
     for (const codegen::KernelPlan& kernel : plan.kernels) {
       HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(kernel));
@@ -46,8 +47,8 @@ class Kernels final : public device::KernelSource {
 };
 
 // Copies the block `ranges` of `whole` to the dense array `part`, or back.
-void MoveBlock(const HostTensor& whole, const std::vector<Range>& ranges, std::byte* whole_bytes, std::byte* part,
-               bool to_part) {
+void MoveBlock(const HostTensor& whole, const std::vector<Range>& ranges, std::byte* whole_bytes,
+               std::byte* part, bool to_part) {
   const size_t element = static_cast<size_t>(DTypeBytes(whole.dtype));
   const size_t rank = ranges.size();
   std::vector<int64_t> index(rank, 0);
@@ -68,19 +69,21 @@ void MoveBlock(const HostTensor& whole, const std::vector<Range>& ranges, std::b
 
 // One rank's memory for a parameter of the program.
 struct Shard {
-  std::vector<Range> ranges;     // Of the stored form: stored-once axes have extent 1.
+  std::vector<Range> ranges;  // Of the stored form: stored-once axes have extent 1.
   std::vector<std::byte> bytes;
-  bool held = false;             // By this rank.
+  bool held = false;  // By this rank.
 };
 
 Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored, int64_t rank) {
   Shard shard;
   shard.held = boundary.sharding->mesh.PositionOf(rank).has_value();
   if (!shard.held) return shard;
-  HIR_ASSIGN(shard.ranges, mesh::ShardSlices(*boundary.sharding, stored.shape, rank, boundary.name));
+  HIR_ASSIGN(shard.ranges,
+             mesh::ShardSlices(*boundary.sharding, stored.shape, rank, boundary.name));
   int64_t elements = 1;
   for (const Range& range : shard.ranges) elements *= range.size();
-  shard.bytes.assign(static_cast<size_t>(elements * DTypeBytes(stored.dtype)) + 1, kPoison);  // Never empty.
+  shard.bytes.assign(static_cast<size_t>(elements * DTypeBytes(stored.dtype)) + 1,
+                     kPoison);  // Never empty.
   return shard;
 }
 
@@ -91,10 +94,10 @@ struct Run {
   std::unique_ptr<host::HostProgram> program;
   std::unique_ptr<Kernels> kernels;
   fusion::SymbolValues symbols;
-  std::vector<HostTensor> inputs;               // Stored form.
-  std::vector<HostTensor> outputs;              // Stored form, being gathered.
-  std::vector<std::vector<bool>> written;       // Per output and element.
-  std::mutex mutex;                             // Guards outputs, written, error.
+  std::vector<HostTensor> inputs;          // Stored form.
+  std::vector<HostTensor> outputs;         // Stored form, being gathered.
+  std::vector<std::vector<bool>> written;  // Per output and element.
+  std::mutex mutex;                        // Guards outputs, written, error.
   Status error;
 
   void Fail(const Status& status) {
@@ -104,7 +107,8 @@ struct Run {
 };
 
 // The stored form of a whole tensor of the boundary's type.
-Result<std::vector<int64_t>> StoredShape(const plan::Boundary& boundary, const fusion::SymbolValues& symbols) {
+Result<std::vector<int64_t>> StoredShape(const plan::Boundary& boundary,
+                                         const fusion::SymbolValues& symbols) {
   HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*boundary.global, symbols));
   const std::vector<ir::Axis> axes = ir::ValueAxes(*boundary.global);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -117,7 +121,8 @@ Status Gather(Run& run, size_t output, const Shard& shard) {
   HostTensor& whole = run.outputs[output];
   HostTensor part = whole;  // What this rank says of its block.
   std::lock_guard lock(run.mutex);
-  MoveBlock(whole, shard.ranges, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()), false);
+  MoveBlock(whole, shard.ranges, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()),
+            false);
   HostTensor mask = fusion::ZeroTensor(DType::kBool, whole.shape);
   std::vector<std::byte> ones(shard.bytes.size(), std::byte{1});
   MoveBlock(mask, shard.ranges, mask.bytes.data(), ones.data(), false);
@@ -148,7 +153,8 @@ int64_t ScalarBits(const HostTensor& tensor) {
 
 Status RunRank(Run& run, comm::World& world, int64_t rank) {
   std::unique_ptr<comm::Communicator> communicator = world.Join(rank);
-  HIR_ASSIGN(auto device, device::CreateHostDevice({.name = base::Cat("host:", rank)}, world.executor(rank)));
+  HIR_ASSIGN(auto device,
+             device::CreateHostDevice({.name = base::Cat("host:", rank)}, world.executor(rank)));
   std::vector<std::unique_ptr<device::Stream>> owned;
   std::vector<device::Stream*> streams;
   for (int i = 0; i < kStreams; ++i) {
@@ -158,13 +164,14 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
   }
   host::Pool pool(*device);
   InterpretedLibrary library;
-  HIR_ASSIGN(auto evaluator, host::Evaluator::Prepare(*run.program, {.rank = rank,
-                                                                     .device = device.get(),
-                                                                     .streams = streams,
-                                                                     .kernels = run.kernels.get(),
-                                                                     .libraries = &library,
-                                                                     .communicator = communicator.get(),
-                                                                     .pool = &pool}));
+  HIR_ASSIGN(auto evaluator,
+             host::Evaluator::Prepare(*run.program, {.rank = rank,
+                                                     .device = device.get(),
+                                                     .streams = streams,
+                                                     .kernels = run.kernels.get(),
+                                                     .libraries = &library,
+                                                     .communicator = communicator.get(),
+                                                     .pool = &pool}));
   const ir::Graph& graph = run.program->graph();
   std::map<std::string, Shard, std::less<>> shards;
   std::vector<host::Argument> arguments(graph.params.size());
@@ -175,7 +182,8 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
       continue;
     }
     HIR_ASSIGN(Shard shard, MakeShard(boundary, run.inputs[i], rank));
-    if (shard.held) MoveBlock(run.inputs[i], shard.ranges, run.inputs[i].bytes.data(), shard.bytes.data(), true);
+    if (shard.held)
+      MoveBlock(run.inputs[i], shard.ranges, run.inputs[i].bytes.data(), shard.bytes.data(), true);
     shards[std::string(graph.params[i]->name)] = std::move(shard);
   }
   for (size_t i = 0; i < run.outputs.size(); ++i) {
@@ -186,7 +194,8 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
   for (size_t i = 0; i < graph.params.size(); ++i) {
     const auto found = shards.find(graph.params[i]->name);
     if (found == shards.end() || !found->second.held) continue;
-    arguments[i].buffer = {found->second.bytes.data(), static_cast<int64_t>(found->second.bytes.size()) - 1};
+    arguments[i].buffer = {found->second.bytes.data(),
+                           static_cast<int64_t>(found->second.bytes.size()) - 1};
   }
   std::vector<int64_t> symbols;
   for (std::string_view name : run.program->symbols()) {
@@ -207,21 +216,32 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
 
 }  // namespace
 
-Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs,
+Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
+                                           std::span<const HostTensor> inputs,
                                            const RankRunOptions& options) {
-  Run run{.plan = plan, .options = options, .program = {}, .kernels = {}, .symbols = {}, .inputs = {}, .outputs = {},
-          .written = {}, .mutex = {}, .error = {}};
+  Run run{.plan = plan,
+          .options = options,
+          .program = {},
+          .kernels = {},
+          .symbols = {},
+          .inputs = {},
+          .outputs = {},
+          .written = {},
+          .mutex = {},
+          .error = {}};
   HIR_ASSIGN(run.program, host::HostProgram::Load(ir::Print(*plan.host)));
   HIR_ASSIGN(run.kernels, Kernels::Make(plan, *options.compiler));
   HIR_ASSIGN(run.symbols, fusion::BindSymbols(*plan.global, inputs));
-  for (size_t i = 0; i < inputs.size(); ++i) run.inputs.push_back(fusion::Stored(*plan.local.inputs[i].global, inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    run.inputs.push_back(fusion::Stored(*plan.local.inputs[i].global, inputs[i]));
   for (const plan::Boundary& output : plan.local.outputs) {
     HIR_ASSIGN(std::vector<int64_t> shape, StoredShape(output, run.symbols));
     run.outputs.push_back(fusion::ZeroTensor(output.global->dtype, std::move(shape)));
     run.written.emplace_back(static_cast<size_t>(run.outputs.back().num_elements()), false);
   }
-  auto world = comm::World::Create(
-      {.size = options.num_ranks, .seed = options.seed, .random_delay_max = options.random_delay_max});
+  auto world = comm::World::Create({.size = options.num_ranks,
+                                    .seed = options.seed,
+                                    .random_delay_max = options.random_delay_max});
   world->Run([&](int64_t rank) {
     const Status status = RunRank(run, *world, rank);
     if (!status.ok()) run.Fail(status.WithContext(base::Cat("rank ", rank)));
@@ -232,7 +252,8 @@ Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<co
     if (std::find(run.written[i].begin(), run.written[i].end(), false) != run.written[i].end()) {
       return Internal(base::Cat("output ", i, ": some elements are on no rank"));
     }
-    HIR_ASSIGN(const std::vector<int64_t> shape, fusion::ShapeOf(*plan.local.outputs[i].global, run.symbols));
+    HIR_ASSIGN(const std::vector<int64_t> shape,
+               fusion::ShapeOf(*plan.local.outputs[i].global, run.symbols));
     outputs.push_back(fusion::WrittenOut(run.outputs[i], shape));
   }
   return outputs;

@@ -15,15 +15,16 @@ namespace hir::testing {
 
 struct RankRunOptions {
   int64_t num_ranks = 1;
-  uint64_t seed = 0;                                             // Of the order in which things happen.
-  base::Nanos random_delay_max = std::chrono::milliseconds(5);   // Of each message, simulated.
-  codegen::cpu::Compiler* compiler = nullptr;                    // Never null.
+  uint64_t seed = 0;  // Of the order in which things happen.
+  base::Nanos random_delay_max = std::chrono::milliseconds(5);  // Of each message, simulated.
+  codegen::cpu::Compiler* compiler = nullptr;                   // Never null.
 };
 
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before the run, and
 // copies of one block on several ranks are compared bit by bit.
 // Errors: those of any stage; kInternal where two ranks' copies differ.
-Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
+Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan,
+                                                   std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
 
 }  // namespace hir::testing

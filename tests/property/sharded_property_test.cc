@@ -32,24 +32,29 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
   int64_t num_ranks = 1;
   for (int64_t extent : mesh.shape) num_ranks *= extent;
   codegen::cpu::Compiler compiler({});
-  for (uint64_t seed = mesh.first_seed; seed < mesh.first_seed + static_cast<uint64_t>(SeedsOr(170)); ++seed) {
-    GeneratedProgram program = Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh.shape});
+  for (uint64_t seed = mesh.first_seed;
+       seed < mesh.first_seed + static_cast<uint64_t>(SeedsOr(170)); ++seed) {
+    GeneratedProgram program =
+        Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh.shape});
     SCOPED_TRACE(program.Describe());
     auto expected = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(expected.ok()) << expected.status().ToString();
     auto plan = host::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_ranks});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    auto outputs = RunOnRanks(*plan, program.inputs, {.num_ranks = num_ranks, .seed = seed, .compiler = &compiler});
+    auto outputs = RunOnRanks(*plan, program.inputs,
+                              {.num_ranks = num_ranks, .seed = seed, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
     for (size_t i = 0; i < expected->size(); ++i) {
-      EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "") << "output " << i;
+      EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "")
+          << "output " << i;
     }
     if (HasFailure()) break;  // One program's story is enough.
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ShardedProperty,
-                         ::testing::Values(MeshCase{{2}, 1000}, MeshCase{{4}, 2000}, MeshCase{{2, 2}, 3000}),
+                         ::testing::Values(MeshCase{{2}, 1000}, MeshCase{{4}, 2000},
+                                           MeshCase{{2, 2}, 3000}),
                          [](const auto& info) {
                            std::string name = "mesh";
                            for (int64_t extent : info.param.shape) name += base::Cat("_", extent);

@@ -1,0 +1,117 @@
+// Goal: what a program's plan is, said in one line a segment and one a communication. Method: every plans/*.hir is a
+// program, a line "// ----", and its plan on the devices its meshes name. Adding a test is adding a file;
+// GOLDEN_UPDATE=1 rewrites the expected part in place.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::host {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kCut = "// ----\n";
+constexpr char kFolder[] = "tests/host_ir/pipeline/plans";
+
+std::string ReadFile(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+Result<ProgramPlan> PlanText(const std::string& text, int64_t num_devices) {
+  HIR_ASSIGN(auto graph, ir::Parse(text.substr(0, text.find(kCut)), fusion::kFusionOps));
+  return PlanProgram(std::move(graph), {.num_devices = num_devices});
+}
+
+std::string DescribeCommunications(const ProgramPlan& plan) {
+  std::string out;
+  for (const plan::Communication& communication : plan.local.communications) {
+    std::vector<std::string> teams;
+    for (const auto& ranks : communication.teams) {
+      teams.push_back(base::Cat("[", base::JoinInts(ranks, ", "), "]"));
+    }
+    base::Append(out, communication.type, " of ", communication.tensor, " in ",
+                 base::Join(teams, " "), ": ", ir::ToString(communication.bytes), " bytes\n");
+  }
+  return out;
+}
+
+std::string Describe(const std::string& text) {
+  const auto plan = PlanText(text, 64);
+  if (!plan.ok()) return plan.status().ToString() + "\n";
+  std::string out = DescribeSegments(*plan) + DescribeCommunications(*plan);
+  for (const ir::Guard& guard : plan->host->guards) {
+    const bool equal = guard.kind == ir::Guard::Kind::kEqual;
+    base::Append(out, "guard ", ir::ToString(guard.left),
+                 equal ? " == " : " <= ", ir::ToString(guard.right), " (", guard.reason, ")\n");
+  }
+  return out;
+}
+
+std::vector<std::string> Files() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFolder)) {
+    if (entry.path().extension() == ".hir") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class PlanGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(PlanGolden, Matches) {
+  const fs::path path = fs::path(kFolder) / (GetParam() + ".hir");
+  const std::string text = ReadFile(path);
+  const size_t cut = text.find(kCut);
+  ASSERT_NE(cut, std::string::npos) << "no '// ----' line";
+  const std::string got = Describe(text);
+  EXPECT_EQ(got, Describe(text)) << "planning is not deterministic";
+  if (std::getenv("GOLDEN_UPDATE") != nullptr) {
+    std::ofstream(path) << text.substr(0, cut + kCut.size()) << got;
+    return;
+  }
+  EXPECT_EQ(text.substr(cut + kCut.size()), got);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(Files()),
+                         [](const auto& info) { return info.param; });
+
+// The bounds that the three examples are held to, whatever else their goldens say.
+struct Bound {
+  const char* name;
+  int kernels_max;
+  int library_calls;
+};
+
+class PlanBounds : public testing::TestWithParam<Bound> {};
+
+TEST_P(PlanBounds, Hold) {
+  const auto plan =
+      PlanText(ReadFile(fs::path(kFolder) / (std::string(GetParam().name) + ".hir")), 4);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  int kernels = 0;
+  int calls = 0;
+  for (const LoweredSegment& segment : plan->segments) {
+    kernels += segment.kind == SegmentKind::kKernel;
+    calls += segment.kind == SegmentKind::kLibrary;
+  }
+  EXPECT_LE(kernels, GetParam().kernels_max) << DescribeSegments(*plan);
+  EXPECT_EQ(calls, GetParam().library_calls) << DescribeSegments(*plan);
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, PlanBounds,
+                         testing::Values(Bound{"adaptive_layernorm_backward", 4, 0},
+                                         Bound{"rope", 3, 0}, Bound{"tensor_parallel_mlp", 2, 2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace hir::host
