@@ -10,7 +10,7 @@
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
 #include "csrc/segment/rematerialize.h"
-#include "host_ir/lower/should_merge.h"
+#include "host_ir/lower/segmentation.h"
 #include "host_ir/passes/passes.h"
 
 namespace hir::host {
@@ -42,7 +42,7 @@ Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
       segment::Segment(local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true});
   HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
   segment::MergeCopies(local, groups);
-  return groups;
+  return OrderForOverlap(std::move(groups));
 }
 
 std::string Names(std::span<ir::Value* const> values) {

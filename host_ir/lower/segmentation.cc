@@ -1,4 +1,4 @@
-#include "host_ir/lower/should_merge.h"
+#include "host_ir/lower/segmentation.h"
 
 #include <algorithm>
 

@@ -1,5 +1,7 @@
-// The rule by which a local program is cut into kernels, library calls and communications.
+// How a local program is cut into kernels, library calls and communications, and in which order they are queued.
 #pragma once
+
+#include <vector>
 
 #include "csrc/segment/segment.h"
 
@@ -13,6 +15,10 @@ namespace hir::host {
 std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer,
                                               const segment::GroupView& consumer,
                                               const segment::GroupView& merged);
+
+// The groups in the order in which they are to be queued: still topological, communications as early as what they need allows,
+// and what needs a communication's result behind what does not, so that there is work while ranks talk. Otherwise as given.
+std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups);
 
 // Rules (1) to (4) for a group on its own.
 bool FitsOneKernel(const segment::GroupView& group);
