@@ -44,7 +44,7 @@ class AnnotationRecord:
     location: str
     mesh: DeviceMesh | None = None
     axis: int = 0
-    factor: int = 1
+    factor: int = 0
     parallel_type: str = ""
     order: tuple[int, ...] = ()
 

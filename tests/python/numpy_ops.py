@@ -56,7 +56,7 @@ class Pointwise:
 
 
 def rounded(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Float64 to a type, by way of float32 for bfloat16, as ml_dtypes does; values here are exact in float32 or far from ties."""
+    """Float64 to a type; to bfloat16 by way of float32, as ml_dtypes does: values here are far from ties."""
     with np.errstate(all="ignore"):
         return np.asarray(value).astype(dtype)
 

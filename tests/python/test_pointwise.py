@@ -1,4 +1,4 @@
-"""Every pointwise op against NumPy, through a daemon: all its types, broadcasting, NaN, infinities, signed zeros, no elements."""
+"""Every pointwise op against NumPy: all its types, broadcasting, NaN, infinities, signed zeros, no elements."""
 
 from __future__ import annotations
 

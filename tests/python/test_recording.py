@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hostir
-from hostir import DataType, DeviceMesh, FusionDefinition, ParallelType
+from hostir import DataType, DeviceMesh, FusionDefinition, ParallelType, program
 
 
 def lines(fd: FusionDefinition) -> list[str]:
@@ -337,3 +337,51 @@ def test_the_style_of_generated_programs() -> None:
         }
         """
     )
+
+
+def test_the_message_has_what_the_text_has_and_the_lines() -> None:
+    with FusionDefinition("message") as fd:
+        x = fd.define_tensor(shape=[-1, 1], contiguity=[None, None], dtype=DataType.Half)
+        s = fd.define_scalar()
+        y = fd.ops.pad(fd.ops.mul(x, s), [1, 1], 0.5)
+        z = fd.ops.sum(y, keepdim=True)
+        fd.add_output(z, x)
+        y.shard([[0], [1]], {0: "mesh_y"})
+        z.outer_split(-1, 1)
+    message = program.source(fd).program
+    assert (message.op_set, message.name) == ("fusion", "message")
+    assert [(m.name, list(m.mesh.shape), list(m.mesh.devices)) for m in message.meshes] == [("m", [2, 1], [0, 1])]
+    axes = message.params[0].type.tensor.axes
+    assert [(axis.kind, axis.extent.text or axis.extent.value) for axis in axes] == [(1, "i0"), (1, 1)]
+    assert (message.params[0].type.tensor.dtype, message.params[1].type.scalar) == ("f16", "f64")
+    assert [op.name for op in message.ops] == ["mul", "pad", "sum"]
+    attrs = {attr.name: attr for op in message.ops for attr in op.attrs}
+    assert [extent.value for extent in attrs["widths"].extents.values] == [1, 1]
+    assert (attrs["value"].float, attrs["keepdim"].bool, attrs["dtype"].word) == (0.5, True, "null")
+    assert attrs["axes"].WhichOneof("value") == "extents"  # An empty list is there, too.
+    assert [(o.value, o.alias) for o in message.outputs] == [("z", "x")]
+    kinds = [(a.value, a.kind, a.mesh, a.axis, a.factor, a.parallel_type) for a in message.annotations]
+    assert kinds == [("y", 1, "m", 0, 0, ""), ("y", 6, "", 0, 0, "mesh_y"), ("z", 2, "", -1, 1, "")]
+    things = [*message.params, *message.ops, *message.outputs, *message.annotations]
+    assert all(thing.location.startswith("test_recording.py:") for thing in things)
+    assert message.ops[0].location.endswith(": y = fd.ops.pad(fd.ops.mul(x, s), [1, 1], 0.5)")
+
+
+def test_programs_are_compared_without_their_lines() -> None:
+    def define(number: float) -> FusionDefinition:
+        with FusionDefinition() as fd:
+            x = fd.define_tensor(shape=[2])
+            fd.add_output(x + number)
+        return fd
+
+    with FusionDefinition() as again:
+        x = again.define_tensor(shape=[2])
+        again.add_output(x + 1.0)
+    assert program.key(define(1.0)) == program.key(again)
+    assert program.key(define(1.0)) != program.key(define(2.0))
+
+
+def test_an_open_definition_is_no_program_yet() -> None:
+    with FusionDefinition("open") as fd, pytest.raises(hostir.FailedPrecondition) as caught:
+        program.source(fd)
+    assert str(caught.value).startswith("open is still being defined; end its `with` block first (test_recording.py:")
