@@ -10,7 +10,9 @@ namespace {
 using base::Cat;
 
 bool SameAxes(const Region& a, const Region& b) {
-  const auto equal = [](const ViewAxis& x, const ViewAxis& y) { return x.extent == y.extent && x.stride == y.stride; };
+  const auto equal = [](const ViewAxis& x, const ViewAxis& y) {
+    return x.extent == y.extent && x.stride == y.stride;
+  };
   return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), equal);
 }
 
@@ -20,7 +22,8 @@ std::string Line(const ir::Op& op) {
 
 }  // namespace
 
-AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, bool complete)
+AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool,
+                         bool complete)
     : ranks_(ranks), pool_(pool), complete_(complete) {
   for (const ir::Output& output : graph.outputs) {
     returned_.insert(output.value->id);
@@ -29,7 +32,8 @@ AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::Exp
   ir::ForEachOp(graph.body, [this](ir::Op* op) {
     for (size_t i = 0; i < op->operands.size(); ++i) {
       const ir::Value* base = BaseOf(op->operands[i]);
-      if (Writes(AccessOf(*op, static_cast<int>(i))) && returned_.contains(base->id)) empty_at_start_.insert(base->id);
+      if (Writes(AccessOf(*op, static_cast<int>(i))) && returned_.contains(base->id))
+        empty_at_start_.insert(base->id);
     }
   });
   for (const ir::Output& output : graph.outputs) {
@@ -49,25 +53,18 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kAlloc: {
       Base& base = bases_[op.results[0]->id];
       if (complete_ && base.alloc != nullptr && base.dead == nullptr) {
-        return Refuse(op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
+        return Refuse(
+            op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
       }
       base.alloc = &op;
       base.dead = nullptr;
       base.written.clear();
       return {};
     }
-    case HostOp::kDealloc:
-      bases_[op.operands[0]->id].dead = &op;
-      return {};
-    case HostOp::kRecord:
-      order_.Record(op.operands[0], step.index, step.stream);
-      return {};
-    case HostOp::kWait:
-      order_.Wait(op.operands[0], step.index, step.stream);
-      return {};
-    case HostOp::kHostWait:
-      order_.HostWait(op.operands[0], step.index);
-      return {};
+    case HostOp::kDealloc: bases_[op.operands[0]->id].dead = &op; return {};
+    case HostOp::kRecord: order_.Record(op.operands[0], step.index, step.stream); return {};
+    case HostOp::kWait: order_.Wait(op.operands[0], step.index, step.stream); return {};
+    case HostOp::kHostWait: order_.HostWait(op.operands[0], step.index); return {};
     case HostOp::kEvent:
     case HostOp::kViewPermute:
     case HostOp::kViewReshape:
@@ -75,16 +72,14 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kViewSlice:
     case HostOp::kIf:
     case HostOp::kFor:
-    case HostOp::kGroup:
-      return {};
+    case HostOp::kGroup: return {};
     case HostOp::kBinary:
     case HostOp::kCommunication:
     case HostOp::kFill:
     case HostOp::kLaunch:
     case HostOp::kLibrary:
     case HostOp::kReduce:
-    case HostOp::kSet:
-      break;
+    case HostOp::kSet: break;
   }
   HIR_TRY(CheckContiguous(step));
   HIR_TRY(CheckWithinOp(step));
@@ -104,16 +99,18 @@ Status AccessCheck::CheckLives(const Step& step) {
     const auto base = bases_.find(access.region.base->id);
     if (base == bases_.end() || base->second.dead == nullptr) continue;
     const bool twice = CodeOf(*step.op) == HostOp::kDealloc;
-    return Refuse(*step.op, twice ? 5 : 4,
-                  Cat(Name(*step.op, access), twice ? " is already dead: see the " : " is used after the ",
-                      Line(*base->second.dead)));
+    return Refuse(
+        *step.op, twice ? 5 : 4,
+        Cat(Name(*step.op, access), twice ? " is already dead: see the " : " is used after the ",
+            Line(*base->second.dead)));
   }
   return {};
 }
 
 Status AccessCheck::CheckContiguous(const Step& step) {
   const HostOp code = CodeOf(*step.op);
-  if (code != HostOp::kLaunch && code != HostOp::kLibrary && code != HostOp::kCommunication && code != HostOp::kFill) {
+  if (code != HostOp::kLaunch && code != HostOp::kLibrary && code != HostOp::kCommunication &&
+      code != HostOp::kFill) {
     return {};
   }
   for (const AccessedRegion& access : step.accesses) {
@@ -124,7 +121,8 @@ Status AccessCheck::CheckContiguous(const Step& step) {
 }
 
 // In place: elementwise ops over the very same elements; the forms that communications know.
-bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b) {
+bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a,
+                                 const AccessedRegion& b) {
   if (CodeOf(op) == HostOp::kBinary) {
     return ProveSame(pool_, a.region, b.region) && SameAxes(a.region, b.region);
   }
@@ -134,7 +132,8 @@ bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, cons
   // The smaller side is the own chunk of the larger.
   const Interval part = Flat(pool_, (type == "allgather" ? a : b).region);
   const Interval whole = Flat(pool_, (type == "allgather" ? b : a).region);
-  const std::string symbol = Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
+  const std::string symbol =
+      Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
   const ir::Expr* coordinate = pool_.Symbol(symbol);
   for (const auto& [name, value] : ranks_.symbols) {
     if (name == symbol) coordinate = pool_.Const(value);
@@ -150,7 +149,8 @@ Status AccessCheck::CheckWithinOp(const Step& step) {
       const AccessedRegion& b = step.accesses[j];
       if (!Writes(a.access) && !Writes(b.access)) continue;
       if (ProveDisjoint(pool_, a.region, b.region) || InPlaceIsLegal(*step.op, a, b)) continue;
-      return Refuse(*step.op, 11, Cat(Name(*step.op, a), " and ", Name(*step.op, b), " may share bytes"));
+      return Refuse(*step.op, 11,
+                    Cat(Name(*step.op, a), " and ", Name(*step.op, b), " may share bytes"));
     }
   }
   return {};
@@ -159,18 +159,21 @@ Status AccessCheck::CheckWithinOp(const Step& step) {
 Status AccessCheck::CheckWritable(const Step& step, const AccessedRegion& access) {
   const ir::Value* base = access.region.base;
   if (base->def != nullptr || returned_.contains(base->id)) return {};
-  return Refuse(*step.op, 9, Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
+  return Refuse(*step.op, 9,
+                Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
 }
 
-Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access, const Base& base) {
+Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access,
+                                     const Base& base) {
   if (base.partly_seen) return {};
   const ir::Value* memory = access.region.base;
   if (memory->def == nullptr && !empty_at_start_.contains(memory->id)) return {};
   std::vector<const Region*> parts;
   for (const Region& region : base.written) parts.push_back(&region);
   if (ProveCovered(pool_, access.region, parts)) return {};
-  return Refuse(*step.op, 7, Cat(Name(*step.op, access), " is read, and nothing has written ",
-                                 parts.empty() ? "it" : "all of it"));
+  return Refuse(*step.op, 7,
+                Cat(Name(*step.op, access), " is read, and nothing has written ",
+                    parts.empty() ? "it" : "all of it"));
 }
 
 Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access, const Base& base) {
@@ -180,9 +183,10 @@ Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access,
       if (!together && order_.Before(past.point, step.stream)) continue;
       if (ProveDisjoint(pool_, past.region, access.region)) continue;
       return Refuse(*step.op, 8,
-                    Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access), " on stream ",
-                        ToString(step.stream), ", and nothing orders it after the ", Line(*past.op), " that ",
-                        Writes(past.access) ? "writes" : "reads", " it", together ? " in the same group" : ""));
+                    Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access),
+                        " on stream ", ToString(step.stream), ", and nothing orders it after the ",
+                        Line(*past.op), " that ", Writes(past.access) ? "writes" : "reads", " it",
+                        together ? " in the same group" : ""));
     }
     return {};
   };
@@ -197,8 +201,11 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
     base.reads.push_back(past);
     return;
   }
-  // All that touched the same bytes before is ordered before this write: who is after it is after them.
-  const auto same = [&](const Past& p) { return p.group != step.group && Identical(p.region, access.region); };
+  // All that touched the same bytes before is ordered before this write: who is after it is after
+  // them.
+  const auto same = [&](const Past& p) {
+    return p.group != step.group && Identical(p.region, access.region);
+  };
   if (step.group < 0) {
     std::erase_if(base.reads, same);
     std::erase_if(base.writes, same);
@@ -206,7 +213,8 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
   base.writes.push_back(past);
   base.partly_seen |= step.cut;
   const auto known = [&](const Region& region) { return Identical(region, access.region); };
-  if (std::none_of(base.written.begin(), base.written.end(), known)) base.written.push_back(access.region);
+  if (std::none_of(base.written.begin(), base.written.end(), known))
+    base.written.push_back(access.region);
 }
 
 std::string AccessCheck::Name(const ir::Op& op, const AccessedRegion& access) const {

@@ -1,5 +1,5 @@
-// The verifier's walk over one rank's unrolled program: bytes initialised before they are read, used while they live,
-// and every conflict ordered.
+// The verifier's walk over one rank's unrolled program: bytes initialised before they are read,
+// used while they live, and every conflict ordered.
 #pragma once
 
 #include <map>
@@ -51,9 +51,9 @@ class AccessCheck {
   ir::ExprPool& pool_;
   const bool complete_;
   Order order_;
-  std::map<int, Base> bases_;      // By value id.
-  std::set<int> returned_;         // The parameters that are outputs.
-  std::set<int> empty_at_start_;   // Those that are written here and take over no input.
+  std::map<int, Base> bases_;     // By value id.
+  std::set<int> returned_;        // The parameters that are outputs.
+  std::set<int> empty_at_start_;  // Those that are written here and take over no input.
 };
 
 }  // namespace hir::host

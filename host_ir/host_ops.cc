@@ -15,8 +15,11 @@ using ir::kVariadic;
 using ir::kWrites;
 
 constexpr ir::OpInfo kTable[] = {
-#define HOST_OP(Name, mnemonic, operands, results, blocks, effects, access, doc, ...)                                   \
-  {mnemonic, static_cast<uint16_t>(HostOp::k##Name), operands, results, blocks, effects, doc, &Infer##Name, \
+#define HOST_OP(Name, mnemonic, operands, results, blocks, effects, access, doc, ...) \
+  {mnemonic,     static_cast<uint16_t>(HostOp::k##Name),                              \
+   operands,     results,                                                             \
+   blocks,       effects,                                                             \
+   doc,          &Infer##Name,                                                        \
    {__VA_ARGS__}},
 #include "host_ir/host_ops.def"
 };
@@ -44,16 +47,11 @@ Access AccessOf(const ir::Op& op, int operand) {
   if (code == HostOp::kLaunch) return LaunchAccess(op, operand);
   if (code == HostOp::kLibrary) return operand < op.Int("inputs") ? Access::kRead : Access::kWrite;
   switch (kAccess[op.info->code][static_cast<size_t>(operand)]) {
-    case 'r':
-      return Access::kRead;
-    case 'w':
-      return Access::kWrite;
-    case 'm':
-      return Access::kReadWrite;
-    case 'v':
-      return Access::kAlias;
-    default:
-      return Access::kNone;
+    case 'r': return Access::kRead;
+    case 'w': return Access::kWrite;
+    case 'm': return Access::kReadWrite;
+    case 'v': return Access::kAlias;
+    default: return Access::kNone;
   }
 }
 
@@ -66,8 +64,8 @@ bool IsQueued(const ir::Op& op) {
 
 bool MakesView(const ir::Op& op) {
   const HostOp code = CodeOf(op);
-  return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape ||
-         code == HostOp::kViewPermute;
+  return code == HostOp::kViewSlice || code == HostOp::kViewSelect ||
+         code == HostOp::kViewReshape || code == HostOp::kViewPermute;
 }
 
 const ir::Value* BaseOf(const ir::Value* value) {

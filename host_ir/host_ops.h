@@ -1,8 +1,10 @@
-// The host op table: host programs are graphs over kHostOps. Values are buffers (tensor types, one rank's shapes), host
-// scalars, events and loop indices; an SSA name is a reference to memory, not its contents.
+// The host op table: host programs are graphs over kHostOps. Values are buffers (tensor types, one
+// rank's shapes), host scalars, events and loop indices; an SSA name is a reference to memory, not
+// its contents.
 //
-// Symbols in expressions, beside extents: `%i` a loop index, `rank` this rank, `@m.in` 1 when this rank is in mesh m (else 0),
-// `@m.x`, `@m.y`, `@m.z` its coordinates in m along mesh_x, mesh_y, mesh_z (0 outside m).
+// Symbols in expressions, beside extents: `%i` a loop index, `rank` this rank, `@m.in` 1 when this
+// rank is in mesh m (else 0), `@m.x`, `@m.y`, `@m.z` its coordinates in m along mesh_x, mesh_y,
+// mesh_z (0 outside m).
 #pragma once
 
 #include "csrc/ir/graph.h"
@@ -21,12 +23,12 @@ const ir::OpInfo& InfoOf(HostOp op);
 
 // What an op does to the bytes of one operand.
 enum class Access : uint8_t {
-  kNone,       // a host scalar or an event
-  kAlias,      // refers to it
+  kNone,   // a host scalar or an event
+  kAlias,  // refers to it
   kRead,
-  kWrite,      // writes all of it
+  kWrite,  // writes all of it
   kReadWrite,
-  kScratch,    // a workspace: like kReadWrite, but may hold anything before
+  kScratch,  // a workspace: like kReadWrite, but may hold anything before
 };
 Access AccessOf(const ir::Op& op, int operand);
 
@@ -40,6 +42,7 @@ bool MakesView(const ir::Op& op);
 // What a chain of views refers to: a parameter, or the result of an alloc.
 const ir::Value* BaseOf(const ir::Value* value);
 
-inline constexpr int64_t kStreamsMax = 64;  // Streams of one program: `stream` is in [0, kStreamsMax).
+inline constexpr int64_t kStreamsMax =
+    64;  // Streams of one program: `stream` is in [0, kStreamsMax).
 
 }  // namespace hir::host

@@ -9,7 +9,8 @@
 
 namespace hir::host {
 
-// The positions, one a stream, up to which work is known to be over. Streams are numbered as they appear.
+// The positions, one a stream, up to which work is known to be over. Streams are numbered as they
+// appear.
 using Clock = std::vector<int>;
 bool AtMost(const Clock& a, const Clock& b);  // Every entry of a is at most b's.
 void Join(Clock& into, const Clock& from);    // The entrywise maximum.
@@ -20,14 +21,16 @@ struct Point {
   int position = 0;
 };
 
-// Streams and event indices are expressions of one pool, compared by address: two that differ may still have one value,
-// which is then not used.
+// Streams and event indices are expressions of one pool, compared by address: two that differ may
+// still have one value, which is then not used.
 class Order {
  public:
   // Work queued on `stream` now.
   Point Queue(const ir::Expr* stream);
   // What the work queued next on `stream` comes after.
-  const Clock& Ahead(const ir::Expr* stream) { return streams_[static_cast<size_t>(Id(stream))].clock; }
+  const Clock& Ahead(const ir::Expr* stream) {
+    return streams_[static_cast<size_t>(Id(stream))].clock;
+  }
   bool Before(const Point& point, const ir::Expr* stream);
 
   void Record(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream);
@@ -57,9 +60,10 @@ class Order {
   };
   std::vector<Stream> streams_;
   std::vector<Event> events_;
-  std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_, by value id; for lookup alone.
+  std::map<std::pair<int, const ir::Expr*>, size_t>
+      by_name_;            // Into events_, by value id; for lookup alone.
   bool symbolic_ = false;  // Some index is not a constant.
-  Clock host_;  // What the host waited for: every later op comes after it.
+  Clock host_;             // What the host waited for: every later op comes after it.
 };
 
 }  // namespace hir::host

@@ -59,20 +59,25 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   std::vector<const ir::Op*> rooted;  // The root of a broadcast is in a class of its own.
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    if (CodeOf(*op) == HostOp::kCommunication && op->Name("type") == "broadcast") rooted.push_back(op);
+    if (CodeOf(*op) == HostOp::kCommunication && op->Name("type") == "broadcast")
+      rooted.push_back(op);
   });
 
   const std::vector<std::string> symbols = DecidingSymbols(graph);
-  std::map<std::vector<int64_t>, int64_t> seen;  // What decides, and the first rank of which it holds.
+  std::map<std::vector<int64_t>, int64_t>
+      seen;  // What decides, and the first rank of which it holds.
   std::vector<RankClass> classes;
   for (int64_t rank : ranks) {
     std::vector<int64_t> key;
-    for (const std::string& symbol : symbols) key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
-    for (const ir::Op* op : rooted) key.push_back(op->MeshOf("mesh")->mesh.devices()[0] == rank ? 1 : 0);
+    for (const std::string& symbol : symbols)
+      key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
+    for (const ir::Op* op : rooted)
+      key.push_back(op->MeshOf("mesh")->mesh.devices()[0] == rank ? 1 : 0);
     if (!seen.emplace(key, rank).second) continue;
     RankClass& ranks_alike = classes.emplace_back();
     ranks_alike.rank = rank;
-    for (size_t i = 0; i < symbols.size(); ++i) ranks_alike.symbols.emplace_back(symbols[i], key[i]);
+    for (size_t i = 0; i < symbols.size(); ++i)
+      ranks_alike.symbols.emplace_back(symbols[i], key[i]);
   }
   return classes;
 }
@@ -91,7 +96,8 @@ RankClass ClassOfOne(const ir::Graph& graph, int64_t rank) {
 Part PartOf(const ir::Op& op, int64_t rank) {
   const mesh::DeviceMesh& from = op.MeshOf("mesh")->mesh;
   const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;
-  if (op.Name("type") == "broadcast") return {from.devices()[0] == rank, to.PositionOf(rank).has_value()};
+  if (op.Name("type") == "broadcast")
+    return {from.devices()[0] == rank, to.PositionOf(rank).has_value()};
   return {from.PositionOf(rank).has_value(), to.PositionOf(rank).has_value()};
 }
 

@@ -6,8 +6,8 @@ namespace hir::host {
 namespace {
 
 // Lays a `type` with these extents out densely at `offset` of region->base.
-void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::span<const ir::Expr* const> extents,
-              const ir::Expr* offset) {
+void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type,
+              std::span<const ir::Expr* const> extents, const ir::Expr* offset) {
   region->offset = offset;
   region->root_offset = offset;
   region->root.assign(extents.begin(), extents.end());
@@ -22,7 +22,8 @@ void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::spa
   size_t axis = 0;
   for (const ir::Axis& logical : type.axes) {
     if (logical.kind == ir::AxisKind::kReduction) continue;
-    if (logical.kind == ir::AxisKind::kBroadcast) region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
+    if (logical.kind == ir::AxisKind::kBroadcast)
+      region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
     ++axis;
   }
 }
@@ -36,7 +37,8 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
   return region;
 }
 
-Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to) {
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from,
+             const ir::Expr* to) {
   Region view = region;
   ViewAxis& along = view.axes[static_cast<size_t>(axis)];
   if (along.root_axis < 0) return view;  // Stored once, whatever part is taken.
@@ -79,8 +81,8 @@ bool IsContiguous(ir::ExprPool& pool, const Region& region) {
 }
 
 Interval Flat(ir::ExprPool& pool, const Region& region) {
-  // The last element is at offset + sum of (extent - 1) * stride; an empty region may get less than nothing, which
-  // is as good: it conflicts with nothing.
+  // The last element is at offset + sum of (extent - 1) * stride; an empty region may get less than
+  // nothing, which is as good: it conflicts with nothing.
   const ir::Expr* end = pool.Add(region.offset, pool.Const(1));
   for (const ViewAxis& axis : region.axes) {
     end = pool.Add(end, pool.Mul(pool.Sub(axis.extent, pool.Const(1)), axis.stride));

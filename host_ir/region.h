@@ -1,5 +1,5 @@
-// Which elements of which memory a buffer value refers to, symbolically, and what can be proved of two such sets. Every
-// answer is conservative: "not proved" is false.
+// Which elements of which memory a buffer value refers to, symbolically, and what can be proved of
+// two such sets. Every answer is conservative: "not proved" is false.
 #pragma once
 
 #include <span>
@@ -22,10 +22,11 @@ struct ViewAxis {
 
 // Expressions are of one pool, the one given to the functions below.
 struct Region {
-  const ir::Value* base = nullptr;      // A parameter, or the result of an alloc.
-  const ir::Expr* offset = nullptr;     // Of the first element, in elements of the base.
-  std::vector<ViewAxis> axes;           // One a value axis.
-  // The dense array that holds it (the base, or the latest reshape), and the part of each of the array's axes that it takes.
+  const ir::Value* base = nullptr;   // A parameter, or the result of an alloc.
+  const ir::Expr* offset = nullptr;  // Of the first element, in elements of the base.
+  std::vector<ViewAxis> axes;        // One a value axis.
+  // The dense array that holds it (the base, or the latest reshape), and the part of each of the
+  // array's axes that it takes.
   const ir::Expr* root_offset = nullptr;
   std::vector<const ir::Expr*> root;
   std::vector<Interval> box;
@@ -36,7 +37,8 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 
 // The results of the view ops on `region`.
 // REQUIRES: the region of a reshape is contiguous.
-Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from,
+             const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
 Region Permute(const Region& region, std::span<const int64_t> dims);
 // `stored_extents` are those of `type` (shapes.h), in `pool`.
@@ -45,7 +47,8 @@ Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
 
 // Row-major without gaps.
 bool IsContiguous(ir::ExprPool& pool, const Region& region);
-// The smallest flat interval of the base, in elements, that holds it. What Flat says of a contiguous region is exact.
+// The smallest flat interval of the base, in elements, that holds it. What Flat says of a
+// contiguous region is exact.
 Interval Flat(ir::ExprPool& pool, const Region& region);
 
 // a <= b for all values >= 0 of the symbols.

@@ -1,4 +1,5 @@
-// Shapes and storage of buffers: row-major over the value axes, reduction axes dropped, broadcast axes stored once.
+// Shapes and storage of buffers: row-major over the value axes, reduction axes dropped, broadcast
+// axes stored once.
 #pragma once
 
 #include "csrc/ir/graph.h"

@@ -1,5 +1,5 @@
-// A host program as one rank runs it, op by op: blocks of `if` entered or left out, loops unrolled, views resolved to regions.
-// The verifier, the passes and the pool planner all look at this.
+// A host program as one rank runs it, op by op: blocks of `if` entered or left out, loops unrolled,
+// views resolved to regions. The verifier, the passes and the pool planner all look at this.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,14 @@
 
 namespace hir::host {
 
-// Ranks that run a program alike: in the same meshes, with the same values of the symbols that conditions use.
+// Ranks that run a program alike: in the same meshes, with the same values of the symbols that
+// conditions use.
 struct RankClass {
-  int64_t rank = 0;  // One of them.
+  int64_t rank = 0;                                      // One of them.
   std::vector<std::pair<std::string, int64_t>> symbols;  // Values all of them share.
 };
-// The classes of the devices of the program's meshes; of device 0 when there is no mesh. In order of the first rank.
+// The classes of the devices of the program's meshes; of device 0 when there is no mesh. In order
+// of the first rank.
 std::vector<RankClass> RankClasses(const ir::Graph& graph);
 // `rank` alone, every symbol of it known.
 RankClass ClassOfOne(const ir::Graph& graph, int64_t rank);
@@ -40,7 +42,8 @@ struct AccessedRegion {
   Region region;
 };
 
-// One op in the order in which the host meets it. Ops that are not queued (alloc, views, blocks) have no stream.
+// One op in the order in which the host meets it. Ops that are not queued (alloc, views, blocks)
+// have no stream.
 struct Step {
   ir::Op* op = nullptr;
   const ir::Expr* stream = nullptr;
@@ -52,13 +55,16 @@ struct Step {
 
 inline constexpr int64_t kStepsMax = 1 << 18;  // Ops met in one rank's run.
 
-// Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others come as many as
-// the `mod`s in their bodies need to repeat, at least two: what holds between them holds between later ones.
+// Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others
+// come as many as the `mod`s in their bodies need to repeat, at least two: what holds between them
+// holds between later ones.
 inline constexpr int64_t kIterationsMax = 64;
 
-// Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where they must be (H15);
+// Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where
+// they must be (H15);
 //         kUnimplemented for what cannot be followed; kResourceExhausted beyond kStepsMax.
-Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
+Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
+                                 ir::ExprPool& pool);
 
 // How many streams the program uses, on any rank; at least 1. Errors: those of Unroll.
 Result<int> CountStreams(const ir::Graph& graph);

@@ -33,12 +33,14 @@ Result<const Pass*> Find(std::span<const Pass> table, std::string_view name) {
     known.push_back(pass.name);
   }
   const std::string_view nearest = base::Nearest(name, known);
-  return InvalidArgument(Cat("no pass ", name, nearest.empty() ? "" : "; did you mean ", nearest, nearest.empty() ? "" : "?"));
+  return InvalidArgument(Cat("no pass ", name, nearest.empty() ? "" : "; did you mean ", nearest,
+                             nearest.empty() ? "" : "?"));
 }
 
 }  // namespace
 
-Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names, const PassOptions& options) {
+Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names,
+                 const PassOptions& options) {
   std::vector<const Pass*> passes;
   for (std::string_view name : SplitNames(names)) {
     HIR_ASSIGN(passes.emplace_back(), Find(table, name));
@@ -64,8 +66,8 @@ std::function<void(std::string_view, const Graph&)> DumpFromEnvironment(std::str
     if (name != stage) continue;
     return [stage = std::string(stage)](std::string_view pass, const Graph& graph) {
       const std::string text = Print(graph);
-      std::fprintf(stderr, "// %s%s%.*s\n%s\n", stage.c_str(), pass.empty() ? "" : " after ", static_cast<int>(pass.size()),
-                   pass.data(), text.c_str());
+      std::fprintf(stderr, "// %s%s%.*s\n%s\n", stage.c_str(), pass.empty() ? "" : " after ",
+                   static_cast<int>(pass.size()), pass.data(), text.c_str());
     };
   }
   return {};

@@ -1,4 +1,5 @@
-// Passes and their runner, for every op set: order, names, verification after each pass, dumps, bisection.
+// Passes and their runner, for every op set: order, names, verification after each pass, dumps,
+// bisection.
 #pragma once
 
 #include <functional>
@@ -25,11 +26,15 @@ struct PassOptions {
   bool verify = true;   // Verify(graph) after each pass; a failure is kInternal and names the pass.
 };
 
-// Runs the passes `names` ("dce,cse"; blanks and empty names are skipped) of `table`, in that order.
-// Errors: kInvalidArgument for an unknown name, with the nearest known one; what a pass returns, with its name.
-Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names, const PassOptions& options = {});
+// Runs the passes `names` ("dce,cse"; blanks and empty names are skipped) of `table`, in that
+// order.
+// Errors: kInvalidArgument for an unknown name, with the nearest known one; what a pass returns,
+// with its name.
+Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names,
+                 const PassOptions& options = {});
 
-// A dump to stderr when the environment's HOSTIR_DUMP (comma-separated) has `stage`; empty otherwise.
+// A dump to stderr when the environment's HOSTIR_DUMP (comma-separated) has `stage`; empty
+// otherwise.
 std::function<void(std::string_view, const Graph&)> DumpFromEnvironment(std::string_view stage);
 
 }  // namespace hir::ir

@@ -1,10 +1,13 @@
-// The kernels behind `set`, `binary` and `reduce` on strided buffers: every device provides them under these names.
+// The kernels behind `set`, `binary` and `reduce` on strided buffers: every device provides them
+// under these names.
 //
 // Arguments, all int64; strides are in elements. r is the number of axes.
 //   host.copy    src, dst, element bytes, r, extents[r], src strides[r], dst strides[r]
 //   host.binary  a, b, out, dtype, operator, r, extents[r], a strides[r], b strides[r], out strides[r]
-//   host.reduce  in, out, dtype, operator, k kept axes, n reduced axes, extents[k + n], in strides[k + n], out strides[k]
-// The grid of the first two counts rows along the last axis, that of the third counts elements of out.
+//   host.reduce  in, out, dtype, operator, k kept axes, n reduced axes, extents[k + n],
+//                in strides[k + n], out strides[k]
+// The grid of the first two counts rows along the last axis, that of the third counts elements of
+// out.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
-// Code: a host program for one rank, as flat arrays: what the ops' names, values and expressions become before a run.
+// Code: a host program for one rank, as flat arrays: what the ops' names, values and expressions
+// become before a run.
 //
-// Slots: expressions have int64 slots (expr_code.h); every tensor value has a buffer slot, the parameters first.
+// Slots: expressions have int64 slots (expr_code.h); every tensor value has a buffer slot, the
+// parameters first.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +20,46 @@ namespace hir::host {
 // One step of a run. `at` indexes the array of Code that belongs to the kind.
 struct Instr {
   enum class Kind : uint8_t {
-    kView, kLaunch, kLibrary, kCommunication, kGroupBegin, kGroupEnd, kSet, kBuiltin, kFill,
-    kRecord, kWait, kHostWait, kLoop, kNext, kBranch,
+    kView,
+    kLaunch,
+    kLibrary,
+    kCommunication,
+    kGroupBegin,
+    kGroupEnd,
+    kSet,
+    kBuiltin,
+    kFill,
+    kRecord,
+    kWait,
+    kHostWait,
+    kLoop,
+    kNext,
+    kBranch,
   };
   Kind kind = Kind::kLaunch;
   int at = 0;
   int stream = 0;  // Slot of the stream's number, of what is queued.
-  int index = 0;   // kRecord, kWait, kHostWait: slot of the event's index. kBranch: slot of the condition.
-  int target = 0;  // kLoop: the instruction after its kNext. kNext: after its kLoop. kBranch: taken when the condition is 0.
+  int index =
+      0;  // kRecord, kWait, kHostWait: slot of the event's index. kBranch: slot of the condition.
+  int target =
+      0;  // kLoop: the instruction after its kNext. kNext: after its kLoop. kBranch: taken when the condition is 0.
   const ir::Op* op = nullptr;  // For messages.
 };
 
-// A reference into a base: address = base + offset * element. Its checks are that 0 <= from <= to <= extent.
+// A reference into a base: address = base + offset * element. Its checks are that 0 <= from <= to
+// <= extent.
 struct ViewCode {
-  int dst = 0;     // Buffer slots.
+  int dst = 0;  // Buffer slots.
   int base = 0;
   int offset = 0;  // Expression slots.
   int elements = 0;
   int64_t element_bytes = 0;
-  struct Check { int from = 0, to = 0, extent = 0; };
+  struct Check {
+    int from = 0, to = 0, extent = 0;
+  };
   std::vector<Check> checks = {};
-  std::vector<std::pair<int, int>> equal = {};  // Pairs of slots that must agree: a reshape's element counts.
+  std::vector<std::pair<int, int>> equal =
+      {};  // Pairs of slots that must agree: a reshape's element counts.
   const ir::Op* op = nullptr;
 };
 
@@ -48,7 +69,7 @@ struct LaunchCode {
   std::vector<int> extents = {};  // Expression slots.
   std::vector<int> scalars = {};  // Parameter indices.
   int grid = 0;
-  int args = 0;              // Where its arguments start in a binding's argument array.
+  int args = 0;  // Where its arguments start in a binding's argument array.
 };
 
 struct TensorCode {
@@ -64,18 +85,21 @@ struct LibraryCode {
 };
 
 struct CommunicationCode {
-  comm::CommDesc desc = {};              // Type, root, reduce, dtype, to, from, seq are final; the rest is filled in.
-  std::vector<int64_t> team = {};        // Ranks in order; one rank: a copy, or nothing.
-  std::vector<comm::TeamId> teams = {};  // By stream; made at prepare for the streams it may run on.
-  int stream_begin = 0;             // It runs on streams in [stream_begin, stream_end).
+  comm::CommDesc desc =
+      {};  // Type, root, reduce, dtype, to, from, seq are final; the rest is filled in.
+  std::vector<int64_t> team = {};  // Ranks in order; one rank: a copy, or nothing.
+  std::vector<comm::TeamId> teams =
+      {};                // By stream; made at prepare for the streams it may run on.
+  int stream_begin = 0;  // It runs on streams in [stream_begin, stream_end).
   int stream_end = 0;
-  int src = -1, dst = -1;           // Buffer slots; -1: this rank has no such side.
-  int elements = 0;                 // Slot of the elements of src (of dst without src) ...
-  int64_t divisor = 1;              // ... which hold this many counts.
+  int src = -1, dst = -1;  // Buffer slots; -1: this rank has no such side.
+  int elements = 0;        // Slot of the elements of src (of dst without src) ...
+  int64_t divisor = 1;     // ... which hold this many counts.
 };
 
-// set, binary or reduce through a built-in kernel: "host.copy", "host.binary", "host.reduce". Its arguments: the addresses
-// of `buffers`, then `head`, then the values of `slots` (layouts: builtins.h).
+// set, binary or reduce through a built-in kernel: "host.copy", "host.binary", "host.reduce". Its
+// arguments: the addresses of `buffers`, then `head`, then the values of `slots` (layouts:
+// builtins.h).
 struct BuiltinCode {
   std::string kernel = {};
   std::vector<int> buffers = {};
@@ -98,7 +122,7 @@ struct FillCode {
 struct LoopCode {
   int index = 0, begin = 0, end = 0;  // Slots.
   int64_t step = 1;
-  int level = 0;                      // Of the expressions that depend on its index.
+  int level = 0;  // Of the expressions that depend on its index.
 };
 
 struct AllocCode {
@@ -111,14 +135,15 @@ struct AllocCode {
 struct Code {
   ExprCode exprs;
   std::vector<std::pair<int, int64_t>> rank_symbols = {};  // Slots and values.
-  std::vector<int> symbols = {};                           // Slots of HostProgram::symbols(), in order.
-  std::vector<TensorCode> params = {};                     // In order; buffer -1 for a host scalar or index.
-  std::vector<bool> param_used, param_written;        // On this rank.
+  std::vector<int> symbols = {};                // Slots of HostProgram::symbols(), in order.
+  std::vector<TensorCode> params = {};          // In order; buffer -1 for a host scalar or index.
+  std::vector<bool> param_used, param_written;  // On this rank.
   int num_buffers = 0, num_args = 0, num_streams = 1;
 
   std::vector<Instr> instrs = {};
   std::vector<ViewCode> views = {};
-  std::vector<int> bind_views = {};  // Those outside loops: resolved when sizes bind. Others are instructions.
+  std::vector<int> bind_views =
+      {};  // Those outside loops: resolved when sizes bind. Others are instructions.
   std::vector<LaunchCode> launches = {};
   std::vector<LibraryCode> libraries = {};
   std::vector<CommunicationCode> communications = {};

@@ -12,8 +12,8 @@ using comm::CommType;
 using comm::ReduceOp;
 
 CommType TypeOf(std::string_view name) {
-  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter, CommType::kBroadcast,
-                        CommType::kSendRecv, CommType::kAllToAll}) {
+  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter,
+                        CommType::kBroadcast, CommType::kSendRecv, CommType::kAllToAll}) {
     if (comm::CommTypeName(type) == name) return type;
   }
   HIR_CHECK(false);  // The type rule let only these through.
@@ -70,12 +70,14 @@ Status Compiler::CompileCommunication(const ir::Op& op) {
   } else {
     code.team = from.Team(rank_, *mesh::ParseParallelType(op.Name("dim")));
   }
-  const bool chunked_src = desc.type == CommType::kReduceScatter || desc.type == CommType::kAllToAll;
+  const bool chunked_src =
+      desc.type == CommType::kReduceScatter || desc.type == CommType::kAllToAll;
   code.divisor = chunked_src ? std::ssize(code.team) : 1;
   if (part.sends) code.src = BufferOf(op, 0);
   if (part.receives) code.dst = BufferOf(op, 1);
   std::vector<const ir::Expr*> extents;
-  for (const ViewAxis& axis : RegionOf(*op.operands[part.sends ? 0 : 1]).axes) extents.push_back(axis.extent);
+  for (const ViewAxis& axis : RegionOf(*op.operands[part.sends ? 0 : 1]).axes)
+    extents.push_back(axis.extent);
   HIR_ASSIGN(code.elements, ProductSlot(extents));
 
   const ir::Expr* stream = op.ExprOf("stream");

@@ -1,5 +1,6 @@
-// Evaluator: runs one host program on one rank. Load (HostProgram) may be slow and may fail on the program; Prepare makes
-// teams, finds kernels, plans memory; Bind takes addresses and sizes; Run only queues work.
+// Evaluator: runs one host program on one rank. Load (HostProgram) may be slow and may fail on the
+// program; Prepare makes teams, finds kernels, plans memory; Bind takes addresses and sizes; Run
+// only queues work.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,22 @@
 
 namespace hir::host {
 
-// What a program runs on. All of it outlives the evaluator, and is shared by the evaluators of a rank.
+// What a program runs on. All of it outlives the evaluator, and is shared by the evaluators of a
+// rank.
 struct EvaluatorOptions {
   int64_t rank = 0;
   device::Device* device = nullptr;
-  // Stream i of a program is streams[i]; 0 is the caller's. The same streams for all programs of a rank: then their
-  // communications keep one order.
+  // Stream i of a program is streams[i]; 0 is the caller's. The same streams for all programs of a
+  // rank: then their communications keep one order.
   std::span<device::Stream* const> streams = {};
   device::KernelSource* kernels = nullptr;
-  device::KernelSource* builtins = nullptr;     // host.copy, host.binary, host.reduce; null: programs without them.
-  LibrarySource* libraries = nullptr;           // Null: programs without library calls.
-  comm::Communicator* communicator = nullptr;   // Null: programs that communicate with nobody.
+  device::KernelSource* builtins =
+      nullptr;  // host.copy, host.binary, host.reduce; null: programs without them.
+  LibrarySource* libraries = nullptr;          // Null: programs without library calls.
+  comm::Communicator* communicator = nullptr;  // Null: programs that communicate with nobody.
   Pool* pool = nullptr;
-  // Optional: two int64 a stream, in memory that a supervisor may read: the seq last entered and last left, written
-  // in stream order.
+  // Optional: two int64 a stream, in memory that a supervisor may read: the seq last entered and
+  // last left, written in stream order.
   device::Buffer progress_page = {};
   base::Nanos host_wait_timeout = std::chrono::seconds(60);
 };
@@ -50,24 +53,29 @@ struct RunOptions {
 
 class Binding;
 
-// Threads: one at a time; Abort from any. After an error of Run or Synchronize the streams have failed: the owner makes new
-// ones (or clears them, when no communicator was poisoned).
+// Threads: one at a time; Abort from any. After an error of Run or Synchronize the streams have
+// failed: the owner makes new ones (or clears them, when no communicator was poisoned).
 class Evaluator {
  public:
   // Collective over the ranks of the program's teams. `program` outlives the evaluator.
-  // Errors: those of KernelSource::Get and Communicator::Team, naming the op; kUnimplemented for what this rank lacks;
+  // Errors: those of KernelSource::Get and Communicator::Team, naming the op; kUnimplemented for
+  // what this rank lacks;
   //         kResourceExhausted for more streams than there are.
-  static Result<std::unique_ptr<Evaluator>> Prepare(const HostProgram& program, const EvaluatorOptions& options);
+  static Result<std::unique_ptr<Evaluator>> Prepare(const HostProgram& program,
+                                                    const EvaluatorOptions& options);
   virtual ~Evaluator() = default;
 
-  // Makes *binding stand for a run with these arguments (one a parameter) and values of HostProgram::symbols(). A
-  // binding that is bound again for the same sizes allocates nothing; its queued runs are not touched by it.
-  // Errors: kInvalidArgument naming parameter or op: a buffer too small, an output that overlaps another parameter, a
+  // Makes *binding stand for a run with these arguments (one a parameter) and values of
+  // HostProgram::symbols(). A binding that is bound again for the same sizes allocates nothing; its
+  // queued runs are not touched by it.
+  // Errors: kInvalidArgument naming parameter or op: a buffer too small, an output that overlaps
+  // another parameter, a
   //         slice outside its tensor; those of the pool and of LibrarySource::Make.
-  virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) = 0;
+  virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
+                      Binding* binding) = 0;
 
-  // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a host_wait. Stream 0 is
-  // behind all of it: synchronize it, or queue on it, to know the end.
+  // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
+  // host_wait. Stream 0 is behind all of it: synchronize it, or queue on it, to know the end.
   // Errors: of a post, or a host_wait; what was queued before is behind stream 0 also then.
   virtual Status Run(Binding& binding, const RunOptions& options) = 0;
 

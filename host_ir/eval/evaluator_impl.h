@@ -27,10 +27,12 @@ struct Binding::State {
 
 class EvaluatorImpl final : public Evaluator {
  public:
-  EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code, PoolPlan plan);
+  EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code,
+                PoolPlan plan);
   Status Prepare();
 
-  Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) override;
+  Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
+              Binding* binding) override;
   Status Run(Binding& binding, const RunOptions& options) override;
   Status Synchronize(base::Nanos timeout) override;
   void Abort(Status cause) override;

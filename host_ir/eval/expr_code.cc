@@ -12,16 +12,10 @@ using ir::ExprKind;
 
 bool Apply(ExprKind kind, int64_t a, int64_t b, int64_t* out) {
   switch (kind) {
-    case ExprKind::kAdd:
-      return !__builtin_add_overflow(a, b, out);
-    case ExprKind::kMul:
-      return !__builtin_mul_overflow(a, b, out);
-    case ExprKind::kMin:
-      *out = std::min(a, b);
-      return true;
-    case ExprKind::kMax:
-      *out = std::max(a, b);
-      return true;
+    case ExprKind::kAdd: return !__builtin_add_overflow(a, b, out);
+    case ExprKind::kMul: return !__builtin_mul_overflow(a, b, out);
+    case ExprKind::kMin: *out = std::min(a, b); return true;
+    case ExprKind::kMax: *out = std::max(a, b); return true;
     case ExprKind::kFloorDiv:
     case ExprKind::kMod:
     case ExprKind::kCeilDiv:
@@ -35,8 +29,7 @@ bool Apply(ExprKind kind, int64_t a, int64_t b, int64_t* out) {
                                          : base::CeilDiv(a, b);
       return true;
     case ExprKind::kConst:
-    case ExprKind::kSymbol:
-      break;
+    case ExprKind::kSymbol: break;
   }
   return false;
 }
@@ -63,7 +56,8 @@ int ExprCode::AddNode(Node node, int level) {
 Result<int> ExprCode::Slot(const ir::Expr* expr) {
   if (expr->kind == ExprKind::kSymbol) {
     const auto found = symbols_.find(std::string(expr->symbol));
-    if (found == symbols_.end()) return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
+    if (found == symbols_.end())
+      return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
     return found->second;
   }
   if (const auto found = slots_.find(expr); found != slots_.end()) return found->second;
@@ -78,7 +72,8 @@ Result<int> ExprCode::Slot(const ir::Expr* expr) {
       slot = arg;
       continue;
     }
-    slot = AddNode({.kind = expr->kind, .a = slot, .b = arg}, std::max(LevelOf(slot), LevelOf(arg)));
+    slot =
+        AddNode({.kind = expr->kind, .a = slot, .b = arg}, std::max(LevelOf(slot), LevelOf(arg)));
   }
   slots_.emplace(expr, slot);
   return slot;
@@ -89,8 +84,8 @@ bool ExprCode::Evaluate(int level, std::span<int64_t> values) const {
   if (levels_.size() <= static_cast<size_t>(level)) return ok;
   for (const Node& node : levels_[static_cast<size_t>(level)]) {
     int64_t value = node.value;
-    if (node.kind != ExprKind::kConst &&
-        !Apply(node.kind, values[static_cast<size_t>(node.a)], values[static_cast<size_t>(node.b)], &value)) {
+    if (node.kind != ExprKind::kConst && !Apply(node.kind, values[static_cast<size_t>(node.a)],
+                                                values[static_cast<size_t>(node.b)], &value)) {
       value = 0;
       ok = false;
     }

@@ -1,7 +1,7 @@
 // Expressions compiled to slots of int64 values: what a run computes without names or allocation.
 //
-// A node is evaluated where its last symbol becomes known: when sizes bind (level 0), or at the start of an iteration of a
-// loop (the loop's level).
+// A node is evaluated where its last symbol becomes known: when sizes bind (level 0), or at the
+// start of an iteration of a loop (the loop's level).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace hir::host {
 
 class ExprCode {
  public:
-  // The slot of a symbol, which the caller fills in: before Evaluate(level), for every level that uses it.
-  // Levels are numbered so that an inner loop's is above the outer's.
+  // The slot of a symbol, which the caller fills in: before Evaluate(level), for every level that
+  // uses it. Levels are numbered so that an inner loop's is above the outer's.
   int AddSymbol(std::string_view name, int level);
   void RemoveSymbol(std::string_view name);  // Out of scope; its slot stays.
 
@@ -28,7 +28,8 @@ class ExprCode {
 
   int num_slots() const { return static_cast<int>(level_of_.size()); }
 
-  // Fills in the nodes of `level`; a division by zero gives 0. False when one overflowed; its value is then 0.
+  // Fills in the nodes of `level`; a division by zero gives 0. False when one overflowed; its value
+  // is then 0.
   [[nodiscard]] bool Evaluate(int level, std::span<int64_t> values) const;
 
  private:

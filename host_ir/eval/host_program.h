@@ -1,4 +1,5 @@
-// HostProgram: a host program that was loaded: parsed, verified, complete. Immutable; shared by evaluators and threads.
+// HostProgram: a host program that was loaded: parsed, verified, complete. Immutable; shared by
+// evaluators and threads.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ class HostProgram {
   static std::unique_ptr<HostProgram> LoadUnchecked(std::unique_ptr<ir::Graph> graph);
 
   const ir::Graph& graph() const { return *graph_; }
-  // The extents whose values a binding gives, in order of appearance. The rank's symbols and loop indices are not here.
+  // The extents whose values a binding gives, in order of appearance. The rank's symbols and loop
+  // indices are not here.
   const std::vector<std::string_view>& symbols() const { return symbols_; }
   // The parameters that the program returns, by index; a parameter may come several times.
   const std::vector<int>& outputs() const { return outputs_; }

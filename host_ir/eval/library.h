@@ -1,4 +1,5 @@
-// LibrarySource: where an evaluator gets its library calls (matmul, linear), as it gets kernels from a KernelSource.
+// LibrarySource: where an evaluator gets its library calls (matmul, linear), as it gets kernels
+// from a KernelSource.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +32,17 @@ struct LibraryDesc {
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;
-  // Queues the call on `stream` and returns. The object and the buffers stay until the work is done.
-  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
+  // Queues the call on `stream` and returns. The object and the buffers stay until the work is
+  // done.
+  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
+                     device::Stream& stream) = 0;
 };
 
 class LibrarySource {
  public:
   virtual ~LibrarySource() = default;
-  // Asked when sizes bind, never in a run. kUnimplemented naming op, dtypes and shapes that it does not do.
+  // Asked when sizes bind, never in a run. kUnimplemented naming op, dtypes and shapes that it does
+  // not do.
   virtual Result<std::unique_ptr<LibraryCall>> Make(const LibraryDesc& desc) = 0;
 };
 

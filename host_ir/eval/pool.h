@@ -1,5 +1,5 @@
-// Pool: the one piece of device memory that all host programs of a device take their `alloc`s from. Runs are ordered by
-// stream 0, so one after the other may use the same bytes.
+// Pool: the one piece of device memory that all host programs of a device take their `alloc`s from.
+// Runs are ordered by stream 0, so one after the other may use the same bytes.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@ class Pool {
  public:
   explicit Pool(device::Device& device) : device_(device) {}
 
-  // At least `bytes`: the memory there is, or larger memory in its place. Runs that are queued go on in the old one, which
-  // is kept for them; who will queue more in what it got keeps the pointer. Errors: those of Device::Allocate.
+  // At least `bytes`: the memory there is, or larger memory in its place. Runs that are queued go
+  // on in the old one, which is kept for them; who will queue more in what it got keeps the
+  // pointer. Errors: those of Device::Allocate.
   Result<std::shared_ptr<const device::Allocation>> Reserve(int64_t bytes);
   // Lets go of what Reserve replaced. REQUIRES: all queued runs are over.
   void ReleaseReplaced() { replaced_.clear(); }

@@ -32,7 +32,8 @@ struct Life {
 
 Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
   ir::ExprPool pool;
-  HIR_ASSIGN(const std::vector<Step> steps, Unroll(program.graph(), ClassOfOne(program.graph(), rank), pool));
+  HIR_ASSIGN(const std::vector<Step> steps,
+             Unroll(program.graph(), ClassOfOne(program.graph(), rank), pool));
   std::unordered_map<const ir::Op*, Life> lives;
   Order order;
   for (const Step& step : steps) {
@@ -58,16 +59,19 @@ Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
   plan.apart_.assign(used.size(), std::vector<bool>(used.size(), false));
   for (size_t a = 0; a < used.size(); ++a) {
     for (size_t b = 0; b < used.size(); ++b) {
-      plan.apart_[a][b] = !AtMost(used[a]->ends, used[b]->after) && !AtMost(used[b]->ends, used[a]->after);
+      plan.apart_[a][b] =
+          !AtMost(used[a]->ends, used[b]->after) && !AtMost(used[b]->ends, used[a]->after);
     }
   }
   return plan;
 }
 
 Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, std::span<int64_t> offsets) const {
-  std::vector<size_t> by_size(bytes.size());  // The largest first: small ones fit into what is left.
+  std::vector<size_t> by_size(
+      bytes.size());  // The largest first: small ones fit into what is left.
   std::iota(by_size.begin(), by_size.end(), size_t{0});
-  std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   std::vector<size_t> placed;
   int64_t total = 0;
   for (size_t i : by_size) {
@@ -75,7 +79,8 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, std::span<int64_
     for (size_t other : placed) {
       if (apart_[i][other]) neighbours.push_back(other);
     }
-    std::sort(neighbours.begin(), neighbours.end(), [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });
+    std::sort(neighbours.begin(), neighbours.end(),
+              [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });
     int64_t at = 0;
     for (size_t other : neighbours) {
       if (offsets[other] - at >= bytes[i]) break;
@@ -83,7 +88,8 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, std::span<int64_
       at = std::max(at, base::CeilDiv(end, device::kAlignmentBytes) * device::kAlignmentBytes);
     }
     const auto end = base::CheckedAdd(at, bytes[i]);
-    if (!end || *end > INT64_MAX / 4) return InvalidArgument("the program's buffers do not fit 64 bits");
+    if (!end || *end > INT64_MAX / 4)
+      return InvalidArgument("the program's buffers do not fit 64 bits");
     offsets[i] = at;
     total = std::max(total, *end);
     placed.push_back(i);

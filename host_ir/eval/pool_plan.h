@@ -1,5 +1,5 @@
-// Where each alloc of a program lies in the pool: two share bytes only when all work on one is known to come before all work
-// on the other.
+// Where each alloc of a program lies in the pool: two share bytes only when all work on one is
+// known to come before all work on the other.
 #pragma once
 
 #include <span>
@@ -17,8 +17,9 @@ class PoolPlan {
 
   // Whether the rank touches the result of the alloc.
   bool Uses(const ir::Op* alloc) const { return index_.contains(alloc); }
-  // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a multiple of the device's
-  // alignment, and returns the bytes of the pool. Errors: kInvalidArgument when the sum leaves 64 bits.
+  // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a
+  // multiple of the device's alignment, and returns the bytes of the pool. Errors: kInvalidArgument
+  // when the sum leaves 64 bits.
   Result<int64_t> Place(std::span<const int64_t> bytes, std::span<int64_t> offsets) const;
 
  private:

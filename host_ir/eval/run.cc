@@ -1,4 +1,5 @@
-// Run: queues the instructions of one binding. Nothing here allocates, looks up a name, or blocks but at a host_wait.
+// Run: queues the instructions of one binding. Nothing here allocates, looks up a name, or blocks
+// but at a host_wait.
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -19,7 +20,8 @@ Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
   seq_base_ = options.seq_base;
   Fork();
   const Status status = RunInstrs(binding.state(), options);
-  if (std::exchange(in_group_, false)) {  // It failed inside a group; the first error is the one to tell.
+  if (std::exchange(in_group_,
+                    false)) {  // It failed inside a group; the first error is the one to tell.
     (void)options_.communicator->GroupEnd().ok();
   }
   Join();
@@ -44,33 +46,22 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
   for (size_t pc = 0; pc < code_.instrs.size(); ++pc) {
     const Instr& instr = code_.instrs[pc];
     switch (instr.kind) {
-      case Instr::Kind::kView:
-        HIR_TRY(ResolveView(code_.views[At(instr.at)], state));
-        break;
-      case Instr::Kind::kLaunch:
-        Launch(instr, state);
-        break;
-      case Instr::Kind::kLibrary:
-        CallLibrary(instr, state);
-        break;
-      case Instr::Kind::kCommunication:
-        HIR_TRY(Post(instr, state, options));
-        break;
+      case Instr::Kind::kView: HIR_TRY(ResolveView(code_.views[At(instr.at)], state)); break;
+      case Instr::Kind::kLaunch: Launch(instr, state); break;
+      case Instr::Kind::kLibrary: CallLibrary(instr, state); break;
+      case Instr::Kind::kCommunication: HIR_TRY(Post(instr, state, options)); break;
       case Instr::Kind::kGroupBegin:
-      case Instr::Kind::kGroupEnd:
-        HIR_TRY(Group(pc, state));
-        break;
+      case Instr::Kind::kGroupEnd: HIR_TRY(Group(pc, state)); break;
       case Instr::Kind::kSet: {
         const SetCode& set = code_.sets[At(instr.at)];
         StreamOf(instr, state).Copy(state.buffers[At(set.dst)], state.buffers[At(set.src)]);
         break;
       }
-      case Instr::Kind::kBuiltin:
-        LaunchBuiltin(instr, state);
-        break;
+      case Instr::Kind::kBuiltin: LaunchBuiltin(instr, state); break;
       case Instr::Kind::kFill: {
         const FillCode& fill = code_.fills[At(instr.at)];
-        StreamOf(instr, state).Fill(state.buffers[At(fill.buffer)], fill.pattern, fill.pattern_bytes);
+        StreamOf(instr, state)
+            .Fill(state.buffers[At(fill.buffer)], fill.pattern, fill.pattern_bytes);
         break;
       }
       case Instr::Kind::kRecord:
@@ -81,9 +72,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         instr.kind == Instr::Kind::kRecord ? stream.Record(*event) : stream.Wait(*event);
         break;
       }
-      case Instr::Kind::kHostWait:
-        HIR_TRY(HostWait(instr, state));
-        break;
+      case Instr::Kind::kHostWait: HIR_TRY(HostWait(instr, state)); break;
       case Instr::Kind::kLoop:
       case Instr::Kind::kNext: {
         const LoopCode& loop = code_.loops[At(instr.at)];
@@ -91,7 +80,8 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         index = instr.kind == Instr::Kind::kLoop ? values[At(loop.begin)] : index + loop.step;
         const bool enter = index < values[At(loop.end)];
         if (enter && !code_.exprs.Evaluate(loop.level, values)) {
-          return InvalidArgument(Cat(Describe(*instr.op), ": an extent overflows 64 bits in iteration ", index));
+          return InvalidArgument(
+              Cat(Describe(*instr.op), ": an extent overflows 64 bits in iteration ", index));
         }
         if (enter != (instr.kind == Instr::Kind::kLoop)) pc = At(instr.target) - 1;
         break;
@@ -107,18 +97,22 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
 Status EvaluatorImpl::ResolveView(const ViewCode& view, Binding::State& state) const {
   const std::vector<int64_t>& values = state.values;
   for (const ViewCode::Check& check : view.checks) {
-    const int64_t from = values[At(check.from)], to = values[At(check.to)], extent = values[At(check.extent)];
+    const int64_t from = values[At(check.from)], to = values[At(check.to)],
+                  extent = values[At(check.extent)];
     if (0 <= from && from <= to && to <= extent) continue;
-    return InvalidArgument(Cat(Describe(*view.op), ": [", from, ", ", to, ") is not inside [0, ", extent, ")"));
+    return InvalidArgument(
+        Cat(Describe(*view.op), ": [", from, ", ", to, ") is not inside [0, ", extent, ")"));
   }
   for (const auto& [a, b] : view.equal) {
     if (values[At(a)] == values[At(b)]) continue;
-    return InvalidArgument(Cat(Describe(*view.op), ": ", values[At(a)], " elements are not ", values[At(b)]));
+    return InvalidArgument(
+        Cat(Describe(*view.op), ": ", values[At(a)], " elements are not ", values[At(b)]));
   }
   const device::Buffer& base = state.buffers[At(view.base)];
   const int64_t offset = values[At(view.offset)] * view.element_bytes;
   // Of a strided view the bytes are not a range; what runs on it goes by its strides.
-  state.buffers[At(view.dst)] = {base.data + offset, values[At(view.elements)] * view.element_bytes};
+  state.buffers[At(view.dst)] = {base.data + offset,
+                                 values[At(view.elements)] * view.element_bytes};
   return {};
 }
 
@@ -126,27 +120,33 @@ void EvaluatorImpl::Launch(const Instr& instr, Binding::State& state) {
   const LaunchCode& launch = code_.launches[At(instr.at)];
   int64_t* const args = state.args.data() + launch.args;
   int64_t* arg = args;
-  for (int buffer : launch.buffers) *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
+  for (int buffer : launch.buffers)
+    *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
   for (int extent : launch.extents) *arg++ = state.values[At(extent)];
   arg += launch.scalars.size();
-  StreamOf(instr, state).Launch(*kernels_[At(instr.at)], {args, arg}, state.values[At(launch.grid)]);
+  StreamOf(instr, state)
+      .Launch(*kernels_[At(instr.at)], {args, arg}, state.values[At(launch.grid)]);
 }
 
 void EvaluatorImpl::LaunchBuiltin(const Instr& instr, Binding::State& state) {
   const BuiltinCode& builtin = code_.builtins[At(instr.at)];
   int64_t* const args = state.args.data() + builtin.args;
   int64_t* arg = args;
-  for (int buffer : builtin.buffers) *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
+  for (int buffer : builtin.buffers)
+    *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
   arg += builtin.head.size();
   for (int slot : builtin.slots) *arg++ = state.values[At(slot)];
-  StreamOf(instr, state).Launch(*builtins_[At(instr.at)], {args, arg}, state.values[At(builtin.grid)]);
+  StreamOf(instr, state)
+      .Launch(*builtins_[At(instr.at)], {args, arg}, state.values[At(builtin.grid)]);
 }
 
 void EvaluatorImpl::CallLibrary(const Instr& instr, Binding::State& state) {
   const LibraryCode& library = code_.libraries[At(instr.at)];
   device::Buffer inputs[3];
-  for (size_t i = 0; i < library.inputs.size(); ++i) inputs[i] = state.buffers[At(library.inputs[i].buffer)];
-  state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()}, state.buffers[At(library.output.buffer)],
+  for (size_t i = 0; i < library.inputs.size(); ++i)
+    inputs[i] = state.buffers[At(library.inputs[i].buffer)];
+  state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()},
+                                          state.buffers[At(library.output.buffer)],
                                           StreamOf(instr, state));
 }
 
@@ -167,12 +167,14 @@ Status EvaluatorImpl::Post(const Instr& instr, Binding::State& state, const RunO
   desc.team = communication.teams[At(number)];
   desc.seq += options.seq_base;
   if (!in_group_) Progress(number, 0, desc.seq);
-  if (Status s = options_.communicator->Post(desc, stream); !s.ok()) return s.WithContext(Describe(*instr.op));
+  if (Status s = options_.communicator->Post(desc, stream); !s.ok())
+    return s.WithContext(Describe(*instr.op));
   if (!in_group_) Progress(number, 1, desc.seq);
   return {};
 }
 
-// What a group posts starts together: its members are entered before it begins, and left when it has ended.
+// What a group posts starts together: its members are entered before it begins, and left when it
+// has ended.
 Status EvaluatorImpl::Group(size_t pc, const Binding::State& state) {
   if (options_.communicator == nullptr) return {};
   const bool begin = code_.instrs[pc].kind == Instr::Kind::kGroupBegin;
@@ -181,8 +183,11 @@ Status EvaluatorImpl::Group(size_t pc, const Binding::State& state) {
   const Instr::Kind other = begin ? Instr::Kind::kGroupEnd : Instr::Kind::kGroupBegin;
   for (size_t i = begin ? pc + 1 : pc - 1; code_.instrs[i].kind != other; begin ? ++i : --i) {
     const Instr& instr = code_.instrs[i];
-    if (instr.kind != Instr::Kind::kCommunication || code_.communications[At(instr.at)].team.size() == 1) continue;
-    Progress(static_cast<int>(state.values[At(instr.stream)]), begin ? 0 : 1, instr.op->Int("seq") + seq_base_);
+    if (instr.kind != Instr::Kind::kCommunication ||
+        code_.communications[At(instr.at)].team.size() == 1)
+      continue;
+    Progress(static_cast<int>(state.values[At(instr.stream)]), begin ? 0 : 1,
+             instr.op->Int("seq") + seq_base_);
   }
   return begin ? options_.communicator->GroupBegin() : status;
 }
@@ -196,12 +201,13 @@ void EvaluatorImpl::Progress(int stream, int side, int64_t seq) {
 device::Event* EvaluatorImpl::EventOf(const Instr& instr, const Binding::State& state) const {
   const auto& events = events_[At(instr.at)];
   const int64_t index = state.values[At(instr.index)];
-  return index < 0 || index >= std::ssize(events) ? nullptr : events[static_cast<size_t>(index)].get();
+  return index < 0 || index >= std::ssize(events) ? nullptr
+                                                  : events[static_cast<size_t>(index)].get();
 }
 
 Status EvaluatorImpl::OutOfRange(const Instr& instr, const Binding::State& state) const {
-  return InvalidArgument(Cat(Describe(*instr.op), ": index ", state.values[At(instr.index)], " is not in [0, ",
-                             events_[At(instr.at)].size(), ")"));
+  return InvalidArgument(Cat(Describe(*instr.op), ": index ", state.values[At(instr.index)],
+                             " is not in [0, ", events_[At(instr.at)].size(), ")"));
 }
 
 Status EvaluatorImpl::HostWait(const Instr& instr, const Binding::State& state) {
@@ -222,7 +228,8 @@ Status EvaluatorImpl::Synchronize(base::Nanos timeout) {
       options_.communicator == nullptr ? comm::CommProgress() : options_.communicator->Progress();
   for (const Instr& instr : code_.instrs) {
     if (instr.kind != Instr::Kind::kCommunication || progress.entered == progress.left) continue;
-    if (instr.op->Int("seq") + seq_base_ == progress.entered) return status.WithContext(Describe(*instr.op));
+    if (instr.op->Int("seq") + seq_base_ == progress.entered)
+      return status.WithContext(Describe(*instr.op));
   }
   return status.WithContext(Cat("program @", program_.graph().name()));
 }
@@ -235,8 +242,8 @@ void EvaluatorImpl::Abort(Status cause) {
 std::string EvaluatorImpl::Describe(const ir::Op& op) const {
   std::string text = Cat("program @", program_.graph().name(), ": ");
   if (CodeOf(op) == HostOp::kCommunication) {
-    base::Append(text, op.Name("type"), " #", op.Int("seq") + seq_base_, " (%", op.operands[0]->name, " -> %",
-                 op.operands[1]->name, ")");
+    base::Append(text, op.Name("type"), " #", op.Int("seq") + seq_base_, " (%",
+                 op.operands[0]->name, " -> %", op.operands[1]->name, ")");
   } else {
     base::Append(text, op.info->name);
     for (const ir::Value* operand : op.operands) base::Append(text, " %", operand->name);

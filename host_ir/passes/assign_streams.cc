@@ -1,15 +1,15 @@
-// Moves every communication to stream 1 and orders the streams by events: a record after an op, a wait before another, where the
-// second touches bytes that the first touches, one of them writes, and nothing orders them yet. A program that has
-// events or a stream other than 0 is left alone.
+// Moves every communication to stream 1 and orders the streams by events: a record after an op, a
+// wait before another, where the second touches bytes that the first touches, one of them writes,
+// and nothing orders them yet. A program that has events or a stream other than 0 is left alone.
 //
 // Before: launch(%x, %c) stream=0   communication(%c, %y) stream=0                       launch(%y, %z) stream=0
 // After:  launch(%x, %c) stream=0   record(e[0]) 0   wait(e[0]) 1   communication stream=1   record(e[1]) 1
 //         wait(e[1]) 0   launch(%y, %z) stream=0
 //
-// Right because every conflict of every rank's run is looked at, in program order, loops unrolled: what is not ordered
-// when the later op comes gets its edge there and then. Edges only add order, so those of one rank, or of a later
-// iteration, spoil nothing for the others. As late as possible: an op waits for the latest conflicting op of each
-// stream, which covers the earlier ones.
+// Right because every conflict of every rank's run is looked at, in program order, loops unrolled:
+// what is not ordered when the later op comes gets its edge there and then. Edges only add order,
+// so those of one rank, or of a later iteration, spoil nothing for the others. As late as possible:
+// an op waits for the latest conflicting op of each stream, which covers the earlier ones.
 #include "host_ir/passes/assign_streams.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ ir::Op* AnchorOf(ir::Op* op) {
 
 // A place between ops, on one stream: after `op` for a record, before it for a wait.
 struct End {
-  ir::Op* op = nullptr;               // An anchor.
-  const ir::Expr* stream = nullptr;   // As the graph has it.
+  ir::Op* op = nullptr;              // An anchor.
+  const ir::Expr* stream = nullptr;  // As the graph has it.
   bool operator==(const End&) const = default;
   auto operator<=>(const End&) const = default;  // For lookup alone.
 };
@@ -62,7 +62,8 @@ class Streams {
       if (step.stream == nullptr) continue;
       const End end = EndOf(step.op);
       for (const Edge& edge : edges_[end]) {
-        if (const auto found = latest.find(edge.from); found != latest.end()) order.After(step.stream, found->second);
+        if (const auto found = latest.find(edge.from); found != latest.end())
+          order.After(step.stream, found->second);
       }
       HIR_TRY(Connect(step, order, pasts, latest, pool));
       const Point point = order.Queue(step.stream);
@@ -83,11 +84,13 @@ class Streams {
       return from != 0 ? from < 0 : Compare(a.to, b.to) < 0;
     });
     int64_t num_records = 0;
-    for (size_t i = 0; i < edges.size(); ++i) num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
+    for (size_t i = 0; i < edges.size(); ++i)
+      num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
     const std::string_view names[] = {"sync"};
     const ir::Type* const types[] = {graph_.Event(num_records)};
     ir::Builder at_start(graph_, graph_.body, graph_.body.first);
-    const Result<ir::Op*> made = at_start.Add({.name = "event", .result_names = names, .declared = types});
+    const Result<ir::Op*> made =
+        at_start.Add({.name = "event", .result_names = names, .declared = types});
     HIR_CHECK(made.ok());
     ir::Value* const event = (*made)->results[0];
     End recorded;
@@ -100,7 +103,8 @@ class Streams {
             .Make("record", {event}, {{"index", number}, {"stream", recorded.stream}});
       }
       ir::Builder(graph_, *edge.to.op->parent, edge.to.op)
-          .Make("wait", {event}, {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
+          .Make("wait", {event},
+                {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
     }
   }
 
@@ -124,17 +128,20 @@ class Streams {
       }
     }
     // The latest first: it is likely to be behind the others.
-    std::stable_sort(conflicts.begin(), conflicts.end(),
-                     [](const Past* a, const Past* b) { return a->point.position > b->point.position; });
+    std::stable_sort(conflicts.begin(), conflicts.end(), [](const Past* a, const Past* b) {
+      return a->point.position > b->point.position;
+    });
     const End to = EndOf(step.op);
     for (const Past* past : conflicts) {
       if (order.Before(past->point, step.stream)) continue;
       const End from = EndOf(past->op);
-      if (from.op == to.op && from.op != step.op) continue;  // In one group: no event can help, and the verifier says so.
+      if (from.op == to.op && from.op != step.op)
+        continue;  // In one group: no event can help, and the verifier says so.
       order.After(step.stream, latest.at(from));  // A wait is for the latest record.
       if (!order.Before(past->point, step.stream)) {
-        return Unimplemented(base::Cat("the ", past->op->info->name, " of line ", past->op->line,
-                                       " changes its stream from iteration to iteration: give it events of its own"));
+        return Unimplemented(base::Cat(
+            "the ", past->op->info->name, " of line ", past->op->line,
+            " changes its stream from iteration to iteration: give it events of its own"));
       }
       std::vector<Edge>& edges = edges_[to];
       const auto known = [&from](const Edge& edge) { return edge.from == from; };
@@ -147,7 +154,8 @@ class Streams {
   // By now everything that conflicts with a write is before it: who is after it is after those.
   static void Remember(Past past, std::vector<Past>& pasts) {
     if (Writes(past.access.access) && AnchorOf(past.op) == past.op) {
-      std::erase_if(pasts, [&](const Past& p) { return Identical(p.access.region, past.access.region); });
+      std::erase_if(pasts,
+                    [&](const Past& p) { return Identical(p.access.region, past.access.region); });
     }
     pasts.push_back(std::move(past));
   }
@@ -166,7 +174,8 @@ class Streams {
 bool IsAssigned(const ir::Graph& graph) {
   bool assigned = false;
   ir::ForEachOp(graph.body, [&assigned](ir::Op* op) {
-    assigned |= CodeOf(*op) == HostOp::kEvent || (IsQueued(*op) && !op->ExprOf("stream")->IsConst(0));
+    assigned |=
+        CodeOf(*op) == HostOp::kEvent || (IsQueued(*op) && !op->ExprOf("stream")->IsConst(0));
   });
   return assigned;
 }

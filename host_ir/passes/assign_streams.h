@@ -7,7 +7,8 @@ namespace hir::host {
 
 Status AssignStreams(ir::Graph& graph);
 
-// The second half of it: orders the streams that the ops have by events, where bytes cross between them.
+// The second half of it: orders the streams that the ops have by events, where bytes cross between
+// them.
 Status OrderStreams(ir::Graph& graph);
 
 }  // namespace hir::host

@@ -1,4 +1,5 @@
-// Changes nothing: the last of the passes, so that a program that will not load is refused where it was made.
+// Changes nothing: the last of the passes, so that a program that will not load is refused where it
+// was made.
 #include "host_ir/passes/check_complete.h"
 
 #include "host_ir/verify.h"

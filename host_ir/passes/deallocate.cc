@@ -1,12 +1,13 @@
-// Deallocates every alloc after the last op that uses it or a view of it, in the alloc's block; an alloc that has a dealloc
-// keeps it.
+// Deallocates every alloc after the last op that uses it or a view of it, in the alloc's block; an
+// alloc that has a dealloc keeps it.
 //
 // Before: %b = alloc   launch(%a, %b)   %v = view_slice(%b)   for { set(%v, %y) }   launch(%y, %z)
 // After:  %b = alloc   launch(%a, %b)   %v = view_slice(%b)   for { set(%v, %y) }   dealloc(%b)   launch(%y, %z)
 //
-// Right because the op after which it stands is the last, in the block that runs the alloc, that reaches the memory; a
-// block nested deeper is over by then, with all its iterations. Work still queued on streams is no matter: who reuses
-// bytes looks at the order of the work (host_ir/eval/pool_plan.h), not at the place of the dealloc.
+// Right because the op after which it stands is the last, in the block that runs the alloc, that
+// reaches the memory; a block nested deeper is over by then, with all its iterations. Work still
+// queued on streams is no matter: who reuses bytes looks at the order of the work
+// (host_ir/eval/pool_plan.h), not at the place of the dealloc.
 #include "host_ir/passes/deallocate.h"
 
 #include <unordered_map>
@@ -41,7 +42,8 @@ Status Deallocate(ir::Graph& graph) {
       has_dealloc[base] |= CodeOf(*op) == HostOp::kDealloc;
     }
   });
-  for (auto alloc = allocs.rbegin(); alloc != allocs.rend(); ++alloc) {  // Of one last use: in order of the allocs.
+  for (auto alloc = allocs.rbegin(); alloc != allocs.rend();
+       ++alloc) {  // Of one last use: in order of the allocs.
     ir::Value* memory = (*alloc)->results[0];
     if (has_dealloc[memory]) continue;
     ir::Op* const after = last.at(memory);

@@ -1,13 +1,14 @@
-// Drops a `wait` that adds nothing: what was recorded is already known to come before the stream's next work, by stream
-// order or by what the stream, or the host, waited for before. Then drops the records that nothing waits for, and the
-// events that nothing names.
+// Drops a `wait` that adds nothing: what was recorded is already known to come before the stream's
+// next work, by stream order or by what the stream, or the host, waited for before. Then drops the
+// records that nothing waits for, and the events that nothing names.
 //
 // Before: set(..., stream=0)   record(e[0], 0)   wait(e[0], 0)   wait(e[0], 1)   wait(e[0], 1)
 // After:  set(..., stream=0)   record(e[0], 0)                   wait(e[0], 1)
 //
-// Right because a wait is dropped only when in every rank's run, every time it is met, the stream's clock would be the same
-// without it when the next work is queued: it adds nothing to what was known, or nothing to that and to the waits that
-// follow it at once, which then stay for this round. Rounds go on until nothing more can go.
+// Right because a wait is dropped only when in every rank's run, every time it is met, the stream's
+// clock would be the same without it when the next work is queued: it adds nothing to what was
+// known, or nothing to that and to the waits that follow it at once, which then stay for this
+// round. Rounds go on until nothing more can go.
 #include "host_ir/passes/elide_waits.h"
 
 #include <set>
@@ -21,7 +22,7 @@ namespace hir::host {
 namespace {
 
 struct Seen {
-  bool idle = true;                    // Each time it was met, given what follows at once.
+  bool idle = true;                   // Each time it was met, given what follows at once.
   std::set<const ir::Op*> followers;  // The waits of its stream that followed at once, some time.
 };
 using Waits = std::unordered_map<const ir::Op*, Seen>;
@@ -54,7 +55,8 @@ Status LookAt(const ir::Graph& graph, const RankClass& ranks, Waits& waits) {
       // Without a record before it a wait waits for nothing, if the records can be told apart.
       Seen& seen = waits[&op];
       const Clock* clock = order.Recorded(op.operands[0], step.index);
-      seen.idle &= clock == nullptr ? !order.HasSymbolicIndex() : AtMost(*clock, WithoutIt(steps, i, order, seen));
+      seen.idle &= clock == nullptr ? !order.HasSymbolicIndex()
+                                    : AtMost(*clock, WithoutIt(steps, i, order, seen));
       order.Wait(op.operands[0], step.index, step.stream);
     } else if (step.stream != nullptr) {
       order.Queue(step.stream);
@@ -79,7 +81,9 @@ Result<bool> DropIdleWaits(ir::Graph& graph) {
   return dropped;
 }
 
-bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
+bool MayEqual(const ir::Expr* a, const ir::Expr* b) {
+  return !a->IsConst() || !b->IsConst() || a->value == b->value;
+}
 
 void DropUnusedRecords(ir::Graph& graph) {
   std::unordered_map<const ir::Value*, std::vector<const ir::Expr*>> waited;
@@ -91,7 +95,8 @@ void DropUnusedRecords(ir::Graph& graph) {
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
     if (CodeOf(*op) == HostOp::kRecord) {
       bool wanted = false;
-      for (const ir::Expr* index : waited[op->operands[0]]) wanted |= MayEqual(index, op->ExprOf("index"));
+      for (const ir::Expr* index : waited[op->operands[0]])
+        wanted |= MayEqual(index, op->ExprOf("index"));
       if (!wanted) {
         op->parent->Erase(op);
         return;

@@ -10,7 +10,8 @@ namespace hir::host {
 
 extern const std::span<const ir::Pass> kHostPasses;
 
-// What every lowered program goes through: in, everything on stream 0 and nothing deallocated; out, ready to load.
+// What every lowered program goes through: in, everything on stream 0 and nothing deallocated; out,
+// ready to load.
 inline constexpr std::string_view kFinish = "assign_streams,elide_waits,deallocate,check_complete";
 
 // Runs `names` with the dumps that HOSTIR_DUMP=host_ir asks for.

@@ -42,8 +42,14 @@ host @p(%x: i64[i0], %z: i64[i0]) {
 })");
   ASSERT_NE(program, nullptr);
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    const auto params = Results({.program = program.get(), .num_ranks = 3, .seed = seed, .symbols = {2}, .num_runs = 3,
-                             .params = [](int64_t rank) { return std::vector<Values>{{rank, 10}, {-1, -1}}; }});
+    const auto params = Results({.program = program.get(),
+                                 .num_ranks = 3,
+                                 .seed = seed,
+                                 .symbols = {2},
+                                 .num_runs = 3,
+                                 .params = [](int64_t rank) {
+                                   return std::vector<Values>{{rank, 10}, {-1, -1}};
+                                 }});
     // c = 2x + 5; y = 2 * (0 + 1 + 2) + 15 = 21, 3 * 25 = 75; z = 2y + 1.
     for (const auto& rank : params) EXPECT_EQ(rank[1], (Values{43, 151}));
   }
@@ -62,10 +68,12 @@ host @p(%x: i64[2, 2], %sum: i64[2, 2], %all: i64[2, 2, 2], %part: i64[2], %swap
   return %sum, %all, %part, %swap, %own
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .num_ranks = 2, .params = [](int64_t rank) {
-                             const int64_t r = 10 * rank;
-                             return std::vector<Values>{{r, r + 1, r + 2, r + 3}, Values(4), Values(8), Values(2), Values(4), Values(4)};
-                           }});
+  const auto params = Results(
+      {.program = program.get(), .num_ranks = 2, .params = [](int64_t rank) {
+         const int64_t r = 10 * rank;
+         return std::vector<Values>{
+             {r, r + 1, r + 2, r + 3}, Values(4), Values(8), Values(2), Values(4), Values(4)};
+       }});
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(params[rank][1], (Values{10, 11, 12, 13}));
     EXPECT_EQ(params[rank][2], (Values{0, 1, 2, 3, 10, 11, 12, 13}));
@@ -89,12 +97,15 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1], %w: i64[1]) {
 })");
   ASSERT_NE(program, nullptr);
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    const auto params = Results({.program = program.get(), .num_ranks = 4, .seed = seed, .params = [](int64_t rank) {
-                               return std::vector<Values>{{rank + 1}, {-1}, {-1}, {-1}};
-                             }});
+    const auto params = Results(
+        {.program = program.get(), .num_ranks = 4, .seed = seed, .params = [](int64_t rank) {
+           return std::vector<Values>{{rank + 1}, {-1}, {-1}, {-1}};
+         }});
     const int64_t y[] = {2, -1, -1, 1}, z[] = {3, 3, -1, -1}, w[] = {2, -1, -1, 1};
     for (size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(params[rank], (std::vector<Values>{{static_cast<int64_t>(rank) + 1}, {y[rank]}, {z[rank]}, {w[rank]}}));
+      EXPECT_EQ(
+          params[rank],
+          (std::vector<Values>{{static_cast<int64_t>(rank) + 1}, {y[rank]}, {z[rank]}, {w[rank]}}));
     }
   }
 }
@@ -109,9 +120,10 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1]) {
   return %y, %z
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .num_ranks = 4, .params = [](int64_t rank) {
-                             return std::vector<Values>{{int64_t{1} << (4 * rank)}, {0}, {0}};
-                           }});
+  const auto params =
+      Results({.program = program.get(), .num_ranks = 4, .params = [](int64_t rank) {
+                 return std::vector<Values>{{int64_t{1} << (4 * rank)}, {0}, {0}};
+               }});
   const int64_t y[] = {0x0011, 0x0011, 0x1100, 0x1100}, z[] = {0x0101, 0x1010, 0x0101, 0x1010};
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(params[rank][1], Values{y[rank]});
@@ -136,15 +148,17 @@ TEST(Evaluator, LoopsViewsAndBranches) {
   return %y, %t
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
-                             return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
-                           }});
+  const auto params =
+      Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
+                 return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
+               }});
   EXPECT_EQ(params[0][1], (Values{12, 14, 7, 9, 2, 4}));
   EXPECT_EQ(params[0][2], (Values{4, 12, 20, 8, 16, 24}));
 }
 
 TEST(Evaluator, HostLevelOpsOnStridedViews) {
-  const auto program = LoadFinished(R"(host @p(%x: i64[2, 3], %row: i64[3], %column: i64[2], %all: i64[], %d: i64[2, 2]) {
+  const auto program = LoadFinished(
+      R"(host @p(%x: i64[2, 3], %row: i64[3], %column: i64[2], %all: i64[], %d: i64[2, 2]) {
   reduce(%x, %row) {op=sum, axes=[0], stream=0}
   reduce(%x, %column) {op=max, axes=[1], stream=0}
   reduce(%x, %all) {op=prod, axes=[0, 1], stream=0}
@@ -154,9 +168,11 @@ TEST(Evaluator, HostLevelOpsOnStridedViews) {
   return %row, %column, %all, %d
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .params = [](int64_t) {
-                             return std::vector<Values>{{1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
-                           }});
+  const auto params =
+      Results({.program = program.get(), .params = [](int64_t) {
+                 return std::vector<Values>{
+                     {1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
+               }});
   EXPECT_EQ(params[0][1], (Values{9, 18, 36}));
   EXPECT_EQ(params[0][2], (Values{4, 32}));
   EXPECT_EQ(params[0][3], (Values{1 << 15}));
@@ -173,8 +189,10 @@ host @p(%x: i64[i0, 3], %y: i64[i0, 3], %s: i64[3]) {
   return %y, %s
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .num_ranks = 2, .symbols = {0},
-                           .params = [](int64_t) { return std::vector<Values>{{}, {}, {9, 9, 9}}; }});
+  const auto params =
+      Results({.program = program.get(), .num_ranks = 2, .symbols = {0}, .params = [](int64_t) {
+                 return std::vector<Values>{{}, {}, {9, 9, 9}};
+               }});
   EXPECT_EQ(params[1][2], (Values{0, 0, 0}));
 }
 

@@ -1,5 +1,6 @@
-// Runs every tests/golden/host/**/*.hir as one test. A file is: `// RUN: pass,pass`, the input, a line `// ----`, and the
-// expected output: the program after the passes, or the error. GOLDEN_UPDATE=1 rewrites the expected part.
+// Runs every tests/golden/host/**/*.hir as one test. A file is: `// RUN: pass,pass`, the input, a
+// line `// ----`, and the expected output: the program after the passes, or the error.
+// GOLDEN_UPDATE=1 rewrites the expected part.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +63,9 @@ TEST_P(HostGolden, Matches) {
 
 std::string NameOf(const testing::TestParamInfo<fs::path>& info) {
   std::string name = fs::relative(info.param, "tests/golden/host").replace_extension().string();
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+      '_');
   return name;
 }
 

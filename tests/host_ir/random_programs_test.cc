@@ -1,5 +1,5 @@
-// Random host programs: with streams, events and a planned pool, and any delays, they compute what they compute in
-// program order; and every wait of theirs is needed.
+// Random host programs: with streams, events and a planned pool, and any delays, they compute what
+// they compute in program order; and every wait of theirs is needed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -44,7 +44,8 @@ std::string Outcome(const SimulatedRun& run) {
   std::string text;
   for (const RankResult& result : RunSimulated(run)) {
     if (!result.status.ok()) return result.status.ToString();
-    for (const Values& values : result.params) base::Append(text, base::JoinInts(values, " "), "\n");
+    for (const Values& values : result.params)
+      base::Append(text, base::JoinInts(values, " "), "\n");
   }
   return text;
 }
@@ -75,8 +76,10 @@ Graph Ordered(const RandomProgram& random, bool scattered, uint64_t seed) {
     ScatterStreams(*graph, seed);
     status = OrderStreams(*graph);
   }
-  if (status.ok()) status = RunHostPasses(*graph, scattered ? "elide_waits,deallocate,check_complete" : kFinish);
-  EXPECT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString() << "\n" << ir::Print(*graph);
+  if (status.ok())
+    status = RunHostPasses(*graph, scattered ? "elide_waits,deallocate,check_complete" : kFinish);
+  EXPECT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString() << "\n"
+                           << ir::Print(*graph);
   return status.ok() ? std::move(graph) : nullptr;
 }
 
@@ -86,13 +89,15 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
   for (uint64_t seed = 1; seed <= 250; ++seed) {
     const RandomProgram random = ProgramGenerator(seed).Make();
     const Result<std::string> want = InProgramOrder(random);
-    ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n" << random.text;
+    ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n"
+                           << random.text;
     for (const bool scattered : {false, true}) {
       Graph graph = Ordered(random, scattered, seed);
       ASSERT_NE(graph, nullptr);
       const std::string text = ir::Print(*graph);
       auto program = HostProgram::Load(text);  // From text: that round trip is part of it.
-      ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n" << text;
+      ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n"
+                                << text;
       for (uint64_t order = 1; order <= 3; ++order) {
         SimulatedRun run = RunOf(random, **program, order);
         run.world = kDelays;
@@ -128,7 +133,9 @@ TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
       if (!DropWait(*broken, index)) break;
       ++removed;
       const Status refused = VerifyComplete(*broken);
-      EXPECT_EQ(refused.code(), Code::kInvalidArgument) << "seed " << seed << ", wait " << index << "\n" << ir::Print(*graph);
+      EXPECT_EQ(refused.code(), Code::kInvalidArgument)
+          << "seed " << seed << ", wait " << index << "\n"
+          << ir::Print(*graph);
       EXPECT_NE(refused.message().find("(H8)"), std::string::npos) << refused.ToString();
       const auto program = HostProgram::LoadUnchecked(std::move(broken));
       bool differs = false;
@@ -140,8 +147,8 @@ TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
       shown += differs ? 1 : 0;
     }
   }
-  std::printf("%lld waits removed, %lld of them changed a result\n", static_cast<long long>(removed),
-              static_cast<long long>(shown));
+  std::printf("%lld waits removed, %lld of them changed a result\n",
+              static_cast<long long>(removed), static_cast<long long>(shown));
   EXPECT_GT(removed, 50);
   EXPECT_GT(shown, removed / 2);
 }

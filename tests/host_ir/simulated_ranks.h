@@ -1,5 +1,5 @@
-// Runs a host program on simulated ranks (multidevice/comm/local): each rank a host device whose work happens in an order
-// drawn from a seed. For tests.
+// Runs a host program on simulated ranks (multidevice/comm/local): each rank a host device whose
+// work happens in an order drawn from a seed. For tests.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace hir::host {
 
-// Kernels "mix_I_O" of I inputs and O outputs of int64, extents [count, salt]: out[o][i] = salt + o + sum of (j + 2) * in[j][i].
+// Kernels "mix_I_O" of I inputs and O outputs of int64, extents [count, salt]: out[o][i] = salt + o
+// + sum of (j + 2) * in[j][i].
 class MixKernels final : public device::KernelSource {
  public:
   MixKernels() {
@@ -62,10 +63,10 @@ struct SimulatedRun {
   const HostProgram* program = nullptr;
   int64_t num_ranks = 1;
   uint64_t seed = 0;
-  comm::WorldOptions world = {};           // Its size and seed are set from the above.
+  comm::WorldOptions world = {};  // Its size and seed are set from the above.
   std::vector<int64_t> symbols = {};
   int num_streams = 4;
-  int num_runs = 1;                        // Queued one after the other before the first is waited for.
+  int num_runs = 1;  // Queued one after the other before the first is waited for.
   LibrarySource* libraries = nullptr;
   // The parameters of a rank before the run: int64 tensors.
   std::function<std::vector<Values>(int64_t rank)> params = {};
@@ -87,7 +88,8 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
   world->Run([&](int64_t rank) {
     RankResult& result = results[static_cast<size_t>(rank)];
     result.params = run.params(rank);
-    const auto device = *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
+    const auto device =
+        *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
     const std::unique_ptr<comm::Communicator> communicator = world->Join(rank);
     std::vector<std::unique_ptr<device::Stream>> streams;
     std::vector<device::Stream*> pointers;
@@ -99,17 +101,24 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
     std::vector<Argument> arguments;
     for (Values& values : result.params) {
       auto* data = reinterpret_cast<std::byte*>(values.data());
-      arguments.push_back({.buffer = {data, static_cast<int64_t>(values.size() * sizeof(int64_t))}});
+      arguments.push_back(
+          {.buffer = {data, static_cast<int64_t>(values.size() * sizeof(int64_t))}});
     }
     const auto body = [&]() -> Status {
       HIR_ASSIGN(const auto evaluator,
-                 Evaluator::Prepare(*run.program, {.rank = rank, .device = device.get(), .streams = pointers,
-                                                   .kernels = &kernels, .builtins = &builtins, .libraries = run.libraries,
-                                                   .communicator = communicator.get(), .pool = &pool}));
+                 Evaluator::Prepare(*run.program, {.rank = rank,
+                                                   .device = device.get(),
+                                                   .streams = pointers,
+                                                   .kernels = &kernels,
+                                                   .builtins = &builtins,
+                                                   .libraries = run.libraries,
+                                                   .communicator = communicator.get(),
+                                                   .pool = &pool}));
       Binding binding;
       HIR_TRY(evaluator->Bind(arguments, run.symbols, &binding));
       Status status;
-      for (int i = 0; i < run.num_runs && status.ok(); ++i) status = evaluator->Run(binding, {.seq_base = i * 1000});
+      for (int i = 0; i < run.num_runs && status.ok(); ++i)
+        status = evaluator->Run(binding, {.seq_base = i * 1000});
       const Status end = evaluator->Synchronize(std::chrono::hours(1));
       return status.ok() ? end : status;
     };

@@ -26,7 +26,8 @@ struct BHalf {
   static BHalf Store(Compute x) { return {FloatToBFloat16(x)}; }
 };
 
-// How elements of T are computed with: 16-bit floats as float, integers modulo 2^n, bools as 0 and 1.
+// How elements of T are computed with: 16-bit floats as float, integers modulo 2^n, bools as 0 and
+// 1.
 template <typename T>
 struct Number {
   using Compute = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
@@ -66,10 +67,12 @@ C Apply(BuiltinOperator op, C a, C b) {
       case BuiltinOperator::kAdd: return static_cast<C>(static_cast<U>(x + y));
       case BuiltinOperator::kSub: return static_cast<C>(static_cast<U>(x - y));
       case BuiltinOperator::kMul: return static_cast<C>(static_cast<U>(x * y));
-      case BuiltinOperator::kDiv:  // Truncates; by zero gives zero, and the one quotient that does not fit wraps.
+      case BuiltinOperator::
+          kDiv:  // Truncates; by zero gives zero, and the one quotient that does not fit wraps.
         if (b == 0) return 0;
-        return std::is_signed_v<C> && y == std::numeric_limits<U>::max() ? static_cast<C>(static_cast<U>(U{0} - x))
-                                                                        : static_cast<C>(a / b);
+        return std::is_signed_v<C> && y == std::numeric_limits<U>::max()
+                   ? static_cast<C>(static_cast<U>(U{0} - x))
+                   : static_cast<C>(a / b);
       case BuiltinOperator::kMax: return std::max(a, b);
       case BuiltinOperator::kMin: return std::min(a, b);
     }
@@ -81,7 +84,8 @@ template <typename C>
 C Neutral(BuiltinOperator op) {
   using Limits = std::numeric_limits<C>;
   if (op == BuiltinOperator::kMul) return C{1};
-  if (op == BuiltinOperator::kMax) return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  if (op == BuiltinOperator::kMax)
+    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   if (op == BuiltinOperator::kMin) return Limits::has_infinity ? Limits::infinity() : Limits::max();
   return C{0};
 }
@@ -150,7 +154,8 @@ void Binary(const int64_t* args, int64_t begin, int64_t end) {
         step[k] = rank > 0 ? strides[outer] : 0;
       }
       for (int64_t j = 0; j < row; ++j) {
-        at[2][j * step[2]] = N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
+        at[2][j * step[2]] =
+            N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
       }
     }
   });
@@ -170,7 +175,8 @@ void Reduce(const int64_t* args, int64_t begin, int64_t end) {
       const T* in = reinterpret_cast<const T*>(args[0]) + OffsetOf(i, kept, extents, in_strides);
       auto value = Neutral<typename N::Compute>(op);
       for (int64_t j = 0; j < count; ++j) {
-        value = Apply(op, value, N::Load(in[OffsetOf(j, reduced, extents + kept, in_strides + kept)]));
+        value =
+            Apply(op, value, N::Load(in[OffsetOf(j, reduced, extents + kept, in_strides + kept)]));
       }
       reinterpret_cast<T*>(args[1])[OffsetOf(i, kept, extents, out_strides)] = N::Store(value);
     }
@@ -184,7 +190,8 @@ device::HostKernel Kernel(std::string_view name, device::HostFunction function) 
 }  // namespace
 
 HostBuiltins::HostBuiltins()
-    : kernels_{Kernel(kCopyKernel, Copy), Kernel(kBinaryKernel, Binary), Kernel(kReduceKernel, Reduce)} {}
+    : kernels_{Kernel(kCopyKernel, Copy), Kernel(kBinaryKernel, Binary),
+               Kernel(kReduceKernel, Reduce)} {}
 
 Result<const device::Kernel*> HostBuiltins::Get(std::string_view name) {
   for (const device::HostKernel& kernel : kernels_) {
