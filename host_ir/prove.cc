@@ -3,6 +3,7 @@
 
 #include "csrc/base/checked.h"
 #include "host_ir/region.h"
+#include "host_ir/shapes.h"
 
 namespace hir::host {
 namespace {
@@ -117,14 +118,17 @@ bool SameRoot(const Region& a, const Region& b) {
   return a.root_offset == b.root_offset && a.root == b.root;
 }
 
-// Whether intervals of `parts`, put in a row, cover `whole`.
-bool ChainCovers(ir::ExprPool& pool, const Interval& whole, std::vector<Interval> parts) {
+// Whether intervals of `parts`, put in a row, cover `whole`, which does not reach beyond `end`: what binds later
+// is checked then.
+bool ChainCovers(ir::ExprPool& pool, const Interval& whole, const Expr* end,
+                 std::vector<Interval> parts) {
   const Expr* reached = whole.from;
   for (bool moved = true; moved;) {
     if (ProveLessEqual(pool, whole.to, reached)) return true;
     moved = false;
     for (Interval& part : parts) {
       if (part.from == nullptr || !ProveLessEqual(pool, part.from, reached)) continue;
+      if (part.to == end) return true;
       if (!ProveLessEqual(pool, reached, part.to)) continue;
       reached = part.to;
       part = {};
@@ -133,6 +137,14 @@ bool ChainCovers(ir::ExprPool& pool, const Interval& whole, std::vector<Interval
     }
   }
   return false;
+}
+
+// Whether `part` reaches at least as far as `region` along `axis` of their root.
+bool Spans(ir::ExprPool& pool, const Region& part, const Region& region, size_t axis) {
+  const Interval& have = part.box[axis];
+  const Interval& want = region.box[axis];
+  if (have.from->IsConst(0) && have.to == region.root[axis]) return true;
+  return ProveLessEqual(pool, have.from, want.from) && ProveLessEqual(pool, want.to, have.to);
 }
 
 }  // namespace
@@ -172,7 +184,9 @@ bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Regi
     if (ProveSame(pool, region, *part)) return true;
     if (IsContiguous(pool, *part)) flat.push_back(Flat(pool, *part));
   }
-  if (ChainCovers(pool, Flat(pool, region), flat)) return true;
+  if (ChainCovers(pool, Flat(pool, region), StorageElements(pool, *region.base->type), flat)) {
+    return true;
+  }
   // Boxes that agree, or reach further, in all axes but one, side by side along that one.
   for (size_t axis = 0; axis < region.box.size(); ++axis) {
     std::vector<Interval> along;
@@ -180,12 +194,11 @@ bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Regi
       if (part->base != region.base || !SameRoot(*part, region)) continue;
       bool spans = true;
       for (size_t i = 0; spans && i < region.box.size(); ++i) {
-        spans = i == axis || (ProveLessEqual(pool, part->box[i].from, region.box[i].from) &&
-                              ProveLessEqual(pool, region.box[i].to, part->box[i].to));
+        spans = i == axis || Spans(pool, *part, region, i);
       }
       if (spans) along.push_back(part->box[axis]);
     }
-    if (ChainCovers(pool, region.box[axis], along)) return true;
+    if (ChainCovers(pool, region.box[axis], region.root[axis], along)) return true;
   }
   return false;
 }
