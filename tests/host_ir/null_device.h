@@ -1,4 +1,5 @@
-// A device that only writes down what it is asked, for tests of what a run queues and benchmarks of what queueing costs.
+// A device that only writes down what it is asked, for tests of what a run queues and benchmarks of
+// what queueing costs.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@
 
 namespace hir::host {
 
-// What was queued, one letter a call: L launch, C copy, F fill, R record, W wait, P post, M library call.
+// What was queued, one letter a call: L launch, C copy, F fill, R record, W wait, P post, M library
+// call.
 struct CallLog {
   std::string calls;  // Reserved by the test, so that a run does not grow it.
   bool keep = true;
