@@ -4,7 +4,7 @@
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
 # folders whose files are in the library too.
 #
-# A file *_main.cc or main.cc is a program (hir_binary) and not in the library.
+# A file *_main.cc or main.cc is a program (hir_binary), *_test.cc a test (hir_tests): neither is in the library.
 #
 # WITH X: the folder is the one that uses the optional dependency X (dependencies.cmake: LLVM, UCX, ...). When X
 # is there, every .cc but no_*.cc is compiled and the target hir_x is linked; when it is not, only the stubs
@@ -18,7 +18,7 @@ function(hir_library name dir)
   list(TRANSFORM folders APPEND /*.h OUTPUT_VARIABLE header_patterns)
   file(GLOB sources CONFIGURE_DEPENDS ${source_patterns})
   file(GLOB headers CONFIGURE_DEPENDS ${header_patterns})
-  list(FILTER sources EXCLUDE REGEX "/([^/]*_)?main\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/([^/]*_)?(main|test)\\.cc$")
   set(stubs "")
   if(arg_WITH)
     set(stubs ${sources})

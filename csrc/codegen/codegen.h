@@ -26,7 +26,7 @@ struct Workspace {
 };
 
 // One launch. The argument slots of the kernel are: the tensors (addresses), the workspaces, the extents (values of `extents`
-// when launched), the host scalars (f64 bits).
+// when launched), the host scalars (the bits of the f64, or the int64).
 struct Launch {
   std::string kernel;                       // Unique within the plan: "<name>" or "<name>.1".
   std::vector<const ir::Value*> inputs;     // Tensors read.

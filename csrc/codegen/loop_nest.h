@@ -78,7 +78,7 @@ struct LoopNest {
   std::deque<ir::Type> types;       // their types,
   std::deque<std::vector<ir::Axis>> axes;  // and the axes of those.
 
-  // The argument slots, in this order: addresses, symbols (i64), scalars (f64 bits).
+  // The argument slots, in this order: addresses, symbols (i64), scalars (the bits of the f64, or the int64).
   std::vector<Tensor> tensors;            // Inputs, outputs, workspaces.
   std::vector<std::string_view> symbols;
   std::vector<const ir::Value*> scalars;

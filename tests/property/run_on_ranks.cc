@@ -112,7 +112,7 @@ Result<std::vector<int64_t>> StoredShape(const plan::Boundary& boundary,
   HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*boundary.global, symbols));
   const std::vector<ir::Axis> axes = ir::ValueAxes(*boundary.global);
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (axes[i].kind == ir::AxisKind::kBroadcast) shape[i] = std::min<int64_t>(shape[i], 1);
+    if (axes[i].kind == ir::AxisKind::kBroadcast) shape[i] = 1;
   }
   return shape;
 }

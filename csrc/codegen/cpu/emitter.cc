@@ -53,10 +53,11 @@ Result<std::string> Emitter::Run(const std::string& name) {
     pass(Cat("s", i), "i64", "");
   }
   for (size_t i = 0; i < nest_.scalars.size(); ++i) {
-    const V bits = {Cat("%x", i), Ty::kF64, 1};
-    pass(Cat("x", i), "double", "");
-    scalars_[nest_.scalars[i]] =
-        EmitConvert(writer_, levels_[0].body, DType::kFloat64, nest_.scalars[i]->type->dtype, bits);
+    const DType dtype = nest_.scalars[i]->type->dtype;
+    const bool real = IsFloat(dtype);
+    pass(Cat("x", i), real ? "double" : "i64", "");
+    scalars_[nest_.scalars[i]] = EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
+                                             {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
   }
   zero_ = writer_.Alloca(Ty::kI64, 1);
   Append(levels_[0].body, "  store i64 0, ptr ", zero_, ", align 8\n");
