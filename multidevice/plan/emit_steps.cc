@@ -91,7 +91,10 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
   }
   request_ = nullptr;
   // The first of the new values has the name, the last one should.
-  if (static_cast<size_t>(value->id) > num_values) graph_.TakeName(*value, *graph_.values()[num_values]);
+  if (static_cast<size_t>(value->id) > num_values) {
+    graph_.TakeName(*value, *graph_.values()[num_values]);
+    graph_.Rename(*graph_.values()[num_values], value->name);
+  }
   return value;
 }
 
@@ -108,20 +111,22 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
     case StepKind::kSendRecv: break;
   }
   const Extents shape = ShareOf(step.after);
+  mesh_ = graph_.AddMesh(at_.mesh);
   HIR_ASSIGN(value, Compact(value));
+  mesh_ = graph_.AddMesh(step.after.mesh);
   HIR_ASSIGN(value, Communicate(step, value));
-  return ExpandTo(value, shape);
+  return ExpandTo(value, shape);  // On the new mesh.
 }
 
 Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) {
   const ir::Attr mesh = {"mesh", mesh_};
   const ir::Attr dim = {"dim", mesh::ParallelTypeName(step.type)};
   const ir::Attr reduce = {"reduce", request_->reduce};
-  const int64_t d = at_.mesh.Size(step.type);
   ir::Value* sent = value;
   ir::Value* got = nullptr;
   if (step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllToAll) {
-    HIR_ASSIGN(sent, SplitToFront(value, step.kind == StepKind::kAllToAll ? step.to_axis : step.axis, d));
+    const size_t axis = step.kind == StepKind::kAllToAll ? step.to_axis : step.axis;
+    HIR_ASSIGN(sent, SplitToFront(value, axis, at_.mesh.Size(step.type)));
   }
   if (step.kind == StepKind::kAllreduce) {
     HIR_ASSIGN(got, Emit("allreduce", sent, {mesh, dim, reduce}));
@@ -143,7 +148,7 @@ Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) 
 // [a, b] -> [ways, a, b / ways] for axis 1.
 Result<ir::Value*> StepEmitter::SplitToFront(ir::Value* value, size_t axis, int64_t ways) {
   Extents shape = ExtentsOf(*value);
-  const ir::Axis& whole = ir::ValueAxes(*request_->global->type)[axis];
+  const ir::Axis whole = ir::ValueAxes(*request_->global->type)[axis];
   shape[axis] = extents_.Share(whole.extent, at_.Ways(axis) * ways);
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), graph_.exprs().Const(ways));
   HIR_ASSIGN(value, Reshape(value, shape));

@@ -1,0 +1,178 @@
+// Every pair of shardings, by brute force: the program `y = set(x)` with x and y placed every way there is, on meshes of one and two
+// dimensions, in permuted order and across meshes, must give x back; and no plan communicates without need.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/placement.h"
+#include "csrc/fusion/passes/passes.h"
+#include "csrc/ir/builder.h"
+#include "csrc/ir/print.h"
+#include "multidevice/plan/localize.h"
+#include "tests/multidevice/plan/spmd_evaluator.h"
+
+namespace hir::plan {
+namespace {
+
+using base::Cat;
+using fusion::Placement;
+using fusion::Types;
+using mesh::DeviceMesh;
+using mesh::ParallelType;
+
+// Every way to lie on `mesh` for a tensor of `rank` axes, and with `partial` also over reduction axis number `rank`.
+std::vector<std::vector<Types>> AllPlacements(const DeviceMesh& mesh, size_t rank, bool partial) {
+  std::vector<std::vector<Types>> all = {std::vector<Types>(rank + 1)};
+  std::vector<ParallelType> order(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
+  std::vector<std::vector<Types>> found;
+  do {
+    std::vector<std::vector<Types>> some = {std::vector<Types>(rank + 1)};
+    for (const ParallelType type : order) {
+      if (mesh.Size(type) == 1) continue;
+      const size_t count = some.size();
+      for (size_t i = 0; i < count; ++i) {
+        for (size_t axis = 0; axis < rank + (partial ? 1 : 0); ++axis) {
+          some.push_back(some[i]);
+          some.back()[axis].push_back(type);
+        }
+      }
+    }
+    for (auto& placement : some) {
+      if (std::ranges::find(found, placement) == found.end()) found.push_back(placement);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  return found;
+}
+
+struct Case {
+  std::vector<int64_t> shape;
+  bool symbolic = false;
+  std::vector<bool> stored_once = {};  // One an axis, or none.
+};
+
+HostTensor Counting(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> values(static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
+  std::iota(values.begin(), values.end(), 1);
+  return fusion::TensorOfInts(DType::kInt64, shape, values);
+}
+
+// p = sum(x) over a last axis of 12, which is split where `from` is partial; y = set(p).
+void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>& from, const DeviceMesh& to_mesh,
+           const std::vector<Types>& to) {
+  ir::Graph graph(fusion::kFusionOps, "pair");
+  std::vector<ir::Axis> axes;
+  for (size_t i = 0; i < c.shape.size(); ++i) {
+    const ir::Expr* extent = c.symbolic ? graph.exprs().Symbol(Cat("i", i)) : graph.exprs().Const(c.shape[i]);
+    const bool once = !c.stored_once.empty() && c.stored_once[i];
+    axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, extent});
+  }
+  axes.push_back({ir::AxisKind::kIteration, graph.exprs().Const(12)});
+  ir::Value* x = graph.AddParam("x", graph.Tensor(DType::kInt64, axes));
+  ir::Builder builder(graph);
+  const std::vector<int64_t> reduced = {static_cast<int64_t>(c.shape.size())};
+  ir::Value* p = builder.Make("sum", {x}, {{"axes", std::span<const int64_t>(reduced)}, {"keepdim", false}, {"dtype", std::string_view("null")}}, "p");
+  ir::Value* y = builder.Make("set", {p}, {}, "y");
+  graph.outputs.push_back({y, nullptr});
+  const ir::Mesh* a = graph.AddMesh(from_mesh, "a");
+  const ir::Mesh* b = graph.AddMesh(to_mesh, "b");
+  x->layout = fusion::LayoutFor(graph, *x->type, {a, from});
+  p->layout = fusion::LayoutFor(graph, *p->type, {a, from});
+  y->layout = fusion::LayoutFor(graph, *y->type, {b, std::vector<Types>(to.begin(), to.end() - 1)});
+
+  Status status = ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  const Result<LocalProgram> program = Localize(graph);
+  ASSERT_TRUE(program.ok()) << program.status().ToString() << ir::Print(graph);
+  std::vector<int64_t> shape = c.shape;
+  shape.push_back(12);
+  HostTensor input = Counting(shape);
+  if (!c.stored_once.empty()) {  // The same along the axes that are stored once.
+    std::vector<mesh::Range> ranges;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      ranges.push_back({0, i < c.stored_once.size() && c.stored_once[i] ? 1 : shape[i]});
+    }
+    input = fusion::WrittenOut(BlockOfTensor(input, ranges), shape);
+  }
+  const Result<std::vector<HostTensor>> whole = fusion::Interpret(graph, std::span(&input, 1));
+  const Result<fusion::SymbolValues> symbols = fusion::BindSymbols(graph, std::span(&input, 1));
+  ASSERT_TRUE(whole.ok() && symbols.ok()) << whole.status().ToString();
+  const Result<std::vector<HostTensor>> parts = SpmdEvaluator(*program, *symbols).Run(std::span(&input, 1));
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString() << "\n" << ir::Print(graph) << ir::Print(*(*program).graph);
+  ASSERT_EQ((*parts)[0], (*whole)[0]) << ir::Print(graph) << ir::Print(*(*program).graph);
+}
+
+void CheckAllPairs(const Case& c, const DeviceMesh& from, const DeviceMesh& to, bool partial = true) {
+  for (const auto& a : AllPlacements(from, c.shape.size(), partial)) {
+    for (const auto& b : AllPlacements(to, c.shape.size(), false)) {
+      Check(c, from, a, to, b);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+DeviceMesh Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
+  return *DeviceMesh::Make(std::move(shape), std::move(devices));
+}
+
+TEST(ReshardingPairs, OneMesh) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {0, 1, 2, 3}), Make({4}, {3, 1, 0, 2})};
+  for (const DeviceMesh& mesh : meshes) {
+    for (const bool symbolic : {false, true}) {
+      CheckAllPairs({{12}, symbolic}, mesh, mesh);
+      CheckAllPairs({{12, 24}, symbolic}, mesh, mesh);
+      CheckAllPairs({{12, 12, 12}, symbolic}, mesh, mesh);
+    }
+  }
+}
+
+TEST(ReshardingPairs, TwoDimensions) {
+  const DeviceMesh meshes[] = {Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {2, 0, 3, 1}), Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  for (const DeviceMesh& mesh : meshes) {
+    CheckAllPairs({{12}, true}, mesh, mesh);
+    CheckAllPairs({{12, 12}, false}, mesh, mesh);
+    CheckAllPairs({{12, 36}, true}, mesh, mesh);
+  }
+}
+
+TEST(ReshardingPairs, BlocksAreNeverUneven) {
+  // Two rows over two dimensions of two: never both at once.
+  const DeviceMesh mesh = Make({2, 2}, {0, 1, 2, 3});
+  const Types x = {ParallelType::kMeshX}, y = {ParallelType::kMeshY};
+  Check({{2, 3}}, mesh, {x, {}, {}}, mesh, {y, {}, {}});
+  Check({{2, 2}}, mesh, {x, y, {}}, mesh, {y, x, {}});
+}
+
+TEST(ReshardingPairs, AcrossMeshes) {
+  const DeviceMesh meshes[] = {Make({1}, {3}),          Make({2}, {0, 1}),        Make({2}, {1, 0}),    Make({2}, {2, 3}),
+                               Make({4}, {0, 1, 2, 3}), Make({4}, {3, 1, 0, 2}), Make({3}, {4, 0, 2}), Make({2, 2}, {0, 1, 2, 3}),
+                               Make({2, 2}, {4, 5, 6, 7})};
+  for (const DeviceMesh& from : meshes) {
+    for (const DeviceMesh& to : meshes) {
+      if (from == to) continue;
+      CheckAllPairs({{12}, true}, from, to);
+      CheckAllPairs({{12, 12}, false}, from, to, false);
+    }
+  }
+}
+
+TEST(ReshardingPairs, AxesStoredOnce) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({2, 2}, {0, 1, 2, 3}), Make({2}, {2, 3})};
+  for (const DeviceMesh& from : meshes) {
+    for (const DeviceMesh& to : meshes) {
+      CheckAllPairs({{4, 4}, false, {true, false}}, from, to);
+      CheckAllPairs({{4, 4}, true, {false, true}}, from, to);
+      CheckAllPairs({{4, 8}, false, {true, true}}, from, to);
+    }
+  }
+}
+
+TEST(ReshardingPairs, NoElements) {
+  const DeviceMesh mesh = Make({2, 2}, {0, 1, 2, 3});
+  CheckAllPairs({{0, 4}, true}, mesh, mesh);
+}
+
+}  // namespace
+}  // namespace hir::plan
