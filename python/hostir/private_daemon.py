@@ -49,11 +49,11 @@ class PrivateDaemon:
         return "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) or "(the log is empty)"
 
     def died(self) -> str:
-        """How it ended: "exited with 1", "killed by SIGKILL"; empty while it runs."""
+        """How it ended: "exited with 1", "was killed by SIGKILL"; empty while it runs."""
         code = self._process.poll()
         if code is None:
             return ""
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
 
     def stop(self) -> None:
         """SIGTERM: it drains and exits. May be called again."""

@@ -1,0 +1,410 @@
+"""Arrays, handles, shardings and plans through a daemon with four CPU ranks."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hostir
+from hostir import DataType, DeviceMesh, FusionDefinition, ParallelType, Sharding
+
+FOUR = DeviceMesh([0, 1, 2, 3])
+SQUARE = DeviceMesh([[0, 1], [2, 3]])
+DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int32, np.bool_]
+
+
+def scaled(
+    number: float = 2.0, shape: list[int] | None = None, dtype: Any = np.float32, **kwargs: Any
+) -> FusionDefinition:
+    with FusionDefinition("scaled") as fd:
+        x = fd.define_tensor(shape=shape or [-1, -1], contiguity=True, dtype=dtype)
+        y = x * number
+        fd.add_output(y)
+        if kwargs:
+            x.shard(**kwargs)
+    return fd
+
+
+# --- arrays ---
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: np.dtype(t).name)
+def test_put_and_get(client: hostir.Client, dtype: Any) -> None:
+    for shape in [(), (1,), (0,), (5,), (3, 4), (2, 0, 3), (1, 2, 3, 4, 5)]:
+        values = (np.arange(np.prod(shape)) % 2).reshape(shape).astype(dtype)
+        array = client.put(values)
+        got = array.numpy()
+        assert (got.shape, got.dtype) == (shape, np.dtype(dtype))
+        assert (array.shape, array.dtype, array.ndim, array.size) == (shape, np.dtype(dtype), len(shape), values.size)
+        np.testing.assert_array_equal(got, values)
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "transposed": lambda a: a.T,
+    "Fortran order": lambda a: np.asfortranarray(a),
+    "reversed": lambda a: a[::-1, ::-2],
+    "a column": lambda a: a[:, 1],
+    "stride 0": lambda a: np.broadcast_to(a[:1], (5, a.shape[1])),
+    "stride 0 twice": lambda a: np.lib.stride_tricks.as_strided(a, (7, 3, a.shape[1]), (0, 0, a.itemsize)),
+    "stride 0 everywhere": lambda a: np.broadcast_to(a[1, 1], (3, 4)),
+    "read-only": lambda a: np.frombuffer(a.tobytes(), a.dtype),
+    "misaligned": lambda a: np.frombuffer(b"." + a.tobytes(), a.dtype, offset=1),
+    "stride 0 of nothing": lambda a: np.broadcast_to(a[:0, :1], (0, 9)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_put_takes_any_strides(client: hostir.Client, layout: str) -> None:
+    for dtype in (np.float32, ml_dtypes.bfloat16, np.int64):
+        values = LAYOUTS[layout](np.arange(24).reshape(4, 6).astype(dtype))
+        np.testing.assert_array_equal(client.put(values).numpy(), values)
+
+
+def test_of_an_axis_with_stride_0_one_element_moves(client: hostir.Client) -> None:
+    before = int(client.status()["tensor_bytes"])
+    array = client.put(np.broadcast_to(np.arange(8, dtype=np.float32), (1 << 20, 8)))
+    assert int(client.status()["tensor_bytes"]) - before == 32
+    assert (array.nbytes, array.shape) == (32 << 20, (1 << 20, 8))
+
+
+def test_put_copies_before_it_returns(client: hostir.Client) -> None:
+    values = np.zeros(1000)
+    array = client.put(values)
+    values[:] = 1
+    assert not array.numpy().any()
+
+
+def test_more_bytes_than_a_message(client: hostir.Client) -> None:
+    values = np.random.default_rng(1).standard_normal((1031, 1019))
+    np.testing.assert_array_equal(client.put(values, sharding=Sharding(FOUR)).numpy(), values)
+
+
+def test_arrays_go_out_as_numpy_and_dlpack(client: hostir.Client) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array = client.put(values)
+    np.testing.assert_array_equal(np.asarray(array), values)
+    np.testing.assert_array_equal(np.from_dlpack(array), values)
+    assert np.asarray(array, dtype=np.float64).dtype == np.float64
+    assert len(array) == 2
+    half = client.put(values.astype(ml_dtypes.bfloat16))
+    assert np.asarray(half).dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(client.put(hostir.dlpack.as_numpy(half)).numpy(), values.astype(ml_dtypes.bfloat16))
+
+
+def test_lists_and_numbers(client: hostir.Client) -> None:
+    np.testing.assert_array_equal(client.put([[1.0, 2.0], [3.0, 4.0]]).numpy(), [[1.0, 2.0], [3.0, 4.0]])
+    assert client.put(3).dtype == np.int64
+
+
+# --- shardings ---
+
+SHARDINGS = [
+    Sharding(FOUR),
+    Sharding(FOUR, {0: "mesh_x"}),
+    Sharding(FOUR, {1: "mesh_x"}),
+    Sharding([2], {}),
+    Sharding([3, 1], {1: "mesh_x"}),
+    Sharding(SQUARE, {0: "mesh_y", 1: "mesh_x"}),
+    Sharding(SQUARE, {0: "mesh_x"}),
+    Sharding(SQUARE, {1: ("mesh_y", "mesh_x")}),
+    Sharding([[[1], [0]]], {0: "mesh_y"}),
+]
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS, ids=repr)
+def test_shards(client: hostir.Client, sharding: Sharding) -> None:
+    values = np.arange(96, dtype=np.int32).reshape(8, 12)
+    array = client.put(values, sharding=sharding)
+    assert array.sharding == sharding
+    np.testing.assert_array_equal(array.numpy(), values)
+    shards = array.shards
+    assert [rank for rank, _, _ in shards] == list(sharding.mesh.devices)
+    for position, (_, slices, shard) in enumerate(shards):
+        np.testing.assert_array_equal(shard, values[slices])
+        assert slices == sharding.block(position, shard.shape)
+    again = client.from_shards([shard for _, _, shard in shards], sharding)
+    np.testing.assert_array_equal(again.numpy(), values)
+    again = hostir.from_shards([shard for _, _, shard in shards], sharding, client)
+    assert again.sharding == sharding
+
+
+@pytest.mark.parametrize(
+    "target", [Sharding(FOUR, {1: "mesh_x"}), Sharding(FOUR), Sharding(SQUARE, {0: "mesh_y"})], ids=repr
+)
+@pytest.mark.parametrize("source", [Sharding(FOUR, {0: "mesh_x"}), Sharding(FOUR)], ids=repr)
+def test_reshard(client: hostir.Client, source: Sharding, target: Sharding) -> None:
+    values = np.arange(96, dtype=np.float32).reshape(8, 12)
+    array = client.reshard(client.put(values, sharding=source), target)
+    assert array.sharding == target
+    np.testing.assert_array_equal(array.numpy(), values)
+
+
+def test_reshard_of_an_array_that_is_stored_once(client: hostir.Client) -> None:
+    values = np.broadcast_to(np.arange(8, dtype=np.float32), (4, 8))
+    array = client.reshard(client.put(values, sharding=Sharding(FOUR)), Sharding(FOUR, {1: "mesh_x"}))
+    np.testing.assert_array_equal(array.numpy(), values)
+
+
+def test_put_as_an_input(client: hostir.Client) -> None:
+    fd = scaled(mesh=FOUR, axes={0: "mesh_x"})
+    array = client.put(np.ones((8, 3), np.float32), fd.fusion.inputs()[0])
+    assert array.sharding == Sharding(FOUR, {0: "mesh_x"})
+    (y,) = client.run(fd, [array])
+    assert y.sharding == array.sharding
+
+
+# --- runs ---
+
+
+def test_a_run_with_host_arrays_numbers_and_handles(client: hostir.Client) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Double)
+        a = fd.define_scalar(dtype=DataType.Double)
+        n = fd.define_scalar(dtype=DataType.Int)
+        flag = fd.define_scalar(dtype=DataType.Bool)
+        fd.add_output(fd.ops.where(flag, x * a + n, x))
+    values = np.arange(5.0)
+    for arguments in ([values, 0.5, 3, True], [client.put(values), np.float32(0.5), np.int64(3), np.True_]):
+        (y,) = client.run(fd, arguments)
+        np.testing.assert_array_equal(y.numpy(), values * 0.5 + 3)
+    (y,) = client.run(fd, [values, np.array(0.5), 2**53 + 1, False])
+    np.testing.assert_array_equal(y.numpy(), values)
+
+
+def test_results_stay_on_the_devices(client: hostir.Client) -> None:
+    fd = scaled(mesh=FOUR, axes={0: "mesh_x"})
+    x = client.put(np.ones((8, 3), np.float32), fd.fusion.inputs()[0])
+    for _ in range(10):
+        (x,) = client.run(fd, [x])
+    np.testing.assert_array_equal(x.numpy(), np.full((8, 3), 1024, np.float32))
+
+
+def test_one_program_many_sizes(client: hostir.Client) -> None:
+    fd = scaled()
+    for shape in [(1, 1), (3, 1000), (0, 5), (257, 3)]:
+        values = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+        np.testing.assert_array_equal(client.run(fd, [values])[0].numpy(), values * 2)
+
+
+def test_outputs_twice_and_inputs_as_outputs(client: hostir.Client) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        y = x + 1.0
+        for value in (y, x, y):
+            fd.add_output(value)
+    values = np.arange(4, dtype=np.float32)
+    x_dev = client.put(values)
+    first, given, second = client.run(fd, [x_dev])
+    client.free(x_dev, first)
+    np.testing.assert_array_equal(given.numpy(), values)
+    np.testing.assert_array_equal(second.numpy(), values + 1)
+
+
+def test_an_alias_consumes_its_input(client: hostir.Client) -> None:
+    with FusionDefinition("step") as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        fd.add_output(x + 1.0, x)
+    x_dev = client.put(np.zeros(1000, np.float32))
+    before = int(client.status()["tensor_bytes"])
+    (y,) = client.run(fd, [x_dev])
+    assert int(client.status()["tensor_bytes"]) == before
+    assert x_dev.state == "freed"
+    with pytest.raises(hostir.FailedPrecondition) as caught:
+        client.run(fd, [x_dev])
+    assert str(caught.value).startswith("the array of shape (1000,) was consumed by a run of step (test_client.py:")
+    (z,) = client.run(fd, [y])
+    np.testing.assert_array_equal(z.numpy(), np.full(1000, 2, np.float32))
+    (w,) = client.run(fd, [np.zeros(3, np.float32)])  # What was put for the run is consumed, too.
+    np.testing.assert_array_equal(w.numpy(), np.ones(3, np.float32))
+
+
+def test_states_and_waiting(client: hostir.Client) -> None:
+    fd = scaled()
+    (y,) = client.run(fd, [np.ones((4, 4), np.float32)], wait=True)
+    assert y.state == "ready"
+    (z,) = client.run(fd, [y])
+    assert z.state in ("pending", "ready")
+    assert z.wait() is z
+    assert z.state == "ready"
+
+
+def test_execute_runs_on_a_default_client(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_ADDRESS", client.address)
+    (y,) = scaled().execute([np.ones((2, 2), np.float32)])
+    np.testing.assert_array_equal(y.numpy(), np.full((2, 2), 2, np.float32))
+    hostir.client.default_client().close()
+
+
+def test_a_program_that_the_daemon_forgot_is_compiled_again(client: hostir.Client) -> None:
+    fd = scaled(7.0)
+    client.run(fd, [np.ones((2, 2), np.float32)])
+    (reply,) = [client._programs[hostir.program.key(fd)]]
+    reply.program_id = "0" * 32
+    (y,) = client.run(fd, [client.put(np.ones((2, 2), np.float32))])
+    assert y.numpy()[0, 0] == 7
+    client._programs[hostir.program.key(fd)].program_id = "0" * 32
+    array = client.put(np.ones((2, 2), np.float32), fd.fusion.inputs()[0])
+    assert array.shape == (2, 2)
+
+
+def test_definitions_of_one_text_are_one_program(client: hostir.Client) -> None:
+    programs = int(client.status()["programs"])
+    for _ in range(3):
+        client.run(scaled(11.0), [np.ones((2, 2), np.float32)])
+    assert int(client.status()["programs"]) == programs + 1
+
+
+def test_threads_share_a_client(client: hostir.Client) -> None:
+    fd = scaled()
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for i in range(10):
+                values = np.full((3, 4), seed * 100 + i, np.float32)
+                np.testing.assert_array_equal(client.run(fd, [values])[0].numpy(), values * 2)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# --- freeing ---
+
+
+def test_freed_memory_comes_back(client: hostir.Client) -> None:
+    gc.collect()
+    client.status()
+    client._free_collected()
+    before = {k: int(client.status()[k]) for k in ("tensor_bytes", "tensors")}
+    arrays = [client.put(np.zeros(1000)) for _ in range(5)]
+    client.free(*arrays[:2])
+    del arrays
+    gc.collect()
+    after = client.status()  # The request takes what was collected with it.
+    assert {k: int(after[k]) for k in before} == before
+
+
+def test_a_freed_array(client: hostir.Client) -> None:
+    array = client.put(np.zeros(3))
+    client.free(array)
+    assert array.state == "freed"
+    assert "was freed" in repr(array)
+    for use in (array.numpy, array.wait, lambda: array.shards, lambda: client.free(array)):
+        with pytest.raises(hostir.FailedPrecondition) as caught:
+            use()
+        assert str(caught.value).startswith("the array of shape (3,) was freed (test_client.py:")
+
+
+def test_queued_runs_keep_what_they_use(client: hostir.Client) -> None:
+    fd = scaled()
+    x = client.put(np.ones((300, 300), np.float32))
+    results = [client.run(fd, [x])[0] for _ in range(20)]
+    client.free(x)
+    assert all(result.numpy()[0, 0] == 2 for result in results)
+
+
+def test_arrays_belong_to_their_client(client: hostir.Client) -> None:
+    array = client.put(np.zeros(3))
+    with hostir.Client(client.address) as other:
+        with pytest.raises(
+            hostir.FailedPrecondition, match=r"belongs to another client; download it there and put it her"
+        ):
+            other.free(array)
+        stolen = hostir.Array(other, array._handle, array.shape, array.data_type, array.sharding)
+        with pytest.raises(hostir.NotFound, match=f'^no handle "{array._handle}" in this session'):
+            stolen.numpy()
+    np.testing.assert_array_equal(array.numpy(), np.zeros(3))
+
+
+def test_a_closed_client(client: hostir.Client) -> None:
+    other = hostir.Client(client.address)
+    array = other.put(np.zeros(3))
+    sessions = int(client.status()["sessions"])
+    other.close()
+    other.close()
+    with pytest.raises(hostir.FailedPrecondition, match=r"^this client is closed$"):
+        array.numpy()
+    with pytest.raises(hostir.FailedPrecondition, match=r"^this client is closed$"):
+        other.put(np.zeros(3))
+    assert "closed" in repr(other)
+    for _ in range(1000):
+        if int(client.status()["sessions"]) == sessions - 1:
+            break
+    assert int(client.status()["sessions"]) == sessions - 1
+
+
+# --- plans ---
+
+
+def row_parallel() -> FusionDefinition:
+    with FusionDefinition("row_parallel") as fd:
+        x = fd.define_tensor(shape=[-1, 64], contiguity=True)
+        w = fd.define_tensor(shape=[16, 64], contiguity=True)
+        y = fd.ops.relu(fd.ops.linear(x, w))
+        fd.add_output(y)
+        for t in (x, w):
+            t.shard(FOUR, {1: "mesh_x"})
+        y.set_device_mesh(FOUR)
+    return fd
+
+
+def test_explain(client: hostir.Client) -> None:
+    plan = client.explain(row_parallel())
+    assert [segment.kind for segment in plan.segments].count("library") == 1
+    (communication,) = plan.communications
+    assert (communication.type, communication.team) == ("Allreduce", [[0, 1, 2, 3]])
+    assert isinstance(communication.bytes, str)
+    assert "i0" in communication.bytes
+    text = str(plan)
+    assert text.splitlines()[0].split()[0] == "segment"
+    assert "Allreduce" in text
+    assert "linear" in plan.fusion
+    assert "communication" in plan.host_ir
+    decoded = json.loads(plan.json())
+    assert decoded["communications"][0]["team"] == [[0, 1, 2, 3]]
+    assert decoded["segments"][0].keys() == {
+        *("name", "kind", "schedule", "ops", "launches", "inputs", "outputs", "bytes")
+    }
+
+
+def test_explain_with_sizes(client: hostir.Client) -> None:
+    plan = client.explain(row_parallel(), sizes={"i0": 32})
+    assert plan.communications[0].bytes == 32 * 16 * 4
+    assert all(isinstance(segment.bytes, int) for segment in plan.segments)
+    assert "2.0 KiB" in str(plan)
+
+
+def test_the_plan_explained_is_the_plan_executed(client: hostir.Client) -> None:
+    fd = row_parallel()
+    plan = client.explain(fd)
+    assert plan.program_id == client._compile(fd).program_id
+    x, w = np.ones((8, 64), np.float32), np.ones((16, 64), np.float32)
+    np.testing.assert_array_equal(client.run(fd, [x, w])[0].numpy(), np.full((8, 16), 64, np.float32))
+
+
+def test_status(client: hostir.Client) -> None:
+    status = client.status()
+    assert status["serving"] is True
+    assert [device["kind"] for device in status["devices"]] == ["cpu"] * 4
+    assert client.num_devices == 4
+    assert {limit["name"] for limit in status["limits"]} >= {"tensor_bytes_max", "programs_max"}
+
+
+def test_guards_are_shown(client: hostir.Client) -> None:
+    fd = scaled(mesh=FOUR, axes={0: ParallelType.mesh_x})
+    plan = client.explain(fd)
+    assert any("i0 mod 4 == 0" in guard for guard in plan.guards)
+    assert "holds for sizes with: " in str(plan)

@@ -1,0 +1,284 @@
+"""Reductions, shapes and contractions against NumPy, through a daemon, on several shapes and types each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostir
+from hostir import FusionDefinition
+from numpy_ops import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, rounded
+
+Array = np.ndarray[Any, Any]
+
+
+def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Array:
+    rng = np.random.default_rng([seed, *shape])
+    if dtype == BOOL:
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype in FLOATS:
+        return rounded(rng.standard_normal(shape), dtype)
+    return rng.integers(-9, 10, shape).astype(dtype)
+
+
+def input_of(fd: FusionDefinition, array: Array) -> hostir.Tensor:
+    """With sizes that the run brings, but for axes of extent 1."""
+    return fd.define_tensor(shape=[1 if n == 1 else -1 for n in array.shape], contiguity=True, dtype=array.dtype)
+
+
+def run(client: hostir.Client, make: Callable[..., Any], *arrays: Array, static: bool = False) -> Any:
+    with FusionDefinition("op") as fd:
+        if static:
+            inputs = [fd.define_tensor(shape=array.shape, contiguity=True, dtype=array.dtype) for array in arrays]
+        else:
+            inputs = [input_of(fd, array) for array in arrays]
+        made = make(fd.ops, *inputs)
+        for output in made if isinstance(made, list) else [made]:
+            fd.add_output(output)
+    outputs = [output.numpy() for output in client.run(fd, arrays)]
+    return outputs if isinstance(made, list) else outputs[0]
+
+
+def same(got: Array, want: Array) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_array_equal(got, want)
+
+
+def near(got: Array, want64: Any, dtype: np.dtype[Any], terms: int) -> None:
+    """As near as a sum of `terms` products of about 1 can be, accumulated in float32 or float64."""
+    assert got.dtype == dtype
+    assert got.shape == np.shape(want64)
+    unit = {F64: 1e-15, F32: 1e-6, F16: 1e-3, BF16: 8e-3}[dtype]
+    bound = 4 * (1e-15 if dtype == F64 else 2e-7) * max(terms, 1)
+    np.testing.assert_allclose(got.astype(F64), want64, rtol=2 * unit, atol=bound)
+
+
+# --- reductions ---
+
+DIMS: list[Any] = [None, [0], [1], [-1], [0, 2], [0, 1, 2], 1]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 130), (1, 4, 1), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_sums(client: hostir.Client, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    x = random(shape, dtype)
+    outputs = run(client, lambda ops, t: [ops.sum(t, dims, keep) for dims in DIMS for keep in (False, True)], x)
+    cases = [(dims, keep) for dims in DIMS for keep in (False, True)]
+    for got, (dims, keep) in zip(outputs, cases, strict=True):
+        axis = tuple(dims) if isinstance(dims, list) else dims
+        if dtype in FLOATS:
+            near(got, x.astype(F64).sum(axis, keepdims=keep), dtype, x.size)
+        else:
+            same(got, np.asarray(x.astype(I64).sum(axis, keepdims=keep)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 1, 1), (2, 3, 1)], ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_extrema(client: hostir.Client, op: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    x = random(shape, dtype)
+    if dtype in FLOATS:
+        x.reshape(-1)[x.size // 2] = np.nan
+    cases = [(dims, keep) for dims in DIMS for keep in (False, True)]
+    outputs = run(client, lambda ops, t: [getattr(ops, op)(t, dims, keep) for dims, keep in cases], x)
+    for got, (dims, keep) in zip(outputs, cases, strict=True):
+        axis = tuple(dims) if isinstance(dims, list) else dims
+        wide = x.astype(F64) if dtype in FLOATS else x
+        same(got, np.asarray(getattr(np, op)(wide, axis=axis, keepdims=keep)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_products(client: hostir.Client, dtype: np.dtype[Any]) -> None:
+    x = random((4, 7), dtype)
+    got, whole = run(client, lambda ops, t: [ops.prod(t, [1]), ops.prod(t)], x)
+    wide = F64 if dtype in FLOATS else I64
+    want, want_whole = x.astype(wide).prod(1), x.astype(wide).prod()
+    if dtype in FLOATS:
+        unit = {F64: 1e-14, F32: 1e-5, F16: 4e-3, BF16: 3e-2}[dtype]
+        np.testing.assert_allclose(got.astype(F64), want, rtol=unit, atol=1e-6)
+        np.testing.assert_allclose(whole.astype(F64), want_whole, rtol=unit, atol=1e-6)
+    else:
+        same(got, want)
+        same(whole, np.asarray(want_whole))
+
+
+def test_a_sum_of_another_type(client: hostir.Client) -> None:
+    x = random((300, 40), BF16)
+    single, double = run(client, lambda ops, t: [ops.sum(t, [0], dtype=F32), ops.sum(t, dtype=np.float64)], x)
+    near(single, x.astype(F64).sum(0), F32, 300)
+    near(double, x.astype(F64).sum(), F64, x.size)
+    half = run(client, lambda ops, t: ops.sum(t, [1], dtype=I32), random((5, 6), I64))
+    same(half, random((5, 6), I64).sum(1).astype(I32))
+
+
+def test_reduce_then_use(client: hostir.Client) -> None:
+    """A softmax: two reductions, each used by the elements it was made of."""
+    for shape in ((4, 1000), (1000, 4), (1, 1)):
+        x = random(shape, F32)
+
+        def softmax(ops: Any, t: Any) -> Any:
+            e = ops.exp(t - ops.max(t, [1], keepdim=True))
+            return e / ops.sum(e, [1], keepdim=True)
+
+        e = np.exp(x.astype(F64) - x.astype(F64).max(1, keepdims=True))
+        np.testing.assert_allclose(run(client, softmax, x), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+# --- shapes ---
+
+SHAPES: list[tuple[str, tuple[int, ...], Callable[..., Any], Callable[[Array], Any]]] = [
+    ("broadcast", (3, 4), lambda ops, x: ops.broadcast(x, [False, True, False, True]), lambda a: a[:, None, :, None]),
+    ("broadcast to the front", (3,), lambda ops, x: ops.broadcast(x, [True, False]), lambda a: a[None]),
+    ("broadcast of nothing", (0, 2), lambda ops, x: ops.broadcast(x, [False, False, True]), lambda a: a[:, :, None]),
+    (
+        "broadcast_in_dim",
+        (3, 1, 4),
+        lambda ops, x: ops.broadcast_in_dim(x, [2, 3, 5, 4], [1, 2, 3]),
+        lambda a: np.broadcast_to(a, (2, 3, 5, 4)),
+    ),
+    (
+        "broadcast_in_dim apart",
+        (3, 4),
+        lambda ops, x: ops.broadcast_in_dim(x, [x.size(0), 2, x.size(1)], [0, -1]),
+        lambda a: np.broadcast_to(a[:, None], (3, 2, 4)),
+    ),
+    (
+        "broadcast_in_dim of a number",
+        (),
+        lambda ops, x: ops.broadcast_in_dim(x, [2, 3], []),
+        lambda a: np.full((2, 3), a),
+    ),
+    ("expand", (3, 1, 1), lambda ops, x: ops.expand(x, [-1, 5, 2]), lambda a: np.broadcast_to(a, (3, 5, 2))),
+    ("expand to nothing", (1, 3), lambda ops, x: ops.expand(x, [0, -1]), lambda a: np.broadcast_to(a, (0, 3))),
+    ("expand no axis", (2, 3), lambda ops, x: ops.expand(x, [x.size(0), -1]), lambda a: a),
+    ("squeeze", (1, 3, 1, 4), lambda ops, x: ops.squeeze(x, [0, -2]), lambda a: a.reshape(3, 4)),
+    ("squeeze one", (3, 1), lambda ops, x: ops.squeeze(x, [1]), lambda a: a.reshape(3)),
+    ("squeeze all", (1, 1), lambda ops, x: ops.squeeze(x, [0, 1]), lambda a: a.reshape(())),
+    ("permute", (2, 3, 4), lambda ops, x: ops.permute(x, [2, 0, 1]), lambda a: a.transpose(2, 0, 1)),
+    ("permute a large matrix", (70, 130), lambda ops, x: ops.permute(x, [-1, -2]), lambda a: a.T),
+    ("permute nothing", (0, 3), lambda ops, x: ops.permute(x, [1, 0]), lambda a: a.T),
+    ("pad", (3, 4), lambda ops, x: ops.pad(x, [1, 2, 0, 3]), lambda a: np.pad(a, ((0, 3), (1, 2)))),
+    ("pad the last axis", (2, 3, 1), lambda ops, x: ops.pad(x, [2, 0]), lambda a: np.pad(a, ((0, 0), (0, 0), (2, 0)))),
+    ("pad with 1", (3,), lambda ops, x: ops.pad(x, [1, 1], 1), lambda a: np.pad(a, 1, constant_values=1)),
+    ("pad and crop", (5, 6), lambda ops, x: ops.pad(x, [-1, 2, 1, -2]), lambda a: np.pad(a[:3, 1:], ((1, 0), (0, 2)))),
+    ("pad nothing", (0, 2), lambda ops, x: ops.pad(x, [0, 0, 1, 1]), lambda a: np.zeros((2, 2), a.dtype)),
+    ("slice", (6, 7), lambda ops, x: ops.slice(x, [1, 2], [5, 7]), lambda a: a[1:5, 2:7]),
+    ("slice with steps", (6, 7), lambda ops, x: ops.slice(x, [0, 1], [6, 6], [2, 3]), lambda a: a[::2, 1:6:3]),
+    ("slice to an input's size", (6, 7), lambda ops, x: ops.slice(x, [2, 0], [x.size(0), 1]), lambda a: a[2:, :1]),
+    ("slice to nothing", (6, 7), lambda ops, x: ops.slice(x, [3, 0], [3, 7]), lambda a: a[3:3]),
+    ("cat", (3, 4), lambda ops, x: ops.cat([x, x * x, x], 0), lambda a: np.concatenate([a, a * a, a])),
+    ("cat the last axis", (3, 4), lambda ops, x: ops.cat([x, x], -1), lambda a: np.concatenate([a, a], 1)),
+    ("cat one", (3,), lambda ops, x: ops.cat([x]), lambda a: a),
+    ("set", (3, 4), lambda ops, x: ops.set(x), lambda a: a),
+    ("segment_set", (3, 4), lambda ops, x: ops.segment_set(x * x) * x, lambda a: a * a * a),
+    ("reshape apart", (6, 4), lambda ops, x: ops.reshape(x, [2, 3, 4]), lambda a: a.reshape(2, 3, 4)),
+    ("reshape together", (2, 3, 4), lambda ops, x: ops.reshape(x, [x.size(0), 12]), lambda a: a.reshape(2, 12)),
+    ("reshape to one axis", (2, 3, 4), lambda ops, x: ops.reshape(x, [-1]), lambda a: a.reshape(-1)),
+    ("reshape across", (6, 4), lambda ops, x: ops.reshape(x, [3, 8]), lambda a: a.reshape(3, 8)),
+    ("reshape with axes of 1", (6, 1), lambda ops, x: ops.reshape(x, [1, 2, 3, 1]), lambda a: a.reshape(1, 2, 3, 1)),
+    ("reshape nothing", (0, 4), lambda ops, x: ops.reshape(x, [2, 0]), lambda a: a.reshape(2, 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "make", "numpy"), SHAPES, ids=[case[0] for case in SHAPES])
+def test_shapes(
+    client: hostir.Client,
+    name: str,
+    shape: tuple[int, ...],
+    make: Callable[..., Any],
+    numpy: Callable[[Array], Any],
+) -> None:
+    for dtype in (F32, BF16, I64, BOOL):
+        x = random(shape, dtype)
+        for static in (False, True):
+            same(run(client, make, x, static=static), np.asarray(numpy(x)))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-3, 9), (0, -1), (-100, 100), (4, 2), (-2, 2**63 - 1)])
+def test_slices_of_known_extents_are_clamped_as_in_numpy(client: hostir.Client, start: int, end: int) -> None:
+    x = random((9,), F32)
+    same(run(client, lambda ops, t: ops.slice(t, [start], [end]), x, static=True), x[start:end])
+
+
+def test_cat_of_different_extents_and_types(client: hostir.Client) -> None:
+    a, b, c = random((3, 2), BF16), random((3, 5), F32), random((3, 0), F32)
+    got = run(client, lambda ops, *t: ops.cat(t, 1), a, b, c)
+    same(got, np.concatenate([a.astype(F32), b, c], 1))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_full(client: hostir.Client, dtype: np.dtype[Any]) -> None:
+    """Beside an input, whose size it takes."""
+    x = random((5, 3), dtype)
+    outputs = run(
+        client,
+        lambda ops, t: [ops.full([2, 3], 1, dtype), ops.full([t.size(0)], 0, dtype), ops.full([], True, dtype)],
+        x,
+    )
+    for got, want in zip(outputs, [np.ones((2, 3)), np.zeros(5), np.ones(())], strict=True):
+        same(got, want.astype(dtype))
+
+
+def test_shape_ops_in_a_row(client: hostir.Client) -> None:
+    """Split, permute, slice, pad, cat and merge: folded into the indices of one kernel."""
+    x = random((6, 10), F32)
+
+    def make(ops: Any, t: Any) -> Any:
+        split = ops.permute(ops.reshape(t, [2, 3, 10]), [2, 0, 1])
+        half = ops.slice(split, [1, 0, 0], [9, 2, 3], [2, 1, 1])
+        return ops.reshape(ops.cat([ops.neg(half), ops.pad(half, [0, 0, 0, 0, 0, 2])], 0), [-1])
+
+    half = x.reshape(2, 3, 10).transpose(2, 0, 1)[1:9:2]
+    want = np.concatenate([-half, np.pad(half, ((0, 2), (0, 0), (0, 0)))]).reshape(-1)
+    same(run(client, make, x), want)
+
+
+# --- contractions ---
+
+MATMULS = [
+    ((4, 5), (5, 6)),
+    ((64, 96), (96, 33)),
+    ((5,), (5,)),
+    ((5,), (5, 6)),
+    ((4, 5), (5,)),
+    ((3, 4, 5), (3, 5, 2)),
+    ((2, 1, 4, 5), (3, 5, 2)),
+    ((3, 4, 5), (5, 2)),
+    ((0, 5), (5, 6)),
+    ((4, 0), (0, 6)),
+    ((1, 5), (5, 1)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), MATMULS, ids=str)
+def test_matmul(client: hostir.Client, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    for dtype in (F64, F32, BF16, F16):
+        a, b = random(left, dtype, 1), random(right, dtype, 2)
+        near(run(client, lambda ops, x, y: ops.matmul(x, y), a, b), a.astype(F64) @ b.astype(F64), dtype, left[-1])
+
+
+@pytest.mark.parametrize("dtype", [I32, I64], ids=str)
+def test_matmul_of_integers(client: hostir.Client, dtype: np.dtype[Any]) -> None:
+    a, b = random((4, 5), dtype, 1), random((5, 6), dtype, 2)
+    same(run(client, lambda ops, x, y: x @ y, a, b), a @ b)
+
+
+@pytest.mark.parametrize("leading", [(4,), (), (2, 3), (0,)], ids=str)
+def test_linear(client: hostir.Client, leading: tuple[int, ...]) -> None:
+    for dtype in (F64, F32, BF16, F16):
+        x, w, bias = random((*leading, 7), dtype, 1), random((5, 7), dtype, 2), random((5,), dtype, 3)
+        want = x.astype(F64) @ w.astype(F64).T
+        got, with_bias = run(client, lambda ops, *t: [ops.linear(*t[:2]), ops.linear(*t)], x, w, bias)
+        near(got, want, dtype, 7)
+        near(with_bias, want + bias.astype(F64), dtype, 8)
+
+
+def test_contractions_between_other_ops(client: hostir.Client) -> None:
+    """The operands are made by kernels, one by a permutation; the result goes on."""
+    a, b = random((6, 40), F32, 1), random((6, 50), F32, 2)
+    got = run(client, lambda ops, x, y: ops.relu(ops.matmul(ops.permute(x, [1, 0]), ops.exp(y)) - 1.0), a, b)
+    want = np.maximum(a.T.astype(F64) @ np.exp(b.astype(F64)) - 1, 0)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

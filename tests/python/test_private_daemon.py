@@ -1,0 +1,215 @@
+"""The daemon that connect() starts: found, ready, private, and gone with its client, however that ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hostir
+from hostir import private_daemon
+
+GONE_SECONDS = 10.0
+
+
+def ends(pid: int) -> bool:
+    """Whether the process, no child of ours, ends in time. It has begun to when this is called."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    ended = bool(poll.poll(GONE_SECONDS * 1000))
+    os.close(fd)
+    return ended
+
+
+def processes(client: hostir.Client) -> list[int]:
+    """The daemon's workers and planner."""
+    status = client.status()
+    return [int(device["pid"]) for device in status["devices"]] + [int(status["planner_pid"])]
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+# --- finding it ---
+
+
+def test_the_daemon_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("named", "built", "path"):
+        (tmp_path / folder).mkdir()
+        script(tmp_path / folder / "hostird", "")
+    monkeypatch.setenv("HOSTIR_DAEMON", str(tmp_path / "named" / "hostird"))
+    monkeypatch.setenv("HOSTIR_BUILD_DIR", str(tmp_path / "built"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(private_daemon.glob, "glob", lambda pattern: [])
+    assert private_daemon.find_daemon() == str(tmp_path / "named" / "hostird")
+    monkeypatch.delenv("HOSTIR_DAEMON")
+    assert private_daemon.find_daemon() == str(tmp_path / "built" / "hostird")
+    monkeypatch.delenv("HOSTIR_BUILD_DIR")
+    assert private_daemon.find_daemon() == str(tmp_path / "path" / "hostird")
+    (tmp_path / "path" / "hostird").chmod(0o644)
+    with pytest.raises(hostir.Unavailable) as caught:
+        private_daemon.find_daemon()
+    assert str(caught.value) == (
+        "no hostird found: build it (./run build hostird hostir-worker), name it by $HOSTIR_DAEMON, "
+        "or connect to a running daemon by its address or $HOSTIR_ADDRESS"
+    )
+    monkeypatch.setenv("HOSTIR_DAEMON", "/nowhere/hostird")
+    with pytest.raises(hostir.Unavailable, match=r"^\$HOSTIR_DAEMON is /nowhere/hostird, which is no program$"):
+        hostir.connect(devices="cpu:1")
+
+
+# --- when it does not start ---
+
+
+def test_a_daemon_that_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(tmp_path / "hostird", "for i in $(seq 30); do echo line $i; done; exit 3")
+    monkeypatch.setenv("HOSTIR_DAEMON", program)
+    with pytest.raises(hostir.Unavailable) as caught:
+        hostir.connect(devices="cpu:2")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{program} --devices=cpu:2 exited with 3; its log ends:"
+    assert lines[1:] == [f"  line {i}" for i in range(11, 31)]
+
+
+def test_a_daemon_that_is_never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = script(tmp_path / "hostird", "exec sleep 1000")
+    monkeypatch.setenv("HOSTIR_DAEMON", program)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(private_daemon.tempfile, "tempdir", None)
+    with pytest.raises(hostir.Unavailable) as caught:
+        hostir.connect(devices="cpu:1", timeout=0.2)
+    assert str(caught.value) == (
+        f"{program} --devices=cpu:1 was not ready within 0.2 s; its log ends:\n(the log is empty)"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["hostird"], "its directory is removed"
+
+
+def test_a_program_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hostird").write_text("no program")
+    (tmp_path / "hostird").chmod(0o755)
+    monkeypatch.setenv("HOSTIR_DAEMON", str(tmp_path / "hostird"))
+    with pytest.raises(hostir.Unavailable, match=rf"^cannot start {tmp_path}/hostird: "):
+        hostir.connect(devices="cpu:1")
+
+
+def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_ADDRESS", f"unix:{tmp_path}/socket")
+    with pytest.raises(hostir.Unavailable) as caught:
+        hostir.connect(timeout=0.2)
+    assert str(caught.value) == f"no daemon answers at unix:{tmp_path}/socket within 0.2 s"
+
+
+def test_devices_that_there_are_not(daemon_program: str) -> None:
+    with pytest.raises(hostir.Unavailable) as caught:
+        hostir.connect(devices="cpu:0")
+    first, *log = str(caught.value).splitlines()
+    assert first == f"{daemon_program} --devices=cpu:0 exited with 1; its log ends:"
+    assert "--devices=cpu:0: want cpu:N with N from 1 to 64" in log[-1]
+
+
+# --- its life ---
+
+
+def test_it_is_private_and_leaves_nothing(daemon_program: str) -> None:
+    client = hostir.connect(devices="cpu:2")
+    assert client.num_devices == 2
+    directory = Path(client.address.removeprefix("unix:")).parent
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert {path.name for path in directory.iterdir()} == {"socket", "log"}
+    pids = processes(client)
+    daemon = client._daemon
+    assert daemon is not None
+    client.close()
+    assert daemon.died() == "exited with 0"
+    assert all(ends(pid) for pid in pids)
+    assert not directory.exists()
+
+
+CHILD = """
+    import sys, hostir
+    client = hostir.connect(devices="cpu:2", timeout=60)
+    status = client.status()
+    pids = [client._daemon.pid, status["planner_pid"], *(device["pid"] for device in status["devices"])]
+    print(*pids, client.address, flush=True)
+    {}
+"""
+
+
+@pytest.mark.parametrize("way", ["killed", "exits", "raises", "is interrupted"])
+def test_it_ends_with_its_client(daemon_program: str, way: str) -> None:
+    last = {"exits": "sys.exit(0)", "raises": "raise KeyError"}.get(way, "sys.stdin.read()")
+    child = subprocess.Popen(
+        [sys.executable, "-B", "-c", textwrap.dedent(CHILD).format(last)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdout is not None
+    *numbers, address = child.stdout.readline().split()
+    if way in ("killed", "is interrupted"):
+        child.send_signal(signal.SIGKILL if way == "killed" else signal.SIGINT)
+    child.communicate()
+    assert all(ends(int(number)) for number in numbers)
+    if way != "killed":
+        assert not Path(address.decode().removeprefix("unix:")).parent.exists()
+
+
+def test_its_death_is_told_with_its_log(daemon_program: str) -> None:
+    client = hostir.connect(devices="cpu:1")
+    pids = processes(client)
+    assert client._daemon is not None
+    os.kill(client._daemon.pid, signal.SIGKILL)
+    client._daemon._process.wait()
+    with pytest.raises(hostir.Unavailable) as caught:
+        client.put(np.zeros(3))
+    first, *log = str(caught.value).splitlines()
+    assert first == "the private daemon was killed by SIGKILL; its log ends:"
+    assert any("ready address=unix:" in line for line in log)
+    client.close()
+    assert all(ends(pid) for pid in pids)
+
+
+def test_a_client_that_dies_in_an_upload_leaves_nothing(daemon_program: str) -> None:
+    upload = """
+        from hostir.wire import service_pb2 as pb
+        def requests():
+            yield pb.UploadRequest(header=pb.UploadHeader(session_id=client._session, dtype=7, shape=[1 << 20]))
+            for _ in range(4):
+                yield pb.UploadRequest(chunk=bytes(1 << 20))
+            print("sent", flush=True)
+            sys.stdin.read()
+        client._stub.Upload(requests())
+    """
+    with hostir.connect(devices="cpu:2") as client:
+        before = client.status()
+        child = subprocess.Popen(
+            [sys.executable, "-B", "-c", "import sys, hostir\nclient = hostir.connect()\n" + textwrap.dedent(upload)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "HOSTIR_ADDRESS": client.address},
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"sent\n"
+        while int(client.status()["tensor_bytes"]) < int(before["tensor_bytes"]) + (3 << 20):
+            pass  # The daemon has most of it.
+        child.kill()
+        child.communicate()
+        keys = ("tensor_bytes", "tensors", "sessions")
+        while any(client.status()[key] != before[key] for key in keys):
+            pass  # The test's time limit is what fails it.
+        assert client.put(np.ones(3)).numpy().sum() == 3
