@@ -89,6 +89,7 @@ class Lowering {
       const bool views =
           std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
       if (!views || group.inputs.size() != 1 || group.outputs.size() != 1) continue;
+      if (!buffer_.contains(group.outputs[0])) continue;  // Not returned: an ordinary view.
       const Value* from = group.inputs[0];
       const bool computed =
           from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;

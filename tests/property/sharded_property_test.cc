@@ -14,10 +14,10 @@
 namespace hir::testing {
 namespace {
 
-// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for.
-int SeedsOr(int seeds) {
-  const char* text = std::getenv("HOSTIR_SEEDS");
-  return text == nullptr ? seeds : std::atoi(text);
+// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for; HOSTIR_SEED=S only that one.
+int FromEnvironment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
 }
 
 struct MeshCase {
@@ -32,8 +32,10 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
   int64_t num_ranks = 1;
   for (int64_t extent : mesh.shape) num_ranks *= extent;
   codegen::cpu::Compiler compiler({});
-  for (uint64_t seed = mesh.first_seed;
-       seed < mesh.first_seed + static_cast<uint64_t>(SeedsOr(170)); ++seed) {
+  const uint64_t only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
+  const uint64_t first = only != 0 ? only : mesh.first_seed;
+  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 170));
+  for (uint64_t seed = first; seed < first + count; ++seed) {
     GeneratedProgram program =
         Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh.shape});
     SCOPED_TRACE(program.Describe());

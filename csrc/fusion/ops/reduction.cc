@@ -9,6 +9,8 @@
 namespace hir::fusion {
 namespace {
 
+constexpr int kRepeatBits = 63;  // Of an extent.
+
 bool HasNeutral(ReduceKind kind) { return kind == ReduceKind::kSum || kind == ReduceKind::kProd; }
 
 Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
@@ -52,25 +54,40 @@ void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
   }
 }
 
+// The reduction of `repeats` (null: one) elements equal to x.
+const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats) {
+  if (repeats == nullptr || !HasNeutral(kind)) return x;
+  if (kind == ReduceKind::kSum) return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
+  if (IsFloat(x->dtype)) return builder.Apply(Prim::kPow, {x, builder.Convert(x->dtype, repeats)});
+  // Integers wrap, so by squaring: the product of x^(2^k) over the bits k of the exponent.
+  const Element* power = builder.Int(x->dtype, 1);
+  for (int bit = 0; bit < kRepeatBits; ++bit) {
+    const Element* shifted = builder.Apply(Prim::kShr, {repeats, builder.Int(DType::kInt64, bit)});
+    const Element* has_bit = builder.Convert(DType::kBool, builder.Apply(Prim::kAnd, {shifted, builder.Int(DType::kInt64, 1)}));
+    power = builder.Select(has_bit, builder.Apply(Prim::kMul, {power, x}), power);
+    x = builder.Apply(Prim::kMul, {x, x});
+  }
+  return power;
+}
+
 const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const ir::Value* x = op.operands[0];
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
   const std::span<const int64_t> reduced = op.Ints("axes");
   const bool keepdim = op.Bool("keepdim");
-  // A sum of e equal elements is e times one: broadcast axes need no loop.
-  const auto is_multiple = [&](const ir::Axis& axis) {
-    return kind == ReduceKind::kSum && axis.kind == ir::AxisKind::kBroadcast;
-  };
+  // Broadcast axes need no loop: a sum of e equal elements is e times one, a product its e-th power, the least or greatest of
+  // them (there is at least one) is any of them.
+  const auto is_repeat = [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
   std::vector<const ir::Expr*> trips;
-  const Element* multiple = nullptr;
+  const Element* repeats = nullptr;
   for (const int64_t axis : reduced) {
     const ir::Axis& r = axes[static_cast<size_t>(axis)];
-    if (!is_multiple(r)) {
+    if (!is_repeat(r)) {
       if (!IsOne(r)) trips.push_back(r.extent);
       continue;
     }
     const Element* extent = builder.Extent(r.extent);
-    multiple = multiple == nullptr ? extent : builder.Apply(Prim::kMul, {multiple, extent});
+    repeats = repeats == nullptr ? extent : builder.Apply(Prim::kMul, {repeats, extent});
   }
   const int first = builder.NewReduceVariables(static_cast<int>(trips.size()));
   int variable = first;
@@ -83,15 +100,13 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
       continue;
     }
     if (keepdim) ++kept;
-    own.push_back(is_multiple(axes[i]) || IsOne(axes[i]) ? builder.Int(DType::kInt64, 0) : builder.ReduceIndex(variable++));
+    own.push_back(is_repeat(axes[i]) || IsOne(axes[i]) ? builder.Int(DType::kInt64, 0) : builder.ReduceIndex(variable++));
   }
   const DType result = op.results[0]->type->dtype;
   // Bools as integers, so that they have an order.
   const DType carried = result == DType::kBool ? DType::kInt32 : ComputeDType(result);
   const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
-  const Element* total = builder.Reduce(kind, first, trips, body);
-  if (multiple != nullptr) total = builder.Apply(Prim::kMul, {total, builder.Convert(carried, multiple)});
-  return builder.Convert(result, total);
+  return builder.Convert(result, Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats));
 }
 
 }  // namespace
