@@ -49,21 +49,29 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   return machine;
 }
 
-void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+// The passes that pay on this code: it is in vectors and its loops are as they should be, so what is left is slots to
+// registers, common and invariant parts, short loops, and addresses. LLVM's O2 takes twice as long for the same code.
+constexpr std::string_view kPasses =
+    "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-simplify,lcssa,loop-mssa(loop-rotate,licm),"
+    "loop(indvars,loop-unroll-full),gvn,dse,instcombine<no-verify-fixpoint>,simplifycfg)";
+
+Status Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
   llvm::ModuleAnalysisManager modules;
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = false;  // The text is in vectors already.
-  tuning.SLPVectorization = false;
-  llvm::PassBuilder builder(&machine, tuning);
+  llvm::PassBuilder builder(&machine);
   builder.registerModuleAnalyses(modules);
   builder.registerCGSCCAnalyses(graphs);
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graphs, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+  llvm::ModulePassManager passes;
+  if (llvm::Error error = builder.parsePassPipeline(passes, llvm::StringRef(kPasses.data(), kPasses.size()))) {
+    return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
+  }
+  passes.run(module, modules);
+  return {};
 }
 
 }  // namespace
@@ -98,7 +106,7 @@ Result<std::string> CompileObject(const std::string& ir, const Target& target) {
   }
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple().str());
-  Optimize(*module, *machine);
+  HIR_TRY(Optimize(*module, *machine));
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager passes;

@@ -98,7 +98,7 @@ V EmitTanh(Writer& writer, std::string& code, const V& x) {
   const V near = f.Fma(f.Mul(x, s), p, x);
   const V e = EmitExp(writer, code, f.Add(a, a));
   const V far = f.Sub(f.C(1), f.Div(f.C(2), f.Add(e, f.C(1))));
-  return f.If(f.Is("olt", a, f.C(0.63)), near, f.CopySign(far, x));
+  return f.CopySign(f.If(f.Is("olt", a, f.C(0.63)), near, far), x);  // The sign of -0 too.
 }
 
 // Near 0 an odd polynomial; beyond, 1 - e^(x q(x)), with x q(x) a fit of log erfc.

@@ -115,7 +115,8 @@ class KernelRunner {
         args.push_back(value);
       }
       for (const ir::Value* scalar : launch.scalars) {
-        args.push_back(std::bit_cast<int64_t>(fusion::ToDoubles(whole_.at(scalar))[0]));
+        const HostTensor& value = whole_.at(scalar);
+        args.push_back(IsFloat(value.dtype) ? std::bit_cast<int64_t>(fusion::ToDoubles(value)[0]) : fusion::ToInts(value)[0]);
       }
       HIR_ASSIGN(const int64_t grid, fusion::ValueOf(launch.grid, symbols_));
       HIR_ASSIGN(const device::Kernel* kernel, kernels->Get(launch.kernel));

@@ -1,0 +1,151 @@
+// Nests by hand, the cache, and what is refused.
+#include <cmath>
+#include <thread>
+
+#include "csrc/base/prng.h"
+#include "tests/csrc/codegen/cpu/hand_nest.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+using fusion::Element;
+using fusion::Prim;
+using fusion::ReduceKind;
+
+// out[i] = sum over j of x[i, j], rows in parallel; or out[j] = sum over i, columns together.
+KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows, const std::string& name = "k") {
+  const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(rows), hand.Const(columns)});
+  const ir::Value* out = hand.Add(Tensor::Role::kOutput, DType::kFloat32, {hand.Const(along_rows ? rows : columns)});
+  const Element* index[] = {hand.At(0), hand.At(1)};
+  const Element* kept[] = {hand.At(along_rows ? 0 : 1)};
+  const ir::Value* total = &hand.nest->values.emplace_back(ir::Value{.type = out->type});
+  Phase add, store;
+  add.accumulators.push_back({total, ReduceKind::kSum, DType::kFloat32, hand.nest->elements.MakeLoad(x, index)});
+  store.stores.push_back({1, {kept[0]}, hand.nest->elements.MakeLoad(total, kept)});
+  Region region;
+  if (along_rows) {
+    region.grid = {hand.To(0, hand.Const(rows))};
+    add.loops = {hand.To(1, hand.Const(columns))};
+  } else {
+    add.loops = {hand.To(0, hand.Const(rows))};
+    region.columns = hand.To(1, hand.Const(columns));
+    region.columns_max = columns;
+  }
+  region.phases = {std::move(add), std::move(store)};
+  hand.nest->regions.push_back(std::move(region));
+  return hand.Plan(name);
+}
+
+TEST(Cpu, SumsOfRowsAndOfColumns) {
+  base::Prng prng(1);
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 16}, {16, 100}, {130, 67}}) {
+    std::vector<float> x(static_cast<size_t>(rows * columns));
+    for (float& value : x) value = static_cast<float>(prng.Between(-100, 100));
+    for (const bool along_rows : {true, false}) {
+      std::vector<float> want(static_cast<size_t>(along_rows ? rows : columns), 0);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j) {
+          want[static_cast<size_t>(along_rows ? i : j)] += x[static_cast<size_t>(i * columns + j)];
+        }
+      }
+      HandNest hand;
+      std::vector<float> got(want.size() + 1, -1);
+      RunPlan(Sum(hand, rows, columns, along_rows), {Address(x), Address(got)}, along_rows ? rows : 1, 2);
+      EXPECT_EQ(got.back(), -1) << "written past its end";
+      got.pop_back();
+      EXPECT_EQ(got, want) << rows << " x " << columns;
+    }
+  }
+}
+
+TEST(Cpu, LoadsBehindAConditionOnIndices) {
+  // out[i] = 3 <= i < 8 ? x[i - 3] : 9, where x has 5 elements and nothing around it may be read.
+  for (const int64_t count : {1, 4, 11, 40}) {
+    HandNest hand;
+    fusion::ElementBuilder& e = hand.nest->elements;
+    const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat64, {hand.Const(5)});
+    hand.Add(Tensor::Role::kOutput, DType::kFloat64, {hand.Const(count)});
+    const Element* shifted = e.Apply(Prim::kSub, {hand.At(0), e.Int(DType::kInt64, 3)});
+    const Element* inside = e.Apply(Prim::kAnd, {e.Apply(Prim::kGe, {shifted, e.Int(DType::kInt64, 0)}),
+                                                 e.Apply(Prim::kLt, {shifted, e.Int(DType::kInt64, 5)})});
+    const Element* value = e.Select(inside, e.MakeLoad(x, std::span(&shifted, 1)), e.Float(DType::kFloat64, 9));
+    Region region;
+    region.columns = hand.To(0, hand.Const(count));
+    Phase phase;
+    phase.stores.push_back({1, {hand.At(0)}, value});
+    region.phases = {std::move(phase)};
+    hand.nest->regions.push_back(std::move(region));
+    std::vector<double> in = {1, 2, 3, 4, 5}, out(static_cast<size_t>(count));
+    RunPlan(hand.Plan(), {Address(in), Address(out)}, 1);
+    for (int64_t i = 0; i < count; ++i) {
+      EXPECT_EQ(out[static_cast<size_t>(i)], i >= 3 && i < 8 ? static_cast<double>(i - 2) : 9) << i;
+    }
+  }
+}
+
+TEST(Cpu, EqualKernelsAreCompiledOnce) {
+  Compiler compiler({});
+  for (const char* name : {"a", "b"}) {
+    HandNest hand;
+    const auto artifact = compiler.Compile(Sum(hand, 4, 8, true, name));
+    ASSERT_TRUE(artifact.ok());
+    EXPECT_EQ((*artifact).kernels, std::vector<std::string>{name});
+    const auto kernels = Load(*artifact);
+    ASSERT_TRUE(kernels.ok()) << kernels.status().ToString();
+    EXPECT_TRUE((*kernels)->Get(name).ok());
+    EXPECT_EQ((*kernels)->Get("c").status().ToString(), "NOT_FOUND: no kernel c");
+  }
+  EXPECT_EQ(compiler.num_compiled(), 1);
+  HandNest other;
+  ASSERT_TRUE(compiler.Compile(Sum(other, 4, 9, true)).ok());
+  EXPECT_EQ(compiler.num_compiled(), 2);
+}
+
+TEST(Cpu, ThreadsCompileAtOnce) {
+  Compiler compiler({});
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&compiler, t] {
+      for (int i = 0; i < 4; ++i) {
+        HandNest hand;
+        const auto artifact = compiler.Compile(Sum(hand, 3 + t % 2, 10 + i, i % 2 == 0));
+        EXPECT_TRUE(artifact.ok() && Load(*artifact).ok());
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_GE(compiler.num_compiled(), 8);
+}
+
+TEST(Cpu, RefusesForeignBytes) {
+  EXPECT_EQ(Load({.bytes = "", .kernels = {}}).status().ToString(),
+            "INVALID_ARGUMENT: these bytes are no CPU kernels of this version");
+  Compiler compiler({});
+  HandNest hand;
+  const auto artifact = compiler.Compile(Sum(hand, 4, 8, true));
+  ASSERT_TRUE(artifact.ok());
+  Artifact cut = *artifact;
+  cut.bytes.resize(cut.bytes.size() / 2);
+  EXPECT_EQ(Load(cut).status().code(), Code::kInvalidArgument);
+  Artifact unnamed = *artifact;
+  unnamed.kernels.clear();
+  EXPECT_EQ(Load(unnamed).status().ToString(), "INVALID_ARGUMENT: 1 kernels with 0 names");
+}
+
+TEST(Cpu, RefusesCodeForAnotherCpu) {
+  Target old = HostTarget();
+  old.cpu = "x86-64";
+  old.features = "-avx,-avx2";
+  old.vector_bytes = 16;
+  old.fma = old.half = false;
+  Compiler compiler({.target = old});
+  HandNest hand;
+  const auto artifact = compiler.Compile(Sum(hand, 4, 8, true));
+  ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
+  const Status status = Load(*artifact).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this ")) << status.message();
+}
+
+}  // namespace
+}  // namespace hir::codegen::cpu
