@@ -191,7 +191,12 @@ inline void CheckProgram(const std::string& text, const SymbolValues& symbols, u
   for (const ir::Value* param : (*graph)->params) {
     const auto shape = fusion::ShapeOf(*param->type, symbols);
     ASSERT_TRUE(shape.ok()) << shape.status().ToString();
-    inputs.push_back(RandomTensor(runner.prng(), param->type->dtype, *shape, special));
+    std::vector<int64_t> stored = *shape;
+    const std::vector<ir::Axis> axes = ir::ValueAxes(*param->type);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
+    }
+    inputs.push_back(fusion::WrittenOut(RandomTensor(runner.prng(), param->type->dtype, stored, special), *shape));
   }
   const auto want = fusion::Interpret(**graph, inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();

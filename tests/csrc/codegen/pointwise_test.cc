@@ -1,16 +1,32 @@
+// Pointwise kernels against the interpreter: every element type and way of indexing, at sizes around those of vectors.
 #include "tests/csrc/codegen/kernel_runner.h"
 
 namespace hir::codegen {
 namespace {
 
-TEST(Pointwise, Chain) {
-  for (const int64_t n : {0, 1, 5, 16, 100, 4097, 40000}) {
+using base::Cat;
+
+TEST(Pointwise, ChainWithSpecialValues) {
+  for (const int64_t n : {0, 1, 5, 16, 17, 100, 4097, 40000}) {
     CheckProgram(R"(fusion @f(%x: f32[i0], %y: f32[i0]) {
       %a: f32[i0] = mul(%x, %y)
       %b: f32[i0] = sub(%a, %x)
       %c: f32[i0] = abs(%b)
-      return %c, %a
+      %m: f32[i0] = maximum(%x, %y)
+      %r: f32[i0] = relu(%x)
+      %t: f32[i0] = tanh(%x)
+      %n: bool[i0] = isnan(%b)
+      return %c, %a, %m, %r, %t, %n
     })", {{"i0", n}}, 1, true);
+  }
+}
+
+TEST(Pointwise, EveryPairOfTypesConverts) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      CheckProgram(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to), "[i0] = cast(%x) {dtype=",
+                       DTypeName(to), "}\n  %z = add(%y, %y)\n  return %y, %z\n}"), {{"i0", 37}}, 2);
+    }
   }
 }
 
@@ -22,38 +38,91 @@ TEST(Pointwise, BroadcastsAndPermutes) {
       %e: f32[i1, i0] = cast(%t) {dtype=f32}
       %g: f32[i1, i0] = gelu(%e)
       return %g, %a
-    })", {{"i0", n}, {"i1", m}}, 2);
-  }
-}
-
-TEST(Reduction, RowsAndColumns) {
-  for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 18}, {64, 1024}, {1024, 64}, {300, 1500}}) {
-    CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
-      %s: f32[i0, r:i1] = sum(%x) {axes=[1], keepdim=false, dtype=f32}
-      return %s
     })", {{"i0", n}, {"i1", m}}, 3);
-    CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
-      %s: f32[r:i0, i1] = sum(%x) {axes=[0], keepdim=false, dtype=f32}
-      return %s
-    })", {{"i0", n}, {"i1", m}}, 4);
-    CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
-      %s: f32[r:i0, r:i1] = sum(%x) {axes=[0, 1], keepdim=false, dtype=f32}
-      return %s
+    CheckProgram(R"(fusion @f(%x: f32[i0, b:i1], %y: f32[i0, 1], %z: f32[b, i1]) {
+      %a = add(%x, %y)
+      %b = mul(%y, %z)
+      %c = add(%a, %b)
+      %d = expand(%y) {shape=[-1, 5]}
+      return %a, %c, %d
     })", {{"i0", n}, {"i1", m}}, 4);
   }
 }
 
-TEST(Reduction, Softmax) {
-  for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {33, 18}, {64, 1024}}) {
-    CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
-      %m: f32[i0, b] = max(%x) {axes=[1], keepdim=true, dtype=f32}
-      %d: f32[i0, i1] = sub(%x, %m)
-      %e: f32[i0, i1] = exp(%d)
-      %s: f32[i0, b] = sum(%e) {axes=[1], keepdim=true, dtype=f32}
-      %y: f32[i0, i1] = div(%e, %s)
-      return %y
-    })", {{"i0", n}, {"i1", m}}, 5);
+TEST(Pointwise, SlicesPadsAndPieces) {
+  for (const int64_t n : {4, 5, 16, 31, 64}) {
+    CheckProgram(R"(fusion @f(%x: bf16[3, i0], %y: bf16[3, 7]) {
+      %p = pad(%x) {widths=[2, 3, 1, 0], value=1.5}
+      %c = cat(%x, %y, %x) {axis=1}
+      %s = slice(%c) {start=[0, 3], end=[3, i0 + 7], strides=[2, 3]}
+      %q = neg(%s)
+      %z = cat(%y, %y) {axis=0}
+      %k = pad(%x) {widths=[-1, -2], value=0.0}
+      return %p, %c, %q, %z, %k
+    })", {{"i0", n}}, 5);
   }
+}
+
+TEST(Pointwise, Reshapes) {
+  for (const int64_t n : {0, 1, 3, 8}) {
+    CheckProgram(R"(fusion @f(%x: f32[i0, 6, 8]) {
+      %a = reshape(%x) {shape=[i0, 48]}
+      %b = reshape(%a) {shape=[i0, 4, 3, 4]}
+      %p = permute(%b) {dims=[2, 0, 3, 1]}
+      %q = neg(%p)
+      %c = reshape(%q) {shape=[3, i0, 16]}
+      %d = reshape(%x) {shape=[i0 * 48]}
+      return %c, %q, %d
+    })", {{"i0", n}}, 6);
+  }
+}
+
+TEST(Pointwise, HostScalarsAndNewValues) {
+  CheckProgram(R"(fusion @f(%x: f32[i0], %s: f64, %k: i64) {
+    %h = constant() {value=0.25, dtype=f64}
+    %t = mul(%s, %h)
+    %a = mul(%x, %t)
+    %b = add(%a, %k)
+    %f = full() {shape=[i0, 3], value=7.0, dtype=i32}
+    return %b, %f
+  })", {{"i0", 21}}, 7);
+}
+
+TEST(Pointwise, IntegersAndBits) {
+  for (const std::string type : {"i32", "i64"}) {
+    CheckProgram(Cat("fusion @f(%x: ", type, "[i0], %y: ", type, R"([i0]) {
+      %a = div(%x, %y)
+      %b = remainder(%x, %y)
+      %c = bitwise_xor(%a, %b)
+      %d = minimum(%c, %x)
+      %e = lt(%d, %y)
+      %f = where(%e, %a, %b)
+      %g = bitwise_not(%e)
+      return %a, %b, %c, %d, %f, %g
+    })"), {{"i0", 53}}, 8);
+  }
+}
+
+// The program of a rotary position embedding, small.
+TEST(Pointwise, Rotation) {
+  CheckProgram(R"(fusion @rope(%x: bf16[i0, 5, 96], %cos: bf16[5, 4], %sin: bf16[5, 4]) {
+    %v = reshape(%x) {shape=[i0, 5, 2, 6, 8]}
+    %p = permute(%v) {dims=[0, 2, 3, 1, 4]}
+    %k0 = slice(%p) {start=[0, 0, 4, 0, 0], end=[i0, 2, 5, 5, 8], strides=[1, 1, 1, 1, 1]}
+    %ke = expand(%k0) {shape=[i0, 2, 4, 5, 8]}
+    %k = reshape(%ke) {shape=[i0, 8, 5, 8]}
+    %kr = slice(%k) {start=[0, 0, 0, 0], end=[i0, 8, 5, 4], strides=[1, 1, 1, 1]}
+    %k1 = slice(%kr) {start=[0, 0, 0, 0], end=[i0, 8, 5, 2], strides=[1, 1, 1, 1]}
+    %k2 = slice(%kr) {start=[0, 0, 0, 2], end=[i0, 8, 5, 4], strides=[1, 1, 1, 1]}
+    %n = neg(%k2)
+    %rot = cat(%n, %k1) {axis=3}
+    %a = mul(%kr, %cos)
+    %b = mul(%rot, %sin)
+    %r = add(%a, %b)
+    %rest = slice(%k) {start=[0, 0, 0, 4], end=[i0, 8, 5, 8], strides=[1, 1, 1, 1]}
+    %o = cat(%r, %rest) {axis=3}
+    return %o
+  })", {{"i0", 3}}, 9);
 }
 
 }  // namespace
