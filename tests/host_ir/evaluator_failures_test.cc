@@ -18,16 +18,20 @@ host @p(%x: i64[4], %y: i64[4], %z: i64[3, 4]) {
   return %x alias %x, %y, %z
 })";
 
-std::vector<RankResult> RunProgram(const comm::WorldOptions& world) {
+std::vector<RankResult> RunProgram(const comm::WorldOptions& world,
+                                   std::function<void(Evaluator&, int64_t rank)> after_run = {}) {
   auto graph = ir::Parse(kProgram, kHostOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
   EXPECT_TRUE(RunHostPasses(**graph).ok());
   const auto program = HostProgram::Load(std::move(*graph));
   EXPECT_TRUE(program.ok()) << program.status().ToString();
-  return RunSimulated(
-      {.program = program->get(), .num_ranks = 3, .world = world, .params = [](int64_t) {
-         return std::vector<Values>{Values(4), Values(4), Values(12)};
-       }});
+  return RunSimulated({.program = program->get(),
+                       .num_ranks = 3,
+                       .world = world,
+                       .after_run = std::move(after_run),
+                       .params = [](int64_t) {
+                         return std::vector<Values>{Values(4), Values(4), Values(12)};
+                       }});
 }
 
 TEST(EvaluatorFailures, AStuckRankIsNamed) {
@@ -54,6 +58,21 @@ TEST(EvaluatorFailures, ALostMessageMissesTheDeadline) {
   const auto results = RunProgram({.losses = {{.from = 0, .to = 1, .seq = 0}}});
   for (const RankResult& result : results)
     EXPECT_EQ(result.status.code(), Code::kDeadlineExceeded) << result.status.ToString();
+}
+
+// Rank 2 hangs; the others are told to give up, rank 0 twice: the first cause stays.
+TEST(EvaluatorFailures, AnAbortedRunEndsWithItsFirstCause) {
+  const auto results =
+      RunProgram({.op_timeout = std::chrono::hours(1), .deaths = {{.rank = 2, .seq = 0}}},
+                 [](Evaluator& evaluator, int64_t rank) {
+                   if (rank == 2) return;
+                   evaluator.Abort(Unavailable(base::Cat("rank ", rank, " was told to stop")));
+                   evaluator.Abort(Internal("too late"));
+                 });
+  for (size_t rank : {0, 1}) {
+    EXPECT_EQ(results[rank].status.code(), Code::kUnavailable) << results[rank].status.ToString();
+    EXPECT_NE(results[rank].status.message().find("was told to stop"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ struct SimulatedRun {
   int num_streams = 4;
   int num_runs = 1;  // Queued one after the other before the first is waited for.
   LibrarySource* libraries = nullptr;
+  std::function<void(Evaluator&, int64_t rank)> after_run = {};  // Between queueing and waiting.
   // The parameters of a rank before the run: int64 tensors.
   std::function<std::vector<Values>(int64_t rank)> params = {};
 };
@@ -119,6 +120,7 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
       Status status;
       for (int i = 0; i < run.num_runs && status.ok(); ++i)
         status = evaluator->Run(binding, {.seq_base = i * 1000});
+      if (run.after_run) run.after_run(*evaluator, rank);
       const Status end = evaluator->Synchronize(std::chrono::hours(1));
       return status.ok() ? end : status;
     };
