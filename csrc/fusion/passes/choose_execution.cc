@@ -9,6 +9,7 @@ using mesh::ParallelType;
 
 constexpr int64_t kUnknownExtent = 1024;
 constexpr size_t kNone = ~size_t{0};
+constexpr double kBytesPerCommunication = 1 << 16;  // What could be sent in the time that starting one takes.
 
 double BytesOf(const ir::Value& value) {
   double bytes = static_cast<double>(DTypeBytes(value.type->dtype));
@@ -28,11 +29,11 @@ size_t AxisOf(const std::vector<Types>& axes, ParallelType type) {
   return kNone;
 }
 
-// Bytes that a rank receives when what `type` splits changes, per byte of the whole tensor.
-double ShareMoved(size_t from, size_t to, int64_t size) {
+// Bytes that a rank receives when what splits a tensor of `bytes` `size` ways changes.
+double Moved(double bytes, size_t from, size_t to, int64_t size) {
   if (from == to || from == kNone) return 0;  // Each rank has its part already.
   const double d = static_cast<double>(size);
-  return to == kNone ? (d - 1) / d : (d - 1) / (d * d);
+  return kBytesPerCommunication + bytes * (to == kNone ? (d - 1) / d : (d - 1) / (d * d));
 }
 
 class Choice {
@@ -118,7 +119,7 @@ class Choice {
       }
       const size_t from = AxisOf(lies_[n], type);
       if (from != kNone && ir::ValueAxes(*value.type)[from].kind == ir::AxisKind::kBroadcast) continue;  // Everyone has it.
-      moved += BytesOf(value) * ShareMoved(from, to, execution_.mesh->mesh.Size(type));
+      moved += Moved(BytesOf(value), from, to, execution_.mesh->mesh.Size(type));
     }
     return moved;
   }
@@ -126,9 +127,9 @@ class Choice {
   double MovedBehind(size_t axis, ParallelType type) const {
     const size_t goal = AxisOf(goal_, type);
     const int64_t size = execution_.mesh->mesh.Size(type);
-    if (axis == kNone || !map_.IsReduced(axis)) return BytesOf(result_) * ShareMoved(axis, goal, size);
+    if (axis == kNone || !map_.IsReduced(axis)) return Moved(BytesOf(result_), axis, goal, size);
     const double d = static_cast<double>(size);
-    return BytesOf(result_) * (goal == kNone ? 2 : 1) * (d - 1) / d;
+    return kBytesPerCommunication + BytesOf(result_) * (goal == kNone ? 2 : 1) * (d - 1) / d;
   }
 
   // Puts the types of `axis` into the order in which the result or an operand has them.

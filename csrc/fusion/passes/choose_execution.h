@@ -13,7 +13,8 @@ namespace hir::fusion {
 // result belongs, nothing partial. The result may be partial: split along a reduced axis.
 //
 // For each mesh dimension on its own: an axis along which some operand is split already and that the op reduces, if no operand
-// has to be communicated for it; else the axis, or none, for which the fewest bytes are communicated before and behind the op.
+// has to be communicated for it; else the axis, or none, for which the least is communicated before and behind the op:
+// bytes, and a fixed cost for each communication.
 Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted);
 
 }  // namespace hir::fusion

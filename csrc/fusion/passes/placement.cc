@@ -47,7 +47,7 @@ std::vector<Part> PartsOf(const ir::Value& value) {
 
 Status NotBuilt(const ir::Value& value, int logical, ParallelType type) {
   const std::string axis = logical < 0 ? "a merged axis" : Cat("axis ", logical);
-  return Unimplemented(Cat("%", value.name, ": ", axis, " of ", ir::ToString(*value.type), " is parallel on ",
+  return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type), " is parallel on ",
                            mesh::ParallelTypeName(type),
                            " other than by an outer split into as many parts as the mesh has devices along it; that is not "
                            "built yet"));
@@ -160,7 +160,7 @@ Status CheckPlacement(const ir::Value& value, const Placement& placement) {
     if (!extent->IsConst() || extent->value % ways == 0) continue;
     std::vector<std::string_view> names;
     for (const ParallelType type : placement.axes[i]) names.push_back(mesh::ParallelTypeName(type));
-    return InvalidArgument(Cat("%", value.name, ": axis ", i, " of ", ir::ToString(*value.type), " has extent ", extent->value,
+    return InvalidArgument(Cat(value.name, ": axis ", i, " of ", ir::ToString(*value.type), " has extent ", extent->value,
                                ", which factor ", ways, " does not divide: a shard over ", base::Join(names, ", "), " of ",
                                placement.mesh->mesh.ToString(), " would be uneven"));
   }
