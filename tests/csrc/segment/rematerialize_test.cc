@@ -1,0 +1,153 @@
+// Goal: after rematerialization a group reads what is least, computes what it computed, and nothing is left that nobody needs.
+#include "csrc/segment/rematerialize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "csrc/ir/print.h"
+#include "csrc/ir/verify.h"
+
+namespace hir::segment {
+namespace {
+
+std::unique_ptr<ir::Graph> Parse(const std::string& text) {
+  auto graph = ir::Parse(text, fusion::kFusionOps);
+  if (!graph.ok()) ADD_FAILURE() << graph.status().ToString() << "\n" << text;
+  return *std::move(graph);
+}
+
+bool Anything(const GroupView&) { return true; }
+
+// Groups of the ops that make the named values: {{"c", "s"}, {"y"}}.
+std::vector<Group> GroupsOf(const ir::Graph& graph,
+                            const std::vector<std::vector<std::string>>& names) {
+  std::vector<Group> groups;
+  for (const auto& group : names) {
+    std::vector<ir::Op*> ops;
+    for (const std::string& name : group) ops.push_back(graph.FindValue(name)->def);
+    groups.push_back(MakeGroup(graph, std::move(ops)));
+  }
+  return groups;
+}
+
+// "x m -> s; x m s -> y": what each group reads and writes.
+std::string Boundaries(const std::vector<Group>& groups) {
+  std::string out;
+  for (const Group& group : groups) {
+    std::vector<std::string_view> inputs, outputs;
+    for (const ir::Value* value : group.inputs) inputs.push_back(value->name);
+    for (const ir::Value* value : group.outputs) outputs.push_back(value->name);
+    std::sort(inputs.begin(), inputs.end());
+    base::Append(out, out.empty() ? "" : "; ", base::Join(inputs, " "), " -> ",
+                 base::Join(outputs, " "));
+  }
+  return out;
+}
+
+std::string After(ir::Graph& graph, std::vector<Group>& groups,
+                  const std::function<bool(const GroupView&)>& fits = Anything) {
+  const Status status = Rematerialize(graph, groups, fits);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_TRUE(ir::Verify(graph).ok()) << ir::Print(graph);
+  return Boundaries(groups);
+}
+
+// A softmax-like pair: the second group needs the centered values and their sum.
+constexpr char kCentered[] = R"(
+fusion @f(%x: bf16[64, 128], %m: f32[64, b]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %c: f32[64, 128] = sub(%f, %m)
+  %s: f32[64, r:128] = sum(%c) {axes=[1], keepdim=false, dtype=null}
+  %t: f32[64, b] = broadcast(%s) {is_broadcast_dim=[0, 1]}
+  %y: f32[64, 128] = mul(%c, %t)
+  return %y
+})";
+
+TEST(Rematerialize, RecomputesAWideTensorFromTheNarrowInputItCameFrom) {
+  const auto graph = Parse(kCentered);
+  auto groups = GroupsOf(*graph, {{"f", "c", "s"}, {"t", "y"}});
+  EXPECT_EQ(Boundaries(groups), "m x -> c s; c s -> y");
+  EXPECT_EQ(After(*graph, groups), "m x -> s; m s x -> y");
+}
+
+TEST(Rematerialize, LeavesAGroupAloneThatWouldNotFitAKernelAnyMore) {
+  const auto graph = Parse(kCentered);
+  auto groups = GroupsOf(*graph, {{"f", "c", "s"}, {"t", "y"}});
+  const std::string before = ir::Print(*graph);
+  const auto at_most_three = [](const GroupView& group) { return group.ops.size() <= 3; };
+  EXPECT_EQ(After(*graph, groups, at_most_three), "m x -> c s; c s -> y");
+  EXPECT_EQ(ir::Print(*graph), before);
+}
+
+TEST(Rematerialize, ReadsWhatCostsMoreToMakeAgain) {
+  // %a would need two inputs of its own size.
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[64, 128], %z: f32[64, 128], %w: f32[64, 128]) {
+  %a: f32[64, 128] = add(%x, %z)
+  %b: f32[64, 128] = mul(%a, %w)
+  %s: f32[64, r:128] = sum(%b) {axes=[1], keepdim=false, dtype=null}
+  %y: f32[64, 128] = neg(%b)
+  return %s, %y
+})");
+  auto groups = GroupsOf(*graph, {{"a", "b", "s"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "w x z -> b s; b -> y");
+}
+
+TEST(Rematerialize, DoesNotRepeatCostlyArithmeticOrReductions) {
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64, 128]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %e: f32[64, 128] = exp(%f)
+  %s: f32[64, r:128] = sum(%e) {axes=[1], keepdim=false, dtype=null}
+  %y: f32[64, 128] = neg(%e)
+  %z: f32[64] = neg(%s)
+  return %y, %z
+})");
+  auto groups = GroupsOf(*graph, {{"f", "e", "s"}, {"y"}, {"z"}});
+  EXPECT_EQ(After(*graph, groups), "x -> e s; e -> y; s -> z");
+}
+
+TEST(Rematerialize, WhatTheProgramReturnsIsReadWhenThatIsNoMore) {
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[64], %m: f32[64]) {
+  %c: f32[64] = sub(%x, %m)
+  %s: f32[r:64] = sum(%c) {axes=[0], keepdim=false, dtype=null}
+  %y: f32[64] = neg(%c)
+  return %c, %s, %y
+})");
+  auto groups = GroupsOf(*graph, {{"c", "s"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "m x -> c s; c -> y");
+}
+
+TEST(Rematerialize, ASharedLeafIsPaidOnce) {
+  // Both tensors of the second group come from %x: remaking one makes the other free.
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64, 128]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %a: f32[64, 128] = neg(%f)
+  %b: f32[64, 128] = add(%f, %f)
+  %s: f32[64, r:128] = sum(%a) {axes=[1], keepdim=false, dtype=null}
+  %y: f32[64, 128] = mul(%a, %b)
+  return %s, %y
+})");
+  auto groups = GroupsOf(*graph, {{"f", "a", "b", "s"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "x -> s; x -> y");
+}
+
+TEST(Rematerialize, AGroupWhoseOpsAreAllRemadeElsewhereGoes) {
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64]) {
+  %f: f32[64] = cast(%x) {dtype=f32}
+  %y: f32[64] = neg(%f)
+  return %y
+})");
+  auto groups = GroupsOf(*graph, {{"f"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "x -> y");
+}
+
+}  // namespace
+}  // namespace hir::segment
