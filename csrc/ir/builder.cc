@@ -47,6 +47,30 @@ Result<int> CountResults(const OpInfo& info, const Builder::OpSpec& spec) {
   return info.num_results;
 }
 
+// An axis of extent 1 may be declared as either kind: a size that turned out to be 1 only later left an iteration axis.
+bool SameKind(const Axis& a, const Axis& b) {
+  const bool reduced = a.kind == AxisKind::kReduction || b.kind == AxisKind::kReduction;
+  return a.kind == b.kind || (!reduced && a.extent->IsConst(1) && b.extent->IsConst(1));
+}
+
+// Makes the inferred type of `result` and `declared` one.
+Status MatchDeclared(Graph& graph, Value& result, const Type& declared) {
+  const Type& inferred = *result.type;
+  const std::string differ = Cat("declared ", ToString(declared), " but inferred ", ToString(inferred));
+  const bool tensors = declared.kind == TypeKind::kTensor && inferred.kind == TypeKind::kTensor;
+  if (!tensors) return Equal(declared, inferred) ? Status() : InvalidArgument(differ);
+  if (declared.dtype != inferred.dtype || declared.axes.size() != inferred.axes.size()) return InvalidArgument(differ);
+  for (size_t axis = 0; axis < declared.axes.size(); ++axis) {
+    if (!SameKind(declared.axes[axis], inferred.axes[axis])) return InvalidArgument(differ);
+    const Status status = Builder::Unify(graph, declared.axes[axis].extent, inferred.axes[axis].extent,
+                                         Cat("axis ", axis, " as declared"));
+    if (status.code() == Code::kInvalidArgument) return InvalidArgument(differ);
+    HIR_TRY(status);
+  }
+  result.type = &declared;
+  return {};
+}
+
 // The op's own inference has run; holds it against what was declared, and both against the limits.
 Status SettleTypes(Graph& graph, Op& op, std::span<const Type* const> declared) {
   for (size_t i = 0; i < op.results.size(); ++i) {
@@ -54,22 +78,7 @@ Status SettleTypes(Graph& graph, Op& op, std::span<const Type* const> declared) 
     const Type* written = i < declared.size() ? declared[i] : nullptr;
     if (result.type == nullptr) result.type = written;
     if (result.type == nullptr) return InvalidArgument(Cat("the type of result ", i, " must be given"));
-    if (written != nullptr && written != result.type) {
-      const std::string differ = Cat("declared ", ToString(*written), " but inferred ", ToString(*result.type));
-      const bool tensors = written->kind == TypeKind::kTensor && result.type->kind == TypeKind::kTensor;
-      if (!tensors && !Equal(*written, *result.type)) return InvalidArgument(differ);
-      if (tensors && (written->dtype != result.type->dtype || written->axes.size() != result.type->axes.size())) {
-        return InvalidArgument(differ);
-      }
-      for (size_t axis = 0; axis < written->axes.size(); ++axis) {
-        const Axis& a = written->axes[axis];
-        const Axis& b = result.type->axes[axis];
-        if (a.kind != b.kind) return InvalidArgument(differ);
-        const Status status = Builder::Unify(graph, a.extent, b.extent, Cat("axis ", axis, " as declared"));
-        if (status.code() == Code::kInvalidArgument) return InvalidArgument(differ);
-        HIR_TRY(status);
-      }
-    }
+    if (written != nullptr && written != result.type) HIR_TRY(MatchDeclared(graph, result, *written));
     HIR_TRY(CheckType(*result.type));
   }
   return graph.exprs().status();

@@ -84,7 +84,7 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   const Expr* symbol = exprs_.Symbol(name);
   expr = Resolve(expr);
   HIR_CHECK(!Contains(expr, symbol));
-  replace_work_ += static_cast<int64_t>(types_.size() + expr_attrs_.size() + guards.size());
+  replace_work_ += static_cast<int64_t>(types_.size() + expr_attrs_.size() + guards.size() * (1 + params.size()));
   if (replace_work_ > kReplaceWorkMax) {
     return ResourceExhausted(Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
   }

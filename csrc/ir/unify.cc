@@ -34,22 +34,43 @@ bool MayReplace(const Graph& graph, const Expr* symbol, const Expr* to) {
   return std::all_of(symbols.begin(), symbols.end(), [&](std::string_view s) { return IsParamExtent(graph, s); });
 }
 
+// The symbol of `a` and `b` to replace, by the other side; null when neither may be.
+const Expr* Replaceable(const Graph& graph, const Expr*& a, const Expr*& b) {
+  if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b)) std::swap(a, b);
+  if (!IsSize(a)) std::swap(a, b);
+  const bool fixed = b->kind == ExprKind::kSymbol && !IsSize(b);
+  return IsSize(a) && !fixed && MayReplace(graph, a, b) ? a : nullptr;
+}
+
+// A replacement may have made another one possible that had to stay a guard.
+Status SettleGuards(Graph& graph) {
+  for (size_t i = 0; i < graph.guards.size();) {
+    const Expr* a = graph.guards[i].left;
+    const Expr* b = graph.guards[i].right;
+    const bool equal = graph.guards[i].kind == Guard::Kind::kEqual;
+    const Expr* symbol = equal ? Replaceable(graph, a, b) : nullptr;
+    if (symbol == nullptr) {
+      ++i;
+      continue;
+    }
+    HIR_TRY(graph.ReplaceSymbol(symbol->symbol, b));  // The guard then holds, and goes.
+    i = 0;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Builder::Unify(Graph& graph, const Expr* a, const Expr* b, std::string_view what) {
-  ExprPool& pool = graph.exprs();
   a = graph.Resolve(a);
   b = graph.Resolve(b);
   if (a == b) return {};
   if (a->IsConst() && b->IsConst()) {
     return InvalidArgument(Cat(what, ": ", a->value, " is not ", b->value));
   }
-  if (IsSize(a) && IsSize(b) && pool.SymbolOrder(a) < pool.SymbolOrder(b)) std::swap(a, b);
-  if (!IsSize(a)) std::swap(a, b);
-  if (IsSize(a) && MayReplace(graph, a, b)) {
-    if (b->kind != ExprKind::kSymbol || IsSize(b)) {
-      return graph.ReplaceSymbol(a->symbol, b);
-    }
+  if (const Expr* symbol = Replaceable(graph, a, b); symbol != nullptr) {
+    HIR_TRY(graph.ReplaceSymbol(symbol->symbol, b));
+    return SettleGuards(graph);
   }
   return graph.AddGuard({.kind = Guard::Kind::kEqual, .left = a, .right = b, .reason = std::string(what)});
 }

@@ -1,0 +1,112 @@
+// Goal: no bytes of a client make the parser or the converter crash, and what either accepts prints as text that both
+// accept and that prints the same. Method: 100,000 seeded mutations of every golden as text, and as many of their
+// messages, by bytes and by fields. HOSTIR_FUZZ_RUNS and HOSTIR_FUZZ_SEED change how many and which.
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "csrc/ir/clone.h"
+#include "csrc/ir/parse.h"
+#include "csrc/ir/print.h"
+#include "csrc/ir/proto/program_proto.h"
+#include "hostir/v1/program.pb.h"
+#include "tests/fuzz/corpus.h"
+#include "tests/fuzz/mutate_message.h"
+#include "tests/fuzz/mutate_text.h"
+#include "tools/transform.h"
+
+namespace hir::fuzz {
+namespace {
+
+using hostir::v1::Program;
+
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// An accepted program survives text, message and copy.
+void CheckAccepted(const ir::Graph& graph) {
+  const ir::OpSet& ops = graph.ops();
+  const std::string text = ir::Print(graph);
+  const auto parsed = ir::Parse(text, ops);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString() << "\n" << text;
+  ASSERT_EQ(ir::Print(**parsed), text);
+  Program program;
+  ir::ToProto(graph, program);
+  const auto converted = ir::FromProto(program, ops);
+  ASSERT_TRUE(converted.ok()) << converted.status().ToString() << "\n" << text;
+  ASSERT_EQ(ir::Print(**converted), text);
+  ASSERT_EQ(ir::Print(*ir::Clone(graph)), text);
+}
+
+// A refusal has one of the codes a client may see for a program.
+void CheckRefused(const Status& status) {
+  ASSERT_TRUE(status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted ||
+              status.code() == Code::kUnimplemented)
+      << status.ToString();
+  ASSERT_FALSE(status.message().empty());
+}
+
+TEST(Mutations, OfText) {
+  const std::vector<std::string> corpus = Corpus();
+  const int64_t runs = FromEnvironment("HOSTIR_FUZZ_RUNS", 100000);
+  const int64_t seed = FromEnvironment("HOSTIR_FUZZ_SEED", 1);
+  int64_t accepted = 0;
+  for (int64_t run = 0; run < runs && !HasFatalFailure(); ++run) {
+    base::Prng prng(static_cast<uint64_t>(seed * 1000003 + run));
+    const std::string text = MutateText(prng, corpus);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " run " << run << "\n" << text);
+    const auto graph = ir::Parse(text, tools::OpSetOf(text));
+    if (!graph.ok()) {
+      CheckRefused(graph.status());
+      continue;
+    }
+    ++accepted;
+    CheckAccepted(**graph);
+  }
+  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted), static_cast<long long>(runs));
+  EXPECT_GT(accepted, runs / 100) << "the mutations are too wild to test what is accepted";
+}
+
+TEST(Mutations, OfMessages) {
+  std::vector<Program> corpus;
+  for (const std::string& text : Corpus()) {
+    const auto graph = ir::Parse(text, tools::OpSetOf(text));
+    if (graph.ok()) ir::ToProto(**graph, corpus.emplace_back());
+  }
+  const int64_t runs = FromEnvironment("HOSTIR_FUZZ_RUNS", 100000);
+  const int64_t seed = FromEnvironment("HOSTIR_FUZZ_SEED", 1);
+  google::protobuf::SetLogHandler(nullptr);  // It would report each message that is none.
+  int64_t accepted = 0, read = 0;
+  for (int64_t run = 0; run < runs && !HasFatalFailure(); ++run) {
+    base::Prng prng(static_cast<uint64_t>(seed * 1000003 + run));
+    Program program = corpus[static_cast<size_t>(prng.Below(std::ssize(corpus)))];
+    if (prng.OneIn(3)) {
+      std::string bytes = program.SerializeAsString();
+      for (int64_t i = prng.Between(1, 3); i > 0; --i) {
+        bytes[static_cast<size_t>(prng.Below(std::ssize(bytes)))] = static_cast<char>(prng.Below(256));
+      }
+      if (!program.ParseFromString(bytes)) continue;
+    } else {
+      for (int64_t i = prng.Between(1, 3); i > 0; --i) MutateMessage(prng, program);
+    }
+    ++read;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " run " << run << "\n" << program.ShortDebugString());
+    const auto graph = ir::FromProto(program, tools::OpSetOf(program.op_set()));
+    if (!graph.ok()) {
+      CheckRefused(graph.status());
+      continue;
+    }
+    ++accepted;
+    CheckAccepted(**graph);
+  }
+  std::printf("%lld of %lld accepted, %lld were messages\n", static_cast<long long>(accepted),
+              static_cast<long long>(runs), static_cast<long long>(read));
+  EXPECT_GT(accepted, runs / 100) << "the mutations are too wild to test what is accepted";
+}
+
+}  // namespace
+}  // namespace hir::fuzz
