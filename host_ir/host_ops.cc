@@ -38,7 +38,7 @@ Access LaunchAccess(const ir::Op& op, int64_t operand) {
 
 }  // namespace
 
-const ir::OpSet kHostOps = {"host", kTable, &VerifyHost};
+const ir::OpSet kHostOps = {.name = "host", .ops = kTable, .verify = &VerifyHost, .declares = true};
 
 const ir::OpInfo& InfoOf(HostOp op) { return kTable[static_cast<size_t>(op)]; }
 

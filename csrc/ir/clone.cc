@@ -119,8 +119,9 @@ std::unique_ptr<Graph> Clone(const Graph& graph) {
   return to;
 }
 
-Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values, bool declare) {
+Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values) {
   Graph& to = builder.graph();
+  const bool declare = to.ops().declares || op.info->infer == nullptr;
   const Symbols symbols = RenamedIndices(op, to, values);
   Carrier carrier(to, symbols);
   std::vector<Value*> operands;
@@ -129,7 +130,7 @@ Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values, bool declare
   std::vector<const Type*> declared;
   for (const Value* result : op.results) {
     names.push_back(result->name);
-    declared.push_back(declare || op.info->infer == nullptr ? carrier.TypeOf(result->type) : nullptr);
+    declared.push_back(declare ? carrier.TypeOf(result->type) : nullptr);
   }
   const std::vector<Attr> attrs = carrier.AttrsOf(op);
   HIR_ASSIGN(Op* const copy, builder.Add({.info = op.info, .operands = operands, .attrs = attrs, .result_names = names,
@@ -142,10 +143,46 @@ Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values, bool declare
     }
     Builder inner(to, *copy->blocks[i]);
     for (const Op* nested = op.blocks[i]->first; nested != nullptr; nested = nested->next) {
-      HIR_TRY(CloneOp(*nested, inner, values, declare).status());
+      HIR_TRY(CloneOp(*nested, inner, values).status());
     }
   }
   return copy;
+}
+
+Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
+  auto to = std::make_unique<Graph>(graph.ops(), graph.name());
+  for (const Expr* symbol : graph.exprs().symbols()) to->exprs().Symbol(symbol->symbol);
+  for (const Mesh& mesh : graph.meshes()) to->AddMesh(mesh.mesh, mesh.name);
+  const Symbols none;
+  Carrier carrier(*to, none);
+  Values values;
+  for (const Value* param : graph.params) to->params.push_back(CloneValue(*param, *to, carrier, values));
+  Builder builder(*to);
+  for (const Op* op = graph.body.first; op != nullptr; op = op->next) {
+    const Status status = CloneOp(*op, builder, values).status();
+    HIR_TRY(op->line > 0 ? status.WithContext("line " + std::to_string(op->line)) : status);
+  }
+  for (const auto& [from, copy] : values) copy->layout = carrier.LayoutOf(from->layout);
+  for (const Output& output : graph.outputs) {
+    to->outputs.push_back({values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
+  }
+  for (const Guard& guard : graph.guards) {
+    const Expr* left = carrier.ExprOf(guard.left);
+    const Expr* right = carrier.ExprOf(guard.right);
+    HIR_TRY(guard.kind == Guard::Kind::kEqual ? Builder::Unify(*to, left, right, guard.reason)
+                                              : to->AddGuard({guard.kind, left, right, guard.reason}));
+  }
+  return to;
+}
+
+Result<std::unique_ptr<Graph>> Settle(std::unique_ptr<Graph> graph) {
+  for (int round = 0; graph->has_replaced(); ++round) {
+    if (round == kSettleRoundsMax) {
+      return ResourceExhausted("the sizes of this program do not settle in " + std::to_string(round) + " rounds of inference");
+    }
+    HIR_ASSIGN(graph, Rebuild(*graph));
+  }
+  return graph;
 }
 
 }  // namespace hir::ir

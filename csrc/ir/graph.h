@@ -163,6 +163,8 @@ class Graph {
   // `expr` with all symbols replaced that ReplaceSymbol was called for.
   const Expr* Resolve(const Expr* expr);
 
+  bool has_replaced() const { return !replaced_.empty(); }
+
   // Adds a guard unless it is there already or always holds. Errors: kInvalidArgument when it can never hold.
   Status AddGuard(Guard guard);
 

@@ -73,6 +73,9 @@ struct OpSet {
   // Checks a whole graph beyond what Verify of ir knows; null when there is nothing.
   Status (*verify)(const Graph& graph) = nullptr;
 
+  // Whether whoever builds a program writes the types of results, because inference may need them (host programs).
+  bool declares = false;
+
   const OpInfo* Find(std::string_view name) const;  // Null when there is no such op.
 };
 

@@ -2,6 +2,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/ir/attr.h"
+#include "csrc/ir/clone.h"
 #include "csrc/ir/parser.h"
 #include "csrc/ir/verify.h"
 
@@ -13,7 +14,8 @@ Result<std::unique_ptr<Graph>> Parse(std::string_view text, const OpSet& ops) {
   if (text.size() > kTextBytesMax) {
     return ResourceExhausted(Cat("the text has ", text.size(), " bytes; the limit is ", kTextBytesMax));
   }
-  HIR_ASSIGN(std::unique_ptr<Graph> graph, Parser(text, ops).Program());
+  HIR_ASSIGN(std::unique_ptr<Graph> parsed, Parser(text, ops).Program());
+  HIR_ASSIGN(std::unique_ptr<Graph> graph, Settle(std::move(parsed)));
   HIR_TRY(Verify(*graph));
   return graph;
 }

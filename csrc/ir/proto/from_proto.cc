@@ -3,6 +3,7 @@
 #include "csrc/base/text.h"
 #include "csrc/ir/attr.h"
 #include "csrc/ir/builder.h"
+#include "csrc/ir/clone.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
 #include "csrc/ir/verify.h"
@@ -357,8 +358,9 @@ Result<std::unique_ptr<Graph>> FromProto(const v1::Program& program, const OpSet
   }
   auto graph = std::make_unique<Graph>(ops, program.name());
   HIR_TRY(Reader(*graph, program).Run());
-  HIR_TRY(Verify(*graph));
-  return graph;
+  HIR_ASSIGN(std::unique_ptr<Graph> settled, Settle(std::move(graph)));
+  HIR_TRY(Verify(*settled));
+  return settled;
 }
 
 }  // namespace hir::ir
