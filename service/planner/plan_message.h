@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "csrc/codegen/codegen.h"
-#include "hostir/v1/plan.pb.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "hostir/v1/plan.pb.h"
 
 namespace hir::service {
 

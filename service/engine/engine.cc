@@ -1,0 +1,244 @@
+#include "service/engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "service/engine/check_program.h"
+
+namespace hir::service {
+namespace {
+
+using std::chrono::milliseconds;
+
+FleetOptions FleetOf(const EngineOptions& options) {
+  return {.worker_path = options.worker_path,
+          .worker_args = options.worker_args,
+          .num_ranks = options.num_devices,
+          .threads_per_rank = options.threads_per_rank,
+          .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
+          .comm_timeout = milliseconds(options.limits.comm_timeout_ms)};
+}
+
+// A number as the nearest double and the nearest integer (towards 0).
+void SetScalar(const Engine::RunArg& arg, double& as_float, int64_t& as_int) {
+  if (const auto* value = std::get_if<double>(&arg)) {
+    constexpr double kLimit = 9223372036854774784.0;  // The largest double below 2^63.
+    as_float = *value;
+    as_int = std::isnan(*value) ? 0 : static_cast<int64_t>(std::clamp(*value, -kLimit, kLimit));
+  } else if (const auto* value = std::get_if<int64_t>(&arg)) {
+    as_float = static_cast<double>(*value);
+    as_int = *value;
+  } else if (const auto* value = std::get_if<bool>(&arg)) {
+    as_int = *value ? 1 : 0;
+    as_float = static_cast<double>(as_int);
+  }
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)),
+      released_(std::make_shared<ReleasedShards>([wakeup = wakeup_] { wakeup->Signal(); })),
+      store_({.num_devices = options_.num_devices,
+              .tensor_bytes_max = options_.limits.tensor_bytes_max,
+              .tensors_max = options_.limits.tensors_max,
+              .sessions_max = options_.limits.sessions_max},
+             released_),
+      programs_({options_.worker_path, options_.worker_args, options_.num_devices},
+                options_.limits),
+      sequencer_({FleetOf(options_), options_.limits.queued_runs_max}, wakeup_, released_,
+                 [this] { return programs_.TakeEvicted(); }) {}
+
+Engine::~Engine() = default;
+
+Status Engine::Start() { return sequencer_.Start(); }
+
+void Engine::Drain() {
+  {
+    const std::scoped_lock lock(
+        accepting_);  // A run that is being accepted is queued before we wait for the queue.
+    draining_ = true;
+  }
+  sequencer_.Drain(milliseconds(options_.limits.drain_timeout_ms));
+}
+
+Result<std::string> Engine::OpenSession() {
+  if (draining_) return Unavailable("the daemon is shutting down");
+  return store_.OpenSession();
+}
+
+void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
+                     CompileDone done) {
+  if (draining_) return done(Unavailable("the daemon is shutting down"));
+  if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
+  const Result<std::string> text =
+      CheckProgram(source, options_.num_devices, options_.limits.program_bytes_max);
+  if (!text.ok()) return done(text.status());
+  programs_.Get(*text, source, std::move(done));
+}
+
+Result<Engine::Accepted> Engine::Run(RunRequest request) {
+  HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(request.program_id));
+  const std::scoped_lock lock(accepting_);
+  if (draining_) return Unavailable("the daemon is shutting down");
+  RunJob job;
+  job.program = program;
+  HIR_TRY(Look(request, *program, job));
+  Accepted accepted;
+  std::vector<std::string> consumed;
+  Status made = MakeOutputs(request, job, accepted, consumed);
+  if (made.ok()) {
+    job.run = accepted.run = runs_ + 1;
+    job.timeout = request.timeout.count() > 0 ? request.timeout
+                                              : milliseconds(options_.limits.run_timeout_ms);
+    job.done = std::move(request.done);
+    made = sequencer_.Post(std::move(job));
+  }
+  if (!made.ok()) {
+    for (const Named& output : accepted.outputs) {
+      (void)store_.Free(request.session,
+                        std::span(&output.handle, 1));  // Fails if the session has just ended.
+    }
+    return made;
+  }
+  ++runs_;
+  (void)store_.Free(request.session, consumed);
+  return accepted;
+}
+
+// Looks up every argument, and checks it against its input.
+Status Engine::Look(const RunRequest& request, const Program& program, RunJob& job) const {
+  const auto& inputs = program.plan().inputs();
+  HIR_TRY(store_.CheckSession(request.session));
+  if (static_cast<int>(request.args.size()) != inputs.size()) {
+    return InvalidArgument(base::Cat(program.plan().name(), " has ", inputs.size(), " inputs, ",
+                                     request.args.size(), " were given"));
+  }
+  for (int i = 0; i < inputs.size(); ++i) {
+    const RunArg& arg = request.args[static_cast<size_t>(i)];
+    job.inputs.emplace_back();
+    job.float_scalars.push_back(0);
+    job.int_scalars.push_back(0);
+    if (const auto* handle = std::get_if<std::string>(&arg)) {
+      Result<std::shared_ptr<Tensor>> tensor = store_.Find(request.session, *handle);
+      if (!tensor.ok())
+        return tensor.status().WithContext(base::Cat("input ", i, " (", inputs[i].name(), ")"));
+      job.inputs.back() = *std::move(tensor);
+      HIR_TRY(program.Fits(i, job.inputs.back()->spec(), job.sizes));
+      continue;
+    }
+    if (!inputs[i].scalar()) {
+      return InvalidArgument(base::Cat("input ", i, " (", inputs[i].name(),
+                                       "): a tensor is wanted, ", inputs[i].type(),
+                                       ", not a number"));
+    }
+    SetScalar(arg, job.float_scalars.back(), job.int_scalars.back());
+  }
+  for (int i = 0; i < inputs.size(); ++i) {  // Again: now every symbol has its value.
+    if (job.inputs[static_cast<size_t>(i)] != nullptr) {
+      HIR_TRY(program.Fits(i, job.inputs[static_cast<size_t>(i)]->spec(), job.sizes));
+    }
+  }
+  return program.CheckSizes(job.sizes);
+}
+
+Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
+                           std::vector<std::string>& consumed) {
+  const auto& plan = job.program->plan();
+  for (int i = 0; i < plan.outputs_size(); ++i) {
+    const auto& param = plan.outputs(i);
+    std::shared_ptr<Tensor> tensor;
+    bool is_new = false;
+    if (param.has_same_as_input()) {
+      tensor = job.inputs[static_cast<size_t>(param.same_as_input())];
+    } else if (param.has_same_as_output()) {
+      tensor = accepted.outputs[static_cast<size_t>(param.same_as_output())].tensor;
+    } else {
+      HIR_ASSIGN(TensorSpec spec, job.program->OutputSpec(i, job.sizes));
+      std::shared_ptr<ShardSet> shards;
+      if (param.has_alias_input()) {
+        const size_t input = static_cast<size_t>(param.alias_input());
+        const Tensor& taken = *job.inputs[input];
+        if (store_.CountHandles(taken) > 1 || taken.shards().IsRead()) {
+          return {Code::kFailedPrecondition,
+                  base::Cat("output ", i, " takes over the memory of input ", input, " (",
+                            plan.inputs(param.alias_input()).name(),
+                            "), but another handle or a download still uses it")};
+        }
+        shards = taken.shared_shards();
+        consumed.push_back(std::get<std::string>(request.args[input]));
+      } else {
+        HIR_ASSIGN(shards, store_.Allocate(spec, /*charged=*/true));
+      }
+      tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
+      is_new = true;
+    }
+    HIR_ASSIGN(std::string handle, store_.AddHandle(request.session, tensor));
+    accepted.outputs.push_back({std::move(handle), tensor});
+    job.outputs.push_back(is_new ? tensor : nullptr);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, TensorSpec spec,
+                                                    std::vector<bool> sent_once,
+                                                    std::string_view program_id, int index) {
+  if (draining_) return Unavailable("the daemon is shutting down");
+  if (program_id.empty()) return Upload::Begin(store_, session, spec, sent_once);
+  HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
+  if (index < 0 || index >= program->plan().inputs_size()) {
+    return InvalidArgument(
+        base::Cat("input ", index, " of a program that has ", program->plan().inputs_size()));
+  }
+  HIR_ASSIGN(spec, program->InputSpec(index, spec.dtype, spec.shape));
+  Result<std::unique_ptr<Upload>> upload = Upload::Begin(store_, session, spec, sent_once);
+  if (upload.ok()) return upload;
+  return upload.status().WithContext(
+      base::Cat("input ", index, " (", program->plan().inputs(index).name(), ")"));
+}
+
+void Engine::BeginDownload(const std::string& session, const std::string& handle, int64_t device,
+                           std::function<void(Result<std::unique_ptr<Download>>)> done) {
+  Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
+  if (!found.ok()) return done(found.status());
+  const std::shared_ptr<Tensor> tensor = *std::move(found);
+  auto reading = std::make_shared<ShardReading>(tensor->shared_shards());
+  tensor->WhenSettled([tensor, reading = std::move(reading), device, done = std::move(done)] {
+    const Tensor::Condition condition = tensor->condition();
+    if (condition.state == TensorState::kPoisoned) return done(condition.error);
+    if (device >= 0) return done(Download::OfShard(tensor, reading, device));
+    done(std::make_unique<Download>(tensor, reading));
+  });
+}
+
+Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
+                                             const std::string& handle) const {
+  return store_.Find(session, handle);
+}
+
+void Engine::WhenSettled(const std::vector<Named>& tensors, std::function<void()> done) {
+  // The last one to let go of `all` calls.
+  const std::shared_ptr<void> all(nullptr, [done = std::move(done)](void*) { done(); });
+  for (const Named& named : tensors) {
+    named.tensor->WhenSettled([all] {});
+  }
+}
+
+Status Engine::Free(const std::string& session, std::span<const std::string> handles) {
+  return store_.Free(session, handles);
+}
+
+Engine::Report Engine::report() const {
+  return {.mesh = sequencer_.snapshot(),
+          .planner_pid = programs_.planner_pid(),
+          .tensor_bytes = store_.tensor_bytes(),
+          .tensors = store_.num_tensors(),
+          .sessions = store_.num_sessions(),
+          .programs = programs_.size(),
+          .runs = runs_};
+}
+
+}  // namespace hir::service

@@ -1,0 +1,120 @@
+// Engine: what the daemon can do, without a wire. Requests of all clients meet here.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "hostir/v1/plan.pb.h"
+#include "service/engine/limits.h"
+#include "service/engine/program.h"
+#include "service/engine/program_cache.h"
+#include "service/engine/sequencer.h"
+#include "service/engine/transfer.h"
+#include "service/os/wakeup.h"
+#include "service/store/store.h"
+
+namespace hir::service {
+
+struct EngineOptions {
+  std::string worker_path;
+  std::vector<std::string> worker_args = {};
+  int64_t num_devices = 1;
+  int64_t threads_per_rank = 1;
+  Limits limits = {};
+};
+
+// Thread-safe. Callbacks are called once, on the calling thread or one of the engine's; they must not block.
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();
+
+  // Starts workers and planner; returns when the mesh serves, or with why it does not.
+  Status Start();
+  // From now on new work is refused with kUnavailable; returns when the old is done, or after drain_timeout_ms.
+  void Drain();
+
+  Result<std::string> OpenSession();
+  void CloseSession(std::string_view session) { store_.CloseSession(session); }
+
+  using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
+  // Errors: CheckProgram's; ProgramCache::Get's.
+  void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
+               CompileDone done);
+  // Errors: kNotFound.
+  Result<std::shared_ptr<const Program>> FindProgram(std::string_view id) {
+    return programs_.Find(id);
+  }
+
+  struct Named {
+    std::string handle;
+    std::shared_ptr<Tensor> tensor;
+  };
+  using RunArg = std::variant<std::string, double, int64_t, bool>;  // A handle, or a number.
+  struct RunRequest {
+    std::string session;
+    std::string program_id;
+    std::vector<RunArg> args;
+    base::Nanos timeout = {};                      // 0: run_timeout_ms.
+    std::function<void(const Status&)> done = {};  // When the run is over; may be null.
+  };
+  struct Accepted {
+    int64_t run = 0;
+    std::vector<Named> outputs;
+  };
+  // Errors: kInvalidArgument, kNotFound, kFailedPrecondition for program and arguments, with both sides of what does
+  //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
+  Result<Accepted> Run(RunRequest request);
+
+  // `program_id` empty: `spec` says it all; else it is the input `index` of that program.
+  Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
+                                              std::vector<bool> sent_once,
+                                              std::string_view program_id, int index);
+  // `done` is called when the tensor is ready, with its bytes, or with what poisoned it. device < 0: all of it.
+  void BeginDownload(const std::string& session, const std::string& handle, int64_t device,
+                     std::function<void(Result<std::unique_ptr<Download>>)> done);
+  Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
+  // `done` is called when all are ready or poisoned.
+  void WhenSettled(const std::vector<Named>& tensors, std::function<void()> done);
+  Status Free(const std::string& session, std::span<const std::string> handles);
+
+  struct Report {
+    Fleet::Snapshot mesh;
+    int64_t planner_pid = 0;
+    int64_t tensor_bytes = 0;
+    int64_t tensors = 0;
+    int64_t sessions = 0;
+    int64_t programs = 0;
+    int64_t runs = 0;
+  };
+  Report report() const;
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
+  Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
+                     std::vector<std::string>& consumed);
+
+  const EngineOptions options_;
+  const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();  // Of the sequencer.
+  const std::shared_ptr<ReleasedShards> released_;
+  TensorStore store_;  // Before all that may hold tensors.
+  ProgramCache programs_;
+  Sequencer sequencer_;
+  std::mutex
+      accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
+  std::atomic<int64_t> runs_ = 0;
+  std::atomic<bool> draining_ = false;
+};
+
+}  // namespace hir::service

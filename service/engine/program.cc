@@ -1,0 +1,172 @@
+#include "service/engine/program.h"
+
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/expr.h"
+#include "csrc/ir/parse.h"
+#include "service/convert/tensor.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+Result<int64_t> ValueOf(const ir::Expr* expr, const Sizes& sizes) {
+  return ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    const auto found = sizes.find(symbol);
+    return found == sizes.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+// "i0 = 8, i1 = 3"
+std::string Text(const Sizes& sizes) {
+  std::string out;
+  for (const auto& [symbol, value] : sizes)
+    base::Append(out, out.empty() ? "" : ", ", symbol, " = ", value);
+  return out;
+}
+
+}  // namespace
+
+Program::Program(std::string id, int64_t number, pb::Plan plan)
+    : id_(std::move(id)),
+      number_(number),
+      plan_(std::move(plan)),
+      graph_(std::make_unique<ir::Graph>(fusion::kFusionOps, "sizes")) {}
+
+Result<std::shared_ptr<const Program>> Program::Make(std::string id, int64_t number,
+                                                     pb::Plan plan) {
+  std::shared_ptr<Program> program(new Program(std::move(id), number, std::move(plan)));
+  if (Status status = program->Parse(); !status.ok()) {
+    return Internal(base::Cat("the planner's plan: ", status.message()));
+  }
+  return std::shared_ptr<const Program>(std::move(program));
+}
+
+Status Program::Parse() {
+  HIR_ASSIGN(inputs_, ParseParams(plan_.inputs()));
+  HIR_ASSIGN(outputs_, ParseParams(plan_.outputs()));
+  for (const pb::PlanGuard& guard : plan_.guards()) {
+    HIR_ASSIGN(const ir::Expr* left, ir::ParseExtent(guard.left(), *graph_, {}));
+    HIR_ASSIGN(const ir::Expr* right, ir::ParseExtent(guard.right(), *graph_, {}));
+    guards_.push_back({left, right});
+  }
+  return {};
+}
+
+Result<std::vector<Program::Param>> Program::ParseParams(
+    const google::protobuf::RepeatedPtrField<pb::PlanParam>& params) {
+  std::vector<Param> out;
+  for (const pb::PlanParam& from : params) {
+    Param param;
+    HIR_ASSIGN(param.dtype, FromProto(from.dtype()));
+    for (const std::string& extent : from.shape()) {
+      HIR_ASSIGN(const ir::Expr* expr, ir::ParseExtent(extent, *graph_, {}));
+      param.shape.push_back(expr);
+    }
+    param.stored_once = FlagsFromProto(from.stored_once(), from.shape_size());
+    param.sharding = mesh::Sharding::OnDevice0(param.shape.size());
+    if (from.has_sharding()) {
+      HIR_ASSIGN(param.sharding, FromProto(from.sharding(), param.shape.size()));
+    }
+    out.push_back(std::move(param));
+  }
+  return out;
+}
+
+std::string Program::NameOf(int index) const {
+  return base::Cat("input ", index, " (", plan_.inputs(index).name(), ")");
+}
+
+Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
+  HIR_ASSIGN(const TensorSpec wanted, InputSpec(index, spec.dtype, spec.shape));
+  if (!SameParts(spec.sharding, wanted.sharding)) {
+    return InvalidArgument(base::Cat(NameOf(index), ": the tensor lies ", Describe(spec.sharding),
+                                     "; the program wants it ", Describe(wanted.sharding),
+                                     "; reshard it, or put it as this input"));
+  }
+  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    if (spec.shape[axis] > 1 && spec.stored_once[axis] != wanted.stored_once[axis]) {
+      return InvalidArgument(base::Cat(
+          NameOf(index), ": axis ", axis, " is stored ",
+          spec.stored_once[axis] ? "once" : "in full", " in the tensor, but ",
+          wanted.stored_once[axis] ? "once" : "in full", " in the program; put it as this input"));
+    }
+    const ir::Expr* extent = inputs_[static_cast<size_t>(index)].shape[axis];
+    if (extent->kind == ir::ExprKind::kSymbol) sizes.emplace(extent->symbol, spec.shape[axis]);
+  }
+  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    const ir::Expr* extent = inputs_[static_cast<size_t>(index)].shape[axis];
+    const Result<int64_t> value = ValueOf(extent, sizes);
+    // A symbol that a later input binds: CheckSizes and the other input's turn see to it.
+    if (value.ok() && *value != spec.shape[axis]) {
+      return InvalidArgument(
+          base::Cat(NameOf(index), ": axis ", axis, " has extent ", spec.shape[axis],
+                    "; the program wants ", ir::ToString(extent),
+                    extent->IsConst() ? "" : base::Cat(" = ", *value, " (", Text(sizes), ")")));
+    }
+  }
+  return {};
+}
+
+Result<TensorSpec> Program::InputSpec(int index, DType dtype,
+                                      const std::vector<int64_t>& shape) const {
+  const Param& param = inputs_[static_cast<size_t>(index)];
+  if (plan_.inputs(index).scalar())
+    return InvalidArgument(base::Cat(NameOf(index), ": a number is wanted, not a tensor"));
+  if (dtype != param.dtype) {
+    return InvalidArgument(base::Cat(NameOf(index), ": the tensor is ", DTypeName(dtype),
+                                     "; the program wants ", DTypeName(param.dtype)));
+  }
+  if (shape.size() != param.shape.size()) {
+    return InvalidArgument(base::Cat(NameOf(index), ": the tensor has ", shape.size(),
+                                     " axes; the program wants ", plan_.inputs(index).type()));
+  }
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (param.shape[axis]->IsConst() && param.shape[axis]->value != shape[axis]) {
+      return InvalidArgument(base::Cat(NameOf(index), ": axis ", axis, " has extent ", shape[axis],
+                                       "; the program wants ", param.shape[axis]->value));
+    }
+  }
+  return TensorSpec{dtype, shape, param.stored_once, param.sharding};
+}
+
+Status Program::CheckSizes(const Sizes& sizes) const {
+  for (size_t i = 0; i < guards_.size(); ++i) {
+    const pb::PlanGuard& guard = plan_.guards(static_cast<int>(i));
+    HIR_ASSIGN(const int64_t left, ValueOf(guards_[i].left, sizes));
+    HIR_ASSIGN(const int64_t right, ValueOf(guards_[i].right, sizes));
+    if (guard.kind() == pb::PlanGuard::KIND_AT_MOST ? left <= right : left == right) continue;
+    return InvalidArgument(
+        base::Cat(guard.condition(), " does not hold with ", Text(sizes), ": ", guard.reason()));
+  }
+  return {};
+}
+
+Result<TensorSpec> Program::OutputSpec(int index, const Sizes& sizes) const {
+  const Param& param = outputs_[static_cast<size_t>(index)];
+  TensorSpec spec = {param.dtype, {}, param.stored_once, param.sharding};
+  for (const ir::Expr* extent : param.shape) {
+    HIR_ASSIGN(const int64_t value, ValueOf(extent, sizes));
+    spec.shape.push_back(value);
+  }
+  return spec;
+}
+
+std::set<std::string, std::less<>> Program::Symbols() const {
+  std::vector<std::string_view> symbols;
+  for (const Param& input : inputs_) {
+    for (const ir::Expr* extent : input.shape) ir::CollectSymbols(extent, symbols);
+  }
+  return {symbols.begin(), symbols.end()};
+}
+
+Result<int64_t> Program::Evaluate(const std::string& expression, const Sizes& sizes) const {
+  ir::Graph graph(fusion::kFusionOps, "expression");  // graph_ is read by many threads.
+  HIR_ASSIGN(const ir::Expr* expr, ir::ParseExtent(expression, graph, {}));
+  return ValueOf(expr, sizes);
+}
+
+}  // namespace hir::service

@@ -1,0 +1,152 @@
+#include "service/engine/program_cache.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "service/store/store.h"
+
+namespace hir::service {
+namespace {
+
+// Programs that killed the planner are remembered up to that many; their texts take memory.
+constexpr size_t kDeathsKept = 64;
+
+}  // namespace
+
+ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits)
+    : limits_(limits), planner_(std::move(planner)), thread_([this] { Loop(); }) {}
+
+ProgramCache::~ProgramCache() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  for (Request& request : queue_) {
+    for (const Done& done : request.waiting) done(Unavailable("the daemon is shutting down"));
+  }
+}
+
+void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source,
+                       Done done) {
+  std::unique_lock lock(mutex_);
+  if (const auto found = by_text_.find(text); found != by_text_.end()) {
+    const std::shared_ptr<const Program> program = found->second;
+    Touch(program);
+    lock.unlock();
+    return done(program);
+  }
+  if (const auto deaths = deaths_.find(text);
+      deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {
+    lock.unlock();
+    return done(Status(Code::kFailedPrecondition,
+                       base::Cat("this program killed the planner planner_deaths_max = ",
+                                 limits_.planner_deaths_max,
+                                 " times and is refused until the daemon is restarted")));
+  }
+  for (Request& request : queue_) {
+    if (request.text == text) {
+      request.waiting.push_back(std::move(done));
+      return;
+    }
+  }
+  if (static_cast<int64_t>(queue_.size()) >= limits_.queued_plans_max) {
+    lock.unlock();
+    return done(
+        ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
+                                    ": as many programs wait for the planner; try again later")));
+  }
+  queue_.push_back({text, source, {}});
+  queue_.back().waiting.push_back(std::move(done));
+  lock.unlock();
+  changed_.notify_all();
+}
+
+Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) {
+    return Status(Code::kNotFound, base::Cat("no program \"", id.substr(0, 64),
+                                             "\" here, or no longer: compile it again"));
+  }
+  Touch(found->second.first);
+  return found->second.first;
+}
+
+void ProgramCache::Touch(const std::shared_ptr<const Program>& program) {
+  const auto at = std::find(recent_.begin(), recent_.end(), program);
+  if (at != recent_.end()) recent_.splice(recent_.begin(), recent_, at);
+}
+
+void ProgramCache::Loop() {
+  // At once, so that the first program does not wait for it. A failure shows when there is a program to plan.
+  if (const Status status = planner_.Start(); !status.ok())
+    spdlog::error("planner error=\"{}\"", status.ToString());
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const Request& request = queue_.front();  // Stays in place: only this thread removes.
+    lock.unlock();
+    const auto program = Plan(request);
+    lock.lock();
+    const std::vector<Done> waiting = std::move(queue_.front().waiting);
+    queue_.pop_front();
+    lock.unlock();
+    for (const Done& done : waiting) done(program);
+    lock.lock();
+  }
+}
+
+Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
+  PlannerProcess::Outcome outcome =
+      planner_.MakePlan(request.source, std::chrono::milliseconds(limits_.plan_timeout_ms));
+  if (outcome.killed) {
+    const std::scoped_lock lock(mutex_);
+    if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
+      deaths_.erase(deaths_.begin());
+    const int64_t deaths = ++deaths_[request.text];
+    spdlog::error("planner deaths={} error=\"{}\"", deaths, outcome.status.ToString());
+  }
+  HIR_TRY(outcome.status);
+  int64_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    number = next_number_++;
+  }
+  HIR_ASSIGN(std::shared_ptr<const Program> program,
+             Program::Make(RandomId(), number, std::move(outcome.plan)));
+  Keep(request.text, program);
+  return program;
+}
+
+void ProgramCache::Keep(const std::string& text, std::shared_ptr<const Program> program) {
+  const std::scoped_lock lock(mutex_);
+  deaths_.erase(text);
+  by_text_[text] = program;
+  by_id_[program->id()] = {program, text};
+  recent_.push_front(std::move(program));
+  while (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, limits_.programs_max)) {
+    const auto oldest = by_id_.find(recent_.back()->id());
+    evicted_.push_back(recent_.back()->number());
+    by_text_.erase(oldest->second.second);
+    by_id_.erase(oldest);
+    recent_.pop_back();
+  }
+}
+
+std::vector<int64_t> ProgramCache::TakeEvicted() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(evicted_, {});
+}
+
+int64_t ProgramCache::size() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int64_t>(recent_.size());
+}
+
+}  // namespace hir::service

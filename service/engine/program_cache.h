@@ -1,0 +1,75 @@
+// ProgramCache: plans by program, and the thread that has the planner make those that are missing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "service/engine/limits.h"
+#include "service/engine/program.h"
+#include "service/supervise/planner_process.h"
+
+namespace hir::service {
+
+// Thread-safe. Its destructor answers what waits with kUnavailable.
+class ProgramCache {
+ public:
+  ProgramCache(PlannerOptions planner, const Limits& limits);
+  ~ProgramCache();
+
+  using Done = std::function<void(Result<std::shared_ptr<const Program>>)>;
+  // The program whose canonical text is `text`, planned from `source` if need be. `done` is called once, here or on
+  // the planning thread; it must not block.
+  // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
+  //         program that killed it planner_deaths_max times; kResourceExhausted naming queued_plans_max.
+  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done);
+  // Errors: kNotFound "no program ...": unknown here, or evicted.
+  Result<std::shared_ptr<const Program>> Find(std::string_view id);
+
+  // Numbers of programs that were evicted, for the workers to drop.
+  std::vector<int64_t> TakeEvicted();
+  int64_t size() const;
+  int64_t planner_pid() const { return planner_.pid(); }
+
+ private:
+  struct Request {
+    std::string text;
+    ::hostir::v1::ProgramSource source;
+    std::vector<Done> waiting;
+  };
+  void Loop();
+  // Plans the front of queue_ and answers it.
+  Result<std::shared_ptr<const Program>> Plan(const Request& request);
+  void Keep(const std::string& text, std::shared_ptr<const Program> program);
+  void Touch(const std::shared_ptr<const Program>& program);
+
+  const Limits limits_;
+  PlannerProcess planner_;  // Used by the thread alone, but for pid().
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;                   // All below are guarded by mutex_.
+  std::deque<Request> queue_;                         // The front is being planned.
+  std::list<std::shared_ptr<const Program>> recent_;  // The latest used first.
+  std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
+  std::map<std::string, std::pair<std::shared_ptr<const Program>, std::string>, std::less<>>
+      by_id_;                                        // With text.
+  std::unordered_map<std::string, int64_t> deaths_;  // Of the planner, by program text.
+  std::vector<int64_t> evicted_;
+  int64_t next_number_ = 1;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hir::service

@@ -1,0 +1,252 @@
+#include "service/engine/sequencer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using std::chrono::milliseconds;
+
+constexpr base::Nanos kReleaseTimeout = std::chrono::seconds(10);
+constexpr base::Nanos kRestartPause = std::chrono::seconds(1);  // After a start that failed.
+constexpr base::Nanos kIdle = std::chrono::hours(1);
+
+// What poisons a run whose input is poisoned; OK when none is.
+Status PoisonOf(const RunJob& job) {
+  for (size_t i = 0; i < job.inputs.size(); ++i) {
+    if (job.inputs[i] == nullptr) continue;
+    const Tensor::Condition condition = job.inputs[i]->condition();
+    HIR_CHECK(condition.state !=
+              TensorState::kPending);  // It is the output of a run before this one.
+    if (condition.state == TensorState::kReady) continue;
+    const int index = static_cast<int>(i);
+    return condition.error.WithContext(
+        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ") is poisoned"));
+  }
+  return {};
+}
+
+// Every shard of `tensor` to its rank; on one node the rank is the device's number.
+void AddTensorArg(int index, const Tensor& tensor, bool is_output,
+                  std::vector<pb::Execute*>& executes) {
+  for (size_t rank = 0; rank < executes.size(); ++rank) {
+    const ShardSet::Shard* shard = tensor.shards().OnDevice(static_cast<int64_t>(rank));
+    pb::TensorArg* arg = is_output ? executes[rank]->add_outputs() : executes[rank]->add_inputs();
+    arg->set_index(index);
+    arg->set_shard(shard == nullptr ? 0 : shard->id);
+  }
+}
+
+}  // namespace
+
+Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
+                     std::shared_ptr<ReleasedShards> released,
+                     std::function<std::vector<int64_t>()> evicted)
+    : options_(options),
+      wakeup_(std::move(wakeup)),
+      released_(std::move(released)),
+      evicted_(std::move(evicted)),
+      fleet_(options.fleet) {}
+
+Sequencer::~Sequencer() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wakeup_->Signal();
+  if (thread_.joinable()) thread_.join();
+  FailQueued(Unavailable("the daemon is shutting down"));
+}
+
+Status Sequencer::Start() {
+  std::promise<Status> started;
+  thread_ = std::thread([this, &started] {
+    const Status status = fleet_.Start();
+    started.set_value(status);
+    if (status.ok()) Loop();
+  });
+  return started.get_future().get();
+}
+
+Status Sequencer::Post(RunJob job) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (stopping_) return Unavailable("the daemon is shutting down");
+    if (static_cast<int64_t>(queue_.size()) >= options_.queued_runs_max) {
+      return ResourceExhausted(base::Cat("queued_runs_max = ", options_.queued_runs_max,
+                                         ": as many runs wait for their turn; wait for some"));
+    }
+    queue_.push_back(std::move(job));
+  }
+  wakeup_->Signal();
+  return {};
+}
+
+bool Sequencer::Drain(base::Nanos timeout) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_; });
+}
+
+void Sequencer::Loop() {
+  for (;;) {
+    wakeup_->Clear();
+    if (!fleet_.healthy()) Heal();
+    std::unique_lock lock(mutex_);
+    if (stopping_) return;
+    if (queue_.empty() || !fleet_.healthy()) {
+      lock.unlock();
+      if (!fleet_.healthy()) continue;
+      Release();
+      if (fleet_.healthy()) fleet_.Watch(wakeup_->fd(), kIdle);
+      continue;
+    }
+    RunJob job = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = true;
+    lock.unlock();
+    Run(job);
+    job = RunJob();  // Its tensors go before the next turn.
+    lock.lock();
+    running_ = false;
+    idle_.notify_all();
+  }
+}
+
+void Sequencer::Heal() {
+  spdlog::error("generation={} ended error=\"{}\"", fleet_.generation(),
+                fleet_.failure().ToString());
+  loaded_.clear();
+  bound_.clear();
+  const Status status = fleet_.Start();
+  if (status.ok()) {
+    spdlog::info("generation={} serving", fleet_.generation());
+    return;
+  }
+  FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
+  fleet_.Watch(wakeup_->fd(), kRestartPause);
+}
+
+void Sequencer::FailQueued(const Status& cause) {
+  std::deque<RunJob> failed;
+  {
+    const std::scoped_lock lock(mutex_);
+    failed.swap(queue_);
+  }
+  for (RunJob& job : failed) Finish(job, cause);
+  idle_.notify_all();
+}
+
+void Sequencer::Finish(RunJob& job, const Status& outcome) {
+  if (!outcome.ok()) {
+    spdlog::warn("run={} program={} error=\"{}\"", job.run, job.program->plan().name(),
+                 outcome.ToString());
+  }
+  for (const auto& output : job.outputs) {
+    if (output != nullptr) output->Settle(outcome);
+  }
+  if (job.done) job.done(outcome);
+}
+
+void Sequencer::Release() {
+  RankMessage message;
+  pb::Release& release = *message.message.mutable_release();
+  for (const int64_t shard : released_->Take()) {
+    if (bound_.erase(shard) > 0) release.add_shards(shard);
+  }
+  for (const int64_t program : evicted_()) {
+    if (loaded_.erase(program) > 0) release.add_programs(program);
+  }
+  if (release.shards().empty() && release.programs().empty()) return;
+  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.fleet.num_ranks),
+                                                 {message});
+  // A failure breaks the generation, which the loop sees.
+  (void)fleet_.Call(std::move(messages), kReleaseTimeout, "the release of tensors");
+}
+
+void Sequencer::Run(RunJob& job) {
+  Release();  // First, so that memory of freed tensors is there for the outputs of this run.
+  const std::string what = base::Cat("run ", job.run, " of ", job.program->plan().name());
+  if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
+  if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
+  const base::Nanos start = base::Clock::Steady().Now();
+  const Status status = fleet_.Call(MessagesFor(job), job.timeout, what);
+  if (fleet_.healthy() && status.ok()) loaded_.insert(job.program->number());
+  spdlog::debug("run={} program={} us={} code={}", job.run, job.program->plan().name(),
+                (base::Clock::Steady().Now() - start).count() / 1000, CodeName(status.code()));
+  Finish(job, status);
+}
+
+std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {
+  const pb::Plan& plan = job.program->plan();
+  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.fleet.num_ranks));
+  if (!loaded_.contains(job.program->number())) {
+    for (auto& of_rank : messages) {
+      pb::Load& load = *of_rank.emplace_back().message.mutable_load();
+      load.set_program(job.program->number());
+      *load.mutable_plan() = plan;
+      load.mutable_plan()->clear_explanation();
+    }
+  }
+  for (const auto& input : job.inputs) {
+    if (input != nullptr) AddBinds(*input, messages);
+  }
+  for (const auto& output : job.outputs) {
+    if (output != nullptr) AddBinds(*output, messages);
+  }
+  std::vector<pb::Execute*> executes;
+  for (auto& of_rank : messages) {
+    pb::Execute& execute = *of_rank.emplace_back().message.mutable_execute();
+    execute.set_run(job.run);
+    execute.set_program(job.program->number());
+    execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout).count());
+    for (const auto& [name, value] : job.sizes) {
+      pb::Symbol& symbol = *execute.add_symbols();
+      symbol.set_name(name);
+      symbol.set_value(value);
+    }
+    executes.push_back(&execute);
+  }
+  for (int i = 0; i < plan.inputs_size(); ++i) {
+    const size_t index = static_cast<size_t>(i);
+    if (job.inputs[index] != nullptr) {
+      AddTensorArg(i, *job.inputs[index], /*is_output=*/false, executes);
+      continue;
+    }
+    for (pb::Execute* execute : executes) {
+      pb::ScalarArg& scalar = *execute->add_scalars();
+      scalar.set_index(i);
+      scalar.set_float_value(job.float_scalars[index]);
+      scalar.set_int_value(job.int_scalars[index]);
+    }
+  }
+  for (int i = 0; i < plan.outputs_size(); ++i) {
+    const auto& output = job.outputs[static_cast<size_t>(i)];
+    if (output != nullptr) AddTensorArg(i, *output, /*is_output=*/true, executes);
+  }
+  return messages;
+}
+
+void Sequencer::AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages) {
+  for (const ShardSet::Shard& shard : tensor.shards().shards()) {
+    if (!bound_.insert(shard.id).second) continue;
+    auto& of_rank = messages[static_cast<size_t>(shard.device)];
+    if (of_rank.empty() || !of_rank.back().message.has_bind() ||
+        of_rank.back().fds.size() == kChannelFdsMax) {
+      of_rank.emplace_back();
+    }
+    pb::Bind::Shard& bind = *of_rank.back().message.mutable_bind()->add_shards();
+    bind.set_id(shard.id);
+    bind.set_bytes(shard.memory.bytes());
+    if (shard.memory.bytes() > 0) of_rank.back().fds.push_back(shard.memory.fd());
+  }
+}
+
+}  // namespace hir::service

@@ -1,0 +1,91 @@
+// Sequencer: the one order of everything that workers do, and the thread that gives it to them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "service/engine/program.h"
+#include "service/os/wakeup.h"
+#include "service/store/tensor.h"
+#include "service/supervise/fleet.h"
+
+namespace hir::service {
+
+// A run that was accepted: everything is checked, the outputs have memory.
+struct RunJob {
+  int64_t run = 0;
+  std::shared_ptr<const Program> program;
+  std::vector<std::shared_ptr<Tensor>> inputs;  // Null for a number.
+  std::vector<double> float_scalars;  // One per input; the two are each the nearest to the other.
+  std::vector<int64_t> int_scalars;
+  std::vector<std::shared_ptr<Tensor>>
+      outputs;  // Settled when the run is over; null for what is another's.
+  Sizes sizes;
+  base::Nanos timeout = {};
+  std::function<void(const Status&)>
+      done;  // Called once when it is over, on any thread; may be null.
+};
+
+// Threads: Post, Drain, snapshot from any.
+class Sequencer {
+ public:
+  struct Options {
+    FleetOptions fleet;
+    int64_t queued_runs_max = 1024;
+  };
+  // `evicted` gives the numbers of programs that workers shall drop; called on the sequencer's thread.
+  // `wakeup` is signalled when `released` has something.
+  Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
+            std::shared_ptr<ReleasedShards> released,
+            std::function<std::vector<int64_t>()> evicted);
+  // Poisons what is queued, and ends the workers.
+  ~Sequencer();
+
+  // Starts the thread and the workers; returns when they are connected, or with why not.
+  Status Start();
+  // The job is next after those posted before. kResourceExhausted naming queued_runs_max; nothing was queued.
+  Status Post(RunJob job);
+  // Waits until nothing is queued or under way; false after `timeout`.
+  bool Drain(base::Nanos timeout);
+
+  Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
+
+ private:
+  void Loop();
+  void Heal();
+  void Run(RunJob& job);
+  // Sends what was released since the last time, when there is something.
+  void Release();
+  std::vector<std::vector<RankMessage>> MessagesFor(const RunJob& job);
+  // Adds what binds the shards of `tensor` that the workers do not have yet.
+  void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
+  void FailQueued(const Status& cause);
+  void Finish(RunJob& job, const Status& outcome);
+  const Options options_;
+  const std::shared_ptr<Wakeup> wakeup_;
+  const std::shared_ptr<ReleasedShards> released_;
+  const std::function<std::vector<int64_t>()> evicted_;
+  Fleet fleet_;  // Used by the thread alone, but for snapshot().
+  std::set<int64_t>
+      loaded_;  // Programs and shards the workers of this generation have. The thread's.
+  std::set<int64_t> bound_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;  // Guarded by mutex_: the ones below.
+  std::deque<RunJob> queue_;
+  bool running_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hir::service

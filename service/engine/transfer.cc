@@ -1,0 +1,98 @@
+#include "service/engine/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "csrc/base/text.h"
+
+namespace hir::service {
+
+Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string session,
+                                              const TensorSpec& spec,
+                                              const std::vector<bool>& sent_once) {
+  HIR_TRY(store.CheckSession(session));
+  if (sent_once.size() != spec.shape.size()) {
+    return InvalidArgument(
+        base::Cat(sent_once.size(), " sent-once flags for ", spec.shape.size(), " axes"));
+  }
+  for (size_t axis = 0; axis < spec.shape.size() && axis < spec.stored_once.size(); ++axis) {
+    if (spec.stored_once[axis] && !sent_once[axis] && spec.shape[axis] > 1) {
+      return InvalidArgument(
+          base::Cat("axis ", axis, " is stored once: send an array whose stride there is 0"));
+    }
+  }
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(spec, /*charged=*/false));
+  return std::unique_ptr<Upload>(
+      new Upload(store, std::move(session), spec, sent_once, std::move(shards)));
+}
+
+Upload::Upload(TensorStore& store, std::string session, TensorSpec spec,
+               const std::vector<bool>& sent_once, std::shared_ptr<ShardSet> shards)
+    : store_(store),
+      session_(std::move(session)),
+      spec_(std::move(spec)),
+      map_(spec_, sent_once),
+      shards_(std::move(shards)),
+      addresses_(shards_->Addresses()) {}
+
+Status Upload::Add(std::string_view chunk) {
+  const int64_t bytes = static_cast<int64_t>(chunk.size());
+  if (bytes > map_.sent_bytes() - received_bytes_) {
+    return InvalidArgument(base::Cat("the upload is longer than the ", map_.sent_bytes(),
+                                     " bytes of ", ToString(spec_)));
+  }
+  HIR_TRY(shards_->charge.Grow(bytes * map_.copies()));
+  map_.Scatter(received_bytes_, std::as_bytes(std::span(chunk)), addresses_);
+  received_bytes_ += bytes;
+  return {};
+}
+
+Result<Upload::Stored> Upload::End() {
+  if (received_bytes_ != map_.sent_bytes()) {
+    return InvalidArgument(base::Cat("the upload ended after ", received_bytes_, " of the ",
+                                     map_.sent_bytes(), " bytes of ", ToString(spec_)));
+  }
+  Stored stored;
+  stored.tensor = std::make_shared<Tensor>(spec_, shards_, TensorState::kReady);
+  HIR_ASSIGN(stored.handle, store_.AddHandle(session_, stored.tensor));
+  return stored;
+}
+
+Download::Download(std::shared_ptr<Tensor> tensor, std::shared_ptr<ShardReading> reading)
+    : tensor_(std::move(tensor)),
+      reading_(std::move(reading)),
+      map_(tensor_->spec(), tensor_->spec().stored_once),
+      addresses_(tensor_->shards().Addresses()),
+      shape_(tensor_->spec().shape),
+      total_bytes_(map_.sent_bytes()) {}
+
+Result<std::unique_ptr<Download>> Download::OfShard(std::shared_ptr<Tensor> tensor,
+                                                    std::shared_ptr<ShardReading> reading,
+                                                    int64_t device) {
+  const TensorSpec& spec = tensor->spec();
+  const auto position = spec.sharding.mesh.PositionOf(device);
+  if (!position.has_value()) {
+    return InvalidArgument(
+        base::Cat("device ", device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
+  }
+  HIR_ASSIGN(std::vector<int64_t> shape, mesh::ShardShape(spec.sharding, spec.shape, "the tensor"));
+  auto download = std::make_unique<Download>(std::move(tensor), std::move(reading));
+  download->shape_ = std::move(shape);
+  download->total_bytes_ = ShardBytes(download->tensor_->spec());
+  download->shard_ = download->addresses_[static_cast<size_t>(*position)];
+  return download;
+}
+
+std::string Download::Next(int64_t bytes_max) {
+  std::string bytes(static_cast<size_t>(std::min(bytes_max, total_bytes_ - sent_bytes_)), '\0');
+  if (shard_ != nullptr) {
+    std::memcpy(bytes.data(), shard_ + sent_bytes_, bytes.size());
+  } else {
+    map_.Gather(sent_bytes_, std::as_writable_bytes(std::span(bytes)), addresses_);
+  }
+  sent_bytes_ += static_cast<int64_t>(bytes.size());
+  return bytes;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,80 @@
+// Upload and Download: a tensor on its way in or out, piece by piece.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "service/store/shard_map.h"
+#include "service/store/store.h"
+#include "service/store/tensor.h"
+
+namespace hir::service {
+
+// Threads: one at a time. Destroyed before End: nothing is left of it.
+class Upload {
+ public:
+  // `spec`: what to store; `sent_once`: the axes of which one element comes. The store outlives it.
+  // Errors: kInvalidArgument; kResourceExhausted naming a limit.
+  static Result<std::unique_ptr<Upload>> Begin(TensorStore& store, std::string session,
+                                               const TensorSpec& spec,
+                                               const std::vector<bool>& sent_once);
+
+  // Takes the next bytes; they are charged first.
+  // Errors: kInvalidArgument for more than was declared; kResourceExhausted.
+  Status Add(std::string_view chunk);
+
+  struct Stored {
+    std::string handle;
+    std::shared_ptr<Tensor> tensor;
+  };
+  // Errors: kInvalidArgument for less than was declared; kFailedPrecondition when the session has ended.
+  Result<Stored> End();
+
+ private:
+  Upload(TensorStore& store, std::string session, TensorSpec spec,
+         const std::vector<bool>& sent_once, std::shared_ptr<ShardSet> shards);
+
+  TensorStore& store_;
+  const std::string session_;
+  const TensorSpec spec_;
+  const ShardMap map_;
+  const std::shared_ptr<ShardSet> shards_;
+  const std::vector<std::byte*> addresses_;
+  int64_t received_bytes_ = 0;
+};
+
+// A tensor, or one shard of it, as bytes to send. Threads: one at a time.
+class Download {
+ public:
+  // REQUIRES: the tensor is ready, and nothing takes over its memory as long as `reading` lives.
+  Download(std::shared_ptr<Tensor> tensor, std::shared_ptr<ShardReading> reading);
+  // The shard of `device` alone. kInvalidArgument when it holds none.
+  static Result<std::unique_ptr<Download>> OfShard(std::shared_ptr<Tensor> tensor,
+                                                   std::shared_ptr<ShardReading> reading,
+                                                   int64_t device);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }
+  DType dtype() const { return tensor_->spec().dtype; }
+  int64_t total_bytes() const { return total_bytes_; }
+
+  // The next at most `bytes_max` bytes; empty at the end.
+  std::string Next(int64_t bytes_max);
+
+ private:
+  const std::shared_ptr<Tensor> tensor_;
+  const std::shared_ptr<ShardReading> reading_;
+  const ShardMap map_;
+  const std::vector<std::byte*> addresses_;
+  const std::byte* shard_ = nullptr;  // When one shard is read.
+  std::vector<int64_t> shape_;
+  int64_t total_bytes_ = 0;
+  int64_t sent_bytes_ = 0;
+};
+
+}  // namespace hir::service

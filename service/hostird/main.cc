@@ -1,0 +1,165 @@
+// hostird: the daemon of one node. It parses, checks, keeps and orders; workers run, a planner plans.
+#include <poll.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "csrc/base/text.h"
+#include "service/engine/engine.h"
+#include "service/os/fd.h"
+#include "service/rpc/server.h"
+
+namespace hir::service {
+namespace {
+
+using base::Cat;
+
+constexpr int64_t kDevicesMax = 64;
+
+struct Flags {
+  std::string devices = "cpu:1";
+  ServerOptions server;
+  std::string worker;
+  std::string log_level = "info";
+  int64_t threads_per_rank = 0;
+  int ready_fd = -1;
+  int alive_fd = -1;
+  Limits limits;
+};
+
+std::string DefaultListen() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return Cat("unix:", runtime, "/hostir/socket");
+  return Cat("unix:/tmp/hostir-", getuid(), "/socket");
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  flags.server.listen = DefaultListen();
+  flags.worker =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
+  app.add_option("--devices", flags.devices,
+                 "cpu:N: N devices, each a process with a share of the cores")
+      ->capture_default_str();
+  app.add_option("--listen", flags.server.listen,
+                 "unix:/path in a directory that is this user's alone, or tcp:host:port")
+      ->capture_default_str();
+  app.add_flag("--insecure-tcp", flags.server.insecure_tcp,
+               "allow tcp: on loopback, where every user of this machine can connect");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")
+      ->capture_default_str();
+  app.add_option("--threads-per-rank", flags.threads_per_rank,
+                 "0: the cores divided by the devices")
+      ->capture_default_str();
+  app.add_option("--worker", flags.worker, "the worker program")->capture_default_str();
+  app.add_option("--ready-fd", flags.ready_fd,
+                 "write the address and a newline there when ready, and close it");
+  app.add_option("--alive-fd", flags.alive_fd,
+                 "exit when this descriptor ends: a private daemon of its opener");
+  for (const LimitInfo& info : kLimits) {
+    std::string name = Cat("--", info.name);
+    std::replace(name.begin(), name.end(), '_', '-');
+    app.add_option(name, flags.limits.*info.value, std::string(info.what))
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber)
+        ->group("Limits");
+  }
+}
+
+Result<int64_t> ParseDevices(const std::string& devices) {
+  const std::optional<int64_t> count = devices.starts_with("cpu:")
+                                           ? base::ParseInt(std::string_view(devices).substr(4))
+                                           : std::nullopt;
+  if (!count.has_value() || *count < 1 || *count > kDevicesMax) {
+    return InvalidArgument(
+        Cat("--devices=", devices, ": want cpu:N with N from 1 to ", kDevicesMax));
+  }
+  return *count;
+}
+
+// A descriptor per shard: as many as the machine allows.
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Blocks until a signal asks for the end (true: drain), or the opener of --alive-fd is gone (false:
+// nobody to drain for).
+bool WaitForEnd(const Fd& signals, const Fd& alive) {
+  for (;;) {
+    pollfd fds[2] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) continue;
+    if (fds[0].revents != 0) return true;
+    char byte = 0;
+    if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return false;
+  }
+}
+
+Status Serve(Flags& flags, const Fd& signals) {
+  const Fd alive(flags.alive_fd);
+  Fd ready(flags.ready_fd);
+  HIR_ASSIGN(const int64_t num_devices, ParseDevices(flags.devices));
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  EngineOptions options = {.worker_path = flags.worker,
+                           .worker_args = {Cat("--log-level=", flags.log_level)},
+                           .num_devices = num_devices,
+                           .threads_per_rank = flags.threads_per_rank > 0
+                                                   ? flags.threads_per_rank
+                                                   : std::max<int64_t>(1, cores / num_devices),
+                           .limits = Resolved(flags.limits)};
+  Engine engine(options);
+  HIR_TRY(engine.Start().WithContext(Cat("cannot start ", num_devices, " workers")));
+  HIR_ASSIGN(const std::unique_ptr<Server> server, Server::Start(flags.server, engine));
+  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", server->address(),
+               flags.devices, options.threads_per_rank, getpid());
+  if (ready.valid()) {
+    const std::string line = server->address() + "\n";
+    (void)!write(ready.get(), line.data(), line.size());
+    ready.Close();
+  }
+  if (WaitForEnd(signals, alive)) {
+    spdlog::info("draining");
+    engine.Drain();
+    server->Drain(std::chrono::milliseconds(options.limits.drain_timeout_ms));
+  }
+  spdlog::info("stopped");
+  return {};
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "hostird: runs tensor programs on the devices of this machine, for clients over gRPC.");
+  Flags flags;
+  AddFlags(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  spdlog::flush_on(spdlog::level::info);
+
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);  // Before there are threads: they all block them.
+  signal(SIGPIPE, SIG_IGN);
+  const Fd signals(signalfd(-1, &ending, SFD_CLOEXEC));
+  RaiseDescriptorLimit();
+  const Status status = Serve(flags, signals);
+  if (status.ok()) return 0;
+  spdlog::critical("error=\"{}\"", status.ToString());
+  return 1;
+}
+
+}  // namespace
+}  // namespace hir::service
+
+int main(int argc, char** argv) { return hir::service::Main(argc, argv); }

@@ -1,0 +1,48 @@
+// Process: a child that is watched, killed and reaped by descriptor, so never mistaken for another.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "service/os/fd.h"
+
+namespace hir::service {
+
+// The child's number of the descriptor given to Spawn.
+inline constexpr int kInheritedFd = 3;
+
+// Destruction kills and reaps. Threads: one at a time.
+class Process {
+ public:
+  // Runs `path` with `args`; it inherits standard streams and `inherited`, nothing else. When the calling THREAD ends,
+  // a child that asked for PR_SET_PDEATHSIG dies: spawn from one that stays.
+  static Result<Process> Spawn(const std::string& path, const std::vector<std::string>& args,
+                               const Fd& inherited);
+
+  Process() = default;
+  Process(Process&& other) noexcept
+      : pid_(std::exchange(other.pid_, 0)),
+        pidfd_(std::move(other.pidfd_)),
+        ending_(std::move(other.ending_)) {}
+  Process& operator=(Process&& other) noexcept;
+  ~Process();
+
+  pid_t pid() const { return pid_; }       // 0: none.
+  int fd() const { return pidfd_.get(); }  // Readable when the process has ended.
+
+  void Kill();
+  // How it ended ("killed by signal 9", "exited with 1"), once it has, and it is reaped; nothing after `timeout`.
+  std::optional<std::string> Ended(base::Nanos timeout);
+
+ private:
+  pid_t pid_ = 0;
+  Fd pidfd_;
+  std::optional<std::string> ending_;  // Set when reaped.
+};
+
+}  // namespace hir::service

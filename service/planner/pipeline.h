@@ -1,0 +1,24 @@
+// From a program as a client sent it to the plan that the daemon and the workers get.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
+#include "hostir/v1/plan.pb.h"
+
+namespace hir::service {
+
+struct PipelineOptions {
+  int64_t num_devices = 1;
+  // The code of one plan of kernels: of the devices' backend.
+  std::function<Result<::hostir::v1::Artifact>(const codegen::KernelPlan&)> compile = {};
+};
+
+// Errors: what is wrong with the program, with op, value and the user's location. Deterministic: the same program
+// gives the same plan.
+Result<::hostir::v1::Plan> MakePlan(const ::hostir::v1::ProgramSource& program,
+                                    const PipelineOptions& options);
+
+}  // namespace hir::service

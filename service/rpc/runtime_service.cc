@@ -1,0 +1,232 @@
+#include "service/rpc/runtime_service.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "service/convert/status.h"
+#include "service/convert/tensor.h"
+#include "service/rpc/explain.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+constexpr std::string_view kVersion = "0.1.0";
+
+Engine::RunArg FromProto(const pb::RunArg& arg) {
+  switch (arg.value_case()) {
+    case pb::RunArg::kHandle: return arg.handle();
+    case pb::RunArg::kFloatValue: return arg.float_value();
+    case pb::RunArg::kIntValue: return arg.int_value();
+    case pb::RunArg::kBoolValue: return arg.bool_value();
+    case pb::RunArg::VALUE_NOT_SET: break;
+  }
+  return std::string();  // No handle of that name.
+}
+
+void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
+  reply->set_run_id(accepted.run);
+  for (const Engine::Named& output : accepted.outputs) {
+    hir::service::ToProto(output.handle, *output.tensor, reply->add_outputs());
+  }
+}
+
+}  // namespace
+
+RuntimeService::RuntimeService(Engine& engine)
+    : engine_(engine),
+      pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
+             .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
+
+void RuntimeService::Drain(base::Nanos timeout) {
+  in_flight_.Drain(timeout);
+  open_sessions_.EndAll(Unavailable("the daemon is shutting down"));
+}
+
+template <typename Request, typename Reply>
+grpc::ServerUnaryReactor* RuntimeService::Start(
+    std::string_view method, const Request* request, Reply* reply,
+    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&)) {
+  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_);
+  const bool posted = pool_.Post([this, call, request, reply, handle] {
+    (this->*handle)(*request, reply, call);
+    call->DoneWithRequest();
+  });
+  if (!posted) call->ClaimAndEnd(QueueFull(engine_));
+  return call.get();
+}
+
+void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileReply* reply,
+                               Call call) {
+  engine_.Compile(request.session_id(), request.program(),
+                  [call, reply](Result<std::shared_ptr<const Program>> program) {
+                    if (!call->Claim()) return;
+                    if (program.ok()) {
+                      const pb::Plan& plan = (*program)->plan();
+                      reply->set_program_id((*program)->id());
+                      *reply->mutable_inputs() = plan.inputs();
+                      *reply->mutable_outputs() = plan.outputs();
+                      *reply->mutable_guards() = plan.guards();
+                    }
+                    call->End(program.status());
+                  });
+}
+
+void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply,
+                               Call call) {
+  Sizes sizes(request.sizes().begin(), request.sizes().end());
+  engine_.Compile(
+      request.session_id(), request.program(),
+      [call, reply, sizes = std::move(sizes)](Result<std::shared_ptr<const Program>> program) {
+        if (!call->Claim()) return;
+        call->End(program.ok() ? ExplainProgram(**program, sizes, reply) : program.status());
+      });
+}
+
+void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
+  Engine::RunRequest run = {request.session_id(),
+                            request.program_id(),
+                            {},
+                            std::chrono::milliseconds(request.timeout_ms())};
+  for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
+  // Filled before the run can be over: `accepted` is set under the same lock.
+  struct Waited {
+    std::mutex mutex;
+    Engine::Accepted accepted;
+  };
+  const auto waited = std::make_shared<Waited>();
+  const std::string session = request.session_id();
+  // Outputs that nobody will ever name are freed.
+  const auto drop = [this, session](const Engine::Accepted& accepted) {
+    for (const Engine::Named& output : accepted.outputs)
+      (void)engine_.Free(session, std::span(&output.handle, 1));
+  };
+  if (request.wait()) {
+    run.done = [call, reply, waited, drop](const hir::Status& outcome) {
+      const std::scoped_lock lock(waited->mutex);
+      if (!outcome.ok() || !call->Claim()) {
+        drop(waited->accepted);
+        if (!outcome.ok()) call->ClaimAndEnd(outcome);
+        return;
+      }
+      ToProto(waited->accepted, reply);
+      call->End({});
+    };
+  }
+  const std::scoped_lock lock(waited->mutex);
+  Result<Engine::Accepted> accepted = engine_.Run(std::move(run));
+  if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
+  waited->accepted = *std::move(accepted);
+  if (request.wait()) return;
+  if (!call->Claim()) return drop(waited->accepted);
+  ToProto(waited->accepted, reply);
+  call->End({});
+}
+
+void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
+  const Result<std::shared_ptr<Tensor>> tensor =
+      engine_.Find(request.session_id(), request.handle());
+  if (!tensor.ok()) return call->ClaimAndEnd(tensor.status());
+  const TensorSpec& spec = (*tensor)->spec();
+  for (const int64_t device : spec.sharding.mesh.devices()) {
+    const auto ranges = mesh::ShardSlices(spec.sharding, spec.shape, device, "the tensor");
+    if (!ranges.ok()) return call->ClaimAndEnd(ranges.status());
+    pb::Shard& shard = *reply->add_shards();
+    shard.set_device(device);
+    for (const mesh::Range& range : *ranges) {
+      shard.add_start(range.begin);
+      shard.add_extent(range.size());
+    }
+  }
+  call->ClaimAndEnd({});
+}
+
+void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply, Call call) {
+  std::vector<Engine::Named> tensors;
+  for (const std::string& handle : request.handles()) {
+    Result<std::shared_ptr<Tensor>> tensor = engine_.Find(request.session_id(), handle);
+    if (!tensor.ok()) return call->ClaimAndEnd(tensor.status());
+    tensors.push_back({handle, *std::move(tensor)});
+  }
+  const auto answer = [call, reply, tensors] {
+    if (!call->Claim()) return;
+    for (const Engine::Named& named : tensors) {
+      hir::service::ToProto(named.handle, *named.tensor, reply->add_tensors());
+    }
+    call->End({});
+  };
+  if (request.poll()) return answer();
+  engine_.WhenSettled(tensors, answer);
+}
+
+void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
+  const std::vector<std::string> handles(request.handles().begin(), request.handles().end());
+  call->ClaimAndEnd(engine_.Free(request.session_id(), handles));
+}
+
+void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {
+  const Engine::Report report = engine_.report();
+  const EngineOptions& options = engine_.options();
+  reply->set_version(std::string(kVersion));
+  for (int64_t rank = 0; rank < options.num_devices; ++rank) {
+    pb::Device& device = *reply->add_devices();
+    device.set_number(rank);
+    device.set_kind("cpu");
+    device.set_rank(rank);
+    device.set_num_threads(options.threads_per_rank);
+    const size_t index = static_cast<size_t>(rank);
+    device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
+  }
+  reply->set_planner_pid(report.planner_pid);
+  reply->set_generation(report.mesh.generation);
+  reply->set_serving(report.mesh.healthy);
+  reply->set_last_failure(report.mesh.failure);
+  reply->set_tensor_bytes(report.tensor_bytes);
+  reply->set_tensors(report.tensors);
+  reply->set_sessions(report.sessions);
+  reply->set_programs(report.programs);
+  reply->set_runs(report.runs);
+  for (const LimitInfo& info : kLimits) {
+    pb::Limit& limit = *reply->add_limits();
+    limit.set_name(std::string(info.name));
+    limit.set_value(options.limits.*info.value);
+  }
+  call->ClaimAndEnd({});
+}
+
+// --- the faces -------------------------------------------------------------------------------------------------
+
+grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(
+    grpc::CallbackServerContext*, const pb::ConnectRequest* request) {
+  return new SessionCall({engine_, pool_, in_flight_}, open_sessions_, request->client());
+}
+
+grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(grpc::CallbackServerContext*,
+                                                                   pb::UploadReply* reply) {
+  return new UploadCall({engine_, pool_, in_flight_}, reply);
+}
+
+grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(
+    grpc::CallbackServerContext*, const pb::DownloadRequest* request) {
+  return DownloadCall::Make({engine_, pool_, in_flight_}, *request);
+}
+
+#define HIR_UNARY(Method)                                                              \
+  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*,       \
+                                                   const pb::Method##Request* request, \
+                                                   pb::Method##Reply* reply) {         \
+    return Start(#Method, request, reply, &RuntimeService::Do##Method);                \
+  }
+HIR_UNARY(Compile)
+HIR_UNARY(Explain)
+HIR_UNARY(Run)
+HIR_UNARY(Shards)
+HIR_UNARY(Wait)
+HIR_UNARY(Free)
+HIR_UNARY(Status)
+#undef HIR_UNARY
+
+}  // namespace hir::service

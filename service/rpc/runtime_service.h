@@ -1,0 +1,80 @@
+// The gRPC face of the engine. Handlers convert, call and convert back: no decisions here.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "csrc/base/work_pool.h"
+#include "hostir/v1/service.grpc.pb.h"
+#include "service/engine/engine.h"
+#include "service/rpc/transfer_calls.h"
+#include "service/rpc/unary_call.h"
+
+namespace hir::service {
+
+// gRPC calls handlers on one of its few poller threads, so they must not block: the work moves to a bounded pool, and
+// what has to wait longer (for a plan, for a run) leaves the pool and is finished by whoever ends the wait.
+class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
+ public:
+  // `engine` outlives the service, and the service the server.
+  explicit RuntimeService(Engine& engine);
+
+  // Waits until no call but sessions is under way, at most `timeout`, and ends the sessions.
+  void Drain(base::Nanos timeout);
+
+ private:
+  template <typename Request, typename Reply>
+  grpc::ServerUnaryReactor* Start(
+      std::string_view method, const Request* request, Reply* reply,
+      void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&));
+  using Call = const std::shared_ptr<UnaryCall>&;
+  void DoCompile(const ::hostir::v1::CompileRequest& request, ::hostir::v1::CompileReply* reply,
+                 Call call);
+  void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply,
+                 Call call);
+  void DoRun(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
+  void DoShards(const ::hostir::v1::ShardsRequest& request, ::hostir::v1::ShardsReply* reply,
+                Call call);
+  void DoWait(const ::hostir::v1::WaitRequest& request, ::hostir::v1::WaitReply* reply, Call call);
+  void DoFree(const ::hostir::v1::FreeRequest& request, ::hostir::v1::FreeReply* reply, Call call);
+  void DoStatus(const ::hostir::v1::StatusRequest& request, ::hostir::v1::StatusReply* reply,
+                Call call);
+
+  grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(
+      grpc::CallbackServerContext* context, const ::hostir::v1::ConnectRequest* request) override;
+  grpc::ServerReadReactor<::hostir::v1::UploadRequest>* Upload(
+      grpc::CallbackServerContext* context, ::hostir::v1::UploadReply* reply) override;
+  grpc::ServerWriteReactor<::hostir::v1::DownloadReply>* Download(
+      grpc::CallbackServerContext* context, const ::hostir::v1::DownloadRequest* request) override;
+  grpc::ServerUnaryReactor* Compile(grpc::CallbackServerContext* context,
+                                    const ::hostir::v1::CompileRequest* request,
+                                    ::hostir::v1::CompileReply* reply) override;
+  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
+                                    const ::hostir::v1::ExplainRequest* request,
+                                    ::hostir::v1::ExplainReply* reply) override;
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context,
+                                const ::hostir::v1::RunRequest* request,
+                                ::hostir::v1::RunReply* reply) override;
+  grpc::ServerUnaryReactor* Shards(grpc::CallbackServerContext* context,
+                                   const ::hostir::v1::ShardsRequest* request,
+                                   ::hostir::v1::ShardsReply* reply) override;
+  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext* context,
+                                 const ::hostir::v1::WaitRequest* request,
+                                 ::hostir::v1::WaitReply* reply) override;
+  grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context,
+                                 const ::hostir::v1::FreeRequest* request,
+                                 ::hostir::v1::FreeReply* reply) override;
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
+                                   const ::hostir::v1::StatusRequest* request,
+                                   ::hostir::v1::StatusReply* reply) override;
+
+  Engine& engine_;
+  InFlight in_flight_;
+  OpenSessions open_sessions_;
+  base::WorkPool pool_;
+};
+
+}  // namespace hir::service

@@ -1,0 +1,237 @@
+#include "service/rpc/transfer_calls.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "service/convert/status.h"
+#include "service/convert/tensor.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+// Of a download: what measured best (larger messages are copied more often than they save).
+constexpr int64_t kSendBytes = int64_t{1} << 20;
+
+base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+}  // namespace
+
+Status QueueFull(const Engine& engine) {
+  return ResourceExhausted(base::Cat("queued_rpcs_max = ", engine.options().limits.queued_rpcs_max,
+                                     ": as many requests wait for a thread; try again later"));
+}
+
+// --- uploads ---------------------------------------------------------------------------------------------------
+
+UploadCall::UploadCall(RpcContext context, pb::UploadReply* reply)
+    : context_(context), reply_(reply), id_(context.in_flight.Enter()), start_(Now()) {
+  StartRead(&request_);
+}
+
+void UploadCall::OnReadDone(bool ok) {
+  if (ok) {
+    if (!context_.pool.Post([this] { Take(); })) End(QueueFull(context_.engine));
+    return;
+  }
+  // The client has sent all, or has gone: then what it reads is nobody's.
+  if (upload_ == nullptr) return End(InvalidArgument("an upload without a header"));
+  Result<Upload::Stored> stored = upload_->End();
+  if (stored.ok()) ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
+  End(stored.status());
+}
+
+void UploadCall::Take() {
+  Status status;
+  switch (request_.part_case()) {
+    case pb::UploadRequest::kHeader:
+      status = upload_ == nullptr ? Begin(request_.header())
+                                  : InvalidArgument("a second header in an upload");
+      break;
+    case pb::UploadRequest::kChunk: {
+      const int64_t bytes = static_cast<int64_t>(request_.chunk().size());
+      const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
+      if (upload_ == nullptr) {
+        status = InvalidArgument("a chunk before the header of an upload");
+      } else if (bytes > bytes_max) {
+        status = ResourceExhausted(
+            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes"));
+      } else {
+        status = upload_->Add(request_.chunk());
+      }
+      break;
+    }
+    case pb::UploadRequest::PART_NOT_SET:
+      status = InvalidArgument("an empty message in an upload");
+      break;
+  }
+  if (!status.ok()) return End(status);
+  StartRead(&request_);
+}
+
+Status UploadCall::Begin(const pb::UploadHeader& header) {
+  const size_t axes = static_cast<size_t>(header.shape_size());
+  TensorSpec spec;
+  HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
+  spec.shape.assign(header.shape().begin(), header.shape().end());
+  spec.stored_once = FlagsFromProto(header.sent_once(), header.shape_size());
+  spec.sharding = mesh::Sharding::OnDevice0(axes);
+  if (header.has_sharding()) {
+    HIR_ASSIGN(spec.sharding, FromProto(header.sharding(), axes));
+  }
+  const std::vector<bool> sent_once = spec.stored_once;
+  HIR_ASSIGN(upload_,
+             context_.engine.BeginUpload(header.session_id(), std::move(spec), sent_once,
+                                         header.input().program_id(), header.input().index()));
+  return {};
+}
+
+void UploadCall::End(const Status& status) {
+  upload_ = nullptr;  // Before the client hears of it: what it did not finish is freed.
+  LogCall("Upload", id_, status, Now() - start_);
+  Finish(ToGrpc(status));
+}
+
+void UploadCall::OnDone() {
+  context_.in_flight.Leave();
+  delete this;
+}
+
+// --- downloads -------------------------------------------------------------------------------------------------
+
+DownloadCall::DownloadCall(RpcContext context)
+    : context_(context), id_(context.in_flight.Enter()), start_(Now()) {}
+
+DownloadCall* DownloadCall::Make(RpcContext context, const pb::DownloadRequest& request) {
+  const std::shared_ptr<DownloadCall> call(new DownloadCall(context));
+  call->self_ = call;
+  // The request does not outlive the call, which may end at any time: what is needed of it is copied.
+  const bool posted =
+      context.pool.Post([call, session = request.session_id(), handle = request.handle(),
+                         device = request.has_device() ? request.device() : -1] {
+        call->context_.engine.BeginDownload(session, handle, device,
+                                            [call](Result<std::unique_ptr<Download>> download) {
+                                              call->Begin(std::move(download));
+                                            });
+      });
+  if (!posted) call->Begin(QueueFull(context.engine));
+  return call.get();
+}
+
+void DownloadCall::Begin(Result<std::unique_ptr<Download>> download) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_) return;  // The client left.
+    waiting_ = false;
+  }
+  if (!download.ok()) return End(download.status());
+  download_ = *std::move(download);
+  pb::DownloadHeader& header = *reply_.mutable_header();
+  header.set_dtype(ToProto(download_->dtype()));
+  for (const int64_t extent : download_->shape()) header.add_shape(extent);
+  for (const bool once : download_->sent_once()) header.add_sent_once(once);
+  header.set_total_bytes(download_->total_bytes());
+  StartWrite(&reply_);
+}
+
+void DownloadCall::OnWriteDone(bool ok) {
+  if (!ok) return End(Status(Code::kCancelled, "the client left"));
+  if (!context_.pool.Post([this] { Send(); })) End(QueueFull(context_.engine));
+}
+
+void DownloadCall::Send() {
+  *reply_.mutable_chunk() =
+      download_->Next(std::min(kSendBytes, context_.engine.options().limits.chunk_bytes_max));
+  if (reply_.chunk().empty()) return End({});
+  StartWrite(&reply_);
+}
+
+void DownloadCall::OnCancel() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!waiting_) return;  // The next write fails.
+  }
+  End(Status(Code::kCancelled, "the client left"));
+}
+
+void DownloadCall::End(const Status& status) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+  }
+  download_ = nullptr;
+  LogCall("Download", id_, status, Now() - start_);
+  Finish(ToGrpc(status));
+}
+
+void DownloadCall::OnDone() {
+  context_.in_flight.Leave();
+  const std::shared_ptr<DownloadCall> self = std::move(self_);
+}
+
+// --- sessions --------------------------------------------------------------------------------------------------
+
+void OpenSessions::Add(SessionCall* call) {
+  const std::scoped_lock lock(mutex_);
+  calls_.insert(call);
+}
+
+void OpenSessions::Remove(SessionCall* call) {
+  const std::scoped_lock lock(mutex_);
+  calls_.erase(call);
+}
+
+void OpenSessions::EndAll(const Status& status) {
+  const std::scoped_lock lock(mutex_);  // Keeps each from being deleted meanwhile.
+  for (SessionCall* call : calls_) call->End(status);
+}
+
+SessionCall::SessionCall(RpcContext context, OpenSessions& open, const std::string& client)
+    : context_(context), open_(open) {
+  open_.Add(this);
+  Result<std::string> session = context_.engine.OpenSession();
+  if (!session.ok()) {
+    End(session.status());
+    return;
+  }
+  const EngineOptions& options = context_.engine.options();
+  event_.set_session_id(*session);
+  event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
+  event_.set_message_bytes_max(options.limits.message_bytes_max);
+  event_.set_num_devices(options.num_devices);
+  // The id is what a handle is good for: only its beginning is for the log.
+  spdlog::info("session={} opened client=\"{}\"", session->substr(0, 8), client.substr(0, 128));
+  StartWrite(&event_);
+}
+
+void SessionCall::End(const Status& status) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+  }
+  Finish(ToGrpc(status));
+}
+
+void SessionCall::OnWriteDone(bool ok) {
+  if (!ok) End(Status(Code::kCancelled, "the client left"));
+}
+
+void SessionCall::OnCancel() { End(Status(Code::kCancelled, "the client left")); }
+
+void SessionCall::OnDone() {
+  open_.Remove(this);
+  if (!event_.session_id().empty()) {
+    spdlog::info("session={} closed", event_.session_id().substr(0, 8));
+    auto close = [&engine = context_.engine, session = event_.session_id()] {
+      engine.CloseSession(session);
+    };
+    if (!context_.pool.Post(close)) close();  // Rather here than never.
+  }
+  delete this;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,105 @@
+// The streams: uploads, downloads, and sessions. Each deletes itself when gRPC is done with it. Work is done on the
+// pool, one step at a time, never on gRPC's own threads.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "csrc/base/status.h"
+#include "csrc/base/work_pool.h"
+#include "hostir/v1/service.pb.h"
+#include "service/engine/engine.h"
+#include "service/rpc/unary_call.h"
+
+namespace hir::service {
+
+// What every call needs; outlives them all.
+struct RpcContext {
+  Engine& engine;
+  base::WorkPool& pool;
+  InFlight& in_flight;
+};
+
+// A full pool is an answer, not a queue without end.
+Status QueueFull(const Engine& engine);
+
+class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequest> {
+ public:
+  UploadCall(RpcContext context, ::hostir::v1::UploadReply* reply);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnDone() override;
+  void Take();
+  Status Begin(const ::hostir::v1::UploadHeader& header);
+  void End(const Status& status);
+
+  const RpcContext context_;
+  ::hostir::v1::UploadReply* const reply_;
+  const int64_t id_;
+  const base::Nanos start_;
+  ::hostir::v1::UploadRequest request_;
+  std::unique_ptr<Upload> upload_;  // Null before the header.
+};
+
+class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::DownloadReply> {
+ public:
+  static DownloadCall* Make(RpcContext context, const ::hostir::v1::DownloadRequest& request);
+
+ private:
+  explicit DownloadCall(RpcContext context);
+  void Begin(Result<std::unique_ptr<Download>> download);
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+  void Send();
+  void End(const Status& status);
+
+  const RpcContext context_;
+  const int64_t id_;
+  const base::Nanos start_;
+  std::shared_ptr<DownloadCall> self_;  // Until OnDone.
+  ::hostir::v1::DownloadReply reply_;
+  std::unique_ptr<Download> download_;  // Null until the tensor is ready.
+  std::mutex mutex_;
+  bool waiting_ = true;  // For the tensor. Guarded by mutex_: ended_ too.
+  bool ended_ = false;
+};
+
+// The sessions that are open. Thread-safe.
+class SessionCall;
+class OpenSessions {
+ public:
+  void Add(SessionCall* call);
+  void Remove(SessionCall* call);
+  void EndAll(const Status& status);
+
+ private:
+  std::mutex mutex_;
+  std::set<SessionCall*> calls_;  // Guarded by mutex_.
+};
+
+class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionEvent> {
+ public:
+  SessionCall(RpcContext context, OpenSessions& open, const std::string& client);
+  // Once; later calls change nothing.
+  void End(const Status& status);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  const RpcContext context_;
+  OpenSessions& open_;
+  ::hostir::v1::SessionEvent event_;
+  std::mutex mutex_;
+  bool ended_ = false;  // Guarded by mutex_.
+};
+
+}  // namespace hir::service

@@ -1,0 +1,71 @@
+// UnaryCall: a call that is answered once, by its completion or by the client's leaving, whichever comes first.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+
+namespace hir::service {
+
+class InFlight;
+
+// Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  // `method` is a literal. `in_flight` counts it as long as gRPC has it.
+  static std::shared_ptr<UnaryCall> Make(std::string_view method, InFlight& in_flight);
+
+  // True for the first caller: it may write the reply, and must call End. Who gets false must not touch the reply.
+  bool Claim();
+  // REQUIRES: the caller has claimed the call.
+  void End(const Status& status);
+  void ClaimAndEnd(const Status& status) {
+    if (Claim()) End(status);
+  }
+  // Says that the request is no longer looked at: from now on the client's leaving ends the call.
+  void DoneWithRequest();
+
+  int64_t id() const { return id_; }
+
+ private:
+  UnaryCall(std::string_view method, InFlight& in_flight);
+  void OnCancel() override;
+  void OnDone() override;
+
+  const std::string_view method_;
+  InFlight& in_flight_;
+  const int64_t id_;
+  const base::Nanos start_;
+  std::shared_ptr<UnaryCall> self_;  // Until OnDone.
+  std::mutex mutex_;
+  bool claimed_ = false;  // Guarded by mutex_: the two below too.
+  bool cancelled_ = false;
+  bool request_read_ = false;
+};
+
+// How many calls are under way, and the numbers they are known by in the log. Thread-safe.
+class InFlight {
+ public:
+  int64_t Enter();  // The number of a new call.
+  void Leave();
+  // Waits until there is none; false after `timeout`.
+  bool Drain(base::Nanos timeout);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int64_t count_ = 0;  // Guarded by mutex_.
+  int64_t last_id_ = 0;
+};
+
+// The line in the log about a call that is over.
+void LogCall(std::string_view method, int64_t id, const Status& status, base::Nanos took);
+
+}  // namespace hir::service

@@ -1,0 +1,58 @@
+// ShardMap: where each byte of a tensor, in the order it travels, lies in the shards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "service/store/spec.h"
+
+namespace hir::service {
+
+// A value. Thread-safe.
+class ShardMap {
+ public:
+  // `sent_once`: the axes of which one element travels. REQUIRES: CheckSpec(spec) is OK; every axis that is stored
+  // once, and has not extent 1, travels once.
+  ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once);
+
+  int64_t sent_bytes() const { return sent_bytes_; }
+  // How many bytes all shards together store for each byte sent (replicas, and elements repeated along an axis).
+  int64_t copies() const { return copies_; }
+
+  // Writes the bytes [offset, offset + bytes.size()) of what travels to every shard that stores them. shards[p] is
+  // the memory of the device at position p.
+  void Scatter(int64_t offset, std::span<const std::byte> bytes,
+               std::span<std::byte* const> shards) const;
+  // Reads them from the first shard that stores them. REQUIRES: nothing is repeated (sent_once is stored_once).
+  void Gather(int64_t offset, std::span<std::byte> bytes, std::span<std::byte* const> shards) const;
+
+ private:
+  // One step of the index of what travels, outermost first.
+  struct Step {
+    int64_t extent = 1;
+    int64_t shard_stride = 0;  // In bytes; for a step within a shard.
+    int64_t block_stride = 0;  // In blocks_, for a step from block to block.
+  };
+  struct Repeat {  // Elements repeated along an axis.
+    int64_t extent = 1;
+    int64_t shard_stride = 0;
+  };
+  struct Place {
+    int64_t block = 0;
+    int64_t shard_offset = 0;
+    int64_t run = 0;  // Bytes from here on that lie side by side.
+  };
+  Place Find(int64_t offset) const;
+  void WriteRepeated(std::byte* to, const std::byte* from, size_t bytes, size_t repeat) const;
+  void Simplify();
+
+  std::vector<Step> steps_;
+  std::vector<Repeat> repeats_;
+  std::vector<std::vector<size_t>> blocks_;  // The positions that store each block.
+  int64_t sent_bytes_ = 0;
+  int64_t copies_ = 1;
+};
+
+}  // namespace hir::service

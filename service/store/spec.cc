@@ -1,0 +1,84 @@
+#include "service/store/spec.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+// The bytes of all elements, once, or nothing when they do not fit.
+std::optional<int64_t> ElementsBytes(const TensorSpec& spec) {
+  std::optional<int64_t> bytes = DTypeBytes(spec.dtype);
+  for (const int64_t extent : spec.shape) {
+    if (bytes.has_value() && extent > 0) bytes = base::CheckedMul(*bytes, extent);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string Describe(const mesh::Sharding& sharding) {
+  return base::Cat("on ", sharding.mesh.ToString(), ", ", sharding.ToString());
+}
+
+std::string ToString(const TensorSpec& spec) {
+  std::string out = base::Cat(DTypeName(spec.dtype), "[");
+  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    base::Append(out, axis == 0 ? "" : ", ", spec.stored_once[axis] ? "b:" : "", spec.shape[axis]);
+  }
+  return base::Cat(out, "] ", Describe(spec.sharding));
+}
+
+Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
+  const int64_t axes = static_cast<int64_t>(spec.shape.size());
+  if (axes > kTensorAxesMax) {
+    return InvalidArgument(base::Cat("a tensor of ", axes, " axes; at most ", kTensorAxesMax));
+  }
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    const int64_t extent = spec.shape[static_cast<size_t>(axis)];
+    if (extent < 0)
+      return InvalidArgument(
+          base::Cat("axis ", axis, " has extent ", extent, "; it must be 0 or more"));
+  }
+  if (spec.stored_once.size() != spec.shape.size()) {
+    return InvalidArgument(
+        base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
+  }
+  if (!ElementsBytes(spec).has_value()) {
+    return InvalidArgument(base::Cat("a tensor of shape [", base::JoinInts(spec.shape, ", "),
+                                     "] and dtype ", DTypeName(spec.dtype),
+                                     " has more bytes than fit in 63 bits"));
+  }
+  for (const int64_t device : spec.sharding.mesh.devices()) {
+    if (device < num_devices) continue;
+    return InvalidArgument(base::Cat("mesh ", spec.sharding.mesh.ToString(), " names device ",
+                                     device, "; this daemon has devices 0 to ", num_devices - 1));
+  }
+  return mesh::CheckEven(spec.sharding, spec.shape, "the tensor");
+}
+
+int64_t ShardBytes(const TensorSpec& spec) {
+  int64_t bytes = DTypeBytes(spec.dtype);
+  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    const int64_t extent = spec.shape[axis];
+    bytes *= spec.stored_once[axis] && extent > 0 ? 1 : extent / spec.sharding.Ways(axis);
+  }
+  return bytes;
+}
+
+bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b) {
+  if (a == b) return true;
+  if (a.axes.size() != b.axes.size() || a.mesh.num_devices() != b.mesh.num_devices()) return false;
+  for (size_t axis = 0; axis < a.axes.size(); ++axis) {
+    if (a.Ways(axis) != b.Ways(axis)) return false;
+  }
+  return std::ranges::all_of(a.mesh.devices(), [&](int64_t device) {
+    return b.mesh.PositionOf(device).has_value() &&
+           mesh::BlockOf(a, device) == mesh::BlockOf(b, device);
+  });
+}
+
+}  // namespace hir::service

@@ -1,0 +1,37 @@
+// TensorSpec: what is known of a stored tensor without its elements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
+#include "multidevice/sharding.h"
+
+namespace hir::service {
+
+inline constexpr int64_t kTensorAxesMax = 16;
+
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;     // Global.
+  std::vector<bool> stored_once;  // One per axis: one element is stored there.
+  mesh::Sharding sharding = mesh::Sharding::OnDevice0(0);
+};
+
+std::string ToString(const TensorSpec& spec);  // "f32[6, b:1024] on [0, 1], replicated"
+std::string Describe(
+    const mesh::Sharding& sharding);  // "on [0, 1], axis 0 split 2 ways over mesh_x"
+
+// Whether `spec` can be stored on devices 0 to num_devices - 1.
+// Errors: kInvalidArgument naming axis, extent, factor, device or limit.
+Status CheckSpec(const TensorSpec& spec, int64_t num_devices);
+
+// Bytes one device stores. REQUIRES: CheckSpec is OK.
+int64_t ShardBytes(const TensorSpec& spec);
+
+// Whether every device holds the same part, however the two came to it.
+bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b);
+
+}  // namespace hir::service

@@ -1,0 +1,174 @@
+#include "service/store/store.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+constexpr size_t kFreedMax = 1024;
+
+// Whether value * times is at most max, without computing it.
+bool Fits(int64_t value, int64_t times, int64_t max) { return times == 0 || value <= max / times; }
+
+}  // namespace
+
+std::string RandomId() {
+  std::array<unsigned char, 16> bytes = {};
+  HIR_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const unsigned char byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> released)
+    : options_(options),
+      released_(std::move(released)),
+      bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max) {}
+
+Result<std::string> TensorStore::OpenSession() {
+  const std::scoped_lock lock(mutex_);
+  if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
+    return ResourceExhausted(
+        base::Cat("sessions_max = ", options_.sessions_max, ": all are in use"));
+  }
+  std::string id = RandomId();
+  sessions_.emplace(id, Session());
+  return id;
+}
+
+void TensorStore::CloseSession(std::string_view session) {
+  Session closed;  // Its tensors go when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  closed = std::move(found->second);
+  sessions_.erase(found);
+  num_handles_ -= static_cast<int64_t>(closed.tensors.size());
+  for (const auto& [handle, tensor] : closed.tensors) {
+    if (--handles_[tensor.get()] == 0) handles_.erase(tensor.get());
+  }
+}
+
+Status TensorStore::CheckSession(std::string_view session) const {
+  const std::scoped_lock lock(mutex_);
+  return FindSession(session).status();
+}
+
+Result<const TensorStore::Session*> TensorStore::FindSession(std::string_view session) const {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) {
+    return Status(Code::kFailedPrecondition, session.empty()
+                                                 ? "no session: call Connect first"
+                                                 : "no such session: its Connect stream has ended");
+  }
+  return &found->second;
+}
+
+Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, bool charged) {
+  HIR_TRY(CheckSpec(spec, options_.num_devices));
+  const int64_t bytes = ShardBytes(spec);
+  const mesh::DeviceMesh& mesh = spec.sharding.mesh;
+  if (!Fits(bytes, mesh.num_devices(), options_.tensor_bytes_max)) {
+    return ResourceExhausted(base::Cat("tensor_bytes_max = ", options_.tensor_bytes_max, ": ",
+                                       ToString(spec), " takes ", bytes, " bytes on each of ",
+                                       mesh.num_devices(), " devices"));
+  }
+  HIR_ASSIGN(Charge charge, bytes_.Take(charged ? bytes * mesh.num_devices() : 0));
+  int64_t id = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    id = next_shard_;
+    next_shard_ += mesh.num_devices();
+  }
+  std::vector<ShardSet::Shard> shards;
+  for (const int64_t device : mesh.devices()) {
+    HIR_ASSIGN(SharedMemory memory, SharedMemory::Create(bytes));
+    shards.push_back({device, id++, std::move(memory)});
+  }
+  auto set = std::make_shared<ShardSet>(std::move(shards), released_);
+  set->charge = std::move(charge);
+  return set;
+}
+
+Result<std::string> TensorStore::AddHandle(std::string_view session,
+                                           std::shared_ptr<Tensor> tensor) {
+  const std::scoped_lock lock(mutex_);
+  HIR_TRY(FindSession(session).status());
+  if (num_handles_ >= options_.tensors_max) {
+    return ResourceExhausted(
+        base::Cat("tensors_max = ", options_.tensors_max, ": all handles are in use; free some"));
+  }
+  std::string handle = RandomId();
+  ++num_handles_;
+  ++handles_[tensor.get()];
+  sessions_.find(session)->second.tensors.emplace(handle, std::move(tensor));
+  return handle;
+}
+
+Result<std::shared_ptr<Tensor>> TensorStore::FindIn(const Session& session,
+                                                    std::string_view handle) {
+  if (const auto found = session.tensors.find(std::string(handle));
+      found != session.tensors.end()) {
+    return found->second;
+  }
+  if (std::find(session.freed.begin(), session.freed.end(), handle) != session.freed.end()) {
+    return Status(Code::kFailedPrecondition, base::Cat("handle ", handle, " was freed"));
+  }
+  return Status(Code::kNotFound,
+                base::Cat("no handle \"", handle.substr(0, 64), "\" in this session"));
+}
+
+Result<std::shared_ptr<Tensor>> TensorStore::Find(std::string_view session,
+                                                  std::string_view handle) const {
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  return FindIn(*found, handle);
+}
+
+Status TensorStore::Free(std::string_view session, std::span<const std::string> handles) {
+  std::vector<std::shared_ptr<Tensor>> freed;  // Go when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  HIR_TRY(FindSession(session).status());
+  Session& found = sessions_.find(session)->second;
+  for (const std::string& handle : handles) HIR_TRY(FindIn(found, handle).status());
+  for (const std::string& handle : handles) {
+    const auto at = found.tensors.find(handle);
+    if (at == found.tensors.end()) continue;  // Named twice.
+    --num_handles_;
+    if (--handles_[at->second.get()] == 0) handles_.erase(at->second.get());
+    freed.push_back(std::move(at->second));
+    found.tensors.erase(at);
+    found.freed.push_back(handle);
+    if (found.freed.size() > kFreedMax) found.freed.pop_front();
+  }
+  return {};
+}
+
+int64_t TensorStore::CountHandles(const Tensor& tensor) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = handles_.find(&tensor);
+  return found == handles_.end() ? 0 : found->second;
+}
+
+int64_t TensorStore::num_tensors() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int64_t>(handles_.size());
+}
+
+int64_t TensorStore::num_sessions() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int64_t>(sessions_.size());
+}
+
+}  // namespace hir::service

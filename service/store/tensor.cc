@@ -1,0 +1,69 @@
+#include "service/store/tensor.h"
+
+#include <utility>
+
+#include "csrc/base/check.h"
+
+namespace hir::service {
+
+void ReleasedShards::Add(std::vector<int64_t> ids) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
+  notify_();
+}
+
+std::vector<int64_t> ReleasedShards::Take() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(ids_, {});
+}
+
+ShardSet::~ShardSet() {
+  std::vector<int64_t> ids;
+  for (const Shard& shard : shards_) ids.push_back(shard.id);
+  released_->Add(std::move(ids));
+}
+
+const ShardSet::Shard* ShardSet::OnDevice(int64_t device) const {
+  for (const Shard& shard : shards_) {
+    if (shard.device == device) return &shard;
+  }
+  return nullptr;
+}
+
+std::vector<std::byte*> ShardSet::Addresses() const {
+  std::vector<std::byte*> addresses;
+  for (const Shard& shard : shards_) addresses.push_back(shard.memory.data());
+  return addresses;
+}
+
+Tensor::Condition Tensor::condition() const {
+  const std::scoped_lock lock(mutex_);
+  return {state_, error_};
+}
+
+void Tensor::Settle(const Status& outcome) {
+  std::vector<std::function<void()>> waiting;
+  {
+    const std::scoped_lock lock(mutex_);
+    HIR_CHECK(state_ == TensorState::kPending);
+    state_ = outcome.ok() ? TensorState::kReady : TensorState::kPoisoned;
+    error_ = outcome;
+    waiting.swap(waiting_);
+  }
+  for (const auto& then : waiting) then();
+}
+
+void Tensor::WhenSettled(std::function<void()> then) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (state_ == TensorState::kPending) {
+      waiting_.push_back(std::move(then));
+      return;
+    }
+  }
+  then();
+}
+
+}  // namespace hir::service

@@ -1,0 +1,109 @@
+// Tensor: shards in memory that the daemon owns and workers map, and whether their contents are there yet.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "service/os/shared_memory.h"
+#include "service/store/budget.h"
+#include "service/store/spec.h"
+
+namespace hir::service {
+
+// Ids of shards whose memory is gone from the store, for the workers to unmap. Thread-safe.
+class ReleasedShards {
+ public:
+  // `notify` runs after each Add, on any thread; it must not block.
+  explicit ReleasedShards(std::function<void()> notify) : notify_(std::move(notify)) {}
+  void Add(std::vector<int64_t> ids);
+  std::vector<int64_t> Take();
+
+ private:
+  const std::function<void()> notify_;
+  std::mutex mutex_;
+  std::vector<int64_t> ids_;  // Guarded by mutex_.
+};
+
+// The memory of a tensor: shared by the tensors that are the same bytes one after the other (an input and the output
+// that takes its memory over). Immutable, but for the bytes, which the sequence of runs orders.
+class ShardSet {
+ public:
+  struct Shard {
+    int64_t device = 0;
+    int64_t id = 0;  // Unique in the daemon; never 0.
+    SharedMemory memory;
+  };
+  ShardSet(std::vector<Shard> shards, std::shared_ptr<ReleasedShards> released)
+      : shards_(std::move(shards)), released_(std::move(released)) {}
+  ~ShardSet();
+
+  const std::vector<Shard>& shards() const { return shards_; }  // In mesh order.
+  const Shard* OnDevice(int64_t device) const;                  // Null when it holds none.
+  std::vector<std::byte*> Addresses() const;
+
+  // Whether somebody outside the sequence of runs (a download) reads the bytes, or waits to.
+  bool IsRead() const { return readers_ > 0; }
+
+  Charge charge;  // Bytes; grows while an upload arrives, by its one owner.
+
+ private:
+  friend class ShardReading;
+  const std::vector<Shard> shards_;
+  const std::shared_ptr<ReleasedShards> released_;
+  std::atomic<int64_t> readers_ = 0;
+};
+
+// While it lives, no run may take over the memory of a tensor.
+class ShardReading {
+ public:
+  explicit ShardReading(std::shared_ptr<ShardSet> shards) : shards_(std::move(shards)) {
+    ++shards_->readers_;
+  }
+  ~ShardReading() { --shards_->readers_; }
+  ShardReading(const ShardReading&) = delete;
+  ShardReading& operator=(const ShardReading&) = delete;
+
+ private:
+  const std::shared_ptr<ShardSet> shards_;
+};
+
+enum class TensorState { kPending, kReady, kPoisoned };
+
+// Thread-safe.
+class Tensor {
+ public:
+  Tensor(TensorSpec spec, std::shared_ptr<ShardSet> shards, TensorState state)
+      : spec_(std::move(spec)), shards_(std::move(shards)), state_(state) {}
+
+  const TensorSpec& spec() const { return spec_; }
+  const ShardSet& shards() const { return *shards_; }
+  const std::shared_ptr<ShardSet>& shared_shards() const { return shards_; }
+  int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
+
+  // The state, and when poisoned why.
+  struct Condition {
+    TensorState state = TensorState::kPending;
+    Status error = {};
+  };
+  Condition condition() const;
+  // Ready when `outcome` is OK, else poisoned with it. REQUIRES: pending.
+  void Settle(const Status& outcome);
+  // Calls `then` once, when the tensor is not pending: at once, or in Settle, on its thread.
+  void WhenSettled(std::function<void()> then);
+
+ private:
+  const TensorSpec spec_;
+  const std::shared_ptr<ShardSet> shards_;
+  mutable std::mutex mutex_;
+  TensorState state_;  // Guarded by mutex_: error_, waiting_.
+  Status error_;
+  std::vector<std::function<void()>> waiting_;
+};
+
+}  // namespace hir::service

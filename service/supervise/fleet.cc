@@ -1,0 +1,259 @@
+#include "service/supervise/fleet.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+#include "service/supervise/stuck.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using std::chrono::milliseconds;
+
+constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
+// A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
+constexpr base::Nanos kDeathGrace = milliseconds(50);
+constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
+constexpr base::Nanos kDumpTimeout = milliseconds(300);
+constexpr base::Nanos kExitTimeout = std::chrono::seconds(2);
+
+base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+int PollMs(base::Nanos timeout) {
+  const int64_t ms = std::chrono::ceil<milliseconds>(timeout).count();
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, 1 << 30));
+}
+
+Status FromError(const pb::Error& error) {
+  if (error.code() == 0) return {};
+  const bool known = error.code() > 0 && error.code() <= static_cast<int>(Code::kUnauthenticated);
+  return {known ? static_cast<Code>(error.code()) : Code::kUnknown, error.message()};
+}
+
+}  // namespace
+
+Fleet::Fleet(FleetOptions options) : options_(std::move(options)) { Publish(); }
+
+Fleet::~Fleet() {
+  for (Worker& worker : workers_) worker.channel.reset();  // They exit when their socket ends.
+  const base::Nanos deadline = Now() + kExitTimeout;
+  for (Worker& worker : workers_) worker.process.Ended(std::max(base::Nanos(0), deadline - Now()));
+}
+
+Status Fleet::Spawn(int64_t rank) {
+  HIR_ASSIGN(auto ends, Channel::Pair());
+  std::vector<std::string> args = {"--role=worker", base::Cat("--rank=", rank),
+                                   base::Cat("--parent-pid=", getpid()),
+                                   base::Cat("--generation=", generation_)};
+  args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
+  HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));
+  workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}});
+  return {};
+}
+
+Status Fleet::Start() {
+  HIR_CHECK(!healthy());
+  ++generation_;
+  keys_.clear();
+  for (int64_t rank = 0; rank < options_.num_ranks; ++rank) {
+    if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
+  }
+  Publish();
+  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.num_ranks));
+  for (auto& of_rank : messages) {
+    pb::Hello& hello = *of_rank.emplace_back().message.mutable_hello();
+    hello.set_num_ranks(options_.num_ranks);
+    hello.set_num_threads(options_.threads_per_rank);
+    hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
+    hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
+  }
+  const Status status = Call(std::move(messages), options_.setup_timeout, "the start of the mesh");
+  if (!status.ok() && healthy()) (void)Break(status);  // It said why it cannot.
+  Publish();
+  return status;
+}
+
+Status Fleet::Send(int64_t rank, RankMessage& message) {
+  message.message.set_rank(rank);
+  message.message.set_generation(generation_);
+  message.message.set_seq(++seq_);
+  Worker& worker = workers_[static_cast<size_t>(rank)];
+  const Status status =
+      worker.channel->Send(message.message.SerializeAsString(), message.fds, kSendTimeout);
+  return status.ok() ? status : status.WithContext(base::Cat("rank ", rank));
+}
+
+Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, base::Nanos timeout,
+                   std::string_view what) {
+  HIR_CHECK(healthy() && messages.size() == workers_.size());
+  first_error_ = {};
+  base::Nanos deadline = Now() + timeout;
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    for (RankMessage& message : messages[rank]) {
+      const Status sent = Send(static_cast<int64_t>(rank), message);
+      if (sent.code() == Code::kUnavailable) return Break(Death(static_cast<int64_t>(rank), what));
+      if (sent.code() == Code::kDeadlineExceeded) return Break(Stuck(what, timeout));
+      if (!sent.ok()) return Break(sent);
+      ++workers_[rank].awaited;
+    }
+  }
+  while (Awaited() > 0) {
+    if (Status failure = Pump(deadline, what, -1); !failure.ok()) return Break(std::move(failure));
+    if (first_error_.poisoned) {
+      const Status dead = FindDead(what, kDeathGrace);
+      return Break(dead.ok() ? first_error_.status : dead);
+    }
+    // One rank that failed where others go on leaves them waiting for it: what is wrong with the program shows on all.
+    const bool failed = !first_error_.status.ok();
+    if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
+    if (Awaited() > 0 && Now() >= deadline)
+      return Break(failed ? first_error_.status : Stuck(what, timeout));
+  }
+  return first_error_.status;
+}
+
+void Fleet::Watch(int wake_fd, base::Nanos timeout) {
+  if (Status failure = Pump(Now() + timeout, "idle", wake_fd); !failure.ok())
+    (void)Break(std::move(failure));
+}
+
+// One poll, and all that it shows. Sockets before processes: what a process said before its end counts.
+Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd) {
+  std::vector<pollfd> fds;
+  for (const Worker& worker : workers_) {
+    fds.push_back({worker.channel->fd(), POLLIN, 0});
+    fds.push_back({worker.process.fd(), POLLIN, 0});
+  }
+  fds.push_back({wake_fd, POLLIN, 0});  // A negative descriptor is passed over.
+  if (poll(fds.data(), fds.size(), PollMs(deadline - Now())) <= 0) return {};
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (fds[2 * rank].revents == 0) continue;
+    const Status received = Receive(static_cast<int64_t>(rank));
+    if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
+  }
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (fds[2 * rank + 1].revents != 0) return Death(static_cast<int64_t>(rank), what);
+  }
+  return {};
+}
+
+Status Fleet::Receive(int64_t rank) {
+  for (;;) {
+    HIR_ASSIGN(auto message, workers_[static_cast<size_t>(rank)].channel->Receive(/*block=*/false));
+    if (!message.has_value()) return {};
+    pb::FromWorker from;
+    if (!from.ParseFromString(message->bytes)) return {Code::kDataLoss, "not a message"};
+    if (from.generation() == generation_) HIR_TRY(Handle(rank, from));
+  }
+}
+
+Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
+  Worker& worker = workers_[static_cast<size_t>(rank)];
+  if (from.has_reply()) {
+    --worker.awaited;
+    const Status status = FromError(from.reply().error());
+    if (!status.ok() && first_error_.status.ok()) {
+      first_error_.status = status.WithContext(base::Cat("rank ", rank));
+      failed_at_ = Now();
+    }
+    first_error_.poisoned |= from.reply().poisoned();
+  } else if (from.has_rendezvous_publish()) {
+    const std::string key = from.rendezvous_publish().key();
+    keys_.emplace(key, from.rendezvous_publish().value());
+    for (size_t other = 0; other < workers_.size(); ++other) {
+      if (workers_[other].wanted.erase(key) > 0)
+        HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
+    }
+  } else if (from.has_rendezvous_get()) {
+    const std::string& key = from.rendezvous_get().key();
+    if (keys_.contains(key)) return Rendezvous(rank, key);
+    worker.wanted.insert(key);
+  } else if (from.has_dumped()) {
+    dumped_[static_cast<size_t>(rank)] = from.dumped();
+  }
+  return {};
+}
+
+Status Fleet::Rendezvous(int64_t rank, const std::string& key) {
+  RankMessage message;
+  message.message.mutable_rendezvous_value()->set_key(key);
+  message.message.mutable_rendezvous_value()->set_value(keys_.at(key));
+  return Send(rank, message);
+}
+
+Status Fleet::Death(int64_t rank, std::string_view what) {
+  // Its socket may end a moment before the process does.
+  const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(milliseconds(200));
+  return Unavailable(base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"),
+                               ") during ", what, "; the mesh is being restarted"));
+}
+
+Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
+  std::vector<pollfd> fds;
+  for (const Worker& worker : workers_) fds.push_back({worker.process.fd(), POLLIN, 0});
+  if (poll(fds.data(), fds.size(), PollMs(timeout)) <= 0) return {};
+  for (size_t rank = 0; rank < fds.size(); ++rank) {
+    if (fds[rank].revents != 0) return Death(static_cast<int64_t>(rank), what);
+  }
+  return {};
+}
+
+// Asks every rank what it is at, and says who holds the others up.
+Status Fleet::Stuck(std::string_view what, base::Nanos timeout) {
+  dumped_.assign(workers_.size(), {});
+  std::vector<int64_t> awaited;
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    awaited.push_back(workers_[rank].awaited);
+    dumped_[rank].set_where("");
+    dumped_[rank].set_comm_entered(-2);  // No answer.
+    RankMessage dump;
+    dump.message.mutable_dump();
+    (void)Send(static_cast<int64_t>(rank),
+               dump);  // One that does not read shows as one that does not answer.
+  }
+  const base::Nanos deadline = Now() + kDumpTimeout;
+  const auto answered = [](const pb::Dumped& dumped) { return dumped.comm_entered() != -2; };
+  while (Now() < deadline && !std::all_of(dumped_.begin(), dumped_.end(), answered)) {
+    HIR_TRY(Pump(deadline, what, -1));
+  }
+  return {Code::kDeadlineExceeded,
+          base::Cat(what, " took longer than ", PollMs(timeout),
+                    " ms: ", DescribeStuck(dumped_, awaited), "; the mesh is being restarted")};
+}
+
+int64_t Fleet::Awaited() const {
+  int64_t sum = 0;
+  for (const Worker& worker : workers_) sum += worker.awaited;
+  return sum;
+}
+
+Status Fleet::Break(Status cause) {
+  for (Worker& worker : workers_)
+    worker.process.Kill();  // All at once; the destructors wait for each.
+  workers_.clear();
+  failure_ = cause;
+  Publish();
+  return cause;
+}
+
+void Fleet::Publish() {
+  const std::scoped_lock lock(mutex_);
+  snapshot_.generation = generation_;
+  snapshot_.healthy = healthy() && Awaited() == 0;
+  snapshot_.pids.clear();
+  for (const Worker& worker : workers_) snapshot_.pids.push_back(worker.process.pid());
+  snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
+}
+
+Fleet::Snapshot Fleet::snapshot() const {
+  const std::scoped_lock lock(mutex_);
+  return snapshot_;
+}
+
+}  // namespace hir::service

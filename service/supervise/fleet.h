@@ -1,0 +1,120 @@
+// Fleet: the worker processes of one node, one per rank, as one mesh that lives and dies together.
+//
+// A generation is one set of workers with the communicators between them. When one of its ranks dies, gets stuck or
+// poisons its communicator, the whole generation is killed, and the next Start makes a new one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "hostir/v1/worker.pb.h"
+#include "service/os/channel.h"
+#include "service/os/process.h"
+
+namespace hir::service {
+
+struct FleetOptions {
+  std::string worker_path;
+  std::vector<std::string> worker_args = {};
+  int64_t num_ranks = 1;
+  int64_t threads_per_rank = 1;
+  base::Nanos setup_timeout =
+      std::chrono::seconds(10);  // From the start of the processes until all are connected.
+  base::Nanos comm_timeout = std::chrono::seconds(30);  // Of one communication.
+};
+
+// A message to one rank, with the descriptors it names. Node, rank, generation and seq are filled in.
+struct RankMessage {
+  ::hostir::v1::ToWorker message = {};
+  std::vector<int> fds = {};
+};
+
+// Threads: one owns it (and lives as long: workers die with the thread that started them); snapshot() from any.
+class Fleet {
+ public:
+  explicit Fleet(FleetOptions options);
+  ~Fleet();
+
+  // Starts the next generation and returns when every rank is connected with every other. REQUIRES: !healthy().
+  // Errors: kUnavailable, kDeadlineExceeded naming the rank; there is no worker then.
+  Status Start();
+  // Whether there is a generation to call.
+  bool healthy() const { return !workers_.empty(); }
+  // Why the latest generation ended; OK when none did.
+  const Status& failure() const { return failure_; }
+
+  // Sends messages[rank], in order, to every rank, and waits for all replies. `what` names it in errors: "run 7".
+  // Errors: what a worker replied, with the generation going on; or, with healthy() false afterwards:
+  //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
+  //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
+  //         what poisoned the communicator.
+  Status Call(std::vector<std::vector<RankMessage>> messages, base::Nanos timeout,
+              std::string_view what);
+
+  // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or `timeout`.
+  void Watch(int wake_fd, base::Nanos timeout);
+
+  // What other threads may know.
+  struct Snapshot {
+    int64_t generation = 0;
+    bool healthy = false;
+    std::vector<int64_t> pids = {};
+    std::string failure = {};
+  };
+  Snapshot snapshot() const;
+  int64_t generation() const { return generation_; }
+
+ private:
+  struct Worker {
+    Process process;
+    std::unique_ptr<Channel> channel;
+    int64_t awaited = 0;           // Replies.
+    std::set<std::string> wanted;  // Rendezvous keys it waits for.
+  };
+  struct Failure {  // A reply that is an error.
+    Status status;
+    bool poisoned = false;
+  };
+
+  Status Spawn(int64_t rank);
+  Status Send(int64_t rank, RankMessage& message);
+  // Handles what arrives until `done` or the mesh fails; the failure is returned.
+  Status Pump(base::Nanos deadline, std::string_view what, int wake_fd);
+  Status Receive(int64_t rank);
+  Status Handle(int64_t rank, ::hostir::v1::FromWorker& message);
+  Status Rendezvous(int64_t rank, const std::string& key);
+  // Why `rank` no longer talks: how its process ended.
+  Status Death(int64_t rank, std::string_view what);
+  // The status of a process that has ended, or OK: looks for `timeout`.
+  Status FindDead(std::string_view what, base::Nanos timeout);
+  Status Stuck(std::string_view what, base::Nanos timeout);
+  int64_t Awaited() const;
+  // Kills the generation and keeps `cause`.
+  Status Break(Status cause);
+  void Publish();
+
+  const FleetOptions options_;
+  std::vector<Worker> workers_;  // By rank; empty between generations.
+  int64_t generation_ = 0;
+  int64_t seq_ = 0;
+  Status failure_;
+  Failure first_error_;                       // Of the call in progress.
+  base::Nanos failed_at_ = {};                // When it came.
+  std::map<std::string, std::string> keys_;   // The rendezvous of this generation.
+  std::vector<::hostir::v1::Dumped> dumped_;  // Answers while a stuck call is explained.
+
+  mutable std::mutex mutex_;
+  Snapshot snapshot_;  // Guarded by mutex_.
+};
+
+}  // namespace hir::service

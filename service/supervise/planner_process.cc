@@ -1,0 +1,99 @@
+#include "service/supervise/planner_process.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "hostir/v1/worker.pb.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using std::chrono::milliseconds;
+
+constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
+
+base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+}  // namespace
+
+int64_t PlannerProcess::pid() const {
+  const std::scoped_lock lock(mutex_);
+  return pid_;
+}
+
+void PlannerProcess::Stop() {
+  channel_.reset();
+  process_ = Process();
+  const std::scoped_lock lock(mutex_);
+  pid_ = 0;
+}
+
+Status PlannerProcess::Start() {
+  if (channel_ != nullptr && !process_.Ended(milliseconds(0)).has_value()) return {};
+  Stop();
+  HIR_ASSIGN(auto ends, Channel::Pair());
+  std::vector<std::string> args = {"--role=planner", base::Cat("--parent-pid=", getpid())};
+  args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
+  HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
+  channel_ = std::make_unique<Channel>(std::move(ends.first));
+  const std::scoped_lock lock(mutex_);
+  pid_ = process_.pid();
+  return {};
+}
+
+PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
+  Stop();
+  Outcome outcome;
+  outcome.killed = true;
+  outcome.status = Unavailable(
+      base::Cat("the planner died (", how, ") while it planned the program; it is restarted"));
+  (void)Start();  // The next call tries again, and reports.
+  return outcome;
+}
+
+PlannerProcess::Outcome PlannerProcess::MakePlan(const pb::ProgramSource& program,
+                                                 base::Nanos timeout) {
+  Outcome outcome;
+  outcome.status = Start();
+  if (!outcome.status.ok()) return outcome;
+  pb::ToWorker message;
+  message.set_seq(++seq_);
+  message.mutable_make_plan()->mutable_program()->CopyFrom(program);
+  message.mutable_make_plan()->set_num_devices(options_.num_devices);
+  const base::Nanos deadline = Now() + timeout;
+  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) {
+    return Died(process_.Ended(milliseconds(200)).value_or("it does not read"));
+  }
+  for (;;) {
+    pollfd readable = {channel_->fd(), POLLIN, 0};
+    const int64_t ms = std::chrono::ceil<milliseconds>(deadline - Now()).count();
+    if (ms <= 0 || poll(&readable, 1, static_cast<int>(std::min<int64_t>(ms, 1 << 30))) == 0) {
+      outcome = Died("too slow");
+      outcome.status = {Code::kDeadlineExceeded,
+                        base::Cat("planning took longer than plan_timeout_ms = ",
+                                  std::chrono::duration_cast<milliseconds>(timeout).count())};
+      return outcome;
+    }
+    auto received = channel_->Receive(/*block=*/false);
+    if (!received.ok()) return Died(process_.Ended(milliseconds(200)).value_or("its socket ended"));
+    if (!received->has_value()) continue;
+    pb::FromWorker from;
+    if (!from.ParseFromString((*received)->bytes) || !from.has_plan_made())
+      return Died("it sent no plan");
+    if (from.seq() != seq_) continue;
+    const pb::Error& error = from.plan_made().error();
+    if (error.code() != 0) {
+      outcome.status = {static_cast<Code>(error.code()), error.message()};
+    } else {
+      outcome.plan = std::move(*from.mutable_plan_made()->mutable_plan());
+    }
+    return outcome;
+  }
+}
+
+}  // namespace hir::service

@@ -1,0 +1,55 @@
+// PlannerProcess: the process that plans programs, started again whenever it ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "hostir/v1/plan.pb.h"
+#include "service/os/channel.h"
+#include "service/os/process.h"
+
+namespace hir::service {
+
+struct PlannerOptions {
+  std::string worker_path;
+  std::vector<std::string> worker_args = {};
+  int64_t num_devices = 1;
+};
+
+// Threads: one owns it (and lives as long); pid() from any.
+class PlannerProcess {
+ public:
+  explicit PlannerProcess(PlannerOptions options) : options_(std::move(options)) {}
+
+  // Makes sure that there is a process.
+  Status Start();
+
+  struct Outcome {
+    Status status = {};
+    ::hostir::v1::Plan plan = {};  // When status is OK.
+    bool killed = false;  // The planner died of it, or was killed because it took too long.
+  };
+  // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `killed` set, or without when
+  // no process could be started.
+  Outcome MakePlan(const ::hostir::v1::ProgramSource& program, base::Nanos timeout);
+
+  int64_t pid() const;
+
+ private:
+  Outcome Died(std::string_view how);
+  void Stop();
+
+  const PlannerOptions options_;
+  Process process_;
+  std::unique_ptr<Channel> channel_;  // Null when there is no process.
+  int64_t seq_ = 0;
+  mutable std::mutex mutex_;
+  int64_t pid_ = 0;  // Guarded by mutex_.
+};
+
+}  // namespace hir::service

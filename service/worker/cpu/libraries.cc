@@ -1,0 +1,56 @@
+#include "service/worker/cpu/libraries.h"
+
+#include <utility>
+#include <vector>
+
+#include "csrc/codegen/library/onednn/onednn.h"
+
+namespace hir::service {
+namespace {
+
+namespace library = codegen::library;
+
+class CpuCall final : public host::LibraryCall {
+ public:
+  explicit CpuCall(std::unique_ptr<library::Call> call) : call_(std::move(call)) {}
+
+  // One call runs at a time: calls of a program are on one stream.
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
+             device::Stream& stream) override {
+    std::vector<const std::byte*> addresses;
+    for (const device::Buffer& input : inputs) addresses.push_back(input.data);
+    stream.HostCallback([call = call_.get(), addresses = std::move(addresses), output] {
+      call->Run(addresses, output.data);
+      return Status();
+    });
+  }
+
+ private:
+  const std::unique_ptr<library::Call> call_;
+};
+
+class CpuLibraries final : public host::LibrarySource {
+ public:
+  explicit CpuLibraries(int num_threads) : num_threads_(num_threads) {}
+
+  Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
+    library::Desc wanted = {desc.op, {}, ToTensor(desc.output)};
+    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
+    HIR_ASSIGN(auto call, library::Make(wanted, {.num_threads = num_threads_}));
+    return std::unique_ptr<host::LibraryCall>(std::make_unique<CpuCall>(std::move(call)));
+  }
+
+ private:
+  static library::Tensor ToTensor(const host::LibraryTensor& tensor) {
+    return {tensor.dtype, tensor.shape, tensor.strides};
+  }
+  const int num_threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<host::LibrarySource> MakeCpuLibraries(int num_threads) {
+  return std::make_unique<CpuLibraries>(num_threads);
+}
+
+}  // namespace hir::service

@@ -1,0 +1,13 @@
+// Library calls of the CPU, as an evaluator wants them.
+#pragma once
+
+#include <memory>
+
+#include "host_ir/eval/library.h"
+
+namespace hir::service {
+
+// `num_threads`: of one call.
+std::unique_ptr<host::LibrarySource> MakeCpuLibraries(int num_threads);
+
+}  // namespace hir::service

@@ -1,0 +1,102 @@
+#include "service/worker/link.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+// The daemon reads all the time; when it does not for that long, it is gone in all but name.
+constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
+
+}  // namespace
+
+Link::Link(Fd socket, Options options, std::function<pb::Dumped()> dump)
+    : options_(options),
+      dump_(std::move(dump)),
+      channel_(std::move(socket)),
+      reader_([this] { ReadLoop(); }) {
+  reader_.detach();  // Ends with the process.
+}
+
+void Link::ReadLoop() {
+  for (;;) {
+    auto message = channel_.Receive(/*block=*/true);
+    // At once and without destructors: the main thread may be anywhere.
+    if (!message.ok()) _exit(0);
+    Read(std::move(**message));
+  }
+}
+
+void Link::Read(Channel::Message message) {
+  Request request;
+  if (!request.message.ParseFromString(message.bytes) ||
+      request.message.generation() != options_.generation)
+    return;
+  request.fds = std::move(message.fds);
+  if (request.message.has_dump()) {
+    pb::FromWorker answer;
+    *answer.mutable_dumped() = dump_();
+    Answer(request.message.seq(), std::move(answer));
+    return;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    if (request.message.has_rendezvous_value()) {
+      auto& value = *request.message.mutable_rendezvous_value();
+      values_.insert_or_assign(std::move(*value.mutable_key()), std::move(*value.mutable_value()));
+    } else {
+      requests_.push_back(std::move(request));
+    }
+  }
+  changed_.notify_all();
+}
+
+Link::Request Link::Next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !requests_.empty(); });
+  Request request = std::move(requests_.front());
+  requests_.pop_front();
+  return request;
+}
+
+void Link::Answer(int64_t seq, pb::FromWorker message) {
+  message.set_rank(options_.rank);
+  message.set_generation(options_.generation);
+  message.set_seq(seq);
+  if (!channel_.Send(message.SerializeAsString(), {}, kSendTimeout).ok()) _exit(1);
+}
+
+Status Link::Publish(std::string_view key, std::string_view bytes) {
+  if (bytes.size() > comm::kRendezvousBytesMax) {
+    return InvalidArgument(base::Cat("rendezvous value of ", bytes.size(), " bytes, at most ",
+                                     comm::kRendezvousBytesMax));
+  }
+  pb::FromWorker message;
+  message.mutable_rendezvous_publish()->set_key(std::string(key));
+  message.mutable_rendezvous_publish()->set_value(std::string(bytes));
+  Answer(0, std::move(message));
+  return {};
+}
+
+Result<std::string> Link::Get(std::string_view key, base::Nanos timeout) {
+  pb::FromWorker message;
+  message.mutable_rendezvous_get()->set_key(std::string(key));
+  {
+    const std::scoped_lock lock(mutex_);
+    if (const auto found = values_.find(key); found != values_.end()) return found->second;
+  }
+  Answer(0, std::move(message));
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) {
+    return Status(Code::kDeadlineExceeded, base::Cat("no rank published ", key, " in time"));
+  }
+  return values_.find(key)->second;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,62 @@
+// Link: a worker's end of the socket to its daemon. Ordered messages are for the main thread; what must be answered
+// at once is answered on a thread of the link, so a worker that is stuck in a run still says where.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "hostir/v1/worker.pb.h"
+#include "multidevice/rendezvous/rendezvous.h"
+#include "service/os/channel.h"
+
+namespace hir::service {
+
+// When the socket ends the process exits: there is nobody to work for. Lives until then.
+class Link final : public comm::Rendezvous {
+ public:
+  struct Options {
+    int64_t rank = 0;
+    int64_t generation = 0;
+  };
+  // `dump` answers Dump, on the link's thread.
+  Link(Fd socket, Options options, std::function<::hostir::v1::Dumped()> dump);
+
+  struct Request {
+    ::hostir::v1::ToWorker message;
+    std::vector<Fd> fds;
+  };
+  // The next message for the main thread; blocks.
+  Request Next();
+  // Sends `message`, the answer to the message `seq`.
+  void Answer(int64_t seq, ::hostir::v1::FromWorker message);
+
+  // The rendezvous of this generation, which the daemon keeps.
+  Status Publish(std::string_view key, std::string_view bytes) override;
+  Result<std::string> Get(std::string_view key, base::Nanos timeout) override;
+
+ private:
+  [[noreturn]] void ReadLoop();
+  void Read(Channel::Message message);
+
+  const Options options_;
+  const std::function<::hostir::v1::Dumped()> dump_;
+  Channel channel_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // Guarded by mutex_: requests_, values_.
+  std::deque<Request> requests_;
+  std::map<std::string, std::string, std::less<>> values_;
+  std::thread reader_;
+};
+
+}  // namespace hir::service

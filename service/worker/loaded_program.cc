@@ -1,0 +1,113 @@
+#include "service/worker/loaded_program.h"
+
+#include <bit>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/ir/graph.h"
+#include "host_ir/host_ops.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+// The daemon keeps the time of a run; here it only bounds what the daemon forgot.
+constexpr base::Nanos kSlack = std::chrono::seconds(30);
+
+std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
+  std::map<int64_t, std::string> names;
+  ir::ForEachOp(graph.body, [&](const ir::Op* op) {
+    if (op->info->name != "communication") return;
+    names[op->Int("seq")] = base::Cat(op->Name("type"), " #", op->Int("seq"));
+  });
+  return names;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
+    const pb::Plan& plan, host::EvaluatorOptions options,
+    std::unique_ptr<device::KernelSource> kernels) {
+  std::unique_ptr<LoadedProgram> loaded(new LoadedProgram());
+  loaded->kernels_ = std::move(kernels);
+  loaded->pool_ = options.pool;
+  options.kernels = loaded->kernels_.get();
+  HIR_ASSIGN(loaded->program_, host::HostProgram::Load(plan.host_program()));
+  const ir::Graph& graph = loaded->program_->graph();
+  if (static_cast<int>(loaded->program_->outputs().size()) != plan.outputs_size() ||
+      static_cast<int>(graph.params.size()) < plan.inputs_size()) {
+    return Internal(base::Cat("the host program has ", graph.params.size(), " parameters and ",
+                              loaded->program_->outputs().size(), " outputs, the plan ",
+                              plan.inputs_size(), " and ", plan.outputs_size()));
+  }
+  HIR_ASSIGN(loaded->evaluator_, host::Evaluator::Prepare(*loaded->program_, options));
+  loaded->communications_ = NameCommunications(graph);
+  loaded->arguments_.resize(graph.params.size());
+  loaded->symbols_.resize(loaded->program_->symbols().size());
+  return loaded;
+}
+
+Status LoadedProgram::Run(const pb::Execute& execute, const Memory& memory, bool& started) {
+  HIR_TRY(Arguments(execute, memory));
+  HIR_TRY(Symbols(execute));
+  HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
+  started = true;
+  const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun});
+  // Also after an error: what was queued before it uses the tensors still.
+  const Status done =
+      evaluator_->Synchronize(std::chrono::milliseconds(execute.timeout_ms()) + kSlack);
+  HIR_TRY(queued);
+  HIR_TRY(done);
+  pool_->ReleaseReplaced();
+  return {};
+}
+
+Status LoadedProgram::Arguments(const pb::Execute& execute, const Memory& memory) {
+  const std::vector<ir::Value*>& params = program_->graph().params;
+  for (const pb::TensorArg& input : execute.inputs()) {
+    host::Argument& argument = arguments_.at(static_cast<size_t>(input.index()));
+    argument = {};
+    if (input.shard() != 0) {
+      HIR_ASSIGN(argument.buffer, memory(input.shard()));
+    }
+  }
+  for (const pb::TensorArg& output : execute.outputs()) {
+    const int param = program_->outputs().at(static_cast<size_t>(output.index()));
+    host::Argument& argument = arguments_[static_cast<size_t>(param)];
+    argument = {};
+    if (output.shard() != 0) {
+      HIR_ASSIGN(argument.buffer, memory(output.shard()));
+    }
+  }
+  for (const pb::ScalarArg& scalar : execute.scalars()) {
+    const size_t index = static_cast<size_t>(scalar.index());
+    const bool is_float = IsFloat(params.at(index)->type->dtype);
+    arguments_[index].scalar_bits =
+        is_float ? std::bit_cast<int64_t>(scalar.float_value()) : scalar.int_value();
+  }
+  return {};
+}
+
+Status LoadedProgram::Symbols(const pb::Execute& execute) {
+  for (size_t i = 0; i < symbols_.size(); ++i) {
+    const std::string_view name = program_->symbols()[i];
+    bool found = false;
+    for (const pb::Symbol& symbol : execute.symbols()) {
+      if (symbol.name() != name) continue;
+      symbols_[i] = symbol.value();
+      found = true;
+    }
+    if (!found) return Internal(base::Cat("the run gives no value for ", name));
+  }
+  return {};
+}
+
+std::string LoadedProgram::NameOf(int64_t seq) const {
+  const auto found = communications_.find(seq);
+  return found == communications_.end() ? "" : found->second;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,56 @@
+// LoadedProgram: one plan on one rank, ready to run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/device/device.h"
+#include "csrc/device/kernel.h"
+#include "host_ir/eval/evaluator.h"
+#include "hostir/v1/worker.pb.h"
+
+namespace hir::service {
+
+// Threads: one at a time; NameOf from any.
+class LoadedProgram {
+ public:
+  // Parses the host program, and makes its teams: collective over all ranks. What `options` points to outlives it;
+  // its kernels are `kernels`.
+  static Result<std::unique_ptr<LoadedProgram>> Load(const ::hostir::v1::Plan& plan,
+                                                     host::EvaluatorOptions options,
+                                                     std::unique_ptr<device::KernelSource> kernels);
+
+  // The memory of a bound shard.
+  using Memory = std::function<Result<device::Buffer>(int64_t shard)>;
+  // Collective over all ranks; returns when the run is over. `started` is set when it may have communicated: after an
+  // error, communicator and streams are not to be used again.
+  Status Run(const ::hostir::v1::Execute& execute, const Memory& memory, bool& started);
+
+  // "allgather #3" for the communication `seq` of a run; empty when there is none.
+  std::string NameOf(int64_t seq) const;
+
+  // The communications of run r are numbered from r * kSeqsPerRun, so that those of two runs are told apart.
+  static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
+
+ private:
+  LoadedProgram() = default;
+  Status Arguments(const ::hostir::v1::Execute& execute, const Memory& memory);
+  Status Symbols(const ::hostir::v1::Execute& execute);
+
+  std::unique_ptr<device::KernelSource> kernels_;
+  std::unique_ptr<host::HostProgram> program_;
+  std::unique_ptr<host::Evaluator> evaluator_;
+  host::Binding binding_;
+  host::Pool* pool_ = nullptr;
+  std::map<int64_t, std::string> communications_;  // By seq.
+  std::vector<host::Argument> arguments_;          // One per parameter of the host program.
+  std::vector<int64_t> symbols_;                   // One per symbol of it.
+};
+
+}  // namespace hir::service

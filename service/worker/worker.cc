@@ -1,0 +1,151 @@
+#include "service/worker/worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+// Streams of a rank, shared by all programs. One for computation and one for communications are used.
+constexpr int kNumStreams = 4;
+
+}  // namespace
+
+pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvous) {
+  const Status status = Do(request, rendezvous);
+  pb::FromWorker answer;
+  pb::Reply& reply = *answer.mutable_reply();
+  reply.set_poisoned(poisoned_);
+  if (!status.ok()) {
+    reply.mutable_error()->set_code(static_cast<int>(status.code()));
+    reply.mutable_error()->set_message(std::string(status.message()));
+  }
+  return answer;
+}
+
+Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
+  const pb::ToWorker& message = request.message;
+  switch (message.body_case()) {
+    case pb::ToWorker::kHello: return Hello(message.hello(), rendezvous);
+    case pb::ToWorker::kLoad: return Load(message.load());
+    case pb::ToWorker::kBind: {
+      const Status bound = Bind(message.bind(), request.fds);
+      poisoned_ |= !bound.ok();  // The daemon takes the shards for bound.
+      return bound;
+    }
+    case pb::ToWorker::kExecute: return Execute(message.execute());
+    case pb::ToWorker::kRelease: return Release(message.release());
+    case pb::ToWorker::kDump:
+    case pb::ToWorker::kRendezvousValue:
+    case pb::ToWorker::kMakePlan:
+    case pb::ToWorker::BODY_NOT_SET: break;
+  }
+  return Internal(
+      base::Cat("a worker has no use for message ", static_cast<int>(message.body_case())));
+}
+
+Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
+  const int num_threads = static_cast<int>(hello.num_threads());
+  HIR_ASSIGN(device_, backends_.make_device(options_.rank, num_threads));
+  libraries_ = backends_.make_libraries(num_threads);
+  builtins_ = backends_.make_builtins();
+  pool_ = std::make_unique<host::Pool>(*device_);
+  for (int i = 0; i < kNumStreams; ++i) {
+    HIR_ASSIGN(auto stream, device_->CreateStream());
+    streams_.push_back(stream.get());
+    owned_streams_.push_back(std::move(stream));
+  }
+  if (hello.num_ranks() == 1) return {};
+  const CommOptions options = {.rank = options_.rank,
+                               .size = hello.num_ranks(),
+                               .generation = options_.generation,
+                               .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
+                               .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms())};
+  HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous));
+  const std::scoped_lock lock(mutex_);
+  watched_.communicator = communicator_.get();
+  return {};
+}
+
+Status Worker::Load(const pb::Load& load) {
+  HIR_ASSIGN(auto kernels, backends_.load_kernels(load.plan()));
+  host::EvaluatorOptions options;
+  options.rank = options_.rank;
+  options.device = device_.get();
+  options.streams = streams_;
+  options.builtins = builtins_.get();
+  options.libraries = libraries_.get();
+  options.communicator = communicator_.get();
+  options.pool = pool_.get();
+  HIR_ASSIGN(programs_[load.program()],
+             LoadedProgram::Load(load.plan(), options, std::move(kernels)));
+  return {};
+}
+
+Status Worker::Bind(const pb::Bind& bind, std::vector<Fd>& fds) {
+  size_t next = 0;
+  for (const pb::Bind::Shard& shard : bind.shards()) {
+    if (shard.bytes() == 0) {  // Nothing to map, and no descriptor.
+      shards_[shard.id()] = SharedMemory();
+      continue;
+    }
+    if (next == fds.size()) return Internal("fewer descriptors than shards");
+    HIR_ASSIGN(shards_[shard.id()], SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
+  }
+  return {};
+}
+
+Status Worker::Execute(const pb::Execute& execute) {
+  const auto program = programs_.find(execute.program());
+  if (program == programs_.end() || program->second == nullptr) {
+    return {Code::kFailedPrecondition, base::Cat("program ", execute.program(), " is not loaded")};
+  }
+  const auto watch = [&](int64_t run, const LoadedProgram* running) {
+    const std::scoped_lock lock(mutex_);
+    watched_.run = run;
+    watched_.program = running;
+  };
+  watch(execute.run(), program->second.get());
+  bool started = false;
+  const Status status = program->second->Run(
+      execute,
+      [this](int64_t shard) -> Result<device::Buffer> {
+        const auto found = shards_.find(shard);
+        if (found == shards_.end()) return Internal(base::Cat("shard ", shard, " is not bound"));
+        return device::Buffer{found->second.data(), found->second.bytes()};
+      },
+      started);
+  poisoned_ |= started && !status.ok();
+  watch(0, nullptr);
+  return status;
+}
+
+Status Worker::Release(const pb::Release& release) {
+  for (const int64_t shard : release.shards()) shards_.erase(shard);
+  for (const int64_t program : release.programs()) programs_.erase(program);
+  return {};
+}
+
+pb::Dumped Worker::Dump() {
+  const std::scoped_lock lock(mutex_);
+  pb::Dumped dumped;
+  dumped.set_run(watched_.run);
+  dumped.set_comm_entered(-1);
+  dumped.set_comm_left(-1);
+  if (watched_.communicator == nullptr || watched_.program == nullptr) return dumped;
+  const comm::CommProgress progress = watched_.communicator->Progress();
+  const int64_t base =
+      watched_.run * LoadedProgram::kSeqsPerRun;  // What is below belongs to runs before.
+  dumped.set_comm_entered(std::max<int64_t>(-1, progress.entered - base));
+  dumped.set_comm_left(std::max<int64_t>(-1, progress.left - base));
+  dumped.set_where(watched_.program->NameOf(dumped.comm_entered()));
+  return dumped;
+}
+
+}  // namespace hir::service

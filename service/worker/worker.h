@@ -1,0 +1,64 @@
+// Worker: what the process of one rank does with the daemon's messages.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/device/stream.h"
+#include "host_ir/eval/pool.h"
+#include "service/os/shared_memory.h"
+#include "service/worker/backends.h"
+#include "service/worker/link.h"
+#include "service/worker/loaded_program.h"
+
+namespace hir::service {
+
+// Threads: Handle on the main thread; Dump on any.
+class Worker {
+ public:
+  struct Options {
+    int64_t rank = 0;
+    int64_t generation = 0;
+  };
+  Worker(Options options, Backends backends) : options_(options), backends_(std::move(backends)) {}
+
+  // Carries out one message and returns what to answer. `rendezvous` outlives the worker.
+  ::hostir::v1::FromWorker Handle(Link::Request request, comm::Rendezvous& rendezvous);
+  ::hostir::v1::Dumped Dump();
+
+ private:
+  Status Do(Link::Request& request, comm::Rendezvous& rendezvous);
+  Status Hello(const ::hostir::v1::Hello& hello, comm::Rendezvous& rendezvous);
+  Status Load(const ::hostir::v1::Load& load);
+  Status Bind(const ::hostir::v1::Bind& bind, std::vector<Fd>& fds);
+  Status Execute(const ::hostir::v1::Execute& execute);
+  Status Release(const ::hostir::v1::Release& release);
+
+  const Options options_;
+  const Backends backends_;
+  // Made by Hello, in this order; a program uses them all.
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::KernelSource> builtins_;
+  std::unique_ptr<host::LibrarySource> libraries_;
+  std::vector<std::unique_ptr<device::Stream>> owned_streams_;
+  std::vector<device::Stream*> streams_;
+  std::unique_ptr<comm::Communicator> communicator_;  // Null when there is one rank.
+  std::unique_ptr<host::Pool> pool_;
+  std::map<int64_t, SharedMemory> shards_;
+  std::map<int64_t, std::unique_ptr<LoadedProgram>> programs_;
+  bool poisoned_ = false;
+
+  struct Watched {  // What Dump looks at.
+    comm::Communicator* communicator = nullptr;
+    int64_t run = 0;
+    const LoadedProgram* program = nullptr;
+  };
+  std::mutex mutex_;
+  Watched watched_;  // Guarded by mutex_.
+};
+
+}  // namespace hir::service
