@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/loop_nest.h"
 #include "csrc/fusion/check_program.h"
 #include "csrc/fusion/passes/passes.h"
 #include "csrc/ir/pass.h"
@@ -45,6 +46,19 @@ Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
   return OrderForOverlap(std::move(groups));
 }
 
+// HOSTIR_DUMP=segments,kernels
+void DumpPlan(const ProgramPlan& plan) {
+  if (ir::DumpFromEnvironment("segments")) std::fputs(DescribeSegments(plan).c_str(), stderr);
+  if (!ir::DumpFromEnvironment("kernels")) return;
+  for (const codegen::KernelPlan& kernel : plan.kernels) {
+    for (size_t i = 0; i < kernel.launches.size(); ++i) {
+      const std::string text =
+          Cat("// ", kernel.launches[i].kernel, "\n", codegen::Print(*kernel.nests[i]));
+      std::fputs(text.c_str(), stderr);
+    }
+  }
+}
+
 std::string Names(std::span<ir::Value* const> values) {
   std::vector<std::string_view> names;
   for (const ir::Value* value : values) names.push_back(value->name);
@@ -71,8 +85,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);
-  if (const auto dump = ir::DumpFromEnvironment("segments"))
-    std::fputs(DescribeSegments(plan).c_str(), stderr);
+  DumpPlan(plan);
   // 6. Streams, events, deallocations.
   HIR_TRY(RunHostPasses(*plan.host));
   return plan;
