@@ -1,0 +1,120 @@
+// A loop nest as text: loops as they nest, scalar code as one line an element.
+#include <set>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/loop_nest.h"
+
+namespace hir::codegen {
+namespace {
+
+using base::Append;
+using base::Cat;
+using fusion::Element;
+
+constexpr const char* kReduceNames[] = {"sum", "prod", "min", "max"};  // By ReduceKind.
+constexpr const char* kPrimNames[] = {
+    "add",  "sub",   "mul",   "div",   "rem",   "min",  "max",   "neg",    "abs",
+    "pow",  "atan2", "exp",   "exp2",  "expm1", "log",  "log2",  "log10",  "log1p",
+    "sqrt", "rsqrt", "sin",   "cos",   "tan",   "asin", "acos",  "atan",   "sinh",
+    "cosh", "tanh",  "asinh", "acosh", "atanh", "erf",  "erfc",  "lgamma", "floor",
+    "ceil", "round", "trunc", "eq",    "ne",    "lt",   "le",    "gt",     "ge",
+    "and",  "or",    "xor",   "not",   "shl",   "shr",  "isnan", "select"};  // By Prim.
+static_assert(std::size(kPrimNames) == static_cast<size_t>(fusion::Prim::kSelect) + 1);
+
+class Printer {
+ public:
+  explicit Printer(const LoopNest& nest) : nest_(nest) {}
+
+  std::string Run() {
+    for (const Tensor& tensor : nest_.tensors) {
+      static constexpr const char* kRoles[] = {"input", "output", "workspace"};
+      std::vector<std::string> strides;
+      for (const ir::Expr* stride : tensor.strides) strides.push_back(ir::ToString(stride));
+      Append(out_, kRoles[static_cast<int>(tensor.role)], " ", tensor.value->name, ": ",
+             DTypeName(tensor.dtype), ", strides [", base::Join(strides, ", "), "]\n");
+    }
+    for (const Region& region : nest_.regions) PrintRegion(region);
+    return std::move(out_);
+  }
+
+ private:
+  static std::string Name(const Element* element) { return Cat("e", element->id); }
+
+  static std::string LoopText(const Loop& loop) {
+    return Cat(VariableSymbol(loop.variable), " in ", ir::ToString(loop.begin), "..",
+               ir::ToString(loop.end));
+  }
+
+  static std::string LoopsText(const std::vector<Loop>& loops) {
+    std::vector<std::string> texts;
+    for (const Loop& loop : loops) texts.push_back(LoopText(loop));
+    return Cat("(", base::Join(texts, ", "), ")");
+  }
+
+  void PrintRegion(const Region& region) {
+    Append(out_, "for each of ", LoopsText(region.grid));
+    if (!region.serial.empty()) Append(out_, ", in order ", LoopsText(region.serial));
+    if (region.columns) Append(out_, ", columns (", LoopText(*region.columns), ")");
+    out_ += ":\n";
+    for (const Phase& phase : region.phases) {
+      printed_.clear();
+      Append(out_, "  for ", LoopsText(phase.loops), ":\n");
+      for (const Accumulator& accumulator : phase.accumulators) {
+        PrintElement(accumulator.body);
+        Append(out_, "    ", accumulator.value->name, " = ",
+               kReduceNames[static_cast<int>(accumulator.kind)], " of ", Name(accumulator.body),
+               " in ", DTypeName(accumulator.dtype), "\n");
+      }
+      for (const Store& store : phase.stores) {
+        PrintElement(store.value);
+        std::vector<std::string> index;
+        for (const Element* element : store.index) {
+          PrintElement(element);
+          index.push_back(Name(element));
+        }
+        Append(out_, "    ", nest_.tensors[static_cast<size_t>(store.tensor)].value->name, "[",
+               base::Join(index, ", "), "] = ", Name(store.value), "\n");
+      }
+    }
+  }
+
+  // The element's line behind those of what it reads, each once a phase.
+  void PrintElement(const Element* element) {
+    if (!printed_.insert(element->id).second) return;
+    std::vector<std::string> args;
+    for (const Element* arg : element->args) {
+      PrintElement(arg);
+      args.push_back(Name(arg));
+    }
+    Append(out_, "    ", Name(element), ": ", DTypeName(element->dtype), " = ",
+           Definition(*element), "(", base::Join(args, ", "), ")\n");
+  }
+
+  static std::string Definition(const Element& element) {
+    switch (element.kind) {
+      case Element::Kind::kFloat: return base::FormatDouble(element.number);
+      case Element::Kind::kInt: return Cat(element.integer);
+      case Element::Kind::kIndex: return VariableSymbol(static_cast<int>(element.integer));
+      case Element::Kind::kExtent: return ir::ToString(element.extent);
+      case Element::Kind::kScalar: return Cat("scalar ", element.value->name);
+      case Element::Kind::kLoad: return Cat("load ", element.value->name);
+      case Element::Kind::kConvert: return "convert";
+      case Element::Kind::kPrim: return kPrimNames[static_cast<int>(element.prim)];
+      case Element::Kind::kReduce:
+        return Cat("reduce ", kReduceNames[static_cast<int>(element.reduce)]);
+      case Element::Kind::kReduceIndex: return Cat("reduction index ", element.integer);
+    }
+    return {};
+  }
+
+  const LoopNest& nest_;
+  std::set<int> printed_;  // Ids, in this phase.
+  std::string out_;
+};
+
+}  // namespace
+
+std::string Print(const LoopNest& nest) { return Printer(nest).Run(); }
+
+}  // namespace hir::codegen
