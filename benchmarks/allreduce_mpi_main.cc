@@ -1,5 +1,5 @@
-// The peer of allreduce_ucx: MPI_Allreduce of f32 sums under mpirun, timed the same way. Prints one line on rank 0: the median
-// microseconds of one all-reduce.
+// The peer of allreduce_ucx: MPI_Allreduce of f32 sums under mpirun, timed the same way. Prints one
+// line on rank 0: the median microseconds of one all-reduce.
 #include <mpi.h>
 
 #include <algorithm>

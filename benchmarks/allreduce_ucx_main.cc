@@ -1,5 +1,6 @@
-// All-reduce of f32 sums through comm/ucx between processes of this machine, posted on a host stream as the evaluator does.
-// Prints one line: the median microseconds of one all-reduce on rank 0. `allreduce_ucx BYTES REPEATS RANKS`.
+// All-reduce of f32 sums through comm/ucx between processes of this machine, posted on a host
+// stream as the evaluator does. Prints one line: the median microseconds of one all-reduce on rank
+// 0. `allreduce_ucx BYTES REPEATS RANKS`.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-"""Measures, each thing beside a limit of this machine or a peer, in interleaved pairs: median and quartiles of the ratios.
+"""Measures, each thing beside a limit of this machine or a peer, in interleaved pairs: median and quartiles of ratios.
 
 ./run bench [NAME...] [--pairs N] [--json FILE]
 """
@@ -32,8 +32,12 @@ class Measurement:
     peer: str
     higher_is_better: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.ours or len(self.ours) != len(self.theirs):
+            raise ValueError(f"{self.name!r}: {len(self.ours)} of ours, {len(self.theirs)} of theirs")
+
     def ratios(self) -> list[float]:
-        pairs = zip(self.ours, self.theirs)
+        pairs = zip(self.ours, self.theirs, strict=True)
         return [a / b if self.higher_is_better else b / a for a, b in pairs]
 
 
@@ -85,8 +89,7 @@ def round_trip(pairs: int) -> list[Measurement]:
     import hostir
 
     with hostir.connect(devices="cpu:4") as client:
-        times = json.loads(run_program(PROGRAMS / "round_trip", client.address, pairs))
-    return [Measurement("run of an empty program, 4 ranks", "us", times["run_us"], times["echo_us"], "gRPC health check")]
+        return from_json("round_trip", client.address, pairs)
 
 
 def evaluator(pairs: int) -> list[Measurement]:
@@ -112,7 +115,8 @@ def show(measurement: Measurement) -> str:
 
 
 def machine() -> dict[str, object]:
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
 
 
@@ -126,23 +130,26 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"no measurement {name!r}; there are {', '.join(SUITES)}")
     print(f"{'measurement':<46} {'ours':>18} {'limit or peer':>18} {'ratio':>6}  [quartiles]  beside", flush=True)
-    measurements, failures = [], []
+    load_before = os.getloadavg()
+    measurements: list[Measurement] = []
+    failures: list[str] = []
     for name in args.names or SUITES:
         try:
             for measurement in SUITES[name](args.pairs):
                 measurements.append(measurement)
                 print(show(measurement), flush=True)
-        except (RuntimeError, FileNotFoundError, subprocess.TimeoutExpired) as error:
+        except Exception as error:  # Whatever it is, the other suites are worth having.
             failures.append(f"{name}: {error}")
             print(f"{name}: FAILED: {error}", flush=True)
     print("ratio: peer time over ours, or ours as a share of the limit; above 1 we are ahead")
     if args.json:
         record = {
             "command": " ".join(["./run bench", *sys.argv[1:]]),
-            "machine": machine(),
+            "machine": machine() | {"load_before": load_before, "load_after": os.getloadavg()},
             "measurements": [asdict(m) | {"ratio_quartiles": quartiles(m.ratios())} for m in measurements],
             "failures": failures,
         }
+        args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if failures else 0
 

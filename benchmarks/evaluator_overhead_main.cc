@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "benchmarks/measurement.h"
 #include "csrc/base/text.h"
 #include "host_ir/eval/evaluator.h"
 #include "tests/host_ir/null_device.h"
@@ -61,10 +62,6 @@ double MicrosecondsPerOp(const Body& body) {
   return time.count() / kRepeats / kLayers / kOpsPerLayer;
 }
 
-std::string List(const std::vector<double>& values) {
-  return base::Cat("[", base::Join(values, ", "), "]");
-}
-
 Status Measure(int pairs) {
   HIR_ASSIGN(const auto program, HostProgram::Load(Program()));
   Bench bench;
@@ -95,15 +92,16 @@ Status Measure(int pairs) {
     HIR_TRY(status);
   }
   const std::vector<double> limit(ours.size(), 3.0);
-  const auto row = [](std::string_view name, const std::vector<double>& a,
-                      const std::vector<double>& b, std::string_view peer) {
-    return base::Cat("{\"name\": \"", name, "\", \"unit\": \"us\", \"ours\": ", List(a),
-                     ", \"theirs\": ", List(b), ", \"peer\": \"", peer, "\"}");
-  };
-  const std::string text = base::Cat(
-      "[", row("evaluator, a host op of a bound program", ours, limit, "the limit of 3 us"), ",\n ",
-      row("evaluator, a host op, bind included", bound, limit, "the limit of 3 us"), "]");
-  std::printf("%s\n", text.c_str());
+  bench::PrintJson({{.name = "evaluator, a host op of a bound program",
+                     .unit = "us",
+                     .ours = ours,
+                     .theirs = limit,
+                     .peer = "the goal of 3 us"},
+                    {.name = "evaluator, a host op, bind included",
+                     .unit = "us",
+                     .ours = bound,
+                     .theirs = limit,
+                     .peer = "the goal of 3 us"}});
   return {};
 }
 

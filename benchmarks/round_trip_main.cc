@@ -1,5 +1,6 @@
-// What a request costs: a run of an empty program on every rank of a daemon, beside a bare gRPC call (the health check) on the
-// same socket, alternating. Prints one line of JSON. `round_trip ADDRESS PAIRS`.
+// What a request costs: a run of an empty program on every rank of a daemon, beside a bare gRPC
+// call (the health check) on the same socket, alternating. Prints JSON measurements for bench.py.
+// `round_trip ADDRESS PAIRS`.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/measurement.h"
 #include "hostir/v1/service.grpc.pb.h"
 
 namespace {
@@ -107,12 +109,6 @@ class Session {
   v1::RunRequest run_;
 };
 
-std::string List(const std::vector<double>& values) {
-  std::string out;
-  for (double value : values) out += (out.empty() ? "" : ", ") + std::to_string(value);
-  return "[" + out + "]";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -138,7 +134,11 @@ int main(int argc, char** argv) {
     runs.push_back(median([&] { return session.Run(); }));
     echoes.push_back(median([&] { return session.Echo(); }));
   }
-  std::printf("{\"run_us\": %s, \"echo_us\": %s}\n", List(runs).c_str(), List(echoes).c_str());
+  hir::bench::PrintJson({{.name = "run of an empty program, 4 ranks",
+                          .unit = "us",
+                          .ours = runs,
+                          .theirs = echoes,
+                          .peer = "gRPC health check"}});
   std::fflush(stdout);
   std::_Exit(0);  // The session's stream ends with the process.
 }

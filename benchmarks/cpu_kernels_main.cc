@@ -1,0 +1,279 @@
+// Compiled kernels beside the bandwidth of this machine's memory, as a triad (a = b + s c) on the
+// same threads reaches it: `cpu_kernels [PAIRS]` prints JSON measurements for bench.py. A program's
+// rate is the bytes that its kernels have to move (each input and output of each kernel once) over
+// its time. Also what it takes to compile each program's kernels.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/compiled_program.h"
+#include "benchmarks/measurement.h"
+#include "csrc/base/prng.h"
+#include "csrc/base/text.h"
+
+namespace hir::bench {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kTriadElements = 32 * kMiB;  // Of each array: 128 MiB, far more than any cache.
+
+struct Case {
+  std::string name;
+  std::string text;
+  fusion::SymbolValues symbols;
+  std::string sampled;  // The symbol of the axes of which a part can be checked by itself.
+  int64_t sample = 0;
+};
+
+std::string Chain(std::string_view dtype) {
+  const std::string type = base::Cat(dtype, "[i0]");
+  return base::Cat("fusion @chain(%a: ", type, ", %b: ", type, ", %c: ", type, ") {\n  %t: ", type,
+                   " = mul(%a, %b)\n  %u: ", type, " = add(%t, %c)\n  %v: ", type,
+                   " = sub(%u, %a)\n  %w: ", type, " = mul(%v, %u)\n  %y: ", type,
+                   " = relu(%w)\n  return %y\n}\n");
+}
+
+// Rows of 4096, with weight and bias; 16-bit types are computed in f32.
+std::string LayerNorm(std::string_view dtype) {
+  const bool narrow = dtype != "f32";
+  const auto load = [&](std::string_view name, std::string_view shape) {
+    return narrow ? base::Cat("  %", name, "f: f32", shape, " = cast(%", name, ") {dtype=f32}\n")
+                  : std::string();
+  };
+  const std::string f = narrow ? "f" : "";
+  return base::Cat("fusion @layer_norm(%x: ", dtype, "[i0, 4096], %w: ", dtype,
+                   "[4096], %b: ", dtype, "[4096]) {\n", load("x", "[i0, 4096]"),
+                   load("w", "[4096]"), load("b", "[4096]"),
+                   "  %n: f64 = constant() {value=4096.0, dtype=f64}\n  %eps: f64 = constant() "
+                   "{value=1e-05, dtype=f64}\n"
+                   "  %s: f32[i0, b] = sum(%x",
+                   f,
+                   ") {axes=[1], keepdim=true, dtype=f32}\n"
+                   "  %mean: f32[i0, b] = div(%s, %n)\n"
+                   "  %d: f32[i0, 4096] = sub(%x",
+                   f,
+                   ", %mean)\n"
+                   "  %q: f32[i0, 4096] = mul(%d, %d)\n"
+                   "  %qs: f32[i0, b] = sum(%q) {axes=[1], keepdim=true, dtype=f32}\n"
+                   "  %var: f32[i0, b] = div(%qs, %n)\n"
+                   "  %ve: f32[i0, b] = add(%var, %eps)\n"
+                   "  %r: f32[i0, b] = rsqrt(%ve)\n"
+                   "  %h: f32[i0, 4096] = mul(%d, %r)\n"
+                   "  %hw: f32[i0, 4096] = mul(%h, %w",
+                   f,
+                   ")\n"
+                   "  %y: f32[i0, 4096] = add(%hw, %b",
+                   f, ")\n",
+                   narrow ? base::Cat("  %z: ", dtype, "[i0, 4096] = cast(%y) {dtype=", dtype,
+                                      "}\n  return %z\n}\n")
+                          : std::string("  return %y\n}\n"));
+}
+
+constexpr std::string_view kBiasGelu = R"(fusion @bias_gelu(%x: bf16[i0, 4096], %b: bf16[4096]) {
+  %t: bf16[i0, 4096] = add(%x, %b)
+  %y: bf16[i0, 4096] = gelu(%t)
+  return %y
+}
+)";
+constexpr std::string_view kSoftmax = R"(fusion @softmax(%x: f32[i0, 4096]) {
+  %m: f32[i0, b] = max(%x) {axes=[1], keepdim=true, dtype=f32}
+  %d: f32[i0, 4096] = sub(%x, %m)
+  %e: f32[i0, 4096] = exp(%d)
+  %s: f32[i0, b] = sum(%e) {axes=[1], keepdim=true, dtype=f32}
+  %y: f32[i0, 4096] = div(%e, %s)
+  return %y
+}
+)";
+constexpr std::string_view kSumRows = R"(fusion @sum_rows(%x: f32[i0, i1]) {
+  %y: f32[i0, r:i1] = sum(%x) {axes=[1], keepdim=false, dtype=f32}
+  return %y
+}
+)";
+constexpr std::string_view kSumColumns = R"(fusion @sum_columns(%x: f32[i0, i1]) {
+  %y: f32[r:i0, i1] = sum(%x) {axes=[0], keepdim=false, dtype=f32}
+  return %y
+}
+)";
+
+std::vector<Case> Cases() {
+  return {
+      {"pointwise chain f32", Chain("f32"), {{"i0", 32 * kMiB}}, "i0", 4096},
+      {"pointwise chain bf16", Chain("bf16"), {{"i0", 64 * kMiB}}, "i0", 4096},
+      {"bias + gelu bf16, rows of 4096", std::string(kBiasGelu), {{"i0", 16384}}, "i0", 2},
+      {"layer norm f32, rows of 4096", LayerNorm("f32"), {{"i0", 16384}}, "i0", 2},
+      {"layer norm bf16, rows of 4096", LayerNorm("bf16"), {{"i0", 32768}}, "i0", 2},
+      {"softmax f32, rows of 4096", std::string(kSoftmax), {{"i0", 16384}}, "i0", 2},
+      {"sum of rows f32 16384 x 4096",
+       std::string(kSumRows),
+       {{"i0", 16384}, {"i1", 4096}},
+       "i0",
+       2},
+      {"sum of columns f32 16384 x 4096",
+       std::string(kSumColumns),
+       {{"i0", 16384}, {"i1", 4096}},
+       "i1",
+       2},
+  };
+}
+
+// --- the limit ---
+
+// args: a, b, c, elements. Grid items are blocks of elements.
+constexpr int64_t kTriadBlock = 65536;
+constexpr float kScale = 3.0F;
+
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#endif
+void TriadLoop(float* __restrict a, const float* __restrict b, const float* __restrict c, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) a[i] = b[i] + kScale * c[i];
+}
+
+// The same past the caches: a line that is written need not be read first.
+void StreamingTriadLoop(float* a, const float* b, const float* c, int64_t count) {
+#if defined(__x86_64__)
+  const __m128 s = _mm_set1_ps(kScale);
+  for (int64_t i = 0; i < count; i += 4) {
+    _mm_stream_ps(a + i, _mm_add_ps(_mm_load_ps(b + i), _mm_mul_ps(s, _mm_load_ps(c + i))));
+  }
+  _mm_sfence();
+#else
+  TriadLoop(a, b, c, count);
+#endif
+}
+
+template <auto Loop>
+void Triad(const int64_t* args, int64_t begin, int64_t end) {
+  const int64_t from = begin * kTriadBlock;
+  Loop(reinterpret_cast<float*>(args[0]) + from, reinterpret_cast<const float*>(args[1]) + from,
+       reinterpret_cast<const float*>(args[2]) + from, std::min(end * kTriadBlock, args[3]) - from);
+}
+
+class Limit {
+ public:
+  static Result<std::unique_ptr<Limit>> Make(Machine& machine) {
+    auto limit = std::make_unique<Limit>();
+    limit->stream_ = machine.streams[0];
+    base::Prng prng(3);
+    for (int i = 0; i < 3; ++i) {
+      HIR_ASSIGN(auto array, machine.device->Allocate(kTriadElements * 4));
+      auto* values = reinterpret_cast<float*>(array->buffer().data);
+      for (int64_t k = 0; k < kTriadElements; ++k) values[k] = static_cast<float>(prng.Unit());
+      limit->args_.push_back(reinterpret_cast<int64_t>(values));
+      limit->arrays_.push_back(std::move(array));
+    }
+    limit->args_.push_back(kTriadElements);
+    HIR_TRY(limit->ChooseFaster());
+    return limit;
+  }
+
+  Status Run() {
+    stream_->Launch(*kernel_, args_, kTriadElements / kTriadBlock);
+    return stream_->Synchronize(std::chrono::seconds(60));
+  }
+  double bytes() const { return 3.0 * 4.0 * static_cast<double>(kTriadElements); }
+  std::string_view name() const { return kernel_->name(); }
+
+ private:
+  Status ChooseFaster() {
+    constexpr int kRuns = 5;
+    double least = 0;
+    const device::HostKernel* best = nullptr;
+    for (const device::HostKernel* kernel : {&plain_, &streaming_}) {
+      kernel_ = kernel;
+      for (int i = 0; i < kRuns; ++i) {
+        Status status;
+        const double seconds = Seconds([&] { status = Run(); });
+        HIR_TRY(status);
+        if (best == nullptr || seconds < least) {
+          least = seconds;
+          best = kernel;
+        }
+      }
+      HIR_TRY(Check());
+    }
+    kernel_ = best;
+    return {};
+  }
+  Status Check() const {
+    const float *a = Array(0), *b = Array(1), *c = Array(2);
+    for (int64_t i = 0; i < kTriadElements; i += 997) {
+      if (std::fabs(a[i] - (b[i] + kScale * c[i])) > 1e-5F) return Internal("the triad is wrong");
+    }
+    return {};
+  }
+  const float* Array(size_t i) const { return reinterpret_cast<const float*>(args_[i]); }
+
+  const device::HostKernel plain_{{.name = "triad", .function = Triad<TriadLoop>}};
+  const device::HostKernel streaming_{
+      {.name = "streaming triad", .function = Triad<StreamingTriadLoop>}};
+  const device::HostKernel* kernel_ = nullptr;
+  device::Stream* stream_ = nullptr;
+  std::vector<std::unique_ptr<device::Allocation>> arrays_;
+  std::vector<int64_t> args_;
+};
+
+// --- pairs ---
+
+Status MeasureCase(const Case& what, int pairs, Machine& machine, Limit& limit,
+                   std::vector<Measurement>& rows, std::vector<double>& compile_ms) {
+  HIR_ASSIGN(const auto program, CompiledProgram::Make(machine, what.text, what.symbols));
+  HIR_TRY(program->Run());
+  HIR_TRY(program->Check(what.sampled, what.sample));
+  const std::string kernels =
+      program->num_kernels() == 1 ? "" : base::Cat(", ", program->num_kernels(), " kernels");
+  Measurement row{.name = what.name + kernels,
+                  .unit = "GB/s",
+                  .peer = std::string(limit.name()),
+                  .higher_is_better = true};
+  for (int i = 0; i < pairs; ++i) {
+    Status ours, theirs;
+    const double seconds = Seconds([&] { ours = program->Run(); });
+    const double limit_seconds = Seconds([&] { theirs = limit.Run(); });
+    HIR_TRY(ours);
+    HIR_TRY(theirs);
+    row.ours.push_back(program->bytes() / seconds / 1e9);
+    row.theirs.push_back(limit.bytes() / limit_seconds / 1e9);
+  }
+  rows.push_back(std::move(row));
+  HIR_ASSIGN(const std::vector<double> seconds, program->CompileTimes());
+  for (const double time : seconds) compile_ms.push_back(time * 1e3);
+  return {};
+}
+
+Status MeasureAll(int pairs, std::string_view only) {
+  HIR_ASSIGN(const auto machine, Machine::Make());
+  HIR_ASSIGN(const auto limit, Limit::Make(*machine));
+  std::vector<Measurement> rows;
+  std::vector<double> compile_ms;
+  for (const Case& what : Cases()) {
+    if (what.name.find(only) == std::string::npos) continue;
+    HIR_TRY(MeasureCase(what, pairs, *machine, *limit, rows, compile_ms).WithContext(what.name));
+  }
+  const std::vector<double> allowed(compile_ms.size(), 15.0);
+  rows.push_back({.name = "compiling a kernel, cold",
+                  .unit = "ms",
+                  .ours = compile_ms,
+                  .theirs = allowed,
+                  .peer = "the goal of 15 ms"});
+  PrintJson(rows);
+  return {};
+}
+
+}  // namespace
+}  // namespace hir::bench
+
+// `cpu_kernels PAIRS NAME` measures the cases whose name holds NAME.
+int main(int argc, char** argv) {
+  const hir::Status status = hir::bench::MeasureAll(argc > 1 ? std::max(1, std::atoi(argv[1])) : 15,
+                                                    argc > 2 ? argv[2] : "");
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,44 @@
+// What a benchmark program prints: rows of pairs, as JSON that bench.py reads.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/text.h"
+
+namespace hir::bench {
+
+// ours[i] and theirs[i] were taken one after the other.
+struct Measurement {
+  std::string name = {};
+  std::string unit = {};
+  std::vector<double> ours = {};
+  std::vector<double> theirs = {};
+  std::string peer = {};
+  bool higher_is_better = false;  // A rate, not a time.
+};
+
+inline std::string ToJson(const Measurement& m) {
+  return base::Cat("{\"name\": \"", m.name, "\", \"unit\": \"", m.unit, "\", \"ours\": [",
+                   base::Join(m.ours, ", "), "], \"theirs\": [", base::Join(m.theirs, ", "),
+                   "], \"peer\": \"", m.peer, "\", \"higher_is_better\": ", m.higher_is_better,
+                   "}");
+}
+
+inline void PrintJson(const std::vector<Measurement>& rows) {
+  std::vector<std::string> texts;
+  for (const Measurement& row : rows) texts.push_back(ToJson(row));
+  std::printf("[%s]\n", base::Join(texts, ",\n ").c_str());
+}
+
+template <typename Body>
+double Seconds(const Body& body) {
+  const auto started = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+
+}  // namespace hir::bench

@@ -1,0 +1,94 @@
+"""The arithmetic of benchmarks/bench.py: pairs, ratios, quartiles, what it reads and writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "benchmarks" / "bench.py"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_under_test", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_under_test", module)  # Dataclasses look their module up.
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_time_ratio_is_the_peers_time_over_ours(bench: ModuleType) -> None:
+    row = bench.Measurement("x", "us", [2.0, 4.0], [4.0, 2.0], "peer")
+    assert row.ratios() == [2.0, 0.5]
+
+
+def test_a_rate_ratio_is_our_share(bench: ModuleType) -> None:
+    row = bench.Measurement("x", "GB/s", [9.0], [10.0], "triad", higher_is_better=True)
+    assert row.ratios() == [0.9]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0], (3.0, 3.0, 3.0)),
+        ([1.0, 2.0], (1.25, 1.5, 1.75)),
+        ([5.0, 1.0, 3.0, 2.0, 4.0], (2.0, 3.0, 4.0)),
+    ],
+)
+def test_quartiles(bench: ModuleType, values: list[float], expected: tuple[float, float, float]) -> None:
+    assert bench.quartiles(values) == expected
+
+
+def test_pairs_must_be_pairs(bench: ModuleType) -> None:
+    with pytest.raises(ValueError, match="'x': 2 of ours, 1 of theirs"):
+        bench.Measurement("x", "us", [1.0, 2.0], [1.0], "peer")
+    with pytest.raises(ValueError, match="'x': 0 of ours, 0 of theirs"):
+        bench.Measurement("x", "us", [], [], "peer")
+
+
+@pytest.fixture
+def programs(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs in the place of the build's."""
+    monkeypatch.setattr(bench, "PROGRAMS", tmp_path)
+    return tmp_path
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def test_a_suite_is_shown_and_written(
+    bench: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"name": "n", "unit": "us", "ours": [1.0, 2.0, 4.0], "theirs": [2.0, 2.0, 2.0], "peer": "p"}]
+    script(programs / "evaluator_overhead", f"[ $1 = 3 ] && echo '{json.dumps(rows)}'\n")
+    out = programs / "deep" / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["bench.py", "evaluator", "--pairs", "3", "--json", str(out)])
+    assert bench.main() == 0
+    assert "1.00  [0.75, 1.50]  p" in capsys.readouterr().out
+    record = json.loads(out.read_text())
+    assert record["measurements"][0]["ratio_quartiles"] == [0.75, 1.0, 1.5]
+    assert record["command"].startswith("./run bench evaluator --pairs 3")
+    assert record["failures"] == []
+    assert len(record["machine"]["load_before"]) == len(record["machine"]["load_after"]) == 3
+
+
+def test_a_suite_that_fails_is_named_and_the_others_go_on(
+    bench: ModuleType, programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"name": "n", "unit": "us", "ours": [1.0], "theirs": [1.0], "peer": "p"}]
+    script(programs / "evaluator_overhead", f"echo '{json.dumps(rows)}'\n")
+    script(programs / "cpu_matmul", "echo 'the product is wrong' >&2\nexit 1\n")
+    monkeypatch.setattr(sys, "argv", ["bench.py", "matmul", "kernels", "evaluator", "--pairs", "1"])
+    assert bench.main() == 1  # kernels: the program is missing.
+    out = capsys.readouterr().out
+    assert "matmul: FAILED:" in out and "the product is wrong" in out
+    assert "kernels: FAILED:" in out
+    assert "1.00  [1.00, 1.00]  p" in out
