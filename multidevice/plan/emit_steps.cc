@@ -111,11 +111,21 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
     case StepKind::kSendRecv: break;
   }
   const Extents shape = ShareOf(step.after);
-  mesh_ = graph_.AddMesh(at_.mesh);
-  HIR_ASSIGN(value, Compact(value));
-  mesh_ = graph_.AddMesh(step.after.mesh);
+  if (LosesStoredOnce(step)) {
+    HIR_ASSIGN(value, Compact(value));
+  }
   HIR_ASSIGN(value, Communicate(step, value));
   return ExpandTo(value, shape);  // On the new mesh.
+}
+
+// A reshape that splits or merges an axis of symbolic extent cannot be matched axis by axis, so axes that are stored once would
+// come out written out. As axes of one element they do not.
+bool StepEmitter::LosesStoredOnce(const Step& step) const {
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
+  const bool merges = step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll;
+  const bool splits = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllToAll;
+  const size_t split = step.kind == StepKind::kAllToAll ? step.to_axis : step.axis;
+  return (merges && !axes[step.axis].extent->IsConst()) || (splits && !axes[split].extent->IsConst());
 }
 
 Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) {
@@ -223,6 +233,10 @@ Result<ir::Value*> StepEmitter::Compact(ir::Value* value) {
   bool shrinks = false;
   for (const ir::Expr* extent : ExtentsOf(*value)) {
     const bool one = global[starts.size()].kind == ir::AxisKind::kBroadcast && !extent->IsConst(1);
+    if (one && !extent->IsConst()) {
+      guards_.push_back({ir::Guard::Kind::kAtMost, pool.Const(1), pool.Import(global[starts.size()].extent),
+                         Cat(UserName(request_->source), ": axis ", starts.size(), " is stored once")});
+    }
     starts.push_back(pool.Const(0));
     ends.push_back(one ? pool.Const(1) : extent);
     shrinks |= one;

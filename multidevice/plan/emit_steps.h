@@ -43,6 +43,8 @@ class StepEmitter {
   Result<ir::Value*> StoreLike(ir::Value* value, const ir::Type& type);
 
   std::vector<Communication>& communications() { return communications_; }
+  // What must hold of sizes for the steps to be right.
+  std::vector<ir::Guard>& guards() { return guards_; }
 
  private:
   Result<ir::Value*> Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs);
@@ -51,6 +53,7 @@ class StepEmitter {
   Result<ir::Value*> Slice(const Step& step, ir::Value* value);
   Result<ir::Value*> Spread(const Step& step, ir::Value* value);
   Result<ir::Value*> Compact(ir::Value* value);
+  bool LosesStoredOnce(const Step& step) const;
   Result<ir::Value*> SplitToFront(ir::Value* value, size_t axis, int64_t ways);
   Result<ir::Value*> MergeFromFront(ir::Value* value, size_t axis, const ir::Expr* merged);
   Result<ir::Value*> Reshape(ir::Value* value, const std::vector<const ir::Expr*>& shape);
@@ -69,6 +72,7 @@ class StepEmitter {
   LocalExtents& extents_;
   std::map<Key, ir::Value*> taken_;
   std::vector<Communication> communications_;
+  std::vector<ir::Guard> guards_;
   // Of the request being served:
   const Request* request_ = nullptr;
   mesh::Sharding at_ = mesh::Sharding::OnDevice0(0);

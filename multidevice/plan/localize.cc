@@ -49,6 +49,7 @@ class Localizer {
     }
     HIR_TRY(AddOutputs(program));
     for (ir::Guard& guard : guards_) HIR_TRY(graph_->AddGuard(std::move(guard)));
+    for (ir::Guard& guard : emitter_.guards()) HIR_TRY(graph_->AddGuard(std::move(guard)));
     HIR_TRY(graph_->exprs().status());
     program.graph = std::move(graph_);
     program.communications = std::move(emitter_.communications());

@@ -79,7 +79,21 @@ class Choice {
   bool CanAdd(size_t axis, ParallelType type) const {
     Types types = execution_.axes[axis];
     types.push_back(type);
-    return map_.CanSplit(axis, Ways(*execution_.mesh, types));
+    const int64_t ways = Ways(*execution_.mesh, types);
+    return map_.CanSplit(axis, ways) && (types.size() == 1 || IsEvenFor(axis, ways));
+  }
+
+  // Whether an operand or the goal is split so: two splits that come together only here could refuse sizes that all of them
+  // allow.
+  bool IsEvenFor(size_t axis, int64_t ways) const {
+    const ir::Mesh& mesh = *execution_.mesh;
+    if (Ways(mesh, goal_[axis]) % ways == 0) return true;
+    for (size_t n = 0; n < lies_.size(); ++n) {
+      for (size_t k = 0; k < lies_[n].size(); ++k) {
+        if (map_.ResultAxis(map_.tensors()[n], k) == axis && Ways(mesh, lies_[n][k]) % ways == 0) return true;
+      }
+    }
+    return false;
   }
 
   size_t ChooseAxis(ParallelType type) const {

@@ -95,7 +95,7 @@ class Decomposition {
     }
     ir::Builder builder(graph_, graph_.body, op);
     ir::Value* set = builder.Make("set", {value}, {}, Cat(value->name, ".copy"));
-    set->layout = LayoutFor(graph_, *set->type, placement);
+    set->layout = LayoutOfSet(*set, *value, placement);
     set->def->location = op->location;
     copies_[value->id].push_back({placement, set});
     return set;
@@ -112,13 +112,18 @@ class Decomposition {
     return set->def;
   }
 
+  // `placement` is of `value`; its set has no reduction axes of its own.
+  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value, const Placement& placement) {
+    return LayoutFor(graph_, *set.type, FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
+  }
+
   // `now` stands in for `before`, whose name becomes "y.partial" or "y.local".
   void Finish(ir::Value& before, ir::Value& now, const Placement& placement, std::string_view location) {
     const std::string name(before.name);
     const bool partial = std::ranges::any_of(before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
     graph_.Rename(before, Cat(name, partial ? ".partial" : ".local"));
     graph_.Rename(now, name);
-    now.layout = LayoutFor(graph_, *now.type, placement);
+    now.layout = LayoutOfSet(now, before, placement);
     now.def->location = location;
   }
 

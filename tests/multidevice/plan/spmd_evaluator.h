@@ -125,7 +125,8 @@ class SpmdEvaluator {
     const std::vector<ir::Axis> global = ir::ValueAxes(*output.global);
     const std::vector<ir::Axis> local = ir::ValueAxes(*output.local->type);
     for (size_t i = 0; i < global.size(); ++i) {
-      if (global[i].kind == local[i].kind || local[i].extent->IsConst(1)) continue;
+      const bool at_most_one = local[i].extent->IsConst(1) || local[i].extent->IsConst(0);
+      if (global[i].kind == local[i].kind || at_most_one) continue;
       return Internal(base::Cat("output %", output.name, " is ", ir::ToString(*output.global), ", a part is ",
                                 ir::ToString(*output.local->type)));
     }

@@ -1,0 +1,143 @@
+// Random programs with random shardings equal the unsharded program: every rank of the localized graph is evaluated, on meshes of 2, 4
+// and 2x2 devices in any order, some values on a second mesh. Any layout may be on any value, so this is the proof that
+// propagation, decomposition and localisation are right together, whatever a user asks for.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <numeric>
+
+#include "csrc/base/prng.h"
+#include "csrc/base/text.h"
+#include "csrc/fusion/passes/passes.h"
+#include "csrc/fusion/passes/placement.h"
+#include "csrc/ir/clone.h"
+#include "csrc/ir/pass.h"
+#include "csrc/ir/print.h"
+#include "csrc/ir/verify.h"
+#include "multidevice/plan/localize.h"
+#include "tests/multidevice/plan/spmd_evaluator.h"
+#include "tests/property/program_generator.h"
+
+namespace hir::plan {
+namespace {
+
+using base::Prng;
+using fusion::Placement;
+using mesh::DeviceMesh;
+using mesh::ParallelType;
+using testing::GeneratedProgram;
+
+DeviceMesh RandomMesh(Prng& prng, const std::vector<int64_t>& shape, int64_t num_devices) {
+  std::vector<int64_t> devices(static_cast<size_t>(num_devices));
+  std::iota(devices.begin(), devices.end(), 0);
+  if (!prng.OneIn(3)) {
+    for (size_t i = devices.size(); i-- > 1;) std::swap(devices[i], devices[static_cast<size_t>(prng.Below(std::ssize(devices) - 1))]);
+  }
+  int64_t size = 1;
+  for (const int64_t extent : shape) size *= extent;
+  devices.resize(static_cast<size_t>(size));
+  return *DeviceMesh::Make(shape, devices);
+}
+
+// A random placement of `value` that its sizes allow.
+Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* mesh, const fusion::SymbolValues& sizes) {
+  Placement placement = fusion::Replicated(mesh, *value.type);
+  std::vector<ParallelType> types(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
+  if (prng.OneIn(2)) std::swap(types[0], types[1]);
+  for (const ParallelType type : types) {
+    if (mesh->mesh.Size(type) == 1 || value.type->axes.empty() || prng.OneIn(4)) continue;
+    const auto axis = static_cast<size_t>(prng.Below(std::ssize(value.type->axes)));
+    placement.axes[axis].push_back(type);
+    const Result<int64_t> extent = fusion::ValueOf(value.type->axes[axis].extent, sizes);
+    if (!extent.ok() || *extent % fusion::Ways(*mesh, placement.axes[axis]) != 0) placement.axes[axis].pop_back();
+  }
+  return placement;
+}
+
+// A partial result only where the op can make one: its reduction axes stay as propagation leaves them.
+void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes, const fusion::SymbolValues& sizes) {
+  const int64_t one_in = prng.Between(1, 4);
+  const auto annotate = [&](ir::Value& value) {
+    if (value.type->kind != ir::TypeKind::kTensor || !prng.OneIn(one_in)) return;
+    const ir::Mesh* mesh = meshes[prng.OneIn(6) ? meshes.size() - 1 : 0];
+    value.layout = fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, value, mesh, sizes));
+  };
+  for (ir::Value* param : graph.params) annotate(*param);
+  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) annotate(*op->results[0]);
+}
+
+// How many of the programs a guard refused: an uneven shard of a symbolic extent that propagation chose.
+struct Tally {
+  int run = 0, refused = 0;
+  std::map<std::string, int, std::less<>> communications;
+};
+
+void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
+  Prng prng(seed * 977 + 5);
+  int64_t size = 1;
+  for (const int64_t extent : shape) size *= extent;
+  GeneratedProgram program = testing::Generate(seed, {.num_ops_max = 12, .elements_max = 600, .mesh_shape = shape});
+  std::unique_ptr<ir::Graph> graph = ir::Clone(*program.graph);
+  for (ir::Value* value : graph->values()) value->layout = nullptr;
+  std::vector<const ir::Mesh*> meshes = {graph->AddMesh(RandomMesh(prng, shape, size + 1), "p")};
+  meshes.push_back(graph->AddMesh(RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
+  AnnotateAtRandom(prng, *graph, meshes, program.sizes);
+  SCOPED_TRACE(base::Cat("seed ", seed, "\n", program.Describe(), ir::Print(*graph)));
+
+  ASSERT_TRUE(ir::RunPasses(*graph, fusion::kFusionPasses, fusion::kSimplify).ok());
+  Status status = ir::RunPasses(*graph, fusion::kFusionPasses, fusion::kShard);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  const Result<LocalProgram> local = Localize(*graph);
+  ASSERT_TRUE(local.ok()) << local.status().ToString() << ir::Print(*graph);
+  status = ir::Verify(*(*local).graph);
+  ASSERT_TRUE(status.ok()) << status.ToString() << ir::Print(*(*local).graph);
+  const auto got = SpmdEvaluator(*local, program.sizes).Run(program.inputs);
+  if (!got.ok() && got.status().code() == Code::kInvalidArgument) {
+    ++tally.refused;
+    return;
+  }
+  ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
+  const auto want = fusion::Interpret(*program.graph, program.inputs);
+  ASSERT_TRUE(want.ok()) << want.status().ToString();
+  for (size_t i = 0; i < (*want).size(); ++i) {
+    const std::string difference = testing::Difference((*got)[i], (*want)[i], program.tolerances[i]);
+    ASSERT_EQ(difference, "") << "output " << i << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
+  }
+  ++tally.run;
+  for (const Communication& c : (*local).communications) ++tally.communications[std::string(c.type)];
+}
+
+// HOSTIR_SEEDS=N runs N seeds of each mesh, HOSTIR_SEED=S the one seed S.
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : base::ParseInt(text).value_or(otherwise);
+}
+
+class RandomShardings : public ::testing::TestWithParam<std::vector<int64_t>> {};
+
+TEST_P(RandomShardings, EqualTheUnsharded) {
+  const auto only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
+  const uint64_t first = only != 0 ? only : 1;
+  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 250));
+  Tally tally;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    RunSeed(seed, GetParam(), tally);
+    if (HasFatalFailure()) return;
+  }
+  std::string text = base::Cat(tally.run, " programs equal, ", tally.refused, " refused as uneven;");
+  for (const auto& [type, n] : tally.communications) base::Append(text, " ", type, " ", n);
+  std::cout << text << "\n";
+  if (only != 0) return;
+  EXPECT_LE(tally.refused * 5, static_cast<int>(count)) << "most programs must run";
+  for (const char* type : {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
+    EXPECT_GT(tally.communications[type], 0) << "no program needs a " << type;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, RandomShardings,
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}),
+                         [](const auto& info) { return base::Cat("of_", base::JoinInts(info.param, "_")); });
+
+}  // namespace
+}  // namespace hir::plan
