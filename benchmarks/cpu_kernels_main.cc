@@ -178,6 +178,26 @@ class Limit {
     stream_->Launch(*kernel_, args_, kTriadElements / kTriadBlock);
     return stream_->Synchronize(std::chrono::seconds(60));
   }
+  // What stores that read each line before they write it cost here.
+  Status MeasurePlain(int pairs, std::vector<Measurement>& rows) {
+    Measurement row{.name = "triad with plain stores",
+                    .unit = "GB/s",
+                    .peer = "streaming triad",
+                    .higher_is_better = true};
+    const device::HostKernel* const chosen = kernel_;
+    for (int i = 0; i < pairs; ++i) {
+      for (const device::HostKernel* kernel : {&plain_, &streaming_}) {
+        kernel_ = kernel;
+        Status status;
+        const double seconds = Seconds([&] { status = Run(); });
+        HIR_TRY(status);
+        (kernel == &plain_ ? row.ours : row.theirs).push_back(bytes() / seconds / 1e9);
+      }
+    }
+    kernel_ = chosen;
+    rows.push_back(std::move(row));
+    return {};
+  }
   double bytes() const { return 3.0 * 4.0 * static_cast<double>(kTriadElements); }
   std::string_view name() const { return kernel_->name(); }
 
@@ -253,6 +273,7 @@ Status MeasureAll(int pairs, std::string_view only) {
   HIR_ASSIGN(const auto limit, Limit::Make(*machine));
   std::vector<Measurement> rows;
   std::vector<double> compile_ms;
+  HIR_TRY(limit->MeasurePlain(pairs, rows));
   for (const Case& what : Cases()) {
     if (what.name.find(only) == std::string::npos) continue;
     HIR_TRY(MeasureCase(what, pairs, *machine, *limit, rows, compile_ms).WithContext(what.name));

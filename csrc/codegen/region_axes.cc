@@ -21,6 +21,7 @@ constexpr int64_t kWorkMin = 8192;         // Elements an item computes before i
 constexpr int64_t kPointwiseColumns = 16384;
 // Accumulators of a block lie in the first-level cache: 1024 columns of 4 float32 accumulators are 16 KiB.
 constexpr int64_t kReductionColumns = 1024;
+constexpr int64_t kTransposedColumns = 32;  // As many cache lines stay in the first-level cache.
 constexpr int64_t kFewBlocks = 32;
 constexpr int64_t kFewColumns = 256;
 
@@ -127,7 +128,10 @@ class Layout {
     const bool reduces = std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
     int64_t items = 1;
     for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
-    const int64_t block = !reduces ? kPointwiseColumns : items >= kFewBlocks ? kReductionColumns : kFewColumns;
+    const int across = reduces ? -1 : Across(columns.variable);
+    const int64_t block = across >= 0 ? kTransposedColumns
+                          : !reduces  ? kPointwiseColumns
+                          : items >= kFewBlocks ? kReductionColumns : kFewColumns;
     const int64_t trips = TripsOf(columns, INT64_MAX);
     region_.columns_max = std::min(block, trips);
     if (trips > block) {
@@ -140,6 +144,25 @@ class Layout {
       columns.end = whole ? end : pool.Min(end, columns.end);
     }
     region_.columns = columns;
+    const auto inner = std::ranges::find(region_.grid, across, &Loop::variable);
+    if (inner == region_.grid.end()) return;
+    region_.serial.push_back(*inner);
+    region_.grid.erase(inner);
+  }
+
+  // The row axis along which tensors are contiguous that are not so along the columns: a transposition. Such a tensor is read
+  // a cache line at a time only if the loop over that axis is just outside a block of few columns.
+  int Across(int columns) const {
+    int across = -1;
+    int64_t most = 0;
+    for (const Loop& loop : region_.grid) {
+      const auto votes = votes_.find(loop.variable);
+      if (loop.variable != columns && votes != votes_.end() && votes->second > most) {
+        across = loop.variable;
+        most = votes->second;
+      }
+    }
+    return across;
   }
 
   // Items with little to do get the innermost loops of the grid, while enough items remain.
@@ -154,14 +177,16 @@ class Layout {
     work *= most;
     int64_t items = 1;
     for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
-    while (region_.grid.size() > 1 && work < kWorkMin) {
+    std::vector<Loop> serial;
+    while (region_.grid.size() > 1 && work < kWorkMin && region_.serial.empty()) {
       const int64_t trips = TripsOf(region_.grid.back(), 0);
       if (trips == 0 || items / trips < kGridMin) break;
       items /= trips;
       work *= trips;
-      region_.serial.insert(region_.serial.begin(), region_.grid.back());
+      serial.insert(serial.begin(), region_.grid.back());
       region_.grid.pop_back();
     }
+    if (!serial.empty()) region_.serial = std::move(serial);
   }
 
   NestBuilder& builder_;

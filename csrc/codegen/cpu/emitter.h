@@ -36,11 +36,12 @@ class Emitter {
   struct Key {
     const void* what;
     int guard;
+    int epoch;  // Of the ranges that were used.
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
     size_t operator()(const Key& key) const {
-      return std::hash<const void*>()(key.what) * 31 + static_cast<size_t>(key.guard);
+      return std::hash<const void*>()(key.what) * 31 + static_cast<size_t>(key.guard * 64 + key.epoch);
     }
   };
   using Memo = std::unordered_map<Key, V, KeyHash>;
@@ -71,7 +72,12 @@ class Emitter {
   // body(at) for begin, begin + step, ... below end.
   void EmitLoop(const V& begin, const V& end, int64_t step, const std::function<void(const V&)>& body);
   // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time.
-  void EmitVectorLoop(const Loop& loop, int lanes, int copies, const std::function<void(int copy)>& body);
+  void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies, const std::function<void(int copy)>& body);
+  // The same over [first, last).
+  void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes, int copies,
+                   const std::function<void(int copy)>& body);
+  // Where conditions on indices change along `loop`, as far as they are constants.
+  std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
   int LanesFor(const Loop& loop) const;
@@ -83,7 +89,10 @@ class Emitter {
   // One lane where it does not vary.
   V EmitElement(const Element* element, int guard);
   V EmitUncached(const Element* element, int guard, size_t level);
-  V EmitSelect(const Element* element, int guard, size_t level);
+  // `side` emits one side under a guard.
+  V EmitSelect(const Element* element, int guard, size_t level, const std::function<V(const Element*, int)>& side);
+  bool IsWidened(const Element* element, DType dtype) const;
+  V EmitNarrow(const Element* element, DType dtype, int guard);
   V EmitLoad(const Element* element, int guard, size_t level);
   V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard, size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
@@ -128,6 +137,8 @@ class Emitter {
   std::unordered_map<const Element*, uint64_t> element_variables_;
   std::unordered_map<const Element*, bool> has_load_;
   std::vector<Guard> guards_;
+  int epoch_ = 0;
+  int num_epochs_ = 1;
   Lanes lanes_;
   size_t row_level_ = 0;
   const Region* region_ = nullptr;

@@ -90,7 +90,7 @@ V Emitter::EmitExpr(const Expr* expr) {
     return lanes_.variable == variable ? lanes_.first : variable_value_.at(variable);
   }
   const size_t level = LevelOf(VariablesOf(expr));
-  const Key key = {expr, 0};
+  const Key key = {expr, 0, 0};
   if (const V* known = Find(key, level)) return *known;
   V value;
   if (expr->kind == ExprKind::kAdd) {
@@ -105,13 +105,13 @@ V Emitter::EmitExpr(const Expr* expr) {
       const Expr* term = last ? pool_.Const(expr->value) : terms[i];
       sum = pool_.Add(sum, term);
       const size_t at = LevelOf(VariablesOf(sum));
-      if (const V* known = Find({sum, 0}, at)) {
+      if (const V* known = Find({sum, 0, 0}, at)) {
         value = *known;
         continue;
       }
       const V right = EmitExpr(term);
       value = writer_.Binary(CodeAt(at), "add", value, right);
-      MemoAt(at)[{sum, 0}] = value;
+      MemoAt(at)[{sum, 0, 0}] = value;
     }
     return value;
   }
@@ -205,7 +205,7 @@ V Emitter::EmitGuard(int guard) {
   const uint64_t variables = VariablesOf(guard);
   const bool varies = Varies(variables);
   const size_t level = varies ? levels_.size() - 1 : LevelOf(variables);
-  const Key key = {&nest_, guard};
+  const Key key = {&nest_, guard, epoch_};
   if (const V* known = Find(key, level)) return *known;
   V condition = EmitElement(at.condition, 0);
   std::string& code = CodeAt(level);
@@ -242,7 +242,7 @@ V Emitter::EmitElement(const Element* element, int guard) {
   if (!HasLoad(element)) guard = 0;
   const uint64_t variables = VariablesOf(element) | VariablesOf(guard);
   const size_t level = LevelOf(variables);
-  const Key key = {element, guard};
+  const Key key = {element, guard, epoch_};
   if (const V* known = Find(key, level)) return *known;
   const V value = EmitUncached(element, guard, level);
   MemoAt(level)[key] = value;
@@ -260,11 +260,17 @@ bool Emitter::HasLoad(const Element* element) {
 V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
   if (element->kind == Element::Kind::kConvert) {
+    const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
+    if (to_16_bits && element->args[0]->dtype == DType::kFloat32 && IsWidened(element->args[0], element->dtype)) {
+      return EmitNarrow(element->args[0], element->dtype, guard);
+    }
     const V x = EmitElement(element->args[0], guard);
     return EmitConvert(writer_, CodeAt(level), element->args[0]->dtype, element->dtype, x);
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
-  if (element->prim == fusion::Prim::kSelect) return EmitSelect(element, guard, level);
+  if (element->prim == fusion::Prim::kSelect) {
+    return EmitSelect(element, guard, level, [this](const Element* e, int g) { return EmitElement(e, g); });
+  }
   std::vector<V> args;
   int lanes = 1;
   for (const Element* arg : element->args) {
@@ -276,20 +282,37 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   return EmitPrim(writer_, code, element->prim, element->args[0]->dtype, args);
 }
 
-V Emitter::EmitSelect(const Element* element, int guard, size_t level) {
+V Emitter::EmitSelect(const Element* element, int guard, size_t level, const std::function<V(const Element*, int)>& side) {
   const Element* condition = element->args[0];
-  if (const std::optional<bool> decided = math_.Decide(condition)) {
-    return EmitElement(element->args[*decided ? 1 : 2], guard);
-  }
+  if (const std::optional<bool> decided = math_.Decide(condition)) return side(element->args[*decided ? 1 : 2], guard);
   // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
   const bool guards = math_.IsIndexCondition(condition);
-  V chosen = EmitElement(condition, guards ? 0 : guard);
-  V yes = EmitElement(element->args[1], guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
-  V no = EmitElement(element->args[2], guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
+  const V chosen = EmitElement(condition, guards ? 0 : guard);
+  const V yes = side(element->args[1], guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
+  const V no = side(element->args[2], guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
   const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
   std::string& code = CodeAt(level);
-  return writer_.Select(code, writer_.Splat(code, chosen, lanes), writer_.Splat(code, yes, lanes),
-                        writer_.Splat(code, no, lanes));
+  const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);
+  return writer_.Select(code, all, a, writer_.Splat(code, no, lanes));
+}
+
+// Whether `element`, float32, holds nothing but values of the 16-bit type `dtype`: widened ones, chosen among.
+bool Emitter::IsWidened(const Element* element, DType dtype) const {
+  if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
+  if (element->kind == Element::Kind::kFloat) return RoundTo(dtype, element->number) == element->number;
+  return element->kind == Element::Kind::kPrim && element->prim == fusion::Prim::kSelect &&
+         IsWidened(element->args[1], dtype) && IsWidened(element->args[2], dtype);
+}
+
+// Such an element in its 16 bits, without rounding.
+V Emitter::EmitNarrow(const Element* element, DType dtype, int guard) {
+  if (element->kind == Element::Kind::kConvert) return EmitElement(element->args[0], guard);
+  if (element->kind == Element::Kind::kFloat) {
+    const auto value = static_cast<float>(element->number);
+    return IntConstant(Ty::kI16, dtype == DType::kBFloat16 ? FloatToBFloat16(value) : FloatToFloat16(value));
+  }
+  const size_t level = LevelOf(VariablesOf(element) | VariablesOf(guard));
+  return EmitSelect(element, guard, level, [&](const Element* e, int g) { return EmitNarrow(e, dtype, g); });
 }
 
 // --- memory ------------------------------------------------------------------------------------------------------------

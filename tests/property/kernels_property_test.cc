@@ -1,0 +1,70 @@
+// Goal: compiled kernels compute what the interpreter does, whatever ops run together.
+// Method: random programs; each is run one op a kernel, merged as far as Accepts allows, and (for every third) with some merges refused.
+// Output buffers hold garbage first, and bytes behind them are watched (KernelRunner). HIR_SEED=n runs one program.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/csrc/codegen/kernel_runner.h"
+#include "tests/property/program_generator.h"
+
+namespace hir::codegen {
+namespace {
+
+std::vector<segment::Group> Apart(const ir::Graph& graph) {
+  std::vector<segment::Group> groups;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) { groups.push_back(segment::MakeGroup(graph, {op})); });
+  return groups;
+}
+
+// As far as possible, or with some merges refused.
+std::vector<segment::Group> Merged(const ir::Graph& graph, bool partly) {
+  return segment::Segment(
+      graph,
+      [&](const segment::GroupView&, const segment::GroupView&,
+          const segment::GroupView& merged) -> std::optional<segment::Gain> {
+        // By contents, so that the answer is pure.
+        if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0) return std::nullopt;
+        if (!Accepts(merged).accepted) return std::nullopt;
+        return segment::Gain{.bytes = 1, .launches = 1};
+      },
+      {.merge_siblings = true});
+}
+
+class Kernels : public ::testing::TestWithParam<int> {};
+
+constexpr uint64_t kSeedsPerCase = 25;
+
+TEST_P(Kernels, EqualTheInterpreter) {
+  int64_t kernels = 0, merged_kernels = 0;
+  const char* only = std::getenv("HIR_SEED");
+  for (uint64_t i = 0; i < kSeedsPerCase; ++i) {
+    const uint64_t seed = only != nullptr ? std::strtoull(only, nullptr, 10)
+                                          : static_cast<uint64_t>(GetParam()) * kSeedsPerCase + i;
+    const testing::GeneratedProgram program = testing::Generate(seed);
+    SCOPED_TRACE(program.Describe());
+    const auto want = fusion::Interpret(*program.graph, program.inputs);
+    ASSERT_TRUE(want.ok()) << want.status().ToString();
+    for (const bool merge : {false, true}) {
+      KernelRunner runner(seed);
+      const auto groups = merge ? Merged(*program.graph, seed % 3 == 0) : Apart(*program.graph);
+      const auto got = runner.Run(*program.graph, program.inputs, groups);
+      ASSERT_TRUE(got.ok()) << got.status().ToString();
+      (merge ? merged_kernels : kernels) += runner.num_kernels();
+      for (size_t k = 0; k < (*want).size(); ++k) {
+        EXPECT_EQ(testing::Difference((*got)[k], (*want)[k], program.tolerances[k]), "")
+            << "output " << k << (merge ? ", merged" : ", one op a kernel");
+      }
+    }
+    if (only != nullptr) break;
+    if (::testing::Test::HasFailure()) return;  // One program is enough to read.
+  }
+  if (only == nullptr) {
+    EXPECT_LT(merged_kernels, kernels * 3 / 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Kernels, ::testing::Range(0, 20));
+
+}  // namespace
+}  // namespace hir::codegen
