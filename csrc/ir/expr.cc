@@ -90,7 +90,7 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
   bytes_ += sizeof(Expr) + 64 + symbol.size() + args.size() * sizeof(Expr*);
   if (bytes_ > kExprPoolBytesMax) return Fail(Fault::kPool);
   auto* name = static_cast<char*>(arena_.allocate(symbol.size() + 1, 1));
-  std::memcpy(name, symbol.data(), symbol.size());
+  std::copy(symbol.begin(), symbol.end(), name);  // Also of no bytes, which memcpy may not be given as null.
   auto* copy = static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
   std::copy(args.begin(), args.end(), copy);
   auto* expr = new (arena_.allocate(sizeof(Expr), alignof(Expr)))

@@ -1,0 +1,166 @@
+// What region.h proves of slices, selects, permutations and reshapes, against the sets of elements
+// they come to.
+#include "host_ir/region.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "csrc/base/prng.h"
+#include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/shapes.h"
+
+namespace hir::host {
+namespace {
+
+using ir::Expr;
+
+// Views of a base [i0, i1, 4] (or its like) with bounds of constants and symbols; i0 is a multiple
+// of 4.
+class Views {
+ public:
+  explicit Views(uint64_t seed) : random_(seed), graph_(kHostOps, "p") {
+    const Expr* extents[] = {Extent(), Extent(), pool_.Const(random_.Between(1, 4))};
+    std::vector<ir::Axis> axes;
+    for (const Expr* extent : extents) axes.push_back({ir::AxisKind::kIteration, extent});
+    base_ = graph_.AddParam("x", graph_.Tensor(DType::kInt64, axes));
+  }
+
+  Region Make() {
+    Region region = WholeOf(pool_, *base_);
+    for (int64_t steps = random_.Below(4); steps > 0 && !region.axes.empty(); --steps) Step(region);
+    return region;
+  }
+
+  // The elements of the base at this value of i0.
+  static std::vector<int64_t> Elements(const Region& region, int64_t i0) {
+    std::vector<int64_t> elements = {ValueAt(region.offset, i0)};
+    for (const ViewAxis& axis : region.axes) {
+      std::vector<int64_t> wider;
+      for (int64_t e : elements) {
+        for (int64_t i = 0; i < ValueAt(axis.extent, i0); ++i)
+          wider.push_back(e + i * ValueAt(axis.stride, i0));
+      }
+      elements = std::move(wider);
+    }
+    return elements;
+  }
+  static int64_t ValueAt(const Expr* expr, int64_t i0) {
+    return *ir::Evaluate(expr, [i0](std::string_view) { return i0; });
+  }
+
+  ir::ExprPool& pool() { return pool_; }
+
+ private:
+  const Expr* Extent() {
+    if (random_.OneIn(2)) return pool_.Const(random_.Between(1, 8));
+    return pool_.Mul(pool_.Const(random_.Between(1, 2)), pool_.Symbol("i0"));
+  }
+
+  // A place in [0, extent] at every size: a quarter of a symbolic extent at a time.
+  const Expr* Place(const Expr* extent, int64_t quarters) {
+    if (extent->IsConst()) return pool_.Const(extent->value * quarters / 4);
+    return pool_.FloorDiv(pool_.Mul(extent, pool_.Const(quarters)), pool_.Const(4));
+  }
+
+  void Step(Region& region) {
+    const int64_t axis = random_.Below(std::ssize(region.axes));
+    const Expr* extent = region.axes[static_cast<size_t>(axis)].extent;
+    const int64_t kind = random_.Below(8);
+    if (kind < 5) {
+      const int64_t from = random_.Below(5);
+      region =
+          Slice(pool_, region, axis, Place(extent, from), Place(extent, random_.Between(from, 4)));
+    } else if (kind < 6 && extent->IsConst() && extent->value > 0) {
+      region = Select(pool_, region, axis, pool_.Const(random_.Below(extent->value)));
+    } else if (kind < 7) {
+      std::vector<int64_t> dims;
+      for (int64_t i = 0; i < std::ssize(region.axes); ++i) dims.push_back(i);
+      std::swap(dims[0], dims[static_cast<size_t>(axis)]);
+      region = Permute(region, dims);
+    } else if (IsContiguous(pool_, region)) {
+      const Expr* count = pool_.Const(1);
+      for (const ViewAxis& a : region.axes) count = pool_.Mul(count, a.extent);
+      const Expr* flat[] = {count};
+      const ir::Axis one = {ir::AxisKind::kIteration, count};
+      region = Reshape(pool_, region, *graph_.Tensor(DType::kInt64, {&one, 1}), flat);
+    }
+  }
+
+  base::Prng random_;
+  ir::ExprPool pool_;
+  ir::Graph graph_;
+  ir::Value* base_ = nullptr;
+};
+
+constexpr int64_t kSizes[] = {0, 4, 8};
+
+std::set<int64_t> SetOf(const Region& region, int64_t i0) {
+  const std::vector<int64_t> elements = Views::Elements(region, i0);
+  return {elements.begin(), elements.end()};
+}
+
+TEST(Region, ProofsHoldOfElements) {
+  int disjoint = 0, same = 0, covered = 0, contiguous = 0;
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    SCOPED_TRACE(base::Cat("seed ", seed));
+    Views views(seed);
+    const Region a = views.Make(), b = views.Make(), c = views.Make();
+    const Region* parts[] = {&b, &c};
+    const bool proved_disjoint = ProveDisjoint(views.pool(), a, b);
+    const bool proved_same = ProveSame(views.pool(), a, b);
+    const bool proved_covered = ProveCovered(views.pool(), a, parts);
+    const bool proved_contiguous = IsContiguous(views.pool(), a);
+    for (int64_t i0 : kSizes) {
+      const std::set<int64_t> x = SetOf(a, i0), y = SetOf(b, i0), z = SetOf(c, i0);
+      if (proved_disjoint) {
+        for (int64_t e : x) ASSERT_FALSE(y.contains(e));
+      }
+      if (proved_same) {
+        ASSERT_EQ(x, y);
+      }
+      if (proved_covered) {
+        for (int64_t e : x) ASSERT_TRUE(y.contains(e) || z.contains(e));
+      }
+      const std::vector<int64_t> elements = Views::Elements(a, i0);
+      const Interval flat = Flat(views.pool(), a);
+      for (size_t i = 0; i < elements.size(); ++i) {
+        if (proved_contiguous) {
+          ASSERT_EQ(elements[i], elements[0] + static_cast<int64_t>(i));
+        }
+        ASSERT_GE(elements[i], Views::ValueAt(flat.from, i0));
+        ASSERT_LT(elements[i], Views::ValueAt(flat.to, i0));
+      }
+    }
+    disjoint += proved_disjoint;
+    same += proved_same;
+    covered += proved_covered;
+    contiguous += proved_contiguous;
+  }
+  std::printf("of 4000: %d disjoint, %d the same, %d covered, %d contiguous\n", disjoint, same,
+              covered, contiguous);
+  EXPECT_GT(disjoint, 400);
+  EXPECT_GT(same, 50);
+  EXPECT_GT(covered, 400);
+  EXPECT_GT(contiguous, 1000);
+}
+
+TEST(Region, QuartersOfASymbolicAxis) {
+  ir::ExprPool pool;
+  const Expr* i0 = pool.Symbol("i0");
+  const auto quarter = [&](int64_t k) {
+    return pool.FloorDiv(pool.Mul(pool.Const(k), i0), pool.Const(4));
+  };
+  EXPECT_TRUE(ProveLessEqual(pool, quarter(1), quarter(3)));
+  EXPECT_TRUE(ProveLessEqual(pool, quarter(3), i0));
+  EXPECT_TRUE(ProveLessEqual(pool, pool.Mul(quarter(1), pool.Symbol("i1")),
+                             pool.Mul(quarter(2), pool.Symbol("i1"))));
+  EXPECT_FALSE(ProveLessEqual(pool, quarter(3), quarter(2)));
+  EXPECT_FALSE(ProveLessEqual(pool, i0, pool.Symbol("i1")));
+}
+
+}  // namespace
+}  // namespace hir::host
