@@ -87,8 +87,9 @@ class Printer {
       PrintElement(arg);
       args.push_back(Name(arg));
     }
+    const std::string list = args.empty() ? "" : Cat("(", base::Join(args, ", "), ")");
     Append(out_, "    ", Name(element), ": ", DTypeName(element->dtype), " = ",
-           Definition(*element), "(", base::Join(args, ", "), ")\n");
+           Definition(*element), list, "\n");
   }
 
   static std::string Definition(const Element& element) {
