@@ -21,7 +21,8 @@ int64_t Sharding::Ways(size_t axis) const {
 }
 
 bool Sharding::IsReplicated() const {
-  return partial.empty() && std::ranges::all_of(axes, [](const auto& types) { return types.empty(); });
+  return partial.empty() &&
+         std::ranges::all_of(axes, [](const auto& types) { return types.empty(); });
 }
 
 namespace {
@@ -34,7 +35,8 @@ std::string TypeNames(std::span<const ParallelType> types) {
 
 }  // namespace
 
-std::string DescribeSplit(const DeviceMesh& mesh, size_t axis, std::span<const ParallelType> types) {
+std::string DescribeSplit(const DeviceMesh& mesh, size_t axis,
+                          std::span<const ParallelType> types) {
   int64_t ways = 1;
   for (const ParallelType type : types) ways *= mesh.Size(type);
   return Cat("axis ", axis, " split ", ways, " ways over ", TypeNames(types));
@@ -63,24 +65,27 @@ std::vector<int64_t> BlockOf(const Sharding& sharding, int64_t device) {
   return blocks;
 }
 
-Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape, std::string_view tensor) {
+Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape,
+                 std::string_view tensor) {
   HIR_CHECK(shape.size() == sharding.axes.size());
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     const int64_t ways = sharding.Ways(axis);
     if (shape[axis] % ways == 0) continue;
-    return InvalidArgument(Cat(tensor, ": axis ", axis, " has extent ", shape[axis], ", which factor ", ways,
-                               " does not divide: a shard over ", TypeNames(sharding.axes[axis]), " of ",
-                               sharding.mesh.ToString(), " would be uneven"));
+    return InvalidArgument(Cat(tensor, ": axis ", axis, " has extent ", shape[axis],
+                               ", which factor ", ways, " does not divide: a shard over ",
+                               TypeNames(sharding.axes[axis]), " of ", sharding.mesh.ToString(),
+                               " would be uneven"));
   }
   return {};
 }
 
-Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape, int64_t device,
-                                       std::string_view tensor) {
+Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
+                                       int64_t device, std::string_view tensor) {
   HIR_CHECK(sharding.partial.empty());
   HIR_TRY(CheckEven(sharding, shape, tensor));
   if (!sharding.mesh.PositionOf(device)) {
-    return InvalidArgument(Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
+    return InvalidArgument(
+        Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
   }
   const std::vector<int64_t> blocks = BlockOf(sharding, device);
   std::vector<Range> ranges;
@@ -140,7 +145,8 @@ DimensionForm ToDimensionForm(const Sharding& sharding) {
   form.devices.resize(static_cast<size_t>(mesh.num_devices()));
   for (int64_t position = 0; position < mesh.num_devices(); ++position) {
     int64_t to = 0;
-    for (const ParallelType type : order) to = to * mesh.Size(type) + mesh.Coordinate(position, type);
+    for (const ParallelType type : order)
+      to = to * mesh.Size(type) + mesh.Coordinate(position, type);
     form.devices[static_cast<size_t>(to)] = mesh.devices()[static_cast<size_t>(position)];
   }
   return form;
@@ -151,14 +157,15 @@ Result<Sharding> FromDimensionForm(const DimensionForm& form, size_t rank) {
   Sharding sharding = Sharding::Replicated(std::move(mesh), rank);
   if (form.axis_of_dimension.empty()) return sharding;
   if (form.axis_of_dimension.size() != form.shape.size()) {
-    return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(), " axes for a mesh of ",
-                               form.shape.size(), " dimensions"));
+    return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(),
+                               " axes for a mesh of ", form.shape.size(), " dimensions"));
   }
   for (size_t i = 0; i < form.shape.size(); ++i) {
     const int64_t axis = form.axis_of_dimension[i];
     if (axis == -1) continue;
     if (axis < -1 || axis >= static_cast<int64_t>(rank)) {
-      return InvalidArgument(Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
+      return InvalidArgument(
+          Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
     }
     if (form.shape[i] > 1) {
       sharding.axes[static_cast<size_t>(axis)].push_back(TypeOfDimension(form.shape.size(), i));

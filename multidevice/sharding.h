@@ -21,12 +21,13 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Every mesh dimension splits one value axis into equal blocks, or holds partial results (the tensor is the reduction over
-// that dimension), or, named nowhere, holds copies. Dimensions of extent 1 are named nowhere.
+// Every mesh dimension splits one value axis into equal blocks, or holds partial results (the tensor is the reduction
+// over that dimension), or, named nowhere, holds copies. Dimensions of extent 1 are named nowhere.
 struct Sharding {
   DeviceMesh mesh;
-  std::vector<std::vector<ParallelType>> axes = {};  // One per value axis: what splits it, outermost first.
-  std::vector<ParallelType> partial = {};            // Ascending.
+  std::vector<std::vector<ParallelType>> axes =
+      {};                                  // One per value axis: what splits it, outermost first.
+  std::vector<ParallelType> partial = {};  // Ascending.
 
   // Copies of a tensor of `rank` axes everywhere.
   static Sharding Replicated(DeviceMesh mesh, size_t rank);
@@ -52,20 +53,21 @@ std::vector<int64_t> BlockOf(const Sharding& sharding, int64_t device);
 // REQUIRES: one extent per axis.
 Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape, std::string_view tensor);
 
-// The part of the tensor of global `shape` that `device` holds, one range an axis: what an upload scatters and a download
-// gathers. Every element is in the part of at least one device; copies have equal parts.
+// The part of the tensor of global `shape` that `device` holds, one range an axis: what an upload scatters and a
+// download gathers. Every element is in the part of at least one device; copies have equal parts.
 // Errors: as CheckEven; kInvalidArgument when the mesh does not hold the device. REQUIRES: nothing is partial.
-Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape, int64_t device,
-                                       std::string_view tensor);
+Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
+                                       int64_t device, std::string_view tensor);
 
 // The extents of every device's part. Errors: as CheckEven.
-Result<std::vector<int64_t>> ShardShape(const Sharding& sharding, std::span<const int64_t> shape, std::string_view tensor);
+Result<std::vector<int64_t>> ShardShape(const Sharding& sharding, std::span<const int64_t> shape,
+                                        std::string_view tensor);
 
 // Devices that between them hold the whole tensor once: the first device, in mesh order, of each distinct block.
 std::vector<int64_t> Owners(const Sharding& sharding);
 
-// The same placement in the form that travels: a mesh, and for each of its dimensions the axis it splits, or -1. Where two
-// dimensions split one axis, the earlier is the outer; dimensions are permuted where the sharding says otherwise.
+// The same placement in the form that travels: a mesh, and for each of its dimensions the axis it splits, or -1. Where
+// two dimensions split one axis, the earlier is the outer; dimensions are permuted where the sharding says otherwise.
 struct DimensionForm {
   std::vector<int64_t> shape;
   std::vector<int64_t> devices;

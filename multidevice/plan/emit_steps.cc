@@ -25,7 +25,8 @@ std::string_view UserName(std::string_view name) {
 }
 
 std::string Describe(const mesh::Sharding& sharding, bool with_mesh) {
-  return with_mesh ? Cat(sharding.ToString(), " on ", sharding.mesh.ToString()) : sharding.ToString();
+  return with_mesh ? Cat(sharding.ToString(), " on ", sharding.mesh.ToString())
+                   : sharding.ToString();
 }
 
 // "@m.x"
@@ -37,16 +38,21 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
 }  // namespace
 
 void StepEmitter::Place(ir::Value& value, const ir::Mesh* mesh) {
-  const std::vector<mesh::ParallelType> serial(value.type->axes.size(), mesh::ParallelType::kSerial);
+  const std::vector<mesh::ParallelType> serial(value.type->axes.size(),
+                                               mesh::ParallelType::kSerial);
   value.layout = graph_.New(ir::Layout{.mesh = mesh, .parallel = graph_.Copy(serial)});
 }
 
-Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs) {
+Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand,
+                                     std::initializer_list<ir::Attr> attrs) {
   ir::Builder builder(graph_);
   const std::string_view location = request_ == nullptr ? std::string_view() : request_->location;
   const std::string_view result_name = request_ == nullptr ? operand->name : request_->global->name;
-  HIR_ASSIGN(ir::Op* const op, builder.Add({.name = name, .operands = {&operand, 1}, .attrs = {attrs.begin(), attrs.size()},
-                                            .result_names = {&result_name, 1}, .location = location}));
+  HIR_ASSIGN(ir::Op* const op, builder.Add({.name = name,
+                                            .operands = {&operand, 1},
+                                            .attrs = {attrs.begin(), attrs.size()},
+                                            .result_names = {&result_name, 1},
+                                            .location = location}));
   Place(*op->results[0], mesh_);
   return op->results[0];
 }
@@ -57,9 +63,12 @@ Result<ir::Value*> StepEmitter::StoreLike(ir::Value* value, const ir::Type& type
   mesh_ = value->layout->mesh;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const ir::Axis axis = ir::ValueAxes(*value->type)[i];
-    if (wanted[i].kind != ir::AxisKind::kIteration || axis.kind != ir::AxisKind::kBroadcast || axis.extent->IsConst(1)) continue;
+    if (wanted[i].kind != ir::AxisKind::kIteration || axis.kind != ir::AxisKind::kBroadcast ||
+        axis.extent->IsConst(1))
+      continue;
     ir::Value* const before = value;
-    HIR_ASSIGN(value, Emit("cat", before, {{"axis", static_cast<int64_t>(i)}}));  // Of one piece: writes it out.
+    HIR_ASSIGN(value, Emit("cat", before,
+                           {{"axis", static_cast<int64_t>(i)}}));  // Of one piece: writes it out.
     graph_.TakeName(*value, *before);
   }
   return value;
@@ -75,8 +84,9 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
   const size_t num_values = graph_.values().size();
   ir::Value* value = request.value;
   for (const Step& step : PlanResharding(request.from, request.to, stored_once)) {
-    const Key key = {value->id, step.kind, step.type, step.axis, step.to_axis,
-                     Cat(step.after.mesh.ToString(), step.after.ToString())};
+    const Key key = {value->id,    step.kind,
+                     step.type,    step.axis,
+                     step.to_axis, Cat(step.after.mesh.ToString(), step.after.ToString())};
     mesh_ = graph_.AddMesh(step.after.mesh);
     ir::Value*& result = taken_[key];
     if (result == nullptr) {
@@ -85,7 +95,8 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
     value = result;
     at_ = step.after;
   }
-  if (value == request.value) {  // Only mesh dimensions of one device, or types that differ in nothing.
+  if (value ==
+      request.value) {  // Only mesh dimensions of one device, or types that differ in nothing.
     mesh_ = graph_.AddMesh(request.to.mesh);
     HIR_ASSIGN(value, Emit("set", value, {}));
   }
@@ -118,14 +129,15 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
   return ExpandTo(value, shape);  // On the new mesh.
 }
 
-// A reshape that splits or merges an axis of symbolic extent cannot be matched axis by axis, so axes that are stored once would
-// come out written out. As axes of one element they do not.
+// A reshape that splits or merges an axis of symbolic extent cannot be matched axis by axis, so axes that are stored
+// once would come out written out. As axes of one element they do not.
 bool StepEmitter::LosesStoredOnce(const Step& step) const {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
   const bool merges = step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll;
   const bool splits = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllToAll;
   const size_t split = step.kind == StepKind::kAllToAll ? step.to_axis : step.axis;
-  return (merges && !axes[step.axis].extent->IsConst()) || (splits && !axes[split].extent->IsConst());
+  return (merges && !axes[step.axis].extent->IsConst()) ||
+         (splits && !axes[split].extent->IsConst());
 }
 
 Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) {
@@ -166,7 +178,8 @@ Result<ir::Value*> StepEmitter::SplitToFront(ir::Value* value, size_t axis, int6
 }
 
 // [d, a, b] -> [a, merged] for axis 1.
-Result<ir::Value*> StepEmitter::MergeFromFront(ir::Value* value, size_t axis, const ir::Expr* merged) {
+Result<ir::Value*> StepEmitter::MergeFromFront(ir::Value* value, size_t axis,
+                                               const ir::Expr* merged) {
   HIR_ASSIGN(value, MoveAxis(value, 0, axis));
   Extents shape = ExtentsOf(*value);
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -208,14 +221,17 @@ Result<ir::Value*> StepEmitter::Slice(const Step& step, ir::Value* value) {
   }
   const ir::Expr* block = ShareOf(step.after)[step.axis];
   // All blocks of an axis that is stored once are alike: no need for the rank's own.
-  const bool stored_once = ir::ValueAxes(*request_->global->type)[step.axis].kind == ir::AxisKind::kBroadcast;
-  const ir::Expr* number = stored_once ? pool.Const(0) : pool.Symbol(CoordinateOf(*mesh_, step.type));
+  const bool stored_once =
+      ir::ValueAxes(*request_->global->type)[step.axis].kind == ir::AxisKind::kBroadcast;
+  const ir::Expr* number =
+      stored_once ? pool.Const(0) : pool.Symbol(CoordinateOf(*mesh_, step.type));
   starts[step.axis] = pool.Mul(number, block);
   ends[step.axis] = pool.Add(starts[step.axis], block);
   const std::vector<int64_t> strides(starts.size(), 1);
-  return Emit("slice", value, {{"start", std::span<const ir::Expr* const>(starts)},
-                               {"end", std::span<const ir::Expr* const>(ends)},
-                               {"strides", std::span<const int64_t>(strides)}});
+  return Emit("slice", value,
+              {{"start", std::span<const ir::Expr* const>(starts)},
+               {"end", std::span<const ir::Expr* const>(ends)},
+               {"strides", std::span<const int64_t>(strides)}});
 }
 
 // A broadcast axis made as long as it is after `step`: its one element serves.
@@ -234,8 +250,9 @@ Result<ir::Value*> StepEmitter::Compact(ir::Value* value) {
   for (const ir::Expr* extent : ExtentsOf(*value)) {
     const bool one = global[starts.size()].kind == ir::AxisKind::kBroadcast && !extent->IsConst(1);
     if (one && !extent->IsConst()) {
-      guards_.push_back({ir::Guard::Kind::kAtMost, pool.Const(1), pool.Import(global[starts.size()].extent),
-                         Cat(UserName(request_->source), ": axis ", starts.size(), " is stored once")});
+      guards_.push_back(
+          {ir::Guard::Kind::kAtMost, pool.Const(1), pool.Import(global[starts.size()].extent),
+           Cat(UserName(request_->source), ": axis ", starts.size(), " is stored once")});
     }
     starts.push_back(pool.Const(0));
     ends.push_back(one ? pool.Const(1) : extent);
@@ -243,9 +260,10 @@ Result<ir::Value*> StepEmitter::Compact(ir::Value* value) {
   }
   if (!shrinks) return value;
   const std::vector<int64_t> strides(starts.size(), 1);
-  return Emit("slice", value, {{"start", std::span<const ir::Expr* const>(starts)},
-                               {"end", std::span<const ir::Expr* const>(ends)},
-                               {"strides", std::span<const int64_t>(strides)}});
+  return Emit("slice", value,
+              {{"start", std::span<const ir::Expr* const>(starts)},
+               {"end", std::span<const ir::Expr* const>(ends)},
+               {"strides", std::span<const int64_t>(strides)}});
 }
 
 Result<ir::Value*> StepEmitter::ExpandTo(ir::Value* value, const Extents& shape) {

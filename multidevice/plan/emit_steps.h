@@ -14,10 +14,10 @@
 
 namespace hir::plan {
 
-// One per localized graph. Communications move whole contiguous buffers, chunk by chunk along a new leading axis, so what lies
-// elsewhere is brought there first and back after:
+// One per localized graph. Communications move whole contiguous buffers, chunk by chunk along a new leading axis, so
+// what lies elsewhere is brought there first and back after:
 //
-//   Allgather of axis 1:  %1 = allgather(%x: [a, b]) -> [d, a, b]   %2 = permute(%1) -> [a, d, b]   reshape(%2) -> [a, d*b]
+//   Allgather of axis 1:  allgather(%x: [a, b]) -> [d, a, b]   permute -> [a, d, b]   reshape -> [a, d*b]
 //   ReduceScatter:        reshape -> [a, d, b/d]   permute -> [d, a, b/d]   reduce_scatter -> [a, b/d]
 //   AllToAll:             the one before it and the other after it
 //   slice:                slice(%x) {start=[0, @m.x*(b/d)], ...}
@@ -27,11 +27,11 @@ class StepEmitter {
   StepEmitter(ir::Graph& graph, LocalExtents& extents) : graph_(graph), extents_(extents) {}
 
   struct Request {
-    ir::Value* value = nullptr;            // A rank's part.
-    const ir::Value* global = nullptr;     // The result in the global program: its name and type.
+    ir::Value* value = nullptr;         // A rank's part.
+    const ir::Value* global = nullptr;  // The result in the global program: its name and type.
     mesh::Sharding from, to;
-    std::string_view reduce = {};          // Of partial results.
-    std::string_view source = {};          // The operand's name in the global program.
+    std::string_view reduce = {};  // Of partial results.
+    std::string_view source = {};  // The operand's name in the global program.
     std::string_view location = {};
   };
   // A rank's part of the resharded tensor. A step that was taken before from the same part is shared.
@@ -47,7 +47,8 @@ class StepEmitter {
   std::vector<ir::Guard>& guards() { return guards_; }
 
  private:
-  Result<ir::Value*> Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs);
+  Result<ir::Value*> Emit(std::string_view name, ir::Value* operand,
+                          std::initializer_list<ir::Attr> attrs);
   Result<ir::Value*> Take(const Step& step, ir::Value* value);
   Result<ir::Value*> Communicate(const Step& step, ir::Value* value);
   Result<ir::Value*> Slice(const Step& step, ir::Value* value);

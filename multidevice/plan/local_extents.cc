@@ -34,7 +34,8 @@ const ir::Expr* LocalExtents::InFactors(const ir::Expr* extent) {
 
 const ir::Expr* LocalExtents::Back(const ir::Expr* extent) {
   const auto multiple = [&](const ir::Expr* e) -> int64_t {
-    const auto found = e->kind == ir::ExprKind::kSymbol ? multiple_of_.find(e->symbol) : multiple_of_.end();
+    const auto found =
+        e->kind == ir::ExprKind::kSymbol ? multiple_of_.find(e->symbol) : multiple_of_.end();
     return found == multiple_of_.end() ? 1 : found->second;
   };
   if (extent->kind == ir::ExprKind::kAdd) {
@@ -51,7 +52,8 @@ const ir::Expr* LocalExtents::Back(const ir::Expr* extent) {
     const ir::Expr* product = pool_.Const(1);
     for (const ir::Expr* atom : atoms) {
       const int64_t n = multiple(atom);
-      const ir::Expr* whole = atom->kind == ir::ExprKind::kSymbol ? pool_.Symbol(atom->symbol) : Back(atom);
+      const ir::Expr* whole =
+          atom->kind == ir::ExprKind::kSymbol ? pool_.Symbol(atom->symbol) : Back(atom);
       if (coefficient % n == 0) {
         coefficient /= n;
         product = pool_.Mul(product, whole);
@@ -79,7 +81,8 @@ const ir::Expr* LocalExtents::Back(const ir::Expr* extent) {
   return nullptr;
 }
 
-const ir::Type* ShareType(ir::Graph& graph, LocalExtents& extents, const ir::Type& type, const fusion::Placement& placement) {
+const ir::Type* ShareType(ir::Graph& graph, LocalExtents& extents, const ir::Type& type,
+                          const fusion::Placement& placement) {
   if (type.kind == ir::TypeKind::kScalar) return graph.Scalar(type.dtype);
   std::vector<ir::Axis> axes;
   for (size_t i = 0; i < type.axes.size(); ++i) {

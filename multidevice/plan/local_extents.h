@@ -10,15 +10,15 @@
 
 namespace hir::plan {
 
-// Divides extents of a global program by numbers of shards, in one normal form: where i0 is split 4 ways and so a multiple of 4,
-// a fourth of 6*i0 is 6*(i0 / 4), and 4 times i0 / 4 is i0 again.
+// Divides extents of a global program by numbers of shards, in one normal form: where i0 is split 4 ways and so a
+// multiple of 4, a fourth of 6*i0 is 6*(i0 / 4), and 4 times i0 / 4 is i0 again.
 class LocalExtents {
  public:
   // Results are expressions of `pool`.
   explicit LocalExtents(ir::ExprPool& pool) : pool_(pool) {}
 
-  // Everything that is split must be told first. True when that makes a condition on sizes: extent mod ways = 0, unless the
-  // conditions told before imply it.
+  // Everything that is split must be told first. True when that makes a condition on sizes: extent mod ways = 0, unless
+  // the conditions told before imply it.
   bool Require(const ir::Expr* extent, int64_t ways);
   // extent / ways. REQUIRES: it was told, or ways is 1.
   const ir::Expr* Share(const ir::Expr* extent, int64_t ways);
@@ -33,6 +33,7 @@ class LocalExtents {
 };
 
 // The type of one rank's part.
-const ir::Type* ShareType(ir::Graph& graph, LocalExtents& extents, const ir::Type& type, const fusion::Placement& placement);
+const ir::Type* ShareType(ir::Graph& graph, LocalExtents& extents, const ir::Type& type,
+                          const fusion::Placement& placement);
 
 }  // namespace hir::plan

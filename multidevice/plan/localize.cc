@@ -5,8 +5,8 @@
 //           %y.partial: f32[i0, r:4] {mesh=@m} = sum(%x) {axes=[1], ...}
 //           %y: f32[i0] {mesh=@m} = allreduce(%y.partial) {mesh=@m, dim=mesh_x, reduce=sum}
 //
-// Why it is right: an op that does not reshard gets on each rank exactly the blocks of its operands that its own block of the
-// result is made of (AxisMap), so it is the same op on smaller tensors; the sets are what emit_steps.h says.
+// Why it is right: an op that does not reshard gets on each rank exactly the blocks of its operands that its own block
+// of the result is made of (AxisMap), so it is the same op on smaller tensors; the sets are what emit_steps.h says.
 #include "multidevice/plan/localize.h"
 
 #include <set>
@@ -32,7 +32,9 @@ bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind:
 class Localizer {
  public:
   explicit Localizer(const ir::Graph& global)
-      : global_(global), graph_(new ir::Graph(global.ops(), global.name())), extents_(graph_->exprs()),
+      : global_(global),
+        graph_(new ir::Graph(global.ops(), global.name())),
+        extents_(graph_->exprs()),
         emitter_(*graph_, extents_) {}
 
   Result<LocalProgram> Run() {
@@ -80,20 +82,24 @@ class Localizer {
   Status CollectGuards() {
     ir::ExprPool& pool = graph_->exprs();
     for (const ir::Guard& guard : global_.guards) {
-      guards_.push_back({guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
+      guards_.push_back(
+          {guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
     }
     std::set<const ir::Expr*> known;
-    for (const bool symbols : {true, false}) {  // Lone symbols first: they decide about expressions of them.
+    for (const bool symbols :
+         {true, false}) {  // Lone symbols first: they decide about expressions of them.
       for (const ir::Value* value : order_) {
         const Placement& placement = Of(*value);
         for (size_t i = 0; i < placement.axes.size(); ++i) {
           const ir::Expr* extent = value->type->axes[i].extent;
           const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
-          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || !extents_.Require(extent, ways)) continue;
+          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || !extents_.Require(extent, ways))
+            continue;
           const ir::Expr* rest = pool.Mod(pool.Import(extent), pool.Const(ways));
           if (!known.insert(rest).second) continue;
           guards_.push_back({ir::Guard::Kind::kEqual, rest, pool.Const(0),
-                             Cat(value->name, ": ", mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]))});
+                             Cat(value->name, ": ",
+                                 mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]))});
         }
       }
     }
@@ -116,7 +122,8 @@ class Localizer {
 
   Boundary AddParam(const ir::Value& param) {
     const bool tensor = IsTensor(param);
-    const ir::Type* type = tensor ? ShareType(*graph_, extents_, *param.type, Of(param)) : graph_->Scalar(param.type->dtype);
+    const ir::Type* type = tensor ? ShareType(*graph_, extents_, *param.type, Of(param))
+                                  : graph_->Scalar(param.type->dtype);
     ir::Value* local = graph_->AddParam(param.name, type);
     if (tensor) emitter_.Place(*local, Of(param).mesh);
     locals_.emplace(&param, local);
@@ -128,11 +135,12 @@ class Localizer {
       ir::Value* alias = nullptr;
       if (output.alias != nullptr) {
         if (Of(*output.alias) != Of(*output.value)) {
-          return InvalidArgument(Cat("output %", output.value->name, " (",
-                                     fusion::ToSharding(*output.value->type, Of(*output.value)).ToString(),
-                                     ") takes over the memory of input %", output.alias->name, " (",
-                                     fusion::ToSharding(*output.alias->type, Of(*output.alias)).ToString(),
-                                     "); they must lie alike"));
+          return InvalidArgument(
+              Cat("output %", output.value->name, " (",
+                  fusion::ToSharding(*output.value->type, Of(*output.value)).ToString(),
+                  ") takes over the memory of input %", output.alias->name, " (",
+                  fusion::ToSharding(*output.alias->type, Of(*output.alias)).ToString(),
+                  "); they must lie alike"));
         }
         alias = locals_.at(output.alias);
       }
@@ -147,18 +155,24 @@ class Localizer {
     const ir::Value& result = *op.results[0];
     if (IsTensor(result) && fusion::IsResharding(op)) {
       if (fusion::CodeOf(op) == FusionOp::kSet) return AddResharding(op);
-      return Internal(Cat(op.info->name, ": %", result.name, " needs other ranks, and only a set may"));
+      return Internal(
+          Cat(op.info->name, ": %", result.name, " needs other ranks, and only a set may"));
     }
     std::vector<ir::Value*> operands;
     for (const ir::Value* operand : op.operands) operands.push_back(locals_.at(operand));
     const std::vector<ir::Attr> attrs = LocalAttrs(op);
     ir::Builder builder(*graph_);
-    HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info, .operands = operands, .attrs = attrs,
-                                                .result_names = {&result.name, 1}, .location = op.location, .line = op.line}));
+    HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info,
+                                                .operands = operands,
+                                                .attrs = attrs,
+                                                .result_names = {&result.name, 1},
+                                                .location = op.location,
+                                                .line = op.line}));
     ir::Value* local = made->results[0];
     if (IsTensor(result)) {
       emitter_.Place(*local, Of(result).mesh);
-      HIR_ASSIGN(local, emitter_.StoreLike(local, *ShareType(*graph_, extents_, *result.type, Of(result))));
+      HIR_ASSIGN(local, emitter_.StoreLike(
+                            local, *ShareType(*graph_, extents_, *result.type, Of(result))));
     }
     locals_.emplace(&result, local);
     return {};
@@ -168,11 +182,15 @@ class Localizer {
     const ir::Value& from = *op.operands[0];
     const ir::Value& to = *op.results[0];
     const bool partial = fusion::HasPartial(*from.type, Of(from));
-    HIR_ASSIGN(ir::Value* const local,
-               emitter_.Reshard({.value = locals_.at(&from), .global = &to,
-                                 .from = fusion::ToSharding(*from.type, Of(from)), .to = fusion::ToSharding(*to.type, Of(to)),
-                                 .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
-                                 .source = from.name, .location = op.location}));
+    HIR_ASSIGN(
+        ir::Value* const local,
+        emitter_.Reshard({.value = locals_.at(&from),
+                          .global = &to,
+                          .from = fusion::ToSharding(*from.type, Of(from)),
+                          .to = fusion::ToSharding(*to.type, Of(to)),
+                          .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
+                          .source = from.name,
+                          .location = op.location}));
     locals_.emplace(&to, local);
     return {};
   }
@@ -181,18 +199,21 @@ class Localizer {
   std::vector<ir::Attr> LocalAttrs(const ir::Op& op) {
     std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
     for (ir::Attr& attr : attrs) {
-      HIR_CHECK(!std::holds_alternative<const ir::Expr*>(attr.value) && !std::holds_alternative<const ir::Mesh*>(attr.value));
+      HIR_CHECK(!std::holds_alternative<const ir::Expr*>(attr.value) &&
+                !std::holds_alternative<const ir::Mesh*>(attr.value));
       if (!std::holds_alternative<std::span<const ir::Expr* const>>(attr.value)) continue;
       const auto given = std::get<std::span<const ir::Expr* const>>(attr.value);
       const Placement& placement = Of(*op.results[0]);
-      const ir::Type& type = *op.results[0]->type;  // All such attributes have one entry an axis of the result,
+      const ir::Type& type =
+          *op.results[0]->type;  // All such attributes have one entry an axis of the result,
       HIR_CHECK(type.axes.size() == given.size());  // and such results have no reduced axes.
       std::vector<const ir::Expr*> exprs;
       for (size_t i = 0; i < given.size(); ++i) {
         const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
         // A `shape` entry or the `end` of a slice of the whole axis is the extent; the `start` is 0.
-        exprs.push_back(attr.name == "start" ? graph_->exprs().Import(given[i])
-                                             : extents_.Share(ways == 1 ? given[i] : type.axes[i].extent, ways));
+        exprs.push_back(attr.name == "start"
+                            ? graph_->exprs().Import(given[i])
+                            : extents_.Share(ways == 1 ? given[i] : type.axes[i].extent, ways));
       }
       attr.value = std::span<const ir::Expr* const>(graph_->Copy(exprs));
     }

@@ -14,26 +14,29 @@ namespace hir::plan {
 
 // One communication of a plan, for people and for `explain`.
 struct Communication {
-  std::string_view type;                     // "Allreduce", "Allgather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv"
-  std::vector<std::vector<int64_t>> teams;   // Ranks that communicate with each other; teams run side by side.
-  const ir::Expr* bytes = nullptr;           // The larger buffer of one rank: what is gathered, scattered, reduced or sent.
-  std::string tensor;                        // The global value, by the user's name where there is one.
-  std::string reason;                        // "partial over mesh_x -> replicated"
-  const ir::Op* op = nullptr;                // In the local graph.
+  // "Allreduce", "Allgather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv"
+  std::string_view type;
+  // Ranks that communicate with each other; teams run side by side.
+  std::vector<std::vector<int64_t>> teams;
+  // The larger buffer of one rank: what is gathered, scattered, reduced or sent.
+  const ir::Expr* bytes = nullptr;
+  std::string tensor;          // The global value, by the user's name where there is one.
+  std::string reason;          // "partial over mesh_x -> replicated"
+  const ir::Op* op = nullptr;  // In the local graph.
 };
 
 // An input or output of the program: what it is as a whole, and where the parts are.
 struct Boundary {
   std::string name;
-  const ir::Type* global = nullptr;          // Over extents of the local graph.
+  const ir::Type* global = nullptr;             // Over extents of the local graph.
   std::optional<mesh::Sharding> sharding = {};  // Nothing for a host scalar. Never partial.
-  ir::Value* local = nullptr;                // A rank's part; of a scalar the scalar.
+  ir::Value* local = nullptr;                   // A rank's part; of a scalar the scalar.
 };
 
-// Every rank of any mesh runs `graph`: an op is run by the devices of its result's mesh, and a communication by those of its
-// operand's as well. Extents are of the rank's part, over the symbols of the global program; `@m.x`, `@m.y`, `@m.z` are this
-// rank's coordinates in mesh m. Layouts say only {mesh=@m}. The guards are the global ones and one for each axis of symbolic extent
-// that is split. Parameters and outputs are in the order of the global program.
+// Every rank of any mesh runs `graph`: an op is run by the devices of its result's mesh, and a communication by those
+// of its operand's as well. Extents are of the rank's part, over the symbols of the global program; `@m.x`, `@m.y`,
+// `@m.z` are this rank's coordinates in mesh m. Layouts say only {mesh=@m}. The guards are the global ones and one for
+// each axis of symbolic extent that is split. Parameters and outputs are in the order of the global program.
 struct LocalProgram {
   std::unique_ptr<ir::Graph> graph;
   std::vector<Boundary> inputs;
@@ -42,8 +45,8 @@ struct LocalProgram {
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.
-// Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an input that
-//         lies otherwise; kResourceExhausted where a step needs more axes than a tensor may have.
+// Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an
+//         input that lies otherwise; kResourceExhausted where a step needs more axes than a tensor may have.
 Result<LocalProgram> Localize(const ir::Graph& global);
 
 }  // namespace hir::plan

@@ -1,5 +1,5 @@
-// A shortest path (Dijkstra) over shardings. With at most three mesh dimensions, each where it starts, where it belongs, or
-// nowhere, there are few.
+// A shortest path (Dijkstra) over shardings. With at most three mesh dimensions, each where it starts, where it
+// belongs, or nowhere, there are few.
 #include "multidevice/plan/one_mesh.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ constexpr double kLocal = 1e-9;          // then fewer copies.
 
 struct Node {
   Sharding at;
-  double cost = 0;         // Bytes that a rank receives, per byte of the whole tensor.
-  size_t before = 0;       // The node this one was reached from.
+  double cost = 0;    // Bytes that a rank receives, per byte of the whole tensor.
+  size_t before = 0;  // The node this one was reached from.
   std::optional<Step> step = {};
   bool done = false;
 };
@@ -35,7 +35,8 @@ class Search {
     for (;;) {
       size_t next = nodes_.size();
       for (size_t i = 0; i < nodes_.size(); ++i) {
-        if (!nodes_[i].done && (next == nodes_.size() || nodes_[i].cost < nodes_[next].cost)) next = i;
+        if (!nodes_[i].done && (next == nodes_.size() || nodes_[i].cost < nodes_[next].cost))
+          next = i;
       }
       HIR_CHECK(next < nodes_.size());  // Gathering everything and slicing leads everywhere.
       if (nodes_[next].at == to_) return PathTo(next);
@@ -104,7 +105,8 @@ class Search {
   }
 
   static bool IsSplitting(const Sharding& at, ParallelType type) {
-    return std::ranges::any_of(at.axes, [&](const auto& types) { return std::ranges::find(types, type) != types.end(); });
+    return std::ranges::any_of(
+        at.axes, [&](const auto& types) { return std::ranges::find(types, type) != types.end(); });
   }
 
   void Split(size_t node, const Sharding& at, ParallelType type) {
@@ -141,8 +143,10 @@ class Search {
     const double d = static_cast<double>(at.mesh.Size(type));
     Step gather = {.kind = StepKind::kAllgather, .type = type, .axis = axis, .after = at};
     gather.after.axes[axis].pop_back();
-    Step exchange = {.kind = StepKind::kAllToAll, .type = type, .axis = axis, .after = gather.after};
-    if (IsEven(gather.after, axis)) Reach(node, (d - 1) * Share(at) + kCommunication, std::move(gather));
+    Step exchange = {
+        .kind = StepKind::kAllToAll, .type = type, .axis = axis, .after = gather.after};
+    if (IsEven(gather.after, axis))
+      Reach(node, (d - 1) * Share(at) + kCommunication, std::move(gather));
     const std::optional<size_t> to = Goal(type);
     if (!to || *to == axis || stored_once_[*to]) return;
     exchange.to_axis = *to;
@@ -160,7 +164,8 @@ class Search {
 
 }  // namespace
 
-std::vector<Step> PlanOnOneMesh(const Sharding& from, const Sharding& to, const std::vector<bool>& stored_once) {
+std::vector<Step> PlanOnOneMesh(const Sharding& from, const Sharding& to,
+                                const std::vector<bool>& stored_once) {
   return Search(from, to, stored_once).Run();
 }
 

@@ -8,6 +8,7 @@
 namespace hir::plan {
 
 // As PlanResharding. REQUIRES: from.mesh == to.mesh.
-std::vector<Step> PlanOnOneMesh(const mesh::Sharding& from, const mesh::Sharding& to, const std::vector<bool>& stored_once);
+std::vector<Step> PlanOnOneMesh(const mesh::Sharding& from, const mesh::Sharding& to,
+                                const std::vector<bool>& stored_once);
 
 }  // namespace hir::plan

@@ -12,8 +12,8 @@ using mesh::DeviceMesh;
 using mesh::ParallelType;
 using mesh::Sharding;
 
-// `to` with only the outermost part of what splits each axis, so that it splits like `from`: the same number of blocks. Nothing
-// where there is no such part.
+// `to` with only the outermost part of what splits each axis, so that it splits like `from`: the same number of blocks.
+// Nothing where there is no such part.
 std::optional<Sharding> SplitLike(const Sharding& from, const Sharding& to) {
   Sharding result = Sharding::Replicated(to.mesh, to.axes.size());
   for (size_t axis = 0; axis < to.axes.size(); ++axis) {
@@ -27,8 +27,8 @@ std::optional<Sharding> SplitLike(const Sharding& from, const Sharding& to) {
   return result;
 }
 
-// For each device of `to`, a device of `from` that holds the same block, no device twice and itself where it can be; nothing
-// where that cannot be.
+// For each device of `to`, a device of `from` that holds the same block, no device twice and itself where it can be;
+// nothing where that cannot be.
 std::optional<std::vector<int64_t>> Sources(const Sharding& from, const Sharding& to) {
   const std::span<const int64_t> devices = to.mesh.devices();
   std::vector<int64_t> sources(devices.size(), -1);
@@ -41,7 +41,8 @@ std::optional<std::vector<int64_t>> Sources(const Sharding& from, const Sharding
   for (size_t i = 0; i < devices.size(); ++i) {
     if (sources[i] >= 0) continue;
     for (const int64_t source : from.mesh.devices()) {
-      if (std::ranges::find(sources, source) != sources.end() || !holds(source, devices[i])) continue;
+      if (std::ranges::find(sources, source) != sources.end() || !holds(source, devices[i]))
+        continue;
       sources[i] = source;
       break;
     }
@@ -116,8 +117,10 @@ bool Communicates(StepKind kind) {
   return kind != StepKind::kSlice && kind != StepKind::kSpread && kind != StepKind::kRelabel;
 }
 
-std::vector<Step> PlanResharding(const Sharding& from, const Sharding& to, const std::vector<bool>& stored_once) {
-  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() && stored_once.size() == to.axes.size());
+std::vector<Step> PlanResharding(const Sharding& from, const Sharding& to,
+                                 const std::vector<bool>& stored_once) {
+  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() &&
+            stored_once.size() == to.axes.size());
   Route route = {from, {}, stored_once};
   if (from.mesh == to.mesh) {
     route.Within(to);
@@ -133,7 +136,8 @@ std::vector<Step> PlanResharding(const Sharding& from, const Sharding& to, const
   if (!Across(route, arrived)) {
     route.Within(Sharding::Replicated(from.mesh, from.axes.size()));
     if (!Across(route, arrived)) {
-      route.Take({.kind = StepKind::kBroadcast, .after = Sharding::Replicated(to.mesh, to.axes.size())});
+      route.Take(
+          {.kind = StepKind::kBroadcast, .after = Sharding::Replicated(to.mesh, to.axes.size())});
     }
   }
   route.Within(to);

@@ -33,8 +33,10 @@ TEST(Mesh, LastDimensionIsX) {
 TEST(Mesh, Refusals) {
   EXPECT_EQ(DeviceMesh::Make({2}, {1, 1}).status().message(), "mesh names device 1 twice");
   EXPECT_EQ(DeviceMesh::Make({2}, {0, -1}).status().message(), "mesh device -1 is negative");
-  EXPECT_EQ(DeviceMesh::Make({}, {}).status().message(), "a mesh has 1 to 3 dimensions, this one has 0");
-  EXPECT_EQ(DeviceMesh::Make({2, 2}, {0, 1}).status().message(), "mesh of shape [2, 2] needs 4 devices, got 2");
+  EXPECT_EQ(DeviceMesh::Make({}, {}).status().message(),
+            "a mesh has 1 to 3 dimensions, this one has 0");
+  EXPECT_EQ(DeviceMesh::Make({2, 2}, {0, 1}).status().message(),
+            "mesh of shape [2, 2] needs 4 devices, got 2");
 }
 
 TEST(Sharding, SlicesFollowTheDeviceOrder) {
@@ -62,7 +64,8 @@ TEST(Sharding, UnevenShardsAreRefused) {
   const Status status = ShardSlices(rows, shape, 0, "x").status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(),
-            "x: axis 1 has extent 6, which factor 4 does not divide: a shard over mesh_x of [0, 1, 2, 3] would be uneven");
+            "x: axis 1 has extent 6, which factor 4 does not divide: a shard over mesh_x of [0, 1, "
+            "2, 3] would be uneven");
   EXPECT_EQ(ShardSlices(rows, std::vector<int64_t>{8, 8}, 7, "x").status().message(),
             "x: device 7 is not in its mesh [0, 1, 2, 3]");
 }
@@ -79,7 +82,8 @@ TEST(Sharding, OwnersHoldTheWholeOnce) {
   EXPECT_THAT(Owners(Sharding::OnDevice0(1)), ElementsAre(0));
 }
 
-// Every sharding of a tensor of two axes over a 2 x 3 x 2 mesh, through the travelling form and back, keeps every block.
+// Every sharding of a tensor of two axes over a 2 x 3 x 2 mesh, through the travelling form and back, keeps every
+// block.
 TEST(Sharding, DimensionFormKeepsEveryBlock) {
   const DeviceMesh mesh = Make({2, 3, 2}, {11, 4, 6, 1, 0, 9, 10, 2, 3, 8, 7, 5});
   std::vector<ParallelType> types = {kX, kY, kZ};
@@ -88,12 +92,14 @@ TEST(Sharding, DimensionFormKeepsEveryBlock) {
     for (int code = 0; code < 27; ++code) {
       Sharding sharding = Sharding::Replicated(mesh, 2);
       for (int i = 0, rest = code; i < 3; ++i, rest /= 3) {
-        if (rest % 3 < 2) sharding.axes[static_cast<size_t>(rest % 3)].push_back(types[static_cast<size_t>(i)]);
+        if (rest % 3 < 2)
+          sharding.axes[static_cast<size_t>(rest % 3)].push_back(types[static_cast<size_t>(i)]);
       }
       const Result<Sharding> back = FromDimensionForm(ToDimensionForm(sharding), 2);
       ASSERT_TRUE(back.ok()) << back.status().ToString();
       for (const int64_t device : mesh.devices()) {
-        ASSERT_EQ(BlockOf(sharding, device), BlockOf(*back, device)) << sharding.ToString() << ", device " << device;
+        ASSERT_EQ(BlockOf(sharding, device), BlockOf(*back, device))
+            << sharding.ToString() << ", device " << device;
       }
       ++cases;
     }

@@ -1,5 +1,5 @@
-// Placements carried through ops, by Axes alone: which placements of operands go with which placement of the result, so that
-// every rank computes its share without another rank.
+// Placements carried through ops, by Axes alone: which placements of operands go with which placement of the result, so
+// that every rank computes its share without another rank.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,12 @@ class AxisMap {
   // Tensor operands, by number, ascending.
   const std::vector<int>& tensors() const { return tensors_; }
 
-  // Whether the op can be computed with logical axis `axis` of the result split `ways` ways. False also for constant extents
-  // that would not be even; symbolic ones are left to guards.
+  // Whether the op can be computed with logical axis `axis` of the result split `ways` ways. False also for constant
+  // extents that would not be even; symbolic ones are left to guards.
   bool CanSplit(size_t axis, int64_t ways) const;
 
-  // The logical axis of the result that is split when value axis `axis` of operand `operand` is, or nothing where the op needs
-  // the whole axis. A reduced axis that is kept with extent 1 counts: the result is partial then.
+  // The logical axis of the result that is split when value axis `axis` of operand `operand` is, or nothing where the
+  // op needs the whole axis. A reduced axis that is kept with extent 1 counts: the result is partial then.
   std::optional<size_t> ResultAxis(int operand, size_t axis) const;
   // Whether the result is partial where logical axis `axis` is split.
   bool IsReduced(size_t axis) const { return reduced_[axis]; }
@@ -32,9 +32,9 @@ class AxisMap {
   // What must split each value axis of `operand` when the result is computed as `placement` says.
   std::vector<Types> Required(int operand, const Placement& placement) const;
 
-  // The placement of the result that follows from the operands' when nothing else is said: the most divided operand first;
-  // a later one adds what is still free. Operands without a layout, and partial results of operands, do not count.
-  // Nothing when no operand has a layout.
+  // The placement of the result that follows from the operands' when nothing else is said: the most divided operand
+  // first; a later one adds what is still free. Operands without a layout, and partial results of operands, do not
+  // count. Nothing when no operand has a layout.
   std::optional<Placement> Forward(const std::vector<std::optional<Placement>>& operands) const;
   // What splits the value axes of `operand` where the result is placed so.
   std::vector<Types> Backward(int operand, const Placement& placement) const;

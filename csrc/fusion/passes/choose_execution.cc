@@ -9,13 +9,15 @@ using mesh::ParallelType;
 
 constexpr int64_t kUnknownExtent = 1024;
 constexpr size_t kNone = ~size_t{0};
-constexpr double kBytesPerCommunication = 1 << 16;  // What could be sent in the time that starting one takes.
+constexpr double kBytesPerCommunication =
+    1 << 16;  // What could be sent in the time that starting one takes.
 
 double BytesOf(const ir::Value& value) {
   double bytes = static_cast<double>(DTypeBytes(value.type->dtype));
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind != ir::AxisKind::kIteration) continue;
-    const Result<int64_t> extent = ir::Evaluate(axis.extent, [](std::string_view) { return std::optional(kUnknownExtent); });
+    const Result<int64_t> extent =
+        ir::Evaluate(axis.extent, [](std::string_view) { return std::optional(kUnknownExtent); });
     bytes *= static_cast<double>(extent.ok() ? *extent : kUnknownExtent);
   }
   return bytes;
@@ -46,7 +48,8 @@ class Choice {
       const Placement& p = operands_[static_cast<size_t>(i)];
       const ir::Type& type = *map_.op().operands[static_cast<size_t>(i)]->type;
       // What comes from another mesh comes whole.
-      lies_.push_back(p.mesh == mesh ? ValueTypes(type, p) : std::vector<Types>(ir::ValueAxes(type).size()));
+      lies_.push_back(p.mesh == mesh ? ValueTypes(type, p)
+                                     : std::vector<Types>(ir::ValueAxes(type).size()));
     }
     goal_ = wanted_.mesh == mesh ? wanted_.axes : std::vector<Types>(wanted_.axes.size());
   }
@@ -83,14 +86,15 @@ class Choice {
     return map_.CanSplit(axis, ways) && (types.size() == 1 || IsEvenFor(axis, ways));
   }
 
-  // Whether an operand or the goal is split so: two splits that come together only here could refuse sizes that all of them
-  // allow.
+  // Whether an operand or the goal is split so: two splits that come together only here could refuse sizes that all of
+  // them allow.
   bool IsEvenFor(size_t axis, int64_t ways) const {
     const ir::Mesh& mesh = *execution_.mesh;
     if (Ways(mesh, goal_[axis]) % ways == 0) return true;
     for (size_t n = 0; n < lies_.size(); ++n) {
       for (size_t k = 0; k < lies_[n].size(); ++k) {
-        if (map_.ResultAxis(map_.tensors()[n], k) == axis && Ways(mesh, lies_[n][k]) % ways == 0) return true;
+        if (map_.ResultAxis(map_.tensors()[n], k) == axis && Ways(mesh, lies_[n][k]) % ways == 0)
+          return true;
       }
     }
     return false;
@@ -103,7 +107,8 @@ class Choice {
     for (size_t n = 0; n < lies_.size(); ++n) {
       const size_t axis = AxisOf(lies_[n], type);
       if (axis == kNone) continue;
-      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], axis)) candidates.push_back(*to);
+      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], axis))
+        candidates.push_back(*to);
     }
     std::erase_if(candidates, [&](size_t axis) { return !CanAdd(axis, type); });
     for (const size_t axis : candidates) {
@@ -132,7 +137,8 @@ class Choice {
         if (map_.ResultAxis(operand, k) == axis) to = k;
       }
       const size_t from = AxisOf(lies_[n], type);
-      if (from != kNone && ir::ValueAxes(*value.type)[from].kind == ir::AxisKind::kBroadcast) continue;  // Everyone has it.
+      if (from != kNone && ir::ValueAxes(*value.type)[from].kind == ir::AxisKind::kBroadcast)
+        continue;  // Everyone has it.
       moved += Moved(BytesOf(value), from, to, execution_.mesh->mesh.Size(type));
     }
     return moved;
@@ -157,8 +163,12 @@ class Choice {
       }
     }
     for (const Types* order : orders) {
-      const auto place = [&](ParallelType t) { return std::ranges::find(*order, t) - order->begin(); };
-      if (std::ranges::any_of(types, [&](ParallelType t) { return place(t) == std::ssize(*order); })) continue;
+      const auto place = [&](ParallelType t) {
+        return std::ranges::find(*order, t) - order->begin();
+      };
+      if (std::ranges::any_of(types,
+                              [&](ParallelType t) { return place(t) == std::ssize(*order); }))
+        continue;
       std::ranges::sort(types, std::less(), place);
       return;
     }
@@ -169,13 +179,15 @@ class Choice {
   const std::vector<Placement>& operands_;
   const Placement& wanted_;
   Placement execution_;
-  std::vector<std::vector<Types>> lies_;  // One per tensor operand: what splits its value axes on the chosen mesh.
-  std::vector<Types> goal_;               // What is to split the result's logical axes, on the chosen mesh.
+  std::vector<std::vector<Types>>
+      lies_;  // One per tensor operand: what splits its value axes on the chosen mesh.
+  std::vector<Types> goal_;  // What is to split the result's logical axes, on the chosen mesh.
 };
 
 }  // namespace
 
-Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted) {
+Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands,
+                          const Placement& wanted) {
   return Choice(map, operands, wanted).Run();
 }
 

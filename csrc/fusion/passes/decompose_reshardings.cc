@@ -5,13 +5,15 @@
 //         %y.sum: f32[i0, 4] {mesh=@m} = set(%y.partial)                  // an all-reduce
 //         %y: f32[i0, 4] {mesh=@m} = add(%y.sum, %b)                      // not once per rank
 //
-// choose_execution.h says how an op is computed; a set goes before each operand that lies otherwise (one for all readers that
-// want the same), and one behind the op when its result should lie otherwise. Partial results never reach another op: the set
-// that reduces them follows at once. A set that the user wrote reduces them itself when it is their only reader.
+// choose_execution.h says how an op is computed; a set goes before each operand that lies otherwise (one for all
+// readers that want the same), and one behind the op when its result should lie otherwise. Partial results never reach
+// another op: the set that reduces them follows at once. A set that the user wrote reduces them itself when it is their
+// only reader.
 #include "csrc/fusion/passes/decompose_reshardings.h"
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -35,22 +37,27 @@ Result<std::vector<Placement>> OperandPlacements(const ir::Op& op) {
 }
 
 bool KeepsAxes(const ir::Op& op) { return IsReduction(CodeOf(op)) && op.Bool("keepdim"); }
-bool HasBias(const ir::Op& op) { return CodeOf(op) == FusionOp::kLinear && op.operands.size() == 3; }
+bool HasBias(const ir::Op& op) {
+  return CodeOf(op) == FusionOp::kLinear && op.operands.size() == 3;
+}
 
 class Decomposition {
  public:
   explicit Decomposition(ir::Graph& graph) : graph_(graph) {}
 
   Status Run() {
-    CountUses();
+    uses_ = ir::UsesOf(graph_);
     for (ir::Op* op = graph_.body.first; op != nullptr;) {
-      if (!IsTensor(*op->results[0]) || IsCommunication(CodeOf(*op)) || CodeOf(*op) == FusionOp::kSet) {
+      for (ir::Value*& operand : op->operands) operand = Current(operand);
+      if (!IsTensor(*op->results[0]) || IsCommunication(CodeOf(*op)) ||
+          CodeOf(*op) == FusionOp::kSet) {
         op = op->next;
         continue;
       }
       HIR_ASSIGN(ir::Op* const next, Decompose(op));
       op = next;
     }
+    for (ir::Output& output : graph_.outputs) output.value = Current(output.value);
     return {};
   }
 
@@ -61,12 +68,14 @@ class Decomposition {
     HIR_ASSIGN(const Placement wanted, PlacementOf(*result));
     HIR_ASSIGN(const std::vector<Placement> operands, OperandPlacements(*op));
     const AxisMap map(*op);
-    const Placement execution = ChooseExecution(map, operands, WithoutPartial(*result->type, wanted));
+    const Placement execution =
+        ChooseExecution(map, operands, WithoutPartial(*result->type, wanted));
     if (IsPartial(map, execution) && KeepsAxes(*op)) return WithoutKeepdim(op, wanted);
     if (IsPartial(map, execution) && HasBias(*op)) return WithoutBias(op, wanted);
     for (const int i : map.tensors()) {
       ir::Value*& operand = op->operands[static_cast<size_t>(i)];
-      const Placement required = FromValueTypes(*operand->type, execution.mesh, map.Required(i, execution));
+      const Placement required =
+          FromValueTypes(*operand->type, execution.mesh, map.Required(i, execution));
       if (required != operands[static_cast<size_t>(i)]) operand = SetBefore(op, operand, required);
     }
     if (execution == wanted && !HasPartial(*result->type, wanted)) return op->next;
@@ -83,8 +92,10 @@ class Decomposition {
   }
 
   bool ReducedBySetOfTheUser(const ir::Value& value) const {
+    if (static_cast<size_t>(value.id) >= uses_.size()) return false;  // Made here.
     const std::vector<ir::Op*>& readers = uses_[static_cast<size_t>(value.id)];
-    const bool returned = std::ranges::any_of(graph_.outputs, [&](const ir::Output& o) { return o.value == &value; });
+    const bool returned =
+        std::ranges::any_of(graph_.outputs, [&](const ir::Output& o) { return o.value == &value; });
     return !returned && readers.size() == 1 && CodeOf(*readers[0]) == FusionOp::kSet;
   }
 
@@ -106,21 +117,24 @@ class Decomposition {
     ir::Value* result = op->results[0];
     ir::Builder builder(graph_, graph_.body, op->next);
     ir::Value* set = builder.Make("set", {result});
-    ir::ReplaceUses(graph_, result, set);
-    set->def->operands[0] = result;
+    replaced_.emplace(result, set);
     Finish(*result, *set, placement, op->location);
     return set->def;
   }
 
   // `placement` is of `value`; its set has no reduction axes of its own.
-  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value, const Placement& placement) {
-    return LayoutFor(graph_, *set.type, FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
+  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value,
+                                const Placement& placement) {
+    return LayoutFor(graph_, *set.type,
+                     FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
   }
 
   // `now` stands in for `before`, whose name becomes "y.partial" or "y.local".
-  void Finish(ir::Value& before, ir::Value& now, const Placement& placement, std::string_view location) {
+  void Finish(ir::Value& before, ir::Value& now, const Placement& placement,
+              std::string_view location) {
     const std::string name(before.name);
-    const bool partial = std::ranges::any_of(before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
+    const bool partial = std::ranges::any_of(
+        before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
     graph_.Rename(before, Cat(name, partial ? ".partial" : ".local"));
     graph_.Rename(now, name);
     now.layout = LayoutOfSet(now, before, placement);
@@ -128,27 +142,29 @@ class Decomposition {
   }
 
   // Puts `core`, `rest` in the place of `op`, where rest computes from core's result what op did. Both stand before op.
-  ir::Op* Replace(ir::Op* op, ir::Value* core, ir::Value* rest, const Placement& core_placement, std::string_view suffix) {
+  ir::Op* Replace(ir::Op* op, ir::Value* core, ir::Value* rest, const Placement& core_placement,
+                  std::string_view suffix) {
     core->layout = LayoutFor(graph_, *core->type, core_placement);
     rest->layout = op->results[0]->layout;
     core->def->location = rest->def->location = op->location;
-    ir::ReplaceUses(graph_, op->results[0], rest);
+    replaced_.emplace(op->results[0], rest);
     const std::string name(op->results[0]->name);
     graph_.body.Erase(op);
     graph_.Rename(*rest, name);
     graph_.Rename(*core, Cat(name, suffix));
-    CountUses();
     return core->def;
   }
 
   // sum(x) {keepdim=true} as broadcast(sum(x) {keepdim=false}): a partial result needs its reduction axis.
   Result<ir::Op*> WithoutKeepdim(ir::Op* op, const Placement& wanted) {
     ir::Builder builder(graph_, graph_.body, op);
-    ir::Value* core = builder.Make(op->info->name, {op->operands[0]},
-                                   {{"axes", op->Ints("axes")}, {"keepdim", false}, {"dtype", op->Name("dtype")}});
+    ir::Value* core = builder.Make(
+        op->info->name, {op->operands[0]},
+        {{"axes", op->Ints("axes")}, {"keepdim", false}, {"dtype", op->Name("dtype")}});
     std::vector<int64_t> flags(op->results[0]->type->axes.size(), 0);
     for (const int64_t axis : op->Ints("axes")) flags[static_cast<size_t>(axis)] = 1;
-    ir::Value* rest = builder.Make("broadcast", {core}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+    ir::Value* rest =
+        builder.Make("broadcast", {core}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
     return Replace(op, core, rest, wanted, ".reduced");
   }
 
@@ -160,16 +176,25 @@ class Decomposition {
     const Placement core_placement = WithoutPartial(*core->type, wanted);
     ir::Op* next = Replace(op, core, rest, core_placement, ".sum");
     // The sum has no reduction axis of its own.
-    rest->layout = LayoutFor(graph_, *rest->type,
-                             FromValueTypes(*rest->type, wanted.mesh, ValueTypes(*core->type, core_placement)));
+    rest->layout = LayoutFor(
+        graph_, *rest->type,
+        FromValueTypes(*rest->type, wanted.mesh, ValueTypes(*core->type, core_placement)));
     return next;
   }
 
-  void CountUses() { uses_ = ir::UsesOf(graph_); }
+  // What later ops read in the place of `value`.
+  ir::Value* Current(ir::Value* value) const {
+    for (auto found = replaced_.find(value); found != replaced_.end();
+         found = replaced_.find(value)) {
+      value = found->second;
+    }
+    return value;
+  }
 
   ir::Graph& graph_;
-  std::vector<std::vector<ir::Op*>> uses_;                                 // By value id; of values there were.
-  std::map<int, std::vector<std::pair<Placement, ir::Value*>>> copies_;    // By value id.
+  std::vector<std::vector<ir::Op*>> uses_;  // By value id; as the user wrote them.
+  std::unordered_map<const ir::Value*, ir::Value*> replaced_;            // Lookups only.
+  std::map<int, std::vector<std::pair<Placement, ir::Value*>>> copies_;  // By value id.
 };
 
 }  // namespace
@@ -185,11 +210,14 @@ bool IsResharding(const ir::Op& op) {
   }
   return std::ranges::any_of(map.tensors(), [&](int i) {
     const auto k = static_cast<size_t>(i);
-    return FromValueTypes(*op.operands[k]->type, (*wanted).mesh, map.Required(i, *wanted)) != (*operands)[k];
+    return FromValueTypes(*op.operands[k]->type, (*wanted).mesh, map.Required(i, *wanted)) !=
+           (*operands)[k];
   });
 }
 
-std::string_view ReduceName(const ir::Op& op) { return IsReduction(CodeOf(op)) ? op.info->name : "sum"; }
+std::string_view ReduceName(const ir::Op& op) {
+  return IsReduction(CodeOf(op)) ? op.info->name : "sum";
+}
 
 Status DecomposeReshardings(ir::Graph& graph) { return Decomposition(graph).Run(); }
 

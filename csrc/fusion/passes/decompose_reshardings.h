@@ -6,8 +6,8 @@
 
 namespace hir::fusion {
 
-// Whether ranks need data of each other, or a part of what they hold, for `op`: an operand does not lie as the result's layout
-// asks. REQUIRES: its tensors have layouts that PlacementOf accepts.
+// Whether ranks need data of each other, or a part of what they hold, for `op`: an operand does not lie as the result's
+// layout asks. REQUIRES: its tensors have layouts that PlacementOf accepts.
 bool IsResharding(const ir::Op& op);
 
 // See decompose_reshardings.cc. Afterwards only `set` ops reshard, and partial results are read by such a set alone.

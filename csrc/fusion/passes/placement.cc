@@ -14,9 +14,9 @@ using Kind = ir::LoopTransform::Kind;
 
 // A leaf of a loop domain, as far as placements are concerned.
 struct Part {
-  int logical = -1;       // -1: of a merge.
-  bool outer = true;      // Made by outer splits alone.
-  int64_t extent = 0;     // Where it is a constant; else 0.
+  int logical = -1;    // -1: of a merge.
+  bool outer = true;   // Made by outer splits alone.
+  int64_t extent = 0;  // Where it is a constant; else 0.
 };
 
 std::vector<Part> PartsOf(const ir::Value& value) {
@@ -47,9 +47,10 @@ std::vector<Part> PartsOf(const ir::Value& value) {
 
 Status NotBuilt(const ir::Value& value, int logical, ParallelType type) {
   const std::string axis = logical < 0 ? "a merged axis" : Cat("axis ", logical);
-  return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type), " is parallel on ",
-                           mesh::ParallelTypeName(type),
-                           " other than by an outer split into as many parts as the mesh has devices along it; that is not "
+  return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type),
+                           " is parallel on ", mesh::ParallelTypeName(type),
+                           " other than by an outer split into as many parts as the mesh has "
+                           "devices along it; that is not "
                            "built yet"));
 }
 
@@ -74,7 +75,8 @@ Result<Placement> PlacementOf(const ir::Value& value) {
   Placement placement = Replicated(layout.mesh, *value.type);
   const std::vector<Part> parts = PartsOf(value);
   HIR_CHECK(parts.size() == layout.parallel.size());
-  std::vector<bool> blocked(value.type->axes.size(), false);  // A serial part is outside: what follows is dealt in turns.
+  std::vector<bool> blocked(value.type->axes.size(),
+                            false);  // A serial part is outside: what follows is dealt in turns.
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     const ParallelType type = layout.parallel[i];
@@ -103,13 +105,16 @@ const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placem
   std::vector<ParallelType> parallel;
   for (size_t axis = 0; axis < type.axes.size(); ++axis) {
     for (const ParallelType split : placement.axes[axis]) {
-      transforms.push_back({.kind = Kind::kOuterSplit, .axis = static_cast<int>(parallel.size()),
+      transforms.push_back({.kind = Kind::kOuterSplit,
+                            .axis = static_cast<int>(parallel.size()),
                             .factor = placement.mesh->mesh.Size(split)});
       parallel.push_back(split);
     }
     parallel.push_back(ParallelType::kSerial);
   }
-  return graph.New(ir::Layout{.mesh = placement.mesh, .transforms = graph.Copy(transforms), .parallel = graph.Copy(parallel)});
+  return graph.New(ir::Layout{.mesh = placement.mesh,
+                              .transforms = graph.Copy(transforms),
+                              .parallel = graph.Copy(parallel)});
 }
 
 bool HasPartial(const ir::Type& type, const Placement& placement) {
@@ -134,7 +139,8 @@ std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement) 
   return types;
 }
 
-Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh, const std::vector<Types>& types) {
+Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh,
+                         const std::vector<Types>& types) {
   Placement placement = Replicated(mesh, type);
   size_t next = 0;
   for (size_t i = 0; i < type.axes.size(); ++i) {
@@ -147,7 +153,8 @@ mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement) {
   mesh::Sharding sharding = {placement.mesh->mesh, ValueTypes(type, placement), {}};
   for (size_t i = 0; i < type.axes.size(); ++i) {
     if (type.axes[i].kind != ir::AxisKind::kReduction) continue;
-    sharding.partial.insert(sharding.partial.end(), placement.axes[i].begin(), placement.axes[i].end());
+    sharding.partial.insert(sharding.partial.end(), placement.axes[i].begin(),
+                            placement.axes[i].end());
   }
   std::ranges::sort(sharding.partial);
   return sharding;
@@ -160,8 +167,9 @@ Status CheckPlacement(const ir::Value& value, const Placement& placement) {
     if (!extent->IsConst() || extent->value % ways == 0) continue;
     std::vector<std::string_view> names;
     for (const ParallelType type : placement.axes[i]) names.push_back(mesh::ParallelTypeName(type));
-    return InvalidArgument(Cat(value.name, ": axis ", i, " of ", ir::ToString(*value.type), " has extent ", extent->value,
-                               ", which factor ", ways, " does not divide: a shard over ", base::Join(names, ", "), " of ",
+    return InvalidArgument(Cat(value.name, ": axis ", i, " of ", ir::ToString(*value.type),
+                               " has extent ", extent->value, ", which factor ", ways,
+                               " does not divide: a shard over ", base::Join(names, ", "), " of ",
                                placement.mesh->mesh.ToString(), " would be uneven"));
   }
   return {};

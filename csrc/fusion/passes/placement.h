@@ -1,5 +1,5 @@
-// Placement: a layout in normal form. Layouts are written in many ways (splits, factors of 1, meshes with dimensions of one
-// device); two values lie alike exactly when their placements are equal.
+// Placement: a layout in normal form. Layouts are written in many ways (splits, factors of 1, meshes with dimensions of
+// one device); two values lie alike exactly when their placements are equal.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,16 @@ using Types = std::vector<mesh::ParallelType>;
 
 struct Placement {
   const ir::Mesh* mesh = nullptr;
-  std::vector<Types> axes = {};  // One per LOGICAL axis: what splits it. On a reduction axis: partial results.
+  // One per LOGICAL axis: what splits it. On a reduction axis: partial results.
+  std::vector<Types> axes = {};
 
   bool operator==(const Placement&) const = default;
 };
 
 // Of `value`, a tensor that has a layout.
-// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner splits, merges,
-//         blocks dealt in turns), naming value and axis; kInvalidArgument for an uneven shard of a constant extent.
+// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner
+//         splits, merges, blocks dealt in turns), naming value and axis; kInvalidArgument for an uneven shard of a
+//         constant extent.
 Result<Placement> PlacementOf(const ir::Value& value);
 
 // All copies, on `mesh`.
@@ -43,7 +45,8 @@ mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement);
 // What splits each VALUE axis.
 std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement);
 // The other way; reduction axes are not split.
-Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh, const std::vector<Types>& types);
+Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh,
+                         const std::vector<Types>& types);
 
 // Refuses constant extents that the placement does not divide. Errors: kInvalidArgument naming value, axis and factor.
 Status CheckPlacement(const ir::Value& value, const Placement& placement);

@@ -7,8 +7,8 @@
 //
 // In this order, each step looking only at what is still null:
 //   1. forwards: a result follows its operands (AxisMap::Forward); a reduced axis that is split makes a partial result;
-//   2. backwards: an operand follows the result of the op that reads it, the most divided one first; inputs are replicated
-//      over that mesh;
+//   2. backwards: an operand follows the result of the op that reads it, the most divided one first; inputs
+//      are replicated over that mesh;
 //   3. forwards again, for what only inputs of step 2 lead to;
 //   4. the rest is replicated over the program's first mesh; without one, over device 0.
 // What the user set never changes. Any placement of the others is right: decompose_reshardings inserts what they need.
@@ -42,12 +42,15 @@ class Propagation {
       Forwards(mesh);
     }
     for (ir::Value* param : graph_.params) WriteLayout(*param);
-    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) WriteLayout(*op->results[0]);
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next)
+      WriteLayout(*op->results[0]);
     return {};
   }
 
  private:
-  std::optional<Placement>& Of(const ir::Value& value) { return placements_[static_cast<size_t>(value.id)]; }
+  std::optional<Placement>& Of(const ir::Value& value) {
+    return placements_[static_cast<size_t>(value.id)];
+  }
 
   Status ReadLayouts() {
     const auto read = [&](const ir::Value& value) -> Status {
@@ -77,15 +80,19 @@ class Propagation {
   void Backwards() {
     const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph_);
     std::vector<const ir::Value*> values;
-    for (const ir::Op* op = graph_.body.last; op != nullptr; op = op->prev) values.push_back(op->results[0]);
+    for (const ir::Op* op = graph_.body.last; op != nullptr; op = op->prev)
+      values.push_back(op->results[0]);
     for (const ir::Value* value : values) {
-      if (IsTensor(*value) && !Of(*value)) Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
+      if (IsTensor(*value) && !Of(*value))
+        Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
     }
     for (const ir::Value* param : graph_.params) {
       if (!IsTensor(*param) || Of(*param)) continue;
       const std::vector<ir::Op*>& readers = uses[static_cast<size_t>(param->id)];
-      const auto reader = std::ranges::find_if(readers, [&](const ir::Op* op) { return Of(*op->results[0]).has_value(); });
-      if (reader != readers.end()) Of(*param) = Replicated(Of(*(*reader)->results[0])->mesh, *param->type);
+      const auto reader = std::ranges::find_if(
+          readers, [&](const ir::Op* op) { return Of(*op->results[0]).has_value(); });
+      if (reader != readers.end())
+        Of(*param) = Replicated(Of(*(*reader)->results[0])->mesh, *param->type);
     }
   }
 
@@ -109,14 +116,16 @@ class Propagation {
   const ir::Mesh* AnyMesh() {
     const auto needs = [&](const ir::Value& value) { return IsTensor(value) && !Of(value); };
     bool needed = std::ranges::any_of(graph_.params, [&](const ir::Value* v) { return needs(*v); });
-    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) needed |= needs(*op->results[0]);
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next)
+      needed |= needs(*op->results[0]);
     if (!needed) return nullptr;
     if (!graph_.meshes().empty()) return &graph_.meshes().front();
     return graph_.AddMesh(*mesh::DeviceMesh::Make({1}, {0}), "m");
   }
 
   void WriteLayout(ir::Value& value) {
-    if (IsTensor(value) && value.layout == nullptr) value.layout = LayoutFor(graph_, *value.type, *Of(value));
+    if (IsTensor(value) && value.layout == nullptr)
+      value.layout = LayoutFor(graph_, *value.type, *Of(value));
   }
 
   ir::Graph& graph_;

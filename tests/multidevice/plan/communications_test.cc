@@ -1,5 +1,6 @@
-// Which communications whole programs need, and that their localized form computes the same: the three example programs, small,
-// on meshes of 1, 2 and 4 ranks. Also what explain and the daemon read of a plan: records, boundaries, guards, refusals.
+// Which communications whole programs need, and that their localized form computes the same: the three example
+// programs, small, on meshes of 1, 2 and 4 ranks. Also what explain and the daemon read of a plan: records, boundaries,
+// guards, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +49,9 @@ std::string OnRanks(std::string text, int64_t ranks) {
   text.replace(text.find("MESH"), 4, Cat("[", base::JoinInts(devices, ", "), "]"));
   for (size_t at; (at = text.find("SHARD(")) != std::string::npos;) {
     const char axis = text[at + 6];
-    text.replace(at, 8, Cat("mesh=@m, outer_split(", axis, ", ", ranks, "), parallelize(", axis, ", mesh_x)"));
+    text.replace(
+        at, 8,
+        Cat("mesh=@m, outer_split(", axis, ", ", ranks, "), parallelize(", axis, ", mesh_x)"));
   }
   return text;
 }
@@ -59,7 +62,8 @@ HostTensor RandomTensor(base::Prng& prng, const ir::Type& type, const std::vecto
   for (size_t i = 0; i < shape.size(); ++i) {
     if (type.axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
   }
-  std::vector<double> values(static_cast<size_t>(fusion::ZeroTensor(type.dtype, stored).num_elements()));
+  std::vector<double> values(
+      static_cast<size_t>(fusion::ZeroTensor(type.dtype, stored).num_elements()));
   for (double& value : values) value = prng.Unit() - 0.5;
   return fusion::WrittenOut(fusion::TensorOf(type.dtype, stored, values), shape);
 }
@@ -75,7 +79,8 @@ double RelativeError(const HostTensor& got, const HostTensor& want) {
 }
 
 // Whole inputs of these shapes, by the interpreter and on all ranks.
-void ExpectSameValues(const Planned& planned, const std::vector<std::vector<int64_t>>& shapes, double tolerance) {
+void ExpectSameValues(const Planned& planned, const std::vector<std::vector<int64_t>>& shapes,
+                      double tolerance) {
   base::Prng prng(7);
   std::vector<HostTensor> inputs;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -86,7 +91,8 @@ void ExpectSameValues(const Planned& planned, const std::vector<std::vector<int6
   ASSERT_TRUE(want.ok() && symbols.ok()) << want.status().ToString();
   const auto got = SpmdEvaluator(planned.local, *symbols).Run(inputs);
   ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << ir::Print(*planned.local.graph);
-  for (size_t i = 0; i < (*want).size(); ++i) EXPECT_LE(RelativeError((*got)[i], (*want)[i]), tolerance) << "output " << i;
+  for (size_t i = 0; i < (*want).size(); ++i)
+    EXPECT_LE(RelativeError((*got)[i], (*want)[i]), tolerance) << "output " << i;
 }
 
 constexpr std::string_view kLayerNormBackward = R"(
@@ -152,8 +158,11 @@ TEST(Communications, LayerNormBackwardReducesItsBatchWideSumsAlone) {
     } else {
       EXPECT_THAT((*planned).Types(), ElementsAre("Allreduce", "Allreduce"));
     }
-    for (const Communication& c : (*planned).local.communications) EXPECT_EQ(ir::ToString(c.bytes), "40");
-    ExpectSameValues(*planned, {{8, 6, 10}, {8, 6, 10}, {8, 1, 10}, {8, 6, 10}, {8, 6}, {8, 6, 1}, {8, 6, 10}}, 4e-3);
+    for (const Communication& c : (*planned).local.communications)
+      EXPECT_EQ(ir::ToString(c.bytes), "40");
+    ExpectSameValues(
+        *planned, {{8, 6, 10}, {8, 6, 10}, {8, 1, 10}, {8, 6, 10}, {8, 6}, {8, 6, 1}, {8, 6, 10}},
+        4e-3);
   }
 }
 
@@ -230,21 +239,24 @@ TEST(Communications, SequenceParallelMlpScattersAndGathers) {
   text.replace(text.find("r:24] {mesh=@m}"), 15, "r:24] {SHARD(0)}");
   Result<Planned> planned = Plan(OnRanks(text, 4));
   ASSERT_TRUE(planned.ok()) << planned.status().ToString();
-  EXPECT_THAT((*planned).Types(), ElementsAre("Allgather", "ReduceScatter")) << ir::Print(*(*planned).local.graph);
+  EXPECT_THAT((*planned).Types(), ElementsAre("Allgather", "ReduceScatter"))
+      << ir::Print(*(*planned).local.graph);
   ExpectSameValues(*planned, {{8, 12}, {24, 12}, {24}, {12, 24}, {12}}, 2e-2);
 }
 
 TEST(Communications, TwoDimensionsReduceAlongOne) {
   Result<Planned> planned = Plan(R"(
 mesh @m = [[3, 1], [0, 2]]
-fusion @sums(%x: f64[i0, i1] {mesh=@m, outer_split(0, 2), outer_split(2, 2), parallelize(0, mesh_y), parallelize(2, mesh_x)}) {
+fusion @sums(%x: f64[i0, i1] {mesh=@m, outer_split(0, 2), outer_split(2, 2),
+                              parallelize(0, mesh_y), parallelize(2, mesh_x)}) {
   %s: f64[i0, r:i1] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_y)} = sum(%x) {axes=[1], keepdim=false, dtype=null}
   return %s
 }
 )");
   ASSERT_TRUE(planned.ok()) << planned.status().ToString();
   ASSERT_THAT((*planned).Types(), ElementsAre("Allreduce"));
-  EXPECT_THAT((*planned).local.communications[0].teams, ElementsAre(ElementsAre(3, 1), ElementsAre(0, 2)));
+  EXPECT_THAT((*planned).local.communications[0].teams,
+              ElementsAre(ElementsAre(3, 1), ElementsAre(0, 2)));
   ExpectSameValues(*planned, {{6, 8}}, 1e-12);
 }
 

@@ -1,6 +1,6 @@
-// Random programs with random shardings equal the unsharded program: every rank of the localized graph is evaluated, on meshes of 2, 4
-// and 2x2 devices in any order, some values on a second mesh. Any layout may be on any value, so this is the proof that
-// propagation, decomposition and localisation are right together, whatever a user asks for.
+// Random programs with random shardings equal the unsharded program: every rank of the localized graph is evaluated, on
+// meshes of 2, 4 and 2x2 devices in any order, some values on a second mesh. Any layout may be on any value, so this is
+// the proof that propagation, decomposition and localisation are right together, whatever a user asks for.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -32,7 +32,8 @@ DeviceMesh RandomMesh(Prng& prng, const std::vector<int64_t>& shape, int64_t num
   std::vector<int64_t> devices(static_cast<size_t>(num_devices));
   std::iota(devices.begin(), devices.end(), 0);
   if (!prng.OneIn(3)) {
-    for (size_t i = devices.size(); i-- > 1;) std::swap(devices[i], devices[static_cast<size_t>(prng.Below(std::ssize(devices) - 1))]);
+    for (size_t i = devices.size(); i-- > 1;)
+      std::swap(devices[i], devices[static_cast<size_t>(prng.Below(std::ssize(devices) - 1))]);
   }
   int64_t size = 1;
   for (const int64_t extent : shape) size *= extent;
@@ -41,7 +42,8 @@ DeviceMesh RandomMesh(Prng& prng, const std::vector<int64_t>& shape, int64_t num
 }
 
 // A random placement of `value` that its sizes allow.
-Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* mesh, const fusion::SymbolValues& sizes) {
+Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* mesh,
+                          const fusion::SymbolValues& sizes) {
   Placement placement = fusion::Replicated(mesh, *value.type);
   std::vector<ParallelType> types(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
   if (prng.OneIn(2)) std::swap(types[0], types[1]);
@@ -50,13 +52,15 @@ Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* me
     const auto axis = static_cast<size_t>(prng.Below(std::ssize(value.type->axes)));
     placement.axes[axis].push_back(type);
     const Result<int64_t> extent = fusion::ValueOf(value.type->axes[axis].extent, sizes);
-    if (!extent.ok() || *extent % fusion::Ways(*mesh, placement.axes[axis]) != 0) placement.axes[axis].pop_back();
+    if (!extent.ok() || *extent % fusion::Ways(*mesh, placement.axes[axis]) != 0)
+      placement.axes[axis].pop_back();
   }
   return placement;
 }
 
 // A partial result only where the op can make one: its reduction axes stay as propagation leaves them.
-void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes, const fusion::SymbolValues& sizes) {
+void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes,
+                      const fusion::SymbolValues& sizes) {
   const int64_t one_in = prng.Between(1, 4);
   const auto annotate = [&](ir::Value& value) {
     if (value.type->kind != ir::TypeKind::kTensor || !prng.OneIn(one_in)) return;
@@ -77,11 +81,13 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   Prng prng(seed * 977 + 5);
   int64_t size = 1;
   for (const int64_t extent : shape) size *= extent;
-  GeneratedProgram program = testing::Generate(seed, {.num_ops_max = 12, .elements_max = 600, .mesh_shape = shape});
+  GeneratedProgram program =
+      testing::Generate(seed, {.num_ops_max = 12, .elements_max = 600, .mesh_shape = shape});
   std::unique_ptr<ir::Graph> graph = ir::Clone(*program.graph);
   for (ir::Value* value : graph->values()) value->layout = nullptr;
   std::vector<const ir::Mesh*> meshes = {graph->AddMesh(RandomMesh(prng, shape, size + 1), "p")};
-  meshes.push_back(graph->AddMesh(RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
+  meshes.push_back(graph->AddMesh(
+      RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
   AnnotateAtRandom(prng, *graph, meshes, program.sizes);
   SCOPED_TRACE(base::Cat("seed ", seed, "\n", program.Describe(), ir::Print(*graph)));
 
@@ -97,15 +103,19 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
     ++tally.refused;
     return;
   }
-  ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
+  ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n"
+                        << ir::Print(*graph) << ir::Print(*(*local).graph);
   const auto want = fusion::Interpret(*program.graph, program.inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();
   for (size_t i = 0; i < (*want).size(); ++i) {
-    const std::string difference = testing::Difference((*got)[i], (*want)[i], program.tolerances[i]);
-    ASSERT_EQ(difference, "") << "output " << i << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
+    const std::string difference =
+        testing::Difference((*got)[i], (*want)[i], program.tolerances[i]);
+    ASSERT_EQ(difference, "") << "output " << i << "\n"
+                              << ir::Print(*graph) << ir::Print(*(*local).graph);
   }
   ++tally.run;
-  for (const Communication& c : (*local).communications) ++tally.communications[std::string(c.type)];
+  for (const Communication& c : (*local).communications)
+    ++tally.communications[std::string(c.type)];
 }
 
 // HOSTIR_SEEDS=N runs N seeds of each mesh, HOSTIR_SEED=S the one seed S.
@@ -119,25 +129,31 @@ class RandomShardings : public ::testing::TestWithParam<std::vector<int64_t>> {}
 TEST_P(RandomShardings, EqualTheUnsharded) {
   const auto only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
   const uint64_t first = only != 0 ? only : 1;
-  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 250));
+  const uint64_t count =
+      only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 250));
   Tally tally;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     RunSeed(seed, GetParam(), tally);
     if (HasFatalFailure()) return;
   }
-  std::string text = base::Cat(tally.run, " programs equal, ", tally.refused, " refused as uneven;");
+  std::string text =
+      base::Cat(tally.run, " programs equal, ", tally.refused, " refused as uneven;");
   for (const auto& [type, n] : tally.communications) base::Append(text, " ", type, " ", n);
   std::cout << text << "\n";
   if (only != 0) return;
   EXPECT_LE(tally.refused * 5, static_cast<int>(count)) << "most programs must run";
-  for (const char* type : {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
+  for (const char* type :
+       {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
     EXPECT_GT(tally.communications[type], 0) << "no program needs a " << type;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, RandomShardings,
-                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{4}, std::vector<int64_t>{2, 2}),
-                         [](const auto& info) { return base::Cat("of_", base::JoinInts(info.param, "_")); });
+                         ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{4},
+                                           std::vector<int64_t>{2, 2}),
+                         [](const auto& info) {
+                           return base::Cat("of_", base::JoinInts(info.param, "_"));
+                         });
 
 }  // namespace
 }  // namespace hir::plan

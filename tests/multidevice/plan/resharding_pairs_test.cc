@@ -1,5 +1,6 @@
-// Every pair of shardings, by brute force: the program `y = set(x)` with x and y placed every way there is, on meshes of one and two
-// dimensions, in permuted order and across meshes, must give x back; and no plan communicates without need.
+// Every pair of shardings, by brute force: the program `y = set(x)` with x and y placed every way there is, on meshes
+// of one and two dimensions, in permuted order and across meshes, must give x back; and no plan communicates without
+// need.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
-#include "csrc/fusion/passes/placement.h"
 #include "csrc/fusion/passes/passes.h"
+#include "csrc/fusion/passes/placement.h"
 #include "csrc/ir/builder.h"
 #include "csrc/ir/print.h"
 #include "multidevice/plan/localize.h"
@@ -54,18 +55,20 @@ struct Case {
 };
 
 HostTensor Counting(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> values(static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
+  std::vector<int64_t> values(static_cast<size_t>(
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
   std::iota(values.begin(), values.end(), 1);
   return fusion::TensorOfInts(DType::kInt64, shape, values);
 }
 
 // p = sum(x) over a last axis of 12, which is split where `from` is partial; y = set(p).
-void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>& from, const DeviceMesh& to_mesh,
-           const std::vector<Types>& to) {
+void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>& from,
+           const DeviceMesh& to_mesh, const std::vector<Types>& to) {
   ir::Graph graph(fusion::kFusionOps, "pair");
   std::vector<ir::Axis> axes;
   for (size_t i = 0; i < c.shape.size(); ++i) {
-    const ir::Expr* extent = c.symbolic ? graph.exprs().Symbol(Cat("i", i)) : graph.exprs().Const(c.shape[i]);
+    const ir::Expr* extent =
+        c.symbolic ? graph.exprs().Symbol(Cat("i", i)) : graph.exprs().Const(c.shape[i]);
     const bool once = !c.stored_once.empty() && c.stored_once[i];
     axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, extent});
   }
@@ -73,7 +76,11 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>&
   ir::Value* x = graph.AddParam("x", graph.Tensor(DType::kInt64, axes));
   ir::Builder builder(graph);
   const std::vector<int64_t> reduced = {static_cast<int64_t>(c.shape.size())};
-  ir::Value* p = builder.Make("sum", {x}, {{"axes", std::span<const int64_t>(reduced)}, {"keepdim", false}, {"dtype", std::string_view("null")}}, "p");
+  ir::Value* p = builder.Make("sum", {x},
+                              {{"axes", std::span<const int64_t>(reduced)},
+                               {"keepdim", false},
+                               {"dtype", std::string_view("null")}},
+                              "p");
   ir::Value* y = builder.Make("set", {p}, {}, "y");
   graph.outputs.push_back({y, nullptr});
   const ir::Mesh* a = graph.AddMesh(from_mesh, "a");
@@ -99,12 +106,15 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>&
   const Result<std::vector<HostTensor>> whole = fusion::Interpret(graph, std::span(&input, 1));
   const Result<fusion::SymbolValues> symbols = fusion::BindSymbols(graph, std::span(&input, 1));
   ASSERT_TRUE(whole.ok() && symbols.ok()) << whole.status().ToString();
-  const Result<std::vector<HostTensor>> parts = SpmdEvaluator(*program, *symbols).Run(std::span(&input, 1));
-  ASSERT_TRUE(parts.ok()) << parts.status().ToString() << "\n" << ir::Print(graph) << ir::Print(*(*program).graph);
+  const Result<std::vector<HostTensor>> parts =
+      SpmdEvaluator(*program, *symbols).Run(std::span(&input, 1));
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString() << "\n"
+                          << ir::Print(graph) << ir::Print(*(*program).graph);
   ASSERT_EQ((*parts)[0], (*whole)[0]) << ir::Print(graph) << ir::Print(*(*program).graph);
 }
 
-void CheckAllPairs(const Case& c, const DeviceMesh& from, const DeviceMesh& to, bool partial = true) {
+void CheckAllPairs(const Case& c, const DeviceMesh& from, const DeviceMesh& to,
+                   bool partial = true) {
   for (const auto& a : AllPlacements(from, c.shape.size(), partial)) {
     for (const auto& b : AllPlacements(to, c.shape.size(), false)) {
       Check(c, from, a, to, b);
@@ -118,7 +128,8 @@ DeviceMesh Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
 }
 
 TEST(ReshardingPairs, OneMesh) {
-  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {0, 1, 2, 3}), Make({4}, {3, 1, 0, 2})};
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {0, 1, 2, 3}),
+                               Make({4}, {3, 1, 0, 2})};
   for (const DeviceMesh& mesh : meshes) {
     for (const bool symbolic : {false, true}) {
       CheckAllPairs({{12}, symbolic}, mesh, mesh);
@@ -129,7 +140,8 @@ TEST(ReshardingPairs, OneMesh) {
 }
 
 TEST(ReshardingPairs, TwoDimensions) {
-  const DeviceMesh meshes[] = {Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {2, 0, 3, 1}), Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  const DeviceMesh meshes[] = {Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {2, 0, 3, 1}),
+                               Make({2, 3}, {0, 1, 2, 3, 4, 5})};
   for (const DeviceMesh& mesh : meshes) {
     CheckAllPairs({{12}, true}, mesh, mesh);
     CheckAllPairs({{12, 12}, false}, mesh, mesh);
@@ -146,9 +158,10 @@ TEST(ReshardingPairs, BlocksAreNeverUneven) {
 }
 
 TEST(ReshardingPairs, AcrossMeshes) {
-  const DeviceMesh meshes[] = {Make({1}, {3}),          Make({2}, {0, 1}),        Make({2}, {1, 0}),    Make({2}, {2, 3}),
-                               Make({4}, {0, 1, 2, 3}), Make({4}, {3, 1, 0, 2}), Make({3}, {4, 0, 2}), Make({2, 2}, {0, 1, 2, 3}),
-                               Make({2, 2}, {4, 5, 6, 7})};
+  const DeviceMesh meshes[] = {
+      Make({1}, {3}),       Make({2}, {0, 1}),          Make({2}, {1, 0}),
+      Make({2}, {2, 3}),    Make({4}, {0, 1, 2, 3}),    Make({4}, {3, 1, 0, 2}),
+      Make({3}, {4, 0, 2}), Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {4, 5, 6, 7})};
   for (const DeviceMesh& from : meshes) {
     for (const DeviceMesh& to : meshes) {
       if (from == to) continue;

@@ -1,5 +1,6 @@
-// Runs a localized program on all ranks in one thread: op by op, each rank's part by the reference interpreter, communications by
-// copying between the ranks' tensors. The oracle of multidevice/plan: what comes out must be what the global program gives.
+// Runs a localized program on all ranks in one thread: op by op, each rank's part by the reference interpreter,
+// communications by copying between the ranks' tensors. The oracle of multidevice/plan: what comes out must be what the
+// global program gives.
 #pragma once
 
 #include <cstring>
@@ -15,9 +16,11 @@ namespace hir::plan {
 
 using fusion::HostTensor;
 
-// Calls `visit(position of the element in the whole, position in the block)` for each element of the block `ranges` of `shape`.
+// Calls `visit(position of the element in the whole, position in the block)` for each element of the block `ranges` of
+// `shape`.
 template <typename Visit>
-void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::Range>& ranges, const Visit& visit) {
+void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::Range>& ranges,
+                    const Visit& visit) {
   int64_t count = 1;
   for (const mesh::Range& range : ranges) count *= range.size();
   for (int64_t n = 0; n < count; ++n) {
@@ -37,7 +40,8 @@ inline HostTensor BlockOfTensor(const HostTensor& whole, const std::vector<mesh:
   HostTensor block = fusion::ZeroTensor(whole.dtype, shape);
   const auto size = static_cast<size_t>(DTypeBytes(whole.dtype));
   ForEachInBlock(whole.shape, ranges, [&](int64_t from, int64_t to) {
-    std::memcpy(&block.bytes[static_cast<size_t>(to) * size], &whole.bytes[static_cast<size_t>(from) * size], size);
+    std::memcpy(&block.bytes[static_cast<size_t>(to) * size],
+                &whole.bytes[static_cast<size_t>(from) * size], size);
   });
   return block;
 }
@@ -46,13 +50,15 @@ class SpmdEvaluator {
  public:
   SpmdEvaluator(const LocalProgram& program, fusion::SymbolValues symbols)
       : program_(program), symbols_(std::move(symbols)) {
-    for (const ir::Mesh& mesh : program.graph->meshes()) devices_.insert(mesh.mesh.devices().begin(), mesh.mesh.devices().end());
+    for (const ir::Mesh& mesh : program.graph->meshes())
+      devices_.insert(mesh.mesh.devices().begin(), mesh.mesh.devices().end());
     for (const int64_t device : devices_) {
       fusion::SymbolValues own = symbols_;
       for (const ir::Mesh& mesh : program.graph->meshes()) {
         const std::optional<int64_t> position = mesh.mesh.PositionOf(device);
         for (const mesh::ParallelType type : mesh::kMeshTypes) {
-          const std::string symbol = base::Cat("@", mesh.name, ".", mesh::ParallelTypeName(type).substr(5));
+          const std::string symbol =
+              base::Cat("@", mesh.name, ".", mesh::ParallelTypeName(type).substr(5));
           own[symbol] = position ? mesh.mesh.Coordinate(*position, type) : 0;
         }
       }
@@ -65,11 +71,13 @@ class SpmdEvaluator {
     for (const ir::Guard& guard : program_.graph->guards) {
       HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, symbols_));
       HIR_ASSIGN(const int64_t right, fusion::ValueOf(guard.right, symbols_));
-      if (guard.kind == ir::Guard::Kind::kEqual ? left != right : left > right) return InvalidArgument(guard.reason);
+      if (guard.kind == ir::Guard::Kind::kEqual ? left != right : left > right)
+        return InvalidArgument(guard.reason);
     }
     for (size_t i = 0; i < inputs.size(); ++i) HIR_TRY(Scatter(program_.inputs[i], inputs[i]));
     for (const ir::Op* op = program_.graph->body.first; op != nullptr; op = op->next) {
-      if (Status s = RunOp(*op); !s.ok()) return s.WithContext(base::Cat("%", op->results[0]->name));
+      if (Status s = RunOp(*op); !s.ok())
+        return s.WithContext(base::Cat("%", op->results[0]->name));
     }
     std::vector<HostTensor> outputs;
     for (const Boundary& output : program_.outputs) {
@@ -88,7 +96,8 @@ class SpmdEvaluator {
       return {};
     }
     for (const int64_t device : input.sharding->mesh.devices()) {
-      HIR_ASSIGN(const std::vector<mesh::Range> ranges, mesh::ShardSlices(*input.sharding, whole.shape, device, input.name));
+      HIR_ASSIGN(const std::vector<mesh::Range> ranges,
+                 mesh::ShardSlices(*input.sharding, whole.shape, device, input.name));
       parts[device] = BlockOfTensor(whole, ranges);
       HIR_TRY(CheckShape(*input.local, device));
     }
@@ -102,7 +111,8 @@ class SpmdEvaluator {
     std::vector<bool> written(static_cast<size_t>(whole.num_elements()), false);
     bool differs = false;
     for (const int64_t device : output.sharding->mesh.devices()) {
-      HIR_ASSIGN(const std::vector<mesh::Range> ranges, mesh::ShardSlices(*output.sharding, shape, device, output.name));
+      HIR_ASSIGN(const std::vector<mesh::Range> ranges,
+                 mesh::ShardSlices(*output.sharding, shape, device, output.name));
       HIR_ASSIGN(const HostTensor* const part, PartOf(*output.local, device));
       ForEachInBlock(shape, ranges, [&](int64_t at, int64_t n) {
         const auto to = static_cast<size_t>(at);
@@ -127,15 +137,16 @@ class SpmdEvaluator {
     for (size_t i = 0; i < global.size(); ++i) {
       const bool at_most_one = local[i].extent->IsConst(1) || local[i].extent->IsConst(0);
       if (global[i].kind == local[i].kind || at_most_one) continue;
-      return Internal(base::Cat("output %", output.name, " is ", ir::ToString(*output.global), ", a part is ",
-                                ir::ToString(*output.local->type)));
+      return Internal(base::Cat("output %", output.name, " is ", ir::ToString(*output.global),
+                                ", a part is ", ir::ToString(*output.local->type)));
     }
     return {};
   }
 
   Result<const HostTensor*> PartOf(const ir::Value& value, int64_t device) {
     const auto found = parts_[&value].find(device);
-    if (found == parts_[&value].end()) return Internal(base::Cat("device ", device, " holds no part of %", value.name));
+    if (found == parts_[&value].end())
+      return Internal(base::Cat("device ", device, " holds no part of %", value.name));
     return &found->second;
   }
 
@@ -143,8 +154,8 @@ class SpmdEvaluator {
     HIR_ASSIGN(const std::vector<int64_t> shape, fusion::ShapeOf(*value.type, symbols_of_[device]));
     if (shape == parts_[&value][device].shape) return {};
     return Internal(base::Cat("%", value.name, " on device ", device, " has shape [",
-                              base::JoinInts(parts_[&value][device].shape, ", "), "], its type says [",
-                              base::JoinInts(shape, ", "), "]"));
+                              base::JoinInts(parts_[&value][device].shape, ", "),
+                              "], its type says [", base::JoinInts(shape, ", "), "]"));
   }
 
   Status RunOp(const ir::Op& op) {
@@ -163,9 +174,11 @@ class SpmdEvaluator {
           return part.ok() ? **part : none;
         };
         for (const ir::Value* operand : op.operands) {
-          if (operand->type->kind == ir::TypeKind::kTensor) HIR_TRY(PartOf(*operand, device).status());
+          if (operand->type->kind == ir::TypeKind::kTensor)
+            HIR_TRY(PartOf(*operand, device).status());
         }
-        HIR_ASSIGN(parts_[&result][device], fusion::InterpretOp(op, symbols_of_[device], tensor_of));
+        HIR_ASSIGN(parts_[&result][device],
+                   fusion::InterpretOp(op, symbols_of_[device], tensor_of));
         HIR_TRY(missing);
       }
       HIR_TRY(CheckShape(result, device));
@@ -183,7 +196,8 @@ class SpmdEvaluator {
     }
     if (code == fusion::FusionOp::kSendRecv) {
       const auto position = static_cast<size_t>(*op.MeshOf("to")->mesh.PositionOf(device));
-      HIR_ASSIGN(const HostTensor* const part, PartOf(x, op.MeshOf("from")->mesh.devices()[position]));
+      HIR_ASSIGN(const HostTensor* const part,
+                 PartOf(x, op.MeshOf("from")->mesh.devices()[position]));
       return *part;
     }
     const mesh::DeviceMesh& mesh = op.MeshOf("mesh")->mesh;
@@ -195,7 +209,8 @@ class SpmdEvaluator {
     }
     if (parts.size() < 2) return Internal("a communication of one rank");
     if (code == fusion::FusionOp::kAllreduce) return Reduce(parts, op.Name("reduce"));
-    if (code == fusion::FusionOp::kReduceScatter) return ChunkOf(Reduce(parts, op.Name("reduce")), own);
+    if (code == fusion::FusionOp::kReduceScatter)
+      return ChunkOf(Reduce(parts, op.Name("reduce")), own);
     std::vector<HostTensor> chunks;
     for (const HostTensor* part : parts) {
       chunks.push_back(code == fusion::FusionOp::kAllgather ? *part : ChunkOf(*part, own));
