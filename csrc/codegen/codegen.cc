@@ -19,7 +19,8 @@ std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
 Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
   HIR_ASSIGN(auto made, builder.Finish());
   made.first.kernel = std::move(name);
-  for (size_t i = 0; i < plan.workspaces.size(); ++i) made.first.workspaces.push_back(static_cast<int>(i));
+  for (size_t i = 0; i < plan.workspaces.size(); ++i)
+    made.first.workspaces.push_back(static_cast<int>(i));
   plan.launches.push_back(std::move(made.first));
   plan.nests.push_back(std::move(made.second));
   return {};
@@ -35,7 +36,8 @@ Verdict Accepts(const segment::GroupView& group) {
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name) {
   const AxisClasses classes(group);
   const Structure structure = Analyse(group, classes);
-  if (!structure.reason.empty()) return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
+  if (!structure.reason.empty())
+    return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
   KernelPlan plan;
   plan.schedule = structure.schedule;
   if (structure.outputs.empty()) return plan;  // Host scalars: whoever reads them computes them.
@@ -52,7 +54,8 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   }
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
   for (const ir::Value* value : partials) {
-    plan.workspaces.push_back({.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
+    plan.workspaces.push_back(
+        {.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
   }
   HIR_TRY(AddLaunch(plan, builder, name));
   if (partial) {

@@ -12,7 +12,8 @@
 
 namespace hir::codegen {
 
-// Whether the ops of `group` fit one kernel (one to three launches). Pure; looks at structure and at sizes that are constants.
+// Whether the ops of `group` fit one kernel (one to three launches). Pure; looks at structure and at sizes
+// that are constants.
 struct Verdict {
   bool accepted = false;
   std::string reason;    // When refused, for `explain`.
@@ -25,16 +26,17 @@ struct Workspace {
   bool zeroed = false;
 };
 
-// One launch. The argument slots of the kernel are: the tensors (addresses), the workspaces, the extents (values of `extents`
+// One launch. The argument slots of the kernel are: the tensors (addresses), the workspaces, the extents
+// (values of `extents`
 // when launched), the host scalars (the bits of the f64, or the int64).
 struct Launch {
-  std::string kernel;                       // Unique within the plan: "<name>" or "<name>.1".
-  std::vector<const ir::Value*> inputs;     // Tensors read.
-  std::vector<const ir::Value*> outputs;    // Tensors written.
-  std::vector<int> workspaces;              // Indices into KernelPlan::workspaces.
+  std::string kernel;                     // Unique within the plan: "<name>" or "<name>.1".
+  std::vector<const ir::Value*> inputs;   // Tensors read.
+  std::vector<const ir::Value*> outputs;  // Tensors written.
+  std::vector<int> workspaces;            // Indices into KernelPlan::workspaces.
   std::vector<const ir::Expr*> extents;
   std::vector<const ir::Value*> scalars;
-  const ir::Expr* grid = nullptr;           // Independent pieces of work; 0 is legal and runs nothing.
+  const ir::Expr* grid = nullptr;  // Independent pieces of work; 0 is legal and runs nothing.
 };
 
 struct LoopNest;  // csrc/codegen/loop_nest.h
@@ -47,7 +49,8 @@ struct KernelPlan {
   std::vector<ir::Guard> guards;
 };
 
-// Plans the kernels of `group`, which Accepts. `name` starts the kernels' names. Extents are expressions of the group's graph.
+// Plans the kernels of `group`, which Accepts. `name` starts the kernels' names. Extents are expressions of
+// the group's graph.
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name);
 
 // Code for one plan: bytes a loader of the same backend understands.

@@ -35,7 +35,9 @@ bool IsCompare(Prim prim) { return prim >= Prim::kEq && prim <= Prim::kGe; }
 
 }  // namespace
 
-void IndexMath::SetRange(int variable, const Expr* low, const Expr* high) { ranges_[variable] = {low, high}; }
+void IndexMath::SetRange(int variable, const Expr* low, const Expr* high) {
+  ranges_[variable] = {low, high};
+}
 
 void IndexMath::ResetRange(int variable, const Expr* low, const Expr* high) {
   SetRange(variable, low, high);
@@ -54,7 +56,8 @@ const Expr* IndexMath::Convert(const Element* element) {
   if (element->dtype != DType::kInt64) return nullptr;
   switch (element->kind) {
     case Element::Kind::kInt: return pool_->Const(element->integer);
-    case Element::Kind::kIndex: return pool_->Symbol(VariableSymbol(static_cast<int>(element->integer)));
+    case Element::Kind::kIndex:
+      return pool_->Symbol(VariableSymbol(static_cast<int>(element->integer)));
     case Element::Kind::kExtent: return pool_->Import(element->extent);
     case Element::Kind::kPrim: break;
     case Element::Kind::kFloat:
@@ -124,7 +127,8 @@ bool IndexMath::IsIndexCondition(const Element* element) {
   if (IsCompare(element->prim)) {
     return ToExpr(element->args[0]) != nullptr && ToExpr(element->args[1]) != nullptr;
   }
-  if (element->prim != Prim::kAnd && element->prim != Prim::kOr && element->prim != Prim::kNot) return false;
+  if (element->prim != Prim::kAnd && element->prim != Prim::kOr && element->prim != Prim::kNot)
+    return false;
   for (const Element* arg : element->args) {
     if (!IsIndexCondition(arg)) return false;
   }
@@ -177,7 +181,8 @@ const Expr* IndexMath::Bound(const Expr* expr, bool upper, int depth) {
       if (bound == nullptr) return nullptr;
       if (atoms.size() > 1) {
         const Expr* low = BoundAtom(atom, false, depth + 1);
-        if (low == nullptr || !(low->IsConst() ? low->value >= 0 : NonNegative(low))) return nullptr;
+        if (low == nullptr || !(low->IsConst() ? low->value >= 0 : NonNegative(low)))
+          return nullptr;
       }
       product = pool_->Mul(product, bound);
     }

@@ -1,4 +1,5 @@
-// Index arithmetic of a loop nest as canonical expressions: what is affine in a variable, what a known range decides.
+// Index arithmetic of a loop nest as canonical expressions: what is affine in a variable, what a known range
+// decides.
 // One thread at a time.
 #pragma once
 
@@ -16,7 +17,8 @@ class IndexMath {
   // Expressions are made in `pool`, which outlives this.
   explicit IndexMath(ir::ExprPool& pool) : pool_(&pool) {}
 
-  // Loop variable `variable` lies in [low, high], expressions over variables set before, and graph symbols (all >= 0).
+  // Loop variable `variable` lies in [low, high], expressions over variables set before, and graph symbols
+  // (all >= 0).
   void SetRange(int variable, const ir::Expr* low, const ir::Expr* high);
   // The same, while `element`s converted before are forgotten.
   void ResetRange(int variable, const ir::Expr* low, const ir::Expr* high);

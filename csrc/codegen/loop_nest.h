@@ -1,4 +1,5 @@
-// LoopNest: one kernel, between the schedule that chose it and the backend that writes its code. It says what is computed in
+// LoopNest: one kernel, between the schedule that chose it and the backend that writes its code. It says what
+// is computed in
 // which loops; vectors, threads and registers are the backend's business.
 //
 // A kernel is a list of regions; each runs once for every item of its own grid, and the launch's grid is their sum:
@@ -7,7 +8,8 @@
 //     for region.serial:                                               // in order
 //       phase 0, phase 1, ...: for phase.loops [for region.columns]: accumulate, store
 //
-// All scalar code is fusion elements in which `Index(n)` is loop variable n, and `MakeLoad(value, {})` of an accumulator's
+// All scalar code is fusion elements in which `Index(n)` is loop variable n, and `MakeLoad(value, {})` of an
+// accumulator's
 // value is its result, rounded to the value's dtype (in a later phase than the one that accumulates).
 #pragma once
 
@@ -22,7 +24,8 @@
 
 namespace hir::codegen {
 
-// Runs `variable` over [begin, end). Both may depend on variables of loops outside this one, as symbols (VariableSymbol).
+// Runs `variable` over [begin, end). Both may depend on variables of loops outside this one, as symbols
+// (VariableSymbol).
 struct Loop {
   int variable = -1;
   const ir::Expr* begin = nullptr;
@@ -52,7 +55,8 @@ struct Store {
   const fusion::Element* value = nullptr;
 };
 
-// Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops the accumulators
+// Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops
+// the accumulators
 // are empty and the stores run once (a column).
 struct Phase {
   std::vector<Loop> loops;
@@ -64,7 +68,8 @@ struct Region {
   // The grid item is the row-major index of these loops, which begin at 0 and whose ends depend on no variable.
   std::vector<Loop> grid;
   std::vector<Loop> serial;
-  // The innermost loop of every phase, inside its loops: neighbouring columns are neighbours in most tensors. At most
+  // The innermost loop of every phase, inside its loops: neighbouring columns are neighbours in most tensors.
+  // At most
   // `columns_max` trips.
   std::optional<Loop> columns;
   int64_t columns_max = 0;
@@ -72,14 +77,15 @@ struct Region {
 };
 
 struct LoopNest {
-  ir::ExprPool exprs;               // Owns the expressions below; symbols are those of the graph, and loop variables.
-  fusion::ElementBuilder elements;  // Owns the elements below.
-  std::deque<ir::Value> values;     // Owns the values of workspaces,
-  std::deque<ir::Type> types;       // their types,
+  ir::ExprPool
+      exprs;  // Owns the expressions below; symbols are those of the graph, and loop variables.
+  fusion::ElementBuilder elements;         // Owns the elements below.
+  std::deque<ir::Value> values;            // Owns the values of workspaces,
+  std::deque<ir::Type> types;              // their types,
   std::deque<std::vector<ir::Axis>> axes;  // and the axes of those.
 
   // The argument slots, in this order: addresses, symbols (i64), scalars (the bits of the f64, or the int64).
-  std::vector<Tensor> tensors;            // Inputs, outputs, workspaces.
+  std::vector<Tensor> tensors;  // Inputs, outputs, workspaces.
   std::vector<std::string_view> symbols;
   std::vector<const ir::Value*> scalars;
   std::vector<Region> regions;

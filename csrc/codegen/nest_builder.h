@@ -1,4 +1,5 @@
-// Fills a loop nest from a group: slots, and the elements of its outputs with producers inlined. Private to csrc/codegen.
+// Fills a loop nest from a group: slots, and the elements of its outputs with producers inlined. Private to
+// csrc/codegen.
 #pragma once
 
 #include <map>
@@ -16,7 +17,8 @@ class NestBuilder {
  public:
   using Element = fusion::Element;
 
-  NestBuilder(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure);
+  NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
+              const Structure& structure);
 
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
@@ -41,7 +43,9 @@ class NestBuilder {
   std::map<int, std::vector<Accumulator>>& accumulators() { return accumulators_; }
 
   // The index at which the result of an accumulator is loaded.
-  const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const { return row_index_.at(accumulator); }
+  const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const {
+    return row_index_.at(accumulator);
+  }
 
   // A tensor of the kernel's own, of `axes`.
   const ir::Value* MakeValue(DType dtype, std::vector<ir::Axis> axes);
@@ -57,7 +61,8 @@ class NestBuilder {
   const Element* Rewrite(const Element* element, const Leaf& leaf);
 
  private:
-  const Element* DefineReduction(const Reduction& reduction, const std::vector<const Element*>& index);
+  const Element* DefineReduction(const Reduction& reduction,
+                                 const std::vector<const Element*>& index);
 
   const segment::GroupView& group_;
   const AxisClasses& classes_;

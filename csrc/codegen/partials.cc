@@ -1,7 +1,9 @@
-// Few rows, long reductions: the reduced range is cut into parts, each reduced by another piece of the grid into a workspace
+// Few rows, long reductions: the reduced range is cut into parts, each reduced by another piece of the grid
+// into a workspace
 // [part, row...]; a second launch reduces over the parts.
 //
-// Bytes moved: the inputs once, as in one launch; the workspace (parts * rows * 4 to 8 bytes, some hundred KiB) written and
+// Bytes moved: the inputs once, as in one launch; the workspace (parts * rows * 4 to 8 bytes, some hundred
+// KiB) written and
 // read once; one launch more, about 10 us.
 #include <algorithm>
 
@@ -10,8 +12,9 @@
 namespace hir::codegen {
 namespace {
 
-constexpr int64_t kFewItems = 64;         // Rows; with neighbouring rows in one item a block of them counts as one.
-constexpr int64_t kLongTrips = 16384;     // Elements reduced into each: below, one launch is as fast.
+constexpr int64_t kFewItems =
+    64;  // Rows; with neighbouring rows in one item a block of them counts as one.
+constexpr int64_t kLongTrips = 16384;  // Elements reduced into each: below, one launch is as fast.
 constexpr int64_t kParts = 64;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
@@ -20,7 +23,8 @@ constexpr int64_t kColumnsInItem = 256;
 size_t LongestLoop(const Phase& phase) {
   size_t longest = 0;
   for (size_t i = 1; i < phase.loops.size(); ++i) {
-    if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips)) longest = i;
+    if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips))
+      longest = i;
   }
   return longest;
 }
@@ -32,11 +36,14 @@ bool WantsPartials(const Region& region) {
   if (region.phases[0].accumulators.empty() || region.phases.size() > 2) return false;
   if (region.phases.size() == 2 && !region.phases[1].loops.empty()) return false;
   int64_t items = 1;
-  for (const Loop& loop : region.grid) items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+  for (const Loop& loop : region.grid)
+    items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
   int64_t trips = 1;
-  for (const Loop& loop : region.phases[0].loops) trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+  for (const Loop& loop : region.phases[0].loops)
+    trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
   const int64_t last = region.grid.empty() ? 1 : TripsOf(region.grid.back(), kUnknownTrips);
-  const int64_t blocks = items / std::max<int64_t>(last, 1) * std::max<int64_t>(1, last / kColumnsInItem);
+  const int64_t blocks =
+      items / std::max<int64_t>(last, 1) * std::max<int64_t>(1, last / kColumnsInItem);
   return std::min(blocks, items) < kFewItems && trips >= kLongTrips;
 }
 
@@ -69,14 +76,16 @@ std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region)
   return partials;
 }
 
-void CombinePartials(NestBuilder& builder, Region& region, const std::vector<const ir::Value*>& partials) {
+void CombinePartials(NestBuilder& builder, Region& region,
+                     const std::vector<const ir::Value*>& partials) {
   ir::ExprPool& pool = builder.nest().exprs;
   fusion::ElementBuilder& elements = builder.nest().elements;
   Phase& phase = region.phases[0];
   const int part = builder.NewVariable();
   for (size_t k = 0; k < partials.size(); ++k) {
     Accumulator& accumulator = phase.accumulators[k];
-    const ir::Value* partial = builder.MakeValue(accumulator.dtype, ir::ValueAxes(*partials[k]->type));
+    const ir::Value* partial =
+        builder.MakeValue(accumulator.dtype, ir::ValueAxes(*partials[k]->type));
     builder.AddTensor(Tensor::Role::kWorkspace, partial);
     std::vector<const fusion::Element*> index = builder.RowIndex(accumulator.value);
     index.insert(index.begin(), elements.Index(part));

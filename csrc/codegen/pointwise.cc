@@ -1,7 +1,10 @@
-// Pointwise outputs: one region for the outputs of one iteration domain, every op inlined down to the group's inputs.
+// Pointwise outputs: one region for the outputs of one iteration domain, every op inlined down to the group's
+// inputs.
 //
-// Bytes moved: each output once, and for each region the inputs it reads once (broadcast ones stay in cache). Outputs of one
-// domain share their loads; regions of different domains do not, which costs an input read twice at most as often as there
+// Bytes moved: each output once, and for each region the inputs it reads once (broadcast ones stay in cache).
+// Outputs of one
+// domain share their loads; regions of different domains do not, which costs an input read twice at most as
+// often as there
 // are domains, instead of an intermediate written and read.
 #include <algorithm>
 
@@ -13,9 +16,9 @@ namespace {
 using fusion::Element;
 
 struct Domain {
-  std::vector<int> variables;                // One per axis that varies, in the first output's order.
-  std::vector<const ir::Expr*> extents;      // Of those.
-  std::unordered_map<int, int> of_class;     // Variable of each class.
+  std::vector<int> variables;             // One per axis that varies, in the first output's order.
+  std::vector<const ir::Expr*> extents;   // Of those.
+  std::unordered_map<int, int> of_class;  // Variable of each class.
   std::vector<const ir::Value*> outputs;
 };
 
@@ -44,23 +47,28 @@ bool HasRepeat(std::vector<int> classes) {
 // Same classes in any order, or else the same extents in the same order: unrelated tensors of one shape.
 bool Fits(const Domain& domain, const Varying& varying) {
   if (varying.classes.size() != domain.variables.size()) return false;
-  if (!HasRepeat(varying.classes) && std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); })) {
+  if (!HasRepeat(varying.classes) &&
+      std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); })) {
     return true;
   }
-  return std::ranges::equal(varying.extents, domain.extents, [](auto* a, auto* b) { return ir::Equal(a, b); });
+  return std::ranges::equal(varying.extents, domain.extents,
+                            [](auto* a, auto* b) { return ir::Equal(a, b); });
 }
 
-std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain, const ir::Value* value) {
+std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain,
+                                    const ir::Value* value) {
   const Varying varying = VaryingOf(builder, value);
   const bool by_class =
-      !HasRepeat(varying.classes) && std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); });
+      !HasRepeat(varying.classes) &&
+      std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); });
   std::vector<const Element*> index;
   size_t next = 0;
   for (const int axis : builder.classes().Of(value)) {
     if (axis < 0) {
       index.push_back(builder.nest().elements.Int(DType::kInt64, 0));
     } else {
-      index.push_back(builder.nest().elements.Index(by_class ? domain.of_class.at(axis) : domain.variables[next]));
+      index.push_back(builder.nest().elements.Index(by_class ? domain.of_class.at(axis)
+                                                             : domain.variables[next]));
       ++next;
     }
   }
@@ -95,7 +103,8 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
     Phase& phase = region.phases.emplace_back();
     for (const ir::Value* output : domain.outputs) {
       const std::vector<const Element*> index = IndexIn(builder, domain, output);
-      phase.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output), index, builder.Inline(output, index)});
+      phase.stores.push_back(
+          {builder.AddTensor(Tensor::Role::kOutput, output), index, builder.Inline(output, index)});
     }
     AddRegion(builder, std::move(region));
   }

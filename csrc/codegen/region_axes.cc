@@ -1,8 +1,10 @@
-// How the loops of a region are laid out. Whatever the schedule, memory decides: the axis along which most tensors are
+// How the loops of a region are laid out. Whatever the schedule, memory decides: the axis along which most
+// tensors are
 // contiguous is the innermost loop of every phase.
 //
 //  * It is one of a phase's own loops: rows run in parallel, each phase runs along its row.
-//  * It is a row axis: a block of neighbouring rows ("columns") runs together, and each phase's loops are outside the block.
+//  * It is a row axis: a block of neighbouring rows ("columns") runs together, and each phase's loops are
+//  outside the block.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,8 +18,9 @@ namespace {
 using fusion::Element;
 
 constexpr int64_t kUnknownTrips = 1024;
-constexpr int64_t kGridMin = 256;          // Items of a grid that keep any machine busy.
-constexpr int64_t kWorkMin = 8192;         // Elements an item computes before its loops stop going into it.
+constexpr int64_t kGridMin = 256;  // Items of a grid that keep any machine busy.
+constexpr int64_t kWorkMin =
+    8192;  // Elements an item computes before its loops stop going into it.
 constexpr int64_t kPointwiseColumns = 16384;
 // Accumulators of a block lie in the first-level cache: 1024 columns of 4 float32 accumulators are 16 KiB.
 constexpr int64_t kReductionColumns = 1024;
@@ -27,7 +30,8 @@ constexpr int64_t kFewColumns = 256;
 
 class Layout {
  public:
-  Layout(NestBuilder& builder, Region& region) : builder_(builder), region_(region), math_(builder.nest().exprs) {}
+  Layout(NestBuilder& builder, Region& region)
+      : builder_(builder), region_(region), math_(builder.nest().exprs) {}
 
   void Run() {
     for (const Loop& loop : region_.grid) AddRange(loop);
@@ -85,7 +89,8 @@ class Layout {
     return &at->second;
   }
 
-  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides, int64_t weight) {
+  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides,
+               int64_t weight) {
     ir::ExprPool& pool = builder_.nest().exprs;
     const ir::Expr* offset = pool.Const(0);
     for (size_t i = 0; i < index.size(); ++i) {
@@ -104,7 +109,8 @@ class Layout {
   // The parts of a reduction stay outside of it.
   bool BoundsOthers(int variable) {
     return std::ranges::any_of(region_.phases, [&](const Phase& phase) {
-      return std::ranges::any_of(phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });
+      return std::ranges::any_of(
+          phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });
     });
   }
 
@@ -125,13 +131,16 @@ class Layout {
     ir::ExprPool& pool = builder_.nest().exprs;
     Loop columns = *row;
     region_.grid.erase(row);
-    const bool reduces = std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
+    const bool reduces =
+        std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
     int64_t items = 1;
-    for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+    for (const Loop& loop : region_.grid)
+      items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
     const int across = reduces ? -1 : Across(columns.variable);
-    const int64_t block = across >= 0 ? kTransposedColumns
-                          : !reduces  ? kPointwiseColumns
-                          : items >= kFewBlocks ? kReductionColumns : kFewColumns;
+    const int64_t block = across >= 0           ? kTransposedColumns
+                          : !reduces            ? kPointwiseColumns
+                          : items >= kFewBlocks ? kReductionColumns
+                                                : kFewColumns;
     const int64_t trips = TripsOf(columns, INT64_MAX);
     region_.columns_max = std::min(block, trips);
     if (trips > block) {
@@ -150,7 +159,8 @@ class Layout {
     region_.grid.erase(inner);
   }
 
-  // The row axis along which tensors are contiguous that are not so along the columns: a transposition. Such a tensor is read
+  // The row axis along which tensors are contiguous that are not so along the columns: a transposition. Such a
+  // tensor is read
   // a cache line at a time only if the loop over that axis is just outside a block of few columns.
   int Across(int columns) const {
     int across = -1;
@@ -171,12 +181,14 @@ class Layout {
     int64_t most = 1;
     for (const Phase& phase : region_.phases) {
       int64_t trips = 1;
-      for (const Loop& loop : phase.loops) trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+      for (const Loop& loop : phase.loops)
+        trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
       most = std::max(most, trips);
     }
     work *= most;
     int64_t items = 1;
-    for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
+    for (const Loop& loop : region_.grid)
+      items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
     std::vector<Loop> serial;
     while (region_.grid.size() > 1 && work < kWorkMin && region_.serial.empty()) {
       const int64_t trips = TripsOf(region_.grid.back(), 0);

@@ -10,17 +10,21 @@ namespace hir::codegen {
 // pointwise.cc: outputs that depend on no reduction.
 void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value*>& outputs);
 
-// reduction.cc: all reductions of the group and the outputs that go with them, in one region without a decision about vectors.
+// reduction.cc: all reductions of the group and the outputs that go with them, in one region without a
+// decision about vectors.
 Region MakeReductionRegion(NestBuilder& builder);
 
 // partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in two launches.
 bool WantsPartials(const Region& region);
-// First launch: each of several parts of the reduced range into a workspace, one per accumulator, returned in their order.
+// First launch: each of several parts of the reduced range into a workspace, one per accumulator, returned in
+// their order.
 std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region);
 // Second launch, on a region made anew: the parts together, and what depends on them.
-void CombinePartials(NestBuilder& builder, Region& region, const std::vector<const ir::Value*>& partials);
+void CombinePartials(NestBuilder& builder, Region& region,
+                     const std::vector<const ir::Value*>& partials);
 
-// axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not; adds the region.
+// axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
+// adds the region.
 // REQUIRES: grid holds every loop outside the phases; serial and columns are empty.
 void AddRegion(NestBuilder& builder, Region region);
 

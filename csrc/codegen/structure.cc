@@ -16,9 +16,10 @@ using fusion::AxisLink;
 using fusion::AxisRelation;
 using fusion::Element;
 
-constexpr size_t kOpsMax = 512;       // Ops of one kernel: beyond, compiling takes longer than launching twice.
-constexpr size_t kViewsMax = 32;      // Different indices at which one value is computed.
-constexpr size_t kElementsMax = 2048; // Sum of those over the group.
+constexpr size_t kOpsMax =
+    512;  // Ops of one kernel: beyond, compiling takes longer than launching twice.
+constexpr size_t kViewsMax = 32;       // Different indices at which one value is computed.
+constexpr size_t kElementsMax = 2048;  // Sum of those over the group.
 constexpr size_t kOutputsMax = 32;
 
 bool Contains(const std::vector<int>& classes, int axis_class) {
@@ -42,7 +43,8 @@ bool HasRepeat(const std::vector<int>& classes) {
 
 class Analysis {
  public:
-  Analysis(const segment::GroupView& group, const AxisClasses& classes) : group_(group), classes_(classes) {}
+  Analysis(const segment::GroupView& group, const AxisClasses& classes)
+      : group_(group), classes_(classes) {}
 
   Structure Run() {
     if (!CheckOps() || !CheckViews()) return std::move(result_);
@@ -52,7 +54,8 @@ class Analysis {
     for (const ir::Op* op : group_.ops) {
       if (!VisitOp(*op)) return std::move(result_);
     }
-    if (result_.outputs.size() > kOutputsMax) return Refuse(Cat("more than ", kOutputsMax, " outputs"));
+    if (result_.outputs.size() > kOutputsMax)
+      return Refuse(Cat("more than ", kOutputsMax, " outputs"));
     if (result_.reductions.empty()) {
       result_.schedule = result_.outputs.empty() ? "scalar" : "pointwise";
       return std::move(result_);
@@ -68,7 +71,8 @@ class Analysis {
     for (OutputPlace& output : result_.outputs) {
       if (!Place(output)) return std::move(result_);
     }
-    const auto loops = std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
+    const auto loops =
+        std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
     result_.schedule = loops > 1 ? "normalization" : "reduction";
     return std::move(result_);
   }
@@ -88,12 +92,14 @@ class Analysis {
     for (const ir::Op* op : group_.ops) {
       const fusion::FusionOp code = fusion::CodeOf(*op);
       if (fusion::IsCommunication(code)) return Refused(Cat(op->info->name, " is a communication"));
-      if ((op->info->effects & ir::kLibrary) != 0) return Refused(Cat(op->info->name, " is a library call"));
+      if ((op->info->effects & ir::kLibrary) != 0)
+        return Refused(Cat(op->info->name, " is a library call"));
     }
     return true;
   }
 
-  // Counts at how many different indices each value is computed: ops that change the index make a new one for each of
+  // Counts at how many different indices each value is computed: ops that change the index make a new one for
+  // each of
   // theirs, so chains of them can grow beyond bounds.
   bool CheckViews() {
     std::unordered_map<const ir::Value*, std::set<int>> views;
@@ -105,7 +111,8 @@ class Analysis {
       const std::set<int> own = views[op->results[0]];
       sum += own.size();
       if (own.size() > kViewsMax || sum > kElementsMax) {
-        return Refused(Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
+        return Refused(
+            Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
       }
       for (size_t k = 0; k < op->operands.size(); ++k) {
         std::set<int>& theirs = views[op->operands[k]];
@@ -134,7 +141,8 @@ class Analysis {
       if (!reduced_.contains(op.operands[k])) continue;
       depends = true;
       if (!KeepsAxes(op, static_cast<int>(k))) {
-        return Refused(Cat(op.info->name, " %", result->name, " reads the result of a reduction at another index"));
+        return Refused(Cat(op.info->name, " %", result->name,
+                           " reads the result of a reduction at another index"));
       }
     }
     const bool has_loop = std::ranges::any_of(classes_.Links(&op), [](const AxisLink& link) {
@@ -146,7 +154,8 @@ class Analysis {
       const std::vector<int>& axes = classes_.Of(op.operands[0]);
       for (const int axis : LoopsOf(op).operand_axes) {
         // A minimum over an axis that is stored once; rare, and it has no class.
-        if (axes[static_cast<size_t>(axis)] < 0) return Refused(Cat("%", result->name, " reduces a broadcast axis"));
+        if (axes[static_cast<size_t>(axis)] < 0)
+          return Refused(Cat("%", result->name, " reduces a broadcast axis"));
         reduction.reduced.push_back(axes[static_cast<size_t>(axis)]);
       }
       if (!reduction.reduced.empty() && HasRepeat(axes)) {
@@ -160,7 +169,8 @@ class Analysis {
     }
     if (depends) {
       reduced_.insert(result);
-      if (HasRepeat(classes_.Of(result))) return Refused(Cat("two axes of %", result->name, " have one index"));
+      if (HasRepeat(classes_.Of(result)))
+        return Refused(Cat("two axes of %", result->name, " have one index"));
     }
     return true;
   }
@@ -211,8 +221,12 @@ class Analysis {
   bool Place(OutputPlace& output) {
     const std::vector<int>& axes = classes_.Of(output.value);
     const bool depends = reduced_.contains(output.value);
-    const bool fits = !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) { return Contains(axes, row); });
-    if (!fits) return !depends || Refused(Cat("output %", output.value->name, " lacks an axis that the reductions keep"));
+    const bool fits = !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) {
+      return Contains(axes, row);
+    });
+    if (!fits)
+      return !depends || Refused(Cat("output %", output.value->name,
+                                     " lacks an axis that the reductions keep"));
     std::vector<int> loops;
     for (const int axis : Varying(axes)) {
       if (!Contains(result_.rows, axis)) loops.push_back(axis);
@@ -244,7 +258,8 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
   std::vector<const ir::Expr*> extents;
   const auto find = [&](int at) {
     while (parents[static_cast<size_t>(at)] != at) {
-      at = parents[static_cast<size_t>(at)] = parents[static_cast<size_t>(parents[static_cast<size_t>(at)])];
+      at = parents[static_cast<size_t>(at)] =
+          parents[static_cast<size_t>(parents[static_cast<size_t>(at)])];
     }
     return at;
   };
@@ -270,8 +285,9 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
       const ir::Value* result = op->results[static_cast<size_t>(link.result)];
       const ir::Axis& axis = result->type->axes[static_cast<size_t>(link.result_axis)];
       if (link.relation != AxisRelation::kSame || axis.kind == ir::AxisKind::kReduction) continue;
-      const auto before = std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
-                                        [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
+      const auto before =
+          std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
+                        [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
       const int a = classes_[operand][static_cast<size_t>(link.operand_axis)];
       const int b = classes_[result][static_cast<size_t>(before)];
       if (a < 0 || b < 0) continue;
@@ -281,7 +297,8 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
     }
   }
   std::vector<int> numbers(parents.size(), -1);
-  for (const ir::Op* op : group.ops) {  // In program order, so that numbers depend on the program alone.
+  for (const ir::Op* op :
+       group.ops) {  // In program order, so that numbers depend on the program alone.
     const auto renumber = [&](const ir::Value* value) {
       if (!IsTensor(value)) return;
       for (const int axis : classes_[value]) {

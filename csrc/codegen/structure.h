@@ -1,4 +1,5 @@
-// What a schedule must know of a group before it builds anything: which axes run together, which reductions depend on which.
+// What a schedule must know of a group before it builds anything: which axes run together, which reductions
+// depend on which.
 // Private to csrc/codegen.
 #pragma once
 
@@ -11,8 +12,10 @@
 
 namespace hir::codegen {
 
-// An axis of a tensor belongs to a class with the axes of other tensors that have the same index wherever an element of one
-// is made from an element of the other. Axes that are stored once, or have extent 1, have none (-1): their index is 0.
+// An axis of a tensor belongs to a class with the axes of other tensors that have the same index wherever an
+// element of one
+// is made from an element of the other. Axes that are stored once, or have extent 1, have none (-1): their
+// index is 0.
 class AxisClasses {
  public:
   explicit AxisClasses(const segment::GroupView& group);
@@ -63,6 +66,8 @@ ReductionLoops LoopsOf(const ir::Op& op);
 
 inline bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 // The index along such an axis is always 0.
-inline bool IsSingle(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1); }
+inline bool IsSingle(const ir::Axis& axis) {
+  return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1);
+}
 
 }  // namespace hir::codegen

@@ -1,5 +1,6 @@
 // Goal: compiled kernels compute what the interpreter does, whatever ops run together.
-// Method: random programs; each is run one op a kernel, merged as far as Accepts allows, and (for every third) with some merges refused.
+// Method: random programs; each is run one op a kernel, merged as far as Accepts allows, and (for every third)
+// with some merges refused.
 // Output buffers hold garbage first, and bytes behind them are watched (KernelRunner). HIR_SEED=n runs one program.
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ std::vector<segment::Group> Merged(const ir::Graph& graph, bool partly) {
       [&](const segment::GroupView&, const segment::GroupView&,
           const segment::GroupView& merged) -> std::optional<segment::Gain> {
         // By contents, so that the answer is pure.
-        if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0) return std::nullopt;
+        if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0)
+          return std::nullopt;
         if (!Accepts(merged).accepted) return std::nullopt;
         return segment::Gain{.bytes = 1, .launches = 1};
       },

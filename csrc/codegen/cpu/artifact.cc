@@ -13,8 +13,8 @@ constexpr int64_t kKernelsMax = 64;
 
 // Lines: magic, cpu, features, vector bytes, number of kernels, a grain each, then the object to the end.
 std::string Pack(const Code& code) {
-  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n", code.target.vector_bytes, "\n",
-                              code.grains.size(), "\n");
+  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n",
+                              code.target.vector_bytes, "\n", code.grains.size(), "\n");
   for (const int64_t grain : code.grains) base::Append(out, grain, "\n");
   return out + code.object;
 }
@@ -40,7 +40,9 @@ Result<Code> Unpack(std::string_view bytes) {
   const auto vector_bytes = number(1, 1024);
   const auto count = number(0, kKernelsMax);
   if (!cpu || !features || !vector_bytes || !count) return bad;
-  code.target = {.cpu = std::string(*cpu), .features = std::string(*features), .vector_bytes = static_cast<int>(*vector_bytes)};
+  code.target = {.cpu = std::string(*cpu),
+                 .features = std::string(*features),
+                 .vector_bytes = static_cast<int>(*vector_bytes)};
   for (int64_t i = 0; i < *count; ++i) {
     const auto grain = number(1, INT64_MAX);
     if (!grain) return bad;

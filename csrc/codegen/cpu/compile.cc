@@ -22,11 +22,12 @@
 namespace hir::codegen::cpu {
 namespace {
 
-// What kernels use or what code generation gains from; the rest of a CPU's features would only make artifacts less portable.
-constexpr std::string_view kFeatures[] = {"avx",      "avx2",     "avx512bw",   "avx512cd", "avx512dq", "avx512f",
-                                          "avx512vl", "bmi",      "bmi2",       "evex512",  "f16c",     "fma",
-                                          "lzcnt",    "movbe",    "popcnt",     "sse3",     "sse4.1",   "sse4.2",
-                                          "ssse3"};
+// What kernels use or what code generation gains from; the rest of a CPU's features would only make artifacts
+// less portable.
+constexpr std::string_view kFeatures[] = {"avx",     "avx2",     "avx512bw", "avx512cd", "avx512dq",
+                                          "avx512f", "avx512vl", "bmi",      "bmi2",     "evex512",
+                                          "f16c",    "fma",      "lzcnt",    "movbe",    "popcnt",
+                                          "sse3",    "sse4.1",   "sse4.2",   "ssse3"};
 
 void InitializeOnce() {
   static std::once_flag once;  // LLVM's registry of targets is one a process.
@@ -42,17 +43,20 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   std::string error;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
   if (found == nullptr) return Unimplemented(base::Cat("LLVM has no target ", triple, ": ", error));
-  std::unique_ptr<llvm::TargetMachine> machine(
-      found->createTargetMachine(triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+  std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(
+      triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
   if (machine == nullptr) return Unimplemented(base::Cat("LLVM cannot make code for ", target.cpu));
   return machine;
 }
 
-// The passes that pay on this code: it is in vectors and its loops are as they should be, so what is left is slots to
-// registers, common and invariant parts, short loops, and addresses. LLVM's O2 takes twice as long for the same code.
+// The passes that pay on this code: it is in vectors and its loops are as they should be, so what is left is
+// slots to
+// registers, common and invariant parts, short loops, and addresses. LLVM's O2 takes twice as long for the
+// same code.
 constexpr std::string_view kPasses =
-    "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-simplify,lcssa,loop-mssa(loop-rotate,licm),"
+    "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-simplify,"
+    "lcssa,loop-mssa(loop-rotate,licm),"
     "loop(indvars,loop-unroll-full),gvn,dse,instcombine<no-verify-fixpoint>,simplifycfg)";
 
 Status Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
@@ -67,7 +71,8 @@ Status Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graphs, modules);
   llvm::ModulePassManager passes;
-  if (llvm::Error error = builder.parsePassPipeline(passes, llvm::StringRef(kPasses.data(), kPasses.size()))) {
+  if (llvm::Error error =
+          builder.parsePassPipeline(passes, llvm::StringRef(kPasses.data(), kPasses.size()))) {
     return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
   }
   passes.run(module, modules);
@@ -101,8 +106,9 @@ Result<std::string> CompileObject(const std::string& ir, const Target& target) {
   llvm::SMDiagnostic diagnostic;
   const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, diagnostic, context);
   if (module == nullptr) {
-    return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(), ": ",
-                              diagnostic.getMessage().str(), ": ", diagnostic.getLineContents().str()));
+    return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(),
+                              ": ", diagnostic.getMessage().str(), ": ",
+                              diagnostic.getLineContents().str()));
   }
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple().str());

@@ -10,10 +10,12 @@ namespace hir::codegen::cpu {
 namespace {
 
 constexpr int64_t kUnknownTrips = 512;
-constexpr int64_t kGrainElements = 16384;  // About 5 us of work: a thread of its own pays from there.
+constexpr int64_t kGrainElements =
+    16384;  // About 5 us of work: a thread of its own pays from there.
 
 int64_t Trips(const Loop& loop) {
-  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1) : kUnknownTrips;
+  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1)
+                                                       : kUnknownTrips;
 }
 
 // The fewest items of a launch's grid worth a thread.
@@ -45,8 +47,9 @@ Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
   }
   std::string out;
   for (const std::string& declaration : declarations) base::Append(out, declaration, "\n");
-  base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu, "\" \"target-features\"=\"",
-               target.features, "\" \"prefer-vector-width\"=\"", target.vector_bytes * 8,
+  base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
+               "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
+               target.vector_bytes * 8,
                "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n");
   return out;
 }

@@ -1,4 +1,5 @@
-// Code for CPUs: kernel plans to object bytes, object bytes to kernels. Without LLVM every call answers kUnimplemented.
+// Code for CPUs: kernel plans to object bytes, object bytes to kernels. Without LLVM every call answers
+// kUnimplemented.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +38,19 @@ class Compiler {
  private:
   const Options options_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::string> cache_;  // Artifact bytes by IR text. Guarded by mutex_.
-  int64_t num_compiled_ = 0;                            // Guarded by mutex_.
+  std::unordered_map<std::string, std::string>
+      cache_;                 // Artifact bytes by IR text. Guarded by mutex_.
+  int64_t num_compiled_ = 0;  // Guarded by mutex_.
 };
 
 // The LLVM IR of a plan, before optimisation: one module, kernels "k0", "k1", ... in the plan's order.
 Result<std::string> EmitIr(const KernelPlan& plan, const Target& target);
 
-// The kernels of `artifact`, as device::HostKernel, ready to run in this process. The code lives as long as a kernel source or
+// The kernels of `artifact`, as device::HostKernel, ready to run in this process. The code lives as long as a
+// kernel source or
 // a shared_ptr of it does. Code memory is never writable and executable at once. Thread-safe.
-// Errors: kFailedPrecondition naming both targets when the artifact is for another one; kInvalidArgument for other bytes.
+// Errors: kFailedPrecondition naming both targets when the artifact is for another one; kInvalidArgument for
+// other bytes.
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact);
 
 }  // namespace hir::codegen::cpu

@@ -2,12 +2,8 @@
 #include "csrc/codegen/cpu/emitter.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
-#include <set>
 
 #include "csrc/base/check.h"
-#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::codegen::cpu {
@@ -19,10 +15,10 @@ namespace {
 
 constexpr size_t kRegionVariablesMax = 62;  // Sets of them are bits of a word; one is taken.
 constexpr int kCopies = 4;                  // Accumulators that do not wait for each other.
-constexpr size_t kCutsMax = 10;             // Copies of a loop for ranges in which conditions are decided.
 constexpr size_t kLargeBody = 48;           // Elements above which fewer copies are made.
 
-size_t CountElements(const fusion::Element* root, std::unordered_map<const fusion::Element*, bool>& seen) {
+size_t CountElements(const fusion::Element* root,
+                     std::unordered_map<const fusion::Element*, bool>& seen) {
   if (!seen.emplace(root, true).second) return 0;
   size_t count = root->dtype == DType::kInt64 ? 0 : 1;
   for (const fusion::Element* arg : root->args) count += CountElements(arg, seen);
@@ -31,7 +27,8 @@ size_t CountElements(const fusion::Element* root, std::unordered_map<const fusio
 
 }  // namespace
 
-Emitter::Emitter(const LoopNest& nest, const Target& target) : nest_(nest), target_(target), math_(pool_) {
+Emitter::Emitter(const LoopNest& nest, const Target& target)
+    : nest_(nest), target_(target), math_(pool_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
   guards_.emplace_back();
@@ -40,15 +37,18 @@ Emitter::Emitter(const LoopNest& nest, const Target& target) : nest_(nest), targ
 Result<std::string> Emitter::Run(const std::string& name) {
   std::string outer, parameters, arguments;
   int slot = 0;
-  const auto pass = [&](const std::string& parameter, std::string_view type, std::string_view attributes) {
-    Append(outer, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  %a", slot, " = load ", type, ", ptr %p", slot,
-           ", align 8\n");
+  const auto pass = [&](const std::string& parameter, std::string_view type,
+                        std::string_view attributes) {
+    Append(outer, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  %a", slot,
+           " = load ", type, ", ptr %p", slot, ", align 8\n");
     Append(parameters, type, attributes, " %", parameter, ", ");
     Append(arguments, type, " %a", slot++, ", ");
   };
   for (size_t i = 0; i < nest_.tensors.size(); ++i) {
-    if (nest_.tensors[i].role == Tensor::Role::kInput) slots_[nest_.tensors[i].value] = static_cast<int>(i);
-    if (nest_.tensors[i].role == Tensor::Role::kWorkspace) slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    if (nest_.tensors[i].role == Tensor::Role::kInput)
+      slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    if (nest_.tensors[i].role == Tensor::Role::kWorkspace)
+      slots_[nest_.tensors[i].value] = static_cast<int>(i);
     pass(Cat("t", i), "ptr", " noalias");
   }
   levels_.resize(1);
@@ -60,8 +60,9 @@ Result<std::string> Emitter::Run(const std::string& name) {
     const DType dtype = nest_.scalars[i]->type->dtype;
     const bool real = IsFloat(dtype);
     pass(Cat("x", i), real ? "double" : "i64", "");
-    scalars_[nest_.scalars[i]] = EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
-                                             {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
+    scalars_[nest_.scalars[i]] =
+        EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
+                    {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
   }
   zero_ = writer_.Alloca(Ty::kI64, 1);
   Append(levels_[0].body, "  store i64 0, ptr ", zero_, ", align 8\n");
@@ -76,16 +77,20 @@ Result<std::string> Emitter::Run(const std::string& name) {
     std::string& code = Here();
     // The part of [begin, end) that is this region's, from its own first item on.
     const V zero = IntConstant(Ty::kI64, 0);
-    const V begin = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", {"%begin", Ty::kI64, 1}, from), zero});
-    const V end = writer_.Intrinsic(code, "smin", {writer_.Binary(code, "sub", {"%end", Ty::kI64, 1}, from), count});
+    const V begin = writer_.Intrinsic(
+        code, "smax", {writer_.Binary(code, "sub", {"%begin", Ty::kI64, 1}, from), zero});
+    const V end = writer_.Intrinsic(
+        code, "smin", {writer_.Binary(code, "sub", {"%end", Ty::kI64, 1}, from), count});
     EmitRegion(region, begin, end);
     offset = pool_.Add(offset, items);
   }
   HIR_TRY(error_);
   if (pool_.overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
-  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", outer, "  call void @", name, ".body(", arguments,
-             "i64 %begin, i64 %end)\n  ret void\n}\n\ndefine internal void @", name, ".body(", parameters,
-             "i64 %begin, i64 %end) #0 {\n", writer_.entry, levels_[0].body, "  ret void\n}\n\n");
+  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", outer,
+             "  call void @", name, ".body(", arguments,
+             "i64 %begin, i64 %end)\n  ret void\n}\n\ndefine internal void @", name, ".body(",
+             parameters, "i64 %begin, i64 %end) #0 {\n", writer_.entry, levels_[0].body,
+             "  ret void\n}\n\n");
 }
 
 void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
@@ -101,7 +106,8 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
     for (const Loop& loop : phase.loops) AddVariable(loop);
   }
   if (region_variables_.size() > kRegionVariablesMax) {
-    error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ", kRegionVariablesMax));
+    error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ",
+                               kRegionVariablesMax));
     return;
   }
   EmitLoop(begin, end, 1, [&](const V& item) {
@@ -131,8 +137,10 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
 }
 
 void Emitter::AddVariable(const Loop& loop) {
-  if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end()) return;  // Another phase's.
-  variable_bit_[static_cast<size_t>(loop.variable)] = static_cast<int>(region_variables_.size() & 63);
+  if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end())
+    return;  // Another phase's.
+  variable_bit_[static_cast<size_t>(loop.variable)] =
+      static_cast<int>(region_variables_.size() & 63);
   region_variables_.push_back(loop.variable);
   const ir::Expr* last = pool_.Sub(pool_.Import(loop.end), pool_.Const(1));
   math_.SetRange(loop.variable, pool_.Import(loop.begin), last);
@@ -153,121 +161,25 @@ void Emitter::OpenLoops(std::span<const Loop> loops, const std::function<void()>
   });
 }
 
-void Emitter::EmitLoop(const V& begin, const V& end, int64_t step, const std::function<void(const V&)>& body) {
+void Emitter::EmitLoop(const V& begin, const V& end, int64_t step,
+                       const std::function<void(const V&)>& body) {
   const V at = {writer_.NewName(), Ty::kI64, 1};
   levels_.emplace_back();
   body(at);
   const Level inner = std::move(levels_.back());
   levels_.pop_back();
   std::string& code = Here();
-  const std::string before = writer_.NewLabel(), top = writer_.NewLabel(), latch = writer_.NewLabel(), exit = writer_.NewLabel();
+  const std::string before = writer_.NewLabel(), top = writer_.NewLabel(),
+                    latch = writer_.NewLabel(), exit = writer_.NewLabel();
   const std::string next = writer_.NewName();
   const V any = writer_.Compare(code, "slt", begin, end);
-  Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n", inner.before, "  br label %", top,
-         "\n", top, ":\n  ", at.name, " = phi i64 [ ", begin.name, ", %", before, " ], [ ", next, ", %",
-         latch, " ]\n", inner.body, "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ", at.name, ", ", step, "\n");
+  Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n",
+         inner.before, "  br label %", top, "\n", top, ":\n  ", at.name, " = phi i64 [ ",
+         begin.name, ", %", before, " ], [ ", next, ", %", latch, " ]\n", inner.body,
+         "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ", at.name, ", ", step,
+         "\n");
   const V more = writer_.Compare(code, "slt", {next, Ty::kI64, 1}, end);
   Append(code, "  br i1 ", more.name, ", label %", top, ", label %", exit, "\n", exit, ":\n");
-}
-
-int Emitter::LanesFor(const Loop& loop) const {
-  const int most = target_.vector_bytes / 4;
-  const ir::Expr* begin = loop.begin;
-  if (!begin->IsConst(0) || !loop.end->IsConst()) return most;
-  const int64_t trips = std::max<int64_t>(loop.end->value, 1);
-  return trips >= most ? most : static_cast<int>(std::bit_ceil(static_cast<uint64_t>(trips)));
-}
-
-void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
-                             const std::function<void(int copy)>& body) {
-  const ir::Expr* first = pool_.Import(loop.begin);
-  const ir::Expr* last = pool_.Import(loop.end);
-  const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
-  if (cuts.size() <= 2) {
-    EmitVectors(loop.variable, first, last, lanes, copies, body);
-    return;
-  }
-  // Between two cuts every condition is decided by the range.
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    math_.ResetRange(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1] - 1));
-    epoch_ = num_epochs_++;
-    element_variables_.clear();
-    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), lanes, copies, body);
-  }
-  math_.ResetRange(loop.variable, first, pool_.Sub(last, pool_.Const(1)));
-  epoch_ = 0;
-  element_variables_.clear();
-}
-
-std::vector<int64_t> Emitter::CutsOf(const Phase& phase, const Loop& loop, int lanes) {
-  if (!loop.begin->IsConst(0) || !loop.end->IsConst()) return {};
-  const int64_t trips = loop.end->value;
-  std::set<int64_t> cuts = {0, trips};
-  std::unordered_map<const Element*, bool> seen;
-  const auto visit = [&](const auto& self, const Element* e) -> void {
-    if (!seen.emplace(e, true).second) return;
-    for (const Element* arg : e->args) self(self, arg);
-    if (e->kind != Element::Kind::kPrim || e->dtype != DType::kBool || !math_.IsIndexCondition(e) || e->args.size() != 2) return;
-    const ir::Expr* a = math_.ToExpr(e->args[0]);
-    const ir::Expr* b = math_.ToExpr(e->args[1]);
-    if (a == nullptr || b == nullptr) return;  // Of conditions.
-    const auto affine = math_.Split(pool_.Sub(a, b), loop.variable);
-    if (!affine || !affine->base->IsConst() || !affine->stride->IsConst() || affine->stride->value == 0) return;
-    const int64_t stride = affine->stride->value;
-    const int64_t root = base::FloorDiv(stride > 0 ? -affine->base->value : affine->base->value, std::abs(stride));
-    for (const int64_t cut : {root, root + 1}) {  // The sign changes at one of them, or both for equality.
-      if (cut <= 0 || cut >= trips) continue;
-      cuts.insert(cut / lanes * lanes);
-      cuts.insert(std::min(trips, (cut + lanes - 1) / lanes * lanes));
-    }
-  };
-  for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
-  for (const Store& store : phase.stores) visit(visit, store.value);
-  if (cuts.size() > kCutsMax) return {};
-  return {cuts.begin(), cuts.end()};
-}
-
-void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes, int copies,
-                          const std::function<void(int copy)>& body) {
-  const ir::Expr* trips = pool_.Sub(last, first);
-  if (trips->IsConst()) copies = static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
-  const int64_t step = int64_t{lanes} * copies;
-  const V begin = EmitExpr(first);
-  const V end = EmitExpr(last);
-  const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
-  const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
-  V middle = end;
-  if (!whole && trips->IsConst()) {
-    middle = EmitExpr(pool_.Add(first, pool_.Const(std::max<int64_t>(trips->value, 0) / step * step)));
-  } else if (!whole) {
-    std::string& code = Here();
-    const V left = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
-    const V rest = writer_.Binary(code, "urem", left, IntConstant(Ty::kI64, step));
-    middle = writer_.Binary(code, "add", begin, writer_.Binary(code, "sub", left, rest));
-  }
-  const auto enter = [&](const V& at, int copy, bool masked) {
-    variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
-    levels_.back().body_memo.clear();
-    lanes_ = {variable, lanes, at, false, {}};
-    if (copy > 0) lanes_.first = writer_.Binary(Here(), "add", at, IntConstant(Ty::kI64, int64_t{copy} * lanes));
-    if (!masked) return;
-    const V index = writer_.Binary(Here(), "add", writer_.Splat(Here(), at, lanes), writer_.Iota(lanes));
-    lanes_.mask = writer_.Compare(Here(), "slt", index, writer_.Splat(Here(), end, lanes));
-    lanes_.masked = true;
-  };
-  EmitLoop(begin, middle, step, [&](const V& at) {
-    for (int copy = 0; copy < copies; ++copy) {
-      enter(at, copy, false);
-      body(copy);
-    }
-  });
-  if (!whole) {
-    EmitLoop(middle, end, lanes, [&](const V& at) {
-      enter(at, 0, lanes > 1 && !whole_vectors);
-      body(0);
-    });
-  }
-  lanes_ = {};
 }
 
 void Emitter::EmitRowPhase(const Phase& phase) {
@@ -282,7 +194,8 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   if (!phase.accumulators.empty()) {
     std::unordered_map<const Element*, bool> seen;
     size_t size = 0;
-    for (const Accumulator& accumulator : phase.accumulators) size += CountElements(accumulator.body, seen);
+    for (const Accumulator& accumulator : phase.accumulators)
+      size += CountElements(accumulator.body, seen);
     copies = size > kLargeBody ? 2 : kCopies;
     if (inner.begin->IsConst(0) && inner.end->IsConst()) {
       copies = static_cast<int>(std::clamp<int64_t>(inner.end->value / lanes, 1, copies));
@@ -307,7 +220,8 @@ void Emitter::EmitRowPhase(const Phase& phase) {
     });
   });
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-    results_[phase.accumulators[k].value] = {&phase.accumulators[k], Collapse(phase.accumulators[k], slots[k], lanes), {}};
+    results_[phase.accumulators[k].value] = {
+        &phase.accumulators[k], Collapse(phase.accumulators[k], slots[k], lanes), {}};
   }
 }
 
@@ -317,29 +231,34 @@ void Emitter::Accumulate(const Accumulator& accumulator, const std::string& slot
   std::string& code = Here();
   value = writer_.Splat(code, value, lanes_.count);
   if (lanes_.masked) {
-    value = writer_.Select(code, lanes_.mask, value, NeutralOf(accumulator.kind, accumulator.dtype, lanes_.count));
+    value = writer_.Select(code, lanes_.mask, value,
+                           NeutralOf(accumulator.kind, accumulator.dtype, lanes_.count));
   }
   const std::string type = TypeText(value.type, value.lanes);
   const std::string align = Cat(", align ", BytesOf(value.type));
-  const V before = writer_.Let(code, value.type, value.lanes, Cat("load ", type, ", ptr ", slot, align));
+  const V before =
+      writer_.Let(code, value.type, value.lanes, Cat("load ", type, ", ptr ", slot, align));
   const V after = EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, before, value);
   Append(code, "  store ", Typed(after), ", ptr ", slot, align, "\n");
 }
 
 // One number of all lanes of all copies.
-V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes) {
+V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots,
+                    int lanes) {
   std::string& code = Here();
   const Ty type = TypeOf(accumulator.dtype);
   std::vector<V> parts;
   for (const std::string& slot : slots) {
-    parts.push_back(writer_.Let(code, type, lanes, Cat("load ", TypeText(type, lanes), ", ptr ", slot, ", align 64")));
+    parts.push_back(writer_.Let(code, type, lanes,
+                                Cat("load ", TypeText(type, lanes), ", ptr ", slot, ", align 64")));
   }
   const auto combine = [&](const V& a, const V& b) {
     return EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, a, b);
   };
   while (parts.size() > 1) {
     std::vector<V> fewer;
-    for (size_t i = 0; i + 1 < parts.size(); i += 2) fewer.push_back(combine(parts[i], parts[i + 1]));
+    for (size_t i = 0; i + 1 < parts.size(); i += 2)
+      fewer.push_back(combine(parts[i], parts[i + 1]));
     if (parts.size() % 2 == 1) fewer.push_back(parts.back());
     parts = std::move(fewer);
   }
@@ -352,8 +271,8 @@ V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::strin
     }
     const auto part = [&](const std::string& indices) {
       return writer_.Let(code, type, half,
-                         Cat("shufflevector ", Typed(total), ", ", TypeText(type, total.lanes), " poison, <", half, " x i32> <",
-                             indices, ">"));
+                         Cat("shufflevector ", Typed(total), ", ", TypeText(type, total.lanes),
+                             " poison, <", half, " x i32> <", indices, ">"));
     };
     if (half == 1) {
       total = combine(writer_.Lane(code, total, 0), writer_.Lane(code, total, 1));
@@ -376,14 +295,17 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
     EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), lanes, [&](const V& at) {
       const V address = AddressOf(arrays.back(), type, at, Here());
       const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
-      Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ", BytesOf(type), "\n");
+      Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ", BytesOf(type),
+             "\n");
     });
   }
-  const ir::Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
+  const ir::Expr* offset =
+      pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
   OpenLoops(phase.loops, [&] {
     EmitVectorLoop(columns, phase, lanes, 1, [&](int) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-        const V address = AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
+        const V address =
+            AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
         Accumulate(phase.accumulators[k], address.name);
       }
       for (const Store& store : phase.stores) EmitStore(store);

@@ -1,6 +1,7 @@
 // Writes one loop nest as the text of an LLVM function. Private to csrc/codegen/cpu.
 //
-// Code is written into the loops that are open. What does not depend on the innermost ones goes in front of them, inside the
+// Code is written into the loops that are open. What does not depend on the innermost ones goes in front of
+// them, inside the
 // guard of the outermost of those, so it runs only where that loop has a trip.
 #pragma once
 
@@ -41,26 +42,28 @@ class Emitter {
   };
   struct KeyHash {
     size_t operator()(const Key& key) const {
-      return std::hash<const void*>()(key.what) * 31 + static_cast<size_t>(key.guard * 64 + key.epoch);
+      return std::hash<const void*>()(key.what) * 31 +
+             static_cast<size_t>(key.guard * 64 + key.epoch);
     }
   };
   using Memo = std::unordered_map<Key, V, KeyHash>;
-  struct Level {   // An open loop; level 0 is the function.
+  struct Level {  // An open loop; level 0 is the function.
     std::string before, body;
     Memo before_memo, body_memo;
   };
   // Where elements that vary along the vector variable are computed now.
   struct Lanes {
-    int variable = -1;   // -1: nowhere.
+    int variable = -1;  // -1: nowhere.
     int count = 1;
-    V first;             // The value of the variable in lane 0.
+    V first;  // The value of the variable in lane 0.
     bool masked = false;
-    V mask;              // Lanes that exist, when masked.
+    V mask;  // Lanes that exist, when masked.
   };
-  struct Result_ {       // An accumulator's result.
+  struct Result_ {  // An accumulator's result.
     const Accumulator* accumulator = nullptr;
-    V scalar;            // Without columns.
-    std::string array;   // With columns: of elements of the accumulator's type, from the first column on.
+    V scalar;  // Without columns.
+    std::string
+        array;  // With columns: of elements of the accumulator's type, from the first column on.
   };
 
   // emitter.cc: functions, regions, loops.
@@ -70,9 +73,11 @@ class Emitter {
   void EmitColumnPhase(const Phase& phase);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
-  void EmitLoop(const V& begin, const V& end, int64_t step, const std::function<void(const V&)>& body);
+  void EmitLoop(const V& begin, const V& end, int64_t step,
+                const std::function<void(const V&)>& body);
   // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time.
-  void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies, const std::function<void(int copy)>& body);
+  void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
+                      const std::function<void(int copy)>& body);
   // The same over [first, last).
   void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes, int copies,
                    const std::function<void(int copy)>& body);
@@ -83,31 +88,37 @@ class Emitter {
   int LanesFor(const Loop& loop) const;
 
   // values.cc: expressions and elements.
-  V EmitExpr(const ir::Expr* expr);                 // i64; of lane 0 where it varies.
-  V EmitExprLanes(const ir::Expr* expr);            // Of every lane.
+  V EmitExpr(const ir::Expr* expr);       // i64; of lane 0 where it varies.
+  V EmitExprLanes(const ir::Expr* expr);  // Of every lane.
   V EmitExprNode(std::string& code, const ir::Expr& expr, const std::vector<V>& args);
   // One lane where it does not vary.
   V EmitElement(const Element* element, int guard);
   V EmitUncached(const Element* element, int guard, size_t level);
   // `side` emits one side under a guard.
-  V EmitSelect(const Element* element, int guard, size_t level, const std::function<V(const Element*, int)>& side);
+  V EmitSelect(const Element* element, int guard, size_t level,
+               const std::function<V(const Element*, int)>& side);
   bool IsWidened(const Element* element, DType dtype) const;
   V EmitNarrow(const Element* element, DType dtype, int guard);
-  V EmitLoad(const Element* element, int guard, size_t level);
-  V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard, size_t level);
-  V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
-  void EmitStore(const Store& store);
   V EmitGuard(int guard);  // REQUIRES: guard != 0.
   int AddGuard(int parent, const Element* condition, bool holds);
-  std::string MaskFor(int guard);
-  const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor);
   bool HasLoad(const Element* element);
+
+  // memory.cc: loads and stores.
+  V EmitLoad(const Element* element, int guard, size_t level);
+  void EmitStore(const Store& store);
+  V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
+             size_t level);
+  V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
+  std::string MaskFor(int guard);  // "<16 x i1> %m"; empty for all lanes.
+  const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor);
 
   // Where something with these dependencies is computed: level, and whether in front of it.
   uint64_t VariablesOf(const ir::Expr* expr);
   uint64_t VariablesOf(const Element* element);
   uint64_t VariablesOf(int guard);
-  uint64_t BitOf(int variable) const { return uint64_t{1} << variable_bit_[static_cast<size_t>(variable)]; }
+  uint64_t BitOf(int variable) const {
+    return uint64_t{1} << variable_bit_[static_cast<size_t>(variable)];
+  }
   bool Varies(uint64_t variables) const {
     return lanes_.variable >= 0 && lanes_.count > 1 && (variables & BitOf(lanes_.variable)) != 0;
   }
@@ -125,9 +136,9 @@ class Emitter {
   Status error_;
 
   std::vector<Level> levels_;
-  std::vector<int> variable_level_;                  // By variable; -1: not open.
-  std::vector<int> variable_bit_;                    // By variable; of the region's variables.
-  std::vector<int> region_variables_;                // By bit.
+  std::vector<int> variable_level_;    // By variable; -1: not open.
+  std::vector<int> variable_bit_;      // By variable; of the region's variables.
+  std::vector<int> region_variables_;  // By bit.
   std::unordered_map<int, V> variable_value_;
   std::unordered_map<std::string_view, V> symbols_;
   std::unordered_map<const ir::Value*, V> scalars_;
@@ -146,9 +157,11 @@ class Emitter {
 };
 
 // The arithmetic of elements: prims.cc.
-V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype, const std::vector<V>& args);
+V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype,
+           const std::vector<V>& args);
 V EmitConvert(Writer& writer, std::string& code, DType from, DType to, const V& x);
-V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a, const V& b);
+V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a,
+              const V& b);
 V NeutralOf(fusion::ReduceKind kind, DType dtype, int lanes);
 
 }  // namespace hir::codegen::cpu

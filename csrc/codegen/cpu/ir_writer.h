@@ -1,4 +1,5 @@
-// LLVM IR as text: types, values and instructions of one function. Text needs no LLVM headers, can be read, and is the key of
+// LLVM IR as text: types, values and instructions of one function. Text needs no LLVM headers, can be read,
+// and is the key of
 // the compile cache, since it holds no names but its own numbering.
 #pragma once
 
@@ -48,7 +49,8 @@ class Writer {
   V Iota(int lanes);
   V Lane(std::string& code, const V& vector, int lane);
   // Calls and declares `name`, without the @.
-  V Call(std::string& code, const std::string& name, Ty type, int lanes, std::initializer_list<V> args);
+  V Call(std::string& code, const std::string& name, Ty type, int lanes,
+         std::initializer_list<V> args);
   // llvm.NAME.SUFFIX over operands of the result's type.
   V Intrinsic(std::string& code, std::string_view name, std::initializer_list<V> args);
   // A scalar function of the C library, lane by lane.

@@ -22,26 +22,29 @@ uint16_t FloatToHalf(float value) { return FloatToFloat16(value); }
 llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   llvm::orc::SymbolMap symbols;
   const auto add = [&](const char* name, auto* function) {
-    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
+    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
+                                     llvm::JITSymbolFlags::Exported};
   };
   using One = double (*)(double);
   using OneF = float (*)(float);
   using Two = double (*)(double, double);
   using TwoF = float (*)(float, float);
-#define ONE(name)                        \
-  add(#name, static_cast<One>(::name));  \
+#define ONE(name)                       \
+  add(#name, static_cast<One>(::name)); \
   add(#name "f", static_cast<OneF>(::name##f));
-#define TWO(name)                        \
-  add(#name, static_cast<Two>(::name));  \
+#define TWO(name)                       \
+  add(#name, static_cast<Two>(::name)); \
   add(#name "f", static_cast<TwoF>(::name##f));
-  TWO(fmod) TWO(pow) TWO(atan2)
-  ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan)
-  ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(sqrt)
-  ONE(floor) ONE(ceil) ONE(trunc) ONE(roundeven)
+  TWO(fmod)
+  TWO(pow)
+  TWO(atan2) ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin)
+      ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh)
+          ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(sqrt) ONE(floor) ONE(ceil)
+              ONE(trunc) ONE(roundeven)
 #undef ONE
 #undef TWO
-  // What LLVM makes of loops that copy or clear.
-  add("memset", &::memset);
+      // What LLVM makes of loops that copy or clear.
+      add("memset", &::memset);
   add("memcpy", &::memcpy);
   add("memmove", &::memmove);
   add("hir_float_to_half", &FloatToHalf);
@@ -55,12 +58,15 @@ class Linked {
     auto control = llvm::orc::SelfExecutorProcessControl::Create();
     if (!control) return Internal(base::Cat("LLVM: ", llvm::toString(control.takeError())));
     std::shared_ptr<Linked> linked(new Linked(std::move(*control)));
-    if (llvm::Error error = linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
+    if (llvm::Error error =
+            linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
       return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
     }
-    auto bytes = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernels");
+    auto bytes = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()),
+                                                      "kernels");
     if (llvm::Error error = linked->layer_.add(linked->library_, std::move(bytes))) {
-      return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
+      return InvalidArgument(
+          base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
     }
     return linked;
   }
@@ -70,7 +76,9 @@ class Linked {
 
   Result<device::HostFunction> Find(const std::string& name) {
     auto found = session_.lookup({&library_}, session_.intern(name));
-    if (!found) return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(found.takeError())));
+    if (!found)
+      return InvalidArgument(
+          base::Cat("these kernels do not link: ", llvm::toString(found.takeError())));
     return found->getAddress().toPtr<device::HostFunction>();
   }
 
@@ -80,11 +88,13 @@ class Linked {
         memory_(session_.getPageSize()),
         layer_(session_, memory_),
         library_(session_.createBareJITDylib("kernels")) {
-    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });  // Find returns it.
+    session_.setErrorReporter(
+        [](llvm::Error error) { llvm::consumeError(std::move(error)); });  // Find returns it.
   }
 
   llvm::orc::ExecutionSession session_;
-  llvm::jitlink::InProcessMemoryManager memory_;  // Writes first, then makes code executable and read-only.
+  llvm::jitlink::InProcessMemoryManager
+      memory_;  // Writes first, then makes code executable and read-only.
   llvm::orc::ObjectLinkingLayer layer_;
   llvm::orc::JITDylib& library_;
 };
@@ -109,19 +119,24 @@ class LoadedKernels final : public device::KernelSource {
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
   HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
   if (code.grains.size() != artifact.kernels.size()) {
-    return InvalidArgument(base::Cat(code.grains.size(), " kernels with ", artifact.kernels.size(), " names"));
+    return InvalidArgument(
+        base::Cat(code.grains.size(), " kernels with ", artifact.kernels.size(), " names"));
   }
   const Target host = HostTarget();
   if (code.target.features != host.features || code.target.cpu != host.cpu) {
-    return Status(hir::Code::kFailedPrecondition, base::Cat("kernels for ", code.target.cpu, " (", code.target.features,
-                                                            ") do not run on this ", host.cpu, " (", host.features, ")"));
+    return Status(hir::Code::kFailedPrecondition,
+                  base::Cat("kernels for ", code.target.cpu, " (", code.target.features,
+                            ") do not run on this ", host.cpu, " (", host.features, ")"));
   }
   auto kernels = std::make_unique<LoadedKernels>();
   if (code.grains.empty()) return kernels;
   HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.object));
   for (size_t i = 0; i < code.grains.size(); ++i) {
     HIR_ASSIGN(const device::HostFunction function, linked->Find(base::Cat("k", i)));
-    kernels->Add({.name = artifact.kernels[i], .function = function, .code = linked, .grain = code.grains[i]});
+    kernels->Add({.name = artifact.kernels[i],
+                  .function = function,
+                  .code = linked,
+                  .grain = code.grains[i]});
   }
   return kernels;
 }

@@ -19,14 +19,18 @@ class Float {  // Shorthand for one function's instructions.
   V Mul(const V& a, const V& b) { return w_.Binary(code_, "fmul", a, b); }
   V Div(const V& a, const V& b) { return w_.Binary(code_, "fdiv", a, b); }
   V Int(const char* op, const V& a, const V& b) { return w_.Binary(code_, op, a, b); }
-  V Fma(const V& a, const V& b, const V& c) { return w_.Intrinsic(code_, w_.fma ? "fma" : "fmuladd", {a, b, c}); }
+  V Fma(const V& a, const V& b, const V& c) {
+    return w_.Intrinsic(code_, w_.fma ? "fma" : "fmuladd", {a, b, c});
+  }
   V Abs(const V& a) { return w_.Intrinsic(code_, "fabs", {a}); }
   V CopySign(const V& a, const V& sign) { return w_.Intrinsic(code_, "copysign", {a, sign}); }
   V Bits(const V& a) { return w_.CastTo(code_, "bitcast", a, Ty::kI32); }
   V FromBits(const V& a) { return w_.CastTo(code_, "bitcast", a, Ty::kF32); }
   V ToFloat(const V& a) { return w_.CastTo(code_, "sitofp", a, Ty::kF32); }
   V Is(const char* predicate, const V& a, const V& b) { return w_.Compare(code_, predicate, a, b); }
-  V If(const V& condition, const V& yes, const V& no) { return w_.Select(code_, condition, yes, no); }
+  V If(const V& condition, const V& yes, const V& no) {
+    return w_.Select(code_, condition, yes, no);
+  }
   // Ascending coefficients.
   V Poly(const V& x, std::initializer_list<double> coefficients) {
     const double* at = coefficients.end() - 1;
@@ -47,7 +51,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// e^x = 2^n e^r with n the integer nearest x / ln 2, |r| <= ln 2 / 2; 2^n in two factors so that results below the normal
+// e^x = 2^n e^r with n the integer nearest x / ln 2, |r| <= ln 2 / 2; 2^n in two factors so that results below
+// the normal
 // range are rounded once.
 V EmitExp(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
@@ -73,12 +78,14 @@ V EmitLog(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
   const V tiny = f.Is("olt", x, f.C(0x1p-126));
   const V bits = f.Bits(f.If(tiny, f.Mul(x, f.C(0x1p23)), x));
-  const V e = f.Int("ashr", f.Int("sub", bits, f.I(0x3f3504f3)), f.I(23));  // The bits of sqrt(1/2).
+  const V e =
+      f.Int("ashr", f.Int("sub", bits, f.I(0x3f3504f3)), f.I(23));  // The bits of sqrt(1/2).
   const V m = f.Sub(f.FromBits(f.Int("sub", bits, f.Int("shl", e, f.I(23)))), f.C(1));
   const V n = f.Sub(f.ToFloat(e), f.If(tiny, f.C(23), f.C(0)));
   const V square = f.Mul(m, m);
-  const V p = f.Poly(m, {0.3333333118, -0.24999996958, 0.200007157489, -0.166678023195, 0.142490576457, -0.124256873315,
-                         0.116854199235, -0.114797338466, 0.0697161147145});
+  const V p =
+      f.Poly(m, {0.3333333118, -0.24999996958, 0.200007157489, -0.166678023195, 0.142490576457,
+                 -0.124256873315, 0.116854199235, -0.114797338466, 0.0697161147145});
   V low = f.Fma(n, f.C(kLn2Low), f.Mul(f.Mul(square, m), p));
   low = f.Fma(square, f.C(-0.5), low);
   const V y = f.Fma(n, f.C(kLn2High), f.Add(low, m));
@@ -93,8 +100,8 @@ V EmitTanh(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
   const V a = f.Abs(x);
   const V s = f.Mul(x, x);
-  const V p = f.Poly(s, {-0.333333331494, 0.133333001462, -0.0539584616275, 0.0217625029074, -0.00832318705828,
-                         0.00226950168416});
+  const V p = f.Poly(s, {-0.333333331494, 0.133333001462, -0.0539584616275, 0.0217625029074,
+                         -0.00832318705828, 0.00226950168416});
   const V near = f.Fma(f.Mul(x, s), p, x);
   const V e = EmitExp(writer, code, f.Add(a, a));
   const V far = f.Sub(f.C(1), f.Div(f.C(2), f.Add(e, f.C(1))));
@@ -106,12 +113,13 @@ V EmitErf(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
   const V a = f.Abs(x);
   const V s = f.Mul(x, x);
-  const V p = f.Poly(s, {0.128379166602, -0.376126333343, 0.112836887246, -0.0268589974238, 0.00519998925456,
-                         -0.000813044467024, 8.31687971775e-5});
+  const V p = f.Poly(s, {0.128379166602, -0.376126333343, 0.112836887246, -0.0268589974238,
+                         0.00519998925456, -0.000813044467024, 8.31687971775e-5});
   const V near = f.Fma(x, p, x);
   const V t = f.If(f.Is("ogt", a, f.C(4)), f.C(4), a);  // erf(4) is 1 in float32; NaN stays.
-  const V q = f.Poly(t, {-1.12873424114, -0.634838628201, -0.106669021921, 0.0240203030405, -0.00366869723072,
-                         0.00027624483116, 1.27936821333e-5, -4.49995517381e-6, 2.77485312892e-7});
+  const V q = f.Poly(
+      t, {-1.12873424114, -0.634838628201, -0.106669021921, 0.0240203030405, -0.00366869723072,
+          0.00027624483116, 1.27936821333e-5, -4.49995517381e-6, 2.77485312892e-7});
   const V far = f.Sub(f.C(1), EmitExp(writer, code, f.Mul(t, q)));
   return f.If(f.Is("olt", a, f.C(0.92)), near, f.CopySign(far, x));
 }

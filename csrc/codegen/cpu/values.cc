@@ -2,12 +2,10 @@
 #include <algorithm>
 
 #include "csrc/base/check.h"
-#include "csrc/base/text.h"
 #include "csrc/codegen/cpu/emitter.h"
 
 namespace hir::codegen::cpu {
 
-using base::Cat;
 using ir::Expr;
 using ir::ExprKind;
 
@@ -15,7 +13,8 @@ namespace {
 constexpr uint64_t kRowBit = uint64_t{1} << 63;
 }
 
-// --- where code goes -------------------------------------------------------------------------------------------------
+// --- where code goes
+// -------------------------------------------------------------------------------------------------
 
 uint64_t Emitter::VariablesOf(const Expr* expr) {
   const auto [at, added] = expr_variables_.try_emplace(expr, 0);
@@ -80,7 +79,8 @@ const V* Emitter::Find(const Key& key, size_t level) const {
   return before == levels_[level + 1].before_memo.end() ? nullptr : &before->second;
 }
 
-// --- expressions -----------------------------------------------------------------------------------------------------
+// --- expressions
+// -----------------------------------------------------------------------------------------------------
 
 V Emitter::EmitExpr(const Expr* expr) {
   if (expr->IsConst()) return IntConstant(Ty::kI64, expr->value);
@@ -96,7 +96,8 @@ V Emitter::EmitExpr(const Expr* expr) {
   if (expr->kind == ExprKind::kAdd) {
     // The terms that vary least first, so that sums of them leave the inner loops.
     std::vector<const Expr*> terms(expr->args.begin(), expr->args.end());
-    std::ranges::stable_sort(terms, {}, [&](const Expr* term) { return LevelOf(VariablesOf(term)); });
+    std::ranges::stable_sort(terms, {},
+                             [&](const Expr* term) { return LevelOf(VariablesOf(term)); });
     const Expr* sum = terms[0];
     value = EmitExpr(sum);
     for (size_t i = 1; i <= terms.size(); ++i) {
@@ -129,7 +130,8 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
   switch (expr.kind) {
     case ExprKind::kMul: {
       V product = args[0];
-      for (size_t i = 1; i < args.size(); ++i) product = writer_.Binary(code, "mul", product, args[i]);
+      for (size_t i = 1; i < args.size(); ++i)
+        product = writer_.Binary(code, "mul", product, args[i]);
       return expr.value == 1 ? product : writer_.Binary(code, "mul", product, constant(expr.value));
     }
     case ExprKind::kAdd: {
@@ -148,14 +150,16 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
     case ExprKind::kCeilDiv: {
       // Code in front of a loop may run for empty tensors: nothing divides by 0.
       V divisor = args[1];
-      if (!expr.args[1]->IsConst()) divisor = writer_.Intrinsic(code, "smax", {divisor, constant(1)});
+      if (!expr.args[1]->IsConst())
+        divisor = writer_.Intrinsic(code, "smax", {divisor, constant(1)});
       V dividend = args[0];
       if (expr.kind == ExprKind::kCeilDiv) {
         const V more = writer_.Binary(code, "sub", divisor, constant(1));
         dividend = writer_.Binary(code, "add", dividend, more);
       }
       if (math_.NonNegative(expr.args[0])) {
-        return writer_.Binary(code, expr.kind == ExprKind::kMod ? "urem" : "udiv", dividend, divisor);
+        return writer_.Binary(code, expr.kind == ExprKind::kMod ? "urem" : "udiv", dividend,
+                              divisor);
       }
       const V remainder = writer_.Binary(code, "srem", dividend, divisor);
       const V below = writer_.Compare(code, "slt", remainder, constant(0));
@@ -176,11 +180,13 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
 
 V Emitter::EmitExprLanes(const Expr* expr) {
   if (!Varies(VariablesOf(expr))) return writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
-  if (const auto affine = math_.Split(expr, lanes_.variable); affine && !Varies(VariablesOf(affine->stride))) {
+  if (const auto affine = math_.Split(expr, lanes_.variable);
+      affine && !Varies(VariablesOf(affine->stride))) {
     const V first = writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
     const V stride = writer_.Splat(Here(), EmitExpr(affine->stride), lanes_.count);
-    const V steps = affine->stride->IsConst(1) ? writer_.Iota(lanes_.count)
-                                               : writer_.Binary(Here(), "mul", writer_.Iota(lanes_.count), stride);
+    const V steps = affine->stride->IsConst(1)
+                        ? writer_.Iota(lanes_.count)
+                        : writer_.Binary(Here(), "mul", writer_.Iota(lanes_.count), stride);
     return writer_.Binary(Here(), "add", first, steps);
   }
   std::vector<V> args;
@@ -188,11 +194,13 @@ V Emitter::EmitExprLanes(const Expr* expr) {
   return EmitExprNode(Here(), *expr, args);
 }
 
-// --- guards ------------------------------------------------------------------------------------------------------------
+// --- guards
+// ------------------------------------------------------------------------------------------------------------
 
 int Emitter::AddGuard(int parent, const Element* condition, bool holds) {
   for (size_t i = 1; i < guards_.size(); ++i) {
-    if (guards_[i].parent == parent && guards_[i].condition == condition && guards_[i].holds == holds) {
+    if (guards_[i].parent == parent && guards_[i].condition == condition &&
+        guards_[i].holds == holds) {
       return static_cast<int>(i);
     }
   }
@@ -210,7 +218,8 @@ V Emitter::EmitGuard(int guard) {
   V condition = EmitElement(at.condition, 0);
   std::string& code = CodeAt(level);
   if (varies) condition = writer_.Splat(code, condition, lanes_.count);
-  if (!at.holds) condition = writer_.Binary(code, "xor", condition, IntConstant(Ty::kI1, 1, condition.lanes));
+  if (!at.holds)
+    condition = writer_.Binary(code, "xor", condition, IntConstant(Ty::kI1, 1, condition.lanes));
   if (at.parent != 0) {
     V parent = EmitGuard(at.parent);
     if (varies) parent = writer_.Splat(code, parent, lanes_.count);
@@ -220,12 +229,14 @@ V Emitter::EmitGuard(int guard) {
   return condition;
 }
 
-// --- elements ----------------------------------------------------------------------------------------------------------
+// --- elements
+// ----------------------------------------------------------------------------------------------------------
 
 V Emitter::EmitElement(const Element* element, int guard) {
   switch (element->kind) {
     case Element::Kind::kFloat: {
-      const double value = element->dtype == DType::kFloat32 ? static_cast<float>(element->number) : element->number;
+      const double value =
+          element->dtype == DType::kFloat32 ? static_cast<float>(element->number) : element->number;
       return FloatConstant(TypeOf(element->dtype), value);
     }
     case Element::Kind::kInt: return IntConstant(TypeOf(element->dtype), element->integer);
@@ -238,7 +249,8 @@ V Emitter::EmitElement(const Element* element, int guard) {
     case Element::Kind::kReduce:
     case Element::Kind::kReduceIndex: break;
   }
-  if (const Expr* expr = math_.ToExpr(element)) return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
+  if (const Expr* expr = math_.ToExpr(element))
+    return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
   if (!HasLoad(element)) guard = 0;
   const uint64_t variables = VariablesOf(element) | VariablesOf(guard);
   const size_t level = LevelOf(variables);
@@ -261,7 +273,8 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
   if (element->kind == Element::Kind::kConvert) {
     const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
-    if (to_16_bits && element->args[0]->dtype == DType::kFloat32 && IsWidened(element->args[0], element->dtype)) {
+    if (to_16_bits && element->args[0]->dtype == DType::kFloat32 &&
+        IsWidened(element->args[0], element->dtype)) {
       return EmitNarrow(element->args[0], element->dtype, guard);
     }
     const V x = EmitElement(element->args[0], guard);
@@ -269,7 +282,8 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
   if (element->prim == fusion::Prim::kSelect) {
-    return EmitSelect(element, guard, level, [this](const Element* e, int g) { return EmitElement(e, g); });
+    return EmitSelect(element, guard, level,
+                      [this](const Element* e, int g) { return EmitElement(e, g); });
   }
   std::vector<V> args;
   int lanes = 1;
@@ -282,14 +296,20 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   return EmitPrim(writer_, code, element->prim, element->args[0]->dtype, args);
 }
 
-V Emitter::EmitSelect(const Element* element, int guard, size_t level, const std::function<V(const Element*, int)>& side) {
+V Emitter::EmitSelect(const Element* element, int guard, size_t level,
+                      const std::function<V(const Element*, int)>& side) {
   const Element* condition = element->args[0];
-  if (const std::optional<bool> decided = math_.Decide(condition)) return side(element->args[*decided ? 1 : 2], guard);
+  if (const std::optional<bool> decided = math_.Decide(condition))
+    return side(element->args[*decided ? 1 : 2], guard);
   // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
   const bool guards = math_.IsIndexCondition(condition);
   const V chosen = EmitElement(condition, guards ? 0 : guard);
-  const V yes = side(element->args[1], guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
-  const V no = side(element->args[2], guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
+  const V yes =
+      side(element->args[1],
+           guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
+  const V no =
+      side(element->args[2],
+           guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
   const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
   std::string& code = CodeAt(level);
   const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);
@@ -299,7 +319,8 @@ V Emitter::EmitSelect(const Element* element, int guard, size_t level, const std
 // Whether `element`, float32, holds nothing but values of the 16-bit type `dtype`: widened ones, chosen among.
 bool Emitter::IsWidened(const Element* element, DType dtype) const {
   if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
-  if (element->kind == Element::Kind::kFloat) return RoundTo(dtype, element->number) == element->number;
+  if (element->kind == Element::Kind::kFloat)
+    return RoundTo(dtype, element->number) == element->number;
   return element->kind == Element::Kind::kPrim && element->prim == fusion::Prim::kSelect &&
          IsWidened(element->args[1], dtype) && IsWidened(element->args[2], dtype);
 }
@@ -309,133 +330,12 @@ V Emitter::EmitNarrow(const Element* element, DType dtype, int guard) {
   if (element->kind == Element::Kind::kConvert) return EmitElement(element->args[0], guard);
   if (element->kind == Element::Kind::kFloat) {
     const auto value = static_cast<float>(element->number);
-    return IntConstant(Ty::kI16, dtype == DType::kBFloat16 ? FloatToBFloat16(value) : FloatToFloat16(value));
+    return IntConstant(Ty::kI16,
+                       dtype == DType::kBFloat16 ? FloatToBFloat16(value) : FloatToFloat16(value));
   }
   const size_t level = LevelOf(VariablesOf(element) | VariablesOf(guard));
-  return EmitSelect(element, guard, level, [&](const Element* e, int g) { return EmitNarrow(e, dtype, g); });
-}
-
-// --- memory ------------------------------------------------------------------------------------------------------------
-
-const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor) {
-  const Expr* offset = pool_.Const(0);
-  for (size_t i = 0; i < index.size(); ++i) {
-    if (tensor.strides[i]->IsConst(0)) continue;
-    const Expr* at = math_.ToExpr(index[i]);
-    if (at == nullptr) {
-      error_ = Unimplemented("an index that is no arithmetic on loop variables");
-      return offset;
-    }
-    offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
-  }
-  return offset;
-}
-
-V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
-  const auto result = results_.find(element->value);
-  if (result != results_.end()) {
-    const Result_& r = result->second;
-    if (r.array.empty()) return r.scalar;
-    const Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)), pool_.Import(region_->columns->begin));
-    const Tensor array = {.dtype = r.accumulator->dtype, .strides = {}};
-    return LoadFrom(array, r.array, offset, 0, level);
-  }
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(element->value))];
-  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)), OffsetOf(element->args, tensor), guard, level);
-}
-
-V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {
-  return writer_.Let(code, Ty::kPtr, offset.lanes,
-                     Cat("getelementptr ", TypeText(type, 1), ", ptr ", base, ", ", Typed(offset)));
-}
-
-V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* offset, int guard, size_t level) {
-  const Ty type = MemoryTypeOf(tensor.dtype);
-  const int bytes = BytesOf(type);
-  const auto finish = [&](const V& loaded) {
-    if (tensor.dtype != DType::kBool) return loaded;
-    return writer_.Compare(CodeAt(level), "ne", loaded, IntConstant(Ty::kI8, 0, loaded.lanes));
-  };
-  if (!Varies(VariablesOf(offset))) {
-    const V at = EmitExpr(offset);
-    std::string& code = CodeAt(level);
-    V address = AddressOf(base, type, at, code);
-    if (guard != 0) {
-      V allowed = EmitGuard(guard);
-      if (allowed.lanes > 1) {
-        allowed = writer_.Let(code, Ty::kI1, 1, Cat("call i1 @llvm.vector.reduce.or.v", allowed.lanes, "i1(", Typed(allowed), ")"));
-        writer_.declarations.insert(Cat("declare i1 @llvm.vector.reduce.or.v", lanes_.count, "i1(<", lanes_.count, " x i1>)"));
-      }
-      address = writer_.Select(code, allowed, address, {zero_, Ty::kPtr, 1});
-    }
-    return finish(writer_.Let(code, type, 1, Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes)));
-  }
-  std::string& code = Here();
-  const int lanes = lanes_.count;
-  const std::string mask = MaskFor(guard);
-  const auto affine = math_.Split(offset, lanes_.variable);
-  const std::string vector = TypeText(type, lanes);
-  if (affine && affine->stride->IsConst(1)) {
-    const V address = AddressOf(base, type, EmitExpr(offset), code);
-    if (mask.empty()) {
-      return finish(writer_.Let(code, type, lanes, Cat("load ", vector, ", ptr ", address.name, ", align ", bytes)));
-    }
-    const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
-    writer_.declarations.insert(Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
-    return finish(writer_.Let(code, type, lanes, Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ", bytes, ", ",
-                                                     mask, ", ", vector, " zeroinitializer)")));
-  }
-  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
-  const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
-  writer_.declarations.insert(Cat("declare ", vector, " @", name, "(<", lanes, " x ptr>, i32, <", lanes, " x i1>, ", vector, ")"));
-  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes)) : mask;
-  return finish(writer_.Let(code, type, lanes, Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes, ", ",
-                                                   all, ", ", vector, " zeroinitializer)")));
-}
-
-// "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
-std::string Emitter::MaskFor(int guard) {
-  if (guard == 0) return lanes_.masked ? Typed(lanes_.mask) : std::string();
-  V allowed = writer_.Splat(Here(), EmitGuard(guard), lanes_.count);
-  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, lanes_.mask);
-  return Typed(allowed);
-}
-
-void Emitter::EmitStore(const Store& store) {
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
-  const Ty type = MemoryTypeOf(tensor.dtype);
-  const std::string base = Cat("%t", store.tensor);
-  const Expr* offset = OffsetOf(store.index, tensor);
-  V value = EmitElement(store.value, 0);
-  std::string& code = Here();
-  const auto memory = [&](V v) { return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v; };
-  if (lanes_.variable < 0 || lanes_.count == 1) {
-    const V address = AddressOf(base, type, EmitExpr(offset), code);
-    base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ", BytesOf(type), "\n");
-    return;
-  }
-  value = memory(writer_.Splat(code, value, lanes_.count));
-  const auto affine = math_.Split(offset, lanes_.variable);
-  const std::string mask = MaskFor(0);
-  const int bytes = BytesOf(type);
-  const std::string vector = TypeText(type, lanes_.count);
-  const std::string mask_type = TypeText(Ty::kI1, lanes_.count);
-  if (affine && affine->stride->IsConst(1)) {
-    const V address = AddressOf(base, type, EmitExpr(offset), code);
-    if (mask.empty()) {
-      base::Append(code, "  store ", Typed(value), ", ptr ", address.name, ", align ", bytes, "\n");
-      return;
-    }
-    const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
-    writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", ptr, i32, ", mask_type, ")"));
-    base::Append(code, "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ", bytes, ", ", mask, ")\n");
-    return;
-  }
-  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
-  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes_.count)) : mask;
-  const std::string name = Cat("llvm.masked.scatter.", Suffix(type, lanes_.count), ".v", lanes_.count, "p0");
-  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", <", lanes_.count, " x ptr>, i32, ", mask_type, ")"));
-  base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ", bytes, ", ", all, ")\n");
+  return EmitSelect(element, guard, level,
+                    [&](const Element* e, int g) { return EmitNarrow(e, dtype, g); });
 }
 
 }  // namespace hir::codegen::cpu

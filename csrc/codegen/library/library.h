@@ -20,12 +20,13 @@ struct Tensor {
 };
 
 struct Desc {
-  std::string op;                    // "matmul": a, b, as NumPy's; "linear": x, w[n, k], perhaps a bias[n]
-  std::vector<Tensor> inputs = {};   // All of one element type, no bool; as is the output.
+  std::string op;  // "matmul": a, b, as NumPy's; "linear": x, w[n, k], perhaps a bias[n]
+  std::vector<Tensor> inputs = {};  // All of one element type, no bool; as is the output.
   Tensor output = {};
 };
 
-// Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself for others;
+// Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself
+// for others;
 // integers wrap. A sum of nothing is 0.
 class Call {
  public:

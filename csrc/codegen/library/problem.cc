@@ -10,7 +10,8 @@ using base::Cat;
 Status CheckTypes(const Desc& desc) {
   for (const Tensor& input : desc.inputs) {
     if (input.dtype != desc.output.dtype) {
-      return Unimplemented(Cat(desc.op, " of ", DTypeName(input.dtype), " to ", DTypeName(desc.output.dtype)));
+      return Unimplemented(
+          Cat(desc.op, " of ", DTypeName(input.dtype), " to ", DTypeName(desc.output.dtype)));
     }
   }
   if (desc.output.dtype == DType::kBool) return Unimplemented(Cat(desc.op, " of bool"));
@@ -22,16 +23,21 @@ Status CheckExtent(const Desc& desc, const char* what, int64_t got, int64_t want
   return InvalidArgument(Cat(desc.op, ": ", what, " has extent ", got, ", not ", want));
 }
 
-int64_t StrideOf(const Tensor& tensor, size_t axis) { return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis]; }
+int64_t StrideOf(const Tensor& tensor, size_t axis) {
+  return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis];
+}
 
 // Adds the leading `count` axes of the output as batches, with the operands' aligned at the right.
-Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count, Problem& problem) {
+Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count,
+                  Problem& problem) {
   const Tensor& a = desc.inputs[0];
   const Tensor& b = desc.inputs[1];
-  const auto stride = [&](const Tensor& operand, size_t operand_count, size_t axis) -> Result<int64_t> {
+  const auto stride = [&](const Tensor& operand, size_t operand_count,
+                          size_t axis) -> Result<int64_t> {
     if (axis + operand_count < count) return 0;
     const size_t own = axis + operand_count - count;
-    if (operand.shape[own] != 1) HIR_TRY(CheckExtent(desc, "a batch axis", operand.shape[own], desc.output.shape[axis]));
+    if (operand.shape[own] != 1)
+      HIR_TRY(CheckExtent(desc, "a batch axis", operand.shape[own], desc.output.shape[axis]));
     return StrideOf(operand, own);
   };
   for (size_t axis = 0; axis < count; ++axis) {
@@ -53,7 +59,8 @@ Result<Problem> Matmul(const Desc& desc) {
   const bool row = a.shape.size() == 1, column = b.shape.size() == 1;
   const size_t a_batch = row ? 0 : a.shape.size() - 2, b_batch = column ? 0 : b.shape.size() - 2;
   const size_t batch = std::max(a_batch, b_batch);
-  if (c.shape.size() != batch + (row ? 0 : 1) + (column ? 0 : 1)) return InvalidArgument("matmul: wrong rank of the result");
+  if (c.shape.size() != batch + (row ? 0 : 1) + (column ? 0 : 1))
+    return InvalidArgument("matmul: wrong rank of the result");
   size_t axis = batch;
   if (!row) {
     p.m = c.shape[axis];
@@ -95,10 +102,12 @@ Result<Problem> Linear(const Desc& desc) {
   const size_t rows = x.shape.size() - 1;
   for (size_t axis = 0; axis < rows; ++axis) {
     HIR_TRY(CheckExtent(desc, "an axis of x", x.shape[axis], y.shape[axis]));
-    p.batches.push_back({.extent = y.shape[axis], .a = StrideOf(x, axis), .b = 0, .c = y.strides[axis]});
+    p.batches.push_back(
+        {.extent = y.shape[axis], .a = StrideOf(x, axis), .b = 0, .c = y.strides[axis]});
   }
   if (desc.inputs.size() == 3) {
-    if (desc.inputs[2].shape.size() != 1) return InvalidArgument("linear: the bias has more or fewer axes than one");
+    if (desc.inputs[2].shape.size() != 1)
+      return InvalidArgument("linear: the bias has more or fewer axes than one");
     p.bias = true;
     p.bias_n = StrideOf(desc.inputs[2], 0);
     HIR_TRY(CheckExtent(desc, "the bias", desc.inputs[2].shape[0], p.n));
@@ -106,14 +115,16 @@ Result<Problem> Linear(const Desc& desc) {
   return p;
 }
 
-// Batches that continue each other become one; the innermost that share B become rows: one large product instead of many.
+// Batches that continue each other become one; the innermost that share B become rows: one large product
+// instead of many.
 void Merge(Problem& p) {
   std::vector<Batch> merged;
   for (const Batch& batch : p.batches) {
     if (batch.extent == 1) continue;
     if (!merged.empty()) {
       Batch& outer = merged.back();
-      if (outer.a == batch.a * batch.extent && outer.b == batch.b * batch.extent && outer.c == batch.c * batch.extent) {
+      if (outer.a == batch.a * batch.extent && outer.b == batch.b * batch.extent &&
+          outer.c == batch.c * batch.extent) {
         outer = {outer.extent * batch.extent, batch.a, batch.b, batch.c};
         continue;
       }

@@ -1,4 +1,5 @@
-// Runs kernels of fusion programs in tests: plans groups, compiles, launches in pieces, and compares with the interpreter.
+// Runs kernels of fusion programs in tests: plans groups, compiles, launches in pieces, and compares with the
+// interpreter.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +39,8 @@ inline double RandomNumber(base::Prng& prng, DType dtype, bool special) {
   return 4 * prng.Unit() - 2;
 }
 
-inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_t> shape, bool special = false) {
+inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_t> shape,
+                               bool special = false) {
   int64_t count = 1;
   for (const int64_t extent : shape) count *= extent;
   std::vector<double> values(static_cast<size_t>(count));
@@ -53,7 +55,8 @@ class KernelRunner {
   cpu::Compiler& compiler() { return compiler_; }
   base::Prng& prng() { return prng_; }
 
-  // Every output of `graph` on `inputs`, written out, with the ops split into `groups`; library ops run in the interpreter.
+  // Every output of `graph` on `inputs`, written out, with the ops split into `groups`; library ops run in the
+  // interpreter.
   // Failures are reported to GoogleTest as well.
   Result<std::vector<HostTensor>> Run(const ir::Graph& graph, std::span<const HostTensor> inputs,
                                       const std::vector<segment::Group>& groups) {
@@ -78,9 +81,11 @@ class KernelRunner {
 
  private:
   Status InterpretOne(const ir::Op& op) {
-    HIR_ASSIGN(whole_[op.results[0]], fusion::InterpretOp(op, symbols_, [this](const ir::Value* value) -> const HostTensor& {
-      return whole_.at(value);
-    }));
+    HIR_ASSIGN(
+        whole_[op.results[0]],
+        fusion::InterpretOp(op, symbols_, [this](const ir::Value* value) -> const HostTensor& {
+          return whole_.at(value);
+        }));
     return {};
   }
 
@@ -95,7 +100,8 @@ class KernelRunner {
     }
     std::map<const ir::Value*, HostTensor> stored;
     for (const Launch& launch : plan.launches) {
-      for (const ir::Value* input : launch.inputs) stored[input] = fusion::Stored(*input->type, whole_.at(input));
+      for (const ir::Value* input : launch.inputs)
+        stored[input] = fusion::Stored(*input->type, whole_.at(input));
       for (const ir::Value* output : launch.outputs) {
         HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*output->type, symbols_));
         const std::vector<ir::Axis> axes = ir::ValueAxes(*output->type);
@@ -108,21 +114,26 @@ class KernelRunner {
       }
       std::vector<int64_t> args;
       for (const ir::Value* input : launch.inputs) args.push_back(AddressOf(stored[input].bytes));
-      for (const ir::Value* output : launch.outputs) args.push_back(AddressOf(stored[output].bytes));
-      for (const int workspace : launch.workspaces) args.push_back(AddressOf(workspaces[static_cast<size_t>(workspace)]));
+      for (const ir::Value* output : launch.outputs)
+        args.push_back(AddressOf(stored[output].bytes));
+      for (const int workspace : launch.workspaces)
+        args.push_back(AddressOf(workspaces[static_cast<size_t>(workspace)]));
       for (const ir::Expr* extent : launch.extents) {
         HIR_ASSIGN(const int64_t value, fusion::ValueOf(extent, symbols_));
         args.push_back(value);
       }
       for (const ir::Value* scalar : launch.scalars) {
         const HostTensor& value = whole_.at(scalar);
-        args.push_back(IsFloat(value.dtype) ? std::bit_cast<int64_t>(fusion::ToDoubles(value)[0]) : fusion::ToInts(value)[0]);
+        args.push_back(IsFloat(value.dtype) ? std::bit_cast<int64_t>(fusion::ToDoubles(value)[0])
+                                            : fusion::ToInts(value)[0]);
       }
       HIR_ASSIGN(const int64_t grid, fusion::ValueOf(launch.grid, symbols_));
       HIR_ASSIGN(const device::Kernel* kernel, kernels->Get(launch.kernel));
-      const device::HostFunction function = static_cast<const device::HostKernel*>(kernel)->function();
+      const device::HostFunction function =
+          static_cast<const device::HostKernel*>(kernel)->function();
       for (int64_t at = 0; at < grid;) {  // In pieces of random lengths.
-        const int64_t length = std::min(grid - at, prng_.OneIn(3) ? prng_.Between(1, 3) : prng_.Between(1, grid));
+        const int64_t length =
+            std::min(grid - at, prng_.OneIn(3) ? prng_.Between(1, 3) : prng_.Between(1, grid));
         function(args.data(), at, at + length);
         at += length;
       }
@@ -132,7 +143,8 @@ class KernelRunner {
       if (output->type->kind != ir::TypeKind::kTensor) continue;
       HostTensor tensor = stored.at(output);
       const size_t bytes = tensor.bytes.size() - kRedZone;
-      for (size_t i = bytes; i < tensor.bytes.size(); ++i) EXPECT_EQ(tensor.bytes[i], std::byte{0x5a}) << "written past its end";
+      for (size_t i = bytes; i < tensor.bytes.size(); ++i)
+        EXPECT_EQ(tensor.bytes[i], std::byte{0x5a}) << "written past its end";
       tensor.bytes.resize(bytes);
       HIR_ASSIGN(const std::vector<int64_t> shape, fusion::ShapeOf(*output->type, symbols_));
       whole_[output] = fusion::WrittenOut(tensor, shape);
@@ -140,7 +152,9 @@ class KernelRunner {
     return {};
   }
 
-  static int64_t AddressOf(std::vector<std::byte>& bytes) { return reinterpret_cast<int64_t>(bytes.data()); }
+  static int64_t AddressOf(std::vector<std::byte>& bytes) {
+    return reinterpret_cast<int64_t>(bytes.data());
+  }
   static constexpr size_t kRedZone = 64;
 
   base::Prng prng_;
@@ -169,21 +183,26 @@ inline void ExpectNear(const HostTensor& got, const HostTensor& want, const std:
   ASSERT_EQ(got.dtype, want.dtype) << what;
   const std::vector<double> a = fusion::ToDoubles(got), b = fusion::ToDoubles(want);
   double magnitude = 1;
-  for (const double value : b) magnitude = std::isfinite(value) ? std::max(magnitude, std::fabs(value)) : magnitude;
+  for (const double value : b)
+    magnitude = std::isfinite(value) ? std::max(magnitude, std::fabs(value)) : magnitude;
   magnitude = std::min(magnitude, 1e30);
   int faults = 0;
   for (size_t i = 0; i < a.size() && faults < 5; ++i) {
-    const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
-                      std::fabs(a[i] - b[i]) <= ToleranceOf(got.dtype) * std::max(std::fabs(b[i]), std::min(magnitude, 16.0));
+    const bool same =
+        a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
+        std::fabs(a[i] - b[i]) <=
+            ToleranceOf(got.dtype) * std::max(std::fabs(b[i]), std::min(magnitude, 16.0));
     if (!same) {
       ++faults;
-      ADD_FAILURE() << what << ": element " << i << " of " << a.size() << " is " << a[i] << ", not " << b[i];
+      ADD_FAILURE() << what << ": element " << i << " of " << a.size() << " is " << a[i] << ", not "
+                    << b[i];
     }
   }
 }
 
 // `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`.
-inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed, bool special = false) {
+inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed,
+                         bool special = false) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   KernelRunner runner(seed);
@@ -196,7 +215,8 @@ inline void CheckProgram(const std::string& text, const SymbolValues& symbols, u
     for (size_t i = 0; i < axes.size(); ++i) {
       if (axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
     }
-    inputs.push_back(fusion::WrittenOut(RandomTensor(runner.prng(), param->type->dtype, stored, special), *shape));
+    inputs.push_back(fusion::WrittenOut(
+        RandomTensor(runner.prng(), param->type->dtype, stored, special), *shape));
   }
   const auto want = fusion::Interpret(**graph, inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();
@@ -211,7 +231,9 @@ inline void CheckProgram(const std::string& text, const SymbolValues& symbols, u
     const auto got = runner.Run(**graph, inputs, groups);
     ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << text;
     for (size_t i = 0; i < (*got).size(); ++i) {
-      ExpectNear((*got)[i], (*want)[i], base::Cat("output ", i, groups.size() == 1 ? " (one kernel)" : " (one an op)", "\n", text));
+      ExpectNear((*got)[i], (*want)[i],
+                 base::Cat("output ", i, groups.size() == 1 ? " (one kernel)" : " (one an op)",
+                           "\n", text));
     }
   }
 }

@@ -1,4 +1,5 @@
-// Pointwise kernels against the interpreter: every element type and way of indexing, at sizes around those of vectors.
+// Pointwise kernels against the interpreter: every element type and way of indexing, at sizes around those of
+// vectors.
 #include "tests/csrc/codegen/kernel_runner.h"
 
 namespace hir::codegen {
@@ -17,15 +18,18 @@ TEST(Pointwise, ChainWithSpecialValues) {
       %t: f32[i0] = tanh(%x)
       %n: bool[i0] = isnan(%b)
       return %c, %a, %m, %r, %t, %n
-    })", {{"i0", n}}, 1, true);
+    })",
+                 {{"i0", n}}, 1, true);
   }
 }
 
 TEST(Pointwise, EveryPairOfTypesConverts) {
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
-      CheckProgram(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to), "[i0] = cast(%x) {dtype=",
-                       DTypeName(to), "}\n  %z = add(%y, %y)\n  return %y, %z\n}"), {{"i0", 37}}, 2);
+      CheckProgram(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to),
+                       "[i0] = cast(%x) {dtype=", DTypeName(to),
+                       "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
+                   {{"i0", 37}}, 2);
     }
   }
 }
@@ -38,14 +42,16 @@ TEST(Pointwise, BroadcastsAndPermutes) {
       %e: f32[i1, i0] = cast(%t) {dtype=f32}
       %g: f32[i1, i0] = gelu(%e)
       return %g, %a
-    })", {{"i0", n}, {"i1", m}}, 3);
+    })",
+                 {{"i0", n}, {"i1", m}}, 3);
     CheckProgram(R"(fusion @f(%x: f32[i0, b:i1], %y: f32[i0, 1], %z: f32[b, i1]) {
       %a = add(%x, %y)
       %b = mul(%y, %z)
       %c = add(%a, %b)
       %d = expand(%y) {shape=[-1, 5]}
       return %a, %c, %d
-    })", {{"i0", n}, {"i1", m}}, 4);
+    })",
+                 {{"i0", n}, {"i1", m}}, 4);
   }
 }
 
@@ -59,7 +65,8 @@ TEST(Pointwise, SlicesPadsAndPieces) {
       %z = cat(%y, %y) {axis=0}
       %k = pad(%x) {widths=[-1, -2], value=0.0}
       return %p, %c, %q, %z, %k
-    })", {{"i0", n}}, 5);
+    })",
+                 {{"i0", n}}, 5);
   }
 }
 
@@ -73,7 +80,8 @@ TEST(Pointwise, Reshapes) {
       %c = reshape(%q) {shape=[3, i0, 16]}
       %d = reshape(%x) {shape=[i0 * 48]}
       return %c, %q, %d
-    })", {{"i0", n}}, 6);
+    })",
+                 {{"i0", n}}, 6);
   }
 }
 
@@ -85,7 +93,8 @@ TEST(Pointwise, HostScalarsAndNewValues) {
     %b = add(%a, %k)
     %f = full() {shape=[i0, 3], value=7.0, dtype=i32}
     return %b, %f
-  })", {{"i0", 21}}, 7);
+  })",
+               {{"i0", 21}}, 7);
 }
 
 TEST(Pointwise, IntegersAndBits) {
@@ -99,7 +108,8 @@ TEST(Pointwise, IntegersAndBits) {
       %f = where(%e, %a, %b)
       %g = bitwise_not(%e)
       return %a, %b, %c, %d, %f, %g
-    })"), {{"i0", 53}}, 8);
+    })"),
+                 {{"i0", 53}}, 8);
   }
 }
 
@@ -122,7 +132,8 @@ TEST(Pointwise, Rotation) {
     %rest = slice(%k) {start=[0, 0, 0, 4], end=[i0, 8, 5, 8], strides=[1, 1, 1, 1]}
     %o = cat(%r, %rest) {axis=3}
     return %o
-  })", {{"i0", 3}}, 9);
+  })",
+               {{"i0", 3}}, 9);
 }
 
 }  // namespace

@@ -6,14 +6,17 @@ namespace {
 
 using base::Cat;
 
-const std::vector<std::pair<int, int>> kSizes = {{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 18}, {64, 1024}, {1024, 64}, {300, 1500}};
+const std::vector<std::pair<int, int>> kSizes = {{3, 7},   {1, 1},     {0, 5},     {5, 0},
+                                                 {33, 18}, {64, 1024}, {1024, 64}, {300, 1500}};
 
 TEST(Reduction, RowsColumnsAndAll) {
   for (const auto& [n, m] : kSizes) {
     for (const std::string axes : {"1", "0", "0, 1"}) {
       for (const std::string keepdim : {"false", "true"}) {
-        CheckProgram(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes, "], keepdim=", keepdim,
-                         ", dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"), {{"i0", n}, {"i1", m}}, 1);
+        CheckProgram(
+            Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes,
+                "], keepdim=", keepdim, ", dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),
+            {{"i0", n}, {"i1", m}}, 1);
       }
     }
   }
@@ -22,10 +25,12 @@ TEST(Reduction, RowsColumnsAndAll) {
 TEST(Reduction, EveryKindAndType) {
   for (const DType dtype : kAllDTypes) {
     for (const std::string kind : {"sum", "max", "min", "prod"}) {
-      if (kind == "prod" && dtype == DType::kInt64) continue;  // Wraps; the interpreter too, but order shows nothing.
+      if (kind == "prod" && dtype == DType::kInt64)
+        continue;  // Wraps; the interpreter too, but order shows nothing.
       for (const std::string axes : {"1", "0", "0, 2"}) {
-        CheckProgram(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind, "(%x) {axes=[", axes,
-                         "], keepdim=false, dtype=null}\n  return %s\n}"), {{"i0", 21}}, 2);
+        CheckProgram(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind,
+                         "(%x) {axes=[", axes, "], keepdim=false, dtype=null}\n  return %s\n}"),
+                     {{"i0", 21}}, 2);
       }
     }
   }
@@ -35,7 +40,8 @@ TEST(Reduction, NaNAndInfinityGoThrough) {
   for (const std::string kind : {"sum", "max", "min"}) {
     for (const int axis : {0, 1}) {
       CheckProgram(Cat("fusion @f(%x: f32[40, 50]) {\n  %a = ", kind, "(%x) {axes=[", axis,
-                       "], keepdim=false, dtype=null}\n  return %a\n}"), {}, 3, true);
+                       "], keepdim=false, dtype=null}\n  return %a\n}"),
+                   {}, 3, true);
     }
   }
 }
@@ -50,7 +56,8 @@ TEST(Reduction, SeveralAtOnceWithStores) {
       %u = add(%s, %t)
       %v = cast(%u) {dtype=bf16}
       return %v, %b, %t
-    })", {{"i0", n}, {"i1", m}}, 4);
+    })",
+                 {{"i0", n}, {"i1", m}}, 4);
   }
 }
 
@@ -62,17 +69,20 @@ TEST(Reduction, InTwoLaunches) {
     %t = add(%s, %m)
     %u = mul(%t, %y)
     return %u, %a
-  })", {}, 5);
+  })",
+               {}, 5);
   CheckProgram(R"(fusion @f(%x: f64[i0]) {
     %s = sum(%x) {axes=[0], keepdim=false, dtype=null}
     %t = mul(%s, %s)
     return %t
-  })", {{"i0", 70001}}, 6);
+  })",
+               {{"i0", 70001}}, 6);
   for (const int64_t n : {0, 1, 63, 65, 1000}) {
     CheckProgram(R"(fusion @f(%x: f32[i0, 3]) {
       %s = sum(%x) {axes=[0], keepdim=false, dtype=null}
       return %s
-    })", {{"i0", n}}, 7);
+    })",
+                 {{"i0", n}}, 7);
   }
 }
 
@@ -85,7 +95,8 @@ TEST(Normalization, Softmax) {
       %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
       %y = div(%e, %s)
       return %y
-    })", {{"i0", n}, {"i1", m}}, 8);
+    })",
+                 {{"i0", n}, {"i1", m}}, 8);
     CheckProgram(R"(fusion @f(%x: bf16[i0, i1]) {
       %m = max(%x) {axes=[0], keepdim=true, dtype=null}
       %d = sub(%x, %m)
@@ -93,7 +104,8 @@ TEST(Normalization, Softmax) {
       %s = sum(%e) {axes=[0], keepdim=true, dtype=null}
       %y = div(%e, %s)
       return %y, %m
-    })", {{"i0", n}, {"i1", m}}, 9);
+    })",
+                 {{"i0", n}, {"i1", m}}, 9);
   }
 }
 
@@ -116,7 +128,8 @@ TEST(Normalization, LayerNorm) {
       %o = add(%nw, %b)
       %y = cast(%o) {dtype=bf16}
       return %y, %r, %m
-    })", {{"i0", n}, {"i1", m}}, 10);
+    })",
+                 {{"i0", n}, {"i1", m}}, 10);
   }
 }
 
@@ -133,35 +146,48 @@ TEST(Accepts, SaysWhyNot) {
     %a = sum(%x) {axes=[0], keepdim=false, dtype=null}
     %b = sum(%x) {axes=[1], keepdim=false, dtype=null}
     return %a, %b
-  })").reason, "%b keeps other axes than %a");
+  })")
+                .reason,
+            "%b keeps other axes than %a");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[8, i1]) {
     %a = sum(%x) {axes=[1], keepdim=false, dtype=null}
     %b = reshape(%a) {shape=[2, 4]}
     return %b
-  })").reason, "reshape %b reads the result of a reduction at another index");
+  })")
+                .reason,
+            "reshape %b reads the result of a reduction at another index");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[8, 9], %y: f32[9, 8]) {
     %a = matmul(%x, %y)
     return %a
-  })").reason, "matmul is a library call");
+  })")
+                .reason,
+            "matmul is a library call");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i0]) {
     %t = permute(%x) {dims=[1, 0]}
     %a = add(%x, %t)
     %s = sum(%a) {axes=[1], keepdim=false, dtype=null}
     return %s
-  })").reason, "two axes of %a have one index");
+  })")
+                .reason,
+            "two axes of %a have one index");
 }
 
 TEST(Accepts, NamesTheSchedule) {
-  EXPECT_EQ(VerdictOf("fusion @f(%x: f32[i0]) {\n  %a = neg(%x)\n  return %a\n}").schedule, "pointwise");
+  EXPECT_EQ(VerdictOf("fusion @f(%x: f32[i0]) {\n  %a = neg(%x)\n  return %a\n}").schedule,
+            "pointwise");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1]) {
     %a = sum(%x) {axes=[1], keepdim=true, dtype=null}
     return %a
-  })").schedule, "reduction");
+  })")
+                .schedule,
+            "reduction");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1]) {
     %a = sum(%x) {axes=[1], keepdim=true, dtype=null}
     %b = div(%x, %a)
     return %b
-  })").schedule, "normalization");
+  })")
+                .schedule,
+            "normalization");
 }
 
 }  // namespace

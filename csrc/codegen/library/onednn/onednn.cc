@@ -1,15 +1,17 @@
 // Products by oneDNN: float32 and bfloat16. What it does not take goes to the loops.
 //
-// oneDNN runs on OpenMP threads; how many is a setting of the calling thread, made before a primitive is created and before
+// oneDNN runs on OpenMP threads; how many is a setting of the calling thread, made before a primitive is
+// created and before
 // it runs, so that ranks that share a machine do not take each other's cores.
+#include "csrc/codegen/library/onednn/onednn.h"
+
 #include <dlfcn.h>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/library/onednn/onednn.h"
 #include "csrc/codegen/library/problem.h"
 
 namespace hir::codegen::library {
@@ -37,13 +39,15 @@ bool Fits(const Problem& p) {
   const auto dense = [](int64_t rows, int64_t row, int64_t columns, int64_t column) {
     return (columns == 1 || column == 1) || (rows == 1 || row == 1);
   };
-  return fits(p.m, p.a_m) && fits(p.k, p.a_k) && fits(p.k, p.b_k) && fits(p.n, p.b_n) && (!p.bias || fits(p.n, p.bias_n)) &&
-         (p.n == 1 || p.c_n == 1) && dense(p.m, p.a_m, p.k, p.a_k) && dense(p.k, p.b_k, p.n, p.b_n);
+  return fits(p.m, p.a_m) && fits(p.k, p.a_k) && fits(p.k, p.b_k) && fits(p.n, p.b_n) &&
+         (!p.bias || fits(p.n, p.bias_n)) && (p.n == 1 || p.c_n == 1) &&
+         dense(p.m, p.a_m, p.k, p.a_k) && dense(p.k, p.b_k, p.n, p.b_n);
 }
 
 class OneDnn final : public Call {
  public:
-  OneDnn(const Problem& p, int num_threads) : num_threads_(num_threads), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  OneDnn(const Problem& p, int num_threads)
+      : num_threads_(num_threads), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     const auto type = TypeOf(p.dtype);
     Dims a, b, c, bias, a_stride, b_stride, c_stride, bias_stride;
     for (const Batch& batch : p.batches) {
@@ -57,15 +61,18 @@ class OneDnn final : public Call {
       c_stride.push_back(batch.c);
       bias_stride.push_back(p.n);
     }
-    const auto add = [](Dims& dims, Dims& strides, int64_t rows, int64_t row, int64_t columns, int64_t column) {
+    const auto add = [](Dims& dims, Dims& strides, int64_t rows, int64_t row, int64_t columns,
+                        int64_t column) {
       dims.insert(dims.end(), {rows, columns});
       // A stride along an axis of extent 1 means nothing, but must not look wrong.
-      strides.insert(strides.end(), {rows == 1 ? std::max<int64_t>(columns * column, columns) : row, columns == 1 ? 1 : column});
+      strides.insert(strides.end(), {rows == 1 ? std::max<int64_t>(columns * column, columns) : row,
+                                     columns == 1 ? 1 : column});
     };
     add(a, a_stride, p.m, p.a_m, p.k, p.a_k);
     add(b, b_stride, p.k, p.b_k, p.n, p.b_n);
     add(c, c_stride, p.m, p.c_m, p.n, p.c_n);
-    const dnnl::memory::desc a_desc(a, type, a_stride), b_desc(b, type, b_stride), c_desc(c, type, c_stride);
+    const dnnl::memory::desc a_desc(a, type, a_stride), b_desc(b, type, b_stride),
+        c_desc(c, type, c_stride);
     SetThreads(num_threads_);
     dnnl::primitive_attr attributes;
     dnnl::matmul::primitive_desc description;
@@ -73,7 +80,8 @@ class OneDnn final : public Call {
       bias.insert(bias.end(), {1, p.n});
       bias_stride.insert(bias_stride.end(), {p.n, 1});
       const dnnl::memory::desc bias_desc(bias, type, bias_stride);
-      description = dnnl::matmul::primitive_desc({a_desc, b_desc, bias_desc, c_desc}, attributes, engine_);
+      description =
+          dnnl::matmul::primitive_desc({a_desc, b_desc, bias_desc, c_desc}, attributes, engine_);
       bias_ = dnnl::memory(bias_desc, engine_, nullptr);
     } else {
       description = dnnl::matmul::primitive_desc({a_desc, b_desc, c_desc}, attributes, engine_);

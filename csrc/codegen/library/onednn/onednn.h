@@ -11,7 +11,8 @@ struct Options {
   int num_threads = 1;  // OpenMP threads of one call. Ranks that share a machine share its cores.
 };
 
-// Making a call takes 0.2 to 2 ms, the first one 7: make calls when sizes are known, not in a run. Errors: as MakeLoops.
+// Making a call takes 0.2 to 2 ms, the first one 7: make calls when sizes are known, not in a run. Errors: as
+// MakeLoops.
 Result<std::unique_ptr<Call>> Make(const Desc& desc, const Options& options);
 
 }  // namespace hir::codegen::library

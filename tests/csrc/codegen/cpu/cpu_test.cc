@@ -13,14 +13,18 @@ using fusion::Prim;
 using fusion::ReduceKind;
 
 // out[i] = sum over j of x[i, j], rows in parallel; or out[j] = sum over i, columns together.
-KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows, const std::string& name = "k") {
-  const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(rows), hand.Const(columns)});
-  const ir::Value* out = hand.Add(Tensor::Role::kOutput, DType::kFloat32, {hand.Const(along_rows ? rows : columns)});
+KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows,
+               const std::string& name = "k") {
+  const ir::Value* x =
+      hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(rows), hand.Const(columns)});
+  const ir::Value* out =
+      hand.Add(Tensor::Role::kOutput, DType::kFloat32, {hand.Const(along_rows ? rows : columns)});
   const Element* index[] = {hand.At(0), hand.At(1)};
   const Element* kept[] = {hand.At(along_rows ? 0 : 1)};
   const ir::Value* total = &hand.nest->values.emplace_back(ir::Value{.type = out->type});
   Phase add, store;
-  add.accumulators.push_back({total, ReduceKind::kSum, DType::kFloat32, hand.nest->elements.MakeLoad(x, index)});
+  add.accumulators.push_back(
+      {total, ReduceKind::kSum, DType::kFloat32, hand.nest->elements.MakeLoad(x, index)});
   store.stores.push_back({1, {kept[0]}, hand.nest->elements.MakeLoad(total, kept)});
   Region region;
   if (along_rows) {
@@ -38,7 +42,8 @@ KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows, c
 
 TEST(Cpu, SumsOfRowsAndOfColumns) {
   base::Prng prng(1);
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 16}, {16, 100}, {130, 67}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 16}, {16, 100}, {130, 67}}) {
     std::vector<float> x(static_cast<size_t>(rows * columns));
     for (float& value : x) value = static_cast<float>(prng.Between(-100, 100));
     for (const bool along_rows : {true, false}) {
@@ -50,7 +55,8 @@ TEST(Cpu, SumsOfRowsAndOfColumns) {
       }
       HandNest hand;
       std::vector<float> got(want.size() + 1, -1);
-      RunPlan(Sum(hand, rows, columns, along_rows), {Address(x), Address(got)}, along_rows ? rows : 1, 2);
+      RunPlan(Sum(hand, rows, columns, along_rows), {Address(x), Address(got)},
+              along_rows ? rows : 1, 2);
       EXPECT_EQ(got.back(), -1) << "written past its end";
       got.pop_back();
       EXPECT_EQ(got, want) << rows << " x " << columns;
@@ -66,9 +72,11 @@ TEST(Cpu, LoadsBehindAConditionOnIndices) {
     const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat64, {hand.Const(5)});
     hand.Add(Tensor::Role::kOutput, DType::kFloat64, {hand.Const(count)});
     const Element* shifted = e.Apply(Prim::kSub, {hand.At(0), e.Int(DType::kInt64, 3)});
-    const Element* inside = e.Apply(Prim::kAnd, {e.Apply(Prim::kGe, {shifted, e.Int(DType::kInt64, 0)}),
-                                                 e.Apply(Prim::kLt, {shifted, e.Int(DType::kInt64, 5)})});
-    const Element* value = e.Select(inside, e.MakeLoad(x, std::span(&shifted, 1)), e.Float(DType::kFloat64, 9));
+    const Element* inside =
+        e.Apply(Prim::kAnd, {e.Apply(Prim::kGe, {shifted, e.Int(DType::kInt64, 0)}),
+                             e.Apply(Prim::kLt, {shifted, e.Int(DType::kInt64, 5)})});
+    const Element* value =
+        e.Select(inside, e.MakeLoad(x, std::span(&shifted, 1)), e.Float(DType::kFloat64, 9));
     Region region;
     region.columns = hand.To(0, hand.Const(count));
     Phase phase;
@@ -144,7 +152,8 @@ TEST(Cpu, RefusesCodeForAnotherCpu) {
   ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
   const Status status = Load(*artifact).status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this ")) << status.message();
+  EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this "))
+      << status.message();
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Goal: the vector functions are within 2 ulp of the truth, and the C library's at special values; conversions are exact.
+// Goal: the vector functions are within 2 ulp of the truth, and the C library's at special values; conversions
+// are exact.
 // Method: against double; every 16-bit pattern; a few million float32 patterns spread over all exponents.
 #include <bit>
 #include <cmath>
@@ -16,9 +17,35 @@ using fusion::ElementBuilder;
 using fusion::Prim;
 
 std::vector<float> ManyFloats() {
-  std::vector<float> values = {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 1, -1, 1e-45F, -1e-45F, 1.17549435e-38F, 3.4028235e38F,
-                               88.72F, 88.73F, 89, -87.3F, -88, -103.9F, -104, -105, 0.55F, 0.62F, 0.63F, 0.64F, 0.92F, 4, 5, 10};
-  for (uint32_t bits = 0; bits < 0xffffe000U; bits += 4099) values.push_back(std::bit_cast<float>(bits));
+  std::vector<float> values = {0.0F,
+                               -0.0F,
+                               INFINITY,
+                               -INFINITY,
+                               NAN,
+                               1,
+                               -1,
+                               1e-45F,
+                               -1e-45F,
+                               1.17549435e-38F,
+                               3.4028235e38F,
+                               88.72F,
+                               88.73F,
+                               89,
+                               -87.3F,
+                               -88,
+                               -103.9F,
+                               -104,
+                               -105,
+                               0.55F,
+                               0.62F,
+                               0.63F,
+                               0.64F,
+                               0.92F,
+                               4,
+                               5,
+                               10};
+  for (uint32_t bits = 0; bits < 0xffffe000U; bits += 4099)
+    values.push_back(std::bit_cast<float>(bits));
   base::Prng prng(1);
   for (int i = 0; i < 200000; ++i) values.push_back(static_cast<float>(16 * prng.Unit() - 8));
   return values;
@@ -31,9 +58,9 @@ double Ulp(double truth) {  // Of float32 at `truth`.
 
 void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
   const std::vector<float> x = ManyFloats();
-  const std::vector<float> y = Map<float, float>(DType::kFloat32, DType::kFloat32, x, [&](ElementBuilder& builder, const Element* e) {
-    return builder.Apply(prim, {e});
-  });
+  const std::vector<float> y = Map<float, float>(
+      DType::kFloat32, DType::kFloat32, x,
+      [&](ElementBuilder& builder, const Element* e) { return builder.Apply(prim, {e}); });
   double worst = 0;
   float at = 0;
   int faults = 0;
@@ -42,8 +69,10 @@ void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
     const auto rounded = static_cast<float>(want);
     if (std::isnan(want) || std::isinf(rounded) || want == 0) {
       const bool same = std::isnan(want) ? std::isnan(y[i]) : y[i] == rounded;
-      const bool nearly = std::isinf(rounded) && std::isfinite(want) && y[i] > 3.4e38F;  // At the edge of the range.
-      if (!same && !nearly && ++faults < 5) ADD_FAILURE() << "f(" << x[i] << ") is " << y[i] << ", not " << want;
+      const bool nearly = std::isinf(rounded) && std::isfinite(want) &&
+                          y[i] > 3.4e38F;  // At the edge of the range.
+      if (!same && !nearly && ++faults < 5)
+        ADD_FAILURE() << "f(" << x[i] << ") is " << y[i] << ", not " << want;
       if (want == 0) {
         EXPECT_EQ(std::signbit(y[i]), std::signbit(want)) << x[i];
       }
@@ -59,31 +88,52 @@ void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
   std::printf("  largest error %.2f ulp, at %g\n", worst, at);
 }
 
-TEST(Math, Exp) { CheckFunction(Prim::kExp, [](double x) { return std::exp(x); }, 2); }
-TEST(Math, Log) { CheckFunction(Prim::kLog, [](double x) { return std::log(x); }, 2); }
-TEST(Math, Tanh) { CheckFunction(Prim::kTanh, [](double x) { return std::tanh(x); }, 2); }
-TEST(Math, Erf) { CheckFunction(Prim::kErf, [](double x) { return std::erf(x); }, 2); }
-TEST(Math, SqrtIsExact) { CheckFunction(Prim::kSqrt, [](double x) { return std::sqrt(x); }, 0.5); }
+TEST(Math, Exp) {
+  CheckFunction(
+      Prim::kExp, [](double x) { return std::exp(x); }, 2);
+}
+TEST(Math, Log) {
+  CheckFunction(
+      Prim::kLog, [](double x) { return std::log(x); }, 2);
+}
+TEST(Math, Tanh) {
+  CheckFunction(
+      Prim::kTanh, [](double x) { return std::tanh(x); }, 2);
+}
+TEST(Math, Erf) {
+  CheckFunction(
+      Prim::kErf, [](double x) { return std::erf(x); }, 2);
+}
+TEST(Math, SqrtIsExact) {
+  CheckFunction(
+      Prim::kSqrt, [](double x) { return std::sqrt(x); }, 0.5);
+}
 TEST(Math, ThroughTheLibrary) {
-  CheckFunction(Prim::kSin, [](double x) { return std::sin(x); }, 1);
-  CheckFunction(Prim::kLog1p, [](double x) { return std::log1p(x); }, 2);
+  CheckFunction(
+      Prim::kSin, [](double x) { return std::sin(x); }, 1);
+  CheckFunction(
+      Prim::kLog1p, [](double x) { return std::log1p(x); }, 2);
 }
 
 TEST(Math, Every16BitFloatToFloat32AndBack) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const auto wide = Map<uint16_t, float>(dtype, DType::kFloat32, all, [](ElementBuilder& builder, const Element* e) {
-      return builder.Convert(DType::kFloat32, e);
-    });
-    const auto back = Map<float, uint16_t>(DType::kFloat32, dtype, wide, [&](ElementBuilder& builder, const Element* e) {
-      return builder.Convert(dtype, e);
-    });
+    const auto wide = Map<uint16_t, float>(dtype, DType::kFloat32, all,
+                                           [](ElementBuilder& builder, const Element* e) {
+                                             return builder.Convert(DType::kFloat32, e);
+                                           });
+    const auto back = Map<float, uint16_t>(
+        DType::kFloat32, dtype, wide,
+        [&](ElementBuilder& builder, const Element* e) { return builder.Convert(dtype, e); });
     for (size_t i = 0; i < all.size(); ++i) {
-      const float want = dtype == DType::kBFloat16 ? BFloat16ToFloat(all[i]) : Float16ToFloat(all[i]);
+      const float want =
+          dtype == DType::kBFloat16 ? BFloat16ToFloat(all[i]) : Float16ToFloat(all[i]);
       if (std::isnan(want)) {
         EXPECT_TRUE(std::isnan(wide[i])) << i;
-        EXPECT_TRUE(std::isnan(dtype == DType::kBFloat16 ? BFloat16ToFloat(back[i]) : Float16ToFloat(back[i]))) << i;
+        EXPECT_TRUE(std::isnan(dtype == DType::kBFloat16 ? BFloat16ToFloat(back[i])
+                                                         : Float16ToFloat(back[i])))
+            << i;
         continue;
       }
       EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(want)) << i;
@@ -97,17 +147,21 @@ TEST(Math, RoundsTo16BitsOnceAndToEven) {
   std::vector<double> d;
   base::Prng prng(2);
   for (int i = 0; i < 100000; ++i) {
-    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(prng.Next()) & 0xffff8000U));  // Halfway cases.
+    x.push_back(
+        std::bit_cast<float>(static_cast<uint32_t>(prng.Next()) & 0xffff8000U));  // Halfway cases.
     // Doubles a little off halfway: rounded twice they come out wrong.
     const double half = BFloat16ToFloat(static_cast<uint16_t>(prng.Below(0x7f00))) * (1 + 0x1p-8);
     d.push_back(half * (1 + static_cast<double>(prng.Between(-1, 1)) * 0x1p-40));
   }
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const auto convert = [&](ElementBuilder& builder, const Element* e) { return builder.Convert(dtype, e); };
+    const auto convert = [&](ElementBuilder& builder, const Element* e) {
+      return builder.Convert(dtype, e);
+    };
     const auto from_float = Map<float, uint16_t>(DType::kFloat32, dtype, x, convert);
     const auto from_double = Map<double, uint16_t>(DType::kFloat64, dtype, d, convert);
     const auto value = [&](uint16_t bits) {
-      return static_cast<double>(dtype == DType::kBFloat16 ? BFloat16ToFloat(bits) : Float16ToFloat(bits));
+      return static_cast<double>(dtype == DType::kBFloat16 ? BFloat16ToFloat(bits)
+                                                           : Float16ToFloat(bits));
     };
     int faults = 0;
     for (size_t i = 0; i < x.size() && faults < 5; ++i) {
@@ -128,15 +182,18 @@ TEST(Math, RoundsTo16BitsOnceAndToEven) {
 }
 
 TEST(Math, FloatsToIntegersTruncateAndSaturate) {
-  const std::vector<float> x = {0.9F, -0.9F, 2.5F, -2.5F, 3e9F, -3e9F, 1e30F, -1e30F, NAN, INFINITY, -INFINITY};
-  const auto to32 = Map<float, int32_t>(DType::kFloat32, DType::kInt32, x, [](ElementBuilder& builder, const Element* e) {
-    return builder.Convert(DType::kInt32, e);
-  });
-  EXPECT_EQ(to32, (std::vector<int32_t>{0, 0, 2, -2, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MIN}));
-  const auto to64 = Map<float, int64_t>(DType::kFloat32, DType::kInt64, x, [](ElementBuilder& builder, const Element* e) {
-    return builder.Convert(DType::kInt64, e);
-  });
-  EXPECT_EQ(to64, (std::vector<int64_t>{0, 0, 2, -2, 3000000000, -3000000000, INT64_MAX, INT64_MIN, 0, INT64_MAX, INT64_MIN}));
+  const std::vector<float> x = {0.9F,  -0.9F,  2.5F, -2.5F,    3e9F,     -3e9F,
+                                1e30F, -1e30F, NAN,  INFINITY, -INFINITY};
+  const auto to32 = Map<float, int32_t>(
+      DType::kFloat32, DType::kInt32, x,
+      [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt32, e); });
+  EXPECT_EQ(to32, (std::vector<int32_t>{0, 0, 2, -2, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, 0,
+                                        INT32_MAX, INT32_MIN}));
+  const auto to64 = Map<float, int64_t>(
+      DType::kFloat32, DType::kInt64, x,
+      [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt64, e); });
+  EXPECT_EQ(to64, (std::vector<int64_t>{0, 0, 2, -2, 3000000000, -3000000000, INT64_MAX, INT64_MIN,
+                                        0, INT64_MAX, INT64_MIN}));
 }
 
 TEST(Math, IntegersDivideAsDefined) {
@@ -144,12 +201,14 @@ TEST(Math, IntegersDivideAsDefined) {
   for (const int32_t a : {INT32_MIN, -7, -1, 0, 1, 7, INT32_MAX}) x.insert(x.end(), 7, a);
   const std::vector<int32_t> divisors = {INT32_MIN, -2, -1, 0, 1, 2, INT32_MAX};
   for (const int32_t divisor : divisors) {
-    const auto quotient = Map<int32_t, int32_t>(DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
-      return builder.Apply(Prim::kDiv, {e, builder.Int(DType::kInt32, divisor)});
-    });
-    const auto rest = Map<int32_t, int32_t>(DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
-      return builder.Apply(Prim::kRem, {e, builder.Int(DType::kInt32, divisor)});
-    });
+    const auto quotient = Map<int32_t, int32_t>(
+        DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
+          return builder.Apply(Prim::kDiv, {e, builder.Int(DType::kInt32, divisor)});
+        });
+    const auto rest = Map<int32_t, int32_t>(
+        DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
+          return builder.Apply(Prim::kRem, {e, builder.Int(DType::kInt32, divisor)});
+        });
     for (size_t i = 0; i < x.size(); ++i) {
       const int64_t a = x[i], b = divisor;
       EXPECT_EQ(quotient[i], b == 0 ? 0 : static_cast<int32_t>(a / b)) << a << " / " << b;

@@ -1,0 +1,151 @@
+// Loads and stores of elements: addresses, masks, contiguous vectors, gathers and scatters.
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/emitter.h"
+
+namespace hir::codegen::cpu {
+
+using base::Cat;
+using ir::Expr;
+
+const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor) {
+  const Expr* offset = pool_.Const(0);
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (tensor.strides[i]->IsConst(0)) continue;
+    const Expr* at = math_.ToExpr(index[i]);
+    if (at == nullptr) {
+      error_ = Unimplemented("an index that is no arithmetic on loop variables");
+      return offset;
+    }
+    offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
+  }
+  return offset;
+}
+
+V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
+  const auto result = results_.find(element->value);
+  if (result != results_.end()) {
+    const Result_& r = result->second;
+    if (r.array.empty()) return r.scalar;
+    const Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)),
+                                   pool_.Import(region_->columns->begin));
+    const Tensor array = {.dtype = r.accumulator->dtype, .strides = {}};
+    return LoadFrom(array, r.array, offset, 0, level);
+  }
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(element->value))];
+  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)), OffsetOf(element->args, tensor),
+                  guard, level);
+}
+
+V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {
+  return writer_.Let(code, Ty::kPtr, offset.lanes,
+                     Cat("getelementptr ", TypeText(type, 1), ", ptr ", base, ", ", Typed(offset)));
+}
+
+V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* offset, int guard,
+                    size_t level) {
+  const Ty type = MemoryTypeOf(tensor.dtype);
+  const int bytes = BytesOf(type);
+  const auto finish = [&](const V& loaded) {
+    if (tensor.dtype != DType::kBool) return loaded;
+    return writer_.Compare(CodeAt(level), "ne", loaded, IntConstant(Ty::kI8, 0, loaded.lanes));
+  };
+  if (!Varies(VariablesOf(offset))) {
+    const V at = EmitExpr(offset);
+    std::string& code = CodeAt(level);
+    V address = AddressOf(base, type, at, code);
+    if (guard != 0) {
+      V allowed = EmitGuard(guard);
+      if (allowed.lanes > 1) {
+        allowed = writer_.Let(
+            code, Ty::kI1, 1,
+            Cat("call i1 @llvm.vector.reduce.or.v", allowed.lanes, "i1(", Typed(allowed), ")"));
+        writer_.declarations.insert(Cat("declare i1 @llvm.vector.reduce.or.v", lanes_.count, "i1(<",
+                                        lanes_.count, " x i1>)"));
+      }
+      address = writer_.Select(code, allowed, address, {zero_, Ty::kPtr, 1});
+    }
+    return finish(writer_.Let(
+        code, type, 1, Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes)));
+  }
+  std::string& code = Here();
+  const int lanes = lanes_.count;
+  const std::string mask = MaskFor(guard);
+  const auto affine = math_.Split(offset, lanes_.variable);
+  const std::string vector = TypeText(type, lanes);
+  if (affine && affine->stride->IsConst(1)) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    if (mask.empty()) {
+      return finish(writer_.Let(code, type, lanes,
+                                Cat("load ", vector, ", ptr ", address.name, ", align ", bytes)));
+    }
+    const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
+    writer_.declarations.insert(
+        Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
+    return finish(writer_.Let(code, type, lanes,
+                              Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ",
+                                  bytes, ", ", mask, ", ", vector, " zeroinitializer)")));
+  }
+  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
+  const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
+  writer_.declarations.insert(Cat("declare ", vector, " @", name, "(<", lanes, " x ptr>, i32, <",
+                                  lanes, " x i1>, ", vector, ")"));
+  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes)) : mask;
+  return finish(writer_.Let(code, type, lanes,
+                            Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes,
+                                ", ", all, ", ", vector, " zeroinitializer)")));
+}
+
+// "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
+std::string Emitter::MaskFor(int guard) {
+  if (guard == 0) return lanes_.masked ? Typed(lanes_.mask) : std::string();
+  V allowed = writer_.Splat(Here(), EmitGuard(guard), lanes_.count);
+  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, lanes_.mask);
+  return Typed(allowed);
+}
+
+void Emitter::EmitStore(const Store& store) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+  const Ty type = MemoryTypeOf(tensor.dtype);
+  const std::string base = Cat("%t", store.tensor);
+  const Expr* offset = OffsetOf(store.index, tensor);
+  V value = EmitElement(store.value, 0);
+  std::string& code = Here();
+  const auto memory = [&](V v) {
+    return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v;
+  };
+  if (lanes_.variable < 0 || lanes_.count == 1) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ",
+                 BytesOf(type), "\n");
+    return;
+  }
+  value = memory(writer_.Splat(code, value, lanes_.count));
+  const auto affine = math_.Split(offset, lanes_.variable);
+  const std::string mask = MaskFor(0);
+  const int bytes = BytesOf(type);
+  const std::string vector = TypeText(type, lanes_.count);
+  const std::string mask_type = TypeText(Ty::kI1, lanes_.count);
+  if (affine && affine->stride->IsConst(1)) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    if (mask.empty()) {
+      base::Append(code, "  store ", Typed(value), ", ptr ", address.name, ", align ", bytes, "\n");
+      return;
+    }
+    const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
+    writer_.declarations.insert(
+        Cat("declare void @", name, "(", vector, ", ptr, i32, ", mask_type, ")"));
+    base::Append(code, "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ",
+                 bytes, ", ", mask, ")\n");
+    return;
+  }
+  const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
+  const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes_.count)) : mask;
+  const std::string name =
+      Cat("llvm.masked.scatter.", Suffix(type, lanes_.count), ".v", lanes_.count, "p0");
+  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", <", lanes_.count,
+                                  " x ptr>, i32, ", mask_type, ")"));
+  base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ",
+               bytes, ", ", all, ")\n");
+}
+
+}  // namespace hir::codegen::cpu
