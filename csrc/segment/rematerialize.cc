@@ -1,6 +1,6 @@
-// A minimum cut between what is in memory and what the reader needs would be exact for one value; summing the cost of the
-// operands counts a shared leaf once a use, and so errs towards reading. In practice the leaves are few and paid once: what one
-// decision reads is free for the next.
+// A minimum cut between what is in memory and what the reader needs would be exact for one value; summing the cost
+// of the operands counts a shared leaf once a use, and so errs towards reading. In practice the leaves are few and
+// paid once: what one decision reads is free for the next.
 #include "csrc/segment/rematerialize.h"
 
 #include <algorithm>

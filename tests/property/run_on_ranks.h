@@ -1,5 +1,5 @@
-// A planned program on simulated ranks: every stage of a real run but the service around it. Kernels are compiled, the host
-// program goes through its text, each rank has a device, and communications go through comm/local.
+// A planned program on simulated ranks: every stage of a real run but the service around it. Kernels are compiled,
+// the host program goes through its text, each rank has a device, and communications go through comm/local.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ struct RankRunOptions {
   codegen::cpu::Compiler* compiler = nullptr;                   // Never null.
 };
 
-// The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before the run, and
-// copies of one block on several ranks are compared bit by bit.
+// The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before
+// the run, and copies of one block on several ranks are compared bit by bit.
 // Errors: those of any stage; kInternal where two ranks' copies differ.
 Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan,
                                                    std::span<const fusion::HostTensor> inputs,

@@ -1,6 +1,6 @@
-// Goal: a sharded program computes what the unsharded one does. Method: random programs with random shardings on meshes of 2, 4
-// and 2x2 go through the whole pipeline and run on simulated ranks (compiled kernels, communications with random delays); the
-// values are compared with the interpreter's on the program as it was written.
+// Goal: a sharded program computes what the unsharded one does. Method: random programs with random shardings on
+// meshes of 2, 4 and 2x2 go through the whole pipeline and run on simulated ranks (compiled kernels, communications
+// with random delays); the values are compared with the interpreter's on the program as it was written.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,8 @@
 namespace hir::testing {
 namespace {
 
-// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for; HOSTIR_SEED=S only that one.
+// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for; HOSTIR_SEED=S only that
+// one.
 int FromEnvironment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoi(text);
@@ -34,7 +35,8 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
   codegen::cpu::Compiler compiler({});
   const uint64_t only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
   const uint64_t first = only != 0 ? only : mesh.first_seed;
-  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 170));
+  const uint64_t count =
+      only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 170));
   for (uint64_t seed = first; seed < first + count; ++seed) {
     GeneratedProgram program =
         Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh.shape});

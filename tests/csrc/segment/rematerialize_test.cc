@@ -1,4 +1,5 @@
-// Goal: after rematerialization a group reads what is least, computes what it computed, and nothing is left that nobody needs.
+// Goal: after rematerialization a group reads what is least, computes what it computed, and nothing is left that
+// nobody needs.
 #include "csrc/segment/rematerialize.h"
 
 #include <gtest/gtest.h>
