@@ -81,6 +81,11 @@ def kernels(pairs: int) -> list[Measurement]:
     return from_json("cpu_kernels", pairs)
 
 
+def kernels_by_cpu_time(pairs: int) -> list[Measurement]:
+    """The same on a busy machine: bytes per second of CPU time, on both sides. As if each thread were alone."""
+    return from_json("cpu_kernels", pairs, "", "cpu")
+
+
 def matmul(pairs: int) -> list[Measurement]:
     return from_json("cpu_matmul", pairs)
 
@@ -96,12 +101,15 @@ def evaluator(pairs: int) -> list[Measurement]:
     return from_json("evaluator_overhead", pairs)
 
 
+# Not among what runs by default.
+ON_REQUEST = {"kernels_by_cpu_time"}
 SUITES: dict[str, Callable[[int], list[Measurement]]] = {
     "kernels": kernels,
     "matmul": matmul,
     "allreduce": allreduce,
     "round_trip": round_trip,
     "evaluator": evaluator,
+    "kernels_by_cpu_time": kernels_by_cpu_time,
 }
 
 
@@ -109,7 +117,7 @@ def show(measurement: Measurement) -> str:
     low, middle, high = quartiles(measurement.ratios())
     ours, theirs = statistics.median(measurement.ours), statistics.median(measurement.theirs)
     return (
-        f"{measurement.name:<46} {ours:>12.2f} {measurement.unit:<5} {theirs:>12.2f} {measurement.unit:<5} "
+        f"{measurement.name:<46} {ours:>12.2f} {measurement.unit:<8} {theirs:>12.2f} {measurement.unit:<8} "
         f"{middle:>6.2f}  [{low:.2f}, {high:.2f}]  {measurement.peer}"
     )
 
@@ -122,18 +130,20 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"what to measure, of: {', '.join(SUITES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", help=f"what to measure, of: {', '.join(SUITES)} (default: all but the last one)"
+    )
     parser.add_argument("--pairs", type=int, default=15, help="interleaved pairs (default 15)")
     parser.add_argument("--json", type=Path, help="also write the figures, the machine and the command there")
     args = parser.parse_args()
     for name in args.names:
         if name not in SUITES:
             parser.error(f"no measurement {name!r}; there are {', '.join(SUITES)}")
-    print(f"{'measurement':<46} {'ours':>18} {'limit or peer':>18} {'ratio':>6}  [quartiles]  beside", flush=True)
+    print(f"{'measurement':<46} {'ours':>21} {'limit or peer':>21} {'ratio':>6}  [quartiles]  beside", flush=True)
     load_before = os.getloadavg()
     measurements: list[Measurement] = []
     failures: list[str] = []
-    for name in args.names or SUITES:
+    for name in args.names or [name for name in SUITES if name not in ON_REQUEST]:
         try:
             for measurement in SUITES[name](args.pairs):
                 measurements.append(measurement)

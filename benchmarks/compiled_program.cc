@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "benchmarks/measurement.h"
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -174,15 +173,17 @@ Status CompiledProgram::Run() {
   return evaluator_->Synchronize(std::chrono::seconds(60));
 }
 
-Result<std::vector<double>> CompiledProgram::CompileTimes() const {
+Result<std::vector<double>> CompiledProgram::CompileTimes(Time time) const {
   codegen::cpu::Compiler compiler({});
   std::vector<double> seconds;
   for (const codegen::KernelPlan& plan : plan_.kernels) {
     Status status;
-    seconds.push_back(Seconds([&] {
-      auto artifact = compiler.Compile(plan);
-      status = artifact.ok() ? codegen::cpu::Load(*artifact).status() : artifact.status();
-    }));
+    seconds.push_back(Seconds(
+        [&] {
+          auto artifact = compiler.Compile(plan);
+          status = artifact.ok() ? codegen::cpu::Load(*artifact).status() : artifact.status();
+        },
+        time));
     HIR_TRY(status);
   }
   return seconds;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "benchmarks/measurement.h"
 #include "csrc/base/status.h"
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/device/host/host_device.h"
@@ -40,12 +41,13 @@ class CompiledProgram {
   // the axes of extent `symbol`. REQUIRES: no element depends on elements at another place along
   // those axes.
   Status Check(std::string_view symbol, int64_t sample);
+  Status CheckWhole() { return CheckPart("%none", 0, 0); }  // No symbol has this name.
 
   // Bytes that every kernel has to move: each of its inputs and outputs once.
   double bytes() const { return bytes_; }
   int num_kernels() const { return static_cast<int>(plan_.kernels.size()); }
   // Seconds from each plan to kernels that can run, by a compiler that has seen none of them.
-  Result<std::vector<double>> CompileTimes() const;
+  Result<std::vector<double>> CompileTimes(Time time) const;
 
  private:
   CompiledProgram(Machine& machine, fusion::SymbolValues symbols)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "benchmarks/compiled_program.h"
+#include "benchmarks/layernorm_backward.h"
 #include "benchmarks/measurement.h"
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
@@ -24,12 +25,15 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kTriadElements = 32 * kMiB;  // Of each array: 128 MiB, far more than any cache.
 
+const char* UnitOf(Time time) { return time == Time::kWall ? "GB/s" : "GB/cpu-s"; }
+
 struct Case {
   std::string name;
   std::string text;
   fusion::SymbolValues symbols;
-  std::string sampled;  // The symbol of the axes of which a part can be checked by itself.
-  int64_t sample = 0;
+  std::string sampled = {};  // The symbol of the axes of which a part can be checked by itself,
+  int64_t sample = 0;        // and how many; or
+  fusion::SymbolValues small = {};  // sizes at which the same program is checked as a whole.
 };
 
 std::string Chain(std::string_view dtype) {
@@ -120,6 +124,10 @@ std::vector<Case> Cases() {
        {{"i0", 16384}, {"i1", 4096}},
        "i1",
        2},
+      {.name = "adaptive layer-norm backward bf16",
+       .text = std::string(kLayerNormBackward),
+       .symbols = {{"i0", 56}, {"i1", 1024}, {"i2", 1024}},
+       .small = {{"i0", 2}, {"i1", 33}, {"i2", 1024}}},
   };
 }
 
@@ -158,7 +166,7 @@ void Triad(const int64_t* args, int64_t begin, int64_t end) {
 
 class Limit {
  public:
-  static Result<std::unique_ptr<Limit>> Make(Machine& machine) {
+  static Result<std::unique_ptr<Limit>> Make(Machine& machine, Time time) {
     auto limit = std::make_unique<Limit>();
     limit->stream_ = machine.streams[0];
     base::Prng prng(3);
@@ -170,7 +178,7 @@ class Limit {
       limit->arrays_.push_back(std::move(array));
     }
     limit->args_.push_back(kTriadElements);
-    HIR_TRY(limit->ChooseFaster());
+    HIR_TRY(limit->ChooseFaster(time));
     return limit;
   }
 
@@ -179,9 +187,9 @@ class Limit {
     return stream_->Synchronize(std::chrono::seconds(60));
   }
   // What stores that read each line before they write it cost here.
-  Status MeasurePlain(int pairs, std::vector<Measurement>& rows) {
+  Status MeasurePlain(int pairs, Time time, std::vector<Measurement>& rows) {
     Measurement row{.name = "triad with plain stores",
-                    .unit = "GB/s",
+                    .unit = UnitOf(time),
                     .peer = "streaming triad",
                     .higher_is_better = true};
     const device::HostKernel* const chosen = kernel_;
@@ -189,7 +197,7 @@ class Limit {
       for (const device::HostKernel* kernel : {&plain_, &streaming_}) {
         kernel_ = kernel;
         Status status;
-        const double seconds = Seconds([&] { status = Run(); });
+        const double seconds = Seconds([&] { status = Run(); }, time);
         HIR_TRY(status);
         (kernel == &plain_ ? row.ours : row.theirs).push_back(bytes() / seconds / 1e9);
       }
@@ -202,7 +210,7 @@ class Limit {
   std::string_view name() const { return kernel_->name(); }
 
  private:
-  Status ChooseFaster() {
+  Status ChooseFaster(Time time) {
     constexpr int kRuns = 5;
     double least = 0;
     const device::HostKernel* best = nullptr;
@@ -210,7 +218,7 @@ class Limit {
       kernel_ = kernel;
       for (int i = 0; i < kRuns; ++i) {
         Status status;
-        const double seconds = Seconds([&] { status = Run(); });
+        const double seconds = Seconds([&] { status = Run(); }, time);
         HIR_TRY(status);
         if (best == nullptr || seconds < least) {
           least = seconds;
@@ -242,41 +250,48 @@ class Limit {
 
 // --- pairs ---
 
-Status MeasureCase(const Case& what, int pairs, Machine& machine, Limit& limit,
+Status MeasureCase(const Case& what, int pairs, Time time, Machine& machine, Limit& limit,
                    std::vector<Measurement>& rows, std::vector<double>& compile_ms) {
   HIR_ASSIGN(const auto program, CompiledProgram::Make(machine, what.text, what.symbols));
   HIR_TRY(program->Run());
-  HIR_TRY(program->Check(what.sampled, what.sample));
+  if (!what.small.empty()) {
+    HIR_ASSIGN(const auto small, CompiledProgram::Make(machine, what.text, what.small));
+    HIR_TRY(small->Run());
+    HIR_TRY(small->CheckWhole());
+  } else {
+    HIR_TRY(program->Check(what.sampled, what.sample));
+  }
   const std::string kernels =
       program->num_kernels() == 1 ? "" : base::Cat(", ", program->num_kernels(), " kernels");
   Measurement row{.name = what.name + kernels,
-                  .unit = "GB/s",
+                  .unit = UnitOf(time),
                   .peer = std::string(limit.name()),
                   .higher_is_better = true};
   for (int i = 0; i < pairs; ++i) {
     Status ours, theirs;
-    const double seconds = Seconds([&] { ours = program->Run(); });
-    const double limit_seconds = Seconds([&] { theirs = limit.Run(); });
+    const double seconds = Seconds([&] { ours = program->Run(); }, time);
+    const double limit_seconds = Seconds([&] { theirs = limit.Run(); }, time);
     HIR_TRY(ours);
     HIR_TRY(theirs);
     row.ours.push_back(program->bytes() / seconds / 1e9);
     row.theirs.push_back(limit.bytes() / limit_seconds / 1e9);
   }
   rows.push_back(std::move(row));
-  HIR_ASSIGN(const std::vector<double> seconds, program->CompileTimes());
+  HIR_ASSIGN(const std::vector<double> seconds, program->CompileTimes(time));
   for (const double time : seconds) compile_ms.push_back(time * 1e3);
   return {};
 }
 
-Status MeasureAll(int pairs, std::string_view only) {
+Status MeasureAll(int pairs, std::string_view only, Time time) {
   HIR_ASSIGN(const auto machine, Machine::Make());
-  HIR_ASSIGN(const auto limit, Limit::Make(*machine));
+  HIR_ASSIGN(const auto limit, Limit::Make(*machine, time));
   std::vector<Measurement> rows;
   std::vector<double> compile_ms;
-  HIR_TRY(limit->MeasurePlain(pairs, rows));
+  HIR_TRY(limit->MeasurePlain(pairs, time, rows));
   for (const Case& what : Cases()) {
     if (what.name.find(only) == std::string::npos) continue;
-    HIR_TRY(MeasureCase(what, pairs, *machine, *limit, rows, compile_ms).WithContext(what.name));
+    HIR_TRY(
+        MeasureCase(what, pairs, time, *machine, *limit, rows, compile_ms).WithContext(what.name));
   }
   const std::vector<double> allowed(compile_ms.size(), 15.0);
   rows.push_back({.name = "compiling a kernel, cold",
@@ -291,10 +306,12 @@ Status MeasureAll(int pairs, std::string_view only) {
 }  // namespace
 }  // namespace hir::bench
 
-// `cpu_kernels PAIRS NAME` measures the cases whose name holds NAME.
+// `cpu_kernels PAIRS NAME cpu`: the cases whose name holds NAME, by CPU time instead of the clock.
 int main(int argc, char** argv) {
-  const hir::Status status = hir::bench::MeasureAll(argc > 1 ? std::max(1, std::atoi(argv[1])) : 15,
-                                                    argc > 2 ? argv[2] : "");
+  using hir::bench::Time;
+  const Time time = argc > 3 && std::string_view(argv[3]) == "cpu" ? Time::kCpu : Time::kWall;
+  const int pairs = argc > 1 ? std::max(1, std::atoi(argv[1])) : 15;
+  const hir::Status status = hir::bench::MeasureAll(pairs, argc > 2 ? argv[2] : "", time);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

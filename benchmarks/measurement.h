@@ -1,7 +1,8 @@
 // What a benchmark program prints: rows of pairs, as JSON that bench.py reads.
 #pragma once
 
-#include <chrono>
+#include <time.h>
+
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -34,11 +35,19 @@ inline void PrintJson(const std::vector<Measurement>& rows) {
   std::printf("[%s]\n", base::Join(texts, ",\n ").c_str());
 }
 
+// kCpu: that of all threads of this process, which other programs on a busy machine change little.
+enum class Time { kWall, kCpu };
+
 template <typename Body>
-double Seconds(const Body& body) {
-  const auto started = std::chrono::steady_clock::now();
+double Seconds(const Body& body, Time time = Time::kWall) {
+  const auto now = [time] {
+    timespec t{};
+    clock_gettime(time == Time::kWall ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  };
+  const double started = now();
   body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return now() - started;
 }
 
 }  // namespace hir::bench
