@@ -74,7 +74,9 @@ TEST_P(Golden, Matches) {
 
 std::string NameOf(const testing::TestParamInfo<fs::path>& info) {
   std::string name = fs::relative(info.param, "tests/golden").replace_extension().string();
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+      '_');
   return name;
 }
 

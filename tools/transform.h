@@ -12,8 +12,8 @@ namespace hir::tools {
 // The op set that `text` is a program of, by its first word ("fusion", "host"); fusion when there is no such word.
 const ir::OpSet& OpSetOf(std::string_view text);
 
-// Parses `text`, runs `passes` ("dce,localize") and prints the result. A pass is one of the passes.def of its op set, or,
-// for fusion programs, one of the steps that make another program:
+// Parses `text`, runs `passes` ("dce,localize") and prints the result. A pass is one of the
+// passes.def of its op set, or, for fusion programs, one of the steps that make another program:
 //   localize   one rank's program
 //   segments   the segments of one rank, a line each (ends the list)
 //   lower      the host program, ready to load

@@ -1,5 +1,5 @@
-// The one way ops and layouts get into a graph: parser, proto converter, passes and lowering all go through here, so a program
-// from the wire obeys exactly the rules of a program from text.
+// The one way ops and layouts get into a graph: parser, proto converter, passes and lowering all go
+// through here, so a program from the wire obeys exactly the rules of a program from text.
 #pragma once
 
 #include <initializer_list>
@@ -12,18 +12,18 @@
 
 namespace hir::ir {
 
-// Limits beside kAxesMax of type.h. The parser and the proto converter hold kOpsMax, kParamsMax and kValuesMax against
-// programs from outside; passes may make more.
-inline constexpr int64_t kOpsMax = 65536;       // Ops of one program.
-inline constexpr int64_t kValuesMax = 1 << 20;  // Values of one program.
-inline constexpr int64_t kOperandsMax = 1024;   // Operands of one op, and results.
-inline constexpr int64_t kMeshesMax = 256;      // Meshes of one program.
-inline constexpr int64_t kTransformsMax = 64;   // Splits and merges of one layout.
-inline constexpr int64_t kAnnotationsMax = 128;  // Commands of one layout.
+// Limits beside kAxesMax of type.h. The parser and the proto converter hold kOpsMax, kParamsMax and
+// kValuesMax against programs from outside; passes may make more.
+inline constexpr int64_t kOpsMax = 65536;          // Ops of one program.
+inline constexpr int64_t kValuesMax = 1 << 20;     // Values of one program.
+inline constexpr int64_t kOperandsMax = 1024;      // Operands of one op, and results.
+inline constexpr int64_t kMeshesMax = 256;         // Meshes of one program.
+inline constexpr int64_t kTransformsMax = 64;      // Splits and merges of one layout.
+inline constexpr int64_t kAnnotationsMax = 128;    // Commands of one layout.
 inline constexpr int64_t kExtentBytesMax = 65536;  // Of the text of one extent.
-inline constexpr int64_t kListMax = 65536;      // Elements of one attribute.
-inline constexpr int64_t kNameBytesMax = 256;   // Of a value, a program, a mesh, a word attribute.
-inline constexpr int64_t kParamsMax = 4096;     // Inputs of one program.
+inline constexpr int64_t kListMax = 65536;         // Elements of one attribute.
+inline constexpr int64_t kNameBytesMax = 256;  // Of a value, a program, a mesh, a word attribute.
+inline constexpr int64_t kParamsMax = 4096;    // Inputs of one program.
 
 class Builder {
  public:
@@ -36,12 +36,12 @@ class Builder {
 
   struct OpSpec {
     const OpInfo* info = nullptr;
-    std::string_view name = {};                    // Looked up when info is null.
+    std::string_view name = {};  // Looked up when info is null.
     std::span<Value* const> operands = {};
-    std::span<const Attr> attrs = {};              // Any order; all of the row's, and no other.
-    std::span<const std::string_view> result_names = {};   // Empty: names are made up.
-    std::span<const Type* const> declared = {};    // Empty, or one a result; null: infer.
-    int num_results = -1;                          // For a row with a variable number of results.
+    std::span<const Attr> attrs = {};  // Any order; all of the row's, and no other.
+    std::span<const std::string_view> result_names = {};  // Empty: names are made up.
+    std::span<const Type* const> declared = {};           // Empty, or one a result; null: infer.
+    int num_results = -1;  // For a row with a variable number of results.
     std::string_view location = {};
     int line = 0;
   };
@@ -51,12 +51,13 @@ class Builder {
   Result<Op*> Add(const OpSpec& spec);
 
   // For code of ours whose arguments are right by construction: aborts where Add would fail.
-  Value* Make(std::string_view name, std::initializer_list<Value*> operands, std::initializer_list<Attr> attrs = {},
-              std::string_view result_name = {});
+  Value* Make(std::string_view name, std::initializer_list<Value*> operands,
+              std::initializer_list<Attr> attrs = {}, std::string_view result_name = {});
 
-  // Makes `a` and `b` one extent: replaces a symbol by the other side throughout the graph (the later-named symbol by the
-  // earlier), refuses two different constants, and otherwise records a guard. `what` says for people where it comes from.
-  // Loop indices and coordinates are never replaced, nor is an input's extent by sizes that no input has.
+  // Makes `a` and `b` one extent: replaces a symbol by the other side throughout the graph (the
+  // later-named symbol by the earlier), refuses two different constants, and otherwise records a
+  // guard. `what` says for people where it comes from. Loop indices and coordinates are never
+  // replaced, nor is an input's extent by sizes that no input has.
   // Errors: kInvalidArgument "what: 3 is not 4"; those of Graph::ReplaceSymbol.
   static Status Unify(Graph& graph, const Expr* a, const Expr* b, std::string_view what);
 
@@ -88,16 +89,19 @@ struct Annotation {
   std::span<const int64_t> order = {};
   std::string_view location = {};
 };
-// Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range, no mesh yet, a mesh type
-// used twice, a mesh the value has not, an uneven shard), kUnimplemented for ParallelType::kStream, naming the axis; the
-// layout is unchanged. A stride order of a value without a mesh is checked and then forgotten.
+// Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range,
+// no mesh yet, a mesh type used twice, a mesh the value has not, an uneven shard), kUnimplemented
+// for ParallelType::kStream, naming the axis; the layout is unchanged. A stride order of a value
+// without a mesh is checked and then forgotten.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
 
-// Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one may come before the mesh.
+// Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one
+// may come before the mesh.
 Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations);
 
 // Refuses a split of a constant extent that leaves a rest when a part of it is parallel.
-Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh, std::span<const LoopTransform> transforms,
+Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh,
+                 std::span<const LoopTransform> transforms,
                  std::span<const mesh::ParallelType> parallel);
 
 // The leaves of the loop domain of `type` under `transforms`: each leaf's extent and where it comes from.
@@ -106,6 +110,7 @@ struct Leaf {
   int logical = -1;       // The logical axis it is a part of, or -1 after a merge.
   bool outermost = true;  // Nothing of that logical axis is outside it.
 };
-std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type, std::span<const LoopTransform> transforms);
+std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type,
+                             std::span<const LoopTransform> transforms);
 
 }  // namespace hir::ir

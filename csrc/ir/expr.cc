@@ -1,7 +1,6 @@
 #include "csrc/ir/expr.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
@@ -49,8 +48,10 @@ Status ExprPool::status() const {
     case Fault::kOverflow: return InvalidArgument("an extent overflows 64 bits");
     case Fault::kDivisionByZero: return InvalidArgument("an extent divides by zero");
     case Fault::kNodes:
-      return ResourceExhausted(base::Cat("an extent has more than ", kExprNodesMax, " terms and factors"));
-    case Fault::kDepth: return ResourceExhausted(base::Cat("an extent is nested deeper than ", kExprDepthMax));
+      return ResourceExhausted(
+          base::Cat("an extent has more than ", kExprNodesMax, " terms and factors"));
+    case Fault::kDepth:
+      return ResourceExhausted(base::Cat("an extent is nested deeper than ", kExprDepthMax));
     case Fault::kPool:
       return ResourceExhausted(
           base::Cat("the extents of one program take more than ", kExprPoolBytesMax >> 20, " MiB"));
@@ -70,7 +71,8 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
                              std::span<const Expr* const> args) {
   size_t hash = Mix(static_cast<size_t>(kind), static_cast<size_t>(value));
   hash = Mix(hash, std::hash<std::string_view>()(symbol));
-  for (const Expr* arg : args) hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
+  for (const Expr* arg : args)
+    hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
   const auto [first, last] = interned_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     const Expr* found = it->second;
@@ -90,12 +92,17 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
   bytes_ += sizeof(Expr) + 64 + symbol.size() + args.size() * sizeof(Expr*);
   if (bytes_ > kExprPoolBytesMax) return Fail(Fault::kPool);
   auto* name = static_cast<char*>(arena_.allocate(symbol.size() + 1, 1));
-  std::copy(symbol.begin(), symbol.end(), name);  // Also of no bytes, which memcpy may not be given as null.
-  auto* copy = static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
+  std::copy(symbol.begin(), symbol.end(), name);  // Not memcpy: symbol may be null and empty.
+  auto* copy =
+      static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
   std::copy(args.begin(), args.end(), copy);
-  auto* expr = new (arena_.allocate(sizeof(Expr), alignof(Expr)))
-      Expr{.kind = kind, .value = value, .symbol = {name, symbol.size()}, .args = {copy, args.size()},
-           .nodes = nodes, .depth = depth};
+  auto* expr =
+      new (arena_.allocate(sizeof(Expr), alignof(Expr))) Expr{.kind = kind,
+                                                              .value = value,
+                                                              .symbol = {name, symbol.size()},
+                                                              .args = {copy, args.size()},
+                                                              .nodes = nodes,
+                                                              .depth = depth};
   copy[args.size()] = expr;  // One past the arguments: the node as a lone atom, for ToPoly.
   interned_.emplace(hash, expr);
   if (kind == ExprKind::kSymbol) {
@@ -105,8 +112,12 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
   return expr;
 }
 
-const Expr* ExprPool::Const(int64_t value) { return Intern(ExprKind::kConst, Checked(value), {}, {}); }
-const Expr* ExprPool::Symbol(std::string_view name) { return Intern(ExprKind::kSymbol, 0, name, {}); }
+const Expr* ExprPool::Const(int64_t value) {
+  return Intern(ExprKind::kConst, Checked(value), {}, {});
+}
+const Expr* ExprPool::Symbol(std::string_view name) {
+  return Intern(ExprKind::kSymbol, 0, name, {});
+}
 
 ExprPool::Poly ExprPool::ToPoly(const Expr* expr) const {
   Poly poly;
@@ -161,7 +172,8 @@ const Expr* ExprPool::Sub(const Expr* a, const Expr* b) { return Add(a, Mul(Cons
 const Expr* ExprPool::Mul(const Expr* a, const Expr* b) {
   Poly left = ToPoly(a);
   Poly right = ToPoly(b);
-  if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax) return Fail(Fault::kNodes);
+  if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax)
+    return Fail(Fault::kNodes);
   left.terms.push_back({{}, left.constant});  // The constant as a term without atoms.
   right.terms.push_back({{}, right.constant});
   Poly product;
@@ -208,7 +220,8 @@ const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
   }
   if (rest.terms.empty()) return FromPoly(std::move(quotient));
   const Expr* remainder = FromPoly(std::move(rest));
-  if (remainder->kind == ExprKind::kFloorDiv && remainder->args[1]->IsConst()) {  // (x / c1) / c2 is x / (c1*c2)
+  if (remainder->kind == ExprKind::kFloorDiv &&
+      remainder->args[1]->IsConst()) {  // (x / c1) / c2 is x / (c1*c2)
     if (const auto both = CheckedMul(remainder->args[1]->value, c)) {
       return Add(FromPoly(std::move(quotient)), FloorDiv(remainder->args[0], Const(*both)));
     }
@@ -271,154 +284,13 @@ const Expr* ExprPool::Substitute(const Expr* expr,
     case ExprKind::kMul:
     case ExprKind::kAdd: {
       const Expr* result = Const(expr->value);
-      for (const Expr* arg : args) result = expr->kind == ExprKind::kMul ? Mul(result, arg) : Add(result, arg);
+      for (const Expr* arg : args)
+        result = expr->kind == ExprKind::kMul ? Mul(result, arg) : Add(result, arg);
       return result;
     }
   }
   HIR_CHECK(false);
   return nullptr;
-}
-
-namespace {
-
-using Lookup = std::function<std::optional<int64_t>(std::string_view)>;
-
-std::optional<int64_t> Apply(ExprKind kind, int64_t a, int64_t b) {
-  switch (kind) {
-    case ExprKind::kMul: return CheckedMul(a, b);
-    case ExprKind::kAdd: return CheckedAdd(a, b);
-    case ExprKind::kMin: return std::min(a, b);
-    case ExprKind::kMax: return std::max(a, b);
-    case ExprKind::kFloorDiv:
-    case ExprKind::kMod:
-    case ExprKind::kCeilDiv:
-      if (b == 0 || (a == INT64_MIN && b == -1)) return std::nullopt;
-      if (kind == ExprKind::kFloorDiv) return b > 0 ? base::FloorDiv(a, b) : -base::CeilDiv(a, -b);
-      if (kind == ExprKind::kMod) return b > 0 ? base::FloorMod(a, b) : -base::FloorMod(a, -b);
-      return b > 0 ? base::CeilDiv(a, b) : -base::FloorDiv(a, -b);
-    case ExprKind::kConst:
-    case ExprKind::kSymbol: break;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-Result<int64_t> Evaluate(const Expr* expr, const Lookup& lookup) {
-  if (expr->kind == ExprKind::kConst) return expr->value;
-  if (expr->kind == ExprKind::kSymbol) {
-    const std::optional<int64_t> value = lookup(expr->symbol);
-    if (!value) return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
-    return *value;
-  }
-  const bool nary = expr->kind == ExprKind::kMul || expr->kind == ExprKind::kAdd;
-  HIR_ASSIGN(int64_t value, Evaluate(expr->args[0], lookup));
-  if (nary) {
-    const auto first = Apply(expr->kind, expr->value, value);
-    if (!first) return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows 64 bits"));
-    value = *first;
-  }
-  for (size_t i = 1; i < expr->args.size(); ++i) {
-    HIR_ASSIGN(const int64_t next, Evaluate(expr->args[i], lookup));
-    const auto applied = Apply(expr->kind, value, next);
-    if (!applied) return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows or divides by zero"));
-    value = *applied;
-  }
-  return value;
-}
-
-void CollectSymbols(const Expr* expr, std::vector<std::string_view>& symbols) {
-  if (expr->kind == ExprKind::kSymbol &&
-      std::find(symbols.begin(), symbols.end(), expr->symbol) == symbols.end()) {
-    symbols.push_back(expr->symbol);
-  }
-  for (const Expr* arg : expr->args) CollectSymbols(arg, symbols);
-}
-
-namespace {
-
-// Binding strength: sums 0, mod 1, products and quotients 2, atoms 3.
-int Strength(const Expr* expr) {
-  switch (expr->kind) {
-    case ExprKind::kAdd: return 0;
-    case ExprKind::kMod: return 1;
-    case ExprKind::kMul:
-    case ExprKind::kFloorDiv: return 2;
-    case ExprKind::kConst: return expr->value < 0 ? 0 : 3;
-    case ExprKind::kSymbol:
-    case ExprKind::kCeilDiv:
-    case ExprKind::kMin:
-    case ExprKind::kMax: return 3;
-  }
-  return 3;
-}
-
-void Print(std::string& out, const Expr* expr, int at_least);
-
-void PrintSum(std::string& out, const Expr* expr) {
-  for (size_t i = 0; i < expr->args.size(); ++i) {
-    const Expr* term = expr->args[i];
-    const bool negative = term->kind == ExprKind::kMul && term->value < 0 && term->value != INT64_MIN;
-    if (i > 0) out += negative ? " - " : " + ";
-    if (i > 0 && negative) {
-      Expr positive = *term;
-      positive.value = -term->value;
-      if (positive.value == 1 && positive.args.size() == 1) {
-        Print(out, positive.args[0], 2);
-      } else {
-        Print(out, &positive, 2);
-      }
-    } else {
-      Print(out, term, 1);
-    }
-  }
-  if (expr->value > 0) base::Append(out, " + ", expr->value);
-  if (expr->value < 0) base::Append(out, " - ", std::to_string(expr->value).substr(1));
-}
-
-void Print(std::string& out, const Expr* expr, int at_least) {
-  const bool wrap = Strength(expr) < at_least;
-  if (wrap) out += '(';
-  switch (expr->kind) {
-    case ExprKind::kConst: base::Append(out, expr->value); break;
-    case ExprKind::kSymbol: out += expr->symbol; break;
-    case ExprKind::kAdd: PrintSum(out, expr); break;
-    case ExprKind::kMul:
-      if (expr->value == -1) {
-        out += "-1*";
-      } else if (expr->value != 1) {
-        base::Append(out, expr->value, '*');
-      }
-      for (size_t i = 0; i < expr->args.size(); ++i) {
-        if (i > 0) out += '*';
-        Print(out, expr->args[i], 3);
-      }
-      break;
-    case ExprKind::kFloorDiv:
-    case ExprKind::kMod:
-      Print(out, expr->args[0], 3);
-      out += expr->kind == ExprKind::kMod ? " mod " : " / ";
-      Print(out, expr->args[1], 3);
-      break;
-    case ExprKind::kCeilDiv:
-    case ExprKind::kMin:
-    case ExprKind::kMax:
-      out += expr->kind == ExprKind::kCeilDiv ? "ceildiv(" : expr->kind == ExprKind::kMin ? "min(" : "max(";
-      Print(out, expr->args[0], 0);
-      out += ", ";
-      Print(out, expr->args[1], 0);
-      out += ')';
-      break;
-  }
-  if (wrap) out += ')';
-}
-
-}  // namespace
-
-std::string ToString(const Expr* expr) {
-  std::string out;
-  Print(out, expr, 0);
-  return out;
 }
 
 }  // namespace hir::ir

@@ -1,10 +1,12 @@
 // Extents: int64 expressions over symbols, in one canonical form.
 //
-// A pool makes expressions and interns them, so that within one pool equal expressions are the same pointer. Sums and
-// products are kept as polynomials with sorted terms; `/` rounds down, and division by a constant splits off what the
-// constant divides ((8*i + 3) / 4 is 2*i). A constant that leaves int64, a division by the constant 0, or an expression
-// over the limits below makes the pool overflowed() for good, and the result is some valid expression: whoever builds
-// from untrusted input checks the flag. The limits bound the recursion and the work of all functions here.
+// A pool makes expressions and interns them, so that within one pool equal expressions are the same
+// pointer. Sums and products are kept as polynomials with sorted terms; `/` rounds down, and
+// division by a constant splits off what the constant divides ((8*i + 3) / 4 is 2*i). A constant
+// that leaves int64, a division by the constant 0, or an expression over the limits below makes the
+// pool overflowed() for good, and the result is some valid expression: whoever builds from
+// untrusted input checks the flag. The limits bound the recursion and the work of all functions
+// here.
 //
 // Ownership: nodes die with their pool. Threads: one at a time; finished nodes may be read by many.
 #pragma once
@@ -24,18 +26,28 @@
 
 namespace hir::ir {
 
-inline constexpr uint32_t kExprNodesMax = 4096;            // Of one expression, written out as a tree.
+inline constexpr uint32_t kExprNodesMax = 4096;  // Of one expression, written out as a tree.
 inline constexpr uint32_t kExprDepthMax = 128;
 inline constexpr size_t kExprPoolBytesMax = size_t{256} << 20;  // Of all expressions of one pool.
 
-enum class ExprKind : uint8_t { kConst, kSymbol, kFloorDiv, kMod, kCeilDiv, kMin, kMax, kMul, kAdd };
+enum class ExprKind : uint8_t {
+  kConst,
+  kSymbol,
+  kFloorDiv,
+  kMod,
+  kCeilDiv,
+  kMin,
+  kMax,
+  kMul,
+  kAdd
+};
 
 struct Expr {
   ExprKind kind = ExprKind::kConst;
-  int64_t value = 0;                        // kConst: the value. kMul: the coefficient. kAdd: the constant term.
-  std::string_view symbol = {};             // kSymbol: "i0", "%i" (a loop index), "@m.x" (a mesh coordinate).
-  std::span<const Expr* const> args = {};   // kMul: atoms, sorted. kAdd: terms, sorted. Others: two.
-  uint32_t nodes = 1;                       // Of the tree, this one included.
+  int64_t value = 0;  // kConst: the value. kMul: the coefficient. kAdd: the constant term.
+  std::string_view symbol = {};  // kSymbol: "i0", "%i" (a loop index), "@m.x" (a mesh coordinate).
+  std::span<const Expr* const> args = {};  // kMul: atoms, sorted. kAdd: terms, sorted. Others: two.
+  uint32_t nodes = 1;                      // Of the tree, this one included.
   uint32_t depth = 1;
 
   bool IsConst() const { return kind == ExprKind::kConst; }
@@ -54,13 +66,14 @@ class ExprPool {
   const Expr* Sub(const Expr* a, const Expr* b);
   const Expr* Mul(const Expr* a, const Expr* b);
   const Expr* FloorDiv(const Expr* a, const Expr* b);
-  const Expr* Mod(const Expr* a, const Expr* b);       // In [0, b) for b > 0.
+  const Expr* Mod(const Expr* a, const Expr* b);  // In [0, b) for b > 0.
   const Expr* CeilDiv(const Expr* a, const Expr* b);
   const Expr* Min(const Expr* a, const Expr* b);
   const Expr* Max(const Expr* a, const Expr* b);
 
   // `expr`, of this pool or another, rebuilt in this pool with `symbols` replaced. A symbol that is not a key stays.
-  const Expr* Substitute(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols);
+  const Expr* Substitute(const Expr* expr,
+                         const std::unordered_map<std::string_view, const Expr*>& symbols);
   const Expr* Import(const Expr* expr) { return Substitute(expr, {}); }
 
   bool overflowed() const { return fault_ != Fault::kNone; }
@@ -73,8 +86,8 @@ class ExprPool {
   size_t SymbolOrder(const Expr* symbol) const { return symbol_order_.at(symbol); }
 
  private:
-  using Atoms = std::span<const Expr* const>;                 // Sorted; in the arena or a node's own.
-  using Terms = std::vector<std::pair<Atoms, int64_t>>;       // (atoms, coefficient)
+  using Atoms = std::span<const Expr* const>;            // Sorted; in the arena or a node's own.
+  using Terms = std::vector<std::pair<Atoms, int64_t>>;  // (atoms, coefficient)
   struct Poly {
     Terms terms;  // Sorted, no zero coefficients.
     int64_t constant = 0;
@@ -84,7 +97,8 @@ class ExprPool {
   void AddTerm(Poly& poly, Atoms atoms, int64_t coefficient);
   int64_t Checked(std::optional<int64_t> value);
   const Expr* Binary(ExprKind kind, const Expr* a, const Expr* b);
-  const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol, std::span<const Expr* const> args);
+  const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol,
+                     std::span<const Expr* const> args);
 
   enum class Fault : uint8_t { kNone, kOverflow, kDivisionByZero, kNodes, kDepth, kPool };
   const Expr* Fail(Fault fault);  // The first fault stays.
@@ -105,7 +119,8 @@ inline bool Equal(const Expr* a, const Expr* b) { return a == b || Compare(a, b)
 
 // The value with each symbol's value from `lookup` (nothing: unbound).
 // Errors: kInvalidArgument for an unbound symbol, overflow, or division by zero.
-Result<int64_t> Evaluate(const Expr* expr, const std::function<std::optional<int64_t>(std::string_view)>& lookup);
+Result<int64_t> Evaluate(const Expr* expr,
+                         const std::function<std::optional<int64_t>(std::string_view)>& lookup);
 
 // Adds the symbols of `expr` that are not in `symbols` yet, in order of appearance.
 void CollectSymbols(const Expr* expr, std::vector<std::string_view>& symbols);

@@ -1,9 +1,9 @@
-// The one IR substrate: a Graph of uniform ops described by an op table. Fusion programs and host programs are graphs over
-// two tables.
+// The one IR substrate: a Graph of uniform ops described by an op table. Fusion programs and host
+// programs are graphs over two tables.
 //
-// Ownership: nodes live in the Graph's arena and die with it. Pointers between nodes are plain and stable; never null unless
-// said. Nodes are trivially destructible, so erasing an op only unlinks it. Threads: one at a time while it is changed; many
-// may read.
+// Ownership: nodes live in the Graph's arena and die with it. Pointers between nodes are plain and
+// stable; never null unless said. Nodes are trivially destructible, so erasing an op only unlinks
+// it. Threads: one at a time while it is changed; many may read.
 #pragma once
 
 #include <deque>
@@ -26,16 +26,16 @@ namespace hir::ir {
 struct Block;
 
 struct Value {
-  int id = 0;                        // Dense within the graph; never reused.
-  std::string_view name = {};        // Without the %; unique in the graph.
+  int id = 0;                  // Dense within the graph; never reused.
+  std::string_view name = {};  // Without the %; unique in the graph.
   const Type* type = nullptr;
-  const Layout* layout = nullptr;    // Null: not decided (fusion), or none needed (host).
-  Op* def = nullptr;                 // Null for a parameter or block argument.
-  int index = 0;                     // Among the results of `def`, the parameters, or the block's arguments.
+  const Layout* layout = nullptr;  // Null: not decided (fusion), or none needed (host).
+  Op* def = nullptr;               // Null for a parameter or block argument.
+  int index = 0;  // Among the results of `def`, the parameters, or the block's arguments.
 };
 
-using AttrValue = std::variant<int64_t, double, bool, std::string_view, std::span<const int64_t>, const Expr*,
-                               std::span<const Expr* const>, const Mesh*>;
+using AttrValue = std::variant<int64_t, double, bool, std::string_view, std::span<const int64_t>,
+                               const Expr*, std::span<const Expr* const>, const Mesh*>;
 
 struct Attr {
   std::string_view name = {};
@@ -46,13 +46,13 @@ struct Op {
   const OpInfo* info = nullptr;
   std::span<Value*> operands = {};
   std::span<Value*> results = {};
-  std::span<Attr> attrs = {};        // In the order of info->attrs; every attribute is present.
+  std::span<Attr> attrs = {};  // In the order of info->attrs; every attribute is present.
   std::span<Block*> blocks = {};
   Op* prev = nullptr;
   Op* next = nullptr;
-  Block* parent = nullptr;           // Null when erased.
-  std::string_view location = {};    // The user's "mlp.py:12: y = fd.ops.linear(x, w)", or empty.
-  int line = 0;                      // In the text this op was parsed from; 0 when built in memory.
+  Block* parent = nullptr;         // Null when erased.
+  std::string_view location = {};  // The user's "mlp.py:12: y = fd.ops.linear(x, w)", or empty.
+  int line = 0;                    // In the text this op was parsed from; 0 when built in memory.
 
   // The attribute `name`. It must be in the table row of this op with a matching kind.
   int64_t Int(std::string_view name) const;
@@ -112,8 +112,8 @@ class Graph {
   const Mesh* FindMesh(std::string_view name) const;  // Null when there is none.
   const std::deque<Mesh>& meshes() const { return meshes_; }
 
-  // Makes a value named `name`, or a free variation of it ("y", "y.1"); `name` may be empty ("v7"). The name of a value
-  // whose op was erased is free.
+  // Makes a value named `name`, or a free variation of it ("y", "y.1"); `name` may be empty ("v7").
+  // The name of a value whose op was erased is free.
   Value* NewValue(std::string_view name, const Type* type);
   Value* AddParam(std::string_view name, const Type* type);
   Value* AddBlockArg(Block& block, std::string_view name, const Type* type);
@@ -121,7 +121,9 @@ class Graph {
   void Rename(Value& value, std::string_view name);  // To `name` or a free variation.
   // `value` takes the name of `from`, which gets another: for an op that stands in for one about to be erased.
   void TakeName(Value& value, Value& from);
-  const std::vector<Value*>& values() const { return values_; }  // By id; erased ops' values included.
+  const std::vector<Value*>& values() const {
+    return values_;
+  }  // By id; erased ops' values included.
 
   // Copies into the arena.
   std::string_view Copy(std::string_view text);
@@ -149,16 +151,18 @@ class Graph {
   const Type* Index();
   const Type* Event(int64_t count);
 
-  // An op that is in no block yet, with `num_results` fresh unnamed results of null type and the row's number of empty
-  // blocks. Builders call this.
-  Op* NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs, int num_results);
+  // An op that is in no block yet, with `num_results` fresh unnamed results of null type and the
+  // row's number of empty blocks. Builders call this.
+  Op* NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs,
+            int num_results);
 
   // Takes back the results of `op`, made by NewOp and never inserted.
   void Discard(Op& op);
 
   // Replaces the symbol `name` by `expr` in every type, attribute and guard, for good.
-  // Errors: the graph is then half changed and only good for destruction. kInvalidArgument for a negative extent, a guard
-  // that cannot hold, or overflow; kResourceExhausted when a program makes matching its sizes too much work.
+  // Errors: the graph is then half changed and only good for destruction. kInvalidArgument for a
+  // negative extent, a guard that cannot hold, or overflow; kResourceExhausted when a program makes
+  // matching its sizes too much work.
   Status ReplaceSymbol(std::string_view name, const Expr* expr);
   // `expr` with all symbols replaced that ReplaceSymbol was called for.
   const Expr* Resolve(const Expr* expr);
@@ -179,12 +183,12 @@ class Graph {
   ExprPool exprs_;
   std::deque<Mesh> meshes_;
   std::vector<Value*> values_;
-  std::unordered_map<std::string_view, Value*> by_name_;          // Lookups only, like all maps here.
-  std::unordered_map<std::string_view, int64_t> next_suffix_;     // Of "y": the n to try for "y.n".
-  std::vector<Type*> types_;                                      // Tensors with a symbol in an extent.
-  std::unordered_multimap<size_t, Type*> interned_;               // Tensor types by hash.
-  std::vector<Attr*> expr_attrs_;                                 // All that hold extents.
-  std::unordered_map<std::string_view, const Expr*> replaced_;    // By ReplaceSymbol.
+  std::unordered_map<std::string_view, Value*> by_name_;       // Lookups only, like all maps here.
+  std::unordered_map<std::string_view, int64_t> next_suffix_;  // Of "y": the n to try for "y.n".
+  std::vector<Type*> types_;                         // Tensors with a symbol in an extent.
+  std::unordered_multimap<size_t, Type*> interned_;  // Tensor types by hash.
+  std::vector<Attr*> expr_attrs_;                    // All that hold extents.
+  std::unordered_map<std::string_view, const Expr*> replaced_;  // By ReplaceSymbol.
   int64_t replace_work_ = 0;
 };
 

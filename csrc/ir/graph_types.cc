@@ -9,7 +9,8 @@ namespace {
 
 using base::Cat;
 
-constexpr int64_t kReplaceWorkMax = int64_t{1} << 27;  // Types and attributes looked at; about a second.
+constexpr int64_t kReplaceWorkMax = int64_t{1}
+                                    << 27;  // Types and attributes looked at; about a second.
 
 size_t HashOf(DType dtype, std::span<const Axis> axes) {
   size_t hash = static_cast<size_t>(dtype);
@@ -22,8 +23,9 @@ size_t HashOf(DType dtype, std::span<const Axis> axes) {
 }
 
 bool SameAxes(std::span<const Axis> a, std::span<const Axis> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Axis& x, const Axis& y) { return x.kind == y.kind && x.extent == y.extent; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Axis& x, const Axis& y) {
+    return x.kind == y.kind && x.extent == y.extent;
+  });
 }
 
 bool Contains(const Expr* expr, const Expr* symbol) {
@@ -54,9 +56,13 @@ const Type* Graph::Tensor(DType dtype, std::span<const Axis> axes) {
   return type;
 }
 
-const Type* Graph::Scalar(DType dtype) { return New(Type{.kind = TypeKind::kScalar, .dtype = dtype}); }
+const Type* Graph::Scalar(DType dtype) {
+  return New(Type{.kind = TypeKind::kScalar, .dtype = dtype});
+}
 const Type* Graph::Index() { return New(Type{.kind = TypeKind::kIndex}); }
-const Type* Graph::Event(int64_t count) { return New(Type{.kind = TypeKind::kEvent, .count = count}); }
+const Type* Graph::Event(int64_t count) {
+  return New(Type{.kind = TypeKind::kEvent, .count = count});
+}
 
 const Expr* Graph::Resolve(const Expr* expr) {
   if (replaced_.empty() || expr->IsConst()) return expr;
@@ -84,19 +90,25 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   const Expr* symbol = exprs_.Symbol(name);
   expr = Resolve(expr);
   HIR_CHECK(!Contains(expr, symbol));
-  replace_work_ += static_cast<int64_t>(types_.size() + expr_attrs_.size() + guards.size() * (1 + params.size()));
+  replace_work_ += static_cast<int64_t>(types_.size() + expr_attrs_.size() +
+                                        guards.size() * (1 + params.size()));
   if (replace_work_ > kReplaceWorkMax) {
-    return ResourceExhausted(Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
+    return ResourceExhausted(
+        Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
   }
   replaced_.emplace(symbol->symbol, expr);
   const std::unordered_map<std::string_view, const Expr*> map = {{symbol->symbol, expr}};
-  const auto replace = [&](const Expr* e) { return Contains(e, symbol) ? exprs_.Substitute(e, map) : e; };
+  const auto replace = [&](const Expr* e) {
+    return Contains(e, symbol) ? exprs_.Substitute(e, map) : e;
+  };
   for (Type* type : types_) {
-    if (std::none_of(type->axes.begin(), type->axes.end(), [&](const Axis& a) { return Contains(a.extent, symbol); })) {
+    if (std::none_of(type->axes.begin(), type->axes.end(),
+                     [&](const Axis& a) { return Contains(a.extent, symbol); })) {
       continue;
     }
     const auto [first, last] = interned_.equal_range(HashOf(type->dtype, type->axes));
-    interned_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == type; }));
+    interned_.erase(
+        std::find_if(first, last, [&](const auto& entry) { return entry.second == type; }));
     std::vector<Axis> axes(type->axes.begin(), type->axes.end());
     for (Axis& axis : axes) axis.extent = replace(axis.extent);
     // In place: every value of this type sees it.
@@ -107,7 +119,8 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   for (Attr* attr : expr_attrs_) {
     if (auto* one = std::get_if<const Expr*>(&attr->value)) *one = replace(*one);
     if (auto* list = std::get_if<std::span<const Expr* const>>(&attr->value)) {
-      for (size_t i = 0; i < list->size(); ++i) const_cast<const Expr*&>((*list)[i]) = replace((*list)[i]);
+      for (size_t i = 0; i < list->size(); ++i)
+        const_cast<const Expr*&>((*list)[i]) = replace((*list)[i]);
     }
   }
   for (Guard& guard : guards) {
@@ -129,7 +142,8 @@ std::optional<bool> Decide(ExprPool& pool, const Guard& guard) {
 
 Status CannotHold(const Guard& guard) {
   const char* relation = guard.kind == Guard::Kind::kEqual ? " is not " : " is more than ";
-  return InvalidArgument(Cat(guard.reason, ": ", ToString(guard.left), relation, ToString(guard.right)));
+  return InvalidArgument(
+      Cat(guard.reason, ": ", ToString(guard.left), relation, ToString(guard.right)));
 }
 
 }  // namespace
@@ -152,11 +166,13 @@ Status Graph::AddGuard(Guard guard) {
   if (holds == std::optional(true)) return {};
   if (holds == std::optional(false)) return CannotHold(guard);
   for (const Guard& known : guards) {
-    if (known.kind == guard.kind && known.left == guard.left && known.right == guard.right) return {};
+    if (known.kind == guard.kind && known.left == guard.left && known.right == guard.right)
+      return {};
   }
   replace_work_ += static_cast<int64_t>(guards.size());
   if (replace_work_ > kReplaceWorkMax) {
-    return ResourceExhausted(Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
+    return ResourceExhausted(
+        Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
   }
   guards.push_back(std::move(guard));
   return {};

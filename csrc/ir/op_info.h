@@ -1,4 +1,5 @@
-// The row of an op table: what the generic parts (printer, parser, builder, verifier core, proto converter) know of an op.
+// The row of an op table: what the generic parts (printer, parser, builder, verifier core, proto
+// converter) know of an op.
 #pragma once
 
 #include <cstdint>
@@ -34,19 +35,20 @@ struct AttrInfo {
 // What an op does beyond computing its results; 0 for a pure function.
 enum Effect : uint32_t {
   kPure = 0,
-  kReads = 1,    // reads buffers
-  kWrites = 2,   // writes buffers
-  kComm = 4,     // communicates: keeps its order among all kComm ops
-  kSyncs = 8,    // orders streams
-  kLibrary = 16, // runs as one library call: a segment of its own
+  kReads = 1,     // reads buffers
+  kWrites = 2,    // writes buffers
+  kComm = 4,      // communicates: keeps its order among all kComm ops
+  kSyncs = 8,     // orders streams
+  kLibrary = 16,  // runs as one library call: a segment of its own
 };
 
 inline constexpr int kVariadic = -1;
 inline constexpr int kAttrsMax = 12;
 
-// Sets the types of op.results (and may set their layouts) from operands and attributes, which are in place and of the
-// right kinds. `declared` has one entry a result: the type written by the user, or null. The builder compares the two
-// afterwards, so most ops ignore it. Errors: kInvalidArgument, without the op's name (the builder adds it).
+// Sets the types of op.results (and may set their layouts) from operands and attributes, which are
+// in place and of the right kinds. `declared` has one entry a result: the type written by the user,
+// or null. The builder compares the two afterwards, so most ops ignore it. Errors:
+// kInvalidArgument, without the op's name (the builder adds it).
 using InferFn = Status (*)(Graph& graph, Op& op, std::span<const Type* const> declared);
 
 struct OpInfo {

@@ -34,7 +34,8 @@ Result<const Type*> Parser::TypeText() {
     HIR_TRY(At(line, CheckType(*type)));
     return type;
   }
-  const std::optional<DType> dtype = token_.kind == TokenKind::kWord ? ParseDType(token_.text) : std::nullopt;
+  const std::optional<DType> dtype =
+      token_.kind == TokenKind::kWord ? ParseDType(token_.text) : std::nullopt;
   if (!dtype) return Expected("a type (bool, i32, i64, f16, bf16, f32, f64, index or event)");
   Advance();
   if (!Accept('[')) return graph_->Scalar(*dtype);
@@ -66,7 +67,8 @@ Status Parser::Layout(std::vector<Annotation>& annotations) {
       annotations.push_back(command);
     }
     if (std::ssize(annotations) > kAnnotationsMax) {
-      return At(token_.line, ResourceExhausted(Cat("a layout has more than ", kAnnotationsMax, " commands")));
+      return At(token_.line,
+                ResourceExhausted(Cat("a layout has more than ", kAnnotationsMax, " commands")));
     }
   } while (Accept(','));
   return Expect('}');
@@ -75,9 +77,12 @@ Status Parser::Layout(std::vector<Annotation>& annotations) {
 // outer_split(1, 4), inner_split(1, 4), merge(0), parallelize(1, mesh_x), shard(0, mesh_x), stride_order(1, 0)
 Result<Annotation> Parser::LayoutCommand() {
   using Kind = Annotation::Kind;
-  constexpr std::pair<std::string_view, Kind> kCommands[] = {
-      {"outer_split", Kind::kOuterSplit}, {"inner_split", Kind::kInnerSplit}, {"merge", Kind::kMerge},
-      {"parallelize", Kind::kParallelize}, {"shard", Kind::kShard}, {"stride_order", Kind::kStrideOrder}};
+  constexpr std::pair<std::string_view, Kind> kCommands[] = {{"outer_split", Kind::kOuterSplit},
+                                                             {"inner_split", Kind::kInnerSplit},
+                                                             {"merge", Kind::kMerge},
+                                                             {"parallelize", Kind::kParallelize},
+                                                             {"shard", Kind::kShard},
+                                                             {"stride_order", Kind::kStrideOrder}};
   Annotation annotation;
   bool known = false;
   for (const auto& [word, kind] : kCommands) {
@@ -85,7 +90,8 @@ Result<Annotation> Parser::LayoutCommand() {
     annotation.kind = kind;
     known = true;
   }
-  if (!known) return Expected("mesh=, outer_split, inner_split, merge, parallelize, shard or stride_order");
+  if (!known)
+    return Expected("mesh=, outer_split, inner_split, merge, parallelize, shard or stride_order");
   Advance();
   HIR_TRY(Expect('('));
   if (annotation.kind == Kind::kStrideOrder) {
@@ -106,7 +112,8 @@ Result<Annotation> Parser::LayoutCommand() {
   }
   if (annotation.kind == Kind::kParallelize || annotation.kind == Kind::kShard) {
     HIR_TRY(Expect(','));
-    const auto type = token_.kind == TokenKind::kWord ? mesh::ParseParallelType(token_.text) : std::nullopt;
+    const auto type =
+        token_.kind == TokenKind::kWord ? mesh::ParseParallelType(token_.text) : std::nullopt;
     if (!type) return Expected("a parallel type (mesh_x, mesh_y, mesh_z, stream or serial)");
     annotation.type = *type;
     Advance();

@@ -1,5 +1,5 @@
-// The recursive-descent parser of the text form: one class, in parse.cc, parse_op.cc, parse_type.cc and parse_expr.cc.
-// Private to csrc/ir.
+// The recursive-descent parser of the text form: one class, in parse.cc, parse_op.cc, parse_type.cc
+// and parse_expr.cc. Private to csrc/ir.
 #pragma once
 
 #include <memory>
@@ -68,7 +68,9 @@ class Parser {
   Result<Value*> ValueUse();
   Result<std::string_view> NewName();  // A %name that no value has.
   Result<const Mesh*> MeshUse();
-  Status Fail(std::string message) const { return At(token_.line, InvalidArgument(std::move(message))); }
+  Status Fail(std::string message) const {
+    return At(token_.line, InvalidArgument(std::move(message)));
+  }
   Status Expected(std::string_view what) const;
   Status At(int line, const Status& status) const;
 

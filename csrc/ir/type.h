@@ -13,7 +13,7 @@
 
 namespace hir::ir {
 
-inline constexpr int64_t kAxesMax = 16;     // Axes of one tensor, reduced ones counted.
+inline constexpr int64_t kAxesMax = 16;       // Axes of one tensor, reduced ones counted.
 inline constexpr int64_t kEventsMax = 65536;  // Events of one array.
 
 enum class AxisKind : uint8_t {
@@ -24,7 +24,8 @@ enum class AxisKind : uint8_t {
 
 struct Axis {
   AxisKind kind = AxisKind::kIteration;
-  const Expr* extent = nullptr;  // kBroadcast: 1, or what it is expanded to. kReduction: how many were reduced.
+  const Expr* extent =
+      nullptr;  // kBroadcast: 1, or what it is expanded to. kReduction: how many were reduced.
 };
 
 enum class TypeKind : uint8_t {
@@ -36,16 +37,16 @@ enum class TypeKind : uint8_t {
 
 struct Type {
   TypeKind kind = TypeKind::kTensor;
-  DType dtype = DType::kFloat32;        // kTensor, kScalar.
-  std::span<const Axis> axes = {};      // kTensor; reduction axes count.
-  int64_t count = 0;                    // kEvent: how many.
+  DType dtype = DType::kFloat32;    // kTensor, kScalar.
+  std::span<const Axis> axes = {};  // kTensor; reduction axes count.
+  int64_t count = 0;                // kEvent: how many.
 };
 
 bool Equal(const Type& a, const Type& b);  // Extents compared by contents.
 std::string ToString(const Axis& axis);
 std::string ToString(const Type& type);
-// Errors: kInvalidArgument for a negative constant extent or constant extents whose bytes leave int64; kResourceExhausted
-// for too many axes.
+// Errors: kInvalidArgument for a negative constant extent or constant extents whose bytes leave
+// int64; kResourceExhausted for too many axes.
 Status CheckType(const Type& type);
 
 // The axes that consumers see: all but the reduced ones.
@@ -57,8 +58,9 @@ int LogicalIndex(const Type& type, int axis);
 struct LoopTransform {
   enum class Kind : uint8_t { kOuterSplit, kInnerSplit, kMerge };
   Kind kind = Kind::kOuterSplit;
-  int axis = 0;        // Splits: becomes axis and axis + 1. Merge: axis and axis + 1 become axis.
-  int64_t factor = 1;  // kOuterSplit: the extent left at `axis`. kInnerSplit: the extent at `axis` + 1.
+  int axis = 0;  // Splits: becomes axis and axis + 1. Merge: axis and axis + 1 become axis.
+  int64_t factor =
+      1;  // kOuterSplit: the extent left at `axis`. kInnerSplit: the extent at `axis` + 1.
 };
 
 // A mesh under its name in one graph.
@@ -69,10 +71,11 @@ struct Mesh {
 
 // Where a tensor lies: on which devices, and which part of it on each. A null layout is not decided yet.
 struct Layout {
-  const Mesh* mesh = nullptr;                           // Never null in a layout.
-  std::span<const LoopTransform> transforms = {};       // From the logical axes (reduced ones count), in order.
-  std::span<const mesh::ParallelType> parallel = {};    // One per leaf of the loop domain.
-  std::span<const int64_t> stride_order = {};           // As declared by the user, or empty.
+  const Mesh* mesh = nullptr;  // Never null in a layout.
+  std::span<const LoopTransform> transforms =
+      {};  // From the logical axes (reduced ones count), in order.
+  std::span<const mesh::ParallelType> parallel = {};  // One per leaf of the loop domain.
+  std::span<const int64_t> stride_order = {};         // As declared by the user, or empty.
 };
 
 // Equal mesh and shards; the stride order does not matter.

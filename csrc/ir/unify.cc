@@ -31,12 +31,14 @@ bool MayReplace(const Graph& graph, const Expr* symbol, const Expr* to) {
   if (std::find(symbols.begin(), symbols.end(), symbol->symbol) != symbols.end()) return false;
   if (to->IsConst() || to->kind == ExprKind::kSymbol) return true;
   if (!IsParamExtent(graph, symbol->symbol)) return true;
-  return std::all_of(symbols.begin(), symbols.end(), [&](std::string_view s) { return IsParamExtent(graph, s); });
+  return std::all_of(symbols.begin(), symbols.end(),
+                     [&](std::string_view s) { return IsParamExtent(graph, s); });
 }
 
 // The symbol of `a` and `b` to replace, by the other side; null when neither may be.
 const Expr* Replaceable(const Graph& graph, const Expr*& a, const Expr*& b) {
-  if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b)) std::swap(a, b);
+  if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b))
+    std::swap(a, b);
   if (!IsSize(a)) std::swap(a, b);
   const bool fixed = b->kind == ExprKind::kSymbol && !IsSize(b);
   return IsSize(a) && !fixed && MayReplace(graph, a, b) ? a : nullptr;
@@ -72,7 +74,8 @@ Status Builder::Unify(Graph& graph, const Expr* a, const Expr* b, std::string_vi
     HIR_TRY(graph.ReplaceSymbol(symbol->symbol, b));
     return SettleGuards(graph);
   }
-  return graph.AddGuard({.kind = Guard::Kind::kEqual, .left = a, .right = b, .reason = std::string(what)});
+  return graph.AddGuard(
+      {.kind = Guard::Kind::kEqual, .left = a, .right = b, .reason = std::string(what)});
 }
 
 }  // namespace hir::ir

@@ -20,7 +20,8 @@ class Verifier {
     for (const Value* param : graph_.params) HIR_TRY(Define(*param));
     HIR_TRY(CheckBlock(graph_.body));
     for (const Output& output : graph_.outputs) {
-      if (!Visible(*output.value)) return InvalidArgument(Cat("return: %", output.value->name, " is not defined there"));
+      if (!Visible(*output.value))
+        return InvalidArgument(Cat("return: %", output.value->name, " is not defined there"));
       if (output.alias != nullptr) HIR_TRY(CheckAlias(output));
     }
     return {};
@@ -31,16 +32,22 @@ class Verifier {
 
   Status CheckAlias(const Output& output) {
     const auto fail = [&](std::string_view what) {
-      return InvalidArgument(Cat("return: %", output.value->name, " alias %", output.alias->name, ": ", what));
+      return InvalidArgument(
+          Cat("return: %", output.value->name, " alias %", output.alias->name, ": ", what));
     };
     const auto& params = graph_.params;
-    if (std::find(params.begin(), params.end(), output.alias) == params.end()) return fail("only an input's memory can be taken");
+    if (std::find(params.begin(), params.end(), output.alias) == params.end())
+      return fail("only an input's memory can be taken");
     for (const Output& other : graph_.outputs) {
-      if (&other != &output && other.alias == output.alias) return fail("another output takes that memory");
+      if (&other != &output && other.alias == output.alias)
+        return fail("another output takes that memory");
     }
     const Type& to = *output.alias->type;
-    if (to.kind != TypeKind::kTensor || output.value->type->kind != TypeKind::kTensor) return fail("only tensors have memory");
-    if (std::any_of(to.axes.begin(), to.axes.end(), [](const Axis& a) { return a.kind == AxisKind::kBroadcast && !a.extent->IsConst(1); })) {
+    if (to.kind != TypeKind::kTensor || output.value->type->kind != TypeKind::kTensor)
+      return fail("only tensors have memory");
+    if (std::any_of(to.axes.begin(), to.axes.end(), [](const Axis& a) {
+          return a.kind == AxisKind::kBroadcast && !a.extent->IsConst(1);
+        })) {
       return fail("the input is expanded: it has less memory than elements");
     }
     return {};
@@ -48,11 +55,14 @@ class Verifier {
 
   Status Define(const Value& value) {
     if (value.type == nullptr) return InvalidArgument(Cat("%", value.name, " has no type"));
-    if (!names_.insert(value.name).second) return InvalidArgument(Cat("%", value.name, " is defined twice"));
+    if (!names_.insert(value.name).second)
+      return InvalidArgument(Cat("%", value.name, " is defined twice"));
     visible_[static_cast<size_t>(value.id)] = true;
     HIR_TRY(CheckType(*value.type).WithContext(value.name));
-    for (const Axis& axis : value.type->axes) HIR_TRY(CheckSymbols(axis.extent).WithContext(value.name));
-    return value.layout == nullptr ? Status() : CheckLayout(value, *value.layout).WithContext(value.name);
+    for (const Axis& axis : value.type->axes)
+      HIR_TRY(CheckSymbols(axis.extent).WithContext(value.name));
+    return value.layout == nullptr ? Status()
+                                   : CheckLayout(value, *value.layout).WithContext(value.name);
   }
 
   // Loop indices must be in scope, coordinates of a mesh of this graph.
@@ -69,35 +79,41 @@ class Verifier {
       }
     } else if (expr->symbol[0] == '@') {
       const std::string_view mesh = expr->symbol.substr(1, expr->symbol.rfind('.') - 1);
-      if (graph_.FindMesh(mesh) == nullptr) return InvalidArgument(Cat(expr->symbol, ": undefined mesh @", mesh));
+      if (graph_.FindMesh(mesh) == nullptr)
+        return InvalidArgument(Cat(expr->symbol, ": undefined mesh @", mesh));
     }
     return {};
   }
 
   bool Owns(const Mesh* mesh) const {
-    return std::any_of(graph_.meshes().begin(), graph_.meshes().end(), [&](const Mesh& m) { return &m == mesh; });
+    return std::any_of(graph_.meshes().begin(), graph_.meshes().end(),
+                       [&](const Mesh& m) { return &m == mesh; });
   }
 
   Status CheckLayout(const Value& value, const Layout& layout) {
     if (value.type->kind != TypeKind::kTensor) return InvalidArgument("only a tensor has a layout");
-    if (layout.mesh == nullptr || !Owns(layout.mesh)) return InvalidArgument("its layout is on a mesh of no or another graph");
+    if (layout.mesh == nullptr || !Owns(layout.mesh))
+      return InvalidArgument("its layout is on a mesh of no or another graph");
     size_t leaves = value.type->axes.size();
     for (const LoopTransform& step : layout.transforms) {
       const bool merge = step.kind == LoopTransform::Kind::kMerge;
-      if (step.axis < 0 || static_cast<size_t>(step.axis) + (merge ? 1 : 0) >= leaves || (!merge && step.factor < 1)) {
+      if (step.axis < 0 || static_cast<size_t>(step.axis) + (merge ? 1 : 0) >= leaves ||
+          (!merge && step.factor < 1)) {
         return InvalidArgument(Cat("its layout splits or merges axis ", step.axis, " of ", leaves));
       }
       leaves = merge ? leaves - 1 : leaves + 1;
     }
     if (layout.parallel.size() != leaves) {
-      return InvalidArgument(Cat("its layout has ", layout.parallel.size(), " parallel types for ", leaves, " loop axes"));
+      return InvalidArgument(Cat("its layout has ", layout.parallel.size(), " parallel types for ",
+                                 leaves, " loop axes"));
     }
     for (const mesh::ParallelType type : mesh::kMeshTypes) {
       const auto count = std::count(layout.parallel.begin(), layout.parallel.end(), type);
-      if (count > 1) return InvalidArgument(Cat(mesh::ParallelTypeName(type), " is on ", count, " loop axes"));
+      if (count > 1)
+        return InvalidArgument(Cat(mesh::ParallelTypeName(type), " is on ", count, " loop axes"));
       if (count == 1 && !layout.mesh->mesh.Has(type)) {
-        return InvalidArgument(Cat("@", layout.mesh->name, " = ", layout.mesh->mesh.ToString(), " has no ",
-                                   mesh::ParallelTypeName(type)));
+        return InvalidArgument(Cat("@", layout.mesh->name, " = ", layout.mesh->mesh.ToString(),
+                                   " has no ", mesh::ParallelTypeName(type)));
       }
     }
     return CheckEven(*value.type, layout.mesh->mesh, layout.transforms, layout.parallel);
@@ -109,21 +125,26 @@ class Verifier {
       return InvalidArgument(Cat("has ", operands, " operands, takes ", op.info->num_operands));
     }
     for (const Value* operand : op.operands) {
-      if (!Visible(*operand)) return InvalidArgument(Cat("%", operand->name, " is not defined there"));
+      if (!Visible(*operand))
+        return InvalidArgument(Cat("%", operand->name, " is not defined there"));
     }
     if (static_cast<int>(op.attrs.size()) != op.info->num_attrs()) {
-      return InvalidArgument(Cat("has ", op.attrs.size(), " attributes, takes ", op.info->num_attrs()));
+      return InvalidArgument(
+          Cat("has ", op.attrs.size(), " attributes, takes ", op.info->num_attrs()));
     }
     for (size_t i = 0; i < op.attrs.size(); ++i) {
       const AttrInfo& row = op.info->attrs[i];
       if (op.attrs[i].name != row.name || !Holds(op.attrs[i].value, row.kind)) {
-        return InvalidArgument(Cat("attribute ", row.name, " is missing or not ", AttrKindName(row.kind)));
+        return InvalidArgument(
+            Cat("attribute ", row.name, " is missing or not ", AttrKindName(row.kind)));
       }
-      if (const auto* expr = std::get_if<const Expr*>(&op.attrs[i].value)) HIR_TRY(CheckSymbols(*expr));
+      if (const auto* expr = std::get_if<const Expr*>(&op.attrs[i].value))
+        HIR_TRY(CheckSymbols(*expr));
       if (const auto* exprs = std::get_if<std::span<const Expr* const>>(&op.attrs[i].value)) {
         for (const Expr* expr : *exprs) HIR_TRY(CheckSymbols(expr));
       }
-      if (const auto* mesh = std::get_if<const Mesh*>(&op.attrs[i].value); mesh != nullptr && !Owns(*mesh)) {
+      if (const auto* mesh = std::get_if<const Mesh*>(&op.attrs[i].value);
+          mesh != nullptr && !Owns(*mesh)) {
         return InvalidArgument(Cat("attribute ", row.name, " is a mesh of another graph"));
       }
     }

@@ -5,8 +5,9 @@
 
 namespace hir::ir {
 
-// Names unique, values defined before use and in scope, attributes present and of their kinds, mesh types at most once in a
-// loop domain, outputs in scope; then the op set's own checks. Errors: kInvalidArgument naming op or value.
+// Names unique, values defined before use and in scope, attributes present and of their kinds, mesh
+// types at most once in a loop domain, outputs in scope; then the op set's own checks. Errors:
+// kInvalidArgument naming op or value.
 Status Verify(const Graph& graph);
 
 }  // namespace hir::ir

@@ -7,8 +7,8 @@
 
 namespace hir::fuzz {
 
-// Changes one field somewhere in `message`: a number, a text (to another of the message's texts, or damaged), an element
-// repeated, dropped or moved, a field cleared.
+// Changes one field somewhere in `message`: a number, a text (to another of the message's texts, or
+// damaged), an element repeated, dropped or moved, a field cleared.
 void MutateMessage(base::Prng& prng, google::protobuf::Message& message);
 
 }  // namespace hir::fuzz

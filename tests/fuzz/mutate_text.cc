@@ -8,11 +8,15 @@
 namespace hir::fuzz {
 namespace {
 
-size_t Pick(base::Prng& prng, size_t n) { return static_cast<size_t>(prng.Below(static_cast<int64_t>(n))); }
+size_t Pick(base::Prng& prng, size_t n) {
+  return static_cast<size_t>(prng.Below(static_cast<int64_t>(n)));
+}
 
 // Words with their sigil, numbers, and single other characters; joined they are the text again.
 std::vector<std::string> Tokens(std::string_view text) {
-  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  const auto part = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  };
   std::vector<std::string> tokens;
   for (size_t i = 0; i < text.size();) {
     size_t end = i + 1;
@@ -34,8 +38,16 @@ std::string Join(const std::vector<std::string>& tokens) {
 }
 
 std::string OtherNumber(base::Prng& prng, const std::string& number) {
-  static constexpr std::string_view kNumbers[] = {"0", "1", "-1", "9223372036854775807", "9223372036854775808", "4294967296",
-                                                  "1e308", "65537", "17", "(i0 / i1)"};
+  static constexpr std::string_view kNumbers[] = {"0",
+                                                  "1",
+                                                  "-1",
+                                                  "9223372036854775807",
+                                                  "9223372036854775808",
+                                                  "4294967296",
+                                                  "1e308",
+                                                  "65537",
+                                                  "17",
+                                                  "(i0 / i1)"};
   if (prng.OneIn(3)) return std::to_string(std::atoll(number.c_str()) + prng.Between(-1, 1));
   return std::string(kNumbers[Pick(prng, std::size(kNumbers))]);
 }
@@ -80,7 +92,10 @@ void MutateLines(base::Prng& prng, std::string& text, const std::string& other) 
   switch (prng.Below(4)) {
     case 0: std::swap(lines[at], lines[Pick(prng, lines.size())]); break;
     case 1: lines.erase(lines.begin() + static_cast<ptrdiff_t>(at)); break;
-    case 2: lines.insert(lines.begin() + static_cast<ptrdiff_t>(at), std::string(lines[Pick(prng, lines.size())])); break;
+    case 2:
+      lines.insert(lines.begin() + static_cast<ptrdiff_t>(at),
+                   std::string(lines[Pick(prng, lines.size())]));
+      break;
     default: {
       const std::vector<std::string> others = split(other);
       lines.insert(lines.begin() + static_cast<ptrdiff_t>(at), others[Pick(prng, others.size())]);

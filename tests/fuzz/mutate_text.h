@@ -8,8 +8,8 @@
 
 namespace hir::fuzz {
 
-// One to four changes to one of `corpus`: bytes flipped, tokens swapped, repeated, dropped or taken from another program,
-// lines moved, numbers made large, negative or off by one.
+// One to four changes to one of `corpus`: bytes flipped, tokens swapped, repeated, dropped or taken
+// from another program, lines moved, numbers made large, negative or off by one.
 std::string MutateText(base::Prng& prng, std::span<const std::string> corpus);
 
 }  // namespace hir::fuzz

@@ -1,5 +1,6 @@
-// Programs on the wire (proto/hostir/v1/program.proto) to graphs and back. The message is untrusted: it goes through the
-// Builder and Annotate, like text, so both forms obey the same rules and limits.
+// Programs on the wire (proto/hostir/v1/program.proto) to graphs and back. The message is
+// untrusted: it goes through the Builder and Annotate, like text, so both forms obey the same rules
+// and limits.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,8 @@ namespace hir::ir {
 inline Status InferTestAdd(Graph& graph, Op& op, std::span<const Type* const>) {
   const Type& a = *op.operands[0]->type;
   const Type& b = *op.operands[1]->type;
-  if (a.kind != TypeKind::kTensor || b.kind != TypeKind::kTensor) return InvalidArgument("both operands are tensors");
+  if (a.kind != TypeKind::kTensor || b.kind != TypeKind::kTensor)
+    return InvalidArgument("both operands are tensors");
   if (a.dtype != b.dtype) return InvalidArgument("the operands differ in dtype");
   std::vector<Axis> x = ValueAxes(a), y = ValueAxes(b);
   if (x.size() != y.size()) return InvalidArgument("the operands differ in rank");
@@ -21,7 +22,8 @@ inline Status InferTestAdd(Graph& graph, Op& op, std::span<const Type* const>) {
 }
 
 inline Status InferTestUnary(Graph& graph, Op& op, std::span<const Type* const>) {
-  if (op.operands[0]->type->kind != TypeKind::kTensor) return InvalidArgument("the operand is a tensor");
+  if (op.operands[0]->type->kind != TypeKind::kTensor)
+    return InvalidArgument("the operand is a tensor");
   op.results[0]->type = graph.Tensor(op.operands[0]->type->dtype, ValueAxes(*op.operands[0]->type));
   return {};
 }
@@ -46,19 +48,44 @@ inline Status InferTestReshape(Graph& graph, Op& op, std::span<const Type* const
 inline constexpr OpInfo kTestTable[] = {
     {.name = "add", .num_operands = 2, .num_results = 1, .infer = &InferTestAdd},
     {.name = "relu", .code = 1, .num_operands = 1, .num_results = 1, .infer = &InferTestUnary},
-    {.name = "sum", .code = 2, .num_operands = 1, .num_results = 1, .infer = &InferTestSum,
+    {.name = "sum",
+     .code = 2,
+     .num_operands = 1,
+     .num_results = 1,
+     .infer = &InferTestSum,
      .attrs = {{"axis", AttrKind::kInt}}},
-    {.name = "reshape", .code = 3, .num_operands = 1, .num_results = 1, .infer = &InferTestReshape,
+    {.name = "reshape",
+     .code = 3,
+     .num_operands = 1,
+     .num_results = 1,
+     .infer = &InferTestReshape,
      .attrs = {{"shape", AttrKind::kExprs}}},
     {.name = "make", .code = 4, .num_operands = kVariadic, .num_results = kVariadic},
-    {.name = "every", .code = 5, .num_operands = 0, .num_results = 0,
-     .attrs = {{"int", AttrKind::kInt}, {"float", AttrKind::kFloat}, {"bool", AttrKind::kBool}, {"name", AttrKind::kName},
-               {"string", AttrKind::kString}, {"ints", AttrKind::kInts}, {"expr", AttrKind::kExpr},
-               {"exprs", AttrKind::kExprs}, {"mesh", AttrKind::kMesh}}},
-    {.name = "for", .code = 6, .num_operands = 0, .num_results = 0, .num_blocks = 1,
+    {.name = "every",
+     .code = 5,
+     .num_operands = 0,
+     .num_results = 0,
+     .attrs = {{"int", AttrKind::kInt},
+               {"float", AttrKind::kFloat},
+               {"bool", AttrKind::kBool},
+               {"name", AttrKind::kName},
+               {"string", AttrKind::kString},
+               {"ints", AttrKind::kInts},
+               {"expr", AttrKind::kExpr},
+               {"exprs", AttrKind::kExprs},
+               {"mesh", AttrKind::kMesh}}},
+    {.name = "for",
+     .code = 6,
+     .num_operands = 0,
+     .num_results = 0,
+     .num_blocks = 1,
      .attrs = {{"end", AttrKind::kExpr}}},
     {.name = "choose", .code = 7, .num_operands = 0, .num_results = 0, .num_blocks = 2},
-    {.name = "use", .code = 8, .num_operands = kVariadic, .num_results = 0, .effects = kWrites,
+    {.name = "use",
+     .code = 8,
+     .num_operands = kVariadic,
+     .num_results = 0,
+     .effects = kWrites,
      .attrs = {{"at", AttrKind::kExpr}}},
 };
 inline constexpr OpSet kTestOps = {.name = "test", .ops = kTestTable};
