@@ -1,5 +1,5 @@
-// How each axis of an op's result comes from the axes of its operands. Sharding propagation, resharding, stream grouping,
-// schedules and alias analysis read this and never op names.
+// How each axis of an op's result comes from the axes of its operands. Sharding propagation, resharding, stream
+// grouping, schedules and alias analysis read this and never op names.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct AxisLink {
   AxisRelation relation = AxisRelation::kSame;
 };
 
-// The links of `op`, sorted by (result, result_axis, operand). An operand axis without a link was dropped (squeeze); a result
-// axis without one is new (broadcast, full).
+// The links of `op`, sorted by (result, result_axis, operand). An operand axis without a link was dropped (squeeze); a
+// result axis without one is new (broadcast, full).
 std::vector<AxisLink> AxesOf(const ir::Op& op);
 
 }  // namespace hir::fusion

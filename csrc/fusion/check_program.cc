@@ -21,7 +21,8 @@ std::string Located(const ir::Op& op, std::string message) {
 Status CheckOutputs(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) {
     if (output.value->type->kind == ir::TypeKind::kTensor) continue;
-    return InvalidArgument(base::Cat("output %", output.value->name, " is a host scalar; outputs are tensors"));
+    return InvalidArgument(
+        base::Cat("output %", output.value->name, " is a host scalar; outputs are tensors"));
   }
   return {};
 }
@@ -38,10 +39,12 @@ Status CheckUserProgram(const ir::Graph& graph) {
     for (const ir::Axis& axis : value.type->axes) ir::CollectSymbols(axis.extent, symbols);
     for (std::string_view symbol : symbols) {
       if (symbol.starts_with('@')) {
-        return InvalidArgument(base::Cat("%", value.name, ": ", symbol, " is a mesh coordinate; extents of a program have none"));
+        return InvalidArgument(base::Cat("%", value.name, ": ", symbol,
+                                         " is a mesh coordinate; extents of a program have none"));
       }
       if (!bound.contains(symbol)) {
-        return InvalidArgument(base::Cat("%", value.name, ": extent ", symbol, " is not the extent of an axis of any input"));
+        return InvalidArgument(base::Cat("%", value.name, ": extent ", symbol,
+                                         " is not the extent of an axis of any input"));
       }
     }
     return {};
@@ -51,7 +54,8 @@ Status CheckUserProgram(const ir::Graph& graph) {
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     if (!status.ok()) return;
     if (IsCommunication(CodeOf(*op))) {
-      status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
+      status = InvalidArgument(
+          Located(*op, "communications come from shardings; a program cannot hold them"));
       return;
     }
     for (const ir::Value* result : op->results) {

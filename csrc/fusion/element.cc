@@ -27,15 +27,17 @@ size_t Hash(const Element& e) {
 
 bool SameContents(const Element& a, const Element& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.prim == b.prim && a.reduce == b.reduce &&
-         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) && a.integer == b.integer &&
-         a.extent == b.extent && a.value == b.value && std::ranges::equal(a.args, b.args) &&
-         std::ranges::equal(a.extents, b.extents);
+         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
+         a.integer == b.integer && a.extent == b.extent && a.value == b.value &&
+         std::ranges::equal(a.args, b.args) && std::ranges::equal(a.extents, b.extents);
 }
 
 }  // namespace
 
 ElementBuilder::ElementBuilder()
-    : load_([this](const ir::Value* value, std::span<const Element* const> index) { return MakeLoad(value, index); }) {}
+    : load_([this](const ir::Value* value, std::span<const Element* const> index) {
+        return MakeLoad(value, index);
+      }) {}
 
 const Element* ElementBuilder::Intern(Element element) {
   const size_t hash = Hash(element);
@@ -90,9 +92,10 @@ const Element* ElementBuilder::Scalar(const ir::Value* value) {
     if (pending.size() > before) continue;
     pending.pop_back();
     if (scalars_.contains(next)) continue;
-    scalars_[next] = next->def != nullptr
-                         ? Define(*this, *next->def, next->index, {})
-                         : Intern({.kind = Element::Kind::kScalar, .dtype = next->type->dtype, .value = next});
+    scalars_[next] =
+        next->def != nullptr
+            ? Define(*this, *next->def, next->index, {})
+            : Intern({.kind = Element::Kind::kScalar, .dtype = next->type->dtype, .value = next});
   }
   return scalars_.at(value);
 }
@@ -101,9 +104,12 @@ const Element* ElementBuilder::Load(const ir::Value* value, std::span<const Elem
   return load_(value, index);
 }
 
-const Element* ElementBuilder::MakeLoad(const ir::Value* value, std::span<const Element* const> index) {
-  HIR_CHECK(value->type->kind == ir::TypeKind::kTensor && ir::ValueAxes(*value->type).size() == index.size());
-  return Intern({.kind = Element::Kind::kLoad, .dtype = value->type->dtype, .value = value, .args = index});
+const Element* ElementBuilder::MakeLoad(const ir::Value* value,
+                                        std::span<const Element* const> index) {
+  HIR_CHECK(value->type->kind == ir::TypeKind::kTensor &&
+            ir::ValueAxes(*value->type).size() == index.size());
+  return Intern(
+      {.kind = Element::Kind::kLoad, .dtype = value->type->dtype, .value = value, .args = index});
 }
 
 const Element* ElementBuilder::Convert(DType dtype, const Element* x) {
@@ -124,7 +130,8 @@ const Element* ElementBuilder::Apply(Prim prim, std::span<const Element* const> 
   return Intern({.kind = Element::Kind::kPrim, .dtype = dtype, .prim = prim, .args = args});
 }
 
-const Element* ElementBuilder::Select(const Element* condition, const Element* yes, const Element* no) {
+const Element* ElementBuilder::Select(const Element* condition, const Element* yes,
+                                      const Element* no) {
   return Apply(Prim::kSelect, {condition, yes, no});
 }
 
@@ -138,7 +145,8 @@ const Element* ElementBuilder::ReduceIndex(int variable) {
   return Intern({.kind = Element::Kind::kReduceIndex, .dtype = DType::kInt64, .integer = variable});
 }
 
-const Element* ElementBuilder::Reduce(ReduceKind kind, int first_variable, std::span<const ir::Expr* const> extents,
+const Element* ElementBuilder::Reduce(ReduceKind kind, int first_variable,
+                                      std::span<const ir::Expr* const> extents,
                                       const Element* body) {
   if (extents.empty()) return body;
   const Element* args[] = {body};

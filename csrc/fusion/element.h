@@ -1,8 +1,9 @@
-// What one element of an op's result is, as an expression over elements of its operands. Each fusion op is defined once, here;
-// the reference interpreter evaluates the definition op by op, the code generators inline definitions into fused loop nests.
+// What one element of an op's result is, as an expression over elements of its operands. Each fusion op is defined
+// once, here; the reference interpreter evaluates the definition op by op, the code generators inline definitions into
+// fused loop nests.
 //
-// Elements are immutable and interned by their builder: equal expressions are one pointer, so common parts are shared. Arena
-// memory of the builder; one thread at a time.
+// Elements are immutable and interned by their builder: equal expressions are one pointer, so common parts are shared.
+// Arena memory of the builder; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,9 @@
 
 namespace hir::fusion {
 
-// Primitive scalar operations: all that a code generator must know of arithmetic. Operands and result have one dtype unless
-// said; kBool, kInt32, kInt64, kFloat32 or kFloat64 (16-bit floats are converted around). Integers wrap.
+// Primitive scalar operations: all that a code generator must know of arithmetic. Operands and result have one dtype
+// unless said; kBool, kInt32, kInt64, kFloat32 or kFloat64 (16-bit floats are converted around). Integers wrap.
+// clang-format off
 enum class Prim : uint8_t {
   kAdd, kSub, kMul,
   kDiv,            // floats: IEEE. Integers: truncates; x / 0 is 0.
@@ -35,6 +37,7 @@ enum class Prim : uint8_t {
   kIsNan,                            // float -> bool
   kSelect,                           // (bool, T, T) -> T; only the chosen side need be defined
 };
+// clang-format on
 
 enum class ReduceKind : uint8_t { kSum, kProd, kMin, kMax };  // kMin, kMax: NaN if any is NaN.
 
@@ -46,9 +49,9 @@ struct Element {
     kExtent,   // i64: `extent`
     kScalar,   // the host scalar `value`
     kLoad,     // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's
-    kConvert,  // args[0] rounded or converted to dtype; to bool: != 0; float to int truncates and saturates, NaN gives 0
+    kConvert,  // args[0] in dtype, rounded once; to bool: != 0; float to int truncates, saturates, NaN is 0
     kPrim,     // `prim` of args
-    kReduce,   // `reduce` over reduction variables `integer` .. `integer` + extents.size() of args[0]; 0 trips give the neutral element
+    kReduce,  // `reduce` of args[0] over the variables from `integer`, extents.size() of them; of nothing: neutral
     kReduceIndex,  // i64: reduction variable `integer`
   };
   Kind kind = Kind::kInt;
@@ -66,9 +69,10 @@ struct Element {
 
 class ElementBuilder {
  public:
-  // `load` supplies the element of a tensor at an index: MakeLoad for a tensor in memory, or the inlined definition of the op
-  // that makes it.
-  using LoadFn = std::function<const Element*(const ir::Value* value, std::span<const Element* const> index)>;
+  // `load` supplies the element of a tensor at an index: MakeLoad for a tensor in memory, or the inlined definition of
+  // the op that makes it.
+  using LoadFn =
+      std::function<const Element*(const ir::Value* value, std::span<const Element* const> index)>;
   ElementBuilder();
   ElementBuilder(const ElementBuilder&) = delete;
   ElementBuilder& operator=(const ElementBuilder&) = delete;
@@ -93,7 +97,8 @@ class ElementBuilder {
   // Fresh reduction variables for `extents`: the first one's number.
   int NewReduceVariables(int count);
   const Element* ReduceIndex(int variable);
-  const Element* Reduce(ReduceKind kind, int first_variable, std::span<const ir::Expr* const> extents, const Element* body);
+  const Element* Reduce(ReduceKind kind, int first_variable,
+                        std::span<const ir::Expr* const> extents, const Element* body);
 
  private:
   const Element* Intern(Element element);
@@ -105,8 +110,9 @@ class ElementBuilder {
   int num_variables_ = 0;
 };
 
-// The element of result `result` of `op` at `index` (one i64 element per VALUE axis of the result), of the result's dtype.
-// Loads operands through `builder`. REQUIRES: op is over the fusion table, pure or a library op, and verified.
-const Element* Define(ElementBuilder& builder, const ir::Op& op, int result, std::span<const Element* const> index);
+// The element of result `result` of `op` at `index` (one i64 element per VALUE axis of the result), of the result's
+// dtype. Loads operands through `builder`. REQUIRES: op is over the fusion table, pure or a library op, and verified.
+const Element* Define(ElementBuilder& builder, const ir::Op& op, int result,
+                      std::span<const Element* const> index);
 
 }  // namespace hir::fusion

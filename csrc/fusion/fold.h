@@ -1,4 +1,5 @@
-// What an ElementBuilder simplifies as it builds: constants, and what index arithmetic makes trivial. Private to csrc/fusion.
+// What an ElementBuilder simplifies as it builds: constants, and what index arithmetic makes trivial. Private to
+// csrc/fusion.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// The language of the formulas in fusion_ops.def: C++ operators and functions over S, an element being built. Private to
-// csrc/fusion.
+// The language of the formulas in fusion_ops.def: C++ operators and functions over S, an element being built. Private
+// to csrc/fusion.
 //
 // A number in a formula takes the type of the S beside it. On bools + and max are or, * and min are and. On integers,
 // rounding functions and tests for NaN do nothing or are false.
@@ -21,14 +21,22 @@ inline S Number(const S& like, double value) {
   return {like.builder, like.builder->Int(like.e->dtype, static_cast<int64_t>(value))};
 }
 inline S Apply(Prim prim, const S& x) { return {x.builder, x.builder->Apply(prim, {x.e})}; }
-inline S Apply(Prim prim, const S& x, const S& y) { return {x.builder, x.builder->Apply(prim, {x.e, y.e})}; }
+inline S Apply(Prim prim, const S& x, const S& y) {
+  return {x.builder, x.builder->Apply(prim, {x.e, y.e})};
+}
 inline bool IsBool(const S& x) { return x.e->dtype == DType::kBool; }
 // A bool as an integer, so that it has an order.
-inline S Ordered(const S& x) { return IsBool(x) ? S{x.builder, x.builder->Convert(DType::kInt32, x.e)} : x; }
+inline S Ordered(const S& x) {
+  return IsBool(x) ? S{x.builder, x.builder->Convert(DType::kInt32, x.e)} : x;
+}
 
-inline S operator+(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kAdd, x, y); }
+inline S operator+(const S& x, const S& y) {
+  return Apply(IsBool(x) ? Prim::kOr : Prim::kAdd, x, y);
+}
 inline S operator-(const S& x, const S& y) { return Apply(Prim::kSub, x, y); }
-inline S operator*(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMul, x, y); }
+inline S operator*(const S& x, const S& y) {
+  return Apply(IsBool(x) ? Prim::kAnd : Prim::kMul, x, y);
+}
 inline S operator/(const S& x, const S& y) { return Apply(Prim::kDiv, x, y); }
 inline S operator-(const S& x) { return Apply(Prim::kNeg, x); }
 inline S operator&(const S& x, const S& y) { return Apply(Prim::kAnd, x, y); }
@@ -53,7 +61,9 @@ inline S operator>(const S& x, double y) { return x > Number(x, y); }
 inline S Select(const S& condition, const S& yes, const S& no) {
   return {yes.builder, yes.builder->Select(condition.e, yes.e, no.e)};
 }
-inline S Select(const S& condition, double yes, const S& no) { return Select(condition, Number(no, yes), no); }
+inline S Select(const S& condition, double yes, const S& no) {
+  return Select(condition, Number(no, yes), no);
+}
 
 inline S Max(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kMax, x, y); }
 inline S Min(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMin, x, y); }
@@ -66,7 +76,9 @@ inline S FloorRem(const S& x, const S& y) {
 }
 inline S Pow(const S& x, const S& y) {
   if (IsFloat(x.e->dtype)) return Apply(Prim::kPow, x, y);
-  const auto wide = [](const S& s) { return S{s.builder, s.builder->Convert(DType::kFloat64, s.e)}; };
+  const auto wide = [](const S& s) {
+    return S{s.builder, s.builder->Convert(DType::kFloat64, s.e)};
+  };
   return {x.builder, x.builder->Convert(x.e->dtype, Apply(Prim::kPow, wide(x), wide(y)).e)};
 }
 inline S Atan2(const S& x, const S& y) { return Apply(Prim::kAtan2, x, y); }

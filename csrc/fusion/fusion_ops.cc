@@ -1,7 +1,7 @@
 #include "csrc/fusion/fusion_ops.h"
 
-#include "csrc/fusion/op_functions.h"
 #include "csrc/fusion/check_program.h"
+#include "csrc/fusion/op_functions.h"
 
 namespace hir::fusion {
 namespace {
@@ -11,12 +11,22 @@ using enum ir::Effect;
 using ir::kVariadic;
 
 constexpr ir::OpInfo kTable[] = {
-#define POINTWISE(Name, mnemonic, operands, rule, formula, doc) \
-  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, InferPointwise, {}},
+#define POINTWISE(Name, mnemonic, operands, rule, formula, doc)                                    \
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, InferPointwise, \
+   {}},
 #define OP(Name, mnemonic, operands, effects, doc, ...) \
-  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, effects, doc, Infer##Name, {__VA_ARGS__}},
-#define COMM(Name, mnemonic, doc, ...) \
-  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, {__VA_ARGS__}},
+  {mnemonic,                                            \
+   static_cast<uint16_t>(FusionOp::k##Name),            \
+   operands,                                            \
+   1,                                                   \
+   0,                                                   \
+   effects,                                             \
+   doc,                                                 \
+   Infer##Name,                                         \
+   {__VA_ARGS__}},
+#define COMM(Name, mnemonic, doc, ...)                                                       \
+  {mnemonic,     static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, \
+   {__VA_ARGS__}},
 #include "csrc/fusion/fusion_ops.def"
 };
 static_assert(std::size(kTable) == kNumFusionOps);
@@ -36,7 +46,8 @@ bool IsPointwise(FusionOp op) {
 }
 
 bool IsReduction(FusionOp op) {
-  return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin || op == FusionOp::kMax;
+  return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin ||
+         op == FusionOp::kMax;
 }
 
 bool IsCommunication(FusionOp op) {

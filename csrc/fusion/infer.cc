@@ -11,12 +11,15 @@ using base::Cat;
 Result<std::vector<ir::Axis>> TensorAxes(const ir::Op& op, int i) {
   const ir::Value& value = *op.operands[static_cast<size_t>(i)];
   if (value.type->kind != ir::TypeKind::kTensor) {
-    return InvalidArgument(Cat("%", value.name, " is ", ir::ToString(*value.type), "; a tensor is needed"));
+    return InvalidArgument(
+        Cat("%", value.name, " is ", ir::ToString(*value.type), "; a tensor is needed"));
   }
   return ir::ValueAxes(*value.type);
 }
 
-std::string AxisName(const ir::Value& value, size_t axis) { return Cat("axis ", axis, " of %", value.name); }
+std::string AxisName(const ir::Value& value, size_t axis) {
+  return Cat("axis ", axis, " of %", value.name);
+}
 
 Result<int64_t> NormalAxis(int64_t axis, size_t rank) {
   const auto n = static_cast<int64_t>(rank);
@@ -29,7 +32,8 @@ Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t ra
   std::vector<int64_t> normal;
   for (const int64_t axis : axes) {
     HIR_ASSIGN(const int64_t one, NormalAxis(axis, rank));
-    if (std::ranges::find(normal, one) != normal.end()) return InvalidArgument(Cat("axis ", one, " is given twice"));
+    if (std::ranges::find(normal, one) != normal.end())
+      return InvalidArgument(Cat("axis ", one, " is given twice"));
     normal.push_back(one);
   }
   std::ranges::sort(normal);
@@ -38,7 +42,8 @@ Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t ra
 
 Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t rank) {
   if (axes.size() != rank) {
-    return InvalidArgument(Cat("dims has ", axes.size(), " entries; the tensor has ", rank, " axes"));
+    return InvalidArgument(
+        Cat("dims has ", axes.size(), " entries; the tensor has ", rank, " axes"));
   }
   HIR_TRY(NormalAxes(axes, rank).status());
   std::vector<int64_t> normal;
@@ -46,25 +51,30 @@ Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t r
   return normal;
 }
 
-Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a, std::string_view name_b) {
+Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a,
+             std::string_view name_b) {
   a = graph.Resolve(a);
   b = graph.Resolve(b);
   if (a == b) return {};
   if (a->IsConst() && b->IsConst()) {
-    return InvalidArgument(Cat(name_a, " has extent ", a->value, ", ", name_b, " has extent ", b->value));
+    return InvalidArgument(
+        Cat(name_a, " has extent ", a->value, ", ", name_b, " has extent ", b->value));
   }
   return ir::Builder::Unify(graph, a, b, Cat(name_a, " and ", name_b));
 }
 
-Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason) {
+Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
+                    std::string reason) {
   return graph.AddGuard({ir::Guard::Kind::kEqual, left, right, std::move(reason)});
 }
 
-Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason) {
+Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
+                     std::string reason) {
   return graph.AddGuard({ir::Guard::Kind::kAtMost, left, right, std::move(reason)});
 }
 
-Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph, std::span<const ShapedOperand> operands) {
+Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
+                                            std::span<const ShapedOperand> operands) {
   size_t rank = 0;
   for (const ShapedOperand& operand : operands) rank = std::max(rank, operand.axes.size());
   std::vector<ir::Axis> result;
@@ -85,7 +95,8 @@ Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph, std::span<const Sh
         axis_name = AxisName(*operand.value, i - missing);
         continue;
       }
-      HIR_TRY(Unify(graph, axis.extent, given.extent, axis_name, AxisName(*operand.value, i - missing)));
+      HIR_TRY(Unify(graph, axis.extent, given.extent, axis_name,
+                    AxisName(*operand.value, i - missing)));
       if (given.kind == ir::AxisKind::kIteration) axis.kind = given.kind;
     }
     axis.extent = graph.Resolve(axis.extent);
@@ -98,7 +109,8 @@ Result<DType> DTypeAttr(const ir::Op& op, std::string_view name) {
   const std::string_view word = op.Name(name);
   const std::optional<DType> dtype = ParseDType(word);
   if (!dtype) {
-    return InvalidArgument(Cat(name, "=", word, " is not an element type (bool, i32, i64, f16, bf16, f32, f64)"));
+    return InvalidArgument(
+        Cat(name, "=", word, " is not an element type (bool, i32, i64, f16, bf16, f32, f64)"));
   }
   return *dtype;
 }
@@ -114,11 +126,13 @@ void SetAttr(ir::Op& op, std::string_view name, ir::AttrValue value) {
   attr->value = value;
 }
 
-void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<int64_t>& values) {
+void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name,
+             const std::vector<int64_t>& values) {
   SetAttr(op, name, std::span<const int64_t>(graph.Copy(values)));
 }
 
-void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<const ir::Expr*>& values) {
+void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name,
+              const std::vector<const ir::Expr*>& values) {
   std::vector<const ir::Expr*> resolved;
   for (const ir::Expr* value : values) resolved.push_back(graph.Resolve(value));
   SetAttr(op, name, std::span<const ir::Expr* const>(graph.Copy(resolved)));
@@ -126,7 +140,8 @@ void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name, const std::ve
 
 Status CheckCount(const ir::Op& op, std::string_view name, size_t count, size_t rank) {
   if (count == rank) return {};
-  return InvalidArgument(Cat(name, " has ", count, " entries; %", op.operands[0]->name, " has ", rank, " axes"));
+  return InvalidArgument(
+      Cat(name, " has ", count, " entries; %", op.operands[0]->name, " has ", rank, " axes"));
 }
 
 Status SetTensor(ir::Graph& graph, ir::Op& op, DType dtype, std::span<const ir::Axis> axes) {

@@ -35,18 +35,22 @@ Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t r
 // --- extents --------------------------------------------------------------------------------------------------------
 // Makes `a` and `b` one extent; the names are for people: "axis 1 of %x". Expressions read before stay usable in
 // Graph::Tensor and with Graph::Resolve.
-Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a, std::string_view name_b);
+Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a,
+             std::string_view name_b);
 // Guards; no symbol is replaced. Errors: kInvalidArgument where they can never hold.
-Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason);
-Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason);
+Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
+                    std::string reason);
+Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
+                     std::string reason);
 
-// The axes of operands that broadcast against each other as NumPy's do: aligned at the last axis, extent 1 stretches. Unifies
-// extents that must be equal. A result axis is broadcast (stored once) where all operands' are, else iteration.
+// The axes of operands that broadcast against each other as NumPy's do: aligned at the last axis, extent 1 stretches.
+// Unifies extents that must be equal. A result axis is broadcast (stored once) where all operands' are, else iteration.
 struct ShapedOperand {
   const ir::Value* value = nullptr;
   std::vector<ir::Axis> axes;  // Leading value axes of `value`.
 };
-Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph, std::span<const ShapedOperand> operands);
+Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
+                                            std::span<const ShapedOperand> operands);
 
 // --- attributes -----------------------------------------------------------------------------------------------------
 // The element type that the attribute `name` says; `null_is` for "null".
@@ -54,8 +58,10 @@ Result<DType> DTypeAttr(const ir::Op& op, std::string_view name);
 Result<DType> DTypeAttr(const ir::Op& op, std::string_view name, DType null_is);
 // Replaces the value of the attribute `name`.
 void SetAttr(ir::Op& op, std::string_view name, ir::AttrValue value);
-void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<int64_t>& values);
-void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<const ir::Expr*>& values);
+void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name,
+             const std::vector<int64_t>& values);
+void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name,
+              const std::vector<const ir::Expr*>& values);
 // The attribute `shape` must have `rank` entries.
 Status CheckCount(const ir::Op& op, std::string_view name, size_t count, size_t rank);
 

@@ -13,14 +13,15 @@ namespace hir::fusion {
 // One i64 element per VALUE axis.
 using Index = std::span<const Element* const>;
 using AxesFn = void (*)(const ir::Op& op, std::vector<AxisLink>& links);  // Appends, in any order.
-using DefineFn = const Element* (*)(ElementBuilder& builder, const ir::Op& op, Index index);  // Of the result's dtype.
+using DefineFn = const Element* (*)(ElementBuilder& builder, const ir::Op& op,
+                                    Index index);  // Of the result's dtype.
 
-#define OP(Name, ...)                                                                             \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);    \
-  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);                                \
+#define OP(Name, ...)                                                                          \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared); \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);                             \
   const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index);
-#define COMM(Name, ...)                                                                           \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);    \
+#define COMM(Name, ...)                                                                        \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared); \
   void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);
 #include "csrc/fusion/fusion_ops.def"
 

@@ -19,8 +19,10 @@ TypeRule RuleOf(FusionOp op) {
 
 using Formula = S (*)(const S& x, const S& y, const S& z);
 constexpr Formula kFormulas[] = {
-#define POINTWISE(Name, mnemonic, operands, rule, formula, doc) \
-  [](const S& x [[maybe_unused]], const S& y [[maybe_unused]], const S& z [[maybe_unused]]) -> S { return formula; },
+#define POINTWISE(Name, mnemonic, operands, rule, formula, doc)                                    \
+  [](const S& x [[maybe_unused]], const S& y [[maybe_unused]], const S& z [[maybe_unused]]) -> S { \
+    return formula;                                                                                \
+  },
 #define OP(...) nullptr,
 #define COMM(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
@@ -77,7 +79,8 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
   S operands[3];
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const ir::Value* value = op.operands[i];
-    const Element* e = IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
+    const Element* e =
+        IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
     const bool condition = rule == TypeRule::kSelect && i == 0;
     operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e)};
   }

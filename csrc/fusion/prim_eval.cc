@@ -23,12 +23,14 @@ int64_t Modulo(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
 }  // namespace
 
+// clang-format off
 int NumOperands(Prim prim) {
   switch (prim) {
     case Prim::kSelect: return 3;
-    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin: case Prim::kMax:
-    case Prim::kPow: case Prim::kAtan2: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt:
-    case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kShl: case Prim::kShr:
+    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin:
+    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kEq: case Prim::kNe:
+    case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor:
+    case Prim::kShl: case Prim::kShr:
       return 2;
     case Prim::kNeg: case Prim::kAbs: case Prim::kExp: case Prim::kExp2: case Prim::kExpm1: case Prim::kLog:
     case Prim::kLog2: case Prim::kLog10: case Prim::kLog1p: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kSin:
@@ -104,6 +106,8 @@ FloatTestFn FloatTest(Prim prim) {
   return nullptr;
 }
 
+// clang-format on
+
 IntFn IntFunction(Prim prim) {
   if (prim == Prim::kAdd) return [](int64_t a, int64_t b) { return I(U(a) + U(b)); };
   if (prim == Prim::kSub) return [](int64_t a, int64_t b) { return I(U(a) - U(b)); };
@@ -123,9 +127,12 @@ IntFn IntFunction(Prim prim) {
   if (prim == Prim::kAnd) return [](int64_t a, int64_t b) { return a & b; };
   if (prim == Prim::kOr) return [](int64_t a, int64_t b) { return a | b; };
   if (prim == Prim::kXor) return [](int64_t a, int64_t b) { return a ^ b; };
-  if (prim == Prim::kNot) return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
-  if (prim == Prim::kShl) return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
-  if (prim == Prim::kShr) return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
+  if (prim == Prim::kNot)
+    return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
+  if (prim == Prim::kShl)
+    return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
+  if (prim == Prim::kShr)
+    return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
   return nullptr;
 }
 

@@ -13,15 +13,15 @@ int NumOperands(Prim prim);
 // eq, ne, lt, le, gt, ge, isnan: the result is bool whatever the operands are.
 bool MakesBool(Prim prim);
 
-// Floats are computed in double; `b` is ignored by primitives of one operand. Null for those that make a bool, for kSelect
-// and for those without a meaning on floats.
+// Floats are computed in double; `b` is ignored by primitives of one operand. Null for those that make a bool, for
+// kSelect and for those without a meaning on floats.
 using FloatFn = double (*)(double a, double b);
 FloatFn FloatFunction(Prim prim);
 using FloatTestFn = bool (*)(double a, double b);
 FloatTestFn FloatTest(Prim prim);  // Null but for those that make a bool.
 
-// Integers and bools (0 or 1) are computed in int64; Wrap brings the result back into its type. Null where the primitive has
-// no meaning on integers. Comparisons give 0 or 1.
+// Integers and bools (0 or 1) are computed in int64; Wrap brings the result back into its type. Null where the
+// primitive has no meaning on integers. Comparisons give 0 or 1.
 using IntFn = int64_t (*)(int64_t a, int64_t b);
 IntFn IntFunction(Prim prim);
 int64_t Wrap(DType dtype, int64_t value);  // REQUIRES: dtype is no float.

@@ -1,8 +1,8 @@
 // Type promotion, as PyTorch and nvFuser do it; docs/ops.md, "Promotion".
 //
 // Bool < integers < floats. Operands take the greatest type among the tensors; float16 with bfloat16 is float32. A host
-// scalar counts only where its category is above that of every tensor: then it brings int64 or float32. Host scalars among
-// themselves promote as they are.
+// scalar counts only where its category is above that of every tensor: then it brings int64 or float32. Host scalars
+// among themselves promote as they are.
 #pragma once
 
 #include <span>
@@ -26,7 +26,8 @@ enum class TypeRule : uint8_t {
 };
 
 struct PointwiseTypes {
-  DType operands = DType::kFloat32;  // Promoted; carried out in ComputeDType of it. kSelect: of the last two.
+  DType operands =
+      DType::kFloat32;  // Promoted; carried out in ComputeDType of it. kSelect: of the last two.
   DType result = DType::kFloat32;
 };
 

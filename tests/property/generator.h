@@ -1,4 +1,5 @@
-// The generator behind program_generator.h: a pool of values it knows bounds of, and one step per op. Private to this folder.
+// The generator behind program_generator.h: a pool of values it knows bounds of, and one step per op. Private to this
+// folder.
 #pragma once
 
 #include <functional>
@@ -19,14 +20,18 @@ using Ints = std::vector<int64_t>;
 // A value and what is known of it.
 struct Item {
   ir::Value* value = nullptr;
-  double bound = 0;     // No element is larger in magnitude.
-  double error = 0;     // No two correct evaluations are further apart.
+  double bound = 0;  // No element is larger in magnitude.
+  double error = 0;  // No two correct evaluations are further apart.
   DType dtype() const { return value->type->dtype; }
   bool exact() const { return error == 0; }
 };
 
 // What an input's elements are drawn from; floats are multiples of 1/8, exact in every type.
-enum class Draw { kSigned /* [-2, 2], integers [-5, 5] */, kNonzero /* +-0.5, +-1, +-2 */, kExponent /* 0 .. 3 */ };
+enum class Draw {
+  kSigned /* [-2, 2], integers [-5, 5] */,
+  kNonzero /* +-0.5, +-1, +-2 */,
+  kExponent /* 0 .. 3 */
+};
 
 class Generator {
  public:
@@ -36,22 +41,26 @@ class Generator {
  private:
   // generator.cc
   Item NewParam(DType dtype, const std::vector<ir::Axis>& axes, Draw draw = Draw::kSigned);
-  Item NewScalar(DType dtype, double value);          // A constant, or a scalar parameter.
+  Item NewScalar(DType dtype, double value);  // A constant, or a scalar parameter.
   Item NewConstant(DType dtype, double value);
   std::vector<ir::Axis> RandomAxes();
   const ir::Expr* RandomExtent(int64_t limit);
-  const ir::Expr* ExtentOfSize(int64_t size);         // Constant, or a symbol of that value; for inputs.
-  const ir::Expr* KnownExtent(int64_t limit);         // Constant, or a symbol of some input.
+  const ir::Expr* ExtentOfSize(int64_t size);  // Constant, or a symbol of that value; for inputs.
+  const ir::Expr* KnownExtent(int64_t limit);  // Constant, or a symbol of some input.
   DType RandomDType();
   DType RandomFloat();
   using Accept = std::function<bool(const Item&)>;
-  Item Pick(const Accept& accept, DType dtype);       // From the pool, or a new input of `dtype`.
-  Item PickAny() { return Pick([](const Item&) { return true; }, RandomDType()); }
+  Item Pick(const Accept& accept, DType dtype);  // From the pool, or a new input of `dtype`.
+  Item PickAny() {
+    return Pick([](const Item&) { return true; }, RandomDType());
+  }
   Item PickNumber();
-  ir::Value* Emit(std::string_view name, std::vector<ir::Value*> operands, std::vector<ir::Attr> attrs = {});
+  ir::Value* Emit(std::string_view name, std::vector<ir::Value*> operands,
+                  std::vector<ir::Attr> attrs = {});
   // Into the pool: the result of an op. `error` comes from the operands' errors; rounding of a float is added.
   Item Add(ir::Value* value, double bound, double error);
-  Item AddExact(ir::Value* value, double bound, double error);  // No rounding: the op moves or compares.
+  Item AddExact(ir::Value* value, double bound,
+                double error);  // No rounding: the op moves or compares.
   void Step(fusion::FusionOp op);
   void Finish(GeneratedProgram& program);
   void Annotate(ir::Value& value);
@@ -63,7 +72,9 @@ class Generator {
   std::span<const ir::Expr* const> Copy(const Exprs& values) { return graph_->Copy(values); }
   bool Chance(int percent) { return rng_.Below(100) < percent; }
   template <typename T>
-  const T& OneOf(const std::vector<T>& values) { return values[static_cast<size_t>(rng_.Below(std::ssize(values)))]; }
+  const T& OneOf(const std::vector<T>& values) {
+    return values[static_cast<size_t>(rng_.Below(std::ssize(values)))];
+  }
 
   // generator_pointwise.cc
   void Pointwise(fusion::FusionOp op);
@@ -77,11 +88,12 @@ class Generator {
   void Lerp();
   void Cast();
   void Constants();
-  Item AsNumber(Item x);                        // Bools cast to a float.
-  Item Tame(Item x, double limit);              // |x| <= limit, through tanh when it must.
-  Item Positive(Item x);                        // 1 + |x|.
+  Item AsNumber(Item x);            // Bools cast to a float.
+  Item Tame(Item x, double limit);  // |x| <= limit, through tanh when it must.
+  Item Positive(Item x);            // 1 + |x|.
   // Something that broadcasts against x: from the pool, a new input or a host scalar.
-  Item Companion(const Item& x, const Accept& accept, DType dtype, Draw draw = Draw::kSigned, bool scalars = true);
+  Item Companion(const Item& x, const Accept& accept, DType dtype, Draw draw = Draw::kSigned,
+                 bool scalars = true);
   bool Broadcasts(const ir::Value* a, const ir::Value* b) const;
 
   // generator_shape.cc
@@ -107,11 +119,11 @@ class Generator {
   std::unique_ptr<ir::Graph> graph_;
   ir::Builder builder_;
   const ir::Mesh* mesh_ = nullptr;
-  std::vector<Item> pool_;                       // Tensors.
+  std::vector<Item> pool_;  // Tensors.
   fusion::SymbolValues sizes_;
   std::vector<fusion::HostTensor> inputs_;
   int num_symbols_ = 0;
-  DType forced_ = DType::kFloat32;               // The type of the first inputs.
+  DType forced_ = DType::kFloat32;  // The type of the first inputs.
 };
 
 // The rounding of one op in `dtype`, relative to the bound of what it handles; 0 for integers.

@@ -15,35 +15,60 @@ namespace {
 
 // How an op of one operand is used so that it is well conditioned.
 struct UnaryUse {
-  enum Domain { kAny, kSmall /* |x| <= 2 */, kUnit /* |x| <= 1/2 */, kPositive /* 1 + |x| */, kAboveOne /* 2 + |x| */, kExact };
+  enum Domain {
+    kAny,
+    kSmall /* |x| <= 2 */,
+    kUnit /* |x| <= 1/2 */,
+    kPositive /* 1 + |x| */,
+    kAboveOne /* 2 + |x| */,
+    kExact
+  };
   Domain domain = kAny;
   double slope = 1;      // The steepest there.
   double bound_add = 2;  // The result is at most bound * bound_times + bound_add.
   double bound_times = 0;
-  bool moves = false;    // No rounding.
+  bool moves = false;  // No rounding.
 };
 
 const std::map<std::string_view, UnaryUse>& UnaryUses() {
   using U = UnaryUse;
   static const std::map<std::string_view, UnaryUse> uses = {
-      {"abs", {U::kAny, 1, 0, 1, true}},        {"neg", {U::kAny, 1, 0, 1, true}},
-      {"relu", {U::kAny, 1, 0, 1, true}},       {"sin", {U::kAny, 1, 1}},
-      {"cos", {U::kAny, 1, 1}},                 {"tanh", {U::kAny, 1, 1}},
-      {"atan", {U::kAny, 1, 2}},                {"erf", {U::kAny, 1.2, 1}},
-      {"erfc", {U::kAny, 1.2, 2}},              {"sigmoid", {U::kAny, 1, 1}},
-      {"asinh", {U::kAny, 1, 0, 1}},            {"silu", {U::kAny, 1.2, 0, 1}},
-      {"gelu", {U::kAny, 1.2, 0, 1}},           {"tanh_gelu", {U::kAny, 1.2, 0, 1}},
-      {"exp", {U::kSmall, 8, 8}},               {"exp2", {U::kSmall, 4, 4}},
-      {"expm1", {U::kSmall, 8, 8}},             {"sinh", {U::kSmall, 4, 4}},
-      {"cosh", {U::kSmall, 4, 4}},              {"log", {U::kPositive, 1, 1, 1}},
-      {"log2", {U::kPositive, 1.5, 1, 1}},      {"log10", {U::kPositive, 1, 1, 1}},
-      {"log1p", {U::kPositive, 1, 1, 1}},       {"sqrt", {U::kPositive, 1, 1, 1}},
-      {"rsqrt", {U::kPositive, 1, 1}},          {"reciprocal", {U::kPositive, 1, 1}},
-      {"acosh", {U::kAboveOne, 1, 1, 1}},       {"acos", {U::kUnit, 1.5, 3.2}},
-      {"asin", {U::kUnit, 1.5, 2}},             {"atanh", {U::kUnit, 1.5, 1}},
-      {"tan", {U::kUnit, 1.5, 1}},              {"floor", {U::kExact, 0, 1, 1, true}},
-      {"ceil", {U::kExact, 0, 1, 1, true}},     {"round", {U::kExact, 0, 1, 1, true}},
-      {"trunc", {U::kExact, 0, 1, 1, true}},    {"sign", {U::kExact, 0, 1, 0, true}},
+      {"abs", {U::kAny, 1, 0, 1, true}},
+      {"neg", {U::kAny, 1, 0, 1, true}},
+      {"relu", {U::kAny, 1, 0, 1, true}},
+      {"sin", {U::kAny, 1, 1}},
+      {"cos", {U::kAny, 1, 1}},
+      {"tanh", {U::kAny, 1, 1}},
+      {"atan", {U::kAny, 1, 2}},
+      {"erf", {U::kAny, 1.2, 1}},
+      {"erfc", {U::kAny, 1.2, 2}},
+      {"sigmoid", {U::kAny, 1, 1}},
+      {"asinh", {U::kAny, 1, 0, 1}},
+      {"silu", {U::kAny, 1.2, 0, 1}},
+      {"gelu", {U::kAny, 1.2, 0, 1}},
+      {"tanh_gelu", {U::kAny, 1.2, 0, 1}},
+      {"exp", {U::kSmall, 8, 8}},
+      {"exp2", {U::kSmall, 4, 4}},
+      {"expm1", {U::kSmall, 8, 8}},
+      {"sinh", {U::kSmall, 4, 4}},
+      {"cosh", {U::kSmall, 4, 4}},
+      {"log", {U::kPositive, 1, 1, 1}},
+      {"log2", {U::kPositive, 1.5, 1, 1}},
+      {"log10", {U::kPositive, 1, 1, 1}},
+      {"log1p", {U::kPositive, 1, 1, 1}},
+      {"sqrt", {U::kPositive, 1, 1, 1}},
+      {"rsqrt", {U::kPositive, 1, 1}},
+      {"reciprocal", {U::kPositive, 1, 1}},
+      {"acosh", {U::kAboveOne, 1, 1, 1}},
+      {"acos", {U::kUnit, 1.5, 3.2}},
+      {"asin", {U::kUnit, 1.5, 2}},
+      {"atanh", {U::kUnit, 1.5, 1}},
+      {"tan", {U::kUnit, 1.5, 1}},
+      {"floor", {U::kExact, 0, 1, 1, true}},
+      {"ceil", {U::kExact, 0, 1, 1, true}},
+      {"round", {U::kExact, 0, 1, 1, true}},
+      {"trunc", {U::kExact, 0, 1, 1, true}},
+      {"sign", {U::kExact, 0, 1, 0, true}},
   };
   return uses;
 }
@@ -70,8 +95,10 @@ void Generator::Pointwise(FusionOp op) {
   if (op == FusionOp::kClamp) return Clamp();
   if (op == FusionOp::kLerp) return Lerp();
   if (op == FusionOp::kPow) return Power();
-  if (op == FusionOp::kMod || op == FusionOp::kFmod || op == FusionOp::kRemainder) return Remainder(name);
-  const bool jumps = rule == TypeRule::kCompare || rule == TypeRule::kLogic || rule == TypeRule::kTest || rule == TypeRule::kBits;
+  if (op == FusionOp::kMod || op == FusionOp::kFmod || op == FusionOp::kRemainder)
+    return Remainder(name);
+  const bool jumps = rule == TypeRule::kCompare || rule == TypeRule::kLogic ||
+                     rule == TypeRule::kTest || rule == TypeRule::kBits;
   if (jumps) return Compare(name, info.num_operands);
   if (info.num_operands == 1) return Unary(name);
   Binary(name);
@@ -87,21 +114,25 @@ Item Generator::Tame(Item x, double limit) {
   if (x.bound <= limit) return x;
   const Item small = Add(Emit("tanh", {x.value}), 1, x.error);
   if (limit >= 1) return small;
-  return Add(Emit("mul", {small.value, NewConstant(DType::kFloat64, limit).value}), limit, small.error * limit);
+  return Add(Emit("mul", {small.value, NewConstant(DType::kFloat64, limit).value}), limit,
+             small.error * limit);
 }
 
 Item Generator::Positive(Item x) {
   x = AsNumber(x);
   const Item magnitude = AddExact(Emit("abs", {x.value}), x.bound, x.error);
-  return Add(Emit("add", {magnitude.value, NewConstant(DType::kFloat64, 1).value}), x.bound + 1, x.error);
+  return Add(Emit("add", {magnitude.value, NewConstant(DType::kFloat64, 1).value}), x.bound + 1,
+             x.error);
 }
 
 void Generator::Unary(std::string_view name) {
   const auto found = UnaryUses().find(name);
   // An op that this table does not know yet is used near 0, with room for steepness.
-  const UnaryUse use = found != UnaryUses().end() ? found->second : UnaryUse{UnaryUse::kUnit, 16, 16};
-  Item x = use.domain == UnaryUse::kExact ? Pick([](const Item& i) { return i.exact() && IsNumber(i); }, RandomFloat())
-                                          : AsNumber(PickNumber());
+  const UnaryUse use =
+      found != UnaryUses().end() ? found->second : UnaryUse{UnaryUse::kUnit, 16, 16};
+  Item x = use.domain == UnaryUse::kExact
+               ? Pick([](const Item& i) { return i.exact() && IsNumber(i); }, RandomFloat())
+               : AsNumber(PickNumber());
   if (use.domain == UnaryUse::kSmall) x = Tame(x, 2);
   if (use.domain == UnaryUse::kUnit) x = Tame(x, 0.5);
   if (use.domain == UnaryUse::kPositive || use.domain == UnaryUse::kAboveOne) x = Positive(x);
@@ -133,11 +164,15 @@ bool Generator::Broadcasts(const ir::Value* a, const ir::Value* b) const {
   return elements <= options_.elements_max;
 }
 
-Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw draw, bool scalars) {
+Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw draw,
+                          bool scalars) {
   if (scalars && rng_.OneIn(5)) {
     const bool is_float = IsFloat(dtype);
-    const double value = is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
-    const DType type = is_float ? DType::kFloat64 : dtype == DType::kBool ? DType::kBool : DType::kInt64;
+    const double value =
+        is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
+    const DType type = is_float                ? DType::kFloat64
+                       : dtype == DType::kBool ? DType::kBool
+                                               : DType::kInt64;
     return NewScalar(type, dtype == DType::kBool ? 1 : value);
   }
   if (Chance(50) && draw == Draw::kSigned) {
@@ -149,12 +184,16 @@ Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw
     if (!fit.empty()) return OneOf(fit);
   }
   std::vector<ir::Axis> axes = AxesOf(x.value);
-  if (!axes.empty() && rng_.OneIn(3)) axes.erase(axes.begin(), axes.begin() + rng_.Between(1, std::ssize(axes)));
+  if (!axes.empty() && rng_.OneIn(3))
+    axes.erase(axes.begin(), axes.begin() + rng_.Between(1, std::ssize(axes)));
   for (ir::Axis& axis : axes) {
-    if (Chance(25)) axis = {Chance(50) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, graph_->exprs().Const(1)};
-    axis.kind = rng_.OneIn(8) && *fusion::ValueOf(axis.extent, sizes_) > 0 ? ir::AxisKind::kBroadcast
-                : axis.extent->IsConst(1)                                 ? axis.kind
-                                                                          : ir::AxisKind::kIteration;
+    if (Chance(25))
+      axis = {Chance(50) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration,
+              graph_->exprs().Const(1)};
+    axis.kind = rng_.OneIn(8) && *fusion::ValueOf(axis.extent, sizes_) > 0
+                    ? ir::AxisKind::kBroadcast
+                : axis.extent->IsConst(1) ? axis.kind
+                                          : ir::AxisKind::kIteration;
   }
   const bool all = axes.size() == AxesOf(x.value).size();
   if (all && axes.size() < 5 && rng_.OneIn(6) && ElementsOf(x.value) * 2 <= options_.elements_max) {
@@ -164,7 +203,8 @@ Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw
 }
 
 void Generator::Binary(std::string_view name) {
-  const bool any = RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code)) == TypeRule::kAny;
+  const bool any =
+      RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code)) == TypeRule::kAny;
   const Accept accept = [any](const Item& i) { return any || IsNumber(i); };
   Item x = any ? PickAny() : PickNumber();
   if (!accept(x)) x = AsNumber(x);
@@ -193,7 +233,8 @@ void Generator::Binary(std::string_view name) {
   if (!IsFloat(value->type->dtype)) {
     AddExact(value, name == "mul" ? x.bound * y.bound : sum, 0);
   } else if (name == "maximum" || name == "minimum") {
-    x.exact() && y.exact() ? AddExact(value, most, 0) : Add(value, most, std::max(x.error, y.error));
+    x.exact() && y.exact() ? AddExact(value, most, 0)
+                           : Add(value, most, std::max(x.error, y.error));
   } else if (name == "mul") {
     Add(value, x.bound * y.bound, x.error * y.bound + y.error * x.bound + x.error * y.error);
   } else {
@@ -205,8 +246,12 @@ void Generator::Binary(std::string_view name) {
 void Generator::Compare(std::string_view name, int operands) {
   const TypeRule rule = RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code));
   const bool bits = rule == TypeRule::kBits;
-  const Accept accept = [bits](const Item& i) { return i.exact() && !(bits && IsFloat(i.dtype())); };
-  const auto type = [&] { return bits ? OneOf<DType>({DType::kBool, DType::kInt32, DType::kInt64}) : RandomDType(); };
+  const Accept accept = [bits](const Item& i) {
+    return i.exact() && !(bits && IsFloat(i.dtype()));
+  };
+  const auto type = [&] {
+    return bits ? OneOf<DType>({DType::kBool, DType::kInt32, DType::kInt64}) : RandomDType();
+  };
   Item x = Pick(accept, type());
   std::vector<ir::Value*> values = {x.value};
   double bound = x.bound;
@@ -241,18 +286,25 @@ void Generator::Power() {
     Add(Emit("pow", {x.value, y.value}), 27, 27 * x.error);
     return;
   }
-  const Item y = Companion(x, [](const Item&) { return false; }, x.dtype(), Draw::kSigned, false);
+  const Item y = Companion(
+      x, [](const Item&) { return false; }, x.dtype(), Draw::kSigned, false);
   Add(Emit("pow", {x.value, y.value}), 9, 9 * x.error);
 }
 
 void Generator::Where() {
   const Item x = PickAny();
-  const Item y = Companion(x, [](const Item&) { return true; }, Chance(60) ? x.dtype() : RandomDType());
+  const Item y = Companion(
+      x, [](const Item&) { return true; }, Chance(60) ? x.dtype() : RandomDType());
   // The condition broadcasts against both: against what they make together.
-  ir::Value* both = y.value->type->kind == ir::TypeKind::kScalar ? x.value : ElementsOf(x.value) >= ElementsOf(y.value) ? x.value : y.value;
+  ir::Value* both = y.value->type->kind == ir::TypeKind::kScalar ? x.value
+                    : ElementsOf(x.value) >= ElementsOf(y.value) ? x.value
+                                                                 : y.value;
   const Item shaped = {both, 0, 0};
-  Item c = Companion(shaped, [](const Item& i) { return i.dtype() == DType::kBool; }, DType::kBool, Draw::kSigned, false);
-  const bool fits = Broadcasts(c.value, x.value) && (y.value->type->kind == ir::TypeKind::kScalar || Broadcasts(c.value, y.value));
+  Item c = Companion(
+      shaped, [](const Item& i) { return i.dtype() == DType::kBool; }, DType::kBool, Draw::kSigned,
+      false);
+  const bool fits = Broadcasts(c.value, x.value) &&
+                    (y.value->type->kind == ir::TypeKind::kScalar || Broadcasts(c.value, y.value));
   if (!fits) c = NewParam(DType::kBool, {});
   ir::Value* value = Emit("where", {c.value, x.value, y.value});
   const double bound = std::max(x.bound, y.bound), error = std::max(x.error, y.error);

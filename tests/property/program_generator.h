@@ -1,9 +1,9 @@
-// Random fusion programs with inputs, the same on every machine for the same seed; what compiled kernels, sharded programs
-// and passes are tested with, against the interpreter.
+// Random fusion programs with inputs, the same on every machine for the same seed; what compiled kernels, sharded
+// programs and passes are tested with, against the interpreter.
 //
-// Every value is well conditioned: the generator follows a bound on its magnitude and on how far two correct evaluations may
-// be apart, brings operands into the domain of the next op, and applies ops that jump (comparisons, roundings, remainders,
-// float to int) to exact values only. So a difference above an output's tolerance is a fault.
+// Every value is well conditioned: the generator follows a bound on its magnitude and on how far two correct
+// evaluations may be apart, brings operands into the domain of the next op, and applies ops that jump (comparisons,
+// roundings, remainders, float to int) to exact values only. So a difference above an output's tolerance is a fault.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace hir::testing {
 struct GeneratorOptions {
   int num_ops_min = 4;
   int num_ops_max = 16;
-  int64_t elements_max = 4096;            // Of one tensor.
+  int64_t elements_max = 4096;  // Of one tensor.
   bool zero_extents = true;
   // Not empty: a mesh of this shape over devices 0, 1, ..., on which a random part of the values is sharded, along axes
   // whose extent the mesh divides. Extents are then multiples of its size more often.
@@ -31,9 +31,9 @@ struct GeneratorOptions {
 struct GeneratedProgram {
   uint64_t seed = 0;
   std::unique_ptr<ir::Graph> graph;
-  fusion::SymbolValues sizes;                 // What the inputs' shapes say of the symbols.
-  std::vector<fusion::HostTensor> inputs;     // One per parameter, broadcast axes written out.
-  std::vector<double> tolerances;             // One per output: the largest right difference; 0: equal.
+  fusion::SymbolValues sizes;              // What the inputs' shapes say of the symbols.
+  std::vector<fusion::HostTensor> inputs;  // One per parameter, broadcast axes written out.
+  std::vector<double> tolerances;  // One per output: the largest right difference; 0: equal.
 
   std::string Describe() const;  // Seed, sizes and text, for a failure's message.
 };
@@ -46,6 +46,7 @@ std::set<std::string> OpsOf(const ir::Graph& graph);
 std::set<std::string> DTypesOf(const ir::Graph& graph);
 
 // Where `got` and `want` differ by more than `tolerance` (NaN equals NaN), or "" when nowhere.
-std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want, double tolerance);
+std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want,
+                       double tolerance);
 
 }  // namespace hir::testing

@@ -13,8 +13,8 @@ namespace hir::fusion {
 
 struct HostTensor {
   DType dtype = DType::kFloat32;
-  std::vector<int64_t> shape;     // Empty: one number.
-  std::vector<std::byte> bytes;   // Bools are bytes 0 or 1.
+  std::vector<int64_t> shape;    // Empty: one number.
+  std::vector<std::byte> bytes;  // Bools are bytes 0 or 1.
 
   int64_t num_elements() const;
   bool operator==(const HostTensor&) const = default;  // Bit by bit.

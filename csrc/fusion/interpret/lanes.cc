@@ -61,26 +61,31 @@ class Evaluator {
       if (e->kind == Element::Kind::kReduceIndex) free.insert(e->integer);
       for (const Element* arg : e->args) free.insert(free_[arg->id].begin(), free_[arg->id].end());
       if (e->kind == Element::Kind::kReduce) {
-        for (size_t k = 0; k < e->extents.size(); ++k) free.erase(e->integer + static_cast<int64_t>(k));
+        for (size_t k = 0; k < e->extents.size(); ++k)
+          free.erase(e->integer + static_cast<int64_t>(k));
       }
       Lane& lane = LaneOf(e);
       (IsFloat(e->dtype) ? lane.f.resize(kLanes) : lane.i.resize(kLanes));
     }
   }
 
-  // What to evaluate, in order, once the innermost of the loops over `bound` steps: all that depends on its last member but
-  // on no variable outside; without loops, all that depends on none. Constants are done before.
-  const std::vector<const Element*>& Scope(const Variables& bound, const Variables& innermost = {}) {
+  // What to evaluate, in order, once the innermost of the loops over `bound` steps: all that depends on its last member
+  // but on no variable outside; without loops, all that depends on none. Constants are done before.
+  const std::vector<const Element*>& Scope(const Variables& bound,
+                                           const Variables& innermost = {}) {
     const auto [found, is_new] = scopes_.try_emplace(bound);
     if (!is_new) return found->second;
     for (const auto& [id, e] : elements_) {
-      if (e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat || e->kind == Element::Kind::kExtent ||
-          e->kind == Element::Kind::kScalar || e->kind == Element::Kind::kIndex) {
+      if (e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat ||
+          e->kind == Element::Kind::kExtent || e->kind == Element::Kind::kScalar ||
+          e->kind == Element::Kind::kIndex) {
         continue;
       }
       const Variables& free = free_[id];
       const bool inside = std::ranges::includes(bound, free);
-      const bool steps = innermost.empty() || std::ranges::any_of(free, [&](int64_t v) { return innermost.contains(v); });
+      const bool steps = innermost.empty() || std::ranges::any_of(free, [&](int64_t v) {
+                           return innermost.contains(v);
+                         });
       if (inside && steps) found->second.push_back(e);
     }
     return found->second;
@@ -124,7 +129,8 @@ class Evaluator {
       int64_t stride = 1;
       for (size_t k = shape.size(); k-- > static_cast<size_t>(e->integer) + 1;) stride *= shape[k];
       const int64_t extent = shape[static_cast<size_t>(e->integer)];
-      for (size_t n = 0; n < width_; ++n) LaneOf(e).i[n] = (begin + static_cast<int64_t>(n)) / stride % extent;
+      for (size_t n = 0; n < width_; ++n)
+        LaneOf(e).i[n] = (begin + static_cast<int64_t>(n)) / stride % extent;
     }
   }
 
@@ -234,9 +240,13 @@ class Evaluator {
   static void SetNeutral(const Element* e, Lane& lane) {
     const bool min = e->reduce == ReduceKind::kMin;
     const bool ordered = min || e->reduce == ReduceKind::kMax;
-    const double neutral = ordered ? (min ? INFINITY : -INFINITY) : e->reduce == ReduceKind::kProd ? 1 : 0;
+    const double neutral = ordered                          ? (min ? INFINITY : -INFINITY)
+                           : e->reduce == ReduceKind::kProd ? 1
+                                                            : 0;
     if (IsFloat(e->dtype)) std::ranges::fill(lane.f, neutral);
-    if (!IsFloat(e->dtype)) std::ranges::fill(lane.i, ordered ? FloatToInt(e->dtype, neutral) : static_cast<int64_t>(neutral));
+    if (!IsFloat(e->dtype))
+      std::ranges::fill(lane.i,
+                        ordered ? FloatToInt(e->dtype, neutral) : static_cast<int64_t>(neutral));
     lane.any_poison = false;
   }
 
@@ -252,7 +262,8 @@ class Evaluator {
     SetNeutral(e, lane);
     for (int64_t step = 0; step < steps; ++step) {
       int64_t rest = step;
-      for (size_t k = trips.size(); k-- > 0; rest /= trips[k]) variables_[e->integer + static_cast<int64_t>(k)] = rest % trips[k];
+      for (size_t k = trips.size(); k-- > 0; rest /= trips[k])
+        variables_[e->integer + static_cast<int64_t>(k)] = rest % trips[k];
       for (const Element* inner : body) HIR_TRY(EvaluateOne(inner));
       Accumulate(e, lane);
     }
@@ -295,18 +306,19 @@ class Evaluator {
   const Element* const root_;
   const SymbolValues& symbols_;
   const ArrayOf& array_of_;
-  size_t width_ = 0;                                  // Lanes in use.
-  std::map<int, const Element*> elements_;            // By id: operands before users.
-  std::map<int, Variables> free_;                     // Reduction variables that an element depends on.
-  std::vector<Lane> lanes_;                           // By id.
-  std::map<int, std::vector<int64_t>> trips_;         // Of each kReduce.
-  std::map<int64_t, int64_t> variables_;              // Reduction variables of the loops we are in.
+  size_t width_ = 0;                           // Lanes in use.
+  std::map<int, const Element*> elements_;     // By id: operands before users.
+  std::map<int, Variables> free_;              // Reduction variables that an element depends on.
+  std::vector<Lane> lanes_;                    // By id.
+  std::map<int, std::vector<int64_t>> trips_;  // Of each kReduce.
+  std::map<int64_t, int64_t> variables_;       // Reduction variables of the loops we are in.
   std::map<Variables, std::vector<const Element*>> scopes_;
 };
 
 }  // namespace
 
-Array::Array(DType dtype_in, std::vector<int64_t> shape_in) : dtype(dtype_in), shape(std::move(shape_in)) {
+Array::Array(DType dtype_in, std::vector<int64_t> shape_in)
+    : dtype(dtype_in), shape(std::move(shape_in)) {
   const auto count = static_cast<size_t>(num_elements());
   (IsFloat(dtype) ? floats.resize(count) : ints.resize(count));
 }
@@ -326,7 +338,8 @@ int64_t Array::num_elements() const {
   return count;
 }
 
-Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of, Array& result) {
+Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of,
+                Array& result) {
   return Evaluator(root, symbols, array_of).Run(result);
 }
 

@@ -16,8 +16,8 @@ namespace hir::fusion {
 struct Array {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::vector<double> floats;    // IsFloat(dtype)
-  std::vector<int64_t> ints;     // Otherwise.
+  std::vector<double> floats;  // IsFloat(dtype)
+  std::vector<int64_t> ints;   // Otherwise.
 
   explicit Array(const HostTensor& tensor);
   Array(DType dtype_in, std::vector<int64_t> shape_in);
@@ -29,6 +29,7 @@ using ArrayOf = std::function<const Array&(const ir::Value*)>;
 
 // Fills `result` (its type and shape are set) with the element `root` at each index, rounded to its type.
 // Errors: kInternal when an element reads outside a tensor and no select drops it.
-Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of, Array& result);
+Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of,
+                Array& result);
 
 }  // namespace hir::fusion

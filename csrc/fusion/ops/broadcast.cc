@@ -9,7 +9,8 @@ Status InferBroadcast(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* co
   std::vector<ir::Axis> result;
   size_t next = 0;
   for (const int64_t flag : op.Ints("is_broadcast_dim")) {
-    if (flag != 0 && flag != 1) return InvalidArgument(base::Cat("is_broadcast_dim holds ", flag, "; it holds 0 and 1"));
+    if (flag != 0 && flag != 1)
+      return InvalidArgument(base::Cat("is_broadcast_dim holds ", flag, "; it holds 0 and 1"));
     if (flag == 1) {
       result.push_back({ir::AxisKind::kBroadcast, graph.exprs().Const(1)});
     } else if (next++ < axes.size()) {
@@ -17,7 +18,8 @@ Status InferBroadcast(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* co
     }
   }
   if (next != axes.size()) {
-    return InvalidArgument(base::Cat("is_broadcast_dim keeps ", next, " axes; %", op.operands[0]->name, " has ", axes.size()));
+    return InvalidArgument(base::Cat("is_broadcast_dim keeps ", next, " axes; %",
+                                     op.operands[0]->name, " has ", axes.size()));
   }
   return SetTensor(graph, op, op.operands[0]->type->dtype, result);
 }

@@ -1,5 +1,5 @@
-// The communications: they move whole shards, so their axes are the operand's, but for a leading axis that counts chunks,
-// one per rank of the team.
+// The communications: they move whole shards, so their axes are the operand's, but for a leading axis that counts
+// chunks, one per rank of the team.
 #include <algorithm>
 
 #include "csrc/base/text.h"
@@ -16,7 +16,8 @@ Result<int64_t> TeamSize(const ir::Op& op) {
   const ir::Mesh* mesh = op.MeshOf("mesh");
   const std::string_view dim = op.Name("dim");
   const std::optional<mesh::ParallelType> type = mesh::ParseParallelType(dim);
-  if (!type || !mesh::IsMesh(*type)) return InvalidArgument(Cat("dim=", dim, " is not mesh_x, mesh_y or mesh_z"));
+  if (!type || !mesh::IsMesh(*type))
+    return InvalidArgument(Cat("dim=", dim, " is not mesh_x, mesh_y or mesh_z"));
   if (!mesh->mesh.Has(*type)) return InvalidArgument(Cat("mesh @", mesh->name, " has no ", dim));
   return mesh->mesh.Size(*type);
 }
@@ -31,8 +32,9 @@ Status CheckReduce(const ir::Op& op) {
 Result<std::vector<ir::Axis>> Chunked(const ir::Op& op, int64_t chunks) {
   HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
   if (axes.empty() || !axes[0].extent->IsConst(chunks)) {
-    return InvalidArgument(Cat("%", op.operands[0]->name, " is ", ir::ToString(*op.operands[0]->type),
-                               "; its leading axis must hold ", chunks, " chunks"));
+    return InvalidArgument(Cat("%", op.operands[0]->name, " is ",
+                               ir::ToString(*op.operands[0]->type), "; its leading axis must hold ",
+                               chunks, " chunks"));
   }
   return axes;
 }
@@ -44,7 +46,8 @@ Status SetLike(ir::Graph& graph, ir::Op& op, std::span<const ir::Axis> axes) {
 // Operand axis k is result axis k + shift.
 void Shifted(const ir::Op& op, int shift, std::vector<AxisLink>& links) {
   const int rank = static_cast<int>(ir::ValueAxes(*op.operands[0]->type).size());
-  for (int k = std::max(0, -shift); k < rank; ++k) links.push_back({0, k, 0, k + shift, AxisRelation::kSame});
+  for (int k = std::max(0, -shift); k < rank; ++k)
+    links.push_back({0, k, 0, k + shift, AxisRelation::kSame});
 }
 
 }  // namespace
@@ -94,8 +97,9 @@ Status InferSendRecv(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* con
   const ir::Mesh* from = op.MeshOf("from");
   const ir::Mesh* to = op.MeshOf("to");
   if (from->mesh.num_devices() != to->mesh.num_devices()) {
-    return InvalidArgument(Cat("mesh @", from->name, " has ", from->mesh.num_devices(), " devices, mesh @", to->name, " has ",
-                               to->mesh.num_devices(), "; positions pair up"));
+    return InvalidArgument(Cat("mesh @", from->name, " has ", from->mesh.num_devices(),
+                               " devices, mesh @", to->name, " has ", to->mesh.num_devices(),
+                               "; positions pair up"));
   }
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   return SetLike(graph, op, axes);

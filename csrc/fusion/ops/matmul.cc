@@ -1,5 +1,5 @@
-// NumPy's matmul: x[..., m, k] y[..., k, n] -> [..., m, n, r:k]; an operand of one axis is a row (x) or column (y) that the
-// result lacks.
+// NumPy's matmul: x[..., m, k] y[..., k, n] -> [..., m, n, r:k]; an operand of one axis is a row (x) or column (y) that
+// the result lacks.
 #include "csrc/base/text.h"
 #include "csrc/fusion/ops/contraction.h"
 
@@ -10,10 +10,10 @@ using base::Cat;
 
 struct Operand {
   std::vector<ir::Axis> axes;
-  bool vector = false;      // One axis, the contracted one.
-  size_t batch = 0;         // How many leading axes are batch axes.
-  size_t contracted = 0;    // Axis numbers.
-  size_t free = 0;          // Unless `vector`.
+  bool vector = false;    // One axis, the contracted one.
+  size_t batch = 0;       // How many leading axes are batch axes.
+  size_t contracted = 0;  // Axis numbers.
+  size_t free = 0;        // Unless `vector`.
 };
 
 Operand Describe(std::vector<ir::Axis> axes, bool left) {
@@ -27,25 +27,30 @@ Operand Describe(std::vector<ir::Axis> axes, bool left) {
   return operand;
 }
 
-Operand Describe(const ir::Op& op, bool left) { return Describe(ir::ValueAxes(*op.operands[left ? 0 : 1]->type), left); }
+Operand Describe(const ir::Op& op, bool left) {
+  return Describe(ir::ValueAxes(*op.operands[left ? 0 : 1]->type), left);
+}
 
 }  // namespace
 
 Result<DType> ContractionType(const ir::Op& op) {
   const DType dtype = op.operands[0]->type->dtype;
   for (const ir::Value* value : op.operands) {
-    if (value->type->dtype == DType::kBool) return InvalidArgument(Cat("%", value->name, " is bool; numbers are needed: cast it first"));
+    if (value->type->dtype == DType::kBool)
+      return InvalidArgument(Cat("%", value->name, " is bool; numbers are needed: cast it first"));
     if (value->type->dtype != dtype) {
-      return InvalidArgument(Cat("%", op.operands[0]->name, " is ", DTypeName(dtype), ", %", value->name, " is ",
-                                 DTypeName(value->type->dtype), "; operands have one element type"));
+      return InvalidArgument(Cat("%", op.operands[0]->name, " is ", DTypeName(dtype), ", %",
+                                 value->name, " is ", DTypeName(value->type->dtype),
+                                 "; operands have one element type"));
     }
   }
   return dtype;
 }
 
-const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent, const ir::Value* x,
-                             std::vector<const Element*> x_index, size_t x_axis, const ir::Value* y,
-                             std::vector<const Element*> y_index, size_t y_axis) {
+const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent,
+                             const ir::Value* x, std::vector<const Element*> x_index, size_t x_axis,
+                             const ir::Value* y, std::vector<const Element*> y_index,
+                             size_t y_axis) {
   const int variable = builder.NewReduceVariables(1);
   const Element* k = builder.ReduceIndex(variable);
   const auto at = [&](const ir::Value* value, size_t axis) {
@@ -54,8 +59,9 @@ const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Exp
   x_index[x_axis] = at(x, x_axis);
   y_index[y_axis] = at(y, y_axis);
   const DType carried = ComputeDType(dtype);
-  const Element* product = builder.Apply(Prim::kMul, {builder.Convert(carried, builder.Load(x, x_index)),
-                                                      builder.Convert(carried, builder.Load(y, y_index))});
+  const Element* product =
+      builder.Apply(Prim::kMul, {builder.Convert(carried, builder.Load(x, x_index)),
+                                 builder.Convert(carried, builder.Load(y, y_index))});
   return builder.Reduce(ReduceKind::kSum, variable, std::span(&extent, 1), product);
 }
 
@@ -63,22 +69,26 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   Operand operands[2];
   for (int i = 0; i < 2; ++i) {
     HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, i));
-    if (axes.empty()) return InvalidArgument(Cat("%", op.operands[static_cast<size_t>(i)]->name, " has no axes; one or more are needed"));
+    if (axes.empty())
+      return InvalidArgument(Cat("%", op.operands[static_cast<size_t>(i)]->name,
+                                 " has no axes; one or more are needed"));
     operands[i] = Describe(std::move(axes), i == 0);
   }
   const auto& [x, y] = operands;
   HIR_ASSIGN(const DType dtype, ContractionType(op));
-  HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent, AxisName(*op.operands[0], x.contracted),
-                AxisName(*op.operands[1], y.contracted)));
+  HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent,
+                AxisName(*op.operands[0], x.contracted), AxisName(*op.operands[1], y.contracted)));
   std::vector<ShapedOperand> batches;
   for (size_t i = 0; i < 2; ++i) {
     const auto begin = operands[i].axes.begin();
-    batches.push_back({op.operands[i], {begin, begin + static_cast<std::ptrdiff_t>(operands[i].batch)}});
+    batches.push_back(
+        {op.operands[i], {begin, begin + static_cast<std::ptrdiff_t>(operands[i].batch)}});
   }
   HIR_ASSIGN(std::vector<ir::Axis> result, BroadcastAxes(graph, batches));
   if (!x.vector) result.push_back(x.axes[x.free]);
   if (!y.vector) result.push_back(y.axes[y.free]);
-  for (ir::Axis& axis : result) axis.kind = ir::AxisKind::kIteration;  // A library writes all of it.
+  for (ir::Axis& axis : result)
+    axis.kind = ir::AxisKind::kIteration;  // A library writes all of it.
   result.push_back({ir::AxisKind::kReduction, x.axes[x.contracted].extent});
   return SetTensor(graph, op, dtype, result);
 }
@@ -91,7 +101,8 @@ void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
   const size_t batch = std::max(x.batch, y.batch);
   const auto link = [&](int operand, const Operand& of, size_t axis, size_t to) {
     links.push_back({operand, static_cast<int>(axis), 0, static_cast<int>(to),
-                     to == contracted ? AxisRelation::kContracted : SameOrBroadcast(of.axes[axis], result[to])});
+                     to == contracted ? AxisRelation::kContracted
+                                      : SameOrBroadcast(of.axes[axis], result[to])});
   };
   for (int i = 0; i < 2; ++i) {
     const Operand& of = i == 0 ? x : y;
@@ -116,8 +127,9 @@ const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index ind
   }
   const DType dtype = op.results[0]->type->dtype;
   const ir::Expr* extent = op.results[0]->type->axes.back().extent;
-  return builder.Convert(dtype, SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
-                                              op.operands[1], own[1], operands[1].contracted));
+  return builder.Convert(
+      dtype, SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
+                           op.operands[1], own[1], operands[1].contracted));
 }
 
 }  // namespace hir::fusion

@@ -17,7 +17,8 @@ Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
   const DType given = op.operands[0]->type->dtype;
   if (!HasNeutral(kind)) return DTypeAttr(op, "dtype", given);
   HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype", IsFloat(given) ? given : DType::kInt64));
-  if (dtype == DType::kBool) return InvalidArgument("dtype=bool: a sum or product is a number; use max or min");
+  if (dtype == DType::kBool)
+    return InvalidArgument("dtype=bool: a sum or product is a number; use max or min");
   return dtype;
 }
 
@@ -35,8 +36,11 @@ Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
     ir::Axis& r = result[static_cast<size_t>(axis)];
     if (!HasNeutral(kind)) {
       const std::string name = AxisName(*op.operands[0], static_cast<size_t>(axis));
-      if (r.extent->IsConst(0)) return InvalidArgument(base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
-      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent, base::Cat(op.info->name, " over ", name)));
+      if (r.extent->IsConst(0))
+        return InvalidArgument(
+            base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
+      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent,
+                            base::Cat(op.info->name, " over ", name)));
     }
     r = op.Bool("keepdim") ? ir::Axis{ir::AxisKind::kBroadcast, graph.exprs().Const(1)}
                            : ir::Axis{ir::AxisKind::kReduction, r.extent};
@@ -55,15 +59,18 @@ void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
 }
 
 // The reduction of `repeats` (null: one) elements equal to x.
-const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats) {
+const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x,
+                      const Element* repeats) {
   if (repeats == nullptr || !HasNeutral(kind)) return x;
-  if (kind == ReduceKind::kSum) return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
+  if (kind == ReduceKind::kSum)
+    return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
   if (IsFloat(x->dtype)) return builder.Apply(Prim::kPow, {x, builder.Convert(x->dtype, repeats)});
   // Integers wrap, so by squaring: the product of x^(2^k) over the bits k of the exponent.
   const Element* power = builder.Int(x->dtype, 1);
   for (int bit = 0; bit < kRepeatBits; ++bit) {
     const Element* shifted = builder.Apply(Prim::kShr, {repeats, builder.Int(DType::kInt64, bit)});
-    const Element* has_bit = builder.Convert(DType::kBool, builder.Apply(Prim::kAnd, {shifted, builder.Int(DType::kInt64, 1)}));
+    const Element* has_bit = builder.Convert(
+        DType::kBool, builder.Apply(Prim::kAnd, {shifted, builder.Int(DType::kInt64, 1)}));
     power = builder.Select(has_bit, builder.Apply(Prim::kMul, {power, x}), power);
     x = builder.Apply(Prim::kMul, {x, x});
   }
@@ -75,8 +82,8 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
   const std::span<const int64_t> reduced = op.Ints("axes");
   const bool keepdim = op.Bool("keepdim");
-  // Broadcast axes need no loop: a sum of e equal elements is e times one, a product its e-th power, the least or greatest of
-  // them (there is at least one) is any of them.
+  // Broadcast axes need no loop: a sum of e equal elements is e times one, a product its e-th power, the least or
+  // greatest of them (there is at least one) is any of them.
   const auto is_repeat = [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
   std::vector<const ir::Expr*> trips;
   const Element* repeats = nullptr;
@@ -100,24 +107,26 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
       continue;
     }
     if (keepdim) ++kept;
-    own.push_back(is_repeat(axes[i]) || IsOne(axes[i]) ? builder.Int(DType::kInt64, 0) : builder.ReduceIndex(variable++));
+    own.push_back(is_repeat(axes[i]) || IsOne(axes[i]) ? builder.Int(DType::kInt64, 0)
+                                                       : builder.ReduceIndex(variable++));
   }
   const DType result = op.results[0]->type->dtype;
   // Bools as integers, so that they have an order.
   const DType carried = result == DType::kBool ? DType::kInt32 : ComputeDType(result);
   const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
-  return builder.Convert(result, Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats));
+  return builder.Convert(result,
+                         Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats));
 }
 
 }  // namespace
 
-#define REDUCTION(Name)                                                                               \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {                \
-    return Infer(graph, op, ReduceKind::k##Name);                                                     \
-  }                                                                                                   \
-  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }                \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {               \
-    return Define(builder, op, index, ReduceKind::k##Name);                                           \
+#define REDUCTION(Name)                                                                 \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
+    return Infer(graph, op, ReduceKind::k##Name);                                       \
+  }                                                                                     \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }  \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
+    return Define(builder, op, index, ReduceKind::k##Name);                             \
   }
 REDUCTION(Sum)
 REDUCTION(Prod)

@@ -3,9 +3,9 @@
 // Before: %a: f32 = cast(%x: bf16)  %b: bf16 = cast(%a)  %c: f64 = cast(%a)  %d: f32 = cast(%a)
 // After:  %a: f32 = cast(%x)        %x for %b            %c: f64 = cast(%x)  %a for %d
 //
-// A cast that widens loses nothing, so what is cast from its result may be cast from its operand. A cast that narrows rounds
-// and stays. A value whose layout was decided keeps its op unless the replacement lies alike. Casts that nothing reads any
-// more are left to dce.
+// A cast that widens loses nothing, so what is cast from its result may be cast from its operand. A cast that narrows
+// rounds and stays. A value whose layout was decided keeps its op unless the replacement lies alike. Casts that nothing
+// reads any more are left to dce.
 #include "csrc/fusion/passes/fold_casts.h"
 
 #include <unordered_map>
@@ -48,7 +48,8 @@ Status FoldCasts(ir::Graph& graph) {
     for (ir::Value*& operand : op->operands) operand = current(operand);
     if (CodeOf(*op) != FusionOp::kCast) continue;
     const ir::Op* inner = op->operands[0]->def;
-    if (inner != nullptr && CodeOf(*inner) == FusionOp::kCast && LiesAlike(inner->results[0]->layout, *inner->operands[0]) &&
+    if (inner != nullptr && CodeOf(*inner) == FusionOp::kCast &&
+        LiesAlike(inner->results[0]->layout, *inner->operands[0]) &&
         Widens(inner->operands[0]->type->dtype, inner->results[0]->type->dtype)) {
       op->operands[0] = inner->operands[0];
     }

@@ -9,65 +9,103 @@ namespace hir::fusion {
 namespace {
 
 struct Case {
-  const char* label;   // In docs/ops.md: the op's section and the demand; pointwise ops share one section.
+  const char*
+      label;  // In docs/ops.md: the op's section and the demand; pointwise ops share one section.
   const char* params;
   const char* op;
   const char* message;  // Without "INVALID_ARGUMENT: line 2: ".
 };
 
 const Case kCases[] = {
-    {"pointwise C1", "%x: f32[4095], %w: f32[4096]", "add(%x, %w)", "add: axis 0 of %x has extent 4095, axis 0 of %w has extent 4096"},
-    {"pointwise C2", "%x: bool[2]", "neg(%x)", "neg: %x is bool; numbers are needed: cast it first"},
-    {"pointwise C3", "%x: f32[2]", "bitwise_not(%x)", "bitwise_not: %x is f32; bools or integers are needed"},
-    {"pointwise C4", "%x: f32[2]", "where(%x, %x, %x)", "where: the condition %x is f32; it must be bool"},
-    {"cast C1", "%x: f32[2]", "cast(%x) {dtype=f8}", "cast: dtype=f8 is not an element type (bool, i32, i64, f16, bf16, f32, f64)"},
-    {"sum C1", "%x: f64", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: %x is f64; a tensor is needed"},
-    {"sum C2", "%x: f32[2, 3]", "sum(%x) {axes=[2], keepdim=false, dtype=null}", "sum: axis 2 is not in [-2, 1]"},
-    {"sum C2", "%x: f32[]", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: axis 0 of a tensor without axes"},
-    {"sum C3", "%x: f32[2, 3]", "sum(%x) {axes=[1, -1], keepdim=false, dtype=null}", "sum: axis 1 is given twice"},
+    {"pointwise C1", "%x: f32[4095], %w: f32[4096]", "add(%x, %w)",
+     "add: axis 0 of %x has extent 4095, axis 0 of %w has extent 4096"},
+    {"pointwise C2", "%x: bool[2]", "neg(%x)",
+     "neg: %x is bool; numbers are needed: cast it first"},
+    {"pointwise C3", "%x: f32[2]", "bitwise_not(%x)",
+     "bitwise_not: %x is f32; bools or integers are needed"},
+    {"pointwise C4", "%x: f32[2]", "where(%x, %x, %x)",
+     "where: the condition %x is f32; it must be bool"},
+    {"cast C1", "%x: f32[2]", "cast(%x) {dtype=f8}",
+     "cast: dtype=f8 is not an element type (bool, i32, i64, f16, bf16, f32, f64)"},
+    {"sum C1", "%x: f64", "sum(%x) {axes=[0], keepdim=false, dtype=null}",
+     "sum: %x is f64; a tensor is needed"},
+    {"sum C2", "%x: f32[2, 3]", "sum(%x) {axes=[2], keepdim=false, dtype=null}",
+     "sum: axis 2 is not in [-2, 1]"},
+    {"sum C2", "%x: f32[]", "sum(%x) {axes=[0], keepdim=false, dtype=null}",
+     "sum: axis 0 of a tensor without axes"},
+    {"sum C3", "%x: f32[2, 3]", "sum(%x) {axes=[1, -1], keepdim=false, dtype=null}",
+     "sum: axis 1 is given twice"},
     {"sum C4", "%x: f32[2]", "sum(%x) {axes=[0], keepdim=false, dtype=bool}",
      "sum: dtype=bool: a sum or product is a number; use max or min"},
     {"max C1", "%x: f32[2, 0]", "max(%x) {axes=[1], keepdim=false, dtype=null}",
      "max: axis 1 of %x has extent 0: of nothing there is no max"},
-    {"broadcast C1", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[1, 2]}", "broadcast: is_broadcast_dim holds 2; it holds 0 and 1"},
-    {"broadcast C2", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[0, 0]}", "broadcast: is_broadcast_dim keeps 2 axes; %x has 1"},
-    {"broadcast_in_dim C1", "%x: f32[2, 3]", "broadcast_in_dim(%x) {shape=[2, 3], dims=[1]}", "broadcast_in_dim: dims has 1 entries; %x has 2 axes"},
+    {"broadcast C1", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[1, 2]}",
+     "broadcast: is_broadcast_dim holds 2; it holds 0 and 1"},
+    {"broadcast C2", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[0, 0]}",
+     "broadcast: is_broadcast_dim keeps 2 axes; %x has 1"},
+    {"broadcast_in_dim C1", "%x: f32[2, 3]", "broadcast_in_dim(%x) {shape=[2, 3], dims=[1]}",
+     "broadcast_in_dim: dims has 1 entries; %x has 2 axes"},
     {"broadcast_in_dim C2", "%x: f32[2, 3]", "broadcast_in_dim(%x) {shape=[2, 3], dims=[1, 0]}",
      "broadcast_in_dim: dims holds 0 after 1; it must ascend"},
     {"broadcast_in_dim C3", "%x: f32[2]", "broadcast_in_dim(%x) {shape=[3, 4], dims=[1]}",
      "broadcast_in_dim: axis 0 of %x has extent 2, entry 1 of shape has extent 4"},
-    {"expand C1", "%x: f32[2]", "expand(%x) {shape=[3, 2]}", "expand: shape has 2 entries; %x has 1 axes"},
-    {"expand C2", "%x: f32[2]", "expand(%x) {shape=[3]}", "expand: axis 0 of %x has extent 2, entry 0 of shape has extent 3"},
-    {"squeeze C1", "%x: f32[2, i0]", "squeeze(%x) {axes=[1]}", "squeeze: axis 1 of %x has extent i0; only axes of extent 1 can go"},
-    {"reshape C1", "%x: f32[2, 6]", "reshape(%x) {shape=[5, 2]}", "reshape: %x has 12 elements, shape [5, 2] has 10"},
-    {"reshape C2", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, 5]}", "reshape: %x has 12 elements, not a multiple of the 5 of shape [-1, 5]"},
-    {"reshape C3", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, -1]}", "reshape: shape [-1, -1] holds -1 more than once"},
-    {"reshape C4", "%x: f32[0, 6]", "reshape(%x) {shape=[-1, 0]}", "reshape: shape [-1, 0] holds 0, so -1 can be any extent"},
-    {"reshape C5", "%x: f32[2, 6]", "reshape(%x) {shape=[-3, -4]}", "reshape: shape [-3, -4] holds -3"},
-    {"permute C1", "%x: f32[2, 6]", "permute(%x) {dims=[0]}", "permute: dims has 1 entries; the tensor has 2 axes"},
+    {"expand C1", "%x: f32[2]", "expand(%x) {shape=[3, 2]}",
+     "expand: shape has 2 entries; %x has 1 axes"},
+    {"expand C2", "%x: f32[2]", "expand(%x) {shape=[3]}",
+     "expand: axis 0 of %x has extent 2, entry 0 of shape has extent 3"},
+    {"squeeze C1", "%x: f32[2, i0]", "squeeze(%x) {axes=[1]}",
+     "squeeze: axis 1 of %x has extent i0; only axes of extent 1 can go"},
+    {"reshape C1", "%x: f32[2, 6]", "reshape(%x) {shape=[5, 2]}",
+     "reshape: %x has 12 elements, shape [5, 2] has 10"},
+    {"reshape C2", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, 5]}",
+     "reshape: %x has 12 elements, not a multiple of the 5 of shape [-1, 5]"},
+    {"reshape C3", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, -1]}",
+     "reshape: shape [-1, -1] holds -1 more than once"},
+    {"reshape C4", "%x: f32[0, 6]", "reshape(%x) {shape=[-1, 0]}",
+     "reshape: shape [-1, 0] holds 0, so -1 can be any extent"},
+    {"reshape C5", "%x: f32[2, 6]", "reshape(%x) {shape=[-3, -4]}",
+     "reshape: shape [-3, -4] holds -3"},
+    {"permute C1", "%x: f32[2, 6]", "permute(%x) {dims=[0]}",
+     "permute: dims has 1 entries; the tensor has 2 axes"},
     {"permute C2", "%x: f32[2, 6]", "permute(%x) {dims=[0, -2]}", "permute: axis 0 is given twice"},
-    {"slice C1", "%x: f32[2]", "slice(%x) {start=[0], end=[2], strides=[0]}", "slice: stride 0 on axis 0; strides are at least 1"},
-    {"slice C2", "%x: f32[2]", "slice(%x) {start=[0, 0], end=[2], strides=[1]}", "slice: start has 2 entries; %x has 1 axes"},
-    {"pad C1", "%x: f32[2]", "pad(%x) {widths=[1], value=0.0}", "pad: widths has 1 entries; %x has 1 axes, so it holds at most 1 pairs"},
-    {"pad C2", "%x: f32[2]", "pad(%x) {widths=[-2, -1], value=0.0}", "pad: axis 0 of %x has extent 2, less than the 3 to crop"},
+    {"slice C1", "%x: f32[2]", "slice(%x) {start=[0], end=[2], strides=[0]}",
+     "slice: stride 0 on axis 0; strides are at least 1"},
+    {"slice C2", "%x: f32[2]", "slice(%x) {start=[0, 0], end=[2], strides=[1]}",
+     "slice: start has 2 entries; %x has 1 axes"},
+    {"pad C1", "%x: f32[2]", "pad(%x) {widths=[1], value=0.0}",
+     "pad: widths has 1 entries; %x has 1 axes, so it holds at most 1 pairs"},
+    {"pad C2", "%x: f32[2]", "pad(%x) {widths=[-2, -1], value=0.0}",
+     "pad: axis 0 of %x has extent 2, less than the 3 to crop"},
     {"pad C3", "%x: f32[2]", "pad(%x) {widths=[2199023255552, 0], value=0.0}",
      "pad: width 2199023255552 on axis 0; the limit is 1099511627776"},
     {"cat C1", "%x: f32[2], %w: f32[2, 2]", "cat(%x, %w) {axis=0}", "cat: %x has 1 axes, %w has 2"},
     {"cat C2", "%x: f32[2]", "cat() {axis=0}", "cat: there is no operand"},
-    {"cat C3", "%x: f32[2, 3], %w: f32[2, 4]", "cat(%x, %w) {axis=0}", "cat: axis 1 of %x has extent 3, axis 1 of %w has extent 4"},
-    {"full C1", "%x: f32[2]", "full() {shape=[2, -1], value=0.0, dtype=f32}", "full: f32[2, -1]: extent -1 is negative"},
-    {"constant C1", "%x: f32[2]", "constant() {value=0.5, dtype=i64}", "constant: value=0.5 is not an integer between -2^53 and 2^53"},
-    {"constant C2", "%x: f32[2]", "constant() {value=4294967296.0, dtype=i32}", "constant: value=4294967296.0 does not fit i32"},
-    {"constant C3", "%x: f32[2]", "constant() {value=2.0, dtype=bool}", "constant: value=2.0 is not a bool (0 or 1)"},
-    {"matmul C1", "%x: f32[2, 3], %w: f32[4, 2]", "matmul(%x, %w)", "matmul: axis 1 of %x has extent 3, axis 0 of %w has extent 4"},
-    {"matmul C2", "%x: f32[2, 3], %w: bf16[3, 2]", "matmul(%x, %w)", "matmul: %x is f32, %w is bf16; operands have one element type"},
-    {"matmul C3", "%x: bool[2, 3], %w: bool[3, 2]", "matmul(%x, %w)", "matmul: %x is bool; numbers are needed: cast it first"},
-    {"matmul C4", "%x: f32[], %w: f32[3]", "matmul(%x, %w)", "matmul: %x has no axes; one or more are needed"},
+    {"cat C3", "%x: f32[2, 3], %w: f32[2, 4]", "cat(%x, %w) {axis=0}",
+     "cat: axis 1 of %x has extent 3, axis 1 of %w has extent 4"},
+    {"full C1", "%x: f32[2]", "full() {shape=[2, -1], value=0.0, dtype=f32}",
+     "full: f32[2, -1]: extent -1 is negative"},
+    {"constant C1", "%x: f32[2]", "constant() {value=0.5, dtype=i64}",
+     "constant: value=0.5 is not an integer between -2^53 and 2^53"},
+    {"constant C2", "%x: f32[2]", "constant() {value=4294967296.0, dtype=i32}",
+     "constant: value=4294967296.0 does not fit i32"},
+    {"constant C3", "%x: f32[2]", "constant() {value=2.0, dtype=bool}",
+     "constant: value=2.0 is not a bool (0 or 1)"},
+    {"matmul C1", "%x: f32[2, 3], %w: f32[4, 2]", "matmul(%x, %w)",
+     "matmul: axis 1 of %x has extent 3, axis 0 of %w has extent 4"},
+    {"matmul C2", "%x: f32[2, 3], %w: bf16[3, 2]", "matmul(%x, %w)",
+     "matmul: %x is f32, %w is bf16; operands have one element type"},
+    {"matmul C3", "%x: bool[2, 3], %w: bool[3, 2]", "matmul(%x, %w)",
+     "matmul: %x is bool; numbers are needed: cast it first"},
+    {"matmul C4", "%x: f32[], %w: f32[3]", "matmul(%x, %w)",
+     "matmul: %x has no axes; one or more are needed"},
     {"linear C1", "%x: f32[8, 4096], %w: f32[16, 4095]", "linear(%x, %w)",
      "linear: axis 1 of %x has extent 4096, axis 1 of %w has extent 4095"},
-    {"linear C2", "%x: f32[8], %w: f32[8]", "linear(%x, %w)", "linear: the weight %w has 1 axes; it must be [out, in]"},
-    {"linear C3", "%x: f32[8], %w: f32[2, 8]", "linear(%x, %w, %w)", "linear: the bias %w has 2 axes; it must be [out]"},
-    {"linear C4", "%x: f32[8]", "linear(%x)", "linear: 1 operands; it takes x, the weight and perhaps a bias"},
+    {"linear C2", "%x: f32[8], %w: f32[8]", "linear(%x, %w)",
+     "linear: the weight %w has 1 axes; it must be [out, in]"},
+    {"linear C3", "%x: f32[8], %w: f32[2, 8]", "linear(%x, %w, %w)",
+     "linear: the bias %w has 2 axes; it must be [out]"},
+    {"linear C4", "%x: f32[8]", "linear(%x)",
+     "linear: 1 operands; it takes x, the weight and perhaps a bias"},
 };
 
 TEST(Errors, WholeMessages) {
@@ -75,12 +113,14 @@ TEST(Errors, WholeMessages) {
     const std::string op(c.op);
     // Scalars are no outputs; the error comes before.
     const auto graph = ir::Parse(Program(c.params, "%y = " + op, "%x"), kFusionOps);
-    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 2: ") + c.message) << c.op;
+    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 2: ") + c.message)
+        << c.op;
   }
 }
 
 const Case kCommunications[] = {
-    {"allgather C1", "", "allgather(%x) {mesh=@m, dim=stream}", "allgather: dim=stream is not mesh_x, mesh_y or mesh_z"},
+    {"allgather C1", "", "allgather(%x) {mesh=@m, dim=stream}",
+     "allgather: dim=stream is not mesh_x, mesh_y or mesh_z"},
     {"allgather C2", "", "allgather(%x) {mesh=@m, dim=mesh_y}", "allgather: mesh @m has no mesh_y"},
     {"allreduce C1", "", "allreduce(%x) {mesh=@m, dim=mesh_x, reduce=mean}",
      "allreduce: reduce=mean is not sum, prod, min or max"},
@@ -92,9 +132,11 @@ const Case kCommunications[] = {
 
 TEST(Errors, WholeMessagesOfCommunications) {
   for (const Case& c : kCommunications) {
-    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2]\n" + Program("%x: f32[3, i0]", "%y = " + std::string(c.op));
+    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2]\n" +
+                             Program("%x: f32[3, i0]", "%y = " + std::string(c.op));
     const auto graph = ir::Parse(text, kFusionOps);
-    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 4: ") + c.message) << c.op;
+    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 4: ") + c.message)
+        << c.op;
   }
 }
 
@@ -126,8 +168,10 @@ TEST(Errors, UserPrograms) {
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = neg(%x)")), "OK");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = full() {shape=[i7], value=0.0, dtype=f32}")),
             "INVALID_ARGUMENT: full: %y: extent i7 is not the extent of an axis of any input");
-  EXPECT_EQ(check("mesh @m = [0, 1]\n" + Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
-            "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot hold them");
+  EXPECT_EQ(check("mesh @m = [0, 1]\n" +
+                  Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
+            "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot "
+            "hold them");
   EXPECT_EQ(check("mesh @m = [0, 1]\n" + Program("%x: f32[@m.x + 1]", "%y = neg(%x)")),
             "INVALID_ARGUMENT: %x: @m.x is a mesh coordinate; extents of a program have none");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%s = constant() {value=1.0, dtype=f64}", "%s")),
@@ -140,25 +184,33 @@ TEST(Errors, InputsThatDoNotFit) {
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     return Interpret(**graph, inputs).status().ToString();
   };
-  const std::string text = Program("%x: f32[i0, 4], %w: f32[i0]", "%y = slice(%x) {start=[1, 0], end=[3, 4], strides=[]}");
+  const std::string text = Program("%x: f32[i0, 4], %w: f32[i0]",
+                                   "%y = slice(%x) {start=[1, 0], end=[3, 4], strides=[]}");
   const HostTensor x = Counting(DType::kFloat32, {3, 4});
   EXPECT_EQ(bind(text, {x, F32({3}, {1, 2, 3})}), "OK");
   EXPECT_EQ(bind(text, {x}), "INVALID_ARGUMENT: 1 inputs; the program takes 2");
-  EXPECT_EQ(bind(text, {x, F64({3}, {1, 2, 3})}), "INVALID_ARGUMENT: input %w is f64; the program's is f32");
-  EXPECT_EQ(bind(text, {x, F32({3, 1}, {1, 2, 3})}), "INVALID_ARGUMENT: input %w has 2 axes; the program's has 1");
-  EXPECT_EQ(bind(text, {x, F32({2}, {1, 2})}), "INVALID_ARGUMENT: axis 0 of input %w has extent 2; i0 is 3");
+  EXPECT_EQ(bind(text, {x, F64({3}, {1, 2, 3})}),
+            "INVALID_ARGUMENT: input %w is f64; the program's is f32");
+  EXPECT_EQ(bind(text, {x, F32({3, 1}, {1, 2, 3})}),
+            "INVALID_ARGUMENT: input %w has 2 axes; the program's has 1");
+  EXPECT_EQ(bind(text, {x, F32({2}, {1, 2})}),
+            "INVALID_ARGUMENT: axis 0 of input %w has extent 2; i0 is 3");
   EXPECT_EQ(bind(text, {Counting(DType::kFloat32, {3, 5}), F32({3}, {1, 2, 3})}),
             "INVALID_ARGUMENT: axis 1 of input %x has extent 5; the program's has 4");
   EXPECT_EQ(bind(text, {Counting(DType::kFloat32, {2, 4}), F32({2}, {1, 2})}),
-            "INVALID_ARGUMENT: slice of axis 0 of %x: 3 is 3, i0 is 2; the first may not exceed the second");
+            "INVALID_ARGUMENT: slice of axis 0 of %x: 3 is 3, i0 is 2; the first may not exceed "
+            "the second");
 }
 
 TEST(Errors, InterpreterRefusesCommunications) {
-  const auto graph = ir::Parse("mesh @m = [0, 1]\n" + Program("%x: f32[2]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"),
-                               kFusionOps);
+  const auto graph =
+      ir::Parse("mesh @m = [0, 1]\n" +
+                    Program("%x: f32[2]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"),
+                kFusionOps);
   ASSERT_TRUE(graph.ok());
   const std::vector<HostTensor> inputs = {F32({2}, {1, 2})};
-  EXPECT_EQ(Interpret(**graph, inputs).status().ToString(), "UNIMPLEMENTED: allreduce: the interpreter runs programs of one rank");
+  EXPECT_EQ(Interpret(**graph, inputs).status().ToString(),
+            "UNIMPLEMENTED: allreduce: the interpreter runs programs of one rank");
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ TEST(Reduction, KeepsReducedAxes) {
   EXPECT_EQ(of("sum", "bf16[4]", "axes=[0], keepdim=false, dtype=f32"), "f32[r:4]");
   EXPECT_EQ(of("max", "i32[4, b:8]", "axes=[1], keepdim=false, dtype=null"), "i32[4, r:8]");
   // Consumers do not see reduced axes.
-  EXPECT_EQ(TypeOfY("%x: f32[i0, i1]", "%s = sum(%x) {axes=[0], keepdim=false, dtype=null}\n%y = neg(%s)"), "f32[i1]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0, i1]",
+                    "%s = sum(%x) {axes=[0], keepdim=false, dtype=null}\n%y = neg(%s)"),
+            "f32[i1]");
 }
 
 TEST(Shape, Types) {
@@ -65,7 +67,8 @@ TEST(Shape, Types) {
     return TypeOfY("%x: " + type, "%y = " + op);
   };
   EXPECT_EQ(of("f32[i0]", "broadcast(%x) {is_broadcast_dim=[1, 0, 1]}"), "f32[b, i0, b]");
-  EXPECT_EQ(of("f32[i0, 1]", "broadcast_in_dim(%x) {shape=[7, i0, 4], dims=[1, 2]}"), "f32[b:7, i0, b:4]");
+  EXPECT_EQ(of("f32[i0, 1]", "broadcast_in_dim(%x) {shape=[7, i0, 4], dims=[1, 2]}"),
+            "f32[b:7, i0, b:4]");
   EXPECT_EQ(of("f32[i0, 1, b]", "expand(%x) {shape=[-1, 5, 1]}"), "f32[i0, b:5, b]");
   EXPECT_EQ(of("f32[i0, 1, b]", "squeeze(%x) {axes=[-1, 1]}"), "f32[i0]");
   EXPECT_EQ(of("f32[i0, 3, b]", "permute(%x) {dims=[2, 0, -2]}"), "f32[b, i0, 3]");
@@ -75,13 +78,16 @@ TEST(Shape, Types) {
   EXPECT_EQ(of("f32[i0, i1]", "reshape(%x) {shape=[i1, -1]}"), "f32[i1, i0]");
   EXPECT_EQ(of("f32[2, b:4, 3]", "reshape(%x) {shape=[2, 2, 2, 3]}"), "f32[2, b:2, b:2, 3]");
   EXPECT_EQ(of("f32[2, b:4, 3]", "reshape(%x) {shape=[8, 3]}"), "f32[8, 3]");
-  EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[0, 2], end=[i0, -1], strides=[1, 3]}"), "f32[i0, 3]");
+  EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[0, 2], end=[i0, -1], strides=[1, 3]}"),
+            "f32[i0, 3]");
   EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[2, 20], end=[8, 30], strides=[]}"), "f32[6, 0]");
   EXPECT_EQ(of("f32[i0, 4]", "pad(%x) {widths=[1, -2], value=0.0}"), "f32[i0, 3]");
   EXPECT_EQ(of("f32[i0, 4]", "pad(%x) {widths=[0, 0, 0, 3], value=0.0}"), "f32[i0 + 3, 4]");
   EXPECT_EQ(TypeOfY("%a: bf16[i0, 2], %b: f16[i1, 3]", "%y = cat(%a, %b) {axis=-1}"), "f32[i0, 5]");
-  EXPECT_EQ(TypeOfY("%a: f32[i0, 2], %b: f32[i1, 2]", "%y = cat(%a, %b) {axis=0}"), "f32[i0 + i1, 2]");
-  EXPECT_EQ(TypeOfY("%a: f32[i0, b:2], %b: f32[3, b:2]", "%y = cat(%a, %b) {axis=0}"), "f32[i0 + 3, b:2]");
+  EXPECT_EQ(TypeOfY("%a: f32[i0, 2], %b: f32[i1, 2]", "%y = cat(%a, %b) {axis=0}"),
+            "f32[i0 + i1, 2]");
+  EXPECT_EQ(TypeOfY("%a: f32[i0, b:2], %b: f32[3, b:2]", "%y = cat(%a, %b) {axis=0}"),
+            "f32[i0 + 3, b:2]");
 }
 
 TEST(Contraction, Types) {
@@ -94,7 +100,8 @@ TEST(Contraction, Types) {
   EXPECT_EQ(matmul("[5]", "[2, 5, 3]"), "f32[2, 3, r:5]");
   EXPECT_EQ(matmul("[7, 1, 2, 5]", "[4, 5, 3]"), "f32[7, 4, 2, 3, r:5]");
   EXPECT_EQ(matmul("[b:4, 5]", "[5, 3]"), "f32[4, 3, r:5]");
-  EXPECT_EQ(TypeOfY("%x: bf16[i0, i1, 8], %w: bf16[6, 8], %b: bf16[6]", "%y = linear(%x, %w, %b)"), "bf16[i0, i1, 6, r:8]");
+  EXPECT_EQ(TypeOfY("%x: bf16[i0, i1, 8], %w: bf16[6, 8], %b: bf16[6]", "%y = linear(%x, %w, %b)"),
+            "bf16[i0, i1, 6, r:8]");
   EXPECT_EQ(TypeOfY("%x: f32[8], %w: f32[6, 8]", "%y = linear(%x, %w)"), "f32[6, r:8]");
 }
 
@@ -105,18 +112,23 @@ TEST(Guards, AreRecorded) {
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     std::string text;
     for (const ir::Guard& guard : (*graph)->guards) {
-      text += ir::ToString(guard.left) + (guard.kind == ir::Guard::Kind::kEqual ? " == " : " <= ") + ir::ToString(guard.right) +
-              " (" + guard.reason + "); ";
+      text += ir::ToString(guard.left) + (guard.kind == ir::Guard::Kind::kEqual ? " == " : " <= ") +
+              ir::ToString(guard.right) + " (" + guard.reason + "); ";
     }
     return text;
   };
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = max(%x) {axes=[0], keepdim=false, dtype=null}"), "1 <= i0 (max over axis 0 of %x); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[8], strides=[1]}"), "8 <= i0 (slice of axis 0 of %x); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[i0], strides=[1]}"), "2 <= i0 (slice of axis 0 of %x); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[4, 6]}"), "i0 == 24 (reshape of %x to [4, 6]); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = max(%x) {axes=[0], keepdim=false, dtype=null}"),
+            "1 <= i0 (max over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[8], strides=[1]}"),
+            "8 <= i0 (slice of axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[i0], strides=[1]}"),
+            "2 <= i0 (slice of axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[4, 6]}"),
+            "i0 == 24 (reshape of %x to [4, 6]); ");
   EXPECT_EQ(guards("%x: f32[i0, i1]", "%y = reshape(%x) {shape=[4, -1]}"),
             "i0*i1 == 4*((i0*i1) / 4) (reshape of %x to [4, -1]); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = pad(%x) {widths=[-1, -2], value=0.0}"), "3 <= i0 (pad of axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = pad(%x) {widths=[-1, -2], value=0.0}"),
+            "3 <= i0 (pad of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, 12]", "%y = reshape(%x) {shape=[i0, 3, 4]}"), "");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = sum(%x) {axes=[0], keepdim=false, dtype=null}"), "");
 }

@@ -1,5 +1,5 @@
-// Goal: whole programs come out right. Method: the programs of tests/golden/programs that take any size, at small sizes,
-// against loops written here in double from the mathematics.
+// Goal: whole programs come out right. Method: the programs of tests/golden/programs that take any size, at small
+// sizes, against loops written here in double from the mathematics.
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -44,8 +44,10 @@ TEST(Programs, AdaptiveLayernormBackward) {
   constexpr size_t B = 3, T = 5, F = 8;
   base::Prng prng(2);
   const DType bf16 = DType::kBFloat16, f32 = DType::kFloat32;
-  const Numbers weight = Random(prng, bf16, F), bias = Random(prng, bf16, F), scale = Random(prng, bf16, B * F);
-  const Numbers grad = Random(prng, bf16, B * T * F), mean = Random(prng, f32, B * T), x = Random(prng, bf16, B * T * F);
+  const Numbers weight = Random(prng, bf16, F), bias = Random(prng, bf16, F),
+                scale = Random(prng, bf16, B * F);
+  const Numbers grad = Random(prng, bf16, B * T * F), mean = Random(prng, f32, B * T),
+                x = Random(prng, bf16, B * T * F);
   Numbers rstd = Random(prng, f32, B * T);
   for (double& r : rstd) r = RoundTo(f32, std::fabs(r) + 0.5);
 
@@ -55,7 +57,9 @@ TEST(Programs, AdaptiveLayernormBackward) {
       const double m = mean[b * T + t], r = rstd[b * T + t];
       double by_mean = 0, by_rstd = 0;
       const auto at = [&](size_t f) { return (b * T + t) * F + f; };
-      const auto through = [&](size_t f) { return grad[at(f)] * (1 + scale[b * F + f]) * weight[f]; };
+      const auto through = [&](size_t f) {
+        return grad[at(f)] * (1 + scale[b * F + f]) * weight[f];
+      };
       for (size_t f = 0; f < F; ++f) {
         const double centered = x[at(f)] - m, g = grad[at(f)], inner = g * (1 + scale[b * F + f]);
         shift[b * F + f] += g;
@@ -71,11 +75,14 @@ TEST(Programs, AdaptiveLayernormBackward) {
       }
     }
   }
-  const auto tensor = [](DType dtype, Shape shape, const Numbers& values) { return TensorOf(dtype, std::move(shape), values); };
+  const auto tensor = [](DType dtype, Shape shape, const Numbers& values) {
+    return TensorOf(dtype, std::move(shape), values);
+  };
   const std::vector<HostTensor> outputs =
       RunFile("adaptive_layernorm_backward_any_size.hir",
-              {WrittenOut(tensor(bf16, {1, 1, F}, weight), {B, T, F}), WrittenOut(tensor(bf16, {1, 1, F}, bias), {B, T, F}),
-               tensor(bf16, {B, 1, F}, scale), tensor(bf16, {B, T, F}, grad), tensor(f32, {B, T}, mean),
+              {WrittenOut(tensor(bf16, {1, 1, F}, weight), {B, T, F}),
+               WrittenOut(tensor(bf16, {1, 1, F}, bias), {B, T, F}), tensor(bf16, {B, 1, F}, scale),
+               tensor(bf16, {B, T, F}, grad), tensor(f32, {B, T}, mean),
                tensor(f32, {B, T, 1}, rstd), tensor(bf16, {B, T, F}, x), F64({}, {F})});
   ASSERT_EQ(outputs.size(), 5u);
   EXPECT_LT(RelativeError(outputs[0], shift), 4e-3);
@@ -89,7 +96,8 @@ TEST(Programs, Rope) {
   constexpr size_t B = 2, T = 3, G = 2, S = 4, H = 32, R = 8;
   base::Prng prng(3);
   const DType bf16 = DType::kBFloat16;
-  const Numbers cos = Random(prng, bf16, T * R), sin = Random(prng, bf16, T * R), qkv = Random(prng, bf16, B * T * G * (S + 2) * H);
+  const Numbers cos = Random(prng, bf16, T * R), sin = Random(prng, bf16, T * R),
+                qkv = Random(prng, bf16, B * T * G * (S + 2) * H);
   // Element h of head n (of query, key or value: part 0 to S - 1, S, S + 1) at token t.
   const auto in = [&](size_t b, size_t n, size_t part, size_t t, size_t h) {
     return qkv[(((b * T + t) * G + n / S) * (S + 2) + part) * H + h];
@@ -103,7 +111,8 @@ TEST(Programs, Rope) {
           for (size_t h = 0; h < H; ++h) {
             double value = in(b, n, part, t, h);
             if (which < 2 && h < R) {
-              const double turned = h < R / 2 ? -in(b, n, part, t, h + R / 2) : in(b, n, part, t, h - R / 2);
+              const double turned =
+                  h < R / 2 ? -in(b, n, part, t, h + R / 2) : in(b, n, part, t, h - R / 2);
               value = value * cos[t * R + h] + turned * sin[t * R + h];
             }
             outputs[which].push_back(value);
@@ -112,9 +121,9 @@ TEST(Programs, Rope) {
       }
     }
   }
-  const std::vector<HostTensor> got =
-      RunFile("rope_any_size.hir", {TensorOf(bf16, {T, R}, cos), TensorOf(bf16, {T, R}, sin),
-                                    TensorOf(bf16, {B, T, G * (S + 2) * H}, qkv), F32({G}, Numbers(G))});
+  const std::vector<HostTensor> got = RunFile(
+      "rope_any_size.hir", {TensorOf(bf16, {T, R}, cos), TensorOf(bf16, {T, R}, sin),
+                            TensorOf(bf16, {B, T, G * (S + 2) * H}, qkv), F32({G}, Numbers(G))});
   ASSERT_EQ(got.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(got[i].shape, (Shape{B, G * S, T, H}));
@@ -127,7 +136,8 @@ TEST(Programs, TensorParallelMlp) {
   constexpr size_t N = 4, W = 6, H = 10;
   base::Prng prng(4);
   const DType f32 = DType::kFloat32;
-  const Numbers x = Random(prng, f32, N * W), up = Random(prng, f32, H * W), up_bias = Random(prng, f32, H);
+  const Numbers x = Random(prng, f32, N * W), up = Random(prng, f32, H * W),
+                up_bias = Random(prng, f32, H);
   const Numbers down = Random(prng, f32, W * H), down_bias = Random(prng, f32, W);
   Numbers want(N * W);
   for (size_t n = 0; n < N; ++n) {
@@ -142,8 +152,9 @@ TEST(Programs, TensorParallelMlp) {
       for (size_t h = 0; h < H; ++h) want[n * W + w] += hidden[h] * down[w * H + h];
     }
   }
-  const std::vector<HostTensor> got =
-      RunFile("tensor_parallel_mlp_any_size.hir", {F32({N, W}, x), F32({H, W}, up), F32({H}, up_bias), F32({W, H}, down), F32({W}, down_bias)});
+  const std::vector<HostTensor> got = RunFile(
+      "tensor_parallel_mlp_any_size.hir",
+      {F32({N, W}, x), F32({H, W}, up), F32({H}, up_bias), F32({W, H}, down), F32({W}, down_bias)});
   ASSERT_EQ(got.size(), 1u);
   EXPECT_LT(RelativeError(got[0], want), 1e-6);
 }

@@ -1,5 +1,5 @@
-// Goal: each op that moves, reduces or contracts elements gives the right ones. Method: small tensors that count, results by
-// hand.
+// Goal: each op that moves, reduces or contracts elements gives the right ones. Method: small tensors that count,
+// results by hand.
 #include <cmath>
 #include <limits>
 
@@ -28,38 +28,49 @@ TEST(ShapeOps, SetAndSegmentSetCopy) {
 
 TEST(ShapeOps, Broadcasts) {
   EXPECT_EQ(OfCounting("broadcast(%x) {is_broadcast_dim=[1, 0, 1]}", {3}), (Numbers{0, 1, 2}));
-  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3, 2], dims=[1]}", {3}), (Numbers{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
-  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3], dims=[-2, -1]}", {2, 1}), (Numbers{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3, 2], dims=[1]}", {3}),
+            (Numbers{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3], dims=[-2, -1]}", {2, 1}),
+            (Numbers{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(OfCounting("expand(%x) {shape=[-1, 3]}", {2, 1}), (Numbers{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(OfCounting("squeeze(%x) {axes=[0, 2]}", {1, 2, 1}), (Numbers{0, 1}));
 }
 
 TEST(ShapeOps, PermuteAndReshape) {
   EXPECT_EQ(OfCounting("permute(%x) {dims=[1, 0]}", {2, 3}), (Numbers{0, 3, 1, 4, 2, 5}));
-  EXPECT_EQ(OfCounting("permute(%x) {dims=[2, 0, 1]}", {2, 2, 2}), (Numbers{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(OfCounting("permute(%x) {dims=[2, 0, 1]}", {2, 2, 2}),
+            (Numbers{0, 2, 4, 6, 1, 3, 5, 7}));
   for (const char* shape : {"[6]", "[3, 2]", "[2, 3]", "[1, 6, 1]", "[-1, 2]", "[3, 1, 2]"}) {
-    EXPECT_EQ(OfCounting(std::string("reshape(%x) {shape=") + shape + "}", {2, 3}), (Numbers{0, 1, 2, 3, 4, 5})) << shape;
+    EXPECT_EQ(OfCounting(std::string("reshape(%x) {shape=") + shape + "}", {2, 3}),
+              (Numbers{0, 1, 2, 3, 4, 5}))
+        << shape;
   }
   // Of a permuted and of a broadcast tensor.
   const std::string permuted = "%p = permute(%x) {dims=[1, 0]}\n%y = reshape(%p) {shape=[2, 3]}";
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 3]", permuted), {Counting(DType::kFloat32, {2, 3})})), (Numbers{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(
+      ToDoubles(Execute(Program("%x: f32[2, 3]", permuted), {Counting(DType::kFloat32, {2, 3})})),
+      (Numbers{0, 3, 1, 4, 2, 5}));
   const std::string expanded = "%p = expand(%x) {shape=[2, 2, 2]}\n%y = reshape(%p) {shape=[4, 2]}";
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 1, 2]", expanded), {Counting(DType::kFloat32, {2, 1, 2})})),
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 1, 2]", expanded),
+                              {Counting(DType::kFloat32, {2, 1, 2})})),
             (Numbers{0, 1, 0, 1, 2, 3, 2, 3}));
 }
 
 TEST(ShapeOps, Slice) {
   EXPECT_EQ(OfCounting("slice(%x) {start=[1], end=[4], strides=[1]}", {5}), (Numbers{1, 2, 3}));
   EXPECT_EQ(OfCounting("slice(%x) {start=[0], end=[5], strides=[2]}", {5}), (Numbers{0, 2, 4}));
-  EXPECT_EQ(OfCounting("slice(%x) {start=[-2], end=[9223372036854775807], strides=[]}", {5}), (Numbers{3, 4}));
+  EXPECT_EQ(OfCounting("slice(%x) {start=[-2], end=[9223372036854775807], strides=[]}", {5}),
+            (Numbers{3, 4}));
   EXPECT_EQ(OfCounting("slice(%x) {start=[4], end=[1], strides=[1]}", {5}), Numbers{});
-  EXPECT_EQ(OfCounting("slice(%x) {start=[0, 1], end=[2, 3], strides=[1, 1]}", {2, 3}), (Numbers{1, 2, 4, 5}));
+  EXPECT_EQ(OfCounting("slice(%x) {start=[0, 1], end=[2, 3], strides=[1, 1]}", {2, 3}),
+            (Numbers{1, 2, 4, 5}));
 }
 
 TEST(ShapeOps, PadPutsValuesAround) {
   EXPECT_EQ(OfCounting("pad(%x) {widths=[1, 2], value=9.0}", {2}), (Numbers{9, 0, 1, 9, 9}));
   // Pairs from the last axis backwards.
-  EXPECT_EQ(OfCounting("pad(%x) {widths=[0, 1, 1, 0], value=-1.0}", {1, 2}), (Numbers{-1, -1, -1, 0, 1, -1}));
+  EXPECT_EQ(OfCounting("pad(%x) {widths=[0, 1, 1, 0], value=-1.0}", {1, 2}),
+            (Numbers{-1, -1, -1, 0, 1, -1}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[-1, 1], value=7.0}", {3}), (Numbers{1, 2, 7}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[-4, 4], value=7.0}", {3}), (Numbers{7, 7, 7}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[2, 1], value=7.0}", {0}), (Numbers{7, 7, 7}));
@@ -67,16 +78,21 @@ TEST(ShapeOps, PadPutsValuesAround) {
 }
 
 TEST(ShapeOps, CatJoinsPieces) {
-  const std::string text = Program("%a: f32[2, 2], %b: f32[2, 0], %c: i64[2, 1]", "%y = cat(%a, %b, %c, %a) {axis=1}");
-  const HostTensor y = Execute(text, {Counting(DType::kFloat32, {2, 2}), F32({2, 0}, {}), I64({2, 1}, {8, 9})});
+  const std::string text =
+      Program("%a: f32[2, 2], %b: f32[2, 0], %c: i64[2, 1]", "%y = cat(%a, %b, %c, %a) {axis=1}");
+  const HostTensor y =
+      Execute(text, {Counting(DType::kFloat32, {2, 2}), F32({2, 0}, {}), I64({2, 1}, {8, 9})});
   EXPECT_EQ(TypeName(y), "f32[2, 5]");
   EXPECT_EQ(ToDoubles(y), (Numbers{0, 1, 8, 0, 1, 2, 3, 9, 2, 3}));
 }
 
 TEST(ShapeOps, NewValues) {
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"), {F32({1}, {0})})),
-            (Numbers{1.5, 1.5}));
-  EXPECT_EQ(ToInts(Execute(Program("%x: f32[i0]", "%y = full() {shape=[], value=1.5, dtype=i32}"), {F32({1}, {0})})),
+  EXPECT_EQ(
+      ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"),
+                        {F32({1}, {0})})),
+      (Numbers{1.5, 1.5}));
+  EXPECT_EQ(ToInts(Execute(Program("%x: f32[i0]", "%y = full() {shape=[], value=1.5, dtype=i32}"),
+                           {F32({1}, {0})})),
             std::vector<int64_t>{1});
 }
 
@@ -85,40 +101,49 @@ TEST(Reductions, Values) {
   EXPECT_EQ(OfCounting("sum(%x) {axes=[0], " + attrs, {2, 3}), (Numbers{3, 5, 7}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[1], " + attrs, {2, 3}), (Numbers{3, 12}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[], " + attrs, {2, 3}), (Numbers{15}));
-  EXPECT_EQ(OfCounting("sum(%x) {axes=[0, 2], keepdim=true, dtype=null}", {2, 2, 2}), (Numbers{10, 18}));
+  EXPECT_EQ(OfCounting("sum(%x) {axes=[0, 2], keepdim=true, dtype=null}", {2, 2, 2}),
+            (Numbers{10, 18}));
   EXPECT_EQ(OfCounting("prod(%x) {axes=[0], " + attrs, {2, 3}), (Numbers{0, 4, 10}));
   EXPECT_EQ(OfCounting("max(%x) {axes=[1], " + attrs, {2, 3}), (Numbers{2, 5}));
   EXPECT_EQ(OfCounting("min(%x) {axes=[-1], " + attrs, {2, 3}), (Numbers{0, 3}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[0], " + attrs, {0, 2}), (Numbers{0, 0}));
   EXPECT_EQ(OfCounting("prod(%x) {axes=[0], " + attrs, {0, 2}), (Numbers{1, 1}));
-  EXPECT_EQ(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {-kInf, -kInf, -kInf})), Numbers{-kInf});
+  EXPECT_EQ(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {-kInf, -kInf, -kInf})),
+            Numbers{-kInf});
   EXPECT_TRUE(std::isnan(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {1, kNan, 2}))[0]));
   EXPECT_TRUE(std::isnan(Of("min(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {1, kNan, 2}))[0]));
 }
 
 TEST(Reductions, TypesOfAccumulation) {
   const std::string attrs = "axes=[0], keepdim=false, dtype=";
-  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "i32[2]", I32({2}, {2147483647, 1})), Numbers{2147483648.0});
+  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "i32[2]", I32({2}, {2147483647, 1})),
+            Numbers{2147483648.0});
   EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bool[4]", Bools({4}, {1, 0, 1, 1})), Numbers{3});
   EXPECT_EQ(Of("max(%x) {" + attrs + "null}", "bool[2]", Bools({2}, {1, 0})), Numbers{1});
   EXPECT_EQ(Of("min(%x) {" + attrs + "null}", "bool[2]", Bools({2}, {1, 0})), Numbers{0});
   // The operand is converted first, then summed.
   EXPECT_EQ(Of("sum(%x) {" + attrs + "i64}", "f32[2]", F32({2}, {1.75, 1.75})), Numbers{2});
   // 16-bit sums are carried out in more.
-  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bf16[512]", Tensor(DType::kBFloat16, {512}, Numbers(512, 1))), Numbers{512});
+  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bf16[512]",
+               Tensor(DType::kBFloat16, {512}, Numbers(512, 1))),
+            Numbers{512});
 }
 
 // A sum over a broadcast axis is a multiple of what is stored.
 TEST(Reductions, OverBroadcastAxes) {
   const HostTensor x = WrittenOut(F32({1, 2}, {1.5, 2}), {4, 2});
   EXPECT_EQ(Of("sum(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x), (Numbers{6, 8}));
-  EXPECT_EQ(Of("sum(%x) {axes=[0, 1], keepdim=false, dtype=null}", "f32[b:i0, 2]", x), (Numbers{14}));
-  EXPECT_EQ(Of("prod(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x), (Numbers{5.0625, 16}));
-  EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x), (Numbers{1.5, 2}));
+  EXPECT_EQ(Of("sum(%x) {axes=[0, 1], keepdim=false, dtype=null}", "f32[b:i0, 2]", x),
+            (Numbers{14}));
+  EXPECT_EQ(Of("prod(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x),
+            (Numbers{5.0625, 16}));
+  EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x),
+            (Numbers{1.5, 2}));
 }
 
 TEST(Contractions, Matmul) {
-  const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b, const HostTensor& y) {
+  const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b,
+                         const HostTensor& y) {
     return ToDoubles(Execute(Program("%a: " + a + ", %b: " + b, "%y = matmul(%a, %b)"), {x, y}));
   };
   const HostTensor a = Counting(DType::kFloat32, {2, 3}), b = Counting(DType::kFloat32, {3, 2});
@@ -127,7 +152,8 @@ TEST(Contractions, Matmul) {
   EXPECT_EQ(matmul("f32[2, 3]", a, "f32[3]", F32({3}, {1, 1, 1})), (Numbers{3, 12}));
   EXPECT_EQ(matmul("f32[3]", F32({3}, {1, 1, 1}), "f32[3, 2]", b), (Numbers{6, 9}));
   EXPECT_EQ(matmul("f32[2, 0]", F32({2, 0}, {}), "f32[0, 1]", F32({0, 1}, {})), (Numbers{0, 0}));
-  EXPECT_EQ(matmul("i64[1, 2]", I64({1, 2}, {3, 4}), "i64[2, 1]", I64({2, 1}, {5, -6})), (Numbers{-9}));
+  EXPECT_EQ(matmul("i64[1, 2]", I64({1, 2}, {3, 4}), "i64[2, 1]", I64({2, 1}, {5, -6})),
+            (Numbers{-9}));
   // Batches: [2, 1] x [3] -> [2, 3].
   const HostTensor batch = F32({2, 1, 1, 2}, {1, 2, 3, 4});
   const HostTensor other = F32({3, 2, 1}, {1, 0, 0, 1, 1, 1});
@@ -137,18 +163,23 @@ TEST(Contractions, Matmul) {
 TEST(Contractions, Linear) {
   const HostTensor x = Counting(DType::kFloat32, {2, 3});
   const HostTensor w = F32({2, 3}, {1, 0, 0, 1, 1, 1});
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3]", "%y = linear(%x, %w)"), {x, w})), (Numbers{0, 3, 3, 12}));
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3], %b: f32[2]", "%y = linear(%x, %w, %b)"),
-                          {x, w, F32({2}, {10, 20})})),
+  EXPECT_EQ(
+      ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3]", "%y = linear(%x, %w)"), {x, w})),
+      (Numbers{0, 3, 3, 12}));
+  EXPECT_EQ(ToDoubles(Execute(
+                Program("%x: f32[i0, 3], %w: f32[2, 3], %b: f32[2]", "%y = linear(%x, %w, %b)"),
+                {x, w, F32({2}, {10, 20})})),
             (Numbers{10, 23, 13, 32}));
 }
 
 // Sizes only known when inputs bind.
 TEST(Symbols, BindFromShapes) {
-  const std::string text = Program("%x: f32[i0, 12], %s: f32[i1]",
-                                   "%r = reshape(%x) {shape=[i0, 3, 4]}\n%m = sum(%r) {axes=[2], keepdim=false, dtype=null}\n"
-                                   "%e = broadcast_in_dim(%s) {shape=[i0, i1], dims=[1]}\n%y = add(%m, %e)");
-  const HostTensor y = Execute(text, {Counting(DType::kFloat32, {2, 12}), F32({3}, {100, 200, 300})});
+  const std::string text = Program(
+      "%x: f32[i0, 12], %s: f32[i1]",
+      "%r = reshape(%x) {shape=[i0, 3, 4]}\n%m = sum(%r) {axes=[2], keepdim=false, dtype=null}\n"
+      "%e = broadcast_in_dim(%s) {shape=[i0, i1], dims=[1]}\n%y = add(%m, %e)");
+  const HostTensor y =
+      Execute(text, {Counting(DType::kFloat32, {2, 12}), F32({3}, {100, 200, 300})});
   EXPECT_EQ(TypeName(y), "f32[2, 3]");
   EXPECT_EQ(ToDoubles(y), (Numbers{106, 222, 338, 154, 270, 386}));
 }
