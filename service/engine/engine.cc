@@ -238,7 +238,9 @@ Engine::Report Engine::report() const {
           .tensors = store_.num_tensors(),
           .sessions = store_.num_sessions(),
           .programs = programs_.size(),
-          .runs = runs_};
+          .runs = runs_,
+          .queued_plans = programs_.num_queued(),
+          .queued_runs = sequencer_.num_queued()};
 }
 
 }  // namespace hir::service

@@ -96,6 +96,8 @@ class Engine {
     int64_t sessions = 0;
     int64_t programs = 0;
     int64_t runs = 0;
+    int64_t queued_plans = 0;
+    int64_t queued_runs = 0;
   };
   Report report() const;
   const EngineOptions& options() const { return options_; }

@@ -144,6 +144,11 @@ std::vector<int64_t> ProgramCache::TakeEvicted() {
   return std::exchange(evicted_, {});
 }
 
+int64_t ProgramCache::num_queued() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ssize(queue_);
+}
+
 int64_t ProgramCache::size() const {
   const std::scoped_lock lock(mutex_);
   return static_cast<int64_t>(recent_.size());

@@ -41,6 +41,7 @@ class ProgramCache {
   // Numbers of programs that were evicted, for the workers to drop.
   std::vector<int64_t> TakeEvicted();
   int64_t size() const;
+  int64_t num_queued() const;  // The one that is being planned counts.
   int64_t planner_pid() const { return planner_.pid(); }
 
  private:

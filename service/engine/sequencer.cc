@@ -95,6 +95,11 @@ bool Sequencer::Drain(base::Nanos timeout) {
   return idle_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_; });
 }
 
+int64_t Sequencer::num_queued() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ssize(queue_);
+}
+
 void Sequencer::Loop() {
   for (;;) {
     wakeup_->Clear();

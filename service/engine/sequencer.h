@@ -59,6 +59,7 @@ class Sequencer {
   bool Drain(base::Nanos timeout);
 
   Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
+  int64_t num_queued() const;
 
  private:
   void Loop();
@@ -80,7 +81,7 @@ class Sequencer {
       loaded_;  // Programs and shards the workers of this generation have. The thread's.
   std::set<int64_t> bound_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable idle_;  // Guarded by mutex_: the ones below.
   std::deque<RunJob> queue_;
   bool running_ = false;

@@ -189,6 +189,8 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_sessions(report.sessions);
   reply->set_programs(report.programs);
   reply->set_runs(report.runs);
+  reply->set_queued_plans(report.queued_plans);
+  reply->set_queued_runs(report.queued_runs);
   for (const LimitInfo& info : kLimits) {
     pb::Limit& limit = *reply->add_limits();
     limit.set_name(std::string(info.name));

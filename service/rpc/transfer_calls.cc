@@ -40,9 +40,13 @@ void UploadCall::OnReadDone(bool ok) {
   }
   // The client has sent all, or has gone: then what it reads is nobody's.
   if (upload_ == nullptr) return End(InvalidArgument("an upload without a header"));
-  Result<Upload::Stored> stored = upload_->End();
-  if (stored.ok()) ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
-  End(stored.status());
+  Status status;
+  {
+    Result<Upload::Stored> stored = upload_->End();
+    status = stored.status();
+    if (stored.ok()) ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
+  }  // Before the client hears of it: then the handle alone holds the tensor.
+  End(status);
 }
 
 void UploadCall::Take() {

@@ -1,5 +1,6 @@
 #include "service/worker/loaded_program.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <string_view>
@@ -26,6 +27,11 @@ std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
   return names;
 }
 
+bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
+  return std::any_of(graph.meshes().begin(), graph.meshes().end(),
+                     [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
@@ -43,6 +49,7 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
                               loaded->program_->outputs().size(), " outputs, the plan ",
                               plan.inputs_size(), " and ", plan.outputs_size()));
   }
+  if (!IsInAMesh(graph, options.rank)) return loaded;
   HIR_ASSIGN(loaded->evaluator_, host::Evaluator::Prepare(*loaded->program_, options));
   loaded->communications_ = NameCommunications(graph);
   loaded->arguments_.resize(graph.params.size());
@@ -51,6 +58,7 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
 }
 
 Status LoadedProgram::Run(const pb::Execute& execute, const Memory& memory, bool& started) {
+  if (!HasPart()) return {};
   HIR_TRY(Arguments(execute, memory));
   HIR_TRY(Symbols(execute));
   HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));

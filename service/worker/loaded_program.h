@@ -20,7 +20,8 @@ namespace hir::service {
 // Threads: one at a time; NameOf from any.
 class LoadedProgram {
  public:
-  // Parses the host program, and makes its teams: collective over all ranks. What `options` points to outlives it;
+  // Parses the host program, and makes its teams: collective over the ranks of its meshes; a rank that is in none of them
+  // has no part in it, and nothing to do in a run. What `options` points to outlives it;
   // its kernels are `kernels`.
   static Result<std::unique_ptr<LoadedProgram>> Load(const ::hostir::v1::Plan& plan,
                                                      host::EvaluatorOptions options,
@@ -40,12 +41,13 @@ class LoadedProgram {
 
  private:
   LoadedProgram() = default;
+  bool HasPart() const { return evaluator_ != nullptr; }
   Status Arguments(const ::hostir::v1::Execute& execute, const Memory& memory);
   Status Symbols(const ::hostir::v1::Execute& execute);
 
   std::unique_ptr<device::KernelSource> kernels_;
   std::unique_ptr<host::HostProgram> program_;
-  std::unique_ptr<host::Evaluator> evaluator_;
+  std::unique_ptr<host::Evaluator> evaluator_;  // Null when the rank has no part.
   host::Binding binding_;
   host::Pool* pool_ = nullptr;
   std::map<int64_t, std::string> communications_;  // By seq.

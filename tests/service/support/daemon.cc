@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -43,8 +44,10 @@ void Daemon::Spawn(const std::vector<std::string>& flags) {
   directory_ = directory;
   std::array<int, 2> alive = {}, ready = {};
   HIR_CHECK(pipe2(alive.data(), O_CLOEXEC) == 0 && pipe2(ready.data(), O_CLOEXEC) == 0);
-  std::vector<std::string> args = {HIR_DAEMON, "--listen=unix:" + directory_ + "/socket",
-                                   "--ready-fd=5", "--alive-fd=6", "--log-level=debug"};
+  std::vector<std::string> args = {HIR_DAEMON, "--ready-fd=5", "--alive-fd=6", "--log-level=debug"};
+  const auto listens = [](const std::string& flag) { return flag.starts_with("--listen="); };
+  if (std::none_of(flags.begin(), flags.end(), listens))
+    args.push_back("--listen=unix:" + directory_ + "/socket");
   args.insert(args.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());

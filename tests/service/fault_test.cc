@@ -1,0 +1,244 @@
+// Goal: whatever dies, the request ends with a typed error in 2 s, the daemon lives, the mesh serves
+// again in 10 s, and the next run is right. Method: processes are stopped (so that the moment is
+// certain) and killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/service/support/daemon.h"
+#include "tests/service/support/programs.h"
+
+namespace hir::service {
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+class Fault : public testing::Test {
+ protected:
+  Daemon daemon{{"--devices=cpu:2", "--plan-timeout-ms=3000"}};
+  Client client{daemon};
+
+  std::string Id() {
+    const Client::Compiled compiled = client.Compile(kColumnSums);
+    EXPECT_EQ(Text(compiled.status), "OK");
+    return compiled.reply.program_id();
+  }
+  std::string Put() {
+    const Client::Put put =
+        client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    EXPECT_EQ(Text(put.status), "OK");
+    return put.tensor.handle();
+  }
+  void ExpectRunsRight(const std::string& program, const std::string& x) {
+    const Client::Ran ran = client.Run(program, {x});
+    ASSERT_EQ(Text(ran.status), "OK");
+    EXPECT_EQ(Floats(client.Download(ran.reply.outputs(0).handle()).bytes),
+              (std::vector<float>{4, 6}));
+  }
+  int64_t Worker(int rank) { return client.Status().devices(rank).pid(); }
+  // Waits for a generation after `generation` to serve.
+  void ExpectHeals(int64_t generation) {
+    const auto start = steady_clock::now();
+    EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
+      return status.serving() && status.generation() > generation;
+    }));
+    EXPECT_LT(steady_clock::now() - start, seconds(10));
+  }
+};
+
+TEST_F(Fault, WorkerKilledAtRest) {
+  const std::string program = Id(), x = Put();
+  ExpectRunsRight(program, x);
+  kill(static_cast<pid_t>(Worker(1)), SIGKILL);
+  ExpectHeals(1);
+  EXPECT_EQ(
+      client.Status().last_failure(),
+      "UNAVAILABLE: rank 1 died (killed by signal 9) during idle; the mesh is being restarted");
+  ExpectRunsRight(program, x);  // On the same tensor: it was not lost.
+}
+
+TEST_F(Fault, WorkerKilledInARun) {
+  const std::string program = Id(), x = Put();
+  const pid_t worker = static_cast<pid_t>(Worker(1));
+  kill(worker, SIGSTOP);  // Now the run cannot end: rank 0 waits in the all-reduce.
+  const Client::Ran queued = client.Run(program, {x}, /*wait=*/false);
+  ASSERT_EQ(Text(queued.status), "OK");
+  const Client::Ran next = client.Run(program, {x}, /*wait=*/false);
+  auto waiting = std::async(std::launch::async,
+                            [&] { return client.Download(queued.reply.outputs(0).handle()); });
+  const auto start = steady_clock::now();
+  kill(worker, SIGKILL);
+  const Client::Got got = waiting.get();
+  EXPECT_LT(steady_clock::now() - start, seconds(2));
+  EXPECT_EQ(Text(got.status),
+            "UNAVAILABLE: rank 1 died (killed by signal 9) during run 1 of column_sums; the mesh "
+            "is being restarted");
+  ExpectHeals(1);
+  // The one behind it in the queue ran on the new mesh.
+  EXPECT_EQ(Floats(client.Download(next.reply.outputs(0).handle()).bytes),
+            (std::vector<float>{4, 6}));
+  ExpectRunsRight(program, x);
+  // What a poisoned tensor goes into is poisoned, by the same cause.
+  const Client::Compiled negate = client.Compile(
+      "mesh @m = [0, 1]\nfusion @negate(%y: f32[i0] {mesh=@m}) {\n  %z = neg(%y)\n  return "
+      "%z\n}\n");
+  ASSERT_EQ(Text(negate.status), "OK");
+  EXPECT_EQ(Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
+            "UNAVAILABLE: input 0 (y) is poisoned: rank 1 died (killed by signal 9) during run 1 "
+            "of column_sums; the "
+            "mesh is being restarted");
+}
+
+TEST_F(Fault, AStuckRankIsNamedAtTheDeadline) {
+  const std::string program = Id(), x = Put();
+  ExpectRunsRight(program, x);
+  kill(static_cast<pid_t>(Worker(1)), SIGSTOP);
+  pb::RunRequest request;
+  request.set_session_id(client.session());
+  request.set_program_id(program);
+  request.add_args()->set_handle(x);
+  request.set_wait(true);
+  request.set_timeout_ms(200);
+  pb::RunReply reply;
+  const auto context = client.Context();
+  const auto start = steady_clock::now();
+  EXPECT_EQ(Text(client.stub().Run(context.get(), request, &reply)),
+            "DEADLINE_EXCEEDED: run 2 of column_sums took longer than 200 ms: rank 1 does not "
+            "answer; the mesh is being "
+            "restarted");
+  EXPECT_LT(steady_clock::now() - start, seconds(2));
+  ExpectHeals(1);
+  ExpectRunsRight(program, x);
+}
+
+TEST_F(Fault, PlannerKilledAtRest) {
+  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGKILL);
+  ExpectRunsRight(Id(), Put());
+}
+
+// Stops the planner, compiles, and kills it: the answer of the compilation.
+grpc::Status KillPlannerUnder(Client& client) {
+  const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
+  kill(planner, SIGSTOP);
+  auto compiling =
+      std::async(std::launch::async, [&] { return client.Compile(kColumnSums).status; });
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 1; }));
+  kill(planner, SIGKILL);
+  return compiling.get();
+}
+
+TEST_F(Fault, PlannerKilledWhilePlanning) {
+  const std::string death =
+      "UNAVAILABLE: the planner died (killed by signal 9) while it planned the program; it is "
+      "restarted";
+  EXPECT_EQ(Text(KillPlannerUnder(client)), death);
+  // Another program is planned by the next planner.
+  EXPECT_EQ(
+      Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = neg(%x)\n  return %y\n}\n").status),
+      "OK");
+  ExpectRunsRight(Id(), Put());  // Once is not held against it.
+}
+
+TEST_F(Fault, AProgramThatKillsThePlannerIsRefused) {
+  EXPECT_EQ(KillPlannerUnder(client).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(KillPlannerUnder(client).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Text(client.Compile(kColumnSums).status),
+            "FAILED_PRECONDITION: this program killed the planner planner_deaths_max = 2 times and "
+            "is refused until the "
+            "daemon is restarted");
+  EXPECT_EQ(
+      Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = neg(%x)\n  return %y\n}\n").status),
+      "OK");
+}
+
+TEST_F(Fault, APlannerThatHangsIsReplaced) {
+  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGSTOP);
+  EXPECT_EQ(Text(client.Compile(kColumnSums).status),
+            "DEADLINE_EXCEEDED: planning took longer than plan_timeout_ms = 3000");
+  ExpectRunsRight(Id(), Put());
+}
+
+TEST_F(Fault, AClientThatLeavesInAnUpload) {
+  {
+    Client leaving(daemon);
+    const auto context = leaving.Context();
+    pb::UploadReply reply;
+    const auto writer = leaving.stub().Upload(context.get(), &reply);
+    pb::UploadRequest request;
+    *request.mutable_header() = Header(pb::DTYPE_BOOL, {1 << 20});
+    request.mutable_header()->set_session_id(leaving.session());
+    writer->Write(request);
+    request.set_chunk(std::string(1 << 16, 'x'));
+    writer->Write(request);
+    EXPECT_TRUE(client.WaitUntil(
+        [](const pb::StatusReply& status) { return status.tensor_bytes() == 1 << 16; }));
+    context->TryCancel();
+    writer->Finish();
+  }
+  EXPECT_TRUE(client.WaitUntil(
+      [](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
+}
+
+TEST_F(Fault, AClientThatLeavesInARun) {
+  const std::string program = Id();
+  const pid_t worker = static_cast<pid_t>(Worker(0));
+  kill(worker, SIGSTOP);
+  {
+    Client leaving(daemon);
+    const Client::Put put =
+        leaving.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    ASSERT_EQ(Text(leaving.Run(program, {put.tensor.handle()}, /*wait=*/false).status), "OK");
+  }
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
+  kill(worker, SIGCONT);
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
+  ExpectRunsRight(program, Put());
+}
+
+TEST_F(Fault, NothingLeaks) {
+  const std::string program = Id();
+  int64_t fds = 0, kib = 0;
+  for (int round = 0; round < 300; ++round) {
+    Client other(daemon);
+    const Client::Put put =
+        other.Upload(Header(pb::DTYPE_FLOAT32, {2, 512}, {2}, {0}), std::string(4096, 'a'));
+    const Client::Ran ran = other.Run(program, {put.tensor.handle()});
+    ASSERT_EQ(Text(ran.status), "OK");
+    if (round % 3 == 0) {
+      ASSERT_EQ(Text(other.Free({put.tensor.handle()})), "OK");
+    }
+    (void)other.Upload(Header(pb::DTYPE_FLOAT32, {2, 512}), "short");
+    if (round != 99) continue;  // Pools and caches have their sizes now.
+    fds = daemon.NumFds();
+    kib = daemon.PrivateKiB();
+  }
+  EXPECT_TRUE(client.WaitUntil(
+      [](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
+  EXPECT_LE(daemon.NumFds(), fds + 4);
+  EXPECT_LE(daemon.PrivateKiB(), kib + 4096);
+}
+
+TEST_F(Fault, NothingLeaksWhenMeshesDie) {
+  const std::string program = Id(), x = Put();
+  int64_t fds = 0;
+  for (int64_t round = 1; round <= 4; ++round) {
+    kill(static_cast<pid_t>(Worker(0)), SIGKILL);
+    ExpectHeals(round);
+    ExpectRunsRight(program, x);
+    if (round == 1) fds = daemon.NumFds();
+  }
+  // Each run left an output: one shard a device.
+  EXPECT_LE(daemon.NumFds(), fds + 3 * 2);
+}
+
+}  // namespace
+}  // namespace hir::service

@@ -1,0 +1,118 @@
+// Goal: the daemon starts or says why not, drains on SIGTERM, and its workers end with it, however it
+// ends. Method: the program itself.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "tests/service/support/daemon.h"
+#include "tests/service/support/programs.h"
+
+namespace hir::service {
+namespace {
+
+using std::chrono::steady_clock;
+
+std::vector<pid_t> ProcessesOf(const pb::StatusReply& status) {
+  std::vector<pid_t> pids = {static_cast<pid_t>(status.planner_pid())};
+  for (const pb::Device& device : status.devices())
+    pids.push_back(static_cast<pid_t>(device.pid()));
+  return pids;
+}
+
+// They are no children of ours: they are gone when there is no such process.
+void ExpectGone(const std::vector<pid_t>& pids) {
+  const auto deadline = steady_clock::now() + std::chrono::seconds(5);
+  for (const pid_t pid : pids) {
+    while (kill(pid, 0) == 0 && steady_clock::now() < deadline) {
+    }
+    EXPECT_NE(kill(pid, 0), 0) << pid;
+  }
+}
+
+TEST(Lifecycle, SigtermDrainsAndExitsWithZero) {
+  Daemon daemon;
+  std::vector<pid_t> pids;
+  {
+    Client client(daemon);
+    pids = ProcessesOf(client.Status());
+    const Client::Compiled compiled = client.Compile(kColumnSums);
+    ASSERT_EQ(Text(compiled.status), "OK");
+    const Client::Put put =
+        client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    kill(pids[2], SIGSTOP);  // The run is under way when the signal comes.
+    auto running = std::async(std::launch::async, [&] {
+      return client.Run(compiled.reply.program_id(), {put.tensor.handle()}).status;
+    });
+    Client other(daemon);
+    EXPECT_TRUE(other.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
+    daemon.Signal(SIGTERM);
+    while (Text(other.Compile(kColumnSums).status) == "OK") {
+    }
+    kill(pids[2], SIGCONT);
+    EXPECT_EQ(Text(running.get()), "OK") << "what was accepted is finished";
+  }
+  EXPECT_EQ(daemon.Wait(), 0);
+  ExpectGone(pids);
+}
+
+TEST(Lifecycle, APrivateDaemonEndsWithItsClient) {
+  Daemon daemon;
+  std::vector<pid_t> pids;
+  {
+    Client client(daemon);
+    pids = ProcessesOf(client.Status());
+  }
+  daemon.LetGo();
+  EXPECT_EQ(daemon.Wait(), 0);
+  ExpectGone(pids);
+}
+
+TEST(Lifecycle, ChildrenEndWhenTheDaemonIsKilled) {
+  Daemon daemon;
+  std::vector<pid_t> pids;
+  {
+    Client client(daemon);
+    pids = ProcessesOf(client.Status());
+  }
+  daemon.Signal(SIGKILL);
+  EXPECT_EQ(daemon.Wait(), 128 + SIGKILL);
+  ExpectGone(pids);
+}
+
+TEST(Lifecycle, SaysWhyItDoesNotStart) {
+  const auto expect = [](const std::vector<std::string>& flags, const std::string& words) {
+    const std::string failure = Daemon::FailureOf(flags);
+    EXPECT_NE(failure.find(words), std::string::npos) << failure;
+    EXPECT_NE(failure.substr(0, 2), "0 ") << failure;
+  };
+  expect({"--devices=cpu:0"}, "--devices=cpu:0: want cpu:N with N from 1 to 64");
+  expect({"--devices=cpu:65"}, "--devices=cpu:65: want cpu:N with N from 1 to 64");
+  expect({"--devices=gpu"}, "--devices=gpu: want cpu:N");
+  expect({"--worker=/nowhere/hostir-worker"},
+         "cannot start /nowhere/hostir-worker: No such file or directory");
+  expect({"--listen=tcp:127.0.0.1:0"}, "--insecure-tcp allows it on loopback");
+  expect({"--listen=tcp:0.0.0.0:0", "--insecure-tcp"},
+         "without encryption only loopback is served");
+  expect({"--listen=unix:/tmp/socket"}, "/tmp must be this user's alone (chmod 700)");
+  expect({"--listen=unix:relative"}, "the path must be absolute");
+  expect({"--listen=unix:/" + std::string(200, 'x')}, "a socket's path has at most 107 bytes");
+  expect({"--no-such-flag"}, "--no-such-flag");
+  Daemon first;
+  expect({"--listen=" + first.address()}, "another daemon listens on " + first.address());
+  Client client(first);  // It still serves.
+  EXPECT_FALSE(client.session().empty());
+}
+
+TEST(Lifecycle, TcpOnLoopback) {
+  Daemon daemon({"--listen=tcp:127.0.0.1:0", "--insecure-tcp"});
+  EXPECT_EQ(daemon.address().substr(0, 10), "127.0.0.1:");
+  Client client(daemon);
+  EXPECT_EQ(client.Status().devices_size(), 1);
+}
+
+}  // namespace
+}  // namespace hir::service

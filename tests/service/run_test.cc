@@ -1,0 +1,213 @@
+// Goal: programs run on tensors that fit them, and what does not fit is refused with both sides.
+// Method: a real daemon on two devices, with its planner and workers.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/service/support/daemon.h"
+#include "tests/service/support/programs.h"
+
+namespace hir::service {
+namespace {
+
+class Run : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    daemon = new Daemon({"--devices=cpu:2", "--program-bytes-max=4096"});
+  }
+  static void TearDownTestSuite() {
+    delete daemon;
+    daemon = nullptr;
+  }
+  std::string Put(const std::vector<float>& values, const std::vector<int64_t>& shape,
+                  const std::vector<int64_t>& mesh = {}, const std::vector<int64_t>& axes = {}) {
+    const Client::Put put =
+        client.Upload(Header(pb::DTYPE_FLOAT32, shape, mesh, axes), Bytes(values));
+    EXPECT_EQ(Text(put.status), "OK");
+    return put.tensor.handle();
+  }
+  std::string Id(const std::string& text) {
+    const Client::Compiled compiled = client.Compile(text);
+    EXPECT_EQ(Text(compiled.status), "OK") << text;
+    return compiled.reply.program_id();
+  }
+  std::vector<float> Values(const pb::Tensor& tensor) {
+    const Client::Got got = client.Download(tensor.handle());
+    EXPECT_EQ(Text(got.status), "OK");
+    return Floats(got.bytes);
+  }
+
+  static Daemon* daemon;
+  Client client{*daemon};
+};
+Daemon* Run::daemon = nullptr;
+
+TEST_F(Run, ResultsStayAndGoIntoTheNextRun) {
+  const std::string double_it = Id(R"(mesh @m = [0, 1]
+fusion @double(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}) {
+  %y = add(%x, %x)
+  return %y
+}
+)");
+  const std::string x = Put({1, 2, 3, 4}, {2, 2}, {2}, {0});
+  // Queued without waiting: the order is kept.
+  const Client::Ran first = client.Run(double_it, {x}, /*wait=*/false);
+  ASSERT_EQ(Text(first.status), "OK");
+  const Client::Ran second =
+      client.Run(double_it, {first.reply.outputs(0).handle()}, /*wait=*/false);
+  ASSERT_EQ(Text(second.status), "OK");
+  EXPECT_EQ(second.reply.run_id(), first.reply.run_id() + 1);
+  const Client::Ran sums = client.Run(Id(kColumnSums), {second.reply.outputs(0).handle()});
+  ASSERT_EQ(Text(sums.status), "OK");
+  EXPECT_EQ(sums.reply.outputs(0).state(), pb::TENSOR_STATE_READY);
+  EXPECT_EQ(Values(sums.reply.outputs(0)), (std::vector<float>{16, 24}));
+  EXPECT_EQ(Values(first.reply.outputs(0)), (std::vector<float>{2, 4, 6, 8}));
+}
+
+TEST_F(Run, TheSameProgramIsPlannedOnce) {
+  const int64_t before = client.Status().programs();
+  EXPECT_EQ(Id(kColumnSums), Id(kColumnSums));
+  EXPECT_LE(client.Status().programs(), before + 1);
+}
+
+TEST_F(Run, ArgumentsThatDoNotFit) {
+  const std::string sums = Id(kColumnSums);
+  const auto refusal = [&](const std::vector<std::string>& handles) {
+    return Text(client.Run(sums, handles).status);
+  };
+  EXPECT_EQ(refusal({}), "INVALID_ARGUMENT: column_sums has 1 inputs, 0 were given");
+  EXPECT_EQ(refusal({"made up"}), "NOT_FOUND: input 0 (x): no handle \"made up\" in this session");
+  EXPECT_EQ(refusal({Put({1, 2}, {2})}),
+            "INVALID_ARGUMENT: input 0 (x): the tensor has 1 axes; the program wants f32[i0, i1]");
+  EXPECT_EQ(refusal({Put({1, 2}, {2, 1})}),
+            "INVALID_ARGUMENT: input 0 (x): the tensor lies on [0], replicated; the program wants "
+            "it on [0, 1], axis 0 "
+            "split 2 ways over mesh_x; reshard it, or put it as this input");
+  const Client::Put ints =
+      client.Upload(Header(pb::DTYPE_INT32, {2, 1}, {2}, {0}), std::string(8, '\0'));
+  EXPECT_EQ(refusal({ints.tensor.handle()}),
+            "INVALID_ARGUMENT: input 0 (x): the tensor is i32; the program wants f32");
+  pb::UploadHeader once = Header(pb::DTYPE_FLOAT32, {2, 3}, {2}, {0});
+  once.add_sent_once(false);
+  once.add_sent_once(true);
+  const Client::Put thin = client.Upload(once, Bytes({1, 2}));
+  EXPECT_EQ(refusal({thin.tensor.handle()}),
+            "INVALID_ARGUMENT: input 0 (x): axis 1 is stored once in the tensor, but in full in "
+            "the program; put it as "
+            "this input");
+  EXPECT_EQ(Text(client.Run("made up", {}).status),
+            "NOT_FOUND: no program \"made up\" here, or no longer: compile it again");
+  pb::RunRequest number;
+  number.set_session_id(client.session());
+  number.set_program_id(sums);
+  number.add_args()->set_float_value(1);
+  pb::RunReply reply;
+  const auto context = client.Context();
+  EXPECT_EQ(Text(client.stub().Run(context.get(), number, &reply)),
+            "INVALID_ARGUMENT: input 0 (x): a tensor is wanted, f32[i0, i1], not a number");
+}
+
+TEST_F(Run, SizesThatDoNotAgree) {
+  const std::string add = Id(R"(fusion @add(%x: f32[i0, 3], %y: f32[i1, 3]) {
+  %z = add(%x, %y)
+  return %z
+}
+)");
+  const std::string two = Put({1, 2, 3, 4, 5, 6}, {2, 3}), one = Put({1, 2, 3}, {1, 3}),
+                    narrow = Put({1, 2}, {1, 2});
+  EXPECT_EQ(Text(client.Run(add, {two, two}).status), "OK");
+  EXPECT_EQ(
+      Text(client.Run(add, {two, one}).status),
+      "INVALID_ARGUMENT: input 1 (y): axis 0 has extent 1; the program wants i0 = 2 (i0 = 2)");
+  EXPECT_EQ(Text(client.Run(add, {narrow, one}).status),
+            "INVALID_ARGUMENT: input 0 (x): axis 1 has extent 2; the program wants 3");
+}
+
+TEST_F(Run, AnUploadForAnInput) {
+  const std::string sums = Id(kColumnSums);
+  pb::UploadHeader header = Header(pb::DTYPE_FLOAT32, {2, 2});
+  header.mutable_input()->set_program_id(sums);
+  header.add_sent_once(true);  // Sent once, but stored in full: the program says so.
+  header.add_sent_once(false);
+  const Client::Put put = client.Upload(header, Bytes({1, 2}));
+  ASSERT_EQ(Text(put.status), "OK");
+  EXPECT_EQ(client.Download(put.tensor.handle()).bytes, Bytes({1, 2, 1, 2}));
+  const Client::Ran ran = client.Run(sums, {put.tensor.handle()});
+  ASSERT_EQ(Text(ran.status), "OK");
+  EXPECT_EQ(Values(ran.reply.outputs(0)), (std::vector<float>{2, 4}));
+
+  header.set_shape(0, 3);
+  EXPECT_EQ(Text(client.Upload(header, "").status),
+            "INVALID_ARGUMENT: input 0 (x): the tensor: axis 0 has extent 3, which factor 2 does "
+            "not divide: a shard "
+            "over mesh_x of [0, 1] would be uneven");
+  header.mutable_input()->set_index(1);
+  EXPECT_EQ(Text(client.Upload(header, "").status),
+            "INVALID_ARGUMENT: input 1 of a program that has 1");
+  header.mutable_input()->set_program_id("gone");
+  EXPECT_EQ(Text(client.Upload(header, "").status),
+            "NOT_FOUND: no program \"gone\" here, or no longer: compile it again");
+}
+
+TEST_F(Run, OutputsThatAreOtherValues) {
+  const std::string program = Id(R"(fusion @twice(%x: f32[i0]) {
+  %y = neg(%x)
+  return %y, %x, %y
+}
+)");
+  const std::string x = Put({1, 2}, {2});
+  const Client::Ran ran = client.Run(program, {x});
+  ASSERT_EQ(Text(ran.status), "OK");
+  ASSERT_EQ(ran.reply.outputs_size(), 3);
+  EXPECT_EQ(Text(client.Free({x, ran.reply.outputs(0).handle()})), "OK");
+  EXPECT_EQ(Values(ran.reply.outputs(1)), (std::vector<float>{1, 2}));
+  EXPECT_EQ(Values(ran.reply.outputs(2)), (std::vector<float>{-1, -2}));
+}
+
+TEST_F(Run, ProgramsThatAreNone) {
+  EXPECT_EQ(
+      Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = nag(%x)\n  return %y\n}\n").status),
+      "INVALID_ARGUMENT: line 2: nag: no such op in the fusion op set; did you mean neg?");
+  EXPECT_EQ(Text(client.Compile(std::string(5000, '/')).status),
+            "RESOURCE_EXHAUSTED: program_bytes_max = 4096: the program has 5003 bytes");
+  EXPECT_EQ(
+      Text(client.Compile("mesh @m = [0, 2]\nfusion @f(%x: f32[2] {mesh=@m}) {\n  return %x\n}\n")
+               .status),
+      "INVALID_ARGUMENT: mesh @m = [0, 2] names device 2; this daemon has devices 0 to 1");
+  pb::CompileRequest nothing;
+  nothing.set_session_id(client.session());
+  pb::CompileReply reply;
+  const auto context = client.Context();
+  EXPECT_EQ(Text(client.stub().Compile(context.get(), nothing, &reply)),
+            "INVALID_ARGUMENT: the request has no program");
+}
+
+TEST_F(Run, ExplainWithSizes) {
+  pb::ExplainRequest request;
+  request.set_session_id(client.session());
+  request.mutable_program()->set_text(kColumnSums);
+  (*request.mutable_sizes())["i0"] = 8;
+  (*request.mutable_sizes())["i1"] = 5;
+  pb::ExplainReply reply;
+  auto context = client.Context();
+  ASSERT_EQ(Text(client.stub().Explain(context.get(), request, &reply)), "OK");
+  ASSERT_EQ(reply.explanation().communications_size(), 1);
+  const pb::CommunicationRecord& record = reply.explanation().communications(0);
+  EXPECT_EQ(record.type(), "Allreduce");
+  EXPECT_EQ(record.bytes(), "4*i1");
+  EXPECT_EQ(record.bytes_value(), 20);
+  (*request.mutable_sizes())["i7"] = 8;
+  context = client.Context();
+  EXPECT_EQ(Text(client.stub().Explain(context.get(), request, &reply)),
+            "INVALID_ARGUMENT: column_sums has no size i7; its sizes are i0, i1");
+  request.mutable_sizes()->erase("i7");
+  (*request.mutable_sizes())["i0"] = 7;
+  context = client.Context();
+  EXPECT_NE(Text(client.stub().Explain(context.get(), request, &reply))
+                .find("i0 mod 2 == 0 does not hold with i0 = 7"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace hir::service

@@ -1,0 +1,154 @@
+// Goal: every element of an upload lands where the sharding says, and a download finds it there.
+// Method: random specs; shards are compared element by element with what ShardSlices says each device
+// holds, whatever the sizes of the chunks.
+#include "service/store/shard_map.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/prng.h"
+
+namespace hir::service {
+namespace {
+
+struct Case {
+  TensorSpec spec;
+  std::vector<bool> sent_once;
+};
+
+Case RandomCase(base::Prng& prng) {
+  const std::vector<std::vector<int64_t>> meshes = {{1}, {2}, {3}, {2, 2}, {2, 3}, {2, 1, 2}};
+  const std::vector<int64_t>& mesh = meshes[static_cast<size_t>(prng.Below(std::ssize(meshes)))];
+  const int64_t rank = prng.Between(0, 4);
+  mesh::DimensionForm form = {mesh, {}, {}};
+  int64_t num_devices = 1;
+  Case out;
+  for (int64_t axis = 0; axis < rank; ++axis) out.spec.shape.push_back(prng.Between(0, 3));
+  for (const int64_t extent : mesh) {
+    num_devices *= extent;
+    const int64_t axis = rank == 0 ? -1 : prng.Between(-1, rank - 1);
+    form.axis_of_dimension.push_back(axis);
+    if (axis >= 0) out.spec.shape[static_cast<size_t>(axis)] *= extent;
+  }
+  for (int64_t device = num_devices; device-- > 0;) form.devices.push_back(device);
+  out.spec.dtype = kAllDTypes[static_cast<size_t>(prng.Below(std::size(kAllDTypes)))];
+  for (int64_t axis = 0; axis < rank; ++axis) {
+    out.sent_once.push_back(prng.OneIn(4));
+    out.spec.stored_once.push_back(out.sent_once.back() && prng.OneIn(2));
+  }
+  auto sharding = mesh::FromDimensionForm(form, static_cast<size_t>(rank));
+  EXPECT_TRUE(sharding.ok()) << sharding.status().ToString();
+  out.spec.sharding = *std::move(sharding);
+  EXPECT_TRUE(CheckSpec(out.spec, num_devices).ok());
+  return out;
+}
+
+// The position of `index` in a row-major array of `shape` in which `once` axes hold one element.
+int64_t Offset(const std::vector<int64_t>& index, const std::vector<int64_t>& shape,
+               const std::vector<bool>& once) {
+  int64_t offset = 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (!once[axis]) offset = offset * shape[axis] + index[axis];
+  }
+  return offset;
+}
+
+// Calls visit(index) for every index of `shape`.
+template <typename Visit>
+void ForEachIndex(const std::vector<int64_t>& shape, const Visit& visit) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<int64_t> index(shape.size());
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i;
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      index[axis] = rest % shape[axis];
+      rest /= shape[axis];
+    }
+    visit(index);
+  }
+}
+
+class ShardMaps : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
+  base::Prng prng(GetParam());
+  const Case c = RandomCase(prng);
+  SCOPED_TRACE(testing::Message() << "seed " << GetParam() << ": " << ToString(c.spec));
+  const ShardMap map(c.spec, c.sent_once);
+  const size_t element = static_cast<size_t>(DTypeBytes(c.spec.dtype));
+  std::string sent(static_cast<size_t>(map.sent_bytes()), '\0');
+  for (char& byte : sent) byte = static_cast<char>(prng.Below(256));
+  std::vector<std::string> shards;
+  std::vector<std::byte*> addresses;
+  for (int64_t i = 0; i < c.spec.sharding.mesh.num_devices(); ++i) {
+    shards.emplace_back(static_cast<size_t>(ShardBytes(c.spec)), '?');
+  }
+  for (std::string& shard : shards) addresses.push_back(reinterpret_cast<std::byte*>(shard.data()));
+  for (size_t at = 0; at < sent.size();) {
+    const size_t n = std::min(sent.size() - at, static_cast<size_t>(prng.Between(1, 40)));
+    map.Scatter(static_cast<int64_t>(at), std::as_bytes(std::span(sent).subspan(at, n)), addresses);
+    at += n;
+  }
+
+  for (size_t position = 0; position < shards.size(); ++position) {
+    const int64_t device = c.spec.sharding.mesh.devices()[position];
+    const auto ranges = mesh::ShardSlices(c.spec.sharding, c.spec.shape, device, "x");
+    ASSERT_TRUE(ranges.ok());
+    std::vector<int64_t> local, global(c.spec.shape.size());
+    for (const mesh::Range& range : *ranges) local.push_back(range.size());
+    ForEachIndex(local, [&](const std::vector<int64_t>& index) {
+      for (size_t axis = 0; axis < index.size(); ++axis)
+        global[axis] = (*ranges)[axis].begin + index[axis];
+      const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once)) * element;
+      const size_t to = static_cast<size_t>(Offset(index, local, c.spec.stored_once)) * element;
+      ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element))
+          << "device " << device;
+    });
+  }
+  if (c.spec.stored_once != c.sent_once) return;
+  EXPECT_EQ(map.sent_bytes() * map.copies(), ShardBytes(c.spec) * std::ssize(shards));
+  std::string got(sent.size(), '\0');
+  for (size_t at = 0; at < got.size();) {
+    const size_t n = std::min(got.size() - at, static_cast<size_t>(prng.Between(1, 40)));
+    map.Gather(static_cast<int64_t>(at), std::as_writable_bytes(std::span(got).subspan(at, n)),
+               addresses);
+    at += n;
+  }
+  EXPECT_EQ(sent, got);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ShardMaps, testing::Range<uint64_t>(0, 400));
+
+TEST(CheckSpec, SaysWhatIsWrong) {
+  const auto text = [](const TensorSpec& spec) { return CheckSpec(spec, 2).ToString(); };
+  TensorSpec spec = {DType::kFloat32, {4, 6}, {false, false}, mesh::Sharding::OnDevice0(2)};
+  EXPECT_EQ(text(spec), "OK");
+  spec.shape[1] = -1;
+  EXPECT_EQ(text(spec), "INVALID_ARGUMENT: axis 1 has extent -1; it must be 0 or more");
+  spec.shape = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_EQ(text(spec),
+            "INVALID_ARGUMENT: a tensor of shape [1099511627776, 1099511627776] and dtype f32 has "
+            "more bytes than "
+            "fit in 63 bits");
+  spec.shape = {3, 6};
+  spec.sharding = *mesh::FromDimensionForm({{2}, {0, 1}, {0}}, 2);
+  EXPECT_EQ(text(spec),
+            "INVALID_ARGUMENT: the tensor: axis 0 has extent 3, which factor 2 does not divide: a "
+            "shard over mesh_x "
+            "of [0, 1] would be uneven");
+  spec.sharding = *mesh::FromDimensionForm({{2}, {0, 2}, {1}}, 2);
+  EXPECT_EQ(text(spec),
+            "INVALID_ARGUMENT: mesh [0, 2] names device 2; this daemon has devices 0 to 1");
+  spec.stored_once.pop_back();
+  EXPECT_EQ(text(spec), "INVALID_ARGUMENT: 1 stored-once flags for 2 axes");
+  spec.shape.assign(17, 1);
+  EXPECT_EQ(text(spec), "INVALID_ARGUMENT: a tensor of 17 axes; at most 16");
+}
+
+}  // namespace
+}  // namespace hir::service
