@@ -42,7 +42,7 @@ Status InferPad(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
     if (w.before == 0 && w.after == 0) continue;
     const int64_t more = w.before + w.after;
     const std::string name = AxisName(*op.operands[0], i);
-    if (axes[i].extent->IsConst() && axes[i].extent->value + more < 0) {
+    if (axes[i].extent->IsConst() && axes[i].extent->value < -more) {
       return InvalidArgument(base::Cat(name, " has extent ", axes[i].extent->value,
                                        ", less than the ", -more, " to crop"));
     }

@@ -74,7 +74,7 @@ const ir::Expr* DivideProducts(ir::ExprPool& pool, const ir::Expr* total, const 
   };
   Product left = product(total);
   const Product right = product(known);
-  if (right.coefficient == 0 || left.coefficient % right.coefficient != 0) return nullptr;
+  if (right.coefficient < 1 || left.coefficient % right.coefficient != 0) return nullptr;
   for (const ir::Expr* atom : right.atoms) {
     const auto found = std::ranges::find(left.atoms, atom);
     if (found == left.atoms.end()) return nullptr;

@@ -160,6 +160,24 @@ TEST(Errors, EveryDocumentedDemandHasItsMessage) {
   EXPECT_EQ(DocumentedLabels(), cases);
 }
 
+// Extents at the ends of their type: refused or guarded, never wrong arithmetic.
+TEST(Errors, ExtremeExtents) {
+  const auto status = [](std::string_view params, std::string_view op) {
+    return ir::Parse(Program(params, "%y = " + std::string(op)), kFusionOps).status();
+  };
+  EXPECT_EQ(status("%x: bool[9223372036854775807]", "pad(%x) {widths=[1, 0], value=0.0}").code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(status("%x: bool[9223372036854775807]", "cat(%x, %x) {axis=0}").code(),
+            Code::kInvalidArgument);
+  EXPECT_NE(
+      status("%x: f32[-9223372036854775807*i0 - i0]", "reshape(%x) {shape=[-1*i0, -1]}").code(),
+      Code::kInternal);
+  EXPECT_TRUE(
+      status("%x: f32[i0]", "slice(%x) {start=[-9223372036854775808], end=[i0], strides=[1]}")
+          .code() != Code::kInternal);
+  EXPECT_EQ(status("%x: f32[4611686018427387904, 4]", "neg(%x)").code(), Code::kInvalidArgument);
+}
+
 TEST(Errors, UserPrograms) {
   const auto check = [](const std::string& text) {
     const auto graph = ir::Parse(text, kFusionOps);
