@@ -194,13 +194,38 @@ Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
   return to;
 }
 
+namespace {
+
+// Extents are shared in memory but not in text or in a copy: what a few bytes stand for is limited here.
+Status CheckTerms(const Graph& graph) {
+  int64_t terms = 0;
+  for (const Value* value : graph.values()) {
+    if (value->type == nullptr) continue;
+    for (const Axis& axis : value->type->axes) terms += axis.extent->nodes;
+  }
+  ForEachOp(graph.body, [&](const Op* op) {
+    for (const Attr& attr : op->attrs) {
+      if (const auto* one = std::get_if<const Expr*>(&attr.value)) terms += (*one)->nodes;
+      const auto* list = std::get_if<std::span<const Expr* const>>(&attr.value);
+      for (size_t i = 0; list != nullptr && i < list->size(); ++i) terms += (*list)[i]->nodes;
+    }
+  });
+  if (terms <= kTermsMax) return {};
+  return ResourceExhausted("the extents of this program have " + std::to_string(terms) +
+                           " terms and factors; the limit is " + std::to_string(kTermsMax));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Graph>> Settle(std::unique_ptr<Graph> graph) {
+  HIR_TRY(CheckTerms(*graph));
   for (int round = 0; graph->has_replaced(); ++round) {
     if (round == kSettleRoundsMax) {
       return ResourceExhausted("the sizes of this program do not settle in " +
                                std::to_string(round) + " rounds of inference");
     }
     HIR_ASSIGN(graph, Rebuild(*graph));
+    HIR_TRY(CheckTerms(*graph));
   }
   return graph;
 }

@@ -24,7 +24,10 @@ Result<Op*> CloneOp(const Op& op, Builder& builder,
 Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph);
 
 inline constexpr int kSettleRoundsMax = 8;
+inline constexpr int64_t kTermsMax =
+    1 << 22;  // Terms and factors of all types and attributes as printed.
 // Rebuilds until no size is replaced any more, so that the printed text infers to the same program.
+// Errors: those of Rebuild; kResourceExhausted for the limits above.
 Result<std::unique_ptr<Graph>> Settle(std::unique_ptr<Graph> graph);
 
 }  // namespace hir::ir

@@ -252,41 +252,69 @@ const Expr* ExprPool::CeilDiv(const Expr* a, const Expr* b) {
   return Binary(ExprKind::kCeilDiv, a, b);
 }
 
+std::optional<int64_t> ExprPool::Difference(const Expr* a, const Expr* b) const {
+  const Poly left = ToPoly(a);
+  const Poly right = ToPoly(b);
+  const bool same_terms =
+      std::equal(left.terms.begin(), left.terms.end(), right.terms.begin(), right.terms.end(),
+                 [](const auto& x, const auto& y) {
+                   return x.second == y.second && std::equal(x.first.begin(), x.first.end(),
+                                                             y.first.begin(), y.first.end());
+                 });
+  return same_terms ? base::CheckedSub(left.constant, right.constant) : std::nullopt;
+}
+
 const Expr* ExprPool::Min(const Expr* a, const Expr* b) {
-  if (a == b) return a;
-  const Expr* difference = Sub(a, b);
-  if (difference->IsConst()) return difference->value <= 0 ? a : b;
+  if (const auto difference = Difference(a, b)) return *difference <= 0 ? a : b;
   return Compare(a, b) < 0 ? Binary(ExprKind::kMin, a, b) : Binary(ExprKind::kMin, b, a);
 }
 
 const Expr* ExprPool::Max(const Expr* a, const Expr* b) {
-  if (a == b) return a;
-  const Expr* difference = Sub(a, b);
-  if (difference->IsConst()) return difference->value >= 0 ? a : b;
+  if (const auto difference = Difference(a, b)) return *difference >= 0 ? a : b;
   return Compare(a, b) < 0 ? Binary(ExprKind::kMax, a, b) : Binary(ExprKind::kMax, b, a);
 }
+
+namespace {
+
+bool Mentions(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols) {
+  if (expr->kind == ExprKind::kSymbol) return symbols.contains(expr->symbol);
+  return std::any_of(expr->args.begin(), expr->args.end(),
+                     [&](const Expr* arg) { return Mentions(arg, symbols); });
+}
+
+}  // namespace
 
 const Expr* ExprPool::Substitute(const Expr* expr,
                                  const std::unordered_map<std::string_view, const Expr*>& symbols) {
   std::vector<const Expr*> args;
+  if (symbols.empty() ||
+      !Mentions(expr, symbols)) {  // The canonical form is the same in every pool.
+    for (const Expr* arg : expr->args) args.push_back(Substitute(arg, {}));
+    return Intern(expr->kind, expr->value, expr->symbol, args);
+  }
   for (const Expr* arg : expr->args) args.push_back(Substitute(arg, symbols));
   switch (expr->kind) {
-    case ExprKind::kConst: return Const(expr->value);
-    case ExprKind::kSymbol: {
-      const auto found = symbols.find(expr->symbol);
-      return found == symbols.end() ? Symbol(expr->symbol) : Import(found->second);
-    }
+    case ExprKind::kConst: break;
+    case ExprKind::kSymbol: return Import(symbols.at(expr->symbol));
     case ExprKind::kFloorDiv: return FloorDiv(args[0], args[1]);
     case ExprKind::kMod: return Mod(args[0], args[1]);
     case ExprKind::kCeilDiv: return CeilDiv(args[0], args[1]);
     case ExprKind::kMin: return Min(args[0], args[1]);
     case ExprKind::kMax: return Max(args[0], args[1]);
-    case ExprKind::kMul:
+    case ExprKind::kMul: {
+      const Expr* product = Const(expr->value);
+      for (const Expr* arg : args) product = Mul(product, arg);
+      return product;
+    }
     case ExprKind::kAdd: {
-      const Expr* result = Const(expr->value);
-      for (const Expr* arg : args)
-        result = expr->kind == ExprKind::kMul ? Mul(result, arg) : Add(result, arg);
-      return result;
+      Poly sum;  // All at once: partial sums would be interned, each as long as the whole.
+      sum.constant = expr->value;
+      for (const Expr* arg : args) {
+        const Poly term = ToPoly(arg);
+        sum.constant = Checked(CheckedAdd(sum.constant, term.constant));
+        for (const auto& [atoms, coefficient] : term.terms) AddTerm(sum, atoms, coefficient);
+      }
+      return FromPoly(std::move(sum));
     }
   }
   HIR_CHECK(false);

@@ -70,6 +70,8 @@ class ExprPool {
   const Expr* CeilDiv(const Expr* a, const Expr* b);
   const Expr* Min(const Expr* a, const Expr* b);
   const Expr* Max(const Expr* a, const Expr* b);
+  // a - b when that is one number whatever the symbols are. REQUIRES: both are of this pool.
+  std::optional<int64_t> Difference(const Expr* a, const Expr* b) const;
 
   // `expr`, of this pool or another, rebuilt in this pool with `symbols` replaced. A symbol that is not a key stays.
   const Expr* Substitute(const Expr* expr,

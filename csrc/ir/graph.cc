@@ -139,12 +139,14 @@ Op* Graph::NewOp(const OpInfo& info, std::span<Value* const> operands, std::span
     if (auto* expr = std::get_if<const Expr*>(&attr.value)) {
       *expr = Resolve(*expr);
       expr_attrs_.push_back(&attr);
+      CountTerms(attr);
     }
     if (auto* exprs = std::get_if<std::span<const Expr* const>>(&attr.value)) {
       std::vector<const Expr*> resolved;
       for (const Expr* expr : *exprs) resolved.push_back(Resolve(expr));
       *exprs = Copy(resolved);
       expr_attrs_.push_back(&attr);
+      CountTerms(attr);
     }
   }
   std::vector<Block*> blocks;

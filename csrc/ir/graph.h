@@ -14,6 +14,7 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -168,6 +169,8 @@ class Graph {
   const Expr* Resolve(const Expr* expr);
 
   bool has_replaced() const { return !replaced_.empty(); }
+  // Whether `symbol` is by itself an extent of an input: what a run's sizes are read from.
+  bool IsInputSize(const Expr* symbol);
 
   // Adds a guard unless it is there already or always holds. Errors: kInvalidArgument when it can never hold.
   Status AddGuard(Guard guard);
@@ -176,6 +179,8 @@ class Graph {
   bool IsErased(const Value& value) const;
   std::string_view FreeName(std::string_view name);
   Status CheckGuards();
+  Status Spend(int64_t work);  // Of what matching sizes may cost.
+  void CountTerms(const Attr& attr);
 
   const OpSet* ops_;
   std::string name_;
@@ -189,7 +194,13 @@ class Graph {
   std::unordered_multimap<size_t, Type*> interned_;  // Tensor types by hash.
   std::vector<Attr*> expr_attrs_;                    // All that hold extents.
   std::unordered_map<std::string_view, const Expr*> replaced_;  // By ReplaceSymbol.
-  int64_t replace_work_ = 0;
+  std::unordered_map<const Expr*, const Expr*>
+      resolved_;  // What Resolve found; until the next replacement.
+  std::unordered_set<const Expr*>
+      input_sizes_;  // For IsInputSize, of the first num_scanned_params_.
+  size_t num_scanned_params_ = 0;
+  int64_t terms_ = 0;         // Of all extents in types_, expr_attrs_ and guards.
+  int64_t replace_work_ = 0;  // Terms looked at by ReplaceSymbol.
 };
 
 // Replaces `from` by `to` wherever it is an operand or an output.

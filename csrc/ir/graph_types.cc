@@ -9,8 +9,7 @@ namespace {
 
 using base::Cat;
 
-constexpr int64_t kReplaceWorkMax = int64_t{1}
-                                    << 27;  // Types and attributes looked at; about a second.
+constexpr int64_t kReplaceWorkMax = int64_t{1} << 27;  // Terms looked at; about a second.
 
 size_t HashOf(DType dtype, std::span<const Axis> axes) {
   size_t hash = static_cast<size_t>(dtype);
@@ -36,6 +35,12 @@ bool Contains(const Expr* expr, const Expr* symbol) {
   return false;
 }
 
+template <typename Visit>
+void ForEachSymbol(const Expr* expr, const Visit& visit) {
+  if (expr->kind == ExprKind::kSymbol) visit(expr);
+  for (const Expr* arg : expr->args) ForEachSymbol(arg, visit);
+}
+
 }  // namespace
 
 const Type* Graph::Tensor(DType dtype, std::span<const Axis> axes) {
@@ -52,7 +57,10 @@ const Type* Graph::Tensor(DType dtype, std::span<const Axis> axes) {
   }
   Type* type = New(Type{.kind = TypeKind::kTensor, .dtype = dtype, .axes = Copy(resolved)});
   interned_.emplace(hash, type);
-  if (symbolic) types_.push_back(type);
+  if (symbolic) {
+    types_.push_back(type);
+    for (const Axis& axis : type->axes) terms_ += axis.extent->nodes;
+  }
   return type;
 }
 
@@ -66,23 +74,49 @@ const Type* Graph::Event(int64_t count) {
 
 const Expr* Graph::Resolve(const Expr* expr) {
   if (replaced_.empty() || expr->IsConst()) return expr;
-  // A replacement may hold symbols that were replaced later; each lookup shortens its own chain.
+  const auto known = resolved_.find(expr);
+  if (known != resolved_.end()) return known->second;
+  const Expr* resolved = expr;
+  // A replacement may hold symbols that were replaced later; each look-up shortens its own chain.
   for (;;) {
-    std::vector<std::string_view> symbols;
-    CollectSymbols(expr, symbols);
     std::unordered_map<std::string_view, const Expr*> map;
-    for (std::string_view symbol : symbols) {
-      const auto found = replaced_.find(symbol);
-      if (found == replaced_.end()) continue;
+    ForEachSymbol(resolved, [&](const Expr* symbol) {
+      const auto found = replaced_.find(symbol->symbol);
+      if (found == replaced_.end()) return;
       for (const Expr* to = found->second; to->kind == ExprKind::kSymbol;) {
         const auto next = replaced_.find(to->symbol);
         if (next == replaced_.end()) break;
         to = found->second = next->second;
       }
-      map.emplace(symbol, found->second);
+      map.emplace(symbol->symbol, found->second);
+    });
+    if (map.empty()) break;
+    resolved = exprs_.Substitute(resolved, map);
+  }
+  resolved_.emplace(expr, resolved);
+  return resolved;
+}
+
+bool Graph::IsInputSize(const Expr* symbol) {
+  for (; num_scanned_params_ < params.size(); ++num_scanned_params_) {
+    for (const Axis& axis : params[num_scanned_params_]->type->axes) {
+      if (axis.extent->kind == ExprKind::kSymbol) input_sizes_.insert(axis.extent);
     }
-    if (map.empty()) return expr;
-    expr = exprs_.Substitute(expr, map);
+  }
+  return input_sizes_.contains(symbol);
+}
+
+Status Graph::Spend(int64_t work) {
+  replace_work_ += work;
+  if (replace_work_ <= kReplaceWorkMax) return {};
+  return ResourceExhausted(
+      Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
+}
+
+void Graph::CountTerms(const Attr& attr) {
+  if (const auto* one = std::get_if<const Expr*>(&attr.value)) terms_ += (*one)->nodes;
+  if (const auto* list = std::get_if<std::span<const Expr* const>>(&attr.value)) {
+    for (const Expr* expr : *list) terms_ += expr->nodes;
   }
 }
 
@@ -90,27 +124,27 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   const Expr* symbol = exprs_.Symbol(name);
   expr = Resolve(expr);
   HIR_CHECK(!Contains(expr, symbol));
-  replace_work_ += static_cast<int64_t>(types_.size() + expr_attrs_.size() +
-                                        guards.size() * (1 + params.size()));
-  if (replace_work_ > kReplaceWorkMax) {
-    return ResourceExhausted(
-        Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
-  }
+  HIR_TRY(Spend(terms_ + std::ssize(params) + std::ssize(types_) + std::ssize(expr_attrs_)));
   replaced_.emplace(symbol->symbol, expr);
+  resolved_.clear();
+  input_sizes_.clear();
+  num_scanned_params_ = 0;
+  terms_ = 0;
   const std::unordered_map<std::string_view, const Expr*> map = {{symbol->symbol, expr}};
   const auto replace = [&](const Expr* e) {
     return Contains(e, symbol) ? exprs_.Substitute(e, map) : e;
   };
   for (Type* type : types_) {
-    if (std::none_of(type->axes.begin(), type->axes.end(),
-                     [&](const Axis& a) { return Contains(a.extent, symbol); })) {
-      continue;
+    const size_t old_hash = HashOf(type->dtype, type->axes);
+    std::vector<Axis> axes(type->axes.begin(), type->axes.end());
+    for (Axis& axis : axes) {
+      axis.extent = replace(axis.extent);
+      terms_ += axis.extent->nodes;
     }
-    const auto [first, last] = interned_.equal_range(HashOf(type->dtype, type->axes));
+    if (SameAxes(axes, type->axes)) continue;
+    const auto [first, last] = interned_.equal_range(old_hash);
     interned_.erase(
         std::find_if(first, last, [&](const auto& entry) { return entry.second == type; }));
-    std::vector<Axis> axes(type->axes.begin(), type->axes.end());
-    for (Axis& axis : axes) axis.extent = replace(axis.extent);
     // In place: every value of this type sees it.
     std::copy(axes.begin(), axes.end(), const_cast<Axis*>(type->axes.data()));
     interned_.emplace(HashOf(type->dtype, type->axes), type);
@@ -119,13 +153,14 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   for (Attr* attr : expr_attrs_) {
     if (auto* one = std::get_if<const Expr*>(&attr->value)) *one = replace(*one);
     if (auto* list = std::get_if<std::span<const Expr* const>>(&attr->value)) {
-      for (size_t i = 0; i < list->size(); ++i)
-        const_cast<const Expr*&>((*list)[i]) = replace((*list)[i]);
+      for (const Expr* const& element : *list) const_cast<const Expr*&>(element) = replace(element);
     }
+    CountTerms(*attr);
   }
   for (Guard& guard : guards) {
     guard.left = replace(guard.left);
     guard.right = replace(guard.right);
+    terms_ += guard.left->nodes + guard.right->nodes;
   }
   HIR_TRY(exprs_.status());
   return CheckGuards();
@@ -134,10 +169,10 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
 namespace {
 
 // Whether a guard always holds (true), never does (false), or depends on the sizes.
-std::optional<bool> Decide(ExprPool& pool, const Guard& guard) {
-  const Expr* difference = pool.Sub(guard.left, guard.right);
-  if (!difference->IsConst()) return std::nullopt;
-  return guard.kind == Guard::Kind::kEqual ? difference->value == 0 : difference->value <= 0;
+std::optional<bool> Decide(const ExprPool& pool, const Guard& guard) {
+  const std::optional<int64_t> difference = pool.Difference(guard.left, guard.right);
+  if (!difference) return std::nullopt;
+  return guard.kind == Guard::Kind::kEqual ? *difference == 0 : *difference <= 0;
 }
 
 Status CannotHold(const Guard& guard) {
@@ -169,11 +204,8 @@ Status Graph::AddGuard(Guard guard) {
     if (known.kind == guard.kind && known.left == guard.left && known.right == guard.right)
       return {};
   }
-  replace_work_ += static_cast<int64_t>(guards.size());
-  if (replace_work_ > kReplaceWorkMax) {
-    return ResourceExhausted(
-        Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
-  }
+  HIR_TRY(Spend(std::ssize(guards)));
+  terms_ += guard.left->nodes + guard.right->nodes;
   guards.push_back(std::move(guard));
   return {};
 }

@@ -15,28 +15,21 @@ bool IsSize(const Expr* expr) {
          expr->symbol != "rank";
 }
 
-bool IsParamExtent(const Graph& graph, std::string_view symbol) {
-  return std::any_of(graph.params.begin(), graph.params.end(), [&](const Value* param) {
-    return std::any_of(param->type->axes.begin(), param->type->axes.end(), [&](const Axis& axis) {
-      return axis.extent->kind == ExprKind::kSymbol && axis.extent->symbol == symbol;
-    });
-  });
-}
-
 // Whether `symbol` := `to` keeps every size known: the extents of the inputs are where sizes come from, so an input's
 // extent may become an expression only if the inputs say what is in that expression.
-bool MayReplace(const Graph& graph, const Expr* symbol, const Expr* to) {
-  std::vector<std::string_view> symbols;
-  CollectSymbols(to, symbols);
-  if (std::find(symbols.begin(), symbols.end(), symbol->symbol) != symbols.end()) return false;
-  if (to->IsConst() || to->kind == ExprKind::kSymbol) return true;
-  if (!IsParamExtent(graph, symbol->symbol)) return true;
-  return std::all_of(symbols.begin(), symbols.end(),
-                     [&](std::string_view s) { return IsParamExtent(graph, s); });
+bool MayReplace(Graph& graph, const Expr* symbol, const Expr* to) {
+  const bool named = !to->IsConst() && to->kind != ExprKind::kSymbol && graph.IsInputSize(symbol);
+  const auto fits = [&](const auto& self, const Expr* expr) -> bool {
+    if (expr == symbol) return false;
+    if (expr->kind == ExprKind::kSymbol) return !named || graph.IsInputSize(expr);
+    return std::all_of(expr->args.begin(), expr->args.end(),
+                       [&](const Expr* arg) { return self(self, arg); });
+  };
+  return fits(fits, to);
 }
 
 // The symbol of `a` and `b` to replace, by the other side; null when neither may be.
-const Expr* Replaceable(const Graph& graph, const Expr*& a, const Expr*& b) {
+const Expr* Replaceable(Graph& graph, const Expr*& a, const Expr*& b) {
   if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b))
     std::swap(a, b);
   if (!IsSize(a)) std::swap(a, b);

@@ -65,9 +65,20 @@ class Verifier {
                                    : CheckLayout(value, *value.layout).WithContext(value.name);
   }
 
+  // Whether only sizes are in `expr`, which need no scope.
+  static bool IsPlain(const Expr* expr) {
+    if (expr->kind == ExprKind::kSymbol) return expr->symbol[0] != '%' && expr->symbol[0] != '@';
+    return std::all_of(expr->args.begin(), expr->args.end(),
+                       [](const Expr* arg) { return IsPlain(arg); });
+  }
+
   // Loop indices must be in scope, coordinates of a mesh of this graph.
   Status CheckSymbols(const Expr* expr) {
-    if (expr->IsConst()) return {};
+    if (expr->IsConst() || plain_.contains(expr)) return {};
+    if (IsPlain(expr)) {
+      plain_.insert(expr);
+      return {};
+    }
     if (expr->kind != ExprKind::kSymbol) {
       for (const Expr* arg : expr->args) HIR_TRY(CheckSymbols(arg));
       return {};
@@ -177,6 +188,7 @@ class Verifier {
   const Graph& graph_;
   std::vector<bool> visible_;  // By value id.
   std::unordered_set<std::string_view> names_;
+  std::unordered_set<const Expr*> plain_;  // Known to be.
 };
 
 }  // namespace

@@ -337,6 +337,33 @@ TEST(Limits, ExtentTerms) {
             "RESOURCE_EXHAUSTED: line 1: an extent has more than 4096 terms and factors");
 }
 
+// Extents are shared in memory, so a short text can stand for a long one: neither may take long.
+TEST(Limits, TermsAltogether) {
+  const auto program = [](int terms, int ops) {
+    std::string text = "test @p(%x: f32[0";
+    for (int i = 0; i < terms; ++i) text += Cat(" + i", i);
+    text += "], %y: f32[j]) {\n";
+    for (int i = 0; i < ops; ++i)
+      text += Cat("%v", i, " = ", i == ops / 2 ? "add(%y, %x)" : "relu(%x)", "\n");
+    return text + "}";
+  };
+  EXPECT_EQ(Limit(program(1000, 4000)), "OK");
+  EXPECT_EQ(Limit(program(4000, 60000)),
+            "RESOURCE_EXHAUSTED: the extents of this program have 240060002 terms and factors; the "
+            "limit is 4194304");
+}
+
+TEST(Limits, MatchingSizes) {
+  std::string text = "test @p(%a: f32[i]";
+  for (int i = 0; i < 4000; ++i)
+    text += Cat(", %x", i, ": f32[a", i, ", b", i, ", c", i, ", d", i, ", 2*a", i, "]");
+  text += ") {\n";
+  for (int i = 1; i < 4000; ++i) text += Cat("%v", i, " = add(%x", i - 1, ", %x", i, ")\n");
+  EXPECT_EQ(Limit(text + "}"),
+            "RESOURCE_EXHAUSTED: line 1050: add: matching the sizes of this program takes more than "
+            "134217728 steps");
+}
+
 TEST(Limits, ListElements) {
   const auto list = [](int64_t n) {
     std::string text =
