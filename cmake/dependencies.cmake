@@ -80,7 +80,8 @@ endif()
 # --- CPU matmul: oneDNN. Its CMake package wants OpenCL, so the library is looked for by name ------------------
 find_path(HIR_ONEDNN_INCLUDE dnnl.hpp)
 find_library(HIR_ONEDNN_LIBRARY dnnl)
-hir_dependency(ONEDNN "matmul and linear on CPUs by plain loops, about 50 times slower" "${HIR_ONEDNN_LIBRARY}" HIR_ONEDNN_INCLUDE HIR_ONEDNN_LIBRARY)
+hir_dependency(ONEDNN "matmul and linear on CPUs by plain loops, about 50 times slower" "${HIR_ONEDNN_LIBRARY}"
+               HIR_ONEDNN_INCLUDE HIR_ONEDNN_LIBRARY)
 if(HIR_HAVE_ONEDNN)
   target_include_directories(hir_onednn SYSTEM INTERFACE ${HIR_ONEDNN_INCLUDE})
   target_link_libraries(hir_onednn INTERFACE ${HIR_ONEDNN_LIBRARY} ${CMAKE_DL_LIBS})

@@ -31,8 +31,8 @@ struct PlanOptions {
   int64_t num_devices = 1;
 };
 
-// `program`: a user's program, verified. Errors: kInvalidArgument, kUnimplemented: what is wrong with the program, with op,
-// value and the user's location. Deterministic: equal programs give equal plans.
+// `program`: a user's program, verified. Errors: kInvalidArgument, kUnimplemented: what is wrong with the program,
+// with op, value and the user's location. Deterministic: equal programs give equal plans.
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options);
 
 // The segments, one line each, for goldens and dumps:

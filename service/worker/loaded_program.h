@@ -20,9 +20,9 @@ namespace hir::service {
 // Threads: one at a time; NameOf from any.
 class LoadedProgram {
  public:
-  // Parses the host program, and makes its teams: collective over the ranks of its meshes; a rank that is in none of them
-  // has no part in it, and nothing to do in a run. What `options` points to outlives it;
-  // its kernels are `kernels`.
+  // Parses the host program, and makes its teams: collective over the ranks of its meshes; a rank that is in none
+  // of them has no part in it, and nothing to do in a run. What `options` points to outlives it; its kernels are
+  // `kernels`.
   static Result<std::unique_ptr<LoadedProgram>> Load(const ::hostir::v1::Plan& plan,
                                                      host::EvaluatorOptions options,
                                                      std::unique_ptr<device::KernelSource> kernels);

@@ -1,4 +1,4 @@
-"""What the built programs contain: the oracle stays out of the service, and the daemon holds no compiler and no backend."""
+"""What the built programs contain: no oracle in the service; no compiler and no backend in the daemon."""
 
 import os
 import pathlib
