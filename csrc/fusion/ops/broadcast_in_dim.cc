@@ -21,7 +21,10 @@ Status InferBroadcastInDim(ir::Graph& graph, ir::Op& op, std::span<const ir::Typ
   }
   SetInts(graph, op, "dims", normal);
   std::vector<ir::Axis> result;
-  for (const ir::Expr* extent : shape) result.push_back({ir::AxisKind::kBroadcast, extent});
+  for (const ir::Expr* extent : shape) {
+    const bool none = graph.Resolve(extent)->IsConst(0);  // Then not even one element is stored.
+    result.push_back({none ? ir::AxisKind::kIteration : ir::AxisKind::kBroadcast, extent});
+  }
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto at = static_cast<size_t>(normal[i]);
     HIR_ASSIGN(result[at], Stretch(graph, *op.operands[0], i, axes[i], at, shape[at]));
