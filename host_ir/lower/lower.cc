@@ -152,8 +152,8 @@ class Lowering {
 
   // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,
   // where all can see them.
-  void Guard(const Op& op) {
-    const ir::Layout* layout = op.results[0]->layout;
+  void Guard(const Value& written) {
+    const ir::Layout* layout = written.layout;
     const std::deque<ir::Mesh>& meshes = local_.meshes();
     if (layout == nullptr || meshes.size() < 2) return;
     ir::Builder builder(*host_);
@@ -176,7 +176,7 @@ class Lowering {
     const ir::Mesh* to = between ? host_->FindMesh(op.MeshOf("to")->name) : mesh;
     Value* source = buffer_.at(op.operands[0]);
     Value* destination = Allocate(op.results[0]);
-    if (!between) Guard(op);  // Between meshes, whoever has no part in it skips it.
+    if (!between) Guard(*op.results[0]);  // Between meshes, whoever has no part in it skips it.
     AddOp("communication", {source, destination},
           {{"type", host_->Copy(type)},
            {"reduce", reduces ? host_->Copy(op.Name("reduce")) : host_->Copy("none")},
@@ -192,7 +192,7 @@ class Lowering {
     std::vector<Value*> operands;
     for (const Value* operand : op.operands) operands.push_back(buffer_.at(operand));
     operands.push_back(Allocate(op.results[0]));
-    Guard(op);
+    Guard(*op.results[0]);
     AddOp("library", operands,
           {{"op", op.info->name},
            {"inputs", static_cast<int64_t>(op.operands.size())},
@@ -210,7 +210,7 @@ class Lowering {
       workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}},
                                  host_->Tensor(DType::kBool, {&axis, 1}), Cat(name, ".workspace")));
     }
-    Guard(*group.ops[0]);
+    Guard(*group.outputs[0]);
     for (size_t i = 0; i < plan.workspaces.size(); ++i) {
       if (plan.workspaces[i].zeroed)
         AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
