@@ -255,10 +255,7 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         """Devices, processes, generation, memory, limits: what the daemon says of itself."""
-        from google.protobuf.json_format import MessageToDict
-
-        reply = self._call(self._stub.Status, pb.StatusRequest())
-        return dict(MessageToDict(reply, preserving_proto_field_name=True, including_default_value_fields=True))
+        return wire.as_dict(self._call(self._stub.Status, pb.StatusRequest()))
 
     def _state(self, array: Array) -> str:
         self._check_live(array)

@@ -165,6 +165,8 @@ class FusionDefinition:
         self._check_open()
         if not isinstance(output, Value) or output._definition is not self:
             raise invalid(f"add_output: {output!r} is no value of this definition")
+        if isinstance(output, Scalar):
+            raise invalid(f"add_output: %{output.name} is a host scalar; outputs are tensors")
         if alias_input is not None and not any(alias_input is value for value in self._inputs):
             raise invalid(f"add_output: {alias_input!r} is no input of this definition")
         alias = alias_input._name if alias_input is not None else None

@@ -60,7 +60,21 @@ def sharding_of(message: Any) -> Sharding:
     return Sharding(mesh, axes)
 
 
+def as_dict(message: Any) -> dict[str, Any]:
+    """The fields of a message, in order, those with default values too."""
+
+    def plain(value: Any) -> Any:
+        return as_dict(value) if hasattr(value, "DESCRIPTOR") else value
+
+    fields = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        fields[field.name] = [plain(v) for v in value] if field.label == field.LABEL_REPEATED else plain(value)
+    return fields
+
+
 __all__ = [
+    "as_dict",
     "data_type",
     "dtype_number",
     "mesh_message",

@@ -43,8 +43,9 @@ class Pointwise:
 
     def __call__(self, dtype: np.dtype[Any], *operands: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):
-            if self.result == "float":
-                value = self.of_floats(*(x.astype(F64) for x in operands))
+            if self.result == "float":  # Integers are float32 from here on.
+                wide = [(x if dtype in FLOATS else x.astype(F32)).astype(F64) for x in operands]
+                value = self.of_floats(*wide)
                 return rounded(value, dtype if dtype in FLOATS else F32)
             if dtype in FLOATS:
                 value = self.of_floats(*(x.astype(F64) for x in operands))

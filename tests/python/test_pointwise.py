@@ -43,7 +43,7 @@ def agree(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], exact: bool, wh
         np.testing.assert_array_equal(got, want, err_msg=what)
         return
     tolerance = 0.0 if exact else TOLERANCE[got.dtype]
-    tiny = 0.0 if exact else {F64: 1e-300, F32: 2e-7, F16: 1e-7, BF16: 1e-7}[got.dtype]
+    tiny = 0.0 if exact else {F64: 4e-16, F32: 2e-7, F16: 1e-7, BF16: 1e-7}[got.dtype]
     np.testing.assert_allclose(got.astype(F64), want.astype(F64), rtol=tolerance, atol=tiny, err_msg=what)
     if exact:
         zeros = want == 0

@@ -62,6 +62,7 @@ INVALID: list[tuple[str, Call]] = [
         lambda fd, x: fd.define_scalar(2**53 + 1),
     ),
     ("add_output: 3 is no value of this definition", lambda fd, x: fd.add_output(3)),  # type: ignore[arg-type]
+    ("add_output: %s is a host scalar; outputs are tensors", lambda fd, x: fd.add_output(fd.fusion.inputs()[1])),
     ("add_output: Tensor(%t0) is no input of this definition", lambda fd, x: fd.add_output(x, fd.ops.exp(x))),
     ("size: axis 2 of %x, which has 2 axes", lambda fd, x: x.size(2)),
     (

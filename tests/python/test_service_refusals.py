@@ -1,0 +1,203 @@
+"""What the service refuses: class and whole message, with the user's file and line; then the next request is served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostir
+from hostir import DataType, DeviceMesh, FusionDefinition
+
+FOUR = DeviceMesh([0, 1, 2, 3])
+HERE = r" \(test_service_refusals\.py:\d+: .*\)"
+Call = Callable[[FusionDefinition, hostir.Tensor, hostir.Tensor, hostir.Tensor], Any]
+
+
+def compile_case(client: hostir.Client, call: Call) -> None:
+    with FusionDefinition("case") as fd:
+        x = fd.define_tensor(shape=[-1, 4], contiguity=True)
+        w = fd.define_tensor(shape=[5, 3], contiguity=True)
+        b = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Bool)
+        made = call(fd, x, w, b)
+        fd.add_output(made if isinstance(made, hostir.Tensor) else w)
+    client._compile(fd)
+
+
+OPS: list[tuple[str, Call]] = [
+    ("relux: no such op in the fusion op set; did you mean relu?", lambda fd, x, w, b: fd.ops._record("relux", [x])),
+    ("add: takes 2 operands, got 1", lambda fd, x, w, b: fd.ops._record("add", [x])),
+    ("sum: no attribute axis; did you mean axes?", lambda fd, x, w, b: fd.ops._record("sum", [x], {"axis": [0]})),
+    ("cast: attribute dtype is a word, got an integer", lambda fd, x, w, b: fd.ops._record("cast", [x], {"dtype": 3})),
+    ("linear: axis 1 of %x has extent 4, axis 1 of %w has extent 3", lambda fd, x, w, b: fd.ops.linear(x, w)),
+    (
+        "linear: the weight %t0 has 1 axes; it must be [out, in]",
+        lambda fd, x, w, b: fd.ops.linear(x, fd.ops.sum(w, [0])),
+    ),
+    ("matmul: axis 1 of %x has extent 4, axis 0 of %w has extent 5", lambda fd, x, w, b: x @ w),
+    (
+        "matmul: %x is f32, %t0 is f64; operands have one element type",
+        lambda fd, x, w, b: fd.ops.matmul(x, fd.ops.cast(w, np.float64)),
+    ),
+    ("add: axis 1 of %x has extent 4, axis 1 of %w has extent 3", lambda fd, x, w, b: x + w),
+    ("neg: %b is bool; numbers are needed: cast it first", lambda fd, x, w, b: -b),
+    ("where: the condition %x is f32; it must be bool", lambda fd, x, w, b: fd.ops.where(x, x, x)),
+    ("bitwise_and: %x is f32; bools or integers are needed", lambda fd, x, w, b: x & x),
+    ("sum: axis 2 is not in [-2, 1]", lambda fd, x, w, b: fd.ops.sum(x, dims=[2])),
+    ("max: axis 0 is given twice", lambda fd, x, w, b: fd.ops.max(x, dims=[0, -2])),
+    (
+        "max: axis 0 of %t0 has extent 0: of nothing there is no max",
+        lambda fd, x, w, b: fd.ops.max(fd.ops.full([0, 2], 1, np.float32), [0]),
+    ),
+    ("reshape: %w has 15 elements, shape [4, 4] has 16", lambda fd, x, w, b: fd.ops.reshape(w, [4, 4])),
+    ("permute: axis 0 is given twice", lambda fd, x, w, b: fd.ops.permute(w, [0, 0])),
+    ("squeeze: axis 0 of %w has extent 5; only axes of extent 1 can go", lambda fd, x, w, b: fd.ops.squeeze(w, [0])),
+    ("cat: axis 1 of %x has extent 4, axis 1 of %w has extent 3", lambda fd, x, w, b: fd.ops.cat([x, w], 0)),
+    ("slice: start has 1 entries; %w has 2 axes", lambda fd, x, w, b: fd.ops.slice(w, [0], [1])),
+    (
+        "broadcast_in_dim: axis 0 of %w has extent 5, entry 0 of shape has extent 2",
+        lambda fd, x, w, b: fd.ops.broadcast_in_dim(w, [2, 2], [0, 1]),
+    ),
+    ("expand: axis 1 of %w has extent 3, entry 1 of shape has extent 4", lambda fd, x, w, b: fd.ops.expand(w, [5, 4])),
+    ("pad: widths has 1 entries; %w has 2 axes, so it holds at most 2 pairs", lambda fd, x, w, b: fd.ops.pad(w, [1])),
+    (
+        "full: f32[4611686018427387904, 4] takes more than 2^63 - 1 bytes",
+        lambda fd, x, w, b: fd.ops.full([2**62, 4], 1, np.float32),
+    ),
+    (
+        "full: attribute shape: expected an extent, got the end of the text",
+        lambda fd, x, w, b: fd.ops.full(["i0 +"], 1, np.float32),
+    ),
+    (
+        "full: %made: extent i9 is not the extent of an axis of any input",
+        lambda fd, x, w, b: fd.ops.full(["i9"], 1, np.float32),
+    ),
+    ("x: parallelize: the value has no mesh yet; set it first", lambda fd, x, w, b: x.axis(0).parallelize("mesh_x")),
+    ("x: shard: axis 2 is out of range: the value has 2 axes", lambda fd, x, w, b: x.shard(FOUR, {2: "mesh_x"})),
+    ("x: shard: @m = [0, 1, 2, 3] has no mesh_y", lambda fd, x, w, b: x.shard(FOUR, {0: "mesh_y"})),
+    ("x: shard: axis 0: serial is no mesh dimension", lambda fd, x, w, b: x.shard(FOUR, {0: "serial"})),
+    (
+        "w: shard: axis 0 of f32[5, 3] has extent 5, which factor 4 does not divide: "
+        "a shard on mesh_x of [0, 1, 2, 3] would be uneven",
+        lambda fd, x, w, b: w.shard(FOUR, {0: "mesh_x"}),
+    ),
+    (
+        "x: outer_split: axis 3 is out of range: the loop domain [i0, 4] has 2 axes",
+        lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.outer_split(3, 2)),
+    ),
+    (
+        "x: outer_split: factor 0; it must be at least 1",
+        lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.outer_split(0, 0)),
+    ),
+    (
+        "x: merge: axis 1 is the last of [i0, 4]; there is none to merge it with",
+        lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.merge(1)),
+    ),
+    (
+        "x: parallelize: axis 0 of [2, ceildiv(i0, 2), 4] has extent 2, but mesh_x of @m has 4 devices",
+        lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.outer_split(0, 2), x.axis(0).parallelize("mesh_x")),
+    ),
+    (
+        "x: mesh: the value is on @m = [0, 1, 2, 3] already, got @m1 = [0]",
+        lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.set_device_mesh([0])),
+    ),
+    (
+        "x: shard: mesh_x is on axis 0 already",
+        lambda fd, x, w, b: (x.shard(FOUR, {0: "mesh_x"}), x.shard(FOUR, {1: "mesh_x"})),
+    ),
+    (
+        "x: stride_order: [0, 0] is not a permutation of the 2 axes",
+        lambda fd, x, w, b: x._annotate("stride_order", order=(0, 0)),
+    ),
+    (
+        "mesh @m = [0, 4] names device 4; this daemon has devices 0 to 3",
+        lambda fd, x, w, b: x.set_device_mesh([0, 4]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), OPS, ids=[message for message, _ in OPS])
+def test_programs(client: hostir.Client, message: str, call: Call) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        compile_case(client, call)
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+    assert client.put(np.ones(2)).numpy().sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            "x: parallelize: axis 0 of [4, ceildiv(i0, 4), 4]: parallel type stream is not built yet",
+            lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.outer_split(0, 4), x.axis(0).parallelize("stream")),
+        ),
+        ("x: shard: axis 1: parallel type stream is not built yet", lambda fd, x, w, b: x.shard(FOUR, {1: "stream"})),
+    ],
+)
+def test_streams_are_not_built_yet(client: hostir.Client, message: str, call: Call) -> None:
+    with pytest.raises(hostir.Unimplemented) as caught:
+        compile_case(client, call)
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+
+
+def chain(length: int) -> Call:
+    def call(fd: FusionDefinition, x: hostir.Tensor, w: hostir.Tensor, b: hostir.Tensor) -> Any:
+        y = x
+        for _ in range(length):
+            y = fd.ops.neg(y)
+        return y
+
+    return call
+
+
+def test_too_many_ops(client: hostir.Client) -> None:
+    with pytest.raises(hostir.ResourceExhausted) as caught:
+        compile_case(client, chain(66_000))
+    assert re.fullmatch("the program has more than 65536 ops" + HERE, str(caught.value)), str(caught.value)
+
+
+def test_a_program_of_too_many_bytes(client: hostir.Client) -> None:
+    with pytest.raises(hostir.ResourceExhausted) as caught:
+        compile_case(client, chain(300_000))
+    pattern = r"program_bytes_max = 16777216: the program has \d{8} bytes" + HERE
+    assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
+
+
+# --- runs ---
+
+
+def affine(**layout: Any) -> FusionDefinition:
+    with FusionDefinition("affine") as fd:
+        x = fd.define_tensor(shape=[-1, 3], contiguity=True)
+        w = fd.define_tensor(shape=[-1], contiguity=True)
+        s = fd.define_scalar()
+        fd.add_output(x * s + w)
+        if layout:
+            x.shard(**layout)
+    return fd
+
+
+X, W = np.ones((4, 3), np.float32), np.ones(3, np.float32)
+RUNS: list[tuple[type[hostir.HostirError], str, list[Any]]] = [
+    (hostir.InvalidArgument, "affine has 3 inputs, 2 were given", [X, W]),
+    (hostir.InvalidArgument, "affine has 3 inputs, 4 were given", [X, W, 1.0, 2.0]),
+    (hostir.InvalidArgument, "input 2 (s): a number is wanted, not a ndarray", [X, W, np.ones(3)]),
+    (hostir.InvalidArgument, "input 2 (s): 9223372036854775808 does not fit 64 bits", [X, W, 2**63]),
+    (
+        hostir.InvalidArgument,
+        ">f4 is big-endian; convert it first: array.astype(np.float32)",
+        [X.astype(">f4"), W, 1.0],
+    ),
+    (hostir.InvalidArgument, "input 0 (x): the tensor is f64; the program wants f32", [X.astype(np.float64), W, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("kind", "message", "inputs"), RUNS, ids=[run[1] for run in RUNS])
+def test_inputs(client: hostir.Client, kind: type[hostir.HostirError], message: str, inputs: list[Any]) -> None:
+    with pytest.raises(kind) as caught:
+        client.run(affine(), inputs)
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+    assert client.run(affine(), [X, W, 1.0])[0].numpy()[0, 0] == 2
