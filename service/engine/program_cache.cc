@@ -24,7 +24,7 @@ ProgramCache::~ProgramCache() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.Signal();
   thread_.join();
   for (Request& request : queue_) {
     for (const Done& done : request.waiting) done(Unavailable("the daemon is shutting down"));
@@ -63,7 +63,7 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
   queue_.push_back({text, source, {}});
   queue_.back().waiting.push_back(std::move(done));
   lock.unlock();
-  changed_.notify_all();
+  changed_.Signal();
 }
 
 Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
@@ -86,10 +86,15 @@ void ProgramCache::Loop() {
   // At once, so that the first program does not wait for it. A failure shows when there is a program to plan.
   if (const Status status = planner_.Start(); !status.ok())
     spdlog::error("planner error=\"{}\"", status.ToString());
-  std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    changed_.Clear();
+    std::unique_lock lock(mutex_);
     if (stopping_) return;
+    if (queue_.empty()) {
+      lock.unlock();
+      planner_.Watch(changed_.fd());
+      continue;
+    }
     const Request& request = queue_.front();  // Stays in place: only this thread removes.
     lock.unlock();
     const auto program = Plan(request);
@@ -98,13 +103,13 @@ void ProgramCache::Loop() {
     queue_.pop_front();
     lock.unlock();
     for (const Done& done : waiting) done(program);
-    lock.lock();
   }
 }
 
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
-  PlannerProcess::Outcome outcome =
-      planner_.MakePlan(request.source, std::chrono::milliseconds(limits_.plan_timeout_ms));
+  PlannerProcess::Outcome outcome = planner_.MakePlan(
+      request.source, std::chrono::milliseconds(limits_.plan_timeout_ms),
+      [&] { spdlog::info("planning planner={} bytes={}", planner_.pid(), request.text.size()); });
   if (outcome.killed) {
     const std::scoped_lock lock(mutex_);
     if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))

@@ -1,7 +1,6 @@
 // ProgramCache: plans by program, and the thread that has the planner make those that are missing.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "csrc/base/status.h"
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
+#include "service/os/wakeup.h"
 #include "service/supervise/planner_process.h"
 
 namespace hir::service {
@@ -59,8 +59,9 @@ class ProgramCache {
   const Limits limits_;
   PlannerProcess planner_;  // Used by the thread alone, but for pid().
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;                   // All below are guarded by mutex_.
+  Wakeup changed_;  // Of the thread: queue_ or stopping_.
+
+  mutable std::mutex mutex_;                          // Guards all below.
   std::deque<Request> queue_;                         // The front is being planned.
   std::list<std::shared_ptr<const Program>> recent_;  // The latest used first.
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;

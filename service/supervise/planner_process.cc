@@ -16,6 +16,7 @@ namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
+constexpr std::chrono::seconds kRestartPause(1);
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -41,9 +42,23 @@ Status PlannerProcess::Start() {
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
   channel_ = std::make_unique<Channel>(std::move(ends.first));
+  started_ = Now();
   const std::scoped_lock lock(mutex_);
   pid_ = process_.pid();
   return {};
+}
+
+void PlannerProcess::Watch(int wake_fd) {
+  for (;;) {
+    pollfd fds[2] = {{wake_fd, POLLIN, 0}, {process_.fd(), POLLIN, 0}};
+    const bool young = Now() - started_ < kRestartPause;
+    // One that has just ended young is left alone for a while: the next would end too.
+    const bool pause = young && process_.Ended(milliseconds(0)).has_value();
+    const int timeout_ms = static_cast<int>(milliseconds(kRestartPause).count());
+    if (poll(fds, pause ? 1 : 2, pause ? timeout_ms : -1) < 0) continue;
+    if (fds[0].revents != 0) return;
+    if (!Start().ok() && poll(fds, 1, timeout_ms) > 0) return;
+  }
 }
 
 PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
@@ -57,7 +72,8 @@ PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
 }
 
 PlannerProcess::Outcome PlannerProcess::MakePlan(const pb::ProgramSource& program,
-                                                 base::Nanos timeout) {
+                                                 base::Nanos timeout,
+                                                 const std::function<void()>& sent) {
   Outcome outcome;
   outcome.status = Start();
   if (!outcome.status.ok()) return outcome;
@@ -69,6 +85,7 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(const pb::ProgramSource& progra
   if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) {
     return Died(process_.Ended(milliseconds(200)).value_or("it does not read"));
   }
+  sent();
   for (;;) {
     pollfd readable = {channel_->fd(), POLLIN, 0};
     const int64_t ms = std::chrono::ceil<milliseconds>(deadline - Now()).count();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +29,8 @@ class PlannerProcess {
 
   // Makes sure that there is a process.
   Status Start();
+  // Blocks until `wake_fd` is readable. A process that ends meanwhile is replaced, once a second at most.
+  void Watch(int wake_fd);
 
   struct Outcome {
     Status status = {};
@@ -35,8 +38,9 @@ class PlannerProcess {
     bool killed = false;  // The planner died of it, or was killed because it took too long.
   };
   // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `killed` set, or without when
-  // no process could be started.
-  Outcome MakePlan(const ::hostir::v1::ProgramSource& program, base::Nanos timeout);
+  // no process could be started. `sent` is called when the planner has the program.
+  Outcome MakePlan(const ::hostir::v1::ProgramSource& program, base::Nanos timeout,
+                   const std::function<void()>& sent);
 
   int64_t pid() const;
 
@@ -47,6 +51,7 @@ class PlannerProcess {
   const PlannerOptions options_;
   Process process_;
   std::unique_ptr<Channel> channel_;  // Null when there is no process.
+  base::Nanos started_ = {};
   int64_t seq_ = 0;
   mutable std::mutex mutex_;
   int64_t pid_ = 0;  // Guarded by mutex_.

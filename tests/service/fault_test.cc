@@ -118,19 +118,24 @@ TEST_F(Fault, AStuckRankIsNamedAtTheDeadline) {
 }
 
 TEST_F(Fault, PlannerKilledAtRest) {
-  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGKILL);
+  const int64_t planner = client.Status().planner_pid();
+  kill(static_cast<pid_t>(planner), SIGKILL);
+  EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
+    return status.planner_pid() != planner && status.planner_pid() != 0;
+  }));
   ExpectRunsRight(Id(), Put());
 }
 
-// Stops the planner, compiles, and kills it: the answer of the compilation.
-grpc::Status KillPlannerUnder(Client& client) {
-  const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
-  kill(planner, SIGSTOP);
+// Stops the planner, compiles, and kills it once it has the program: the answer of the compilation.
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client) {
+  const int64_t planner = client.Status().planner_pid();
+  kill(static_cast<pid_t>(planner), SIGSTOP);
   auto compiling =
       std::async(std::launch::async, [&] { return client.Compile(kColumnSums).status; });
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 1; }));
-  kill(planner, SIGKILL);
+  const std::string sent = "planning planner=" + std::to_string(planner) + " ";
+  EXPECT_TRUE(client.WaitUntil(
+      [&](const pb::StatusReply&) { return daemon.Log().find(sent) != std::string::npos; }));
+  kill(static_cast<pid_t>(planner), SIGKILL);
   return compiling.get();
 }
 
@@ -138,7 +143,7 @@ TEST_F(Fault, PlannerKilledWhilePlanning) {
   const std::string death =
       "UNAVAILABLE: the planner died (killed by signal 9) while it planned the program; it is "
       "restarted";
-  EXPECT_EQ(Text(KillPlannerUnder(client)), death);
+  EXPECT_EQ(Text(KillPlannerUnder(daemon, client)), death);
   // Another program is planned by the next planner.
   EXPECT_EQ(
       Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = neg(%x)\n  return %y\n}\n").status),
@@ -147,8 +152,8 @@ TEST_F(Fault, PlannerKilledWhilePlanning) {
 }
 
 TEST_F(Fault, AProgramThatKillsThePlannerIsRefused) {
-  EXPECT_EQ(KillPlannerUnder(client).error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(KillPlannerUnder(client).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(KillPlannerUnder(daemon, client).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(KillPlannerUnder(daemon, client).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Text(client.Compile(kColumnSums).status),
             "FAILED_PRECONDITION: this program killed the planner planner_deaths_max = 2 times and "
             "is refused until the "
