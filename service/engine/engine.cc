@@ -161,7 +161,8 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
       // The handle of an aliased input is consumed, but its memory is free only when the run is over: nothing proves
       // that kernels read an element of the input before they write there.
       if (param.has_alias_input()) {
-        consumed.push_back(std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
+        consumed.push_back(
+            std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
       HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(spec, /*charged=*/true));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
@@ -196,12 +197,11 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
   const std::shared_ptr<Tensor> tensor = *std::move(found);
-  auto reading = std::make_shared<ShardReading>(tensor->shared_shards());
-  tensor->WhenSettled([tensor, reading = std::move(reading), device, done = std::move(done)] {
+  tensor->WhenSettled([tensor, device, done = std::move(done)] {
     const Tensor::Condition condition = tensor->condition();
     if (condition.state == TensorState::kPoisoned) return done(condition.error);
-    if (device >= 0) return done(Download::OfShard(tensor, reading, device));
-    done(std::make_unique<Download>(tensor, reading));
+    if (device >= 0) return done(Download::OfShard(tensor, device));
+    done(std::make_unique<Download>(tensor));
   });
 }
 

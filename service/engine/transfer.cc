@@ -59,16 +59,14 @@ Result<Upload::Stored> Upload::End() {
   return stored;
 }
 
-Download::Download(std::shared_ptr<Tensor> tensor, std::shared_ptr<ShardReading> reading)
+Download::Download(std::shared_ptr<Tensor> tensor)
     : tensor_(std::move(tensor)),
-      reading_(std::move(reading)),
       map_(tensor_->spec(), tensor_->spec().stored_once),
       addresses_(tensor_->shards().Addresses()),
       shape_(tensor_->spec().shape),
       total_bytes_(map_.sent_bytes()) {}
 
 Result<std::unique_ptr<Download>> Download::OfShard(std::shared_ptr<Tensor> tensor,
-                                                    std::shared_ptr<ShardReading> reading,
                                                     int64_t device) {
   const TensorSpec& spec = tensor->spec();
   const auto position = spec.sharding.mesh.PositionOf(device);
@@ -77,7 +75,7 @@ Result<std::unique_ptr<Download>> Download::OfShard(std::shared_ptr<Tensor> tens
         base::Cat("device ", device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
   }
   HIR_ASSIGN(std::vector<int64_t> shape, mesh::ShardShape(spec.sharding, spec.shape, "the tensor"));
-  auto download = std::make_unique<Download>(std::move(tensor), std::move(reading));
+  auto download = std::make_unique<Download>(std::move(tensor));
   download->shape_ = std::move(shape);
   download->total_bytes_ = ShardBytes(download->tensor_->spec());
   download->shard_ = download->addresses_[static_cast<size_t>(*position)];

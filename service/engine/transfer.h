@@ -51,12 +51,10 @@ class Upload {
 // A tensor, or one shard of it, as bytes to send. Threads: one at a time.
 class Download {
  public:
-  // REQUIRES: the tensor is ready, and nothing takes over its memory as long as `reading` lives.
-  Download(std::shared_ptr<Tensor> tensor, std::shared_ptr<ShardReading> reading);
+  // REQUIRES: the tensor is ready.
+  explicit Download(std::shared_ptr<Tensor> tensor);
   // The shard of `device` alone. kInvalidArgument when it holds none.
-  static Result<std::unique_ptr<Download>> OfShard(std::shared_ptr<Tensor> tensor,
-                                                   std::shared_ptr<ShardReading> reading,
-                                                   int64_t device);
+  static Result<std::unique_ptr<Download>> OfShard(std::shared_ptr<Tensor> tensor, int64_t device);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }
@@ -68,7 +66,6 @@ class Download {
 
  private:
   const std::shared_ptr<Tensor> tensor_;
-  const std::shared_ptr<ShardReading> reading_;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;
   const std::byte* shard_ = nullptr;  // When one shard is read.

@@ -155,12 +155,6 @@ Status TensorStore::Free(std::string_view session, std::span<const std::string> 
   return {};
 }
 
-int64_t TensorStore::CountHandles(const Tensor& tensor) const {
-  const std::scoped_lock lock(mutex_);
-  const auto found = handles_.find(&tensor);
-  return found == handles_.end() ? 0 : found->second;
-}
-
 int64_t TensorStore::num_tensors() const {
   const std::scoped_lock lock(mutex_);
   return static_cast<int64_t>(handles_.size());

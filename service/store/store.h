@@ -47,8 +47,6 @@ class TensorStore {
   Result<std::shared_ptr<Tensor>> Find(std::string_view session, std::string_view handle) const;
   // All or none.
   Status Free(std::string_view session, std::span<const std::string> handles);
-  // How many handles, of any session, name `tensor`.
-  int64_t CountHandles(const Tensor& tensor) const;
 
   int64_t num_tensors() const;
   int64_t num_sessions() const;

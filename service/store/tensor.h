@@ -1,7 +1,6 @@
 // Tensor: shards in memory that the daemon owns and workers map, and whether their contents are there yet.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,8 +29,7 @@ class ReleasedShards {
   std::vector<int64_t> ids_;  // Guarded by mutex_.
 };
 
-// The memory of a tensor: shared by the tensors that are the same bytes one after the other (an input and the output
-// that takes its memory over). Immutable, but for the bytes, which the sequence of runs orders.
+// The memory of a tensor. Immutable, but for the bytes, which the sequence of runs orders.
 class ShardSet {
  public:
   struct Shard {
@@ -47,30 +45,11 @@ class ShardSet {
   const Shard* OnDevice(int64_t device) const;                  // Null when it holds none.
   std::vector<std::byte*> Addresses() const;
 
-  // Whether somebody outside the sequence of runs (a download) reads the bytes, or waits to.
-  bool IsRead() const { return readers_ > 0; }
-
   Charge charge;  // Bytes; grows while an upload arrives, by its one owner.
 
  private:
-  friend class ShardReading;
   const std::vector<Shard> shards_;
   const std::shared_ptr<ReleasedShards> released_;
-  std::atomic<int64_t> readers_ = 0;
-};
-
-// While it lives, no run may take over the memory of a tensor.
-class ShardReading {
- public:
-  explicit ShardReading(std::shared_ptr<ShardSet> shards) : shards_(std::move(shards)) {
-    ++shards_->readers_;
-  }
-  ~ShardReading() { --shards_->readers_; }
-  ShardReading(const ShardReading&) = delete;
-  ShardReading& operator=(const ShardReading&) = delete;
-
- private:
-  const std::shared_ptr<ShardSet> shards_;
 };
 
 enum class TensorState { kPending, kReady, kPoisoned };
@@ -83,7 +62,6 @@ class Tensor {
 
   const TensorSpec& spec() const { return spec_; }
   const ShardSet& shards() const { return *shards_; }
-  const std::shared_ptr<ShardSet>& shared_shards() const { return shards_; }
   int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
 
   // The state, and when poisoned why.

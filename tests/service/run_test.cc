@@ -165,6 +165,21 @@ TEST_F(Run, OutputsThatAreOtherValues) {
   EXPECT_EQ(Values(ran.reply.outputs(2)), (std::vector<float>{-1, -2}));
 }
 
+TEST_F(Run, AnOutputThatReplacesAnInput) {
+  // The grammar of an alias is in docs/ir.md.
+  const std::string program = Id(R"(fusion @step(%x: f32[i0]) {
+  %y = neg(%x)
+  return %y alias %x
+}
+)");
+  const std::string x = Put({1, 2}, {2});
+  const Client::Ran ran = client.Run(program, {x});
+  ASSERT_EQ(Text(ran.status), "OK");
+  EXPECT_EQ(Values(ran.reply.outputs(0)), (std::vector<float>{-1, -2}));
+  EXPECT_EQ(Text(client.Run(program, {x}).status),
+            "FAILED_PRECONDITION: input 0 (x): handle " + x + " was freed");
+}
+
 TEST_F(Run, ProgramsThatAreNone) {
   EXPECT_EQ(
       Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = nag(%x)\n  return %y\n}\n").status),
