@@ -13,6 +13,16 @@ bool HasExpandedAxis(const ir::Value& value) {
   });
 }
 
+// Elements in memory, in `pool`.
+const ir::Expr* StoredElements(ir::ExprPool& pool, const ir::Value& value) {
+  const ir::Expr* elements = pool.Const(1);
+  for (const ir::Axis& axis : value.type->axes) {
+    if (axis.kind == ir::AxisKind::kIteration)
+      elements = pool.Mul(elements, pool.Import(axis.extent));
+  }
+  return elements;
+}
+
 }  // namespace
 
 bool IsView(const ir::Op& op) {
@@ -21,7 +31,9 @@ bool IsView(const ir::Op& op) {
   if (code == FusionOp::kSet || code == FusionOp::kSegmentSet || code == FusionOp::kSqueeze ||
       code == FusionOp::kBroadcast || code == FusionOp::kBroadcastInDim ||
       code == FusionOp::kExpand) {
-    return true;
+    // An axis stretched to nothing is stored like any other.
+    ir::ExprPool pool;
+    return StoredElements(pool, *op.operands[0]) == StoredElements(pool, *op.results[0]);
   }
   // A reshape of an expanded axis repeats elements that are stored once.
   return code == FusionOp::kReshape && !HasExpandedAxis(*op.operands[0]) &&
