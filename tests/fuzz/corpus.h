@@ -1,4 +1,4 @@
-// The programs that fuzzing starts from: both halves of every golden.
+// The programs that fuzzing starts from, both halves of every golden, and their op sets.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "csrc/fusion/fusion_ops.h"
+#include "host_ir/host_ops.h"
+
 namespace hir::fuzz {
+
+// The op set that a mutated program most likely still is of.
+inline const ir::OpSet& OpSetOf(std::string_view text) {
+  return text.find("host @") == std::string_view::npos ? fusion::kFusionOps : host::kHostOps;
+}
+inline const ir::OpSet& OpSetNamed(std::string_view name) {
+  return name == host::kHostOps.name ? host::kHostOps : fusion::kFusionOps;
+}
 
 inline std::vector<std::string> Corpus() {
   namespace fs = std::filesystem;

@@ -15,7 +15,6 @@
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/mutate_message.h"
 #include "tests/fuzz/mutate_text.h"
-#include "tools/transform.h"
 
 namespace hir::fuzz {
 namespace {
@@ -60,7 +59,7 @@ TEST(Mutations, OfText) {
   for (int64_t run = 0; run < runs; ++run) {
     base::Prng prng(static_cast<uint64_t>(seed * 1000003 + run));
     const std::string text = MutateText(prng, corpus);
-    const auto graph = ir::Parse(text, tools::OpSetOf(text));
+    const auto graph = ir::Parse(text, OpSetOf(text));
     accepted += graph.ok() ? 1 : 0;
     const std::string wrong = graph.ok() ? CheckAccepted(**graph) : CheckRefused(graph.status());
     ASSERT_EQ(wrong, "") << "seed " << seed << " run " << run << "\n" << text;
@@ -73,7 +72,7 @@ TEST(Mutations, OfText) {
 TEST(Mutations, OfMessages) {
   std::vector<Program> corpus;
   for (const std::string& text : Corpus()) {
-    const auto graph = ir::Parse(text, tools::OpSetOf(text));
+    const auto graph = ir::Parse(text, OpSetOf(text));
     if (graph.ok()) ir::ToProto(**graph, corpus.emplace_back());
   }
   const int64_t runs = FromEnvironment("HOSTIR_FUZZ_RUNS", 100000);
@@ -94,7 +93,7 @@ TEST(Mutations, OfMessages) {
       for (int64_t i = prng.Between(1, 3); i > 0; --i) MutateMessage(prng, program);
     }
     ++read;
-    const auto graph = ir::FromProto(program, tools::OpSetOf(program.op_set()));
+    const auto graph = ir::FromProto(program, OpSetNamed(program.op_set()));
     accepted += graph.ok() ? 1 : 0;
     const std::string wrong = graph.ok() ? CheckAccepted(**graph) : CheckRefused(graph.status());
     ASSERT_EQ(wrong, "") << "seed " << seed << " run " << run << "\n" << program.ShortDebugString();

@@ -48,7 +48,11 @@ std::string OtherNumber(base::Prng& prng, const std::string& number) {
                                                   "65537",
                                                   "17",
                                                   "(i0 / i1)"};
-  if (prng.OneIn(3)) return std::to_string(std::atoll(number.c_str()) + prng.Between(-1, 1));
+  if (prng.OneIn(3)) {
+    const auto near = static_cast<uint64_t>(std::atoll(number.c_str())) +
+                      static_cast<uint64_t>(prng.Between(-1, 1));
+    return std::to_string(static_cast<int64_t>(near));  // Wraps at the ends, which is as good.
+  }
   return std::string(kNumbers[Pick(prng, std::size(kNumbers))]);
 }
 

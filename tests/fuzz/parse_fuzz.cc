@@ -5,11 +5,11 @@
 
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
-#include "tools/transform.h"
+#include "tests/fuzz/corpus.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const hir::ir::OpSet& ops = hir::tools::OpSetOf(text);
+  const hir::ir::OpSet& ops = hir::fuzz::OpSetOf(text);
   const auto graph = hir::ir::Parse(text, ops);
   if (!graph.ok()) return 0;
   const std::string printed = hir::ir::Print(**graph);
