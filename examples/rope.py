@@ -24,7 +24,8 @@ def define(ranks: int) -> FusionDefinition:
         def bf16(*shape):
             return fd.define_tensor(shape=list(shape), contiguity=True, dtype=DataType.BFloat16)
 
-        cos, sin = bf16(TOKENS, ROTATED), bf16(TOKENS, ROTATED)
+        cos = bf16(TOKENS, ROTATED)
+        sin = bf16(TOKENS, ROTATED)
         qkv = bf16(BATCH, TOKENS, GROUPS * (SHARE + 2) * HEAD_SIZE)
 
         split = ops.reshape(qkv, [BATCH, TOKENS, GROUPS, SHARE + 2, HEAD_SIZE])
@@ -54,15 +55,17 @@ def define(ranks: int) -> FusionDefinition:
             )
             return ops.cat([ops.cast(mixed, DataType.BFloat16), columns(t, ROTATED, HEAD_SIZE)], 3)
 
-        outputs = [rotate(part(0, SHARE)), rotate(part(SHARE, SHARE + 1)), part(SHARE + 1, SHARE + 2)]
-        for output in outputs:
+        q = rotate(part(0, SHARE))
+        k = rotate(part(SHARE, SHARE + 1))
+        v = part(SHARE + 1, SHARE + 2)
+        for output in (q, k, v):
             fd.add_output(output)
 
         mesh = DeviceMesh(list(range(ranks)))
         for t in (cos, sin):
             t.set_device_mesh(mesh)
         qkv.shard(mesh, {2: "mesh_x"})
-        for output in outputs:
+        for output in (q, k, v):
             output.shard(mesh, {1: "mesh_x"})
     return fd
 

@@ -23,8 +23,10 @@ def define(ranks: int) -> FusionDefinition:
             return fd.define_tensor(shape=list(shape), contiguity=True, dtype=DataType.Float)
 
         x = f32(-1, WIDTH)  # Any number of tokens.
-        up, up_bias = f32(HIDDEN, WIDTH), f32(HIDDEN)
-        down, down_bias = f32(WIDTH, HIDDEN), f32(WIDTH)
+        up = f32(HIDDEN, WIDTH)
+        up_bias = f32(HIDDEN)
+        down = f32(WIDTH, HIDDEN)
+        down_bias = f32(WIDTH)
         hidden = fd.ops.gelu(fd.ops.linear(x, up, up_bias))
         y = fd.ops.linear(hidden, down, down_bias)
         fd.add_output(y)
