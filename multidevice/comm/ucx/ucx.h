@@ -20,8 +20,9 @@ struct UcxOptions {
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
   base::Nanos op_timeout =
       std::chrono::seconds(30);  // From the start of a communication to its end.
-  std::string transports =
-      "posix,sysv,cma,self,tcp";  // UCX's names; the environment's UCX_TLS comes first.
+  // UCX's names; the environment's UCX_TLS comes first. Not cma: it aborts the process whose peer dies while it reads
+  // the peer's memory.
+  std::string transports = "posix,sysv,self,tcp";
 };
 
 // True when this build has UCX.
