@@ -87,7 +87,7 @@ if(HIR_HAVE_ONEDNN)
   target_link_libraries(hir_onednn INTERFACE ${HIR_ONEDNN_LIBRARY} ${CMAKE_DL_LIBS})
 endif()
 
-# --- CPU communication: UCX in the service, MPI beside it in the benchmarks -------------------------------------
+# --- CPU communication: UCX; MPI starts the ranks of hostir-eval -------------------------------------
 find_path(HIR_UCX_INCLUDE ucp/api/ucp.h)
 find_library(HIR_UCP_LIBRARY ucp)
 find_library(HIR_UCS_LIBRARY ucs)
@@ -101,7 +101,8 @@ endif()
 # The C interface only, so that a machine that runs it needs libmpi alone.
 find_path(HIR_MPI_INCLUDE mpi.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include)
 find_library(HIR_MPI_LIBRARY mpi)
-hir_dependency(MPI "benchmarks lack the comparison with MPI" "${HIR_MPI_LIBRARY}" HIR_MPI_INCLUDE HIR_MPI_LIBRARY)
+find_program(HIR_MPIRUN mpirun)
+hir_dependency(MPI "hostir-eval runs one rank; benchmarks lack the comparison with MPI" "${HIR_MPI_LIBRARY}" HIR_MPI_INCLUDE HIR_MPI_LIBRARY)
 if(HIR_HAVE_MPI)
   target_include_directories(hir_mpi SYSTEM INTERFACE ${HIR_MPI_INCLUDE})
   target_link_libraries(hir_mpi INTERFACE ${HIR_MPI_LIBRARY})

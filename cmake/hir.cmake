@@ -1,4 +1,4 @@
-# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_pytest, hir_fuzz.
+# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_mpi_test, hir_pytest, hir_fuzz.
 
 # hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
@@ -82,6 +82,24 @@ function(hir_tests dir)
     target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
     gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  endforeach()
+endfunction()
+
+# hir_mpi_test(NAME COMMAND ARG... [RANKS n...]): runs COMMAND by mpirun on n ranks, once for each n (1, 2 and 4 when
+# left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and yield them when they wait.
+function(hir_mpi_test name)
+  cmake_parse_arguments(arg "" "" "COMMAND;RANKS;LABELS" ${ARGN})
+  if(NOT HIR_HAVE_MPI OR NOT HIR_MPIRUN)
+    return()
+  endif()
+  if(NOT arg_RANKS)
+    set(arg_RANKS 1 2 4)
+  endif()
+  foreach(ranks ${arg_RANKS})
+    add_test(NAME ${name}.${ranks} COMMAND ${HIR_MPIRUN} -n ${ranks} --oversubscribe --bind-to none ${arg_COMMAND}
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name}.${ranks} PROPERTIES TIMEOUT ${HIR_TEST_TIMEOUT} LABELS "mpi;${arg_LABELS}" PROCESSORS 2
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")
   endforeach()
 endfunction()
 
