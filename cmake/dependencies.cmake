@@ -1,7 +1,7 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -110,11 +110,30 @@ if(HIR_HAVE_MPI)
 endif()
 
 # --- GPUs: CUDA headers only; the driver and the libraries are loaded at run time --------------------------------
-find_path(HIR_CUDA_INCLUDE cuda.h PATHS $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+# The toolkit's, else those of the Python wheels that ./run setup puts into .venv.
+file(GLOB hir_cuda_wheels ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu1*)
+set(hir_cuda_roots $ENV{CUDA_HOME} /usr/local/cuda ${hir_cuda_wheels})
+list(TRANSFORM hir_cuda_roots APPEND /include OUTPUT_VARIABLE hir_cuda_includes)
+find_path(HIR_CUDA_INCLUDE cuda.h PATHS ${hir_cuda_includes})
 hir_dependency(CUDA "no GPU devices" "${HIR_CUDA_INCLUDE}/cuda.h" HIR_CUDA_INCLUDE)
 if(HIR_HAVE_CUDA)
   target_include_directories(hir_cuda SYSTEM INTERFACE ${HIR_CUDA_INCLUDE})
   target_link_libraries(hir_cuda INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+# The compiler of GPU kernels. HIR_NVRTC_LIBRARY, a compile definition, is the last place that csrc/codegen/gpu loads
+# it from, after $HOSTIR_NVRTC and what the loader finds: so that a build finds what it was configured with.
+list(TRANSFORM hir_cuda_roots APPEND /lib64 OUTPUT_VARIABLE hir_cuda_libraries)
+list(TRANSFORM hir_cuda_roots APPEND /lib OUTPUT_VARIABLE hir_cuda_wheel_libraries)
+find_path(HIR_NVRTC_INCLUDE nvrtc.h PATHS ${hir_cuda_includes})
+find_file(HIR_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12 libnvrtc.so
+          PATHS ${hir_cuda_libraries} ${hir_cuda_wheel_libraries} PATH_SUFFIXES lib64 lib ${CMAKE_LIBRARY_ARCHITECTURE})
+hir_dependency(NVRTC "no GPU code generation: its kernels are neither compiled nor tested" "${HIR_NVRTC_LIBRARY}"
+               HIR_NVRTC_INCLUDE HIR_NVRTC_LIBRARY)
+if(HIR_HAVE_NVRTC)
+  target_include_directories(hir_nvrtc SYSTEM INTERFACE ${HIR_NVRTC_INCLUDE})
+  target_compile_definitions(hir_nvrtc INTERFACE HIR_NVRTC_LIBRARY="${HIR_NVRTC_LIBRARY}")
+  target_link_libraries(hir_nvrtc INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
 # --- benchmarks and tests ------------------------------------------------------------------------------------------

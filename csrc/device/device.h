@@ -7,6 +7,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/device/buffer.h"
+#include "csrc/device/graph.h"
 #include "csrc/device/kernel.h"
 #include "csrc/device/stream.h"
 
@@ -31,6 +32,24 @@ class Device {
   virtual Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) = 0;
   virtual int64_t allocated_bytes() const = 0;
   virtual int64_t memory_bytes_max() const = 0;
+
+  // What only some devices do: from BeginCapture to EndCapture, what is queued on `origin`, and on
+  // streams that wait for an event recorded in the capture, is kept instead of run. Streams must
+  // have come back to `origin` by events when it ends. A wait for an event that was recorded before
+  // the capture means nothing in it, and one outside for an event recorded in it neither: work
+  // around a graph is ordered by the stream that launches it. A host callback, an AsyncOp and a
+  // Synchronize cannot be captured. Both calls come from the thread that queues, and all work
+  // queued in between from that thread.
+  virtual bool can_capture() const { return false; }
+  virtual Status BeginCapture(Stream& origin) {
+    static_cast<void>(origin);
+    return Unimplemented("this device captures no graphs");
+  }
+  // Errors: the first that queueing met in the capture; the streams are as before it.
+  virtual Result<std::unique_ptr<Graph>> EndCapture(Stream& origin) {
+    static_cast<void>(origin);
+    return Unimplemented("this device captures no graphs");
+  }
 };
 
 }  // namespace hir::device
