@@ -33,15 +33,18 @@ Verdict Accepts(const segment::GroupView& group) {
   return {structure.reason.empty(), structure.reason, structure.schedule};
 }
 
-Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name) {
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name,
+                        const Target& target, const Sizes& sizes) {
   const AxisClasses classes(group);
   const Structure structure = Analyse(group, classes);
   if (!structure.reason.empty())
     return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
   KernelPlan plan;
+  plan.target = target;
+  plan.sizes = sizes;
   plan.schedule = structure.schedule;
   if (structure.outputs.empty()) return plan;  // Host scalars: whoever reads them computes them.
-  NestBuilder builder(group, classes, structure);
+  NestBuilder builder(group, classes, structure, target);
   bool partial = false;
   std::vector<const ir::Value*> partials;
   if (!structure.reductions.empty()) {
@@ -59,7 +62,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   }
   HIR_TRY(AddLaunch(plan, builder, name));
   if (partial) {
-    NestBuilder second(group, classes, structure);
+    NestBuilder second(group, classes, structure, target);
     Region region = MakeReductionRegion(second);
     CombinePartials(second, region, partials);
     AddRegion(second, std::move(region));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/codegen/target.h"
 #include "csrc/ir/graph.h"
 #include "csrc/segment/segment.h"
 
@@ -43,15 +44,18 @@ struct LoopNest;  // csrc/codegen/loop_nest.h
 
 struct KernelPlan {
   std::string schedule;
+  Target target;
+  Sizes sizes;  // Those it was planned with.
   std::vector<Launch> launches;
   std::vector<std::shared_ptr<const LoopNest>> nests;  // One a launch.
   std::vector<Workspace> workspaces;
   std::vector<ir::Guard> guards;
 };
 
-// Plans the kernels of `group`, which Accepts. `name` starts the kernels' names. Extents are expressions of
-// the group's graph.
-Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name);
+// Plans the kernels of `group`, which Accepts, for `target`. `name` starts the kernels' names. Extents are
+// expressions of the group's graph. `sizes` choose among schedules; a plan that is wrong for other sizes has guards.
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name,
+                        const Target& target, const Sizes& sizes);
 
 // Code for one plan: bytes a loader of the same backend understands.
 struct Artifact {

@@ -18,11 +18,12 @@ class NestBuilder {
   using Element = fusion::Element;
 
   NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
-              const Structure& structure);
+              const Structure& structure, const Target& target);
 
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
   const AxisClasses& classes() const { return classes_; }
+  const Target& target() const { return target_; }
 
   // The loop variable of an axis class in the region being built; made when asked for the first time.
   int Variable(int axis_class);
@@ -67,6 +68,7 @@ class NestBuilder {
   const segment::GroupView& group_;
   const AxisClasses& classes_;
   const Structure& structure_;
+  const Target& target_;
   std::shared_ptr<LoopNest> nest_ = std::make_shared<LoopNest>();
   std::unordered_map<const ir::Value*, const ir::Op*> makers_;  // Ops of the group, by result.
   std::unordered_map<const ir::Op*, const Reduction*> reductions_;

@@ -24,7 +24,7 @@ void CombinePartials(NestBuilder& builder, Region& region,
                      const std::vector<const ir::Value*>& partials);
 
 // axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
-// adds the region.
+// adds the region. For GPUs adds it as it is.
 // REQUIRES: grid holds every loop outside the phases; serial and columns are empty.
 void AddRegion(NestBuilder& builder, Region region);
 

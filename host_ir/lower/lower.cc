@@ -37,9 +37,12 @@ SegmentKind KindOf(const ir::Graph& local, const Group& group) {
 
 class Lowering {
  public:
-  Lowering(ir::Graph& local, std::span<const Group> groups)
+  Lowering(ir::Graph& local, std::span<const Group> groups, const codegen::Target& target,
+           const codegen::Sizes& sizes)
       : local_(local),
         groups_(groups),
+        target_(target),
+        sizes_(sizes),
         host_(std::make_unique<ir::Graph>(kHostOps, local.name())),
         stream_(host_->exprs().Const(0)) {}
 
@@ -202,7 +205,7 @@ class Lowering {
 
   Status LowerKernel(const Group& group) {
     const std::string name = Cat("k", lowered_.kernels.size());
-    HIR_ASSIGN(codegen::KernelPlan plan, codegen::Plan(group.View(local_), name));
+    HIR_ASSIGN(codegen::KernelPlan plan, codegen::Plan(group.View(local_), name, target_, sizes_));
     for (const Value* output : group.outputs) Allocate(output);
     std::vector<Value*> workspaces;
     for (const codegen::Workspace& workspace : plan.workspaces) {
@@ -244,6 +247,8 @@ class Lowering {
 
   ir::Graph& local_;
   const std::span<const Group> groups_;
+  const codegen::Target& target_;
+  const codegen::Sizes& sizes_;
   std::unique_ptr<ir::Graph> host_;
   const ir::Expr* stream_;
   ir::Block* block_ = nullptr;  // Of the `if` around the current group, or null.
@@ -268,8 +273,9 @@ std::string_view SegmentKindName(SegmentKind kind) {
   return {};
 }
 
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups) {
-  return Lowering(local, groups).Run();
+Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups,
+                      const codegen::Target& target, const codegen::Sizes& sizes) {
+  return Lowering(local, groups, target, sizes).Run();
 }
 
 }  // namespace hir::host

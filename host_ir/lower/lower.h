@@ -36,8 +36,10 @@ struct Lowered {
   std::vector<LoweredSegment> segments;      // One for each group.
 };
 
-// `groups` partition the ops of `local` in topological order. Both outlive the result.
+// `groups` partition the ops of `local` in topological order. Both outlive the result. Kernels are planned for
+// `target` and `sizes`, values of symbols of `local`.
 // Errors: those of codegen::Plan, for the group it refused.
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups);
+Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups,
+                      const codegen::Target& target, const codegen::Sizes& sizes);
 
 }  // namespace hir::host

@@ -81,7 +81,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   // 3. Segments.
   HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph));
   // 4, 5. Kernels, and the host program.
-  HIR_ASSIGN(Lowered lowered, Lower(*plan.local.graph, plan.groups));
+  HIR_ASSIGN(Lowered lowered, Lower(*plan.local.graph, plan.groups, options.target, options.sizes));
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);

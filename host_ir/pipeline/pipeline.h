@@ -29,6 +29,8 @@ struct ProgramPlan {
 
 struct PlanOptions {
   int64_t num_devices = 1;
+  codegen::Target target = {};  // What the kernels are for.
+  codegen::Sizes sizes = {};    // Values of the program's symbols, where known: they choose schedules.
 };
 
 // `program`: a user's program, verified. Errors: kInvalidArgument, kUnimplemented: what is wrong with the program,

@@ -90,7 +90,7 @@ class KernelRunner {
   }
 
   Status RunGroup(const segment::GroupView& group, const std::string& name) {
-    HIR_ASSIGN(const KernelPlan plan, Plan(group, name));
+    HIR_ASSIGN(const KernelPlan plan, Plan(group, name, {}, {}));
     HIR_ASSIGN(const Artifact artifact, compiler_.Compile(plan));
     HIR_ASSIGN(const auto kernels, cpu::Load(artifact));
     std::vector<std::vector<std::byte>> workspaces;

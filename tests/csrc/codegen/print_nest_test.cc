@@ -20,7 +20,7 @@ fusion @f(%x: f32[i0, 8], %b: f32[8]) {
   std::vector<ir::Op*> ops;
   for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
   const segment::Group group = segment::MakeGroup(**graph, ops);
-  const auto plan = Plan(group.View(**graph), "k0");
+  const auto plan = Plan(group.View(**graph), "k0", {}, {});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   ASSERT_EQ(plan->nests.size(), 1u);
   EXPECT_EQ(Print(*plan->nests[0]), R"(input x: f32, strides [8, 1]
