@@ -1,6 +1,7 @@
 #include "service/planner/pipeline.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "csrc/fusion/fusion_ops.h"
@@ -28,7 +29,11 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
              host::PlanProgram(std::move(graph), {.num_devices = options.num_devices}));
   pb::Plan message = ToMessage(plan);
   for (const codegen::KernelPlan& kernels : plan.kernels) {
-    HIR_ASSIGN(*message.add_artifacts(), options.compile(kernels));
+    HIR_ASSIGN(codegen::Artifact compiled, options.compile(kernels));
+    pb::Artifact& artifact = *message.add_artifacts();
+    artifact.set_backend(options.backend);
+    artifact.set_code(std::move(compiled.bytes));
+    for (std::string& kernel : compiled.kernels) artifact.add_kernels(std::move(kernel));
   }
   return message;
 }

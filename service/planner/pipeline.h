@@ -2,18 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <string>
 
 #include "csrc/base/status.h"
-#include "csrc/codegen/codegen.h"
+#include "host_ir/rank/backends.h"
 #include "hostir/v1/plan.pb.h"
 
 namespace hir::service {
 
 struct PipelineOptions {
   int64_t num_devices = 1;
-  // The code of one plan of kernels: of the devices' backend.
-  std::function<Result<::hostir::v1::Artifact>(const codegen::KernelPlan&)> compile = {};
+  std::string backend = {};  // The kind of the devices: who can load what `compile` makes.
+  rank::CompileKernels compile = {};
 };
 
 // Errors: what is wrong with the program, with op, value and the user's location. Deterministic: the same program

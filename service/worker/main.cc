@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "host_ir/rank/cpu/cpu_backends.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
-#include "service/worker/cpu/cpu_backends.h"
 #include "service/worker/link.h"
 #include "service/worker/worker.h"
 
@@ -17,7 +17,7 @@ namespace hir::service {
 namespace {
 
 [[noreturn]] void ServeRank(int64_t rank, int64_t generation) {
-  Worker worker({rank, generation}, CpuBackends());
+  Worker worker({rank, generation}, rank::CpuBackends());
   Link link(Fd(kInheritedFd), {rank, generation}, [&worker] { return worker.Dump(); });
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
@@ -53,7 +53,10 @@ int Main(int argc, char** argv) {
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);
-  if (role == "planner") ServePlanner(Fd(kInheritedFd), {.compile = CpuCompile()});
+  if (role == "planner") {
+    const rank::Backends backends = rank::CpuBackends();
+    ServePlanner(Fd(kInheritedFd), {.backend = backends.kind, .compile = backends.make_compiler()});
+  }
   ServeRank(rank, generation);
 }
 

@@ -52,9 +52,9 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
 
 Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   const int num_threads = static_cast<int>(hello.num_threads());
-  HIR_ASSIGN(device_, backends_.make_device(options_.rank, num_threads));
-  libraries_ = backends_.make_libraries(num_threads);
-  builtins_ = backends_.make_builtins();
+  HIR_ASSIGN(device_, backends_.make_device({.rank = options_.rank, .num_threads = num_threads}));
+  HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
+  HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
   pool_ = std::make_unique<host::Pool>(*device_);
   for (int i = 0; i < kNumStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
@@ -62,19 +62,28 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
     owned_streams_.push_back(std::move(stream));
   }
   if (hello.num_ranks() == 1) return {};
-  const CommOptions options = {.rank = options_.rank,
-                               .size = hello.num_ranks(),
-                               .generation = options_.generation,
-                               .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
-                               .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms())};
-  HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous));
+  const rank::CommOptions options = {
+      .rank = options_.rank,
+      .size = hello.num_ranks(),
+      .generation = options_.generation,
+      .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
+      .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms())};
+  HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));
   const std::scoped_lock lock(mutex_);
   watched_.communicator = communicator_.get();
   return {};
 }
 
 Status Worker::Load(const pb::Load& load) {
-  HIR_ASSIGN(auto kernels, backends_.load_kernels(load.plan()));
+  std::vector<codegen::Artifact> artifacts;
+  for (const pb::Artifact& artifact : load.plan().artifacts()) {
+    if (artifact.backend() != backends_.kind) {
+      return InvalidArgument(
+          base::Cat("a ", backends_.kind, " worker cannot load code for ", artifact.backend()));
+    }
+    artifacts.push_back({artifact.code(), {artifact.kernels().begin(), artifact.kernels().end()}});
+  }
+  HIR_ASSIGN(auto kernels, backends_.load_kernels(artifacts, *device_));
   host::EvaluatorOptions options;
   options.rank = options_.rank;
   options.device = device_.get();

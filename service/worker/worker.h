@@ -10,8 +10,8 @@
 #include "csrc/base/status.h"
 #include "csrc/device/stream.h"
 #include "host_ir/eval/pool.h"
+#include "host_ir/rank/backends.h"
 #include "service/os/shared_memory.h"
-#include "service/worker/backends.h"
 #include "service/worker/link.h"
 #include "service/worker/loaded_program.h"
 
@@ -24,7 +24,8 @@ class Worker {
     int64_t rank = 0;
     int64_t generation = 0;
   };
-  Worker(Options options, Backends backends) : options_(options), backends_(std::move(backends)) {}
+  Worker(Options options, rank::Backends backends)
+      : options_(options), backends_(std::move(backends)) {}
 
   // Carries out one message and returns what to answer. `rendezvous` outlives the worker.
   ::hostir::v1::FromWorker Handle(Link::Request request, comm::Rendezvous& rendezvous);
@@ -39,7 +40,7 @@ class Worker {
   Status Release(const ::hostir::v1::Release& release);
 
   const Options options_;
-  const Backends backends_;
+  const rank::Backends backends_;
   // Made by Hello, in this order; a program uses them all.
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::KernelSource> builtins_;

@@ -1,11 +1,11 @@
-#include "service/worker/cpu/libraries.h"
+#include "host_ir/rank/cpu/libraries.h"
 
 #include <utility>
 #include <vector>
 
 #include "csrc/codegen/library/onednn/onednn.h"
 
-namespace hir::service {
+namespace hir::rank {
 namespace {
 
 namespace library = codegen::library;
@@ -53,4 +53,4 @@ std::unique_ptr<host::LibrarySource> MakeCpuLibraries(int num_threads) {
   return std::make_unique<CpuLibraries>(num_threads);
 }
 
-}  // namespace hir::service
+}  // namespace hir::rank

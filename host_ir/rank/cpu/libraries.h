@@ -5,9 +5,9 @@
 
 #include "host_ir/eval/library.h"
 
-namespace hir::service {
+namespace hir::rank {
 
 // `num_threads`: of one call.
 std::unique_ptr<host::LibrarySource> MakeCpuLibraries(int num_threads);
 
-}  // namespace hir::service
+}  // namespace hir::rank

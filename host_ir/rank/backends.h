@@ -1,0 +1,60 @@
+// What one rank is built from: its device, and what runs on it. A program (a worker, hostir-eval, a test) picks the
+// backends of one kind of device; nothing else knows which kind it is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
+#include "csrc/device/device.h"
+#include "csrc/device/kernel.h"
+#include "host_ir/eval/library.h"
+#include "multidevice/comm/communicator.h"
+#include "multidevice/rendezvous/rendezvous.h"
+
+namespace hir::rank {
+
+struct DeviceOptions {
+  int64_t rank = 0;
+  int64_t ordinal = 0;  // Which of this machine's devices of the kind; CPU devices have none.
+  int num_threads = 1;
+  int64_t memory_bytes_max = 0;  // 0: what the kind takes when nobody says.
+};
+
+struct CommOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t generation = 0;
+  base::Nanos setup_timeout = {};
+  base::Nanos op_timeout = {};
+};
+
+// Code for one plan of kernels. Needs no device. One thread at a time.
+using CompileKernels = std::function<Result<codegen::Artifact>(const codegen::KernelPlan&)>;
+
+// Everything that is made for a device lives no longer than it. What a build lacks answers kUnimplemented and says so.
+struct Backends {
+  std::string kind = {};  // "cpu": of the device, and of the code it loads.
+  std::function<Result<std::unique_ptr<device::Device>>(const DeviceOptions&)> make_device = {};
+  // Collective over the ranks; the rendezvous outlives the communicator.
+  std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&,
+                                                            device::Device&)>
+      make_communicator = {};
+  // The kernels of all artifacts, by name.
+  std::function<Result<std::unique_ptr<device::KernelSource>>(std::span<const codegen::Artifact>,
+                                                              device::Device&)>
+      load_kernels = {};
+  // `num_threads`: of one call.
+  std::function<Result<std::unique_ptr<host::LibrarySource>>(device::Device&, int num_threads)>
+      make_libraries = {};
+  std::function<Result<std::unique_ptr<device::KernelSource>>(device::Device&)> make_builtins = {};
+  // A compiler that remembers what it compiled.
+  std::function<CompileKernels()> make_compiler = {};
+};
+
+}  // namespace hir::rank

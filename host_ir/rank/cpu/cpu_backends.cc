@@ -1,0 +1,70 @@
+#include "host_ir/rank/cpu/cpu_backends.h"
+
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/cpu.h"
+#include "csrc/device/host/host_device.h"
+#include "host_ir/eval/host/host_builtins.h"
+#include "host_ir/rank/cpu/libraries.h"
+#include "host_ir/rank/joined_kernels.h"
+#include "multidevice/comm/ucx/ucx.h"
+
+namespace hir::rank {
+namespace {
+
+Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options) {
+  device::HostDeviceOptions host;
+  host.name = base::Cat("cpu:", options.rank);
+  host.num_threads = options.num_threads;
+  if (options.memory_bytes_max > 0) host.memory_bytes_max = options.memory_bytes_max;
+  return device::CreateHostDevice(host);
+}
+
+Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options,
+                                                             comm::Rendezvous& rendezvous,
+                                                             device::Device&) {
+  return comm::CreateUcx({.rank = options.rank,
+                          .size = options.size,
+                          .generation = options.generation,
+                          .setup_timeout = options.setup_timeout,
+                          .op_timeout = options.op_timeout},
+                         rendezvous);
+}
+
+Result<std::unique_ptr<device::KernelSource>> LoadKernels(
+    std::span<const codegen::Artifact> artifacts, device::Device&) {
+  auto joined = std::make_unique<JoinedKernels>();
+  for (const codegen::Artifact& artifact : artifacts) {
+    HIR_ASSIGN(auto source, codegen::cpu::Load(artifact));
+    joined->Add(artifact.kernels, std::move(source));
+  }
+  return std::unique_ptr<device::KernelSource>(std::move(joined));
+}
+
+Result<std::unique_ptr<device::KernelSource>> MakeBuiltins(device::Device&) {
+  return std::unique_ptr<device::KernelSource>(std::make_unique<host::HostBuiltins>());
+}
+
+CompileKernels MakeCompiler() {
+  auto compiler = std::make_shared<codegen::cpu::Compiler>(codegen::cpu::Compiler::Options());
+  return [compiler](const codegen::KernelPlan& plan) { return compiler->Compile(plan); };
+}
+
+}  // namespace
+
+Backends CpuBackends() {
+  Backends backends;
+  backends.kind = "cpu";
+  backends.make_device = &MakeDevice;
+  backends.make_communicator = &MakeCommunicator;
+  backends.load_kernels = &LoadKernels;
+  backends.make_libraries = [](device::Device&, int num_threads) {
+    return Result<std::unique_ptr<host::LibrarySource>>(MakeCpuLibraries(num_threads));
+  };
+  backends.make_builtins = &MakeBuiltins;
+  backends.make_compiler = &MakeCompiler;
+  return backends;
+}
+
+}  // namespace hir::rank
