@@ -2,6 +2,7 @@
 // backends of one kind of device; nothing else knows which kind it is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
+#include "csrc/codegen/target.h"
 #include "csrc/device/device.h"
 #include "csrc/device/kernel.h"
 #include "host_ir/eval/library.h"
@@ -26,6 +28,13 @@ struct DeviceOptions {
   int64_t memory_bytes_max = 0;  // 0: what the kind takes when nobody says.
 };
 
+// What planning, and people, read of a device.
+struct DeviceFacts {
+  std::string model = {};  // "NVIDIA H200"
+  codegen::Target target = {};
+  int64_t memory_bytes = 0;  // 0: the machine's own.
+};
+
 struct CommOptions {
   int64_t rank = 0;
   int64_t size = 1;
@@ -34,13 +43,25 @@ struct CommOptions {
   base::Nanos op_timeout = {};
 };
 
-// Code for one plan of kernels. Needs no device. One thread at a time.
+// Code for one plan of kernels, for the plan's target. Needs no device. One thread at a time.
 using CompileKernels = std::function<Result<codegen::Artifact>(const codegen::KernelPlan&)>;
 
 // Everything that is made for a device lives no longer than it. What a build lacks answers kUnimplemented and says so.
 struct Backends {
   std::string kind = {};  // "cpu": of the device, and of the code it loads.
+  // Whether the device works on the processes' memory: then shards are mapped, and nothing is copied.
+  bool uses_host_memory = true;
+  // How many devices of the kind this machine has; of CPUs, hardware threads.
+  std::function<Result<int64_t>()> num_devices = {};
+  // Without opening the device.
+  std::function<Result<DeviceFacts>(int64_t ordinal)> facts_of = {};
   std::function<Result<std::unique_ptr<device::Device>>(const DeviceOptions&)> make_device = {};
+  // Copies between the processes' memory and the device's; done when they return. REQUIRES: nothing that is queued
+  // uses the bytes; as many of them on either side.
+  std::function<Status(device::Device&, device::Buffer dst, std::span<const std::byte> src)>
+      copy_from_host = {};
+  std::function<Status(device::Device&, std::span<std::byte> dst, device::Buffer src)>
+      copy_to_host = {};
   // Collective over the ranks; the rendezvous outlives the communicator.
   std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&,
                                                             device::Device&)>

@@ -1,5 +1,8 @@
 #include "host_ir/rank/cpu/cpu_backends.h"
 
+#include <algorithm>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -12,6 +15,22 @@
 
 namespace hir::rank {
 namespace {
+
+Result<int64_t> NumThreads() {
+  return static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+Result<DeviceFacts> Facts(int64_t) { return DeviceFacts{.model = "CPU"}; }
+
+Status CopyFromHost(device::Device&, device::Buffer dst, std::span<const std::byte> src) {
+  if (!src.empty()) std::memcpy(dst.data, src.data(), src.size());
+  return {};
+}
+
+Status CopyToHost(device::Device&, std::span<std::byte> dst, device::Buffer src) {
+  if (!dst.empty()) std::memcpy(dst.data(), src.data, dst.size());
+  return {};
+}
 
 Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options) {
   device::HostDeviceOptions host;
@@ -56,7 +75,11 @@ CompileKernels MakeCompiler() {
 Backends CpuBackends() {
   Backends backends;
   backends.kind = "cpu";
+  backends.num_devices = &NumThreads;
+  backends.facts_of = &Facts;
   backends.make_device = &MakeDevice;
+  backends.copy_from_host = &CopyFromHost;
+  backends.copy_to_host = &CopyToHost;
   backends.make_communicator = &MakeCommunicator;
   backends.load_kernels = &LoadKernels;
   backends.make_libraries = [](device::Device&, int num_threads) {
