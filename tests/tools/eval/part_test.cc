@@ -1,0 +1,73 @@
+// Which pieces of a whole array a rank copies: compared with indices counted one element at a time.
+#include "tools/eval/part.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace hir::eval {
+namespace {
+
+// Bytes of the part by the bytes of the whole they stand for.
+std::map<int64_t, int64_t> Pairs(const Part& part, int64_t* pieces = nullptr) {
+  std::map<int64_t, int64_t> pairs;
+  int64_t count = 0;
+  EXPECT_TRUE(part.ForEachPiece([&](int64_t whole, int64_t at, int64_t bytes) {
+                    for (int64_t i = 0; i < bytes; ++i) pairs[whole + i] = at + i;
+                    ++count;
+                    return Status();
+                  })
+                  .ok());
+  if (pieces != nullptr) *pieces = count;
+  return pairs;
+}
+
+TEST(Part, ABlockOfAMatrix) {
+  const int64_t whole[] = {4, 6};
+  const mesh::Range ranges[] = {{1, 3}, {2, 5}};
+  const Part part = Part::Of(whole, ranges, {false, false}, 2);
+  EXPECT_EQ(part.bytes, 2 * 3 * 2);
+  std::map<int64_t, int64_t> wanted;
+  for (int64_t row = 1; row < 3; ++row) {
+    for (int64_t byte = 4; byte < 10; ++byte) wanted[row * 12 + byte] = (row - 1) * 6 + byte - 4;
+  }
+  EXPECT_EQ(Pairs(part), wanted);
+  EXPECT_FALSE(part.IsOnePiece());
+}
+
+TEST(Part, RowsAreOnePiece) {
+  const int64_t whole[] = {4, 6};
+  const mesh::Range ranges[] = {{2, 4}, {0, 6}};
+  const Part part = Part::Of(whole, ranges, {false, false}, 4);
+  int64_t pieces = 0;
+  EXPECT_EQ(Pairs(part, &pieces).size(), 48u);
+  EXPECT_EQ(pieces, 1);
+  EXPECT_TRUE(part.IsOnePiece());
+  EXPECT_EQ(part.whole_offset, 48);
+}
+
+TEST(Part, AnAxisStoredOnceIsReadOnceAndWrittenEverywhere) {
+  const int64_t whole[] = {3, 2};
+  const mesh::Range ranges[] = {{0, 3}, {0, 2}};
+  const Part part = Part::Of(whole, ranges, {true, false}, 1);
+  EXPECT_EQ(part.bytes, 2);
+  EXPECT_EQ(Pairs(part),
+            (std::map<int64_t, int64_t>{{0, 0}, {1, 1}, {2, 0}, {3, 1}, {4, 0}, {5, 1}}));
+  EXPECT_EQ(Pairs(part.FirstOfStoredOnce()), (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
+  // A file may hold one element for all.
+  const int64_t once[] = {1, 2};
+  EXPECT_EQ(Pairs(Part::Of(once, ranges, {true, false}, 1).FirstOfStoredOnce()),
+            (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
+}
+
+TEST(Part, NothingAndNumbers) {
+  const int64_t whole[] = {0, 3};
+  const mesh::Range ranges[] = {{0, 0}, {0, 3}};
+  int64_t pieces = 0;
+  Pairs(Part::Of(whole, ranges, {false, false}, 4), &pieces);
+  EXPECT_EQ(pieces, 0);
+  EXPECT_EQ(Pairs(Part::Of({}, {}, {}, 4)).size(), 4u);
+}
+
+}  // namespace
+}  // namespace hir::eval

@@ -1,0 +1,207 @@
+"""hostir-eval on CPU ranks: the examples as program files under mpirun against NumPy in float64; what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+
+import adaptive_layernorm_backward
+import rope
+import tensor_parallel_mlp
+from example import Example, relative_error
+
+EVAL = Path(os.environ["HOSTIR_BUILD_DIR"]) / "hostir-eval"
+MPIRUN = shutil.which("mpirun")
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+SMALL = {"batch": 12, "tokens": 40, "features": 64}
+LAYER_NORM = dataclasses.replace(
+    adaptive_layernorm_backward.EXAMPLE,
+    define=functools.partial(adaptive_layernorm_backward.define, **SMALL),
+    make_inputs=functools.partial(adaptive_layernorm_backward.make_inputs, **SMALL),
+)
+EXAMPLES: list[Example] = [LAYER_NORM, rope.EXAMPLE, tensor_parallel_mlp.EXAMPLE]
+
+ADD = """fusion @add(%x: f32[i0, 4], %s: f64) {
+  %y: f32[i0, 4] = add(%x, %s)
+  return %y
+}
+"""
+
+
+def evaluate(*arguments: object, ranks: int = 0) -> subprocess.CompletedProcess[str]:
+    """hostir-eval with `arguments`; under mpirun when `ranks` says how many."""
+    command = [str(EVAL), *map(str, arguments)]
+    return launch([ranks], [command]) if ranks else launch([], [command])
+
+
+def launch(ranks: list[int], commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
+    """The commands as parts of one mpirun, each on so many ranks; the only one by itself when `ranks` is empty."""
+    whole = commands[0]
+    if ranks:
+        if MPIRUN is None:
+            pytest.skip("no mpirun here")
+        parts = [["-n", str(n), *command] for n, command in zip(ranks, commands, strict=True)]
+        whole = [MPIRUN, "--oversubscribe", "--bind-to", "none", *parts[0]]
+        for part in parts[1:]:
+            whole += [":", *part]
+    return subprocess.run(whole, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=100)
+
+
+def save(folder: Path, name: str, array: np.ndarray) -> None:
+    np.save(folder / f"{name}.npy", np.ascontiguousarray(array) if array.ndim else array)
+
+
+@functools.cache
+def data(index: int) -> tuple[Any, Any]:
+    inputs = EXAMPLES[index].make_inputs()
+    return inputs, EXAMPLES[index].reference(inputs)
+
+
+def load(path: Path, dtype: np.dtype) -> np.ndarray:
+    array = np.load(path)
+    return array.view(dtype) if array.dtype.kind == "V" else array
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("index", range(len(EXAMPLES)), ids=["layer_norm_backward", "rope", "mlp"])
+def test_examples_under_mpirun(tmp_path: Path, index: int, ranks: int) -> None:
+    inputs, expected = data(index)
+    fd = EXAMPLES[index].define(ranks)
+    program = tmp_path / "program.hir"
+    program.write_text(str(fd))
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    for position, (array, tensor) in enumerate(zip(inputs, fd.fusion.inputs(), strict=True)):
+        if position == 0 and 0 in array.strides:  # One element for all, in the file too; input 1 comes in full.
+            array = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
+        save(source, tensor.name, array)
+    report = tmp_path / "report.json"
+    done = evaluate(program, "--in", source, "--out", target, "--repeat", 3, "--json", report, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(report.read_text())["samples_ms"]) == 3
+    for output, want in zip(fd.fusion.outputs(), expected, strict=True):
+        got = load(target / f"{output.name}.npy", inputs[-1].dtype)
+        assert got.shape == want.shape
+        assert relative_error(got, want) <= EXAMPLES[index].tolerance, output.name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the program ADD, its inputs, and a folder for its output."""
+    (tmp_path / "add.hir").write_text(ADD)
+    save(tmp_path, "x", np.arange(12, dtype=np.float32).reshape(3, 4))
+    save(tmp_path, "s", np.array(2.5))
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+def test_alone_without_mpirun(folder: Path) -> None:
+    done = evaluate(folder / "add.hir", "--in", folder, "--out", folder / "out", "--explain", "--repeat=2", "--cold-l2")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(folder / "out/y.npy"), np.load(folder / "x.npy") + np.float32(2.5))
+    assert "k0: kernel pointwise: y = add" in done.stdout
+    assert "2 samples of 1 run, caches cold: median " in done.stdout
+
+
+def test_inputs_made_up_are_the_same_on_any_ranks(tmp_path: Path) -> None:
+    program = "mesh @m = {mesh}\nfusion @twice(%x: f32[i0, 4] {{mesh=@m, shard(0, mesh_x)}}) {{\n"
+    program += "  %y = add(%x, %x)\n  return %y\n}}\n"
+    outputs = []
+    for ranks in (1, 2):
+        out = tmp_path / str(ranks)
+        out.mkdir()
+        (out / "p.hir").write_text(program.format(mesh=list(range(ranks))))
+        done = evaluate(out / "p.hir", "--random", 7, "--size", "i0=6", "--out", out, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        outputs.append(np.load(out / "y.npy"))
+    np.testing.assert_array_equal(*outputs)
+    assert 0.3 < np.abs(outputs[0]).mean() < 3.5 and len(np.unique(outputs[0])) == 24
+
+
+def refusal(code: int, *arguments: object, ranks: int = 0) -> str:
+    done = evaluate(*arguments, ranks=ranks)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def test_files_that_do_not_fit_are_refused(folder: Path) -> None:
+    run = functools.partial(refusal, 1, folder / "add.hir", "--in", folder, "--out", folder / "out")
+    save(folder, "x", np.zeros((3, 5), np.float32))
+    assert f"input %x: axis 1 of {folder}/x.npy has extent 5; the program wants 4" in run()
+    save(folder, "x", np.zeros((3, 4, 1), np.float32))
+    assert f"input %x: {folder}/x.npy has 3 axes; the program wants f32[i0, 4]" in run()
+    save(folder, "x", np.zeros((3, 4), np.float64))
+    assert f"input %x: {folder}/x.npy holds <f8; the program wants f32" in run()
+    np.save(folder / "x.npy", np.asfortranarray(np.zeros((3, 4), np.float32)))
+    assert "x.npy is column-major" in run()
+    save(folder, "x", np.zeros((3, 4), np.float32))
+    save(folder, "s", np.zeros(1))
+    assert "has 1 axis; the program wants a number, an array without axes" in run()
+    (folder / "add.hir").write_text(ADD.replace("add(%x, %s)", "ad(%x, %s)"))
+    assert "add.hir: line 2: " in run()
+
+
+def test_files_that_are_missing(folder: Path) -> None:
+    assert "cannot read nowhere.hir" in refusal(2, "nowhere.hir", "--in", folder)
+    (folder / "s.npy").unlink()
+    assert f"cannot read {folder}/s.npy: No such file" in refusal(2, folder / "add.hir", "--in", folder)
+    assert "say where they are (--in DIR)" in refusal(1, folder / "add.hir")
+    save(folder, "s", np.array(2.5))
+    missing = folder / "missing"
+    assert f"cannot write {missing}/y.npy" in refusal(3, folder / "add.hir", "--in", folder, "--out", missing)
+
+
+def test_the_command_line() -> None:
+    assert "no option --repaet; did you mean --repeat?" in refusal(2, "p.hir", "--repaet", 3)
+    helped = evaluate("--help")
+    assert helped.returncode == 0
+    assert "mpirun -n 4 hostir-eval PROGRAM.hir" in helped.stdout
+
+
+def test_too_few_ranks_for_the_mesh(folder: Path) -> None:
+    (folder / "add.hir").write_text("mesh @m = [0, 1, 2]\n" + ADD.replace("i0, 4], %s", "i0, 4] {mesh=@m}, %s", 1))
+    message = refusal(1, folder / "add.hir", "--in", folder, ranks=2)
+    assert "mesh [0, 1, 2] names device 2; " in message and "2 devices" in message
+
+
+def test_a_split_that_leaves_a_rest(folder: Path) -> None:
+    sharded = ADD.replace("i0, 4], %s", "i0, 4] {mesh=@m, shard(0, mesh_x)}, %s", 1)
+    (folder / "add.hir").write_text("mesh @m = [0, 1]\n" + sharded)
+    message = refusal(1, folder / "add.hir", "--in", folder, ranks=2)
+    assert "x: axis 0" in message and "2 ways" in message
+
+
+def test_ranks_with_different_programs_do_not_start(folder: Path) -> None:
+    (folder / "sub.hir").write_text(ADD.replace("add(%x, %s)", "sub(%x, %s)"))
+    commands = [[str(EVAL), str(folder / f"{name}.hir"), "--in", str(folder)] for name in ("add", "sub")]
+    done = launch([1, 1], commands)
+    assert done.returncode == 3, done.stderr
+    assert "FAILED_PRECONDITION: ranks 0 and 1 made different plans" in done.stderr
+
+
+def test_the_first_failing_rank_is_told_by_all(folder: Path) -> None:
+    (folder / "other").mkdir()
+    save(folder / "other", "x", np.zeros((3, 5), np.float32))
+    save(folder / "other", "s", np.array(1.0))
+    program = str(folder / "add.hir")
+    done = launch([1, 1], [[str(EVAL), program, "--in", str(folder / where)] for where in (".", "other")])
+    assert done.returncode == 1, done.stderr
+    assert "rank 1: " in done.stderr and "has extent 5; the program wants 4" in done.stderr

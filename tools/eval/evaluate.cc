@@ -1,0 +1,150 @@
+#include "tools/eval/evaluate.h"
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "csrc/base/text.h"
+#include "tools/eval/rank_run.h"
+#include "tools/eval/ranks.h"
+#include "tools/eval/report.h"
+
+namespace hir::eval {
+namespace {
+
+using base::Cat;
+
+// How it ended: a status, and the exit code for one that is not OK.
+struct Outcome {
+  Status status = {};
+  int code = 0;
+};
+
+Result<std::string> ReadText(const std::string& path) {
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || text.str().empty()) return Status(Code::kNotFound, Cat("cannot read ", path));
+  return text.str();
+}
+
+Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  return file.flush() ? Status() : Unavailable(Cat("cannot write ", path));
+}
+
+Result<Planned> PlanFile(const Options& options, const Ranks& ranks,
+                         const codegen::Target& target) {
+  HIR_ASSIGN(const std::string text, ReadText(options.program));
+  Result<Planned> planned = Plan(options, text, ranks.size(), target);
+  if (!planned.ok() && planned.status().code() != Code::kNotFound)
+    return planned.status().WithContext(options.program);
+  return planned;
+}
+
+// Ranks that run different plans would wait for each other for ever.
+Status ComparePlans(const Planned& planned, Ranks& ranks) {
+  HIR_ASSIGN(const std::vector<std::string> digests,
+             ranks.Exchange("compare plans", Cat(DigestOf(planned))));
+  for (size_t peer = 1; peer < digests.size(); ++peer) {
+    if (digests[peer] == digests[0]) continue;
+    return {Code::kFailedPrecondition,
+            Cat("ranks 0 and ", peer, " made different plans (digests ", digests[0], " and ",
+                digests[peer],
+                "): they must read the same program and inputs, and be of the same build")};
+  }
+  return {};
+}
+
+// Of each sample the slowest rank's time.
+Result<std::vector<double>> SlowestSamples(const Timing& timing, Ranks& ranks) {
+  std::string mine(timing.samples_ms.size() * sizeof(double), '\0');
+  std::memcpy(mine.data(), timing.samples_ms.data(), mine.size());
+  HIR_ASSIGN(const std::vector<std::string> all, ranks.Exchange("compare times", mine));
+  std::vector<double> slowest(timing.samples_ms.size());
+  for (const std::string& theirs : all) {
+    if (theirs.size() != mine.size()) return Internal("ranks took different numbers of samples");
+    for (size_t i = 0; i < slowest.size(); ++i) {
+      double value = 0;
+      std::memcpy(&value, theirs.data() + i * sizeof(value), sizeof(value));
+      slowest[i] = std::max(slowest[i], value);
+    }
+  }
+  return slowest;
+}
+
+Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned,
+               const rank::Backends& backends) {
+  // Where one rank fails, all end: none is left to wait in a communication.
+  HIR_TRY(ranks.Agree("open the device", run.OpenDevice()));
+  HIR_TRY(ranks.Agree("compile", Compile(planned, backends)));
+  HIR_TRY(ranks.Agree("connect", run.Connect()));
+  HIR_TRY(ranks.Agree("prepare", run.Prepare()));
+  HIR_TRY(ranks.Agree("load inputs", run.LoadInputs()));
+  HIR_TRY(ranks.Agree("run", run.RunOnce()));
+  if (options.repeat > 0) {
+    HIR_TRY(ranks.Agree("measure", run.Measure()));
+    if (!options.out.empty()) HIR_TRY(ranks.Agree("run again", run.RunOnce()));
+  }
+  if (options.out.empty()) return {};
+  HIR_TRY(ranks.Agree("create outputs", run.CreateOutputs()));
+  return ranks.Agree("write outputs", run.WriteOutputs());
+}
+
+Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks) {
+  const Result<rank::DeviceFacts> facts = kind.backends.facts_of(ranks.node_rank());
+  if (Status status = ranks.Agree("find the device", facts.status()); !status.ok())
+    return {status, kExitFailed};
+  Result<Planned> planned = PlanFile(options, ranks, facts->target);
+  if (Status status = ranks.Agree("plan", planned.status()); !status.ok()) {
+    const int code = status.code() == Code::kNotFound           ? kExitUsage
+                     : status.code() == Code::kDeadlineExceeded ? kExitFailed
+                                                                : kExitRefused;
+    return {status, code};
+  }
+  if (Status status = ComparePlans(*planned, ranks); !status.ok()) return {status, kExitFailed};
+  if (options.explain && ranks.rank() == 0) std::fputs(Explain(*planned).c_str(), stdout);
+
+  RankRun run(options, ranks, kind, *planned);
+  if (Status status = Execute(options, ranks, run, *planned, kind.backends); !status.ok())
+    return {status, kExitFailed};
+
+  Report report = {.program = planned->name,
+                   .device = options.device,
+                   .ranks = ranks.size(),
+                   .launches = planned->launches,
+                   .library_calls = planned->library_calls,
+                   .communications = planned->communications,
+                   .plan_ms = planned->plan_ms,
+                   .compile_ms = planned->compile_ms,
+                   .timing = run.timing()};
+  if (!options.out.empty()) report.outputs = run.OutputPaths();
+  Result<std::vector<double>> slowest = SlowestSamples(run.timing(), ranks);
+  if (!slowest.ok()) return {slowest.status(), kExitFailed};
+  report.timing.samples_ms = *std::move(slowest);
+  if (ranks.rank() != 0) return {};
+  std::fputs(ReportText(report, options).c_str(), stdout);
+  if (options.json.empty()) return {};
+  return {WriteText(options.json, ReportJson(report, options)), kExitUsage};
+}
+
+}  // namespace
+
+int Evaluate(const Options& options, const DeviceKind& kind) {
+  Result<Ranks> ranks = Ranks::Find(std::chrono::seconds(options.timeout_s));
+  if (!ranks.ok()) {
+    std::fprintf(stderr, "hostir-eval: %s\n", ranks.status().ToString().c_str());
+    return kExitFailed;
+  }
+  const Outcome outcome = EvaluateOn(options, kind, *ranks);
+  if (outcome.status.ok()) return 0;
+  // All ranks have one outcome, but for those that waited in vain.
+  if (ranks->rank() == 0 || outcome.status.code() == Code::kDeadlineExceeded)
+    std::fprintf(stderr, "hostir-eval: %s\n", outcome.status.ToString().c_str());
+  return outcome.code;
+}
+
+}  // namespace hir::eval

@@ -1,0 +1,178 @@
+#include "tools/eval/inputs.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "csrc/base/prng.h"
+#include "csrc/base/text.h"
+
+namespace hir::eval {
+namespace {
+
+using base::Cat;
+
+// "i0 = 8, i1 = 3"
+std::string Text(const Sizes& sizes) {
+  std::string out;
+  for (const auto& [name, value] : sizes)
+    base::Append(out, out.empty() ? "" : ", ", name, " = ", value);
+  return out.empty() ? "no sizes" : out;
+}
+
+// The element of an array made up, by its place in the whole array: the same on every rank that holds it.
+void MakeUp(DType dtype, uint64_t seed, int64_t element, std::byte* to) {
+  base::Prng prng(seed ^ static_cast<uint64_t>(element) * 0xd1342543de82ef95);
+  const double value = (2.0 * prng.Unit() - 1.0) * 1.7320508;  // Of variance 1.
+  const auto put = [&](auto bits) { std::memcpy(to, &bits, sizeof(bits)); };
+  switch (dtype) {
+    case DType::kBool: put(static_cast<uint8_t>(value > 0)); break;
+    case DType::kInt32: put(static_cast<int32_t>(value > 0)); break;
+    case DType::kInt64: put(static_cast<int64_t>(value > 0)); break;
+    case DType::kFloat16: put(FloatToFloat16(static_cast<float>(value))); break;
+    case DType::kBFloat16: put(FloatToBFloat16(static_cast<float>(value))); break;
+    case DType::kFloat32: put(static_cast<float>(value)); break;
+    case DType::kFloat64: put(value); break;
+  }
+}
+
+// Errors of one input start with its name.
+std::string NameOf(const InputType& input) { return Cat("input %", input.name); }
+
+Status CheckFile(const InputType& input, const NpyFile& file) {
+  const bool scalar = input.type->kind == ir::TypeKind::kScalar;
+  const NpyHeader& header = file.header();
+  if (!Holds(header.descr, input.type->dtype)) {
+    return InvalidArgument(Cat(NameOf(input), ": ", file.path(), " holds ", header.descr,
+                               "; the program wants ", DTypeName(input.type->dtype)));
+  }
+  const size_t axes = scalar ? 0 : ir::ValueAxes(*input.type).size();
+  if (header.shape.size() != axes) {
+    return InvalidArgument(
+        Cat(NameOf(input), ": ", file.path(), " has ", header.shape.size(),
+            header.shape.size() == 1 ? " axis" : " axes", "; the program wants ",
+            scalar ? "a number, an array without axes" : ir::ToString(*input.type)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<int64_t> ValueOf(const ir::Expr* expr, const Sizes& sizes) {
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(expr, symbols);
+  for (std::string_view symbol : symbols) {
+    if (!sizes.contains(symbol))
+      return InvalidArgument(Cat("nothing gives a value for the size ", symbol));
+  }
+  return ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    return sizes.find(symbol)->second;
+  });
+}
+
+Result<std::vector<int64_t>> ShapeOf(const ir::Type& tensor, const Sizes& sizes) {
+  std::vector<int64_t> shape;
+  for (const ir::Axis& axis : ir::ValueAxes(tensor)) {
+    HIR_ASSIGN(shape.emplace_back(), ValueOf(axis.extent, sizes));
+  }
+  return shape;
+}
+
+Result<Inputs> Inputs::Open(std::span<const InputType> types, const Options& options) {
+  Inputs inputs(options.random, options.sizes);
+  if (options.random) return inputs;
+  if (!types.empty() && options.in.empty()) {
+    return InvalidArgument(
+        Cat("the program has ", types.size(), types.size() == 1 ? " input" : " inputs",
+            ": say where they are (--in DIR), or have them made up (--random SEED)"));
+  }
+  for (const InputType& input : types) {
+    HIR_ASSIGN(NpyFile file, NpyFile::Open(Cat(options.in, "/", input.name, ".npy")));
+    HIR_TRY(CheckFile(input, file));
+    inputs.files_.push_back(std::move(file));
+  }
+  return inputs;
+}
+
+Result<Sizes> Inputs::BindSizes(std::span<const InputType> types) const {
+  Sizes sizes = given_;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (types[i].type->kind == ir::TypeKind::kScalar) continue;
+    const std::vector<ir::Axis> axes = ir::ValueAxes(*types[i].type);
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      const int64_t extent = files_[i].header().shape[axis];
+      if (axes[axis].kind == ir::AxisKind::kBroadcast && extent == 1)
+        continue;  // One element for all.
+      if (axes[axis].extent->kind == ir::ExprKind::kSymbol)
+        sizes.emplace(axes[axis].extent->symbol, extent);
+    }
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i].type->kind == ir::TypeKind::kScalar) continue;
+    const Result<std::vector<int64_t>> wanted = ShapeOf(*types[i].type, sizes);
+    if (!wanted.ok()) {
+      return wanted.status().WithContext(Cat(NameOf(types[i]), ": ", ir::ToString(*types[i].type),
+                                             files_.empty() ? " (--size)" : ""));
+    }
+    for (size_t axis = 0; axis < wanted->size() && !files_.empty(); ++axis) {
+      const ir::Axis declared = ir::ValueAxes(*types[i].type)[axis];
+      const int64_t extent = files_[i].header().shape[axis];
+      if (extent == (*wanted)[axis] || (extent == 1 && declared.kind == ir::AxisKind::kBroadcast))
+        continue;
+      return InvalidArgument(Cat(
+          NameOf(types[i]), ": axis ", axis, " of ", files_[i].path(), " has extent ", extent,
+          "; the program wants ", ir::ToString(declared.extent),
+          declared.extent->IsConst() ? "" : Cat(" = ", (*wanted)[axis], " (", Text(sizes), ")")));
+    }
+  }
+  return sizes;
+}
+
+std::vector<int64_t> Inputs::ArrayShape(size_t index, const std::vector<int64_t>& shape) const {
+  return files_.empty() ? shape : files_[index].header().shape;
+}
+
+std::span<const std::byte> Inputs::Bytes(size_t index, DType dtype, const Part& part,
+                                         std::vector<std::byte>& staging) const {
+  const Part read = part.FirstOfStoredOnce();
+  const auto bytes = static_cast<size_t>(part.bytes);
+  if (!files_.empty() && read.IsOnePiece())
+    return {files_[index].data() + read.whole_offset, bytes};
+  staging.resize(bytes);
+  (void)read
+      .ForEachPiece([&](int64_t whole, int64_t at, int64_t piece) {
+        if (!files_.empty()) {
+          std::memcpy(staging.data() + at, files_[index].data() + whole,
+                      static_cast<size_t>(piece));
+          return Status();
+        }
+        const uint64_t seed = static_cast<uint64_t>(*seed_) * 0x9e3779b97f4a7c15 + index;
+        for (int64_t byte = 0; byte < piece; byte += part.element_bytes) {
+          MakeUp(dtype, seed, (whole + byte) / part.element_bytes, staging.data() + at + byte);
+        }
+        return Status();
+      })
+      .ok();
+  return staging;
+}
+
+int64_t Inputs::ScalarBits(size_t index, DType dtype) const {
+  if (files_.empty()) return IsFloat(dtype) ? std::bit_cast<int64_t>(1.0) : 1;
+  const std::byte* from = files_[index].data();
+  const auto read = [&]<typename T>(T value) {
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  };
+  switch (dtype) {
+    case DType::kBool: return read(uint8_t{}) != 0;
+    case DType::kInt32: return read(int32_t{});
+    case DType::kInt64: return read(int64_t{});
+    case DType::kFloat16: return std::bit_cast<int64_t>(double{Float16ToFloat(read(uint16_t{}))});
+    case DType::kBFloat16: return std::bit_cast<int64_t>(double{BFloat16ToFloat(read(uint16_t{}))});
+    case DType::kFloat32: return std::bit_cast<int64_t>(double{read(float{})});
+    case DType::kFloat64: return std::bit_cast<int64_t>(read(double{}));
+  }
+  return 0;
+}
+
+}  // namespace hir::eval

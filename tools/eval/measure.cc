@@ -1,0 +1,104 @@
+// RankRun::Measure: samples of the device's time, and the host's time beside them.
+#include <algorithm>
+#include <utility>
+
+#include "tools/eval/rank_run.h"
+#include "tools/eval/stopwatch.h"
+
+namespace hir::eval {
+namespace {
+
+constexpr int kBinds = 200;
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+Status RankRun::Measure() {
+  if (HasPart()) HIR_TRY(MeasureBind());
+  if (options_.cold_l2 && flushed_ == nullptr) {
+    HIR_ASSIGN(flushed_, device_->Allocate(kFlushBytes));
+  }
+  for (int64_t i = 0; i < options_.warmup; ++i) HIR_TRY(Queue());
+  HIR_TRY(Synchronize());
+  if (options_.graph && HasPart()) HIR_TRY(Capture());
+  HIR_TRY(Samples());
+  timing_.queue_us = Median(queue_us_);
+  graph_.reset();
+  return {};
+}
+
+Status RankRun::MeasureBind() {
+  Stopwatch watch;
+  for (int i = 0; i < kBinds; ++i) HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
+  timing_.bind_us = watch.Ms() * 1e3 / kBinds;
+  return {};
+}
+
+Status RankRun::Capture() {
+  HIR_TRY(device_->BeginCapture(*streams_[0]));
+  const Status queued = Queue();
+  Result<std::unique_ptr<device::Graph>> graph = device_->EndCapture(*streams_[0]);
+  HIR_TRY(queued);
+  HIR_TRY(graph.status());
+  graph_ = *std::move(graph);
+  for (int64_t i = 0; i < options_.warmup; ++i) graph_->Launch(*streams_[0]);
+  return Synchronize();
+}
+
+// The runs of one sample.
+Status RankRun::QueueSample() {
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    Stopwatch watch;
+    if (graph_ != nullptr) {
+      graph_->Launch(*streams_[0]);
+    } else {
+      HIR_TRY(Queue());
+    }
+    queue_us_.push_back(watch.Ms() * 1e3);
+  }
+  return {};
+}
+
+Status RankRun::Samples() {
+  const bool timed = kind_.make_timed_event != nullptr;
+  const auto num_samples = static_cast<size_t>(options_.repeat);
+  std::vector<std::unique_ptr<device::Event>> begins, ends;
+  for (size_t i = 0; i < num_samples && timed; ++i) {
+    HIR_ASSIGN(begins.emplace_back(), kind_.make_timed_event(*device_));
+    HIR_ASSIGN(ends.emplace_back(), kind_.make_timed_event(*device_));
+  }
+  for (size_t i = 0; i < num_samples; ++i) {
+    // One rank alone queues ahead of its device, so that no sample waits for the host. Several start together.
+    if (ranks_.size() > 1) {
+      HIR_TRY(Synchronize());
+      HIR_TRY(ranks_.Exchange("sample", "").status());
+    }
+    if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), i, 8);
+    if (timed) {
+      streams_[0]->Record(*begins[i]);
+      HIR_TRY(QueueSample());
+      streams_[0]->Record(*ends[i]);
+    } else {
+      HIR_TRY(streams_[0]->Synchronize(Timeout()));
+      Stopwatch watch;
+      HIR_TRY(QueueSample());
+      HIR_TRY(Synchronize());
+      timing_.samples_ms.push_back(watch.Ms() / static_cast<double>(options_.batch));
+    }
+  }
+  HIR_TRY(streams_[0]->Synchronize(Timeout()));
+  HIR_TRY(Synchronize());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    HIR_ASSIGN(const double ms, kind_.elapsed_ms(*begins[i], *ends[i]));
+    timing_.samples_ms.push_back(ms / static_cast<double>(options_.batch));
+  }
+  return {};
+}
+
+}  // namespace hir::eval

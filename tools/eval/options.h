@@ -1,0 +1,42 @@
+// The command line of hostir-eval.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "csrc/base/status.h"
+
+namespace hir::eval {
+
+inline constexpr int64_t kSamplesMax = 4096;  // Their times must fit one value of a rendezvous.
+inline constexpr int64_t kFlushBytes = int64_t{256} << 20;
+
+struct Options {
+  bool help = false;
+  std::string program;
+  std::string in;                        // Folder of the inputs; empty: none are read.
+  std::string out;                       // Folder for the outputs; empty: none are written.
+  std::optional<int64_t> random;         // Seed of inputs made up.
+  std::map<std::string, int64_t> sizes;  // Of inputs made up.
+  std::string device = "cpu";
+  int64_t threads = 1;
+  int64_t repeat = 0;
+  int64_t batch = 1;
+  int64_t warmup = 3;
+  bool cold_l2 = false;
+  bool graph = false;
+  bool explain = false;
+  std::string json;
+  int64_t timeout_s = 120;
+};
+
+// `arguments`: without the program's name. Errors: kInvalidArgument naming the option and what it takes.
+Result<Options> ParseOptions(std::span<const char* const> arguments);
+
+// What --help prints.
+std::string HelpText();
+
+}  // namespace hir::eval

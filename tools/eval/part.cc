@@ -1,0 +1,69 @@
+#include "tools/eval/part.h"
+
+#include <algorithm>
+
+namespace hir::eval {
+namespace {
+
+Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_offset,
+            int64_t bytes, const Part::Copy& copy) {
+  if (axes.empty()) return copy(whole_offset, part_offset, bytes);
+  for (int64_t i = 0; i < axes[0].extent; ++i) {
+    HIR_TRY(Walk(axes.subspan(1), whole_offset + i * axes[0].whole_stride,
+                 part_offset + i * axes[0].part_stride, bytes, copy));
+  }
+  return {};
+}
+
+}  // namespace
+
+Part Part::Of(std::span<const int64_t> whole, std::span<const mesh::Range> ranges,
+              const std::vector<bool>& stored_once, int64_t element_bytes) {
+  Part part = {.element_bytes = element_bytes, .axes = std::vector<PartAxis>(whole.size())};
+  int64_t whole_stride = element_bytes, part_stride = element_bytes;
+  for (size_t axis = whole.size(); axis-- > 0;) {
+    const bool one_for_all = whole[axis] == 1;
+    part.axes[axis] = {.extent = ranges[axis].size(),
+                       .whole_stride = one_for_all ? 0 : whole_stride,
+                       .part_stride = stored_once[axis] ? 0 : part_stride};
+    if (!one_for_all) part.whole_offset += ranges[axis].begin * whole_stride;
+    whole_stride *= whole[axis];
+    if (!stored_once[axis]) part_stride *= ranges[axis].size();
+  }
+  part.bytes = part_stride;
+  return part;
+}
+
+Part Part::FirstOfStoredOnce() const {
+  Part first = *this;
+  for (PartAxis& axis : first.axes) {
+    if (axis.part_stride == 0) axis.extent = std::min<int64_t>(axis.extent, 1);
+  }
+  return first;
+}
+
+bool Part::IsOnePiece() const {
+  bool one = false;
+  (void)ForEachPiece([&](int64_t, int64_t, int64_t piece) -> Status {
+    one = piece == bytes;
+    return Status(Code::kCancelled, "the first tells");
+  }).ok();
+  return one;
+}
+
+Status Part::ForEachPiece(const Copy& copy) const {
+  std::vector<PartAxis> outer;
+  for (const PartAxis& axis : axes) {
+    if (axis.extent == 0) return {};
+    if (axis.extent > 1) outer.push_back(axis);
+  }
+  int64_t piece = element_bytes;
+  while (!outer.empty() && outer.back().whole_stride == piece &&
+         outer.back().part_stride == piece) {
+    piece *= outer.back().extent;
+    outer.pop_back();
+  }
+  return Walk(outer, whole_offset, 0, piece, copy);
+}
+
+}  // namespace hir::eval

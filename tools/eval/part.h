@@ -1,0 +1,44 @@
+// Part: which elements of a whole array one rank holds, and where each lies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "multidevice/sharding.h"
+
+namespace hir::eval {
+
+// One axis, as both sides store it: strides in bytes, 0 where one element stands for all.
+struct PartAxis {
+  int64_t extent = 1;  // Of what is copied.
+  int64_t whole_stride = 0;
+  int64_t part_stride = 0;
+};
+
+// A value.
+struct Part {
+  int64_t element_bytes = 1;
+  int64_t bytes = 0;         // That the rank stores.
+  int64_t whole_offset = 0;  // Of its first element.
+  std::vector<PartAxis> axes;
+
+  // What the rank that holds `ranges` (one an axis) stores of a row-major array. `stored_once`: axes of which the part
+  // has one element. `whole`: extents of the array; 1 where it has one element for all.
+  static Part Of(std::span<const int64_t> whole, std::span<const mesh::Range> ranges,
+                 const std::vector<bool>& stored_once, int64_t element_bytes);
+
+  // The same for reading the whole: of an axis that is stored once, the first element alone.
+  Part FirstOfStoredOnce() const;
+
+  // Whether all of the part lies side by side in the whole.
+  bool IsOnePiece() const;
+
+  // Calls `copy(whole_offset, part_offset, bytes)` for pieces that lie side by side on both sides, as long as can be.
+  using Copy = std::function<Status(int64_t, int64_t, int64_t)>;
+  Status ForEachPiece(const Copy& copy) const;
+};
+
+}  // namespace hir::eval

@@ -1,0 +1,133 @@
+#include "tools/eval/planned.h"
+
+#include <chrono>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/loop_nest.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "csrc/ir/print.h"
+#include "tools/eval/stopwatch.h"
+
+namespace hir::eval {
+namespace {
+
+using base::Cat;
+
+// FNV-1a: the ranks are not each other's enemies.
+class Digest {
+ public:
+  void Add(std::string_view text) {
+    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    value_ = (value_ ^ 0xff) * 0x100000001b3;  // Where one text ends.
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+std::vector<InputType> TypesOf(const ir::Graph& graph) {
+  std::vector<InputType> types;
+  for (const ir::Value* param : graph.params)
+    types.push_back({std::string(param->name), param->type});
+  return types;
+}
+
+std::vector<InputType> TypesOf(std::span<const plan::Boundary> inputs) {
+  std::vector<InputType> types;
+  for (const plan::Boundary& input : inputs) types.push_back({input.name, input.global});
+  return types;
+}
+
+std::string ConditionOf(const ir::Guard& guard) {
+  const bool equal = guard.kind == ir::Guard::Kind::kEqual;
+  return Cat(ir::ToString(guard.left), equal ? " == " : " <= ", ir::ToString(guard.right));
+}
+
+Status CheckGuards(const ir::Graph& program, const Sizes& sizes) {
+  for (const ir::Guard& guard : program.guards) {
+    HIR_ASSIGN(const int64_t left, ValueOf(guard.left, sizes));
+    HIR_ASSIGN(const int64_t right, ValueOf(guard.right, sizes));
+    if (guard.kind == ir::Guard::Kind::kEqual ? left == right : left <= right) continue;
+    return InvalidArgument(
+        Cat(ConditionOf(guard), " does not hold: ", left, " and ", right, " (", guard.reason, ")"));
+  }
+  return {};
+}
+
+void Count(Planned& planned) {
+  for (const host::LoweredSegment& segment : planned.plan.segments) {
+    switch (segment.kind) {
+      case host::SegmentKind::kKernel: planned.launches += segment.launches; break;
+      case host::SegmentKind::kLibrary: planned.library_calls += segment.launches; break;
+      case host::SegmentKind::kCommunication: planned.communications += segment.launches; break;
+      case host::SegmentKind::kView: break;
+    }
+  }
+}
+
+}  // namespace
+
+Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks,
+                     const codegen::Target& target) {
+  Stopwatch watch;
+  HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
+  HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
+  HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
+  std::string name(graph->name());
+  HIR_ASSIGN(host::ProgramPlan plan,
+             host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
+                                                  .target = target,
+                                                  .sizes = {sizes.begin(), sizes.end()}}));
+  // Planning may have found sizes equal.
+  HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
+  HIR_TRY(CheckGuards(*plan.host, sizes));
+  Planned planned = {.name = std::move(name),
+                     .plan = std::move(plan),
+                     .inputs = std::move(inputs),
+                     .sizes = std::move(sizes)};
+  planned.plan_ms = watch.Ms();
+  Count(planned);
+  return planned;
+}
+
+uint64_t DigestOf(const Planned& planned) {
+  Digest digest;
+  digest.Add(ir::Print(*planned.plan.host));
+  for (const codegen::KernelPlan& kernel : planned.plan.kernels) {
+    for (const auto& nest : kernel.nests) digest.Add(codegen::Print(*nest));
+  }
+  for (const auto& [name, value] : planned.sizes) digest.Add(Cat(name, "=", value));
+  return digest.value();
+}
+
+std::string Explain(const Planned& planned) {
+  std::string out = Cat("segments:\n", host::DescribeSegments(planned.plan));
+  out += "communications:\n";
+  for (const plan::Communication& communication : planned.plan.local.communications) {
+    base::Append(out, "  ", communication.type, " of ", communication.tensor, ": ",
+                 communication.reason, "; ", ir::ToString(communication.bytes), " bytes; teams");
+    for (const std::vector<int64_t>& team : communication.teams)
+      base::Append(out, " [", base::JoinInts(team, ", "), "]");
+    out += "\n";
+  }
+  out += "guards:\n";
+  for (const ir::Guard& guard : planned.plan.host->guards)
+    base::Append(out, "  ", ConditionOf(guard), ": ", guard.reason, "\n");
+  base::Append(out, "host program:\n", ir::Print(*planned.plan.host));
+  return out;
+}
+
+Status Compile(Planned& planned, const rank::Backends& backends) {
+  const rank::CompileKernels compile = backends.make_compiler();
+  for (const codegen::KernelPlan& kernel : planned.plan.kernels) {
+    Stopwatch watch;
+    HIR_ASSIGN(planned.artifacts.emplace_back(), compile(kernel));
+    planned.compile_ms.push_back(watch.Ms());
+  }
+  return {};
+}
+
+}  // namespace hir::eval

@@ -1,0 +1,214 @@
+#include "tools/eval/rank_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "tools/eval/npy.h"
+#include "tools/eval/stopwatch.h"
+
+namespace hir::eval {
+namespace {
+
+using base::Cat;
+
+constexpr int kNumStreams = 4;      // As a worker of the service.
+constexpr uint64_t kPoison = 0xff;  // NaN in every float type.
+
+std::vector<bool> StoredOnce(const ir::Type& type) {
+  std::vector<bool> once;
+  for (const ir::Axis& axis : ir::ValueAxes(type))
+    once.push_back(axis.kind == ir::AxisKind::kBroadcast);
+  return once;
+}
+
+bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
+  return std::any_of(graph.meshes().begin(), graph.meshes().end(),
+                     [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
+}
+
+}  // namespace
+
+RankRun::~RankRun() {
+  // Nothing may be freed that queued work still uses, also after an error.
+  for (device::Stream* stream : streams_) (void)stream->Synchronize(Timeout()).ok();
+}
+
+Status RankRun::OpenDevice() {
+  const rank::Backends& backends = kind_.backends;
+  const int num_threads = static_cast<int>(options_.threads);
+  HIR_ASSIGN(device_, backends.make_device({.rank = ranks_.rank(),
+                                            .ordinal = ranks_.node_rank(),
+                                            .num_threads = num_threads}));
+  for (int i = 0; i < kNumStreams; ++i) {
+    HIR_ASSIGN(auto stream, device_->CreateStream());
+    streams_.push_back(stream.get());
+    owned_streams_.push_back(std::move(stream));
+  }
+  HIR_ASSIGN(builtins_, backends.make_builtins(*device_));
+  HIR_ASSIGN(libraries_, backends.make_libraries(*device_, num_threads));
+  pool_ = std::make_unique<host::Pool>(*device_);
+  return {};
+}
+
+Status RankRun::Connect() {
+  if (ranks_.size() == 1) return {};
+  const rank::CommOptions options = {.rank = ranks_.rank(),
+                                     .size = ranks_.size(),
+                                     .setup_timeout = Timeout(),
+                                     .op_timeout = Timeout()};
+  HIR_ASSIGN(communicator_,
+             kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
+  return {};
+}
+
+Status RankRun::Prepare() {
+  Stopwatch watch;
+  HIR_ASSIGN(kernels_, kind_.backends.load_kernels(planned_.artifacts, *device_));
+  HIR_ASSIGN(program_, host::HostProgram::Load(std::move(planned_.plan.host)));
+  arguments_.resize(program_->graph().params.size());
+  memory_.resize(arguments_.size());
+  for (std::string_view symbol : program_->symbols()) {
+    const auto found = planned_.sizes.find(symbol);
+    if (found == planned_.sizes.end()) return Internal(Cat("no input gives a value for ", symbol));
+    symbols_.push_back(found->second);
+  }
+  if (!IsInAMesh(program_->graph(), ranks_.rank())) return {};
+  host::EvaluatorOptions options;
+  options.rank = ranks_.rank();
+  options.device = device_.get();
+  options.streams = streams_;
+  options.kernels = kernels_.get();
+  options.builtins = builtins_.get();
+  options.libraries = libraries_.get();
+  options.communicator = communicator_.get();
+  options.pool = pool_.get();
+  options.host_wait_timeout = Timeout();
+  HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
+  timing_.prepare_ms = watch.Ms();
+  return {};
+}
+
+Result<Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
+                             bool* held) const {
+  HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*boundary.global, planned_.sizes));
+  *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
+  if (!*held) {
+    HIR_TRY(mesh::CheckEven(*boundary.sharding, shape, boundary.name));
+    return Part();
+  }
+  HIR_ASSIGN(const std::vector<mesh::Range> ranges,
+             mesh::ShardSlices(*boundary.sharding, shape, ranks_.rank(), boundary.name));
+  return Part::Of(whole.empty() ? shape : whole, ranges, StoredOnce(*boundary.global),
+                  DTypeBytes(boundary.global->dtype));
+}
+
+Status RankRun::Allocate(size_t param, const plan::Boundary& boundary, const Part& part) {
+  Result<std::unique_ptr<device::Allocation>> memory = device_->Allocate(part.bytes);
+  if (!memory.ok()) return memory.status().WithContext(Cat("%", boundary.name));
+  memory_[param] = *std::move(memory);
+  arguments_[param].buffer = memory_[param]->buffer();
+  return {};
+}
+
+Status RankRun::LoadInputs() {
+  std::vector<std::byte> staging;
+  for (size_t i = 0; i < planned_.plan.local.inputs.size(); ++i) {
+    const plan::Boundary& input = planned_.plan.local.inputs[i];
+    const DType dtype = input.global->dtype;
+    if (input.global->kind == ir::TypeKind::kScalar) {
+      arguments_[i].scalar_bits = planned_.inputs.ScalarBits(i, dtype);
+      continue;
+    }
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned_.sizes));
+    bool held = false;
+    HIR_ASSIGN(const Part part, PartOf(input, planned_.inputs.ArrayShape(i, shape), &held));
+    if (!held) continue;
+    HIR_TRY(Allocate(i, input, part));
+    HIR_TRY(kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
+                                          planned_.inputs.Bytes(i, dtype, part, staging)));
+  }
+  for (size_t i = 0; i < planned_.plan.local.outputs.size(); ++i) {
+    const auto param = static_cast<size_t>(program_->outputs()[i]);
+    if (param < planned_.plan.local.inputs.size() || memory_[param] != nullptr) continue;
+    bool held = false;
+    HIR_ASSIGN(const Part part, PartOf(planned_.plan.local.outputs[i], {}, &held));
+    if (held) HIR_TRY(Allocate(param, planned_.plan.local.outputs[i], part));
+  }
+  return {};
+}
+
+Status RankRun::Poison() {
+  for (size_t param = planned_.plan.local.inputs.size(); param < memory_.size(); ++param) {
+    if (memory_[param] != nullptr) streams_[0]->Fill(memory_[param]->buffer(), kPoison, 1);
+  }
+  return Synchronize();
+}
+
+Status RankRun::Queue() {
+  if (!HasPart()) return {};
+  return evaluator_->Run(binding_, {.seq_base = num_runs_++ * kSeqsPerRun});
+}
+
+Status RankRun::Synchronize() { return HasPart() ? evaluator_->Synchronize(Timeout()) : Status(); }
+
+Status RankRun::RunOnce() {
+  HIR_TRY(Poison());
+  Stopwatch watch;
+  if (HasPart()) HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
+  const Status queued = Queue();
+  const Status done =
+      Synchronize();  // Also after an error: what was queued before it uses the memory.
+  HIR_TRY(queued);
+  HIR_TRY(done);
+  if (num_runs_ <= 1) timing_.first_run_ms = watch.Ms();
+  return {};
+}
+
+std::vector<std::string> RankRun::OutputPaths() const {
+  std::vector<std::string> paths;
+  for (const plan::Boundary& output : planned_.plan.local.outputs) {
+    std::string path = Cat(options_.out, "/", output.name, ".npy");
+    if (std::find(paths.begin(), paths.end(), path) == paths.end())
+      paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+Status RankRun::CreateOutputs() {
+  if (ranks_.rank() != 0) return {};
+  for (const plan::Boundary& output : planned_.plan.local.outputs) {
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
+    HIR_TRY(NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"), output.global->dtype,
+                            shape, /*create=*/true)
+                .status());
+  }
+  return {};
+}
+
+Status RankRun::WriteOutputs() {
+  std::vector<std::byte> staging;
+  for (size_t i = 0; i < planned_.plan.local.outputs.size(); ++i) {
+    const plan::Boundary& output = planned_.plan.local.outputs[i];
+    bool held = false;
+    HIR_ASSIGN(const Part part, PartOf(output, {}, &held));
+    if (!held) continue;
+    const std::vector<int64_t> owners = mesh::Owners(*output.sharding);
+    if (std::find(owners.begin(), owners.end(), ranks_.rank()) == owners.end()) continue;
+    staging.resize(static_cast<size_t>(part.bytes));
+    const device::Buffer buffer = arguments_[static_cast<size_t>(program_->outputs()[i])].buffer;
+    HIR_TRY(kind_.backends.copy_to_host(*device_, staging, {buffer.data, part.bytes}));
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
+    HIR_ASSIGN(NpyWriter file, NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
+                                               output.global->dtype, shape, /*create=*/false));
+    HIR_TRY(part.ForEachPiece([&](int64_t whole, int64_t at, int64_t bytes) {
+      return file.Write(
+          whole, std::span(staging).subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
+    }));
+  }
+  return {};
+}
+
+}  // namespace hir::eval

@@ -1,0 +1,92 @@
+// RankRun: one rank's part of a planned program: its device, its memory, its runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "host_ir/eval/evaluator.h"
+#include "tools/eval/device_kind.h"
+#include "tools/eval/planned.h"
+#include "tools/eval/ranks.h"
+
+namespace hir::eval {
+
+// What was measured.
+struct Timing {
+  double prepare_ms = 0;           // Kernels loaded, teams made.
+  double first_run_ms = 0;         // Wall-clock, from bind to the end.
+  std::vector<double> samples_ms;  // Of one run each, here.
+  double bind_us = 0;              // Of the host, for a run of sizes that came before.
+  double queue_us = 0;             // Of the host, to queue a run; the median.
+};
+
+// One thread. The steps are called in this order; those marked collective by every rank. After an error it only accepts
+// destruction.
+class RankRun {
+ public:
+  // What is given outlives it.
+  RankRun(const Options& options, Ranks& ranks, const DeviceKind& kind, Planned& planned)
+      : options_(options), ranks_(ranks), kind_(kind), planned_(planned) {}
+  ~RankRun();
+
+  Status OpenDevice();
+  Status Connect();  // Collective.
+  Status Prepare();  // Collective: loads kernels, makes teams.
+  Status LoadInputs();
+  Status RunOnce();  // Collective. Outputs hold no values of earlier runs before.
+  Status Measure();  // Collective.
+  // Makes the files (rank 0), and writes this rank's elements.
+  Status CreateOutputs();
+  Status WriteOutputs();
+
+  const Timing& timing() const { return timing_; }
+  // Written files, without repeats.
+  std::vector<std::string> OutputPaths() const;
+
+ private:
+  static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
+
+  Status Allocate(size_t param, const plan::Boundary& boundary, const Part& part);
+  Result<Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
+                      bool* held) const;
+  Status Poison();
+  Status Queue();
+  Status QueueSample();
+  Status Synchronize();
+  Status MeasureBind();
+  Status Capture();
+  Status Samples();
+  base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
+  bool HasPart() const { return evaluator_ != nullptr; }
+
+  const Options& options_;
+  Ranks& ranks_;
+  const DeviceKind& kind_;
+  Planned& planned_;
+  Timing timing_;
+
+  // In the order in which they are made.
+  std::unique_ptr<device::Device> device_;
+  std::vector<std::unique_ptr<device::Stream>> owned_streams_;
+  std::vector<device::Stream*> streams_;
+  std::unique_ptr<device::KernelSource> builtins_;
+  std::unique_ptr<host::LibrarySource> libraries_;
+  std::unique_ptr<host::Pool> pool_;
+  std::unique_ptr<comm::Communicator> communicator_;
+  std::unique_ptr<device::KernelSource> kernels_;
+  std::unique_ptr<host::HostProgram> program_;
+  std::unique_ptr<host::Evaluator> evaluator_;  // Null when this rank is in no mesh of the program.
+  std::vector<std::unique_ptr<device::Allocation>> memory_;  // One a parameter; null: none.
+  std::unique_ptr<device::Allocation> flushed_;
+  std::vector<host::Argument> arguments_;
+  std::vector<int64_t> symbols_;
+  host::Binding binding_;
+  std::unique_ptr<device::Graph> graph_;
+  int64_t num_runs_ = 0;
+  std::vector<double> queue_us_;
+};
+
+}  // namespace hir::eval

@@ -1,0 +1,96 @@
+#include "tools/eval/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "csrc/base/text.h"
+
+namespace hir::eval {
+namespace {
+
+using base::Cat;
+
+// Four digits that tell something.
+std::string Short(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g", value);
+  return text;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return out + "\"";
+}
+
+std::string Counted(int64_t count, std::string_view what) {
+  return Cat(count, " ", what, count == 1 ? "" : "s");
+}
+
+std::string List(std::span<const double> values) {
+  std::vector<std::string> texts;
+  for (const double value : values) texts.push_back(base::FormatDouble(value));
+  return Cat("[", base::Join(texts, ", "), "]");
+}
+
+}  // namespace
+
+Quartiles QuartilesOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  return {at(0.25), at(0.5), at(0.75)};
+}
+
+std::string ReportText(const Report& report, const Options& options) {
+  const double compile_ms =
+      std::accumulate(report.compile_ms.begin(), report.compile_ms.end(), 0.0);
+  std::string out =
+      Cat("@", report.program, " on ", report.ranks, " ", report.device,
+          report.ranks == 1 ? " rank: " : " ranks: ", Counted(report.launches, "kernel launch"),
+          report.launches == 1 ? "" : "", ", ", Counted(report.library_calls, "library call"), ", ",
+          Counted(report.communications, "communication"), "\n");
+  base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms),
+               " ms, prepare ", Short(report.timing.prepare_ms), " ms, first run ",
+               Short(report.timing.first_run_ms), " ms\n");
+  if (!report.timing.samples_ms.empty()) {
+    const Quartiles q = QuartilesOf(report.timing.samples_ms);
+    base::Append(out, Counted(std::ssize(report.timing.samples_ms), "sample"), " of ",
+                 Counted(options.batch, "run"), options.graph ? ", replayed from a graph" : "",
+                 options.cold_l2 ? ", caches cold" : "", ": median ", Short(q.median),
+                 " ms a run (quartiles ", Short(q.low), " ", Short(q.high), "); the host binds in ",
+                 Short(report.timing.bind_us), " us and queues in ", Short(report.timing.queue_us),
+                 " us\n");
+  }
+  if (!report.outputs.empty())
+    base::Append(out, "outputs: ", base::Join(report.outputs, " "), "\n");
+  return out;
+}
+
+std::string ReportJson(const Report& report, const Options& options) {
+  std::string out =
+      Cat("{\n  \"program\": ", Quoted(report.program), ",\n  \"device\": ", Quoted(report.device),
+          ",\n  \"ranks\": ", report.ranks, ",\n  \"launches\": ", report.launches,
+          ",\n  \"library_calls\": ", report.library_calls,
+          ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
+          ",\n  \"compile_ms\": ", List(report.compile_ms),
+          ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
+          ",\n  \"first_run_ms\": ", report.timing.first_run_ms);
+  if (!report.timing.samples_ms.empty()) {
+    const Quartiles q = QuartilesOf(report.timing.samples_ms);
+    base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,
+                 ",\n  \"graph\": ", options.graph, ",\n  \"median_ms\": ", q.median,
+                 ",\n  \"quartiles_ms\": ", List({{q.low, q.high}}),
+                 ",\n  \"samples_ms\": ", List(report.timing.samples_ms),
+                 ",\n  \"bind_us\": ", report.timing.bind_us,
+                 ",\n  \"queue_us\": ", report.timing.queue_us);
+  }
+  return out + "\n}\n";
+}
+
+}  // namespace hir::eval

@@ -1,0 +1,34 @@
+// What hostir-eval says of a run: for people and as JSON.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/eval/options.h"
+#include "tools/eval/planned.h"
+#include "tools/eval/rank_run.h"
+
+namespace hir::eval {
+
+struct Report {
+  std::string program;
+  std::string device;
+  int64_t ranks = 1;
+  int64_t launches = 0, library_calls = 0, communications = 0;
+  double plan_ms = 0;
+  std::vector<double> compile_ms;  // One a kernel plan.
+  Timing timing;                   // Of rank 0; samples_ms: of each sample the slowest rank's.
+  std::vector<std::string> outputs = {};
+};
+
+struct Quartiles {
+  double low = 0, median = 0, high = 0;
+};
+// REQUIRES: values is not empty.
+Quartiles QuartilesOf(std::vector<double> values);
+
+std::string ReportText(const Report& report, const Options& options);
+std::string ReportJson(const Report& report, const Options& options);
+
+}  // namespace hir::eval
