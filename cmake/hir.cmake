@@ -43,7 +43,7 @@ function(hir_library name dir)
   if(arg_WITH)
     foreach(header ${headers})
       file(STRINGS ${header} includes
-           REGEX "^#include [<\"](llvm|ucp|ucs|uct|grpc|google|hostir|spdlog|CLI|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
+           REGEX "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
       if(includes)
         list(REMOVE_ITEM headers ${header})
       endif()

@@ -1,0 +1,224 @@
+#include "csrc/device/cuda/slab.h"
+
+#include <algorithm>
+
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+
+namespace hir::device::cuda {
+namespace {
+
+using base::Cat;
+
+// What bulk copies, tensor maps and communication like best.
+constexpr int64_t kGrainBytes = 512;
+// Physical memory comes in parts of at least this many bytes: each costs some 100 us and a descriptor.
+constexpr int64_t kPartBytesMin = int64_t{256} << 20;
+
+int64_t RoundUp(int64_t bytes, int64_t grain) { return base::CeilDiv(bytes, grain) * grain; }
+
+Status SetAccess(const Context& context, CUdeviceptr address, int64_t bytes) {
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = static_cast<int>(context.ordinal());
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return context.Check(
+      context.driver().MemSetAccess(address, static_cast<size_t>(bytes), &access, 1),
+      "cuMemSetAccess");
+}
+
+// Another slab's parts at an address of ours.
+class ImportedSlab final : public Allocation {
+ public:
+  ImportedSlab(Context& context, CUdeviceptr base, int64_t bytes)
+      : context_(context), base_(base), bytes_(bytes) {}
+  ~ImportedSlab() override {
+    context_.Enter();
+    for (const auto& [offset, bytes] : mapped_) {
+      context_.driver().MemUnmap(base_ + static_cast<CUdeviceptr>(offset),
+                                 static_cast<size_t>(bytes));
+    }
+    context_.driver().MemAddressFree(base_, static_cast<size_t>(bytes_));
+  }
+  Buffer buffer() const override { return {Pointer(base_), bytes_}; }
+
+  Status Map(const SlabPart& part) {
+    const Driver& driver = context_.driver();
+    const CUdeviceptr address = base_ + static_cast<CUdeviceptr>(part.offset);
+    CUmemGenericAllocationHandle handle = 0;
+    HIR_TRY(context_.Check(
+        driver.MemImportFromShareableHandle(&handle,
+                                            reinterpret_cast<void*>(static_cast<intptr_t>(
+                                                part.fd)),  // NOLINT: as the driver wants it.
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+        "cuMemImportFromShareableHandle"));
+    const CUresult mapped = driver.MemMap(address, static_cast<size_t>(part.bytes), 0, handle, 0);
+    driver.MemRelease(handle);  // The mapping keeps the memory.
+    HIR_TRY(context_.Check(mapped, "cuMemMap"));
+    mapped_.emplace_back(part.offset, part.bytes);
+    return SetAccess(context_, address, part.bytes);
+  }
+
+ private:
+  Context& context_;
+  const CUdeviceptr base_;
+  const int64_t bytes_;
+  std::vector<std::pair<int64_t, int64_t>> mapped_;
+};
+
+}  // namespace
+
+class SlabAllocation final : public Allocation {
+ public:
+  SlabAllocation(Slab& slab, int64_t offset, int64_t rounded, int64_t bytes)
+      : slab_(slab), offset_(offset), rounded_(rounded), bytes_(bytes) {}
+  ~SlabAllocation() override { slab_.Free(offset_, rounded_, bytes_); }
+  Buffer buffer() const override { return {slab_.range().data + offset_, bytes_}; }
+
+ private:
+  Slab& slab_;
+  const int64_t offset_, rounded_, bytes_;
+};
+
+Result<std::unique_ptr<Slab>> Slab::Create(Context& context, int64_t bytes_max) {
+  const Driver& driver = context.driver();
+  std::unique_ptr<Slab> slab(new Slab(context));
+  if (context.Attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
+    return Status(Code::kUnavailable,
+                  Cat(context.name(), " (", context.facts().model,
+                      ") has no virtual memory management, which hostir needs"));
+  }
+  size_t free = 0, total = 0, granularity = 0;
+  HIR_TRY(context.Check(driver.MemGetInfo(&free, &total), "cuMemGetInfo"));
+  slab->bytes_max_ = bytes_max > 0 ? bytes_max : static_cast<int64_t>(free / 10 * 9);
+  CUmemAllocationProp& properties = slab->properties_;
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = static_cast<int>(context.ordinal());
+  if (context.Attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  }
+  HIR_TRY(context.Check(driver.MemGetAllocationGranularity(&granularity, &properties,
+                                                           CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                        "cuMemGetAllocationGranularity"));
+  slab->granularity_ = static_cast<int64_t>(granularity);
+  slab->reserved_ = RoundUp(std::max<int64_t>(slab->bytes_max_, 1), slab->granularity_);
+  HIR_TRY(context.Check(
+      driver.MemAddressReserve(&slab->base_, static_cast<size_t>(slab->reserved_), 0, 0, 0),
+      "cuMemAddressReserve"));
+  return slab;
+}
+
+Slab::~Slab() {
+  HIR_CHECK(in_use_ == 0);
+  context_.Enter();
+  const Driver& driver = context_.driver();
+  for (const Part& part : parts_) {
+    driver.MemUnmap(base_ + static_cast<CUdeviceptr>(part.offset), static_cast<size_t>(part.bytes));
+    driver.MemRelease(part.handle);
+  }
+  if (base_ != 0) driver.MemAddressFree(base_, static_cast<size_t>(reserved_));
+}
+
+Status Slab::DoesNotFit(int64_t bytes, std::string_view why) const {
+  return ResourceExhausted(Cat(context_.name(), ": limit memory_bytes_max: ", bytes_max_,
+                               " bytes, ", in_use_.load(), " in use, ", bytes, " asked for", why));
+}
+
+Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
+  HIR_CHECK(bytes >= 0);
+  std::lock_guard lock(mutex_);
+  if (bytes > bytes_max_ - in_use_) return DoesNotFit(bytes, "");
+  const int64_t rounded = RoundUp(bytes, kGrainBytes);
+  std::optional<int64_t> offset = 0;
+  if (rounded > 0) {
+    offset = free_.Take(rounded);
+    if (!offset) {
+      HIR_TRY(GrowFor(rounded));
+      offset = free_.Take(rounded);
+    }
+    if (!offset) {
+      return DoesNotFit(bytes,
+                        Cat(": what is free is in pieces of at most ", free_.largest(), " bytes"));
+    }
+  }
+  in_use_ += bytes;
+  return std::make_unique<SlabAllocation>(*this, *offset, rounded, bytes);
+}
+
+void Slab::Free(int64_t offset, int64_t rounded, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  in_use_ -= bytes;
+  if (rounded > 0) free_.Add(offset, rounded);
+}
+
+// Maps another part behind the last, large enough for `bytes` together with what is free there. Does nothing
+// when the range has no room: then what is free is in pieces.
+Status Slab::GrowFor(int64_t bytes) {
+  context_.Enter();
+  const int64_t room = reserved_ - mapped_;
+  const int64_t least = RoundUp(bytes - free_.BytesBefore(mapped_), granularity_);
+  if (least > room) return {};
+  const int64_t wanted = std::min(std::max(least, RoundUp(kPartBytesMin, granularity_)), room);
+  Result<Part> part = MapPart(wanted);
+  if (!part.ok() && part.status().code() == Code::kResourceExhausted && least < wanted)
+    part = MapPart(least);
+  if (!part.ok()) {
+    if (part.status().code() != Code::kResourceExhausted) return part.status();
+    return DoesNotFit(bytes, "; the GPU has no more free memory: others use it too");
+  }
+  parts_.push_back(*part);
+  mapped_ += part->bytes;
+  free_.Add(part->offset, part->bytes);
+  return {};
+}
+
+Result<Slab::Part> Slab::MapPart(int64_t bytes) {
+  const Driver& driver = context_.driver();
+  Part part = {.offset = mapped_, .bytes = bytes, .handle = 0};
+  const auto size = static_cast<size_t>(bytes);
+  const CUdeviceptr address = base_ + static_cast<CUdeviceptr>(mapped_);
+  HIR_TRY(context_.Check(driver.MemCreate(&part.handle, size, &properties_, 0), "cuMemCreate"));
+  Status status = context_.Check(driver.MemMap(address, size, 0, part.handle, 0), "cuMemMap");
+  if (status.ok()) {
+    status = SetAccess(context_, address, bytes);
+    if (status.ok()) return part;
+    driver.MemUnmap(address, size);
+  }
+  driver.MemRelease(part.handle);
+  return status;
+}
+
+Result<std::vector<SlabPart>> Slab::Export() {
+  if (properties_.requestedHandleTypes == 0) {
+    return Unimplemented(
+        Cat(context_.name(), ": this driver shares no memory by file descriptors"));
+  }
+  context_.Enter();
+  std::lock_guard lock(mutex_);
+  std::vector<SlabPart> exported;
+  for (const Part& part : parts_) {
+    SlabPart& made = exported.emplace_back(SlabPart{part.offset, part.bytes, -1});
+    HIR_TRY(context_.Check(context_.driver().MemExportToShareableHandle(
+                               &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                           "cuMemExportToShareableHandle"));
+  }
+  return exported;
+}
+
+Result<std::unique_ptr<Allocation>> Slab::Import(Context& context,
+                                                 std::span<const SlabPart> parts) {
+  context.Enter();
+  int64_t bytes = 0;
+  for (const SlabPart& part : parts) bytes = std::max(bytes, part.offset + part.bytes);
+  if (bytes == 0) return InvalidArgument(Cat(context.name(), ": a slab without parts"));
+  CUdeviceptr base = 0;
+  HIR_TRY(
+      context.Check(context.driver().MemAddressReserve(&base, static_cast<size_t>(bytes), 0, 0, 0),
+                    "cuMemAddressReserve"));
+  auto imported = std::make_unique<ImportedSlab>(context, base, bytes);
+  for (const SlabPart& part : parts) HIR_TRY(imported->Map(part));
+  return std::unique_ptr<Allocation>(std::move(imported));
+}
+
+}  // namespace hir::device::cuda
