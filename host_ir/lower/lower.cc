@@ -61,8 +61,8 @@ class Lowering {
     AliasOutputs();
     for (size_t i = 0; i < groups_.size(); ++i) HIR_TRY(LowerGroup(i));
     for (const ir::Guard& guard : local_.guards) {
-      host_->guards.push_back({guard.kind, host_->exprs().Import(guard.left),
-                               host_->exprs().Import(guard.right), guard.reason});
+      HIR_TRY(host_->AddGuard({guard.kind, host_->exprs().Import(guard.left),
+                               host_->exprs().Import(guard.right), guard.reason}));
     }
     lowered_.program = std::move(host_);
     return std::move(lowered_);
@@ -219,7 +219,7 @@ class Lowering {
         AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
-    for (const ir::Guard& guard : plan.guards) local_.guards.push_back(guard);
+    for (const ir::Guard& guard : plan.guards) HIR_TRY(local_.AddGuard(guard));
     lowered_.segments.push_back(
         {SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
     lowered_.kernels.push_back(std::move(plan));
