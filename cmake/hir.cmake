@@ -103,25 +103,33 @@ function(hir_mpi_test name)
   endforeach()
 endfunction()
 
-# The Python of the tests: the virtual environment of ./run setup, else the system's.
-set(HIR_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-if(NOT EXISTS ${HIR_PYTHON})
-  set(HIR_PYTHON /usr/bin/python3)
+# The Python of the tests: -DHIR_PYTHON=, or the virtual environment of ./run setup, else the system's.
+if(NOT HIR_PYTHON)
+  set(HIR_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  if(NOT EXISTS ${HIR_PYTHON})
+    set(HIR_PYTHON /usr/bin/python3)
+  endif()
 endif()
 
 # hir_pytest(DIR [LABELS l...] [TIMEOUT s]): every DIR/test_*.py becomes one test, named by its path. It finds the
-# client package in python/, the generated stubs in the build folder, and that folder as $HOSTIR_BUILD_DIR.
+# client package in python/, the generated stubs in the build folder, and that folder as $HOSTIR_BUILD_DIR. Where the
+# build has a service, $HOSTIR_TESTS_NEED_DAEMON says so: a daemon that is not there is a failure, then. -v names a case
+# before it runs, so that one that hangs is known too.
 function(hir_pytest dir)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
   endif()
+  set(needs HOSTIR_TESTS_NEED_DAEMON=0)
+  if(HIR_HAVE_SERVICE)
+    set(needs HOSTIR_TESTS_NEED_DAEMON=1)
+  endif()
   file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${dir}/test_*.py)
   foreach(test ${tests})
-    add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -q -p no:cacheprovider ${test}
+    add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -v --tb=short -p no:cacheprovider ${test}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}" ENVIRONMENT
-      "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python;HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR}")
+      "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python;HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR};${needs}")
   endforeach()
 endfunction()
 
