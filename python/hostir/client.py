@@ -13,13 +13,23 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import Message
 
 from . import private_daemon, program, wire
 from .array import Array
 from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import as_data_type
-from .errors import DataLoss, FailedPrecondition, HostirError, NotFound, Unavailable, from_code, from_rpc
+from .errors import (
+    DataLoss,
+    FailedPrecondition,
+    HostirError,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    from_code,
+    from_rpc,
+)
 from .location import caller_location, invalid, located
 from .plan import Plan
 from .sharding import Sharding, assemble
@@ -94,6 +104,7 @@ class Client:
             raise from_rpc(error) from None
         self._session = hello.session_id
         self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
+        self._message_bytes_max = int(hello.message_bytes_max)
         self.num_devices = int(hello.num_devices)
         atexit.register(self.close)  # Before gRPC's own threads go.
 
@@ -206,13 +217,13 @@ class Client:
         """Runs a program. inputs: Arrays, host arrays (put first, as the program wants them) or numbers for scalars.
 
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
-        it is over. timeout: seconds from its turn to its end.
+        it is over. timeout: seconds from its turn to its end; at most the daemon's run_timeout_ms.
         """
         declared = fd.fusion.inputs()
         if len(inputs) != len(declared):
             raise invalid(f"{fd.name} has {len(declared)} inputs, {len(inputs)} were given")
         request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
-        request.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
+        request.timeout_ms = _milliseconds(timeout) if timeout is not None else 0
         arrays: dict[str, Array] = {}
         for index, (value, parameter) in enumerate(zip(inputs, declared, strict=True)):
             if isinstance(parameter, Scalar):
@@ -238,7 +249,8 @@ class Client:
     def explain(self, fd: FusionDefinition, sizes: Mapping[str, int] | None = None) -> Plan:
         """What a run will do: segments, communications, the host program. ``sizes`` gives sizes ("i0") numbers."""
         source = program.source(fd)
-        request = pb.ExplainRequest(session_id=self._session, program=source, sizes=dict(sizes or {}))
+        numbers = {str(name): _size(name, size) for name, size in (sizes or {}).items()}
+        request = pb.ExplainRequest(session_id=self._session, program=source, sizes=numbers)
         return Plan(self._call(self._stub.Explain, request))
 
     def _compile(self, fd: FusionDefinition) -> pb.CompileReply:
@@ -293,6 +305,7 @@ class Client:
     ) -> Any:
         self._check_open()
         self._free_collected()
+        self._check_size(request, location)
         try:
             return method(request)
         except grpc.RpcError as error:
@@ -308,6 +321,13 @@ class Client:
         if isinstance(failure, Unavailable) and self._daemon is not None and (ended := self._daemon.died()):
             return Unavailable(f"the private daemon {ended}{self._log_tail()}")
         return from_code(failure.code, _with_origin(str(failure), location))
+
+    def _check_size(self, request: Any, location: str | None) -> None:
+        """Refuses what the daemon's transport would, by the limit's name."""
+        size = request.ByteSize() if isinstance(request, Message) else 0
+        if size > self._message_bytes_max > 0:
+            message = f"message_bytes_max = {self._message_bytes_max}: the request has {size} bytes; split it"
+            raise ResourceExhausted(_with_origin(message, caller_location() if location is None else location))
 
     def _log_tail(self) -> str:
         return f"; its log ends:\n{self._daemon.log_tail()}" if self._daemon is not None else ""
@@ -356,6 +376,18 @@ def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None
 def _with_origin(message: str, location: str) -> str:
     """``message`` with where the request was made, unless it names a line already."""
     return message if not location or _HAS_LOCATION.search(message) else f"{message} ({location})"
+
+
+def _size(name: str, size: int) -> int:
+    if not isinstance(size, (int, np.integer)) or not -(2**63) <= size < 2**63:
+        raise invalid(f"explain: {name} = {size!r}; a size is an integer of 64 bits")
+    return int(size)
+
+
+def _milliseconds(timeout: float) -> int:
+    if not 0 < timeout < 2**53:  # Also for NaN.
+        raise invalid(f"run: timeout {timeout}; it is a number of seconds above 0")
+    return max(1, int(timeout * 1000))
 
 
 def _input_index(fd: FusionDefinition, tensor: Value) -> int:

@@ -51,6 +51,8 @@ def as_data_type(dtype: DataType | object) -> DataType:
     if isinstance(dtype, DataType):
         return dtype
     known = ", ".join(str(d) for d in _FROM_NUMPY)
+    if dtype is None:  # NumPy takes it for float64.
+        raise invalid(f"None is no element type; there are {known}")
     try:
         numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:

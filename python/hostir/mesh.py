@@ -55,6 +55,8 @@ class DeviceMesh:
         for device in self._devices:
             if device < 0:
                 raise invalid(f"mesh {array.tolist()} holds device {device}; devices are numbered from 0")
+            if device >= 2**31:
+                raise invalid(f"mesh {array.tolist()} holds device {device}, which no daemon has")
             if device in seen:
                 raise invalid(f"mesh {array.tolist()} holds device {device} twice")
             seen.add(device)

@@ -73,7 +73,11 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         axes = [] if dims is None else _ints(name, dims)
         if dims is not None and not axes:
             raise invalid(f"{name}: dims is empty; None means all axes")
-        attrs: dict[str, Attribute] = {"axes": axes, "keepdim": bool(keepdim), "dtype": as_data_type(dtype).value}
+        attrs: dict[str, Attribute] = {
+            "axes": axes,
+            "keepdim": bool(keepdim),
+            "dtype": as_data_type(dtype or DataType.Null).value,
+        }
         return self._tensor(name, [arg], attrs)
 
     def sum(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:

@@ -31,9 +31,12 @@ def as_number(value: Any) -> bool | int | float | None:
 
 def as_axis(op: str, axis: Any) -> int:
     try:
-        return int(axis.__index__())
+        number = int(axis.__index__())
     except AttributeError:
         raise invalid(f"{op}: axis {axis!r} is not an integer") from None
+    if not -(2**63) <= number < 2**63:
+        raise invalid(f"{op}: {number} does not fit 64 bits")
+    return number
 
 
 class Value:
@@ -221,6 +224,8 @@ class Tensor(Value):
         first: ``{0: ("mesh_y", "mesh_x")}``.
         """
         self.set_device_mesh(mesh)
+        if not isinstance(axes, Mapping):
+            raise invalid(f"shard: {axes!r} does not map axes to mesh dimensions")
         for axis, given in axes.items():
             several = isinstance(given, Sequence) and not isinstance(given, str)
             for parallel_type in given if several else (given,):

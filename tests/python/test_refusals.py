@@ -52,6 +52,20 @@ INVALID: list[tuple[str, Call]] = [
     ),
     ("define_tensor: shape has 2 entries, contiguity 1", lambda fd, x: fd.define_tensor([2, 3], contiguity=[True])),
     ("define_tensor: sizes has 2 entries, strides 1", lambda fd, x: fd.define_tensor(sizes=[2, 3], strides=[1])),
+    (
+        "None is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        lambda fd, x: fd.define_tensor(shape=[2], dtype=None),
+    ),
+    ("define_tensor: 9223372036854775808 does not fit 64 bits", lambda fd, x: fd.define_tensor(shape=[2**63])),
+    ("full: 18446744073709551616 does not fit 64 bits", lambda fd, x: fd.ops.full([2**64], 1, DataType.Float)),
+    ("pad: -9223372036854775809 does not fit 64 bits", lambda fd, x: fd.ops.pad(x, [0, -(2**63) - 1])),
+    ("sum: 9223372036854775808 does not fit 64 bits", lambda fd, x: fd.ops.sum(x, 2**63)),
+    ("outer_split: 9223372036854775808 does not fit 64 bits", lambda fd, x: x.outer_split(0, 2**63)),
+    (
+        "mesh [9223372036854775808] holds device 9223372036854775808, which no daemon has",
+        lambda fd, x: DeviceMesh([2**63]),
+    ),
+    ("shard: [0] does not map axes to mesh dimensions", lambda fd, x: x.shard([0], [0])),  # type: ignore[arg-type]
     ("define_tensor: extent -2; it is -1 (any size) or at least 0", lambda fd, x: fd.define_tensor(shape=[-2])),
     ("define_tensor: is_cpu=True is for tensors without axes", lambda fd, x: fd.define_tensor(shape=[2], is_cpu=True)),
     ("0.5 is not an integer; the scalar has type i64", lambda fd, x: fd.define_scalar(0.5, DataType.Int)),
