@@ -32,6 +32,11 @@ bool WorkPool::Post(std::function<void()> work) {
   return true;
 }
 
+size_t WorkPool::num_queued() const {
+  std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
 void WorkPool::Loop() {
   for (;;) {
     std::function<void()> work;

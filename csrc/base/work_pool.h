@@ -31,14 +31,17 @@ class WorkPool {
   // threads of the pool; returns when all is done.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+  // Posted, and not begun.
+  size_t num_queued() const;
+
   int num_threads() const { return static_cast<int>(threads_.size()); }
 
  private:
   void Loop();
 
   const Options options_;
-  std::mutex mutex_;
-  std::condition_variable ready_;              // Guarded by mutex_: queue_, stopping_.
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;  // Guarded by mutex_: queue_, stopping_.
   std::deque<std::function<void()>> queue_;
   bool stopping_ = false;
   std::vector<std::jthread> threads_;

@@ -30,7 +30,7 @@ Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_de
   const int64_t bytes = static_cast<int64_t>(source.ByteSizeLong());
   if (bytes > program_bytes_max) {
     return ResourceExhausted(base::Cat("program_bytes_max = ", program_bytes_max,
-                                       ": the program has ", bytes, " bytes"));
+                                       ": the program has ", bytes, " bytes; split it"));
   }
   HIR_ASSIGN(const std::unique_ptr<ir::Graph> graph, Read(source));
   for (const ir::Mesh& mesh : graph->meshes()) {

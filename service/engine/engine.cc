@@ -52,17 +52,26 @@ Engine::Engine(EngineOptions options)
       sequencer_({FleetOf(options_), options_.limits.queued_runs_max}, wakeup_, released_,
                  [this] { return programs_.TakeEvicted(); }) {}
 
-Engine::~Engine() = default;
+Engine::~Engine() { Stop(); }
 
 Status Engine::Start() { return sequencer_.Start(); }
 
-void Engine::Drain() {
+void Engine::Drain(base::Nanos deadline) {
   {
     const std::scoped_lock lock(
         accepting_);  // A run that is being accepted is queued before we wait for the queue.
     draining_ = true;
   }
-  sequencer_.Drain(milliseconds(options_.limits.drain_timeout_ms));
+  sequencer_.Drain(deadline - base::Clock::Steady().Now());
+}
+
+void Engine::Stop() {
+  const Status cause = Unavailable(base::Cat(
+      "the daemon is shutting down, drain_timeout_ms = ", options_.limits.drain_timeout_ms,
+      " after it was asked to"));
+  draining_ = true;
+  sequencer_.Stop(cause);
+  programs_.Stop(cause);
 }
 
 Result<std::string> Engine::OpenSession() {
@@ -85,6 +94,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   const std::scoped_lock lock(accepting_);
   if (draining_) return Unavailable("the daemon is shutting down");
   RunJob job;
+  HIR_ASSIGN(job.timeout, TimeOf(request));
   job.program = program;
   HIR_TRY(Look(request, *program, job));
   Accepted accepted;
@@ -92,8 +102,6 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   Status made = MakeOutputs(request, job, accepted, consumed);
   if (made.ok()) {
     job.run = accepted.run = runs_ + 1;
-    job.timeout = request.timeout.count() > 0 ? request.timeout
-                                              : milliseconds(options_.limits.run_timeout_ms);
     job.done = std::move(request.done);
     made = sequencer_.Post(std::move(job));
   }
@@ -107,6 +115,21 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   ++runs_;
   (void)store_.Free(request.session, consumed);
   return accepted;
+}
+
+Result<TimeLimit> Engine::TimeOf(const RunRequest& request) const {
+  const int64_t most = options_.limits.run_timeout_ms;
+  if (request.timeout_ms < 0) {
+    return InvalidArgument(
+        base::Cat("timeout_ms = ", request.timeout_ms, ": the time of a run is not negative"));
+  }
+  if (request.timeout_ms > most) {
+    return ResourceExhausted(
+        base::Cat("run_timeout_ms = ", most, ": the run asks for ", request.timeout_ms,
+                  " ms; ask for less, or start the daemon with a higher limit"));
+  }
+  if (request.timeout_ms > 0) return TimeLimit{milliseconds(request.timeout_ms)};
+  return TimeLimit{milliseconds(most), "run_timeout_ms"};
 }
 
 // Looks up every argument, and checks it against its input.

@@ -41,8 +41,10 @@ class Engine {
 
   // Starts workers and planner; returns when the mesh serves, or with why it does not.
   Status Start();
-  // From now on new work is refused with kUnavailable; returns when the old is done, or after drain_timeout_ms.
-  void Drain();
+  // From now on new work is refused with kUnavailable; returns when the old is done, or at `deadline`.
+  void Drain(base::Nanos deadline);
+  // Ends what is under way, and all that comes later, with kUnavailable; returns when it is over.
+  void Stop();
 
   Result<std::string> OpenSession();
   void CloseSession(std::string_view session) { store_.CloseSession(session); }
@@ -65,7 +67,7 @@ class Engine {
     std::string session;
     std::string program_id;
     std::vector<RunArg> args;
-    base::Nanos timeout = {};                      // 0: run_timeout_ms.
+    int64_t timeout_ms = 0;                        // 0: run_timeout_ms.
     std::function<void(const Status&)> done = {};  // When the run is over; may be null.
   };
   struct Accepted {
@@ -104,6 +106,8 @@ class Engine {
 
  private:
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
+  // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
+  Result<TimeLimit> TimeOf(const RunRequest& request) const;
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
                      std::vector<std::string>& consumed);
 

@@ -1,4 +1,4 @@
-// Every limit of the daemon: name, default, flag. The table is limits.def.
+// Every limit of the daemon: name, default, range, flag. The table is limits.def.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace hir::service {
 
 struct Limits {
-#define LIMIT(name, default_value, what) int64_t name = default_value;
+#define LIMIT(name, default_value, least, most, what) int64_t name = default_value;
 #include "service/engine/limits.def"
 #undef LIMIT
 };
@@ -15,15 +15,17 @@ struct Limits {
 struct LimitInfo {
   std::string_view name;
   std::string_view what;
+  int64_t least;  // Values from here
+  int64_t most;   // to here are taken.
   int64_t Limits::*value;
 };
 inline constexpr LimitInfo kLimits[] = {
-#define LIMIT(name, default_value, what) {#name, what, &Limits::name},
+#define LIMIT(name, default_value, least, most, what) {#name, what, least, most, &Limits::name},
 #include "service/engine/limits.def"
 #undef LIMIT
 };
 
-// `limits` with 0 replaced where 0 means "depends on the machine".
+// `limits` with 0 replaced where 0 means "depends on the machine", and chunks that fit a message.
 Limits Resolved(Limits limits);
 
 }  // namespace hir::service

@@ -19,15 +19,23 @@ constexpr size_t kDeathsKept = 64;
 ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits)
     : limits_(limits), planner_(std::move(planner)), thread_([this] { Loop(); }) {}
 
-ProgramCache::~ProgramCache() {
+ProgramCache::~ProgramCache() { Stop(Unavailable("the daemon is shutting down")); }
+
+void ProgramCache::Stop(const Status& cause) {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
+  planner_.Interrupt(cause);
   changed_.Signal();
-  thread_.join();
-  for (Request& request : queue_) {
-    for (const Done& done : request.waiting) done(Unavailable("the daemon is shutting down"));
+  if (thread_.joinable()) thread_.join();
+  std::deque<Request> unplanned;
+  {
+    const std::scoped_lock lock(mutex_);
+    unplanned.swap(queue_);
+  }
+  for (const Request& request : unplanned) {
+    for (const Done& done : request.waiting) done(cause);
   }
 }
 
@@ -39,6 +47,10 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     Touch(program);
     lock.unlock();
     return done(program);
+  }
+  if (stopping_) {
+    lock.unlock();
+    return done(Unavailable("the daemon is shutting down"));
   }
   if (const auto deaths = deaths_.find(text);
       deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {

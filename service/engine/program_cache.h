@@ -23,7 +23,7 @@
 
 namespace hir::service {
 
-// Thread-safe. Its destructor answers what waits with kUnavailable.
+// Thread-safe. Its destructor stops it.
 class ProgramCache {
  public:
   ProgramCache(PlannerOptions planner, const Limits& limits);
@@ -37,6 +37,9 @@ class ProgramCache {
   void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done);
   // Errors: kNotFound "no program ...": unknown here, or evicted.
   Result<std::shared_ptr<const Program>> Find(std::string_view id);
+
+  // Answers what is being planned and what waits with `cause`; nothing is planned later. Not from two threads at once.
+  void Stop(const Status& cause);
 
   // Numbers of programs that were evicted, for the workers to drop.
   std::vector<int64_t> TakeEvicted();

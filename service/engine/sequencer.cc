@@ -56,14 +56,17 @@ Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
       evicted_(std::move(evicted)),
       fleet_(options.fleet) {}
 
-Sequencer::~Sequencer() {
+Sequencer::~Sequencer() { Stop(Unavailable("the daemon is shutting down")); }
+
+void Sequencer::Stop(const Status& cause) {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
+  fleet_.Interrupt(cause);
   wakeup_->Signal();
   if (thread_.joinable()) thread_.join();
-  FailQueued(Unavailable("the daemon is shutting down"));
+  FailQueued(cause);
 }
 
 Status Sequencer::Start() {
@@ -103,7 +106,7 @@ int64_t Sequencer::num_queued() const {
 void Sequencer::Loop() {
   for (;;) {
     wakeup_->Clear();
-    if (!fleet_.healthy()) Heal();
+    if (!fleet_.healthy() && !stopping_) Heal();
     std::unique_lock lock(mutex_);
     if (stopping_) return;
     if (queue_.empty() || !fleet_.healthy()) {
@@ -173,7 +176,7 @@ void Sequencer::Release() {
   std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.fleet.num_ranks),
                                                  {message});
   // A failure breaks the generation, which the loop sees.
-  (void)fleet_.Call(std::move(messages), kReleaseTimeout, "the release of tensors");
+  (void)fleet_.Call(std::move(messages), {kReleaseTimeout}, "the release of tensors");
 }
 
 void Sequencer::Run(RunJob& job) {
@@ -211,7 +214,7 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
     pb::Execute& execute = *of_rank.emplace_back().message.mutable_execute();
     execute.set_run(job.run);
     execute.set_program(job.program->number());
-    execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout).count());
+    execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
     for (const auto& [name, value] : job.sizes) {
       pb::Symbol& symbol = *execute.add_symbols();
       symbol.set_name(name);

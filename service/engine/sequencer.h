@@ -1,6 +1,7 @@
 // Sequencer: the one order of everything that workers do, and the thread that gives it to them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -31,7 +32,7 @@ struct RunJob {
   std::vector<std::shared_ptr<Tensor>>
       outputs;  // Settled when the run is over; null for what is another's.
   Sizes sizes;
-  base::Nanos timeout = {};
+  TimeLimit timeout = {};
   std::function<void(const Status&)>
       done;  // Called once when it is over, on any thread; may be null.
 };
@@ -48,7 +49,7 @@ class Sequencer {
   Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
             std::shared_ptr<ReleasedShards> released,
             std::function<std::vector<int64_t>()> evicted);
-  // Poisons what is queued, and ends the workers.
+  // Stops, and ends the workers.
   ~Sequencer();
 
   // Starts the thread and the workers; returns when they are connected, or with why not.
@@ -57,6 +58,9 @@ class Sequencer {
   Status Post(RunJob job);
   // Waits until nothing is queued or under way; false after `timeout`.
   bool Drain(base::Nanos timeout);
+
+  // Poisons what is under way and what is queued with `cause`; later jobs are refused. Not from two threads at once.
+  void Stop(const Status& cause);
 
   Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
   int64_t num_queued() const;
@@ -85,7 +89,7 @@ class Sequencer {
   std::condition_variable idle_;  // Guarded by mutex_: the ones below.
   std::deque<RunJob> queue_;
   bool running_ = false;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;
 };
 

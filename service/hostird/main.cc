@@ -69,7 +69,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
     std::replace(name.begin(), name.end(), '_', '-');
     app.add_option(name, flags.limits.*info.value, std::string(info.what))
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(info.least, info.most))
         ->group("Limits");
   }
 }
@@ -129,9 +129,15 @@ Status Serve(Flags& flags, const Fd& signals) {
   }
   if (WaitForEnd(signals, alive)) {
     spdlog::info("draining");
-    engine.Drain();
-    server->Drain(std::chrono::milliseconds(options.limits.drain_timeout_ms));
+    const base::Nanos deadline =
+        base::Clock::Steady().Now() + std::chrono::milliseconds(options.limits.drain_timeout_ms);
+    engine.Drain(deadline);
+    if (!server->Drain(deadline)) {
+      spdlog::warn("drain_timeout_ms = {} is over: what is still under way is ended",
+                   options.limits.drain_timeout_ms);
+    }
   }
+  engine.Stop();  // While the server can still say so to those who wait.
   spdlog::info("stopped");
   return {};
 }

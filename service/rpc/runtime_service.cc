@@ -41,9 +41,10 @@ RuntimeService::RuntimeService(Engine& engine)
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
 
-void RuntimeService::Drain(base::Nanos timeout) {
-  in_flight_.Drain(timeout);
+bool RuntimeService::Drain(base::Nanos deadline) {
+  const bool drained = in_flight_.Drain(deadline - base::Clock::Steady().Now());
   open_sessions_.EndAll(Unavailable("the daemon is shutting down"));
+  return drained;
 }
 
 template <typename Request, typename Reply>
@@ -87,10 +88,7 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
-  Engine::RunRequest run = {request.session_id(),
-                            request.program_id(),
-                            {},
-                            std::chrono::milliseconds(request.timeout_ms())};
+  Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
   for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {

@@ -22,8 +22,9 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   // `engine` outlives the service, and the service the server.
   explicit RuntimeService(Engine& engine);
 
-  // Waits until no call but sessions is under way, at most `timeout`, and ends the sessions.
-  void Drain(base::Nanos timeout);
+  // Waits until no call but sessions is under way, and ends the sessions. False: `deadline` came before.
+  bool Drain(base::Nanos deadline);
+  base::WorkPool& pool() { return pool_; }
 
  private:
   template <typename Request, typename Reply>

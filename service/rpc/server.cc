@@ -125,10 +125,11 @@ class GrpcServer final : public Server {
 
   const std::string& address() const override { return address_; }
 
-  void Drain(base::Nanos timeout) override {
+  bool Drain(base::Nanos deadline) override {
     server_->GetHealthCheckService()->SetServingStatus(false);
-    service_.Drain(timeout);
+    return service_.Drain(deadline);
   }
+  base::WorkPool& pool() override { return service_.pool(); }
 
  private:
   RuntimeService service_;

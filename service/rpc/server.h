@@ -6,6 +6,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/base/work_pool.h"
 #include "service/engine/engine.h"
 
 namespace hir::service {
@@ -27,8 +28,10 @@ class Server {
 
   virtual const std::string& address()
       const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".
-  // No new work; returns when the old is done, or after `timeout`.
-  virtual void Drain(base::Nanos timeout) = 0;
+  // No new work; returns when the old is done, or with false at `deadline`.
+  virtual bool Drain(base::Nanos deadline) = 0;
+  // Where requests are carried out: rpc_threads threads, and a queue for queued_rpcs_max.
+  virtual base::WorkPool& pool() = 0;
 };
 
 }  // namespace hir::service

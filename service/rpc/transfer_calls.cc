@@ -62,8 +62,8 @@ void UploadCall::Take() {
       if (upload_ == nullptr) {
         status = InvalidArgument("a chunk before the header of an upload");
       } else if (bytes > bytes_max) {
-        status = ResourceExhausted(
-            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes"));
+        status = ResourceExhausted(base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ",
+                                             bytes, " bytes; send smaller ones"));
       } else {
         status = upload_->Add(request_.chunk());
       }

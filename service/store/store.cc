@@ -40,7 +40,7 @@ Result<std::string> TensorStore::OpenSession() {
   const std::scoped_lock lock(mutex_);
   if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
     return ResourceExhausted(
-        base::Cat("sessions_max = ", options_.sessions_max, ": all are in use"));
+        base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
   }
   std::string id = RandomId();
   sessions_.emplace(id, Session());
@@ -82,7 +82,8 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, 
   if (!Fits(bytes, mesh.num_devices(), options_.tensor_bytes_max)) {
     return ResourceExhausted(base::Cat("tensor_bytes_max = ", options_.tensor_bytes_max, ": ",
                                        ToString(spec), " takes ", bytes, " bytes on each of ",
-                                       mesh.num_devices(), " devices"));
+                                       mesh.num_devices(),
+                                       " devices; start the daemon with a higher limit"));
   }
   HIR_ASSIGN(Charge charge, bytes_.Take(charged ? bytes * mesh.num_devices() : 0));
   int64_t id = 0;

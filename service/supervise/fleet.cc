@@ -60,6 +60,7 @@ Status Fleet::Spawn(int64_t rank) {
 Status Fleet::Start() {
   HIR_CHECK(!healthy());
   ++generation_;
+  starting_ = true;
   keys_.clear();
   for (int64_t rank = 0; rank < options_.num_ranks; ++rank) {
     if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
@@ -73,8 +74,10 @@ Status Fleet::Start() {
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
   }
-  const Status status = Call(std::move(messages), options_.setup_timeout, "the start of the mesh");
+  const Status status = Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"},
+                             "the start of the mesh");
   if (!status.ok() && healthy()) (void)Break(status);  // It said why it cannot.
+  starting_ = false;
   Publish();
   return status;
 }
@@ -89,11 +92,24 @@ Status Fleet::Send(int64_t rank, RankMessage& message) {
   return status.ok() ? status : status.WithContext(base::Cat("rank ", rank));
 }
 
-Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, base::Nanos timeout,
+void Fleet::Interrupt(const Status& cause) {
+  {
+    const std::scoped_lock lock(mutex_);
+    interrupt_ = cause;
+  }
+  interrupted_.Signal();
+}
+
+Status Fleet::interrupt() const {
+  const std::scoped_lock lock(mutex_);
+  return interrupt_;
+}
+
+Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
                    std::string_view what) {
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
-  base::Nanos deadline = Now() + timeout;
+  base::Nanos deadline = Now() + timeout.time;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     for (RankMessage& message : messages[rank]) {
       const Status sent = Send(static_cast<int64_t>(rank), message);
@@ -104,11 +120,10 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, base::Nanos t
     }
   }
   while (Awaited() > 0) {
-    if (Status failure = Pump(deadline, what, -1); !failure.ok()) return Break(std::move(failure));
-    if (first_error_.poisoned) {
-      const Status dead = FindDead(what, kDeathGrace);
-      return Break(dead.ok() ? first_error_.status : dead);
-    }
+    if (Status failure = Pump(deadline, what, interrupted_.fd()); !failure.ok())
+      return Break(std::move(failure));
+    if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
+    if (first_error_.poisoned) return Break(Poisoned(what));
     // One rank that failed where others go on leaves them waiting for it: what is wrong with the program shows on all.
     const bool failed = !first_error_.status.ok();
     if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
@@ -191,7 +206,7 @@ Status Fleet::Death(int64_t rank, std::string_view what) {
   // Its socket may end a moment before the process does.
   const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(milliseconds(200));
   return Unavailable(base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"),
-                               ") during ", what, "; the mesh is being restarted"));
+                               ") during ", what, Next()));
 }
 
 Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
@@ -204,8 +219,17 @@ Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
   return {};
 }
 
+Status Fleet::Poisoned(std::string_view what) {
+  const Status dead = FindDead(what, kDeathGrace);
+  if (!dead.ok()) return dead;
+  const Status& status = first_error_.status;
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  return {Code::kDeadlineExceeded, base::Cat(status.message(), ", longer than comm_timeout_ms = ",
+                                             PollMs(options_.comm_timeout), Next())};
+}
+
 // Asks every rank what it is at, and says who holds the others up.
-Status Fleet::Stuck(std::string_view what, base::Nanos timeout) {
+Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
   dumped_.assign(workers_.size(), {});
   std::vector<int64_t> awaited;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
@@ -223,8 +247,8 @@ Status Fleet::Stuck(std::string_view what, base::Nanos timeout) {
     HIR_TRY(Pump(deadline, what, -1));
   }
   return {Code::kDeadlineExceeded,
-          base::Cat(what, " took longer than ", PollMs(timeout),
-                    " ms: ", DescribeStuck(dumped_, awaited), "; the mesh is being restarted")};
+          base::Cat(what, " took longer than ", timeout.limit, timeout.limit.empty() ? "" : " = ",
+                    PollMs(timeout.time), " ms: ", DescribeStuck(dumped_, awaited), Next())};
 }
 
 int64_t Fleet::Awaited() const {

@@ -20,6 +20,7 @@
 #include "hostir/v1/worker.pb.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
+#include "service/os/wakeup.h"
 
 namespace hir::service {
 
@@ -33,13 +34,20 @@ struct FleetOptions {
   base::Nanos comm_timeout = std::chrono::seconds(30);  // Of one communication.
 };
 
+// How long something may take, and the limit that says so: empty when the caller chose the time.
+struct TimeLimit {
+  base::Nanos time = {};
+  std::string_view limit = {};
+};
+
 // A message to one rank, with the descriptors it names. Node, rank, generation and seq are filled in.
 struct RankMessage {
   ::hostir::v1::ToWorker message = {};
   std::vector<int> fds = {};
 };
 
-// Threads: one owns it (and lives as long: workers die with the thread that started them); snapshot() from any.
+// Threads: one owns it (and lives as long: workers die with the thread that started them); snapshot() and Interrupt()
+// from any.
 class Fleet {
  public:
   explicit Fleet(FleetOptions options);
@@ -57,9 +65,11 @@ class Fleet {
   // Errors: what a worker replied, with the generation going on; or, with healthy() false afterwards:
   //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
   //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
-  //         what poisoned the communicator.
-  Status Call(std::vector<std::vector<RankMessage>> messages, base::Nanos timeout,
+  //         what poisoned the communicator; what it was interrupted with.
+  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
               std::string_view what);
+  // Ends the call in progress, and every later one, with `cause`. Once.
+  void Interrupt(const Status& cause);
 
   // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or `timeout`.
   void Watch(int wake_fd, base::Nanos timeout);
@@ -97,7 +107,12 @@ class Fleet {
   Status Death(int64_t rank, std::string_view what);
   // The status of a process that has ended, or OK: looks for `timeout`.
   Status FindDead(std::string_view what, base::Nanos timeout);
-  Status Stuck(std::string_view what, base::Nanos timeout);
+  Status Stuck(std::string_view what, TimeLimit timeout);
+  // What a rank said of its communicator, when that is beyond use.
+  Status Poisoned(std::string_view what);
+  Status interrupt() const;
+  // What errors say of the time after them. A start that fails is its caller's to go on from.
+  std::string_view Next() const { return starting_ ? "" : "; the mesh is being restarted"; }
   int64_t Awaited() const;
   // Kills the generation and keeps `cause`.
   Status Break(Status cause);
@@ -106,6 +121,7 @@ class Fleet {
   const FleetOptions options_;
   std::vector<Worker> workers_;  // By rank; empty between generations.
   int64_t generation_ = 0;
+  bool starting_ = false;
   int64_t seq_ = 0;
   Status failure_;
   Failure first_error_;                       // Of the call in progress.
@@ -113,8 +129,10 @@ class Fleet {
   std::map<std::string, std::string> keys_;   // The rendezvous of this generation.
   std::vector<::hostir::v1::Dumped> dumped_;  // Answers while a stuck call is explained.
 
+  Wakeup interrupted_;
   mutable std::mutex mutex_;
-  Snapshot snapshot_;  // Guarded by mutex_.
+  Snapshot snapshot_;      // Guarded by mutex_: the one below too.
+  Status interrupt_ = {};  // Not OK once interrupted.
 };
 
 }  // namespace hir::service

@@ -27,6 +27,19 @@ int64_t PlannerProcess::pid() const {
   return pid_;
 }
 
+void PlannerProcess::Interrupt(const Status& cause) {
+  {
+    const std::scoped_lock lock(mutex_);
+    interrupt_ = cause;
+  }
+  interrupted_.Signal();
+}
+
+Status PlannerProcess::interrupt() const {
+  const std::scoped_lock lock(mutex_);
+  return interrupt_;
+}
+
 void PlannerProcess::Stop() {
   channel_.reset();
   process_ = Process();
@@ -87,13 +100,19 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(const pb::ProgramSource& progra
   }
   sent();
   for (;;) {
-    pollfd readable = {channel_->fd(), POLLIN, 0};
+    pollfd fds[2] = {{channel_->fd(), POLLIN, 0}, {interrupted_.fd(), POLLIN, 0}};
     const int64_t ms = std::chrono::ceil<milliseconds>(deadline - Now()).count();
-    if (ms <= 0 || poll(&readable, 1, static_cast<int>(std::min<int64_t>(ms, 1 << 30))) == 0) {
+    if (ms <= 0 || poll(fds, 2, static_cast<int>(std::min<int64_t>(ms, 1 << 30))) == 0) {
       outcome = Died("too slow");
-      outcome.status = {Code::kDeadlineExceeded,
-                        base::Cat("planning took longer than plan_timeout_ms = ",
-                                  std::chrono::duration_cast<milliseconds>(timeout).count())};
+      outcome.status = {
+          Code::kDeadlineExceeded,
+          base::Cat("planning took longer than plan_timeout_ms = ",
+                    std::chrono::duration_cast<milliseconds>(timeout).count(),
+                    "; make the program smaller, or start the daemon with a higher limit")};
+      return outcome;
+    }
+    if (fds[1].revents != 0) {
+      outcome.status = interrupt();
       return outcome;
     }
     auto received = channel_->Receive(/*block=*/false);

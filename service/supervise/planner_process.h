@@ -13,6 +13,7 @@
 #include "hostir/v1/plan.pb.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
+#include "service/os/wakeup.h"
 
 namespace hir::service {
 
@@ -22,7 +23,7 @@ struct PlannerOptions {
   int64_t num_devices = 1;
 };
 
-// Threads: one owns it (and lives as long); pid() from any.
+// Threads: one owns it (and lives as long); pid() and Interrupt() from any.
 class PlannerProcess {
  public:
   explicit PlannerProcess(PlannerOptions options) : options_(std::move(options)) {}
@@ -42,10 +43,14 @@ class PlannerProcess {
   Outcome MakePlan(const ::hostir::v1::ProgramSource& program, base::Nanos timeout,
                    const std::function<void()>& sent);
 
+  // Ends the plan that is being made, and every later one, with `cause`. From any thread, once.
+  void Interrupt(const Status& cause);
+
   int64_t pid() const;
 
  private:
   Outcome Died(std::string_view how);
+  Status interrupt() const;
   void Stop();
 
   const PlannerOptions options_;
@@ -53,8 +58,10 @@ class PlannerProcess {
   std::unique_ptr<Channel> channel_;  // Null when there is no process.
   base::Nanos started_ = {};
   int64_t seq_ = 0;
+  Wakeup interrupted_;
   mutable std::mutex mutex_;
-  int64_t pid_ = 0;  // Guarded by mutex_.
+  int64_t pid_ = 0;        // Guarded by mutex_: the one below too.
+  Status interrupt_ = {};  // Not OK once interrupted.
 };
 
 }  // namespace hir::service

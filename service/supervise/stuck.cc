@@ -26,7 +26,8 @@ std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped,
     furthest = dumped[rank].comm_entered();
     where = dumped[rank].where();
   }
-  if (!silent.empty()) return base::Cat(Ranks(silent), " does not answer");
+  if (!silent.empty())
+    return base::Cat(Ranks(silent), silent.size() == 1 ? " does" : " do", " not answer");
   for (size_t rank = 0; rank < dumped.size(); ++rank) {
     const bool is_late = dumped[rank].comm_entered() < furthest && awaited[rank] > 0;
     const bool waits =

@@ -160,8 +160,32 @@ def test_too_many_ops(client: hostir.Client) -> None:
 def test_a_program_of_too_many_bytes(client: hostir.Client) -> None:
     with pytest.raises(hostir.ResourceExhausted) as caught:
         compile_case(client, with_ops(1, "n" * 16_777_216))
-    pattern = r"program_bytes_max = 16777216: the program has \d{8} bytes" + HERE
+    pattern = r"program_bytes_max = 16777216: the program has \d{8} bytes; split it" + HERE
     assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
+
+
+def test_a_message_of_too_many_bytes(client: hostir.Client) -> None:
+    with pytest.raises(hostir.ResourceExhausted) as caught:
+        compile_case(client, with_ops(1, "n" * 67_108_864))
+    pattern = r"message_bytes_max = 67108864: the request has 671\d{5} bytes; split it" + HERE
+    assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
+    assert client.put(np.ones(2)).numpy().sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "sizes"),
+    [
+        ("affine has no size i9; its sizes are i0", {"i9": 1}),
+        ("i0 = -1; a size is 0 or more", {"i0": -1}),
+        ("i0 mod 4 == 0 does not hold with i0 = 7: x: axis 0 split 4 ways over mesh_x", {"i0": 7}),
+        ("explain: i0 = 9223372036854775808; a size is an integer of 64 bits", {"i0": 2**63}),
+        ("explain: i0 = '4'; a size is an integer of 64 bits", {"i0": "4"}),
+    ],
+)
+def test_sizes(client: hostir.Client, message: str, sizes: dict[str, Any]) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        client.explain(affine(mesh=FOUR, axes={0: "mesh_x"}), sizes=sizes)
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
 
 
 # --- runs ---
@@ -199,3 +223,21 @@ def test_inputs(client: hostir.Client, kind: type[hostir.HostirError], message: 
         client.run(affine(), inputs)
     assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
     assert client.run(affine(), [X, W, 1.0])[0].numpy()[0, 0] == 2
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf"), 1e30])
+def test_timeouts(client: hostir.Client, timeout: float) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        client.run(affine(), [X, W, 1.0], timeout=timeout)
+    message = f"run: timeout {timeout}; it is a number of seconds above 0"
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
+
+
+def test_a_timeout_beyond_the_limit(client: hostir.Client) -> None:
+    assert client.run(affine(), [X, W, 1.0], timeout=600)[0].numpy()[0, 0] == 2
+    with pytest.raises(hostir.ResourceExhausted) as caught:
+        client.run(affine(), [X, W, 1.0], timeout=600.001)
+    message = (
+        "run_timeout_ms = 600000: the run asks for 600001 ms; ask for less, or start the daemon with a higher limit"
+    )
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)

@@ -1,13 +1,24 @@
 // Goal: at a limit a request is served, beyond it refused by the limit's name, and the next is served.
-// Method: daemons with small limits; workers and planner are stopped, so that queues fill.
-// Elsewhere: limits of tensors (transfer_test), sessions (session_test), programs (run_test), timeouts (fault_test).
+// Method: daemons with small limits; workers and planner are stopped, or never answer, so that queues fill and times
+// run out. A time limit that is too long never fails a test; one that is to run out has nobody who could keep it.
+// Elsewhere: tensors_max (session_test), tensor_bytes_max, chunk_bytes_max (transfer_test), rpc_threads,
+// queued_rpcs_max (rpc/request_queue_test).
+#include "service/engine/limits.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "csrc/base/check.h"
 #include "tests/service/support/daemon.h"
 #include "tests/service/support/programs.h"
 
@@ -16,6 +27,273 @@ namespace {
 
 std::string Negate(const std::string& name) {
   return "fusion @" + name + "(%x: f32[2]) {\n  %y = neg(%x)\n  return %y\n}\n";
+}
+
+std::string Flag(const LimitInfo& limit, int64_t value) {
+  std::string name(limit.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name + "=" + std::to_string(value);
+}
+
+std::map<std::string, int64_t> Shown(Client& client) {
+  std::map<std::string, int64_t> values;
+  const pb::StatusReply status = client.Status();
+  for (const pb::Limit& limit : status.limits()) values[limit.name()] = limit.value();
+  return values;
+}
+
+// One device, one tensor of two elements, and @p on it.
+struct Served {
+  explicit Served(std::vector<std::string> flags) : daemon(Flags(std::move(flags))) {
+    const Client::Compiled compiled = client.Compile(Negate("p"));
+    EXPECT_EQ(Text(compiled.status), "OK");
+    program = compiled.reply.program_id();
+    x = client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
+  }
+  static std::vector<std::string> Flags(std::vector<std::string> flags) {
+    flags.push_back("--devices=cpu:1");
+    return flags;
+  }
+  pid_t Worker() { return static_cast<pid_t>(client.Status().devices(0).pid()); }
+  std::string Run(int64_t timeout_ms) {
+    pb::RunRequest request;
+    request.set_session_id(client.session());
+    request.set_program_id(program);
+    request.add_args()->set_handle(x);
+    request.set_wait(true);
+    request.set_timeout_ms(timeout_ms);
+    pb::RunReply reply;
+    const auto context = client.Context(60);
+    return Text(client.stub().Run(context.get(), request, &reply));
+  }
+
+  Daemon daemon;
+  Client client{daemon};
+  std::string program, x;
+};
+
+// A worker program that never answers when its arguments match `pattern` of the shell, and is the real one otherwise.
+class SilentWorker {
+ public:
+  explicit SilentWorker(const std::string& pattern) {
+    std::string directory =
+        (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
+    HIR_CHECK(mkdtemp(directory.data()) != nullptr);
+    directory_ = directory;
+    std::ofstream(path()) << "#!/bin/sh\ncase \"$*\" in " << pattern
+                          << ") exec sleep 60;; esac\nexec " << Daemon::WorkerPath() << " \"$@\"\n";
+    std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
+  }
+  ~SilentWorker() { std::filesystem::remove_all(directory_); }
+  std::string path() const { return directory_ + "/worker"; }
+
+ private:
+  std::string directory_;
+};
+
+TEST(Limits, EachHasAFlagADefaultAndARange) {
+  std::vector<std::string> flags = {"--devices=cpu:1"};
+  std::map<std::string, int64_t> defaults, given;
+  for (const LimitInfo& limit : kLimits) {
+    defaults[std::string(limit.name)] = Limits().*limit.value;
+    given[std::string(limit.name)] = Limits().*limit.value + 1;
+    flags.push_back(Flag(limit, Limits().*limit.value + 1));
+    for (const int64_t value : {limit.least - 1, limit.most + 1}) {
+      const std::string failure = Daemon::FailureOf({Flag(limit, value)});
+      EXPECT_THAT(failure, testing::HasSubstr(std::to_string(value) + " not in range"));
+      EXPECT_THAT(failure, testing::HasSubstr(Flag(limit, value).substr(0, limit.name.size() + 2)));
+    }
+  }
+  given["tensor_bytes_max"] = 1;
+  {
+    Daemon daemon(flags);
+    Client client(daemon);
+    EXPECT_EQ(Shown(client), given);
+  }
+  Daemon daemon({"--devices=cpu:1"});
+  Client client(daemon);
+  std::map<std::string, int64_t> shown = Shown(client);
+  EXPECT_GT(shown["tensor_bytes_max"], int64_t{1} << 26) << "half of the machine's memory";
+  shown["tensor_bytes_max"] = 0;
+  EXPECT_EQ(shown, defaults);
+}
+
+TEST(Limits, ChunksFitAMessage) {
+  Daemon daemon({"--devices=cpu:1", "--message-bytes-max=20000"});
+  Client client(daemon);
+  EXPECT_EQ(client.event().chunk_bytes_max(), 20000 - 1024);
+  EXPECT_EQ(Shown(client)["chunk_bytes_max"], 20000 - 1024);
+  const std::string bytes(50000, 'x');
+  const Client::Put put = client.Upload(Header(pb::DTYPE_BOOL, {50000}), bytes, 20000 - 1024);
+  EXPECT_EQ(Text(put.status), "OK");
+  EXPECT_EQ(client.Download(put.tensor.handle()).bytes, bytes);
+}
+
+TEST(Limits, Sessions) {
+  Daemon daemon({"--devices=cpu:1", "--sessions-max=2"});
+  Client first(daemon);
+  {
+    Client second(daemon);
+    EXPECT_FALSE(second.session().empty());
+    EXPECT_EQ(Text(Client(daemon).End()),
+              "RESOURCE_EXHAUSTED: sessions_max = 2: all are in use; close some");
+  }
+  EXPECT_TRUE(
+      first.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
+  EXPECT_FALSE(Client(daemon).session().empty());
+}
+
+TEST(Limits, BytesOfAProgram) {
+  Daemon daemon({"--devices=cpu:1", "--program-bytes-max=1000"});
+  Client client(daemon);
+  const auto padded = [](size_t bytes) {  // As a message: the text, its number and its length.
+    std::string text = Negate("p");
+    return text.append(bytes - 3 - text.size(), '\n');
+  };
+  EXPECT_EQ(Text(client.Compile(padded(1000)).status), "OK");
+  EXPECT_EQ(Text(client.Compile(padded(1001)).status),
+            "RESOURCE_EXHAUSTED: program_bytes_max = 1000: the program has 1001 bytes; split it");
+}
+
+TEST(Limits, TimeThatARunAsksFor) {
+  Served served({"--run-timeout-ms=30000"});
+  EXPECT_EQ(served.Run(0), "OK");
+  EXPECT_EQ(served.Run(30000), "OK");
+  EXPECT_EQ(served.Run(30001),
+            "RESOURCE_EXHAUSTED: run_timeout_ms = 30000: the run asks for 30001 ms; ask for less, "
+            "or start the daemon with a higher limit");
+  EXPECT_THAT(served.Run(INT64_MAX),
+              testing::HasSubstr("the run asks for 9223372036854775807 ms; ask for less"));
+  EXPECT_EQ(served.Run(-1), "INVALID_ARGUMENT: timeout_ms = -1: the time of a run is not negative");
+  EXPECT_EQ(served.Run(0), "OK");
+}
+
+TEST(Limits, TimeOfARun) {
+  Served served({"--run-timeout-ms=5000"});
+  EXPECT_EQ(served.Run(0), "OK");
+  kill(served.Worker(), SIGSTOP);
+  EXPECT_EQ(served.Run(0),
+            "DEADLINE_EXCEEDED: run 2 of p took longer than run_timeout_ms = 5000 ms: rank 0 does "
+            "not answer; the mesh is being restarted");
+  EXPECT_EQ(served.Run(0), "OK");
+}
+
+TEST(Limits, TimeOfACommunication) {
+  Daemon daemon({"--devices=cpu:2", "--comm-timeout-ms=3000"});
+  Client client(daemon);
+  const std::string program = client.Compile(kColumnSums).reply.program_id();
+  const std::string x =
+      client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}))
+          .tensor.handle();
+  EXPECT_EQ(Text(client.Run(program, {x}).status), "OK");
+  kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGSTOP);
+  EXPECT_THAT(Text(client.Run(program, {x}).status),
+              testing::MatchesRegex("DEADLINE_EXCEEDED: rank 0: .*rank 1 has not .* allreduce.*; "
+                                    "rank 0 waiting 3.0 s, longer than comm_timeout_ms = 3000; "
+                                    "the mesh is being restarted"));
+  EXPECT_EQ(Text(client.Run(program, {x}).status), "OK");
+}
+
+TEST(Limits, TimeOfTheSetup) {
+  const SilentWorker silent("*--role=worker*");
+  EXPECT_THAT(
+      Daemon::FailureOf({"--devices=cpu:1", "--worker=" + silent.path(), "--setup-timeout-ms=200"}),
+      testing::HasSubstr("cannot start 1 workers: the start of the mesh took longer than "
+                         "setup_timeout_ms = 200 ms: rank 0 does not answer\""));
+}
+
+TEST(Limits, TimeOfTheSetupAgain) {
+  const SilentWorker silent("*--role=worker*--generation=2*");
+  Served served({"--worker=" + silent.path(), "--setup-timeout-ms=5000"});
+  EXPECT_EQ(served.Run(0), "OK");
+  kill(served.Worker(), SIGKILL);
+  EXPECT_TRUE(served.client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.generation() == 2; }));
+  EXPECT_EQ(served.Run(0),
+            "UNAVAILABLE: the mesh could not be restarted: DEADLINE_EXCEEDED: the start of the "
+            "mesh took longer than setup_timeout_ms = 5000 ms: rank 0 does not answer");
+  EXPECT_TRUE(served.client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.serving() && status.generation() >= 3; }));
+  EXPECT_EQ(served.Run(0), "OK") << "a tensor outlives both generations";
+}
+
+// What is accepted and ends in time is tested in lifecycle_test.
+TEST(Limits, TimeOfTheDrain) {
+  Served served({"--drain-timeout-ms=300"});
+  const pid_t planner = static_cast<pid_t>(served.client.Status().planner_pid());
+  kill(served.Worker(), SIGSTOP);
+  kill(planner, SIGSTOP);
+  auto running = std::async(std::launch::async, [&] { return served.Run(0); });
+  EXPECT_TRUE(
+      served.client.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
+  auto queued = std::async(std::launch::async, [&] { return served.Run(0); });
+  EXPECT_TRUE(served.client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.queued_runs() == 1; }));
+  auto compiling = std::async(std::launch::async, [&] {
+    Client other(served.daemon);
+    return Text(other.Compile(Negate("q")).status);
+  });
+  EXPECT_TRUE(served.client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.queued_plans() == 1; }));
+  served.daemon.Signal(SIGTERM);
+  const std::string cause =
+      "the daemon is shutting down, drain_timeout_ms = 300 after it was asked to";
+  EXPECT_EQ(running.get(), "UNAVAILABLE: run 1 of p: " + cause);
+  EXPECT_EQ(queued.get(), "UNAVAILABLE: " + cause);
+  EXPECT_EQ(compiling.get(), "UNAVAILABLE: " + cause);
+  EXPECT_EQ(served.daemon.Wait(), 0);
+  EXPECT_THAT(served.daemon.Log(), testing::HasSubstr("drain_timeout_ms = 300 is over"));
+}
+
+TEST(Limits, NobodyIsWaitedForWhenTheOnlyClientHasGone) {
+  Served served({"--drain-timeout-ms=1000000"});
+  kill(served.Worker(), SIGSTOP);
+  EXPECT_EQ(Text(served.client.Run(served.program, {served.x}, /*wait=*/false).status), "OK");
+  EXPECT_TRUE(served.client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
+  served.daemon.LetGo();
+  EXPECT_EQ(served.daemon.Wait(), 0);
+}
+
+TEST(Limits, DeathsOfThePlanner) {
+  const std::string refused =
+      "FAILED_PRECONDITION: this program killed the planner planner_deaths_max = 1 times and is "
+      "refused until the daemon is restarted";
+  {
+    Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=1"});
+    Client client(daemon);
+    EXPECT_EQ(KillPlannerUnder(daemon, client, Negate("p")).error_code(),
+              grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(Text(client.Compile(Negate("p")).status), refused);
+    EXPECT_EQ(Text(client.Compile(Negate("q")).status), "OK");
+  }
+  Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=2"});
+  Client client(daemon);
+  EXPECT_EQ(KillPlannerUnder(daemon, client, Negate("p")).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Text(client.Compile(Negate("p")).status), "OK");
+}
+
+TEST(Limits, TimeOfAPlan) {
+  {
+    Daemon daemon({"--devices=cpu:1", "--plan-timeout-ms=30000"});
+    Client client(daemon);
+    const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
+    kill(planner, SIGSTOP);
+    auto compiling =
+        std::async(std::launch::async, [&] { return Text(client.Compile(Negate("p")).status); });
+    WaitForPlanning(daemon, client, planner);
+    kill(planner, SIGCONT);
+    EXPECT_EQ(compiling.get(), "OK") << "late, but in time";
+  }
+  Daemon daemon({"--devices=cpu:1", "--plan-timeout-ms=2000"});
+  Client client(daemon);
+  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGSTOP);
+  EXPECT_EQ(Text(client.Compile(Negate("p")).status),
+            "DEADLINE_EXCEEDED: planning took longer than plan_timeout_ms = 2000; make the program "
+            "smaller, or start the daemon with a higher limit");
+  EXPECT_TRUE(client.WaitUntil(
+      [&](const pb::StatusReply&) { return Text(client.Compile(Negate("q")).status) == "OK"; }));
 }
 
 TEST(Limits, QueuedRuns) {
@@ -88,17 +366,6 @@ TEST(Limits, BytesOfAMessage) {
   const grpc::Status status = client.Compile(std::string(20000, '/')).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
   EXPECT_EQ(Text(client.Compile(Negate("p") + std::string(19000, '\n')).status), "OK");
-}
-
-TEST(Limits, StatusShowsThem) {
-  Daemon daemon({"--devices=cpu:1", "--queued-runs-max=77"});
-  Client client(daemon);
-  int64_t value = 0;
-  const pb::StatusReply status = client.Status();
-  for (const pb::Limit& limit : status.limits()) {
-    if (limit.name() == "queued_runs_max") value = limit.value();
-  }
-  EXPECT_EQ(value, 77);
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ TEST_F(Run, ProgramsThatAreNone) {
       Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = nag(%x)\n  return %y\n}\n").status),
       "INVALID_ARGUMENT: line 2: nag: no such op in the fusion op set; did you mean neg?");
   EXPECT_EQ(Text(client.Compile(std::string(5000, '/')).status),
-            "RESOURCE_EXHAUSTED: program_bytes_max = 4096: the program has 5003 bytes");
+            "RESOURCE_EXHAUSTED: program_bytes_max = 4096: the program has 5003 bytes; split it");
   EXPECT_EQ(
       Text(client.Compile("mesh @m = [0, 2]\nfusion @f(%x: f32[2] {mesh=@m}) {\n  return %x\n}\n")
                .status),

@@ -168,8 +168,9 @@ TEST_F(Transfer, MessagesOutOfOrder) {
 
 TEST_F(Transfer, AtTheLimits) {
   const pb::UploadHeader header = Header(pb::DTYPE_BOOL, {65537});
-  EXPECT_EQ(Refusal(header, std::string(65537, 'x'), 65537),
-            "RESOURCE_EXHAUSTED: chunk_bytes_max = 65536: a chunk has 65537 bytes");
+  EXPECT_EQ(
+      Refusal(header, std::string(65537, 'x'), 65537),
+      "RESOURCE_EXHAUSTED: chunk_bytes_max = 65536: a chunk has 65537 bytes; send smaller ones");
   EXPECT_EQ(Text(client.Upload(header, std::string(65537, 'x'), 65536).status), "OK");
   // 65537 bytes are in use; replicated on 4 devices, 233615 fit exactly, 233616 do not.
   const Client::Put fits =
@@ -189,7 +190,7 @@ TEST_F(Transfer, AtTheLimits) {
   EXPECT_EQ(Text(client.Upload(Header(pb::DTYPE_BOOL, {int64_t{1} << 40}), "abc").status),
             "RESOURCE_EXHAUSTED: tensor_bytes_max = 1000000: bool[1099511627776] on [0], "
             "replicated takes 1099511627776 "
-            "bytes on each of 1 devices");
+            "bytes on each of 1 devices; start the daemon with a higher limit");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <sstream>
 #include <utility>
@@ -85,6 +86,10 @@ Daemon::Daemon(std::vector<std::string> flags) {
   address_.pop_back();  // The newline.
 }
 
+std::string Daemon::WorkerPath() {
+  return (fs::path(HIR_DAEMON).parent_path() / "hostir-worker").string();
+}
+
 std::string Daemon::FailureOf(std::vector<std::string> flags) {
   Daemon daemon(nullptr);
   daemon.Spawn(flags);
@@ -140,12 +145,12 @@ int64_t Daemon::PrivateKiB() const {
   return kib;
 }
 
-Client::Client(const Daemon& daemon) {
+Client::Client(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
   stub_ = pb::Runtime::NewStub(
-      grpc::CreateCustomChannel(daemon.address(), grpc::InsecureChannelCredentials(), arguments));
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   pb::ConnectRequest request;
   request.set_client("test");
   events_ = stub_->Connect(&connect_context_, request);
@@ -154,7 +159,12 @@ Client::Client(const Daemon& daemon) {
 
 Client::~Client() {
   connect_context_.TryCancel();
-  events_->Finish();
+  if (!ended_) events_->Finish();
+}
+
+grpc::Status Client::End() {
+  ended_ = true;
+  return events_->Finish();
 }
 
 std::unique_ptr<grpc::ClientContext> Client::Context(int64_t s) const {
@@ -244,6 +254,21 @@ Client::Ran Client::Run(const std::string& program_id, const std::vector<std::st
   const auto context = Context();
   ran.status = stub_->Run(context.get(), request, &ran.reply);
   return ran;
+}
+
+void WaitForPlanning(const Daemon& daemon, Client& client, int64_t planner) {
+  const std::string sent = "planning planner=" + std::to_string(planner) + " ";
+  HIR_CHECK(client.WaitUntil(
+      [&](const pb::StatusReply&) { return daemon.Log().find(sent) != std::string::npos; }));
+}
+
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program) {
+  const int64_t planner = client.Status().planner_pid();
+  kill(static_cast<pid_t>(planner), SIGSTOP);
+  auto compiling = std::async(std::launch::async, [&] { return client.Compile(program).status; });
+  WaitForPlanning(daemon, client, planner);
+  kill(static_cast<pid_t>(planner), SIGKILL);
+  return compiling.get();
 }
 
 std::string Text(const grpc::Status& status) {

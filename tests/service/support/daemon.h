@@ -31,6 +31,8 @@ class Daemon {
   void Signal(int signal);
   // The exit code, or 128 + the signal; waits for it, at most 30 s.
   int Wait();
+  // The worker program beside it.
+  static std::string WorkerPath();
   // Closes the descriptor of --alive-fd.
   void LetGo();
   std::string Log() const;
@@ -52,7 +54,8 @@ class Daemon {
 // One session. Every call has a deadline of 30 s.
 class Client {
  public:
-  explicit Client(const Daemon& daemon);
+  explicit Client(const Daemon& daemon) : Client(daemon.address()) {}
+  explicit Client(const std::string& address);
   ~Client();
 
   pb::Runtime::Stub& stub() { return *stub_; }
@@ -72,6 +75,9 @@ class Client {
     std::string bytes;
   };
   Got Download(const std::string& handle, int64_t device = -1);
+
+  // How the session ended; waits for it.
+  grpc::Status End();
 
   pb::StatusReply Status();
   // Asks for the status until `done` says so; false after 30 s.
@@ -93,8 +99,14 @@ class Client {
   std::unique_ptr<pb::Runtime::Stub> stub_;
   grpc::ClientContext connect_context_;
   std::unique_ptr<grpc::ClientReader<pb::SessionEvent>> events_;
+  bool ended_ = false;
   pb::SessionEvent event_;
 };
+
+// Stops the planner, has `client` compile `program`, and kills the planner once it has that: the answer.
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program);
+// Returns once the planner of `daemon` has been given a program.
+void WaitForPlanning(const Daemon& daemon, Client& client, int64_t planner);
 
 // "INVALID_ARGUMENT: message", or "OK".
 std::string Text(const grpc::Status& status);
