@@ -120,16 +120,17 @@ function(hir_pytest dir)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
   endif()
-  set(need HOSTIR_TESTS_NEED_DAEMON=0)
+  set(environment "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python"
+                  "HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR}")
   if(HIR_HAVE_SERVICE)
-    set(need HOSTIR_TESTS_NEED_DAEMON=1)
+    list(APPEND environment HOSTIR_TESTS_NEED_DAEMON=1)
   endif()
   file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${dir}/test_*.py)
   foreach(test ${tests})
     add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -v --tb=short -p no:cacheprovider ${test}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}" ENVIRONMENT
-      "PYTHONPATH=${PROJECT_SOURCE_DIR}/python:${PROJECT_BINARY_DIR}/python;HOSTIR_BUILD_DIR=${PROJECT_BINARY_DIR};${need}")
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}"
+                         ENVIRONMENT "${environment}")
   endforeach()
 endfunction()
 
