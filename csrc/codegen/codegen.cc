@@ -11,7 +11,7 @@ using base::Cat;
 std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   std::vector<const ir::Value*> outputs;
   for (const OutputPlace& output : structure.outputs) {
-    if (output.phase < 0) outputs.push_back(output.value);
+    if (output.phase < 0 && output.depth < 0) outputs.push_back(output.value);
   }
   return outputs;
 }
@@ -24,6 +24,22 @@ Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
   plan.launches.push_back(std::move(made.first));
   plan.nests.push_back(std::move(made.second));
   return {};
+}
+
+Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classes,
+                      const Structure& structure, const std::string& name, KernelPlan& plan) {
+  NestBuilder builder(group, classes, structure, plan.target);
+  const std::vector<Partial> partials = AddRowsInParts(builder);
+  AddPointwiseRegions(builder, PointwiseOutputs(structure));
+  for (const Partial& partial : partials) {
+    plan.workspaces.push_back(
+        {.bytes = BytesOf(builder.nest().exprs, *partial.value->type), .zeroed = false});
+  }
+  HIR_TRY(AddLaunch(plan, builder, name));
+  if (partials.empty()) return {};
+  NestBuilder second(group, classes, structure, plan.target);
+  AddSumsOfParts(second, partials);
+  return AddLaunch(plan, second, Cat(name, ".1"));
 }
 
 }  // namespace
@@ -44,6 +60,10 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   plan.sizes = sizes;
   plan.schedule = structure.schedule;
   if (structure.outputs.empty()) return plan;  // Host scalars: whoever reads them computes them.
+  if (!structure.columns.empty()) {
+    HIR_TRY(PlanInnerOuter(group, classes, structure, name, plan));
+    return plan;
+  }
   NestBuilder builder(group, classes, structure, target);
   bool partial = false;
   std::vector<const ir::Value*> partials;

@@ -6,7 +6,10 @@
 //
 //   for item in the part of region.grid that this call computes:       // parallel
 //     for region.serial:                                               // in order
-//       phase 0, phase 1, ...: for phase.loops [for region.columns]: accumulate, store
+//       phase 0, phase 1, ...: for phase.loops [for region.columns]: accumulate, carry, store
+//
+// Accumulators begin anew in every iteration of the serial loops; carried ones, one a column, live across them:
+// the sums over rows of a kernel that goes through its rows in order.
 //
 // All scalar code is fusion elements in which `Index(n)` is loop variable n, and `MakeLoad(value, {})` of an
 // accumulator's
@@ -55,18 +58,32 @@ struct Store {
   const fusion::Element* value = nullptr;
 };
 
+// An accumulator with a result for every trip of its phase's loops (a "column"), each combined with one `body` an
+// iteration of the serial loops from number `depth` on. Before the first of those iterations it is neutral; after
+// the last its results are elements of a workspace: `tensor`, at `index` (of variables of the grid, of serial loops
+// before `depth`, and of the phase's loops). Where those loops have no iteration the elements are neutral. No other
+// access to them is in the region: a backend may keep them in registers, or add up in the workspace.
+struct Carried {
+  Accumulator accumulator;
+  int depth = 0;   // In [0, serial.size()); 0: over all of a grid item.
+  int tensor = 0;  // Index into LoopNest::tensors; of the accumulator's dtype.
+  std::vector<const fusion::Element*> index;
+};
+
 // Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops
 // the accumulators
 // are empty and the stores run once (a column).
 struct Phase {
   std::vector<Loop> loops;
   std::vector<Accumulator> accumulators;
+  std::vector<Carried> carried;  // Only where the region has serial loops and no columns.
   std::vector<Store> stores;
 };
 
 struct Region {
   // The grid item is the row-major index of these loops, which begin at 0 and whose ends depend on no variable.
   std::vector<Loop> grid;
+  // Outermost first. Begin and end may depend on variables of the grid and of serial loops before.
   std::vector<Loop> serial;
   // The innermost loop of every phase, inside its loops: neighbouring columns are neighbours in most tensors.
   // At most

@@ -80,6 +80,7 @@ const fusion::Element* NestBuilder::DefineReduction(const Reduction& reduction,
   raw_loads_ = true;
   const Element* defined = fusion::Define(builder, *reduction.op, 0, index);
   raw_loads_ = false;
+  int number = 0;
   return Rewrite(defined, [&](const Element* e) -> const Element* {
     if (e->kind != Element::Kind::kReduce) return nullptr;
     if (e->extents.size() != reduction.reduced.size()) {
@@ -97,14 +98,16 @@ const fusion::Element* NestBuilder::DefineReduction(const Reduction& reduction,
     });
     accumulators_[reduction.phase].push_back({total, e->reduce, e->dtype, body});
     row_index_[total] = index;
+    sources_[total] = {&reduction, number++};
     return builder.MakeLoad(total, index);
   });
 }
 
-const ir::Value* NestBuilder::MakeValue(DType dtype, std::vector<ir::Axis> axes) {
+const ir::Value* NestBuilder::MakeValue(DType dtype, std::vector<ir::Axis> axes,
+                                        std::string_view name) {
   const std::vector<ir::Axis>& kept = nest_->axes.emplace_back(std::move(axes));
   const ir::Type& type = nest_->types.emplace_back(ir::Type{.dtype = dtype, .axes = kept});
-  return &nest_->values.emplace_back(ir::Value{.type = &type});
+  return &nest_->values.emplace_back(ir::Value{.name = name, .type = &type});
 }
 
 int NestBuilder::AddTensor(Tensor::Role role, const ir::Value* value) {
@@ -145,6 +148,10 @@ std::vector<const fusion::Element*> RootsOf(const LoopNest& nest) {
   for (const Region& region : nest.regions) {
     for (const Phase& phase : region.phases) {
       for (const Accumulator& accumulator : phase.accumulators) roots.push_back(accumulator.body);
+      for (const Carried& carried : phase.carried) {
+        roots.insert(roots.end(), carried.index.begin(), carried.index.end());
+        roots.push_back(carried.accumulator.body);
+      }
       for (const Store& store : phase.stores) {
         roots.insert(roots.end(), store.index.begin(), store.index.end());
         roots.push_back(store.value);
@@ -168,7 +175,8 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
         ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
     }
     for (const Loop& loop : region.grid) ir::CollectSymbols(loop.end, symbols);
-    for (const Loop& loop : region.serial) ir::CollectSymbols(loop.end, symbols);
+    for (const Loop& loop : region.serial)
+      ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
     if (region.columns) ir::CollectSymbols(region.columns->end, symbols);
   }
   std::set<const ir::Value*> scalars;
@@ -214,6 +222,8 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   for (Region& region : nest_->regions) {
     for (Phase& phase : region.phases) {
       for (Store& store : phase.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
+      for (Carried& carried : phase.carried)
+        carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
     }
   }
   for (const Tensor& tensor : nest_->tensors) {

@@ -43,13 +43,21 @@ class NestBuilder {
   // Accumulators that inlining asked for, by phase.
   std::map<int, std::vector<Accumulator>>& accumulators() { return accumulators_; }
 
+  // Which reduction of the group an accumulator belongs to, and which of that reduction's it is.
+  struct Source {
+    const Reduction* reduction = nullptr;
+    int number = 0;
+    auto operator<=>(const Source&) const = default;
+  };
+  const Source& SourceOf(const ir::Value* accumulator) const { return sources_.at(accumulator); }
+
   // The index at which the result of an accumulator is loaded.
   const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const {
     return row_index_.at(accumulator);
   }
 
-  // A tensor of the kernel's own, of `axes`.
-  const ir::Value* MakeValue(DType dtype, std::vector<ir::Axis> axes);
+  // A tensor of the kernel's own, of `axes`. `name` lives as long as the program.
+  const ir::Value* MakeValue(DType dtype, std::vector<ir::Axis> axes, std::string_view name = {});
   // The slot of an output or workspace; made when asked for the first time.
   int AddTensor(Tensor::Role role, const ir::Value* value);
 
@@ -76,6 +84,7 @@ class NestBuilder {
   std::map<std::pair<const ir::Value*, std::vector<const Element*>>, const Element*> inlined_;
   std::map<int, std::vector<Accumulator>> accumulators_;
   std::unordered_map<const ir::Value*, std::vector<const Element*>> row_index_;
+  std::unordered_map<const ir::Value*, Source> sources_;
   bool raw_loads_ = false;
   Status error_;
 };

@@ -66,17 +66,30 @@ class Printer {
                kReduceNames[static_cast<int>(accumulator.kind)], " of ", Name(accumulator.body),
                " in ", DTypeName(accumulator.dtype), "\n");
       }
+      for (const Carried& carried : phase.carried) {
+        PrintElement(carried.accumulator.body);
+        const std::string place = PlaceOf(carried.tensor, carried.index);
+        Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)],
+               " of ", Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype),
+               " over serial loops from ", carried.depth, "\n");
+      }
       for (const Store& store : phase.stores) {
         PrintElement(store.value);
-        std::vector<std::string> index;
-        for (const Element* element : store.index) {
-          PrintElement(element);
-          index.push_back(Name(element));
-        }
-        Append(out_, "    ", nest_.tensors[static_cast<size_t>(store.tensor)].value->name, "[",
-               base::Join(index, ", "), "] = ", Name(store.value), "\n");
+        const std::string place = PlaceOf(store.tensor, store.index);
+        Append(out_, "    ", place, " = ", Name(store.value), "\n");
       }
     }
+  }
+
+  // "y[e1, e2]", behind the lines of what it names.
+  std::string PlaceOf(int tensor, const std::vector<const Element*>& index) {
+    std::vector<std::string> names;
+    for (const Element* element : index) {
+      PrintElement(element);
+      names.push_back(Name(element));
+    }
+    return Cat(nest_.tensors[static_cast<size_t>(tensor)].value->name, "[", base::Join(names, ", "),
+               "]");
   }
 
   // The element's line behind those of what it reads, each once a phase.

@@ -35,21 +35,31 @@ class Layout {
 
   void Run() {
     for (const Loop& loop : region_.grid) AddRange(loop);
+    for (const Loop& loop : region_.serial) AddRange(loop);
     for (const Phase& phase : region_.phases) {
       for (const Loop& loop : phase.loops) AddRange(loop);
     }
     Vote();
+    if (!region_.serial.empty()) {
+      RotatePhases(Best());
+      return;
+    }
     const int best = Best();
     const auto row = std::ranges::find(region_.grid, best, &Loop::variable);
     if (row != region_.grid.end()) MakeColumns(row);
-    for (Phase& phase : region_.phases) {
-      const auto inner = std::ranges::find(phase.loops, best, &Loop::variable);
-      if (inner != phase.loops.end()) std::rotate(inner, inner + 1, phase.loops.end());
-    }
+    RotatePhases(best);
     MoveToSerial();
   }
 
  private:
+  // Makes the loop over `variable` the innermost one.
+  void RotatePhases(int variable) {
+    for (Phase& phase : region_.phases) {
+      const auto inner = std::ranges::find(phase.loops, variable, &Loop::variable);
+      if (inner != phase.loops.end()) std::rotate(inner, inner + 1, phase.loops.end());
+    }
+  }
+
   void AddRange(const Loop& loop) {
     ir::ExprPool& pool = builder_.nest().exprs;
     math_.SetRange(loop.variable, loop.begin, pool.Sub(loop.end, pool.Const(1)));
@@ -69,6 +79,7 @@ class Layout {
     };
     for (const Phase& phase : region_.phases) {
       for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+      for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
       for (const Store& store : phase.stores) {
         visit(visit, store.value);
         const Tensor& tensor = builder_.nest().tensors[static_cast<size_t>(store.tensor)];
@@ -106,8 +117,10 @@ class Layout {
     }
   }
 
-  // The parts of a reduction stay outside of it.
+  // The parts of a reduction, and rows in their order, stay outside of it.
   bool BoundsOthers(int variable) {
+    if (std::ranges::find(region_.serial, variable, &Loop::variable) != region_.serial.end())
+      return true;
     return std::ranges::any_of(region_.phases, [&](const Phase& phase) {
       return std::ranges::any_of(
           phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });

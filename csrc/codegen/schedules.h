@@ -23,9 +23,19 @@ std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region)
 void CombinePartials(NestBuilder& builder, Region& region,
                      const std::vector<const ir::Value*>& partials);
 
-// axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
+// inner_outer.cc: reductions over columns and over rows, in one pass over the rows and a second launch.
+struct Partial {  // A reduction over rows, part by part.
+  NestBuilder::Source source;
+  const ir::Value* value = nullptr;  // Its workspace.
+};
+// First launch: all that is made row by row, and one workspace a reduction over rows, returned in their order.
+std::vector<Partial> AddRowsInParts(NestBuilder& builder);
+// Second launch: the parts together, and what depends on them.
+void AddSumsOfParts(NestBuilder& builder, const std::vector<Partial>& partials);
+
+// region_axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
 // adds the region. For GPUs adds it as it is.
-// REQUIRES: grid holds every loop outside the phases; serial and columns are empty.
+// REQUIRES: grid holds every loop outside the phases and serial is empty, or serial is decided; columns are empty.
 void AddRegion(NestBuilder& builder, Region region);
 
 // The trip count where it is constant, else `otherwise`.

@@ -1,6 +1,7 @@
 #include "csrc/codegen/structure.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -21,6 +22,7 @@ constexpr size_t kOpsMax =
 constexpr size_t kViewsMax = 32;       // Different indices at which one value is computed.
 constexpr size_t kElementsMax = 2048;  // Sum of those over the group.
 constexpr size_t kOutputsMax = 32;
+constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
 bool Contains(const std::vector<int>& classes, int axis_class) {
   return std::ranges::find(classes, axis_class) != classes.end();
@@ -61,23 +63,157 @@ class Analysis {
       return std::move(result_);
     }
     result_.rows = result_.reductions.front().kept;
-    for (const Reduction& reduction : result_.reductions) {
-      if (!SameSet(reduction.kept, result_.rows)) {
-        return Refuse(Cat("%", reduction.op->results[0]->name, " keeps other axes than %",
-                          result_.reductions.front().op->results[0]->name));
-      }
-    }
+    const bool same = std::ranges::all_of(
+        result_.reductions, [&](const Reduction& r) { return SameSet(r.kept, result_.rows); });
+    if (!same && (!ChooseRows() || !CheckDepths())) return std::move(result_);
     AssignPhases();
     for (OutputPlace& output : result_.outputs) {
       if (!Place(output)) return std::move(result_);
     }
     const auto loops =
         std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
-    result_.schedule = loops > 1 ? "normalization" : "reduction";
+    result_.schedule = !same ? "inner-outer" : loops > 1 ? "normalization" : "reduction";
     return std::move(result_);
   }
 
  private:
+  // Reductions that keep different axes: some, or none, reduce the columns of each row, the others run over rows.
+  bool ChooseRows() {
+    const Reduction& first = result_.reductions.front();
+    const std::vector<int> domain = DomainOf(first);
+    std::vector<std::vector<int>> candidates;
+    std::vector<int> all_reduced;
+    for (const Reduction& reduction : result_.reductions) {
+      if (!SameSet(DomainOf(reduction), domain)) {
+        return Refused(Cat("%", reduction.op->results[0]->name, " runs over other axes than %",
+                           first.op->results[0]->name));
+      }
+      candidates.push_back(reduction.kept);
+      std::ranges::copy_if(reduction.reduced, std::back_inserter(all_reduced),
+                           [&](int c) { return !Contains(all_reduced, c); });
+    }
+    candidates.push_back(all_reduced);
+    const int innermost = InnermostOf(domain);
+    for (const std::vector<int>& rows : candidates) {
+      if (!rows.empty() && !Contains(rows, innermost) && AreRows(rows)) {
+        SetRows(domain, rows);
+        return CheckColumns();
+      }
+    }
+    for (const Reduction& reduction : result_.reductions) {
+      if (SameSet(reduction.kept, first.kept)) continue;
+      return Refused(Cat("%", reduction.op->results[0]->name, " keeps other axes than %",
+                         first.op->results[0]->name));
+    }
+    return true;
+  }
+
+  // The classes of what a reduction runs over, in the operand's order.
+  std::vector<int> DomainOf(const Reduction& reduction) const {
+    return Varying(classes_.Of(reduction.op->operands[0]));
+  }
+
+  // The class along which most tensors of the whole domain are contiguous.
+  int InnermostOf(const std::vector<int>& domain) const {
+    std::map<int, int> votes;
+    int best = domain.back();
+    const auto vote = [&](const ir::Value* value) {
+      if (!IsTensor(value)) return;
+      const std::vector<int> axes = Varying(classes_.Of(value));
+      if (SameSet(axes, domain) && ++votes[axes.back()] > votes[best]) best = axes.back();
+    };
+    for (const ir::Value* value : group_.inputs) vote(value);
+    for (const ir::Value* value : group_.outputs) vote(value);
+    return best;
+  }
+
+  // Whether each reduction keeps exactly `rows`, or reduces some of them and nothing else; and those keep ever fewer.
+  bool AreRows(const std::vector<int>& rows) const {
+    std::vector<std::vector<int>> kept_rows;
+    for (const Reduction& reduction : result_.reductions) {
+      if (SameSet(reduction.kept, rows)) continue;
+      if (!std::ranges::all_of(reduction.reduced, [&](int c) { return Contains(rows, c); }))
+        return false;
+      std::vector<int>& kept = kept_rows.emplace_back();
+      std::ranges::copy_if(rows, std::back_inserter(kept),
+                           [&](int c) { return Contains(reduction.kept, c); });
+    }
+    std::ranges::sort(kept_rows, {}, [](const auto& kept) { return kept.size(); });
+    for (size_t i = 1; i < kept_rows.size(); ++i) {
+      const bool contained =
+          std::ranges::all_of(kept_rows[i - 1], [&](int c) { return Contains(kept_rows[i], c); });
+      if (!contained) return false;
+    }
+    return true;
+  }
+
+  // Rows that more of the reductions over rows keep come first.
+  void SetRows(const std::vector<int>& domain, const std::vector<int>& rows) {
+    result_.rows.clear();
+    std::map<int, int> keepers;
+    for (const int axis : domain) {
+      (Contains(rows, axis) ? result_.rows : result_.columns).push_back(axis);
+    }
+    for (Reduction& reduction : result_.reductions) {
+      if (SameSet(reduction.kept, rows)) continue;
+      reduction.depth = 0;
+      for (const int axis : reduction.kept) {
+        if (!Contains(rows, axis)) continue;
+        ++keepers[axis];
+        ++reduction.depth;
+      }
+    }
+    std::ranges::stable_sort(result_.rows, [&](int a, int b) { return keepers[a] > keepers[b]; });
+  }
+
+  bool CheckColumns() {
+    int64_t columns = 1;
+    for (const int axis : result_.columns) {
+      const ir::Expr* extent = classes_.Extent(axis);
+      if (!extent->IsConst()) continue;
+      columns = std::min(columns * std::max<int64_t>(extent->value, 1), kColumnsMax + 1);
+    }
+    return columns <= kColumnsMax ||
+           Refused(Cat("sums over rows of more than ", kColumnsMax, " columns, beside others"));
+  }
+
+  // What reductions over rows make is complete behind the last row: no other reduction reads it, and outputs made of
+  // it have its axes.
+  bool CheckDepths() {
+    size_t next = 0;
+    for (const ir::Op* op : group_.ops) {
+      Depths depths;
+      for (const ir::Value* operand : op->operands) {
+        const auto known = depths_.find(operand);
+        if (known == depths_.end()) continue;
+        depths.columns = depths.columns || known->second.columns;
+        depths.rows.insert(known->second.rows.begin(), known->second.rows.end());
+      }
+      if (next < result_.reductions.size() && result_.reductions[next].op == op) {
+        const Reduction& reduction = result_.reductions[next++];
+        if (!depths.rows.empty()) {
+          return Refused(Cat("%", op->results[0]->name, " reads a sum over rows"));
+        }
+        depths = {.columns = reduction.depth < 0, .rows = {}};
+        if (reduction.depth >= 0) depths.rows.insert(reduction.depth);
+      }
+      if (depths.columns || !depths.rows.empty()) depths_[op->results[0]] = std::move(depths);
+    }
+    for (OutputPlace& output : result_.outputs) {
+      const auto known = depths_.find(output.value);
+      if (known == depths_.end() || known->second.rows.empty()) continue;
+      output.depth = *known->second.rows.begin();
+      std::vector<int> kept(result_.rows.begin(), result_.rows.begin() + output.depth);
+      kept.insert(kept.end(), result_.columns.begin(), result_.columns.end());
+      const std::vector<int> axes = Varying(classes_.Of(output.value));
+      if (known->second.columns || known->second.rows.size() > 1 || !SameSet(axes, kept)) {
+        return Refused(Cat("output %", output.value->name,
+                           " needs a sum over rows and more than its columns"));
+      }
+    }
+    return true;
+  }
+
   Structure Refuse(std::string reason) {
     result_.reason = std::move(reason);
     return std::move(result_);
@@ -203,8 +339,9 @@ class Analysis {
       for (const ir::Value* operand : op->operands) needed = std::max(needed, NeededPhase(operand));
       if (next < result_.reductions.size() && result_.reductions[next].op == op) {
         Reduction& reduction = result_.reductions[next++];
-        reduction.phase = FindPhase(reduction.reduced, needed);
-        needed = reduction.phase;
+        const bool over_rows = reduction.depth >= 0;
+        reduction.phase = FindPhase(over_rows ? result_.columns : reduction.reduced, needed);
+        needed = over_rows ? -1 : reduction.phase;
       }
       if (needed >= 0) needed_[op->results[0]] = needed;
     }
@@ -219,6 +356,7 @@ class Analysis {
   }
 
   bool Place(OutputPlace& output) {
+    if (output.depth >= 0) return true;
     const std::vector<int>& axes = classes_.Of(output.value);
     const bool depends = reduced_.contains(output.value);
     const bool fits = !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) {
@@ -244,10 +382,17 @@ class Analysis {
     return true;
   }
 
+  // What a value is made of: reductions over columns, and over rows, by depth.
+  struct Depths {
+    bool columns = false;
+    std::set<int> rows;
+  };
+
   const segment::GroupView& group_;
   const AxisClasses& classes_;
   Structure result_;
-  std::set<const ir::Value*> reduced_;  // Values that depend on a reduction.
+  std::unordered_map<const ir::Value*, Depths> depths_;  // Where there are any.
+  std::set<const ir::Value*> reduced_;                   // Values that depend on a reduction.
   std::unordered_map<const ir::Value*, int> needed_;
 };
 

@@ -38,19 +38,26 @@ struct Reduction {
   std::vector<int> kept;     // Classes of the result's axes, in its order.
   std::vector<int> reduced;  // Classes of the loops, outermost first.
   int phase = 0;
+  // "inner-outer": how many of the rows' classes, the outermost ones, are kept by a reduction over rows; -1 for one
+  // over columns, which keeps them all.
+  int depth = -1;
 };
 
 // Outputs that are stored in a phase of the reductions' region, or in a region of their own (phase -1).
 struct OutputPlace {
   const ir::Value* value = nullptr;
   int phase = -1;
+  int depth = -1;  // Not -1: made of reductions over rows, of that depth, once all rows are done.
 };
 
 struct Structure {
   std::string reason;    // Not empty: the group does not fit one kernel.
-  std::string schedule;  // "scalar", "pointwise", "reduction", "normalization"
+  std::string schedule;  // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
   std::vector<Reduction> reductions;
-  std::vector<int> rows;                      // Classes that all reductions keep.
+  // Classes that all reductions keep; of "inner-outer": all but the columns, ordered so that each reduction over rows
+  // keeps the first few.
+  std::vector<int> rows;
+  std::vector<int> columns;                   // Of "inner-outer"; else empty.
   std::vector<std::vector<int>> phase_loops;  // Classes looped over in each phase; empty: none.
   std::vector<OutputPlace> outputs;           // Tensors only.
 };

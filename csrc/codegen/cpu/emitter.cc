@@ -123,7 +123,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
       variable_value_[variable] = writer_.Binary(Here(), "urem", rest, trips);
       rest = writer_.Binary(Here(), "udiv", rest, trips);
     }
-    OpenLoops(region.serial, [&] {
+    OpenSerial(0, [&] {
       row_level_ = levels_.size() - 1;
       for (const Phase& phase : region.phases) {
         if (region.columns) {
@@ -134,6 +134,41 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
       }
     });
   });
+}
+
+void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
+  for (const Phase& phase : region_->phases) {
+    for (const Carried& carried : phase.carried) {
+      if (carried.depth == static_cast<int>(depth)) EmitNeutral(phase, carried);
+    }
+  }
+  if (depth == region_->serial.size()) {
+    body();
+    return;
+  }
+  OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
+}
+
+// Carried accumulators add up in their workspace: a row of it stays in the first- or second-level cache.
+void Emitter::EmitNeutral(const Phase& phase, const Carried& carried) {
+  const Loop& inner = phase.loops.back();
+  const int lanes = LanesFor(inner);
+  const V neutral = NeutralOf(carried.accumulator.kind, carried.accumulator.dtype, lanes);
+  OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
+    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end), lanes, 1,
+                [&](int) { EmitStoreOf(carried.tensor, carried.index, neutral); });
+  });
+}
+
+void Emitter::EmitCarried(const Carried& carried) {
+  const Accumulator& accumulator = carried.accumulator;
+  V value = EmitElement(accumulator.body, 0);
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
+  const ir::Expr* offset = OffsetOf(carried.index, tensor);
+  const V before = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
+  value = writer_.Splat(Here(), value, before.lanes);
+  EmitStoreOf(carried.tensor, carried.index,
+              EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, before, value));
 }
 
 void Emitter::AddVariable(const Loop& loop) {
@@ -216,6 +251,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
         Accumulate(phase.accumulators[k], slots[k][static_cast<size_t>(copy)]);
       }
+      for (const Carried& carried : phase.carried) EmitCarried(carried);
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });

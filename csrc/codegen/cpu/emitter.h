@@ -71,6 +71,10 @@ class Emitter {
   void AddVariable(const Loop& loop);
   void EmitRowPhase(const Phase& phase);
   void EmitColumnPhase(const Phase& phase);
+  // The serial loops from number `depth` on, and what is carried through each.
+  void OpenSerial(size_t depth, const std::function<void()>& body);
+  void EmitNeutral(const Phase& phase, const Carried& carried);
+  void EmitCarried(const Carried& carried);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
   void EmitLoop(const V& begin, const V& end, int64_t step,
@@ -105,7 +109,10 @@ class Emitter {
 
   // memory.cc: loads and stores.
   V EmitLoad(const Element* element, int guard, size_t level);
-  void EmitStore(const Store& store);
+  void EmitStore(const Store& store) {
+    EmitStoreOf(store.tensor, store.index, EmitElement(store.value, 0));
+  }
+  void EmitStoreOf(int tensor, std::span<const Element* const> index, V value);
   V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);

@@ -103,12 +103,11 @@ std::string Emitter::MaskFor(int guard) {
   return Typed(allowed);
 }
 
-void Emitter::EmitStore(const Store& store) {
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const Ty type = MemoryTypeOf(tensor.dtype);
-  const std::string base = Cat("%t", store.tensor);
-  const Expr* offset = OffsetOf(store.index, tensor);
-  V value = EmitElement(store.value, 0);
+  const std::string base = Cat("%t", slot);
+  const Expr* offset = OffsetOf(index, tensor);
   std::string& code = Here();
   const auto memory = [&](V v) {
     return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v;

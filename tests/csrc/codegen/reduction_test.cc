@@ -142,7 +142,7 @@ Verdict VerdictOf(const std::string& text) {
 }
 
 TEST(Accepts, SaysWhyNot) {
-  EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1]) {
+  EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1, i2]) {
     %a = sum(%x) {axes=[0], keepdim=false, dtype=null}
     %b = sum(%x) {axes=[1], keepdim=false, dtype=null}
     return %a, %b

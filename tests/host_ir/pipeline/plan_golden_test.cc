@@ -109,8 +109,10 @@ TEST_P(PlanBounds, Hold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, PlanBounds,
-                         testing::Values(Bound{"adaptive_layernorm_backward", 4, 0},
-                                         Bound{"rope", 3, 0}, Bound{"tensor_parallel_mlp", 2, 2}),
+                         testing::Values(Bound{"adaptive_layernorm_backward", 2, 0},
+                                         Bound{"adaptive_layernorm_backward_one_device", 1, 0},
+                                         Bound{"rms_norm_backward", 1, 0}, Bound{"rope", 3, 0},
+                                         Bound{"tensor_parallel_mlp", 2, 2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
