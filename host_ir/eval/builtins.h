@@ -6,8 +6,7 @@
 //   host.binary  a, b, out, dtype, operator, r, extents[r], a strides[r], b strides[r], out strides[r]
 //   host.reduce  in, out, dtype, operator, k kept axes, n reduced axes, extents[k + n],
 //                in strides[k + n], out strides[k]
-// The grid of the first two counts rows along the last axis, that of the third counts elements of
-// out.
+// The grid counts elements of what is written.
 #pragma once
 
 #include <cstdint>

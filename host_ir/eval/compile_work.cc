@@ -108,20 +108,19 @@ Status Compiler::CompileBinary(const ir::Op& op) {
   return AddElementwise(op, std::move(binary));
 }
 
-// The extents, then each operand's strides; a piece of the grid is one row along the last axis.
+// The extents, then each operand's strides; the grid counts elements.
 Status Compiler::AddElementwise(const ir::Op& op, BuiltinCode builtin) {
-  std::vector<const ir::Expr*> rows;
+  std::vector<const ir::Expr*> extents;
   for (const ir::Axis& axis : ir::ValueAxes(*op.operands[0]->type)) {
     HIR_ASSIGN(builtin.slots.emplace_back(), Slot(axis.extent));
-    rows.push_back(axis.extent);
+    extents.push_back(axis.extent);
   }
   for (const ir::Value* operand : op.operands) {
     for (const ViewAxis& axis : RegionOf(*operand).axes) {
       HIR_ASSIGN(builtin.slots.emplace_back(), Slot(axis.stride));
     }
   }
-  if (!rows.empty()) rows.pop_back();
-  HIR_ASSIGN(builtin.grid, ProductSlot(rows));
+  HIR_ASSIGN(builtin.grid, ProductSlot(extents));
   return AddBuiltin(op, std::move(builtin));
 }
 

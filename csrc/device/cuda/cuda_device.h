@@ -78,7 +78,7 @@ inline constexpr int kCtasThatFit = -1;
 
 // What a launch of a kernel needs beside its code. The kernel's only parameter is a block of
 // num_slots 8-byte slots (`const __grid_constant__ Args`): addresses, extents, scalars, in the order
-// of Stream::Launch's args, of which there may be fewer: the rest is zero. Launch's grid counts CTAs.
+// of Stream::Launch's args, of which there may be fewer: the rest is zero. Launch's grid counts CTAs, or what they do.
 struct CudaKernelInfo {
   std::string name = {};
   int threads = 0;           // Of a CTA.
@@ -87,6 +87,7 @@ struct CudaKernelInfo {
   bool dependent = false;    // May start before its predecessor has ended (programmatic dependent
                              // launch): the code waits by griddepcontrol before it reads.
   int num_slots = 0;
+  int64_t grid_per_cta = 1;  // How much of Launch's grid one CTA does; the last may have less.
 };
 
 // The kernels of a cubin. Errors: kInvalidArgument: the driver refuses the code (its words), a

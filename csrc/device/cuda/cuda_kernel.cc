@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::device::cuda {
@@ -47,6 +48,7 @@ Status CubinKernels::CheckInfo(const CudaKernelInfo& info) const {
     return InvalidArgument(
         Cat(info.num_slots, " argument slots; at most ", kSlotsMax, " are passed to a kernel"));
   }
+  HIR_CHECK(info.grid_per_cta > 0);
   if (info.threads < 1 || info.threads > 1024) {
     return InvalidArgument(Cat(info.threads, " threads; a CTA has 1 to 1024"));
   }
@@ -120,6 +122,7 @@ Status CubinKernels::Add(const CudaKernelInfo& info) {
 }  // namespace
 
 int64_t CudaKernel::NumCtas(int64_t grid) const {
+  grid = base::CeilDiv(grid, info_.grid_per_cta);
   if (info_.ctas_per_sm == 0) return grid;
   const int each = info_.ctas_per_sm == kCtasThatFit ? facts_.ctas_that_fit : info_.ctas_per_sm;
   return std::min(grid, int64_t{each} * multiprocessors_);

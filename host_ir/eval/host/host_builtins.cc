@@ -114,6 +114,16 @@ int64_t OffsetOf(int64_t index, int64_t rank, const int64_t* extents, const int6
   return offset;
 }
 
+// Calls body(row, from, count) for the pieces of rows along the last axis that [begin, end) is made of.
+template <typename Body>
+void ForRows(int64_t begin, int64_t end, int64_t row, const Body& body) {
+  for (int64_t i = begin; i < end;) {
+    const int64_t from = i % row, count = std::min(row - from, end - i);
+    body(i / row, from, count);
+    i += count;
+  }
+}
+
 void Copy(const int64_t* args, int64_t begin, int64_t end) {
   const auto* src = reinterpret_cast<const std::byte*>(args[0]);
   auto* dst = reinterpret_cast<std::byte*>(args[1]);
@@ -122,19 +132,18 @@ void Copy(const int64_t* args, int64_t begin, int64_t end) {
   const int64_t* from = extents + rank;
   const int64_t* to = from + rank;
   const int64_t outer = rank > 0 ? rank - 1 : 0;
-  const int64_t row = rank > 0 ? extents[outer] : 1;
   const int64_t from_step = rank > 0 ? from[outer] : 0, to_step = rank > 0 ? to[outer] : 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const std::byte* s = src + OffsetOf(i, outer, extents, from) * bytes;
-    std::byte* d = dst + OffsetOf(i, outer, extents, to) * bytes;
+  ForRows(begin, end, rank > 0 ? extents[outer] : 1, [&](int64_t i, int64_t first, int64_t count) {
+    const std::byte* s = src + (OffsetOf(i, outer, extents, from) + first * from_step) * bytes;
+    std::byte* d = dst + (OffsetOf(i, outer, extents, to) + first * to_step) * bytes;
     if (from_step == 1 && to_step == 1) {
-      std::memcpy(d, s, static_cast<size_t>(row * bytes));
-      continue;
+      std::memcpy(d, s, static_cast<size_t>(count * bytes));
+      return;
     }
-    for (int64_t j = 0; j < row; ++j) {
+    for (int64_t j = 0; j < count; ++j) {
       std::memcpy(d + j * to_step * bytes, s + j * from_step * bytes, static_cast<size_t>(bytes));
     }
-  }
+  });
 }
 
 void Binary(const int64_t* args, int64_t begin, int64_t end) {
@@ -142,22 +151,23 @@ void Binary(const int64_t* args, int64_t begin, int64_t end) {
   const int64_t rank = args[5];
   const int64_t* extents = args + 6;
   const int64_t outer = rank > 0 ? rank - 1 : 0;
-  const int64_t row = rank > 0 ? extents[outer] : 1;
   WithType(args[3], [&]<typename T>() {
     using N = Number<T>;
-    for (int64_t i = begin; i < end; ++i) {
-      T* at[3];
-      int64_t step[3];
-      for (int k = 0; k < 3; ++k) {
-        const int64_t* strides = extents + rank * (1 + k);
-        at[k] = reinterpret_cast<T*>(args[k]) + OffsetOf(i, outer, extents, strides);
-        step[k] = rank > 0 ? strides[outer] : 0;
-      }
-      for (int64_t j = 0; j < row; ++j) {
-        at[2][j * step[2]] =
-            N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
-      }
-    }
+    ForRows(begin, end, rank > 0 ? extents[outer] : 1,
+            [&](int64_t i, int64_t first, int64_t count) {
+              T* at[3];
+              int64_t step[3];
+              for (int k = 0; k < 3; ++k) {
+                const int64_t* strides = extents + rank * (1 + k);
+                step[k] = rank > 0 ? strides[outer] : 0;
+                at[k] = reinterpret_cast<T*>(args[k]) + OffsetOf(i, outer, extents, strides) +
+                        first * step[k];
+              }
+              for (int64_t j = 0; j < count; ++j) {
+                at[2][j * step[2]] =
+                    N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
+              }
+            });
   });
 }
 
@@ -183,15 +193,15 @@ void Reduce(const int64_t* args, int64_t begin, int64_t end) {
   });
 }
 
-device::HostKernel Kernel(std::string_view name, device::HostFunction function) {
-  return device::HostKernel({.name = std::string(name), .function = function, .grain = 64});
+device::HostKernel Kernel(std::string_view name, device::HostFunction function, int64_t grain) {
+  return device::HostKernel({.name = std::string(name), .function = function, .grain = grain});
 }
 
 }  // namespace
 
 HostBuiltins::HostBuiltins()
-    : kernels_{Kernel(kCopyKernel, Copy), Kernel(kBinaryKernel, Binary),
-               Kernel(kReduceKernel, Reduce)} {}
+    : kernels_{Kernel(kCopyKernel, Copy, 8192), Kernel(kBinaryKernel, Binary, 8192),
+               Kernel(kReduceKernel, Reduce, 64)} {}
 
 Result<const device::Kernel*> HostBuiltins::Get(std::string_view name) {
   for (const device::HostKernel& kernel : kernels_) {
