@@ -46,7 +46,7 @@ def run(machine: pathlib.Path, *args: str) -> subprocess.CompletedProcess[str]:
         "PIP_FIND_LINKS": "",
     }
     return subprocess.run(
-        [machine / "run", *args], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [machine / "run", *args], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -99,7 +99,7 @@ def test_a_machine_without_apt_is_told_what_is_needed(machine: pathlib.Path) -> 
         env={"PATH": f"{machine}/bin", "CALLS": f"{machine}/calls"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2, done.stderr
