@@ -102,7 +102,7 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
     alive_read, alive_write = os.pipe()
     ready_read, ready_write = os.pipe()
     arguments = [program, f"--devices={devices}", f"--listen=unix:{directory}/socket"]
-    arguments += [f"--ready-fd={ready_write}", f"--alive-fd={alive_read}"]
+    arguments += [f"--ready-fd={ready_write}", f"--alive-fd={alive_read}", f"--scratch={directory}"]
     try:
         with open(os.path.join(directory, "log"), "wb") as log:
             process = subprocess.Popen(

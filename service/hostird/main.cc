@@ -33,6 +33,7 @@ struct Flags {
   int64_t threads_per_rank = 0;
   int ready_fd = -1;
   int alive_fd = -1;
+  std::string scratch;
   Limits limits;
 };
 
@@ -64,6 +65,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "write the address and a newline there when ready, and close it");
   app.add_option("--alive-fd", flags.alive_fd,
                  "exit when this descriptor ends: a private daemon of its opener");
+  app.add_option("--scratch", flags.scratch,
+                 "a folder that is removed when --alive-fd has ended: its opener no longer can");
   for (const LimitInfo& info : kLimits) {
     std::string name = Cat("--", info.name);
     std::replace(name.begin(), name.end(), '_', '-');
@@ -105,7 +108,8 @@ bool WaitForEnd(const Fd& signals, const Fd& alive) {
   }
 }
 
-Status Serve(Flags& flags, const Fd& signals) {
+// Returns when asked to end. `abandoned`: the opener of --alive-fd has gone.
+Status Serve(Flags& flags, const Fd& signals, bool& abandoned) {
   const Fd alive(flags.alive_fd);
   Fd ready(flags.ready_fd);
   HIR_ASSIGN(const int64_t num_devices, ParseDevices(flags.devices));
@@ -127,7 +131,8 @@ Status Serve(Flags& flags, const Fd& signals) {
     (void)!write(ready.get(), line.data(), line.size());
     ready.Close();
   }
-  if (WaitForEnd(signals, alive)) {
+  abandoned = !WaitForEnd(signals, alive);
+  if (!abandoned) {
     spdlog::info("draining");
     const base::Nanos deadline =
         base::Clock::Steady().Now() + std::chrono::milliseconds(options.limits.drain_timeout_ms);
@@ -159,7 +164,12 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const Fd signals(signalfd(-1, &ending, SFD_CLOEXEC));
   RaiseDescriptorLimit();
-  const Status status = Serve(flags, signals);
+  bool abandoned = false;
+  const Status status = Serve(flags, signals, abandoned);
+  if (abandoned && !flags.scratch.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(flags.scratch, ignored);
+  }
   if (status.ok()) return 0;
   spdlog::critical("error=\"{}\"", status.ToString());
   return 1;

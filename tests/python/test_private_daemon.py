@@ -165,8 +165,7 @@ def test_it_ends_with_its_client(daemon_program: str, way: str) -> None:
         child.send_signal(signal.SIGKILL if way == "killed" else signal.SIGINT)
     child.communicate()
     assert all(ends(int(number)) for number in numbers)
-    if way != "killed":
-        assert not Path(address.decode().removeprefix("unix:")).parent.exists()
+    assert not Path(address.decode().removeprefix("unix:")).parent.exists()
 
 
 def test_its_death_is_told_with_its_log(daemon_program: str) -> None:
