@@ -7,9 +7,11 @@
 #include <string>
 
 #include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
 #include "tools/eval/rank_run.h"
 #include "tools/eval/ranks.h"
 #include "tools/eval/report.h"
+#include "tools/transform.h"
 
 namespace hir::eval {
 namespace {
@@ -39,7 +41,9 @@ Status WriteText(const std::string& path, const std::string& text) {
 Result<Planned> PlanFile(const Options& options, const Ranks& ranks,
                          const codegen::Target& target) {
   HIR_ASSIGN(const std::string text, ReadText(options.program));
-  Result<Planned> planned = Plan(options, text, ranks.size(), target);
+  const bool is_host = &tools::OpSetOf(text) == &host::kHostOps;
+  Result<Planned> planned =
+      is_host ? LoadHost(options, text, ranks.size()) : Plan(options, text, ranks.size(), target);
   if (!planned.ok() && planned.status().code() != Code::kNotFound)
     return planned.status().WithContext(options.program);
   return planned;

@@ -20,19 +20,31 @@ std::string Text(const Sizes& sizes) {
   return out.empty() ? "no sizes" : out;
 }
 
-// The element of an array made up, by its place in the whole array: the same on every rank that holds it.
-void MakeUp(DType dtype, uint64_t seed, int64_t element, std::byte* to) {
-  base::Prng prng(seed ^ static_cast<uint64_t>(element) * 0xd1342543de82ef95);
-  const double value = (2.0 * prng.Unit() - 1.0) * 1.7320508;  // Of variance 1.
-  const auto put = [&](auto bits) { std::memcpy(to, &bits, sizeof(bits)); };
+// Elements [first, first + count) of an array made up, each by its place in the whole: the same on every rank.
+template <typename T, typename Convert>
+void MakeUpAs(uint64_t seed, int64_t first, int64_t count, std::byte* to, Convert convert) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double unit =
+        base::Prng(seed ^ static_cast<uint64_t>(first + i) * 0xd1342543de82ef95).Unit();
+    const T element = convert((2.0 * unit - 1.0) * 1.7320508);  // Of variance 1.
+    std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &element, sizeof(T));
+  }
+}
+
+void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte* to) {
+  const auto make_up = [&]<typename T>(T, auto convert) {
+    MakeUpAs<T>(seed, first, count, to, convert);
+  };
   switch (dtype) {
-    case DType::kBool: put(static_cast<uint8_t>(value > 0)); break;
-    case DType::kInt32: put(static_cast<int32_t>(value > 0)); break;
-    case DType::kInt64: put(static_cast<int64_t>(value > 0)); break;
-    case DType::kFloat16: put(FloatToFloat16(static_cast<float>(value))); break;
-    case DType::kBFloat16: put(FloatToBFloat16(static_cast<float>(value))); break;
-    case DType::kFloat32: put(static_cast<float>(value)); break;
-    case DType::kFloat64: put(value); break;
+    case DType::kBool: return make_up(uint8_t{}, [](double v) -> uint8_t { return v > 0; });
+    case DType::kInt32: return make_up(int32_t{}, [](double v) -> int32_t { return v > 0; });
+    case DType::kInt64: return make_up(int64_t{}, [](double v) -> int64_t { return v > 0; });
+    case DType::kFloat16:
+      return make_up(uint16_t{}, [](double v) { return FloatToFloat16(static_cast<float>(v)); });
+    case DType::kBFloat16:
+      return make_up(uint16_t{}, [](double v) { return FloatToBFloat16(static_cast<float>(v)); });
+    case DType::kFloat32: return make_up(float{}, [](double v) { return static_cast<float>(v); });
+    case DType::kFloat64: return make_up(double{}, [](double v) { return v; });
   }
 }
 
@@ -147,9 +159,8 @@ std::span<const std::byte> Inputs::Bytes(size_t index, DType dtype, const Part& 
           return Status();
         }
         const uint64_t seed = static_cast<uint64_t>(*seed_) * 0x9e3779b97f4a7c15 + index;
-        for (int64_t byte = 0; byte < piece; byte += part.element_bytes) {
-          MakeUp(dtype, seed, (whole + byte) / part.element_bytes, staging.data() + at + byte);
-        }
+        MakeUp(dtype, seed, whole / part.element_bytes, piece / part.element_bytes,
+               staging.data() + at);
         return Status();
       })
       .ok();

@@ -8,6 +8,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
+#include "host_ir/host_ops.h"
 #include "tools/eval/stopwatch.h"
 
 namespace hir::eval {
@@ -90,6 +91,35 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
                      .sizes = std::move(sizes)};
   planned.plan_ms = watch.Ms();
   Count(planned);
+  return planned;
+}
+
+Result<Planned> LoadHost(const Options& options, std::string_view text, int64_t num_ranks) {
+  if (!options.random || !options.out.empty()) {
+    return InvalidArgument(
+        "a host program's arrays are each rank's own, and no file's: --random SEED makes them up; "
+        "there is no --out");
+  }
+  HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, host::kHostOps));
+  for (const ir::Mesh& mesh : graph->meshes()) {
+    for (const int64_t device : mesh.mesh.devices()) {
+      if (device >= num_ranks)
+        return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device,
+                                   "; this run has ", num_ranks, num_ranks == 1 ? " rank" : " ranks"));
+    }
+  }
+  HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
+  HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
+  Planned planned = {.name = std::string(graph->name()),
+                     .plan = {},
+                     .inputs = std::move(inputs),
+                     .sizes = std::move(sizes),
+                     .is_host = true};
+  ir::ForEachOp(graph->body, [&](const ir::Op* op) {
+    planned.communications += host::CodeOf(*op) == host::HostOp::kCommunication;
+    planned.library_calls += host::CodeOf(*op) == host::HostOp::kLibrary;
+  });
+  planned.plan.host = std::move(graph);
   return planned;
 }
 

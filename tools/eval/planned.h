@@ -1,4 +1,4 @@
-// Planned: a program with its plan and code, for the sizes of one set of inputs.
+// Planned: a program with its plan and code, for the sizes of one set of inputs; or a host program as it stands.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ struct Planned {
   double plan_ms = 0;
   std::vector<double> compile_ms = {};  // One a kernel plan.
 
+  bool is_host =
+      false;  // Given as a host program: no plan was made, and every parameter is each rank's own.
   int64_t launches = 0, library_calls = 0, communications = 0;
 };
 
@@ -30,6 +32,10 @@ struct Planned {
 // Errors: the parser's; those of Inputs and host::PlanProgram; kInvalidArgument for sizes that the plan cannot have.
 Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks,
                      const codegen::Target& target);
+
+// A host program (docs/host_ops.md) whose parameters are made up; one without launches, which have no code here.
+// Errors: the parser's; kInvalidArgument for files, which hold whole arrays, and for devices that there are not.
+Result<Planned> LoadHost(const Options& options, std::string_view text, int64_t num_ranks);
 
 // What ranks compare: equal on all that run the same program and sizes, made by the same build.
 uint64_t DigestOf(const Planned& planned);

@@ -105,15 +105,37 @@ Result<Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int
                   DTypeBytes(boundary.global->dtype));
 }
 
-Status RankRun::Allocate(size_t param, const plan::Boundary& boundary, const Part& part) {
+Status RankRun::Allocate(size_t param, std::string_view name, const Part& part) {
   Result<std::unique_ptr<device::Allocation>> memory = device_->Allocate(part.bytes);
-  if (!memory.ok()) return memory.status().WithContext(Cat("%", boundary.name));
+  if (!memory.ok()) return memory.status().WithContext(Cat("%", name));
   memory_[param] = *std::move(memory);
   arguments_[param].buffer = memory_[param]->buffer();
   return {};
 }
 
+Status RankRun::LoadOwn() {
+  std::vector<std::byte> staging;
+  for (size_t i = 0; i < arguments_.size() && HasPart(); ++i) {
+    const ir::Value& param = *program_->graph().params[i];
+    if (param.type->kind == ir::TypeKind::kScalar) {
+      arguments_[i].scalar_bits = planned_.inputs.ScalarBits(i, param.type->dtype);
+      continue;
+    }
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
+    std::vector<mesh::Range> ranges;
+    for (const int64_t extent : shape) ranges.push_back({0, extent});
+    const Part part =
+        Part::Of(shape, ranges, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
+    HIR_TRY(Allocate(i, param.name, part));
+    HIR_TRY(
+        kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
+                                      planned_.inputs.Bytes(i, param.type->dtype, part, staging)));
+  }
+  return {};
+}
+
 Status RankRun::LoadInputs() {
+  if (planned_.is_host) return LoadOwn();
   std::vector<std::byte> staging;
   for (size_t i = 0; i < planned_.plan.local.inputs.size(); ++i) {
     const plan::Boundary& input = planned_.plan.local.inputs[i];
@@ -126,22 +148,22 @@ Status RankRun::LoadInputs() {
     bool held = false;
     HIR_ASSIGN(const Part part, PartOf(input, planned_.inputs.ArrayShape(i, shape), &held));
     if (!held) continue;
-    HIR_TRY(Allocate(i, input, part));
+    HIR_TRY(Allocate(i, input.name, part));
     HIR_TRY(kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
                                           planned_.inputs.Bytes(i, dtype, part, staging)));
   }
   for (size_t i = 0; i < planned_.plan.local.outputs.size(); ++i) {
     const auto param = static_cast<size_t>(program_->outputs()[i]);
-    if (param < planned_.plan.local.inputs.size() || memory_[param] != nullptr) continue;
+    if (param < NumInputs() || memory_[param] != nullptr) continue;
     bool held = false;
     HIR_ASSIGN(const Part part, PartOf(planned_.plan.local.outputs[i], {}, &held));
-    if (held) HIR_TRY(Allocate(param, planned_.plan.local.outputs[i], part));
+    if (held) HIR_TRY(Allocate(param, planned_.plan.local.outputs[i].name, part));
   }
   return {};
 }
 
 Status RankRun::Poison() {
-  for (size_t param = planned_.plan.local.inputs.size(); param < memory_.size(); ++param) {
+  for (size_t param = NumInputs(); param < memory_.size(); ++param) {
     if (memory_[param] != nullptr) streams_[0]->Fill(memory_[param]->buffer(), kPoison, 1);
   }
   return Synchronize();

@@ -33,11 +33,11 @@ class RankRun {
   ~RankRun();
 
   Status OpenDevice();
-  Status Connect();  // Collective.
-  Status Prepare();  // Collective: loads kernels, makes teams.
-  Status LoadInputs();
-  Status RunOnce();  // Collective. Outputs hold no values of earlier runs before.
-  Status Measure();  // Collective.
+  Status Connect();     // Collective.
+  Status Prepare();     // Collective: loads kernels, makes teams.
+  Status LoadInputs();  // And memory for the outputs.
+  Status RunOnce();     // Collective. Outputs hold no values of earlier runs before.
+  Status Measure();     // Collective.
   // Makes the files (rank 0), and writes this rank's elements.
   Status CreateOutputs();
   Status WriteOutputs();
@@ -49,9 +49,10 @@ class RankRun {
  private:
   static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
 
-  Status Allocate(size_t param, const plan::Boundary& boundary, const Part& part);
+  Status Allocate(size_t param, std::string_view name, const Part& part);
   Result<Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
                       bool* held) const;
+  Status LoadOwn();  // Of a host program.
   Status Poison();
   Status Queue();
   Status QueueSample();
@@ -60,6 +61,10 @@ class RankRun {
   Status Capture();
   Status Samples();
   base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
+  // The parameters before the outputs; of a host program all, since all may be read.
+  size_t NumInputs() const {
+    return planned_.is_host ? arguments_.size() : planned_.plan.local.inputs.size();
+  }
   bool HasPart() const { return evaluator_ != nullptr; }
 
   const Options& options_;

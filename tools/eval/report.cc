@@ -27,8 +27,10 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
+// "1 run", "3 launches"
 std::string Counted(int64_t count, std::string_view what) {
-  return Cat(count, " ", what, count == 1 ? "" : "s");
+  const bool hissing = what.ends_with("ch");
+  return Cat(count, " ", what, count == 1 ? "" : hissing ? "es" : "s");
 }
 
 std::string List(std::span<const double> values) {
@@ -53,7 +55,7 @@ std::string ReportText(const Report& report, const Options& options) {
   std::string out =
       Cat("@", report.program, " on ", report.ranks, " ", report.device,
           report.ranks == 1 ? " rank: " : " ranks: ", Counted(report.launches, "kernel launch"),
-          report.launches == 1 ? "" : "", ", ", Counted(report.library_calls, "library call"), ", ",
+          ", ", Counted(report.library_calls, "library call"), ", ",
           Counted(report.communications, "communication"), "\n");
   base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms),
                " ms, prepare ", Short(report.timing.prepare_ms), " ms, first run ",

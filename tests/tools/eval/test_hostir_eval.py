@@ -136,6 +136,24 @@ def test_inputs_made_up_are_the_same_on_any_ranks(tmp_path: Path) -> None:
     assert 0.3 < np.abs(outputs[0]).mean() < 3.5 and len(np.unique(outputs[0])) == 24
 
 
+HOST = """mesh @m = [0, 1]
+host @exchange(%x: f32[2, 1000], %y: f32[2, 1000]) {
+  communication(%x, %y) {type=all_to_all, reduce=none, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+  return %y
+}
+"""
+
+
+def test_a_host_program_is_timed(tmp_path: Path) -> None:
+    (tmp_path / "p.hir").write_text(HOST)
+    done = evaluate(tmp_path / "p.hir", "--random", 1, "--repeat", 2, "--batch", 3, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert "@exchange on 2 cpu ranks: 0 kernel launches, 0 library calls, 1 communication\n" in done.stdout
+    assert "2 samples of 3 runs: median " in done.stdout
+    assert "arrays are each rank's own" in refusal(1, tmp_path / "p.hir", "--in", tmp_path, ranks=2)
+    assert "mesh [0, 1] names device 1; this run has 1 rank" in refusal(1, tmp_path / "p.hir", "--random", 1)
+
+
 def refusal(code: int, *arguments: object, ranks: int = 0) -> str:
     done = evaluate(*arguments, ranks=ranks)
     assert done.returncode == code, (done.returncode, done.stderr)
