@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/text.h"
+#include "multidevice/mesh.h"
 
 namespace hir::host {
 namespace {
@@ -128,17 +129,25 @@ bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a,
   }
   if (CodeOf(op) != HostOp::kCommunication) return false;
   const std::string_view type = op.Name("type");
-  if (type != "allgather" && type != "reduce_scatter") return ProveSame(pool_, a.region, b.region);
+  const bool gathers = type == "gather" || type == "allgather";
+  if (!gathers && type != "scatter" && type != "reduce_scatter")
+    return ProveSame(pool_, a.region, b.region);
   // The smaller side is the own chunk of the larger.
-  const Interval part = Flat(pool_, (type == "allgather" ? a : b).region);
-  const Interval whole = Flat(pool_, (type == "allgather" ? b : a).region);
+  const Interval part = Flat(pool_, (gathers ? a : b).region);
+  const Interval whole = Flat(pool_, (gathers ? b : a).region);
+  const ir::Expr* count = pool_.Sub(part.to, part.from);
+  if (type == "gather" || type == "scatter") {  // Only the root has both sides.
+    const mesh::DeviceMesh& team = op.MeshOf(gathers ? "mesh" : "to")->mesh;
+    const int64_t root = op.MeshOf(gathers ? "to" : "mesh")->mesh.devices()[0];
+    const ir::Expr* place = pool_.Const(team.PositionOf(root).value());
+    return part.from == pool_.Add(whole.from, pool_.Mul(place, count));
+  }
   const std::string symbol =
       Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
   const ir::Expr* coordinate = pool_.Symbol(symbol);
   for (const auto& [name, value] : ranks_.symbols) {
     if (name == symbol) coordinate = pool_.Const(value);
   }
-  const ir::Expr* count = pool_.Sub(part.to, part.from);
   return part.from == pool_.Add(whole.from, pool_.Mul(coordinate, count));
 }
 

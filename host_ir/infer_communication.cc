@@ -13,15 +13,22 @@ using base::Cat;
 
 struct Rule {
   std::string_view type;
-  bool reduces;     // `reduce` is an operation, not none.
-  bool along;       // In each team along `dim`; else from `mesh` to `to`, dim=none.
-  bool scaled_src;  // src holds one chunk a member of the team; else one in all.
-  bool scaled_dst;
+  bool reduces = false;     // `reduce` is an operation, not none.
+  bool along = false;       // In each team along `dim`; else from `mesh` to `to`, dim=none.
+  bool scaled_src = false;  // src holds one chunk a member of the team; else one in all.
+  bool scaled_dst = false;
 };
 constexpr Rule kRules[] = {
-    {"allgather", false, true, false, true},     {"allreduce", true, true, false, false},
-    {"reduce_scatter", true, true, true, false}, {"all_to_all", false, true, true, true},
-    {"broadcast", false, false, false, false},   {"send_recv", false, false, false, false},
+    {.type = "gather", .scaled_dst = true},
+    {.type = "allgather", .along = true, .scaled_dst = true},
+    {.type = "scatter", .scaled_src = true},
+    {.type = "reduce", .reduces = true},
+    {.type = "allreduce", .reduces = true, .along = true},
+    {.type = "reduce_scatter", .reduces = true, .along = true, .scaled_src = true},
+    {.type = "broadcast"},
+    {.type = "send_recv"},
+    {.type = "all_to_all", .along = true, .scaled_src = true, .scaled_dst = true},
+    {.type = "collective_permute"},
 };
 
 const Rule* FindRule(std::string_view type) {
@@ -31,11 +38,43 @@ const Rule* FindRule(std::string_view type) {
   return nullptr;
 }
 
+// The number of chunks of the side that has many.
+int64_t TeamSize(const Rule& rule, const ir::Op& op) {
+  if (rule.along) return op.MeshOf("mesh")->mesh.Size(*mesh::ParseParallelType(op.Name("dim")));
+  if (rule.scaled_dst) return op.MeshOf("mesh")->mesh.num_devices();
+  return rule.scaled_src ? op.MeshOf("to")->mesh.num_devices() : 1;
+}
+
 Status CheckReduce(const Rule& rule, std::string_view reduce) {
   const bool known = reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max";
   if (rule.reduces ? known : reduce == "none") return {};
   return InvalidArgument(Cat("reduce is ", reduce, "; ", rule.type, " wants ",
                              rule.reduces ? "sum, prod, min or max" : "none"));
+}
+
+// Between meshes: who must be where.
+Status CheckMembers(const Rule& rule, const ir::Mesh& mesh, const ir::Mesh& to) {
+  const auto needs = [&](const ir::Mesh& in, int64_t device, std::string_view what) -> Status {
+    if (in.mesh.PositionOf(device)) return {};
+    return InvalidArgument(Cat("@", in.name, " lacks device ", device, ", ", what));
+  };
+  if (rule.type == "gather" || rule.type == "reduce") {
+    return needs(mesh, to.mesh.devices()[0], Cat("the root: the first of @", to.name));
+  }
+  if (rule.type == "scatter") {
+    return needs(to, mesh.mesh.devices()[0], Cat("the root: the first of @", mesh.name));
+  }
+  if (rule.type == "broadcast") return {};
+  if (mesh.mesh.num_devices() != to.mesh.num_devices()) {
+    return InvalidArgument(Cat("@", mesh.name, " has ", mesh.mesh.num_devices(), " devices, @",
+                               to.name, " has ", to.mesh.num_devices(), "; ", rule.type,
+                               " pairs them"));
+  }
+  if (rule.type == "send_recv") return {};
+  for (int64_t device : mesh.mesh.devices()) {
+    HIR_TRY(needs(to, device, Cat("which is in @", mesh.name, "; ", rule.type, " permutes them")));
+  }
+  return {};
 }
 
 Status CheckMeshes(const Rule& rule, const ir::Op& op) {
@@ -44,12 +83,7 @@ Status CheckMeshes(const Rule& rule, const ir::Op& op) {
   const std::string_view dim = op.Name("dim");
   if (!rule.along) {
     if (dim != "none") return InvalidArgument(Cat("dim is ", dim, "; ", rule.type, " wants none"));
-    if (rule.type == "send_recv" && mesh.mesh.num_devices() != to.mesh.num_devices()) {
-      return InvalidArgument(Cat("@", mesh.name, " has ", mesh.mesh.num_devices(), " devices, @",
-                                 to.name, " has ", to.mesh.num_devices(),
-                                 "; send_recv pairs them"));
-    }
-    return {};
+    return CheckMembers(rule, mesh, to);
   }
   const auto type = mesh::ParseParallelType(dim);
   if (!type.has_value() || !mesh::IsMesh(*type)) {
@@ -68,7 +102,8 @@ Status InferCommunication(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
   if (rule == nullptr) {
     return InvalidArgument(
         Cat("type is ", op.Name("type"),
-            ", not allgather, allreduce, reduce_scatter, all_to_all, broadcast or send_recv"));
+            ", not gather, allgather, scatter, reduce, allreduce, reduce_scatter, broadcast, "
+            "send_recv, all_to_all or collective_permute"));
   }
   HIR_TRY(CheckReduce(*rule, op.Name("reduce")));
   HIR_TRY(CheckMeshes(*rule, op));
@@ -84,8 +119,7 @@ Status InferCommunication(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
     return InvalidArgument(
         Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; the dtypes must be equal"));
   }
-  const int64_t size =
-      rule->along ? op.MeshOf("mesh")->mesh.Size(*mesh::ParseParallelType(op.Name("dim"))) : 1;
+  const int64_t size = TeamSize(*rule, op);
   const bool same = rule->scaled_src == rule->scaled_dst;
   ir::ExprPool& pool = graph.exprs();
   const ir::Expr* have_src =

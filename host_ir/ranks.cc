@@ -30,6 +30,15 @@ std::vector<std::string> DecidingSymbols(const ir::Graph& graph) {
   return symbols;
 }
 
+// The rank that sends for all, or receives for all; nothing where there is none.
+std::optional<int64_t> RootOf(const ir::Op& communication) {
+  const std::string_view type = communication.Name("type");
+  if (type == "broadcast" || type == "scatter")
+    return communication.MeshOf("mesh")->mesh.devices()[0];
+  if (type == "gather" || type == "reduce") return communication.MeshOf("to")->mesh.devices()[0];
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<int64_t> RankSymbol(const ir::Graph& graph, std::string_view symbol, int64_t rank) {
@@ -57,10 +66,10 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
   if (ranks.empty()) ranks.push_back(0);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::vector<const ir::Op*> rooted;  // The root of a broadcast is in a class of its own.
+  std::vector<int64_t> roots;  // A root is in a class of its own.
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    if (CodeOf(*op) == HostOp::kCommunication && op->Name("type") == "broadcast")
-      rooted.push_back(op);
+    if (CodeOf(*op) != HostOp::kCommunication) return;
+    if (const std::optional<int64_t> root = RootOf(*op)) roots.push_back(*root);
   });
 
   const std::vector<std::string> symbols = DecidingSymbols(graph);
@@ -71,8 +80,7 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
     std::vector<int64_t> key;
     for (const std::string& symbol : symbols)
       key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
-    for (const ir::Op* op : rooted)
-      key.push_back(op->MeshOf("mesh")->mesh.devices()[0] == rank ? 1 : 0);
+    for (int64_t root : roots) key.push_back(root == rank ? 1 : 0);
     if (!seen.emplace(key, rank).second) continue;
     RankClass& ranks_alike = classes.emplace_back();
     ranks_alike.rank = rank;
@@ -96,9 +104,11 @@ RankClass ClassOfOne(const ir::Graph& graph, int64_t rank) {
 Part PartOf(const ir::Op& op, int64_t rank) {
   const mesh::DeviceMesh& from = op.MeshOf("mesh")->mesh;
   const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;
-  if (op.Name("type") == "broadcast")
-    return {from.devices()[0] == rank, to.PositionOf(rank).has_value()};
-  return {from.PositionOf(rank).has_value(), to.PositionOf(rank).has_value()};
+  const std::string_view type = op.Name("type");
+  const bool one_sends = type == "broadcast" || type == "scatter";
+  const bool one_receives = type == "gather" || type == "reduce";
+  return {one_sends ? from.devices()[0] == rank : from.PositionOf(rank).has_value(),
+          one_receives ? to.devices()[0] == rank : to.PositionOf(rank).has_value()};
 }
 
 Status Refuse(const ir::Op& op, int rule, std::string_view text) {

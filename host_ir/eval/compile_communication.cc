@@ -12,8 +12,7 @@ using comm::CommType;
 using comm::ReduceOp;
 
 CommType TypeOf(std::string_view name) {
-  for (CommType type : {CommType::kAllgather, CommType::kAllreduce, CommType::kReduceScatter,
-                        CommType::kBroadcast, CommType::kSendRecv, CommType::kAllToAll}) {
+  for (CommType type : comm::kAllCommTypes) {
     if (comm::CommTypeName(type) == name) return type;
   }
   HIR_CHECK(false);  // The type rule let only these through.
@@ -24,6 +23,11 @@ ReduceOp ReduceOf(std::string_view name) {
     if (comm::ReduceOpName(reduce) == name) return reduce;
   }
   return ReduceOp::kSum;  // "none"
+}
+
+// All devices of `mesh`, in its order.
+std::vector<int64_t> WholeTeam(const mesh::DeviceMesh& mesh) {
+  return {mesh.devices().begin(), mesh.devices().end()};
 }
 
 // The root first, the rest as in the mesh: the same on every rank.
@@ -63,15 +67,23 @@ Status Compiler::CompileCommunication(const ir::Op& op) {
   if (desc.type == CommType::kBroadcast) {
     code.team = BroadcastTeam(from, to);
     desc.root = code.team[0];
-  } else if (desc.type == CommType::kSendRecv) {
+  } else if (desc.type == CommType::kScatter) {
+    code.team = WholeTeam(to);
+    desc.root = from.devices()[0];
+  } else if (desc.type == CommType::kGather || desc.type == CommType::kReduce) {
+    code.team = WholeTeam(from);
+    desc.root = to.devices()[0];
+  } else if (comm::HasHalves(desc.type)) {
     code.team = UnionTeam(from, to);
     desc.to = DeviceAt(to, from.PositionOf(rank_));
     desc.from = DeviceAt(from, to.PositionOf(rank_));
   } else {
     code.team = from.Team(rank_, *mesh::ParseParallelType(op.Name("dim")));
   }
-  const bool chunked_src =
-      desc.type == CommType::kReduceScatter || desc.type == CommType::kAllToAll;
+  // `elements` below are those of src, where there is one. A scatter has one at its root alone.
+  const bool chunked_src = desc.type == CommType::kReduceScatter ||
+                           desc.type == CommType::kAllToAll ||
+                           (desc.type == CommType::kScatter && part.sends);
   code.divisor = chunked_src ? std::ssize(code.team) : 1;
   if (part.sends) code.src = BufferOf(op, 0);
   if (part.receives) code.dst = BufferOf(op, 1);

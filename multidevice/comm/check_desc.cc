@@ -20,35 +20,20 @@ struct Chunks {
 
 Chunks ChunksOf(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
   switch (desc.type) {
+    case CommType::kGather: return {1, desc.root == rank ? team.size() : 0};
     case CommType::kAllgather: return {1, team.size()};
+    case CommType::kScatter: return {desc.root == rank ? team.size() : 0, 1};
+    case CommType::kReduce: return {1, desc.root == rank ? 1 : 0};
     case CommType::kAllreduce: return {1, 1};
     case CommType::kReduceScatter: return {team.size(), 1};
     case CommType::kBroadcast: return {desc.root == rank ? 1 : 0, 1};
     case CommType::kAllToAll: return {team.size(), team.size()};
-    case CommType::kSendRecv: return {desc.to == kNoRank ? 0 : 1, desc.from == kNoRank ? 0 : 1};
-    case CommType::kGather:
-    case CommType::kScatter:
-    case CommType::kReduce:
-    case CommType::kCollectivePermute: break;
+    case CommType::kSendRecv:
+    case CommType::kCollectivePermute:
+      return {desc.to == kNoRank ? 0 : 1, desc.from == kNoRank ? 0 : 1};
   }
   HIR_CHECK(false);
   return {};
-}
-
-bool IsImplemented(CommType type) {
-  switch (type) {
-    case CommType::kAllgather:
-    case CommType::kAllreduce:
-    case CommType::kReduceScatter:
-    case CommType::kBroadcast:
-    case CommType::kAllToAll:
-    case CommType::kSendRecv: return true;
-    case CommType::kGather:
-    case CommType::kScatter:
-    case CommType::kReduce:
-    case CommType::kCollectivePermute: return false;
-  }
-  return false;
 }
 
 Status CheckPeer(const CommDesc& desc, std::string_view role, int64_t peer, const TeamInfo& team) {
@@ -58,8 +43,8 @@ Status CheckPeer(const CommDesc& desc, std::string_view role, int64_t peer, cons
 }
 
 Status CheckPeers(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
-  if (desc.type == CommType::kBroadcast) return CheckPeer(desc, "root", desc.root, team);
-  if (desc.type != CommType::kSendRecv) return {};
+  if (IsRooted(desc.type)) return CheckPeer(desc, "root", desc.root, team);
+  if (!HasHalves(desc.type)) return {};
   if (desc.to != kNoRank) HIR_TRY(CheckPeer(desc, "to", desc.to, team));
   if (desc.from != kNoRank) HIR_TRY(CheckPeer(desc, "from", desc.from, team));
   if ((desc.to == rank) != (desc.from == rank)) {
@@ -90,8 +75,10 @@ Status CheckBuffer(const CommDesc& desc, std::string_view role, const Buffer& bu
 // Whether `src` and `dst`, cut to what is used, lie as "In place" at CommDesc allows.
 bool IsInPlace(const CommDesc& desc, const TeamInfo& team, const Buffer& src, const Buffer& dst) {
   const int64_t own_chunk = team.index * ChunkBytes(desc);
-  if (desc.type == CommType::kAllgather) return src.data == dst.data + own_chunk;
-  if (desc.type == CommType::kReduceScatter) return dst.data == src.data + own_chunk;
+  if (desc.type == CommType::kAllgather || desc.type == CommType::kGather)
+    return src.data == dst.data + own_chunk;
+  if (desc.type == CommType::kReduceScatter || desc.type == CommType::kScatter)
+    return dst.data == src.data + own_chunk;
   return src.data == dst.data;
 }
 
@@ -100,8 +87,6 @@ bool IsInPlace(const CommDesc& desc, const TeamInfo& team, const Buffer& src, co
 std::string CommName(const CommDesc& desc) { return Cat(CommTypeName(desc.type), " #", desc.seq); }
 
 Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank) {
-  if (!IsImplemented(desc.type))
-    return Unimplemented(Cat(CommName(desc), ": no backend has this communication yet"));
   if (team == nullptr)
     return InvalidArgument(
         Cat(CommName(desc), ": there is no team ", static_cast<int32_t>(desc.team)));

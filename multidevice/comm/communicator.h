@@ -1,5 +1,5 @@
 // One rank's membership in a fixed group of ranks, and the communications it can post on a stream.
-// Backends: local (simulated ranks), ucx (processes); each in its own folder.
+// Backends: local (simulated ranks), ucx (processes), nccl (GPUs); each in its own folder.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,26 @@ enum class CommType : uint8_t {
   kAllToAll,
   kCollectivePermute,
 };
+inline constexpr CommType kAllCommTypes[] = {
+    CommType::kGather,    CommType::kAllgather,        CommType::kScatter,   CommType::kReduce,
+    CommType::kAllreduce, CommType::kReduceScatter,    CommType::kBroadcast, CommType::kSendRecv,
+    CommType::kAllToAll,  CommType::kCollectivePermute};
 std::string_view CommTypeName(CommType type);  // "allgather"
+
+// One rank is its `root`.
+constexpr bool IsRooted(CommType type) {
+  return type == CommType::kGather || type == CommType::kScatter || type == CommType::kReduce ||
+         type == CommType::kBroadcast;
+}
+// Each rank says whom it sends `to`, and whom it receives `from`.
+constexpr bool HasHalves(CommType type) {
+  return type == CommType::kSendRecv || type == CommType::kCollectivePermute;
+}
+// It adds up, or does whatever else `reduce` says.
+constexpr bool Reduces(CommType type) {
+  return type == CommType::kReduce || type == CommType::kAllreduce ||
+         type == CommType::kReduceScatter;
+}
 
 enum class ReduceOp : uint8_t { kSum, kProd, kMin, kMax };
 std::string_view ReduceOpName(ReduceOp op);  // "sum"
@@ -40,21 +59,27 @@ inline constexpr int64_t kNoRank = -1;
 // `dtype`. A chunk is `count` elements; chunk j belongs to the j-th rank of the team. Buffers hold
 // at least what is named here:
 //
-//   type            src          dst          meaning
-//   kAllgather      count        n * count    dst chunk j = src of rank j
-//   kAllreduce      count        count        dst = reduction of every src
-//   kReduceScatter  n * count    count        dst of rank j = reduction of every rank's chunk j
-//   kBroadcast      count (root) count        dst = src of `root`; src is not looked at elsewhere
-//   kAllToAll       n * count    n * count    dst chunk j of rank i = src chunk i of rank j
-//   kSendRecv       count (to)   count (from) src goes to rank `to`, dst comes from rank `from`;
-//   kNoRank: that half is
-//                                             absent. Both halves on every rank make a permutation;
-//                                             `to` and `from` may be this rank (both or neither)
-//   the others      answer kUnimplemented
+//   type                src             dst             meaning
+//   kGather             count           n count (root)  dst chunk j = src of rank j, at `root`
+//   kAllgather          count           n count         dst chunk j = src of rank j
+//   kScatter            n count (root)  count           dst of rank j = src chunk j of `root`
+//   kReduce             count           count (root)    dst = reduction of every src, at `root`
+//   kAllreduce          count           count           dst = reduction of every src
+//   kReduceScatter      n count         count           dst of rank j = reduction of the chunks j
+//   kBroadcast          count (root)    count           dst = src of `root`
+//   kAllToAll           n count         n count         dst chunk j of rank i = src chunk i of rank j
+//   kSendRecv           count (to)      count (from)    src goes to rank `to`, dst is from `from`
+//   kCollectivePermute  count (to)      count (from)    the same, as one collective of the team
 //
-// In place: kAllreduce, kAllToAll, kSendRecv: dst is src. kBroadcast: dst is src at the root.
-// kAllgather: src is this rank's chunk of dst. kReduceScatter: dst is this rank's chunk of src. Any
-// other overlap is an error.
+// (root): there alone; elsewhere that buffer is not looked at. (to), (from): kNoRank says that the
+// half is absent; its buffer is not looked at. `to` and `from` may be this rank (both or neither).
+// A kSendRecv concerns the two ranks of each half; a kCollectivePermute is posted by every rank of
+// the team, also by one that has neither half.
+//
+// In place: kAllreduce, kAllToAll, kSendRecv, kCollectivePermute: dst is src. kBroadcast, kReduce:
+// dst is src at the root. kAllgather, and kGather at the root: src is this rank's chunk of dst.
+// kReduceScatter, and kScatter at the root: dst is this rank's chunk of src. Any other overlap is
+// an error.
 struct CommDesc {
   CommType type = CommType::kAllreduce;
   TeamId team = {};
@@ -89,9 +114,16 @@ struct CommProgress {
 // progress independently uses teams of different lanes.
 //
 // Numerics: every element is reduced in the order of the team's ranks, left to right, the same on
-// every rank, for every size and in every backend: results are equal to the bit (NaN payloads aside). f16 and bf16 are
-// accumulated in f32 and rounded once. Integers wrap. bool: min and prod are "and", max and sum are
-// "or". min and max of a NaN are NaN.
+// every rank and for every size: results are equal to the bit in every backend (NaN payloads
+// aside). f16 and bf16 are accumulated in f32 and rounded once. Integers wrap. bool: min and prod
+// are "and", max and sum are "or". min and max of a NaN are NaN.
+//   nccl: the sum and product of floats are in an order that NCCL picks by type, dtype, count, team
+// and machine. Every rank of a call gets the same bits, and so does a repeated call as far as NCCL
+// keeps to that choice, which it does not promise. A sum differs from the exact one by at most
+// (n - 1) u / (1 - (n - 1) u) times the sum of absolute values, u the unit roundoff of the dtype (f16
+// and bf16 too: they may be rounded at every step); a product likewise by its absolute value, when
+// nothing underflows. min and max may lose a NaN. The rest is equal to the bit: integers, bools (of
+// bytes 0 and 1), min and max of numbers, whatever only moves.
 //
 // Failure: argument errors return before anything is queued. A later failure (a deadline, a peer,
 // Abort, a stream that had failed and skips a communication) poisons the communicator: pending
@@ -116,7 +148,7 @@ class Communicator {
   //
   // Errors:  kInvalidArgument   the rules at CommDesc do not hold: the message names type, seq and
   // rule;
-  //          kUnimplemented     this backend has no such type; nothing was queued in either case;
+  //                             (kUnimplemented where a backend lacks the dtype); nothing was queued;
   //          the first cause    the communicator is poisoned.
   virtual Status Post(const CommDesc& desc, device::Stream& stream) = 0;
 

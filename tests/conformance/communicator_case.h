@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
+#include "csrc/device/device.h"
 #include "multidevice/comm/communicator.h"
 
 namespace hir::comm {
@@ -25,18 +29,32 @@ struct CommCase {
   DType dtype = DType::kFloat32;
   int64_t count = 1;
   bool in_place = false;
+  bool fixed_order = true;  // Additions and multiplications of floats go in the order of the team.
   std::vector<int64_t> ranks = {};
   int64_t root_index = 0;
-  int64_t shift = 1;  // kSendRecv: the rank at place k sends to the one at place k + shift.
+  int64_t shift = 1;  // kSendRecv, kCollectivePermute: place k sends to place k + shift.
   uint64_t seed = 0;
 
   int64_t n() const { return static_cast<int64_t>(ranks.size()); }
   int64_t chunk_bytes() const { return count * DTypeBytes(dtype); }
   int64_t src_chunks() const {
-    return type == CommType::kReduceScatter || type == CommType::kAllToAll ? n() : 1;
+    const bool many = type == CommType::kScatter || type == CommType::kReduceScatter ||
+                      type == CommType::kAllToAll;
+    return many ? n() : 1;
   }
   int64_t dst_chunks() const {
-    return type == CommType::kAllgather || type == CommType::kAllToAll ? n() : 1;
+    const bool many =
+        type == CommType::kGather || type == CommType::kAllgather || type == CommType::kAllToAll;
+    return many ? n() : 1;
+  }
+  // Whether the rank at place `index` has that buffer.
+  bool has_src(int64_t index) const {
+    const bool at_root = type == CommType::kScatter || type == CommType::kBroadcast;
+    return !at_root || index == root_index;
+  }
+  bool has_dst(int64_t index) const {
+    const bool at_root = type == CommType::kGather || type == CommType::kReduce;
+    return !at_root || index == root_index;
   }
   int64_t RankAt(int64_t index) const {
     return ranks[static_cast<size_t>(((index % n()) + n()) % n())];
@@ -141,7 +159,7 @@ inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int6
   StoreAs(out, at, static_cast<int32_t>(value));
 }
 
-// The dst of the rank at place `index`.
+// The dst of the rank at place `index`; empty where it has none.
 inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
   Bytes out(static_cast<size_t>(c.dst_chunks() * c.chunk_bytes()));
   const auto take = [&](int64_t from, int64_t from_chunk, int64_t to_chunk) {
@@ -149,12 +167,15 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
     std::copy_n(input.begin() + from_chunk * c.chunk_bytes(), c.chunk_bytes(),
                 out.begin() + to_chunk * c.chunk_bytes());
   };
-  if (c.type == CommType::kAllgather || c.type == CommType::kAllToAll) {
+  if (!c.has_dst(index)) return {};
+  if (c.type == CommType::kGather || c.type == CommType::kAllgather ||
+      c.type == CommType::kAllToAll) {
     for (int64_t j = 0; j < c.n(); ++j) take(j, c.type == CommType::kAllToAll ? index : 0, j);
     return out;
   }
+  if (c.type == CommType::kScatter) return take(c.root_index, index, 0), out;
   if (c.type == CommType::kBroadcast) return take(c.root_index, 0, 0), out;
-  if (c.type == CommType::kSendRecv) return take((index - c.shift + c.n()) % c.n(), 0, 0), out;
+  if (HasHalves(c.type)) return take(((index - c.shift) % c.n() + c.n()) % c.n(), 0, 0), out;
   std::vector<Bytes> inputs;
   for (int64_t j = 0; j < c.n(); ++j) inputs.push_back(InputOf(c, j));
   const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
@@ -166,26 +187,111 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
   return out;
 }
 
-// One rank's buffers for a case: src filled, dst poisoned, with a margin behind it that must stay
-// as it is.
+inline double RealAt(DType dtype, const Bytes& bytes, int64_t i) {
+  switch (dtype) {
+    case DType::kFloat16: return Float16ToFloat(LoadAs<uint16_t>(bytes, i));
+    case DType::kBFloat16: return BFloat16ToFloat(LoadAs<uint16_t>(bytes, i));
+    case DType::kFloat32: return LoadAs<float>(bytes, i);
+    case DType::kFloat64: return LoadAs<double>(bytes, i);
+    case DType::kBool:
+    case DType::kInt32:
+    case DType::kInt64: break;
+  }
+  HIR_CHECK(false);
+  return 0;
+}
+
+// What a float type rounds by, relative to a normal number, and at most to a subnormal one.
+struct Rounding {
+  double unit = 0;
+  double smallest = 0;
+};
+inline Rounding RoundingOf(DType dtype) {
+  if (dtype == DType::kFloat16) return {0x1p-11, 0x1p-25};
+  if (dtype == DType::kBFloat16) return {0x1p-8, 0x1p-134};
+  if (dtype == DType::kFloat32) return {0x1p-24, 0x1p-150};
+  return {0x1p-53, 0};
+}
+
+// Sums and products in any order: n - 1 operations, each of which rounds its result. So a sum s of
+// x_j is off by at most g * sum |x_j|, a product by g * prod |x_j|, with g = k u / (1 - k u), k = n -
+// 1; a product that underflows also by half the smallest number at each step, which later factors,
+// all below 2, make larger. The exact value is taken in long double.
+inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& got) {
+  const Rounding rounding = RoundingOf(c.dtype);
+  const auto k = static_cast<long double>(c.n() - 1);
+  const long double g = k * rounding.unit / (1 - k * rounding.unit);
+  const bool product = c.reduce == ReduceOp::kProd;
+  const long double underflow =
+      product ? rounding.smallest * static_cast<double>(int64_t{1} << c.n()) : 0;
+  const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
+  std::vector<Bytes> inputs;
+  for (int64_t j = 0; j < c.n(); ++j) inputs.push_back(InputOf(c, j));
+  for (int64_t i = 0; i < c.count; ++i) {
+    long double exact = product ? 1 : 0, size = exact;
+    for (const Bytes& input : inputs) {
+      const long double x = RealAt(c.dtype, input, begin + i);
+      exact = product ? exact * x : exact + x;
+      size = product ? size * std::abs(x) : size + std::abs(x);
+    }
+    const long double off = std::abs(RealAt(c.dtype, got, i) - exact);
+    if (off <= g * size + underflow) continue;
+    return base::Cat("element ", i, " is off by ", static_cast<double>(off), ", more than ",
+                     static_cast<double>(g * size + underflow));
+  }
+  return {};
+}
+
+// Empty, or where `got`, the dst of the rank at place `index`, is wrong.
+inline std::string Difference(const CommCase& c, int64_t index, const Bytes& got) {
+  const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProd;
+  if (!c.fixed_order && Reduces(c.type) && IsFloat(c.dtype) && rounds)
+    return OutOfBounds(c, index, got);
+  const Bytes expected = ExpectedAt(c, index);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] != expected[i]) return base::Cat("byte ", i, " of ", expected.size(), " is wrong");
+  }
+  return {};
+}
+
+// Memory of a device with `contents`, written and read in the order of a stream.
+class DeviceBytes {
+ public:
+  DeviceBytes(device::Device& device, device::Stream& stream, Bytes contents)
+      : stream_(stream),
+        contents_(std::move(contents)),
+        memory_(*device.Allocate(std::ssize(contents_))) {
+    stream.Copy(memory_->buffer(), {contents_.data(), std::ssize(contents_)});
+  }
+  // What it holds when everything queued on the stream is done. REQUIRES: the stream has not
+  // failed.
+  Bytes Read() const {
+    Bytes contents;
+    HIR_CHECK(TryRead(contents).ok());
+    return contents;
+  }
+  Status TryRead(Bytes& contents) const {
+    contents.resize(contents_.size());
+    stream_.Copy({contents.data(), std::ssize(contents)}, memory_->buffer());
+    return stream_.Synchronize(std::chrono::seconds(20));
+  }
+  device::Buffer buffer() const { return memory_->buffer(); }
+  const Bytes& at_start() const { return contents_; }
+
+ private:
+  device::Stream& stream_;
+  Bytes contents_;  // Stays until the copy is done: as long as this.
+  const std::unique_ptr<device::Allocation> memory_;
+};
+
+// One rank's buffers for a case, in the memory of its device: src as its input, dst poisoned, and a
+// margin behind each that must stay as it is. In place, the larger one holds both.
 class CaseBuffers {
  public:
-  CaseBuffers(const CommCase& c, int64_t index)
-      : case_(c),
-        index_(index),
-        input_(InputOf(c, index)),
-        dst_(static_cast<size_t>(DstBytes()) + kMargin, kPoison) {
-    src_ = input_;
-    if (!c.in_place) return;
-    if (c.type == CommType::kReduceScatter) {  // dst is a chunk of src.
-      src_.insert(src_.end(), kMargin, kPoison);
-    } else {
-      const int64_t offset = c.type == CommType::kAllgather ? index * c.chunk_bytes() : 0;
-      std::copy(input_.begin(), input_.end(), dst_.begin() + offset);
-    }
-  }
+  CaseBuffers(const CommCase& c, int64_t index, device::Device& device, device::Stream& stream)
+      : case_(c), index_(index), memory_(device, stream, AtStart()) {}
 
-  CommDesc Desc(TeamId team, int64_t seq) {
+  CommDesc Desc(TeamId team, int64_t seq) const {
     const CommCase& c = case_;
     CommDesc desc = {.type = c.type,
                      .team = team,
@@ -193,59 +299,60 @@ class CaseBuffers {
                      .dtype = c.dtype,
                      .count = c.count,
                      .seq = seq};
-    desc.src = {src_.data(), static_cast<int64_t>(input_.size())};
-    desc.dst = {dst_.data(), DstBytes()};
-    if (c.in_place) {
-      const int64_t own = index_ * c.chunk_bytes();
-      if (c.type == CommType::kAllgather)
-        desc.src = {dst_.data() + own, c.chunk_bytes()};
-      else if (c.type == CommType::kReduceScatter)
-        desc.dst = {src_.data() + own, c.chunk_bytes()};
-      else
-        desc.src = desc.dst;
-    }
-    if (c.type == CommType::kBroadcast) {
-      desc.root = c.RankAt(c.root_index);
-      if (index_ != c.root_index) desc.src = {};
-    }
-    if (c.type == CommType::kSendRecv) {
+    if (c.has_src(index_)) desc.src = memory_.buffer().Slice(SrcAt(), SrcBytes());
+    if (c.has_dst(index_)) desc.dst = memory_.buffer().Slice(DstAt(), DstBytes());
+    if (IsRooted(c.type)) desc.root = c.RankAt(c.root_index);
+    if (HasHalves(c.type)) {
       desc.to = c.RankAt(index_ + c.shift);
       desc.from = c.RankAt(index_ - c.shift);
     }
     return desc;
   }
 
-  // Empty, or what is wrong.
+  // Waits for the stream. Empty, or what is wrong: only dst has changed, to what is expected.
   std::string Check() const {
-    const bool in_src = case_.in_place && case_.type == CommType::kReduceScatter;
-    const int64_t offset = in_src ? index_ * case_.chunk_bytes() : 0;
-    const Bytes& held = in_src ? src_ : dst_;
-    const Bytes expected = ExpectedAt(case_, index_);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      if (held[static_cast<size_t>(offset) + i] != expected[i]) {
-        return base::Cat(case_.ToString(), ": place ", index_, ": byte ", i, " of ",
-                         expected.size(), " is wrong");
-      }
+    const std::string where = base::Cat(case_.ToString(), ": place ", index_, ": ");
+    Bytes held;
+    if (Status read = memory_.TryRead(held); !read.ok()) return where + read.ToString();
+    if (case_.has_dst(index_)) {
+      const auto got = held.begin() + DstAt();
+      const std::string wrong = Difference(case_, index_, {got, got + DstBytes()});
+      if (!wrong.empty()) return where + wrong;
+      std::copy_n(memory_.at_start().begin() + DstAt(), DstBytes(), got);
     }
-    for (size_t i = held.size() - kMargin; i < held.size(); ++i) {
-      if (held[i] != kPoison)
-        return base::Cat(case_.ToString(), ": place ", index_, ": wrote beyond dst");
+    if (in_place() && case_.type == CommType::kReduceScatter) {  // It may use the rest of src.
+      std::copy_n(memory_.at_start().begin() + SrcAt(), SrcBytes(), held.begin() + SrcAt());
     }
-    if (!case_.in_place && src_ != input_)
-      return base::Cat(case_.ToString(), ": place ", index_, ": src has changed");
-    return {};
+    return held == memory_.at_start() ? "" : where + "wrote beyond dst, or changed src";
   }
 
  private:
-  static constexpr size_t kMargin = 64;
+  static constexpr int64_t kMargin = 64;
   static constexpr std::byte kPoison{0xee};
+
+  bool in_place() const { return case_.in_place && case_.has_src(index_) && case_.has_dst(index_); }
+  int64_t SrcBytes() const { return case_.src_chunks() * case_.chunk_bytes(); }
   int64_t DstBytes() const { return case_.dst_chunks() * case_.chunk_bytes(); }
+  // Where they start in the memory. In place, the smaller one is this rank's chunk of the larger.
+  int64_t SrcAt() const {
+    return in_place() && DstBytes() > SrcBytes() ? index_ * case_.chunk_bytes() : 0;
+  }
+  int64_t DstAt() const {
+    if (in_place()) return SrcBytes() > DstBytes() ? index_ * case_.chunk_bytes() : 0;
+    return (SrcBytes() / kMargin + 2) * kMargin;
+  }
+  Bytes AtStart() const {
+    const int64_t end = std::max(SrcAt() + SrcBytes(), DstAt() + DstBytes());
+    Bytes bytes(static_cast<size_t>(end + kMargin), kPoison);
+    if (!case_.has_src(index_)) return bytes;
+    const Bytes input = InputOf(case_, index_);
+    std::copy(input.begin(), input.end(), bytes.begin() + SrcAt());
+    return bytes;
+  }
 
   const CommCase case_;
   const int64_t index_;
-  const Bytes input_;
-  Bytes src_;
-  Bytes dst_;
+  const DeviceBytes memory_;
 };
 
 }  // namespace hir::comm

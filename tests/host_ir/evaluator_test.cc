@@ -110,6 +110,48 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1], %w: i64[1]) {
   }
 }
 
+// Rank 1 is the root of @m = [2, 1, 0], at place 1; @turned sends 2 -> 1 -> 0 -> 2.
+TEST(Evaluator, RootsAndPermutations) {
+  const auto program = LoadFinished(R"(mesh @m = [2, 1, 0]
+mesh @root = [1]
+mesh @turned = [1, 0, 2]
+host @p(%x: i64[i0], %all: i64[3, i0], %part: i64[i0], %sum: i64[i0], %next: i64[i0], %own: i64[3, i0]) {
+  communication(%x, %all) {type=gather, reduce=none, mesh=@m, dim=none, to=@root, stream=0, seq=0}
+  communication(%all, %part) {type=scatter, reduce=none, mesh=@root, dim=none, to=@m, stream=0, seq=1}
+  communication(%x, %sum) {type=reduce, reduce=sum, mesh=@m, dim=none, to=@root, stream=0, seq=2}
+  communication(%x, %next) {type=collective_permute, reduce=none, mesh=@m, dim=none, to=@turned, stream=0, seq=3}
+  fill(%own) {value=5.0, stream=0}
+  %mine: i64[i0] = view_select(%own) {axis=0, index=1}
+  set(%x, %mine) {stream=0}
+  communication(%mine, %own) {type=gather, reduce=none, mesh=@m, dim=none, to=@root, stream=0, seq=4}
+  communication(%own, %own) {type=reduce, reduce=max, mesh=@m, dim=none, to=@root, stream=0, seq=5}
+  communication(%next, %next) {type=collective_permute, reduce=none, mesh=@m, dim=none, to=@turned, stream=0, seq=6}
+  return %all, %part, %sum, %next, %own
+})");
+  ASSERT_NE(program, nullptr);
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const auto params = Results({.program = program.get(),
+                                 .num_ranks = 3,
+                                 .seed = seed,
+                                 .symbols = {2},
+                                 .params = [](int64_t rank) {
+                                   const int64_t r = 10 * (rank + 1);
+                                   return std::vector<Values>{{r, r + 1}, Values(6), Values(2),
+                                                              Values(2),  Values(2), Values(6)};
+                                 }});
+    EXPECT_EQ(params[1][1], (Values{30, 31, 20, 21, 10, 11}));
+    EXPECT_EQ(params[1][3], (Values{60, 63}));
+    // Gathered in place; then the largest of that and of 5, x, 5 of the two others.
+    EXPECT_EQ(params[1][5], (Values{30, 31, 30, 31, 10, 11}));
+    for (size_t rank = 0; rank < 3; ++rank) {
+      const auto r = static_cast<int64_t>(10 * (rank + 1));
+      EXPECT_EQ(params[rank][2], (Values{r, r + 1}));
+      const int64_t twice[] = {30, 10, 20};  // Two steps around: from the last but one before it.
+      EXPECT_EQ(params[rank][4], (Values{twice[rank], twice[rank] + 1}));
+    }
+  }
+}
+
 TEST(Evaluator, GroupsAndTwoDimensionalMeshes) {
   const auto program = LoadFinished(R"(mesh @m = [[0, 1], [2, 3]]
 host @p(%x: i64[1], %y: i64[1], %z: i64[1]) {

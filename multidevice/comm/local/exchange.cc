@@ -30,17 +30,14 @@ std::string EdgeKey(const LocalOp& op, int64_t from, int64_t to, int64_t rank) {
 
 std::string Describe(const CommDesc& desc) {
   std::string text = Cat(CommName(desc), " (", desc.count, " ", DTypeName(desc.dtype));
-  if (desc.type == CommType::kAllreduce || desc.type == CommType::kReduceScatter) {
-    base::Append(text, ", ", ReduceOpName(desc.reduce));
-  }
-  if (desc.type == CommType::kBroadcast) base::Append(text, ", root ", desc.root);
+  if (Reduces(desc.type)) base::Append(text, ", ", ReduceOpName(desc.reduce));
+  if (IsRooted(desc.type)) base::Append(text, ", root ", desc.root);
   return text + ")";
 }
 
 bool Matches(const CommDesc& a, const CommDesc& b) {
   return a.type == b.type && a.count == b.count && a.dtype == b.dtype && a.root == b.root &&
-         (a.reduce == b.reduce ||
-          (a.type != CommType::kAllreduce && a.type != CommType::kReduceScatter));
+         (a.reduce == b.reduce || !Reduces(a.type));
 }
 
 std::string Seconds(base::Nanos time) {
@@ -97,16 +94,30 @@ void Exchange::EnterOp(LocalPost& post, LocalOp& op) {
   const int64_t rank = post.rank();
   op.arrived.resize(static_cast<size_t>(op.team->size()));
   SetDeadline(post, op);
-  if (op.desc.type == CommType::kSendRecv) {
+  if (HasHalves(op.desc.type)) {
     if (op.desc.to != kNoRank && op.desc.to != rank) AddEdge(post, op, rank, op.desc.to);
     if (op.desc.from != kNoRank && op.desc.from != rank) AddEdge(post, op, op.desc.from, rank);
     return;
   }
-  const bool from_root = op.desc.type == CommType::kBroadcast;
+  const auto sends = [&](int64_t from, int64_t to) {
+    switch (op.desc.type) {
+      case CommType::kGather:
+      case CommType::kReduce: return to == op.desc.root;
+      case CommType::kScatter:
+      case CommType::kBroadcast: return from == op.desc.root;
+      case CommType::kAllgather:
+      case CommType::kAllreduce:
+      case CommType::kReduceScatter:
+      case CommType::kAllToAll:
+      case CommType::kSendRecv:
+      case CommType::kCollectivePermute: break;
+    }
+    return true;
+  };
   for (int64_t peer : op.team->ranks) {
     if (peer == rank) continue;
-    if (!from_root || op.desc.root == rank) AddEdge(post, op, rank, peer);
-    if (!from_root || op.desc.root == peer) AddEdge(post, op, peer, rank);
+    if (sends(rank, peer)) AddEdge(post, op, rank, peer);
+    if (sends(peer, rank)) AddEdge(post, op, peer, rank);
   }
 }
 

@@ -26,8 +26,9 @@ void CopyChunk(std::byte* dst, const std::byte* src, int64_t bytes) {
 }  // namespace
 
 const std::byte* Outgoing(const LocalOp& op, int64_t to) {
-  const bool by_receiver =
-      op.desc.type == CommType::kReduceScatter || op.desc.type == CommType::kAllToAll;
+  const bool by_receiver = op.desc.type == CommType::kScatter ||
+                           op.desc.type == CommType::kReduceScatter ||
+                           op.desc.type == CommType::kAllToAll;
   return op.desc.src.data + (by_receiver ? to * ChunkBytes(op.desc) : 0);
 }
 
@@ -42,8 +43,9 @@ void WriteResult(const LocalOp& op, int64_t rank) {
   const CommDesc& desc = op.desc;
   const int64_t bytes = ChunkBytes(desc);
   std::byte* const dst = desc.dst.data;
-  if (bytes == 0) return;
+  if (BytesOf(desc, *op.team, rank).dst == 0) return;
   switch (desc.type) {
+    case CommType::kGather:
     case CommType::kAllgather:
     case CommType::kAllToAll: {
       const auto from = Contributions(op);
@@ -51,26 +53,24 @@ void WriteResult(const LocalOp& op, int64_t rank) {
         CopyChunk(dst + j * bytes, from[static_cast<size_t>(j)], bytes);
       return;
     }
+    case CommType::kReduce:
     case CommType::kAllreduce:
     case CommType::kReduceScatter:
       Reduce(desc.reduce, desc.dtype, Contributions(op), dst, desc.count);
       return;
+    case CommType::kScatter:
     case CommType::kBroadcast:
       CopyChunk(dst, Contributions(op)[static_cast<size_t>(op.team->IndexOf(desc.root).value())],
                 bytes);
       return;
     case CommType::kSendRecv:
-      if (desc.from == kNoRank) return;
+    case CommType::kCollectivePermute:
       CopyChunk(dst,
                 desc.from == rank
                     ? desc.src.data
                     : op.arrived[static_cast<size_t>(op.team->IndexOf(desc.from).value())].data(),
                 bytes);
       return;
-    case CommType::kGather:
-    case CommType::kScatter:
-    case CommType::kReduce:
-    case CommType::kCollectivePermute: break;
   }
   HIR_CHECK(false);
 }

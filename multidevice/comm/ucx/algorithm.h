@@ -1,19 +1,28 @@
 // Algorithms: how a communication is made of messages. No UCX here: an algorithm sees a Wire.
 //
-// Every one moves each byte as few times as any can (n ranks, b bytes per chunk; what a rank
-// sends):
+// Every one moves each byte as few times as any can (n ranks, b bytes per chunk):
 //
-//   type            algorithm        rounds           bytes sent per rank
-//   allgather       direct           1                (n - 1) b
-//   all_to_all      direct           1                (n - 1) b
-//   send_recv       direct           1                b
-//   broadcast       binomial tree    ceil(log2 n)     at most ceil(log2 n) b, in segments that are
-//   passed on at once reduce_scatter  pairwise         1                (n - 1) b: each rank gets
-//   all parts of its chunk and adds them allreduce       up to 32 KiB     1                (n - 1)
-//   b: everybody gets and adds everything
-//                   beyond           2                2 (n - 1) b / n: pairwise reduce_scatter,
-//                   each finished segment
-//                                                     sent to all at once
+//   type                algorithm      rounds         bytes sent per rank
+//   allgather           direct         1              (n - 1) b
+//   all_to_all          direct         1              (n - 1) b
+//   send_recv,
+//   collective_permute  direct         1              b
+//   gather              direct         1              b, the root 0 (it receives (n - 1) b)
+//   scatter             direct         1              the root (n - 1) b, others 0
+//   broadcast           binomial tree  ceil(log2 n)   at most ceil(log2 n) b, in segments that are
+//                                                     passed on at once
+//   reduce_scatter      pairwise       1              (n - 1) b: each rank gets all parts of its
+//                                                     chunk and adds them
+//   allreduce
+//     up to 32 KiB      pairwise       1              (n - 1) b: everybody gets and adds everything
+//     beyond            pairwise       2              2 (n - 1) b / n: pairwise reduce_scatter, each
+//                                                     finished segment sent to all at once
+//   reduce
+//     up to 32 KiB      direct         1              b, the root 0: it gets and adds everything
+//     beyond            pairwise       2              b, the root (n - 1) b / n: pairwise
+//                                                     reduce_scatter, each finished segment sent to
+//                                                     the root, which receives 2 (n - 1) b / n and
+//                                                     adds 1 / n of all
 //
 // A ring sends as many bytes in 2 (n - 1) dependent rounds, and adds in another order on every
 // rank. Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and

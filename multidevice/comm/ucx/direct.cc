@@ -1,4 +1,4 @@
-// Everything at once: each rank sends every other what is its own, straight from src into its dst.
+// Everything at once: what one rank has for another goes straight from src into its dst.
 #include <cstring>
 
 #include "multidevice/comm/check_desc.h"
@@ -33,23 +33,29 @@ class Direct final : public Algorithm {
   void Done(Wire&, const Transfer&) override {}
 
  private:
+  // Whether this rank sends to the one at place `peer`, or receives from it.
   bool Sends(int64_t peer) const {
-    return desc_.type != CommType::kSendRecv || desc_.to == team_.ranks[static_cast<size_t>(peer)];
+    if (HasHalves(desc_.type)) return desc_.to == RankAt(peer);
+    if (desc_.type == CommType::kGather) return desc_.root == RankAt(peer);
+    return desc_.type != CommType::kScatter || desc_.root == rank_;
   }
   bool Receives(int64_t peer) const {
-    return desc_.type != CommType::kSendRecv ||
-           desc_.from == team_.ranks[static_cast<size_t>(peer)];
+    if (HasHalves(desc_.type)) return desc_.from == RankAt(peer);
+    if (desc_.type == CommType::kScatter) return desc_.root == RankAt(peer);
+    return desc_.type != CommType::kGather || desc_.root == rank_;
   }
+  int64_t RankAt(int64_t place) const { return team_.ranks[static_cast<size_t>(place)]; }
   int64_t SrcOffset(int64_t peer) const {
-    return desc_.type == CommType::kAllToAll ? peer * bytes_ : 0;
+    const bool chunks = desc_.type == CommType::kAllToAll || desc_.type == CommType::kScatter;
+    return chunks ? peer * bytes_ : 0;
   }
   int64_t DstOffset(int64_t peer) const {
-    return desc_.type == CommType::kSendRecv ? 0 : peer * bytes_;
+    return HasHalves(desc_.type) || desc_.type == CommType::kScatter ? 0 : peer * bytes_;
   }
 
   // src, or a copy of it where what arrives would overwrite what has yet to go.
   const std::byte* Source(Wire& wire) const {
-    const bool exchanges = desc_.type == CommType::kAllToAll || desc_.type == CommType::kSendRecv;
+    const bool exchanges = desc_.type == CommType::kAllToAll || HasHalves(desc_.type);
     const CommBytes bytes = BytesOf(desc_, team_, rank_);
     if (!exchanges || bytes.src == 0 || bytes.dst == 0 || desc_.src.data != desc_.dst.data)
       return desc_.src.data;

@@ -1,12 +1,13 @@
-// reduce_scatter and allreduce: the owner of a part of the vector gets everybody's contribution to
-// it, segment by segment, adds them in the order of the team, and (allreduce) sends each finished
-// segment to all.
+// reduce_scatter, allreduce and reduce: the owner of a part of the vector gets everybody's
+// contribution to it, segment by segment, adds them in the order of the team, and sends each
+// finished segment to all (allreduce) or to the root (reduce).
 //
-// A short allreduce makes every rank the owner of everything: one round instead of two.
+// A short one is one round instead of two: in an allreduce every rank owns everything, in a reduce
+// the root does.
 //
 // In place this is safe: where a finished segment arrives, the rank's own contribution has been
-// read before, because its owner could not finish the segment without it. Only a short one writes
-// where it still sends from: it waits for its sends first.
+// read before, because its owner could not finish the segment without it. Only a short allreduce
+// writes where it still sends from: it waits for its sends first.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -19,7 +20,7 @@
 namespace hir::comm {
 namespace {
 
-constexpr int64_t kShortBytes = 32 * 1024;  // Up to here an allreduce is one round.
+constexpr int64_t kShortBytes = 32 * 1024;  // Up to here one round does.
 constexpr int64_t kSegmentBytes =
     128 * 1024;  // All ranks' segments in flight fit the second-level cache.
 constexpr int64_t kSegmentsInFlight = 3;
@@ -32,6 +33,7 @@ class Reduction final : public Algorithm {
         n_(team.size()),
         me_(team.index),
         element_(DTypeBytes(desc.dtype)),
+        root_(desc.type == CommType::kReduce ? team.IndexOf(desc.root).value() : -1),
         scatter_(desc.type == CommType::kReduceScatter),
         short_(!scatter_ && (ChunkBytes(desc) <= kShortBytes || desc.count < n_)) {
     const int64_t largest = scatter_ || short_ ? desc.count : base::CeilDiv(desc.count, n_);
@@ -39,7 +41,7 @@ class Reduction final : public Algorithm {
                       : std::max(kSegmentBytes / element_, base::CeilDiv(largest, kSegmentsMax));
     in_flight_ = std::min(kSegmentsInFlight, Segments(me_));
     arrived_.resize(static_cast<size_t>(in_flight_));
-    unsent_ = 0;
+    leaving_.resize(static_cast<size_t>(in_flight_));
   }
 
   void Begin(Wire& wire) override {
@@ -47,15 +49,13 @@ class Reduction final : public Algorithm {
       return Reduce(desc_.reduce, desc_.dtype, std::array{Src(0)}, desc_.dst.data, desc_.count);
     const int64_t slot = std::min(segment_, Length(me_)) * element_;
     slot_bytes_ = base::CeilDiv(slot, 64) * 64;
-    scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * n_);
+    if (in_flight_ > 0) scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * n_);
     for (int64_t k = 0; k < in_flight_; ++k) RecvContributions(wire, k);
-    for (int64_t step = 1; step < n_; ++step) {
+    for (int64_t step = 1; step < n_ && GetsFinished(me_); ++step) {
       const int64_t peer = (me_ + step) % n_;
-      if (!scatter_ && !short_) {
-        for (int64_t k = 0; k < Segments(peer); ++k) {
-          wire.Recv({.peer = peer, .phase = kFinished, .segment = k},
-                    desc_.dst.data + Offset(peer, k), Bytes(peer, k));
-        }
+      for (int64_t k = 0; k < Segments(peer); ++k) {
+        wire.Recv({.peer = peer, .phase = kFinished, .segment = k},
+                  desc_.dst.data + Offset(peer, k), Bytes(peer, k));
       }
     }
     // Segment by segment over the peers, so that all owners can start.
@@ -74,10 +74,16 @@ class Reduction final : public Algorithm {
   }
 
   void Done(Wire& wire, const Transfer& transfer) override {
-    if (transfer.phase == kFinished) return;
+    if (transfer.phase == kFinished) {
+      if (!transfer.is_send || !FinishesInSlot()) return;
+      leaving_[static_cast<size_t>(transfer.segment % in_flight_)] = false;
+      if (transfer.segment + in_flight_ < Segments(me_))
+        Finish(wire, transfer.segment + in_flight_);
+      return;
+    }
     if (transfer.is_send) {
       --unsent_;
-      if (short_) Finish(wire, 0);
+      if (short_ && in_flight_ > 0) Finish(wire, 0);
       return;
     }
     ++arrived_[static_cast<size_t>(transfer.segment % in_flight_)];
@@ -85,6 +91,13 @@ class Reduction final : public Algorithm {
   }
 
  private:
+  // Whether the rank at place `index` is sent what others finish.
+  bool GetsFinished(int64_t index) const {
+    return !scatter_ && !short_ && (root_ < 0 || root_ == index);
+  }
+  // What is finished here is the root's; until it is sent it stays in this rank's slot.
+  bool FinishesInSlot() const { return root_ >= 0 && root_ != me_; }
+
   // The part of the vector that `owner` reduces: its first element, and how many.
   int64_t First(int64_t owner) const {
     if (short_) return 0;
@@ -92,6 +105,7 @@ class Reduction final : public Algorithm {
                     : owner * (desc_.count / n_) + std::min(owner, desc_.count % n_);
   }
   int64_t Length(int64_t owner) const {
+    if (short_ && root_ >= 0) return owner == root_ ? desc_.count : 0;
     if (short_ || scatter_) return desc_.count;
     return desc_.count / n_ + (owner < desc_.count % n_ ? 1 : 0);
   }
@@ -108,6 +122,12 @@ class Reduction final : public Algorithm {
     return scratch_ + ((k % in_flight_) * n_ + peer) * slot_bytes_;
   }
 
+  // Where segment `k` of this rank's part is added up.
+  std::byte* Destination(int64_t k) const {
+    if (FinishesInSlot()) return Slot(k, me_);
+    return desc_.dst.data + (scatter_ ? k * segment_ * element_ : Offset(me_, k));
+  }
+
   void RecvContributions(Wire& wire, int64_t k) {
     arrived_[static_cast<size_t>(k % in_flight_)] = 0;
     for (int64_t step = 1; step < n_; ++step) {
@@ -118,16 +138,18 @@ class Reduction final : public Algorithm {
 
   // Adds up segment `k` of this rank's part, if all of it is here.
   void Finish(Wire& wire, int64_t k) {
-    if (arrived_[static_cast<size_t>(k % in_flight_)] < n_ - 1 || (short_ && unsent_ > 0)) return;
+    const auto slot = static_cast<size_t>(k % in_flight_);
+    if (arrived_[slot] < n_ - 1 || leaving_[slot] || (short_ && unsent_ > 0)) return;
     srcs_.clear();
     for (int64_t j = 0; j < n_; ++j) srcs_.push_back(j == me_ ? Src(Offset(me_, k)) : Slot(k, j));
-    std::byte* const dst = desc_.dst.data + (scatter_ ? k * segment_ * element_ : Offset(me_, k));
+    std::byte* const dst = Destination(k);
     Reduce(desc_.reduce, desc_.dtype, srcs_, dst, Count(me_, k));
-    if (!scatter_ && !short_) {
-      for (int64_t step = 1; step < n_; ++step) {
-        wire.Send({.is_send = true, .peer = (me_ + step) % n_, .phase = kFinished, .segment = k},
-                  dst, Bytes(me_, k));
-      }
+    leaving_[slot] = FinishesInSlot();
+    for (int64_t step = 1; step < n_; ++step) {
+      const int64_t peer = (me_ + step) % n_;
+      if (!GetsFinished(peer)) continue;
+      wire.Send({.is_send = true, .peer = peer, .phase = kFinished, .segment = k}, dst,
+                Bytes(me_, k));
     }
     if (k + in_flight_ < Segments(me_)) RecvContributions(wire, k + in_flight_);
   }
@@ -136,6 +158,7 @@ class Reduction final : public Algorithm {
   const int64_t n_;
   const int64_t me_;
   const int64_t element_;  // Bytes.
+  const int64_t root_;     // Place of the root of a reduce, else -1.
   const bool scatter_;
   const bool short_;
   int64_t segment_ = 0;    // Elements.
@@ -144,6 +167,7 @@ class Reduction final : public Algorithm {
   std::byte* scratch_ = nullptr;
   int64_t unsent_ = 0;            // Contributions whose sends are pending.
   std::vector<int64_t> arrived_;  // Contributions per segment in flight.
+  std::vector<bool> leaving_;     // Its slot holds a finished segment that is being sent.
   std::vector<const std::byte*> srcs_;
 };
 
