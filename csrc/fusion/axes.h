@@ -17,18 +17,19 @@ enum class AxisRelation : uint8_t {
   kSliced,        // result index = start + step * operand index
   kPadded,        // the operand with elements added before or after
   kConcatenated,  // one of the pieces along this axis
-  kSplitOuter,    // reshape: the operand axis becomes several; this result axis is the outermost of them
-  kSplitInner,    // reshape: one of the others
-  kMergedOuter,   // reshape: several operand axes become this one; the operand axis is the outermost of them
-  kMergedInner,   // reshape: one of the others
-  kOpaque,        // the result depends on the whole operand axis in some other way (gather)
+  kSplitOuter,  // reshape: the operand axis becomes several; this result axis is the outermost of them
+  kSplitInner,  // reshape: one of the others
+  kMergedOuter,  // reshape: several operand axes become this one; the operand axis is the outermost of them
+  kMergedInner,  // reshape: one of the others
+  kGathered,     // the operand index is data: the result may read any part of the operand axis
+  kOpaque,       // the result depends on the whole operand axis in some other way
 };
 
 struct AxisLink {
   int operand = 0;
   int operand_axis = 0;  // Among the VALUE axes of the operand.
   int result = 0;
-  int result_axis = 0;   // Among the LOGICAL axes of the result: reduced ones count.
+  int result_axis = 0;  // Among the LOGICAL axes of the result: reduced ones count.
   AxisRelation relation = AxisRelation::kSame;
 };
 

@@ -43,14 +43,15 @@ enum class ReduceKind : uint8_t { kSum, kProd, kMin, kMax };  // kMin, kMax: NaN
 
 struct Element {
   enum class Kind : uint8_t {
-    kFloat,    // constant `number`, of dtype kFloat32 or kFloat64
-    kInt,      // constant `integer`, of dtype kBool, kInt32 or kInt64
-    kIndex,    // i64: the index along axis `integer` of whatever is being defined
-    kExtent,   // i64: `extent`
-    kScalar,   // the host scalar `value`
-    kLoad,     // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's
+    kFloat,   // constant `number`, of dtype kFloat32 or kFloat64
+    kInt,     // constant `integer`, of dtype kBool, kInt32 or kInt64
+    kIndex,   // i64: the index along axis `integer` of whatever is being defined
+    kExtent,  // i64: `extent`
+    kScalar,  // the host scalar `value`
+    kLoad,  // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's. An index may
+    // itself be data (depend on a load); whoever defines it keeps it inside the tensor
     kConvert,  // args[0] in dtype, rounded once; to bool: != 0; float to int truncates, saturates, NaN is 0
-    kPrim,     // `prim` of args
+    kPrim,    // `prim` of args
     kReduce,  // `reduce` of args[0] over the variables from `integer`, extents.size() of them; of nothing: neutral
     kReduceIndex,  // i64: reduction variable `integer`
   };

@@ -151,6 +151,10 @@ class Ops(PointwiseOps):  # type: ignore[misc]
             raise Unimplemented(located("cat: manual_padding=True; pass the unpadded tensors"))
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
 
+    def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """``arg``, along axis ``dim`` at the integers ``index``, as NumPy's; indices outside are clamped, not refused."""
+        return self._tensor("take_along_axis", [arg, index], {"axis": as_axis("take_along_axis", dim)})
+
     # --- new values ---------------------------------------------------------------------------------------------
 
     def full(self, shape: Sequence[Any], fill_value: Any, dtype: DataType | object) -> Tensor:

@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "reshape": {"new_shape": [-1]},
     "slice": {"start_indices": [0], "end_indices": [1]},
     "squeeze": {"dims": [0]},
+    "take_along_axis": {"dim": 0},
     "full": {"shape": [2], "fill_value": 1, "dtype": hostir.DataType.Int},
     "linear": {},
     "matmul": {},

@@ -284,3 +284,67 @@ def test_contractions_between_other_ops(client: hostir.Client) -> None:
     got = run(client, lambda ops, x, y: ops.relu(ops.matmul(ops.permute(x, [1, 0]), ops.exp(y)) - 1.0), a, b)
     want = np.maximum(a.T.astype(F64) @ np.exp(b.astype(F64)) - 1, 0)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+# --- indices that are data ---
+
+TAKES: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+    ((7,), (20,), 0),
+    ((5, 9), (5, 3), 1),
+    ((5, 9), (40, 9), -2),
+    ((5, 9), (1, 4), 1),
+    ((1, 9), (6, 4), 1),
+    ((3, 1, 5), (3, 6, 1), 2),
+    ((4, 130), (4, 0), 1),
+    ((33, 70), (33, 70), 0),
+]
+
+
+def taken(x: Array, index: Array, axis: int) -> Array:
+    """NumPy's, with indices outside of x moved to its nearer end."""
+    extent = x.shape[axis]
+    inside = np.clip(np.where(index < 0, index.astype(I64) + extent, index), 0, extent - 1)
+    return np.take_along_axis(x, inside, axis)
+
+
+@pytest.mark.parametrize(("shape", "indices", "axis"), TAKES, ids=str)
+def test_take_along_axis(
+    client: hostir.Client, shape: tuple[int, ...], indices: tuple[int, ...], axis: int
+) -> None:
+    for dtype, index_dtype in ((F32, I64), (BF16, I32), (I64, I32), (BOOL, I64)):
+        x = random(shape, dtype)
+        rng = np.random.default_rng([1, *indices])
+        index = rng.integers(-shape[axis] - 3, shape[axis] + 3, indices).astype(index_dtype)
+        for static in (False, True):
+            got = run(client, lambda ops, t, k: ops.take_along_axis(t, k, axis), x, index, static=static)
+            same(got, taken(x, index, axis))
+
+
+def test_extreme_indices_are_clamped(client: hostir.Client) -> None:
+    x = random((4,), F32)
+    index = np.array([np.iinfo(I64).min, np.iinfo(I64).max, -5, 4, -4, 3], I64)
+    same(run(client, lambda ops, t, k: ops.take_along_axis(t, k, 0), x, index), x[[0, 3, 0, 3, 0, 3]])
+
+
+def cross_entropy(ops: Any, logits: Any, targets: Any) -> Any:
+    x = ops.cast(logits, hostir.DataType.Float)
+    shifted = x - ops.max(x, [1], keepdim=True)
+    log_softmax = shifted - ops.log(ops.sum(ops.exp(shifted), [1], keepdim=True))
+    own = ops.take_along_axis(log_softmax, ops.broadcast(targets, [False, True]), 1)
+    return ops.neg(ops.squeeze(own, [1]))
+
+
+@pytest.mark.parametrize("shape", [(6, 10), (64, 1000), (3, 5003)], ids=str)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_cross_entropy_is_one_kernel(client: hostir.Client, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    """Log-softmax and each row's own element of it: maximum, sum, logarithm and gather go over a row in one kernel."""
+    logits, targets = random(shape, dtype), np.random.default_rng(3).integers(0, shape[1], shape[0]).astype(I64)
+    wide = logits.astype(F64)
+    largest = wide.max(1)
+    want = np.log(np.exp(wide - largest[:, None]).sum(1)) + largest - wide[np.arange(shape[0]), targets]
+    np.testing.assert_allclose(run(client, cross_entropy, logits, targets), want, rtol=1e-5, atol=1e-6)
+    with FusionDefinition("cross_entropy") as fd:
+        fd.add_output(cross_entropy(fd.ops, input_of(fd, logits), input_of(fd, targets)))
+    (segment,) = [s for s in client.explain(fd).segments if s.kind != "view"]
+    assert (segment.kind, segment.schedule, segment.launches) == ("kernel", "normalization", 1)
+    assert any("take_along_axis" in op for op in segment.ops)

@@ -67,7 +67,8 @@ bool AxisMap::CanSplit(size_t axis, int64_t ways) const {
       case AxisRelation::kMergedOuter:
         if (!Divides(ways, operand)) return false;
         break;
-      case AxisRelation::kMergedInner: break;  // Whole on every rank; the outermost one is split.
+      case AxisRelation::kMergedInner:      // Whole on every rank; the outermost one is split.
+      case AxisRelation::kGathered: break;  // Whole on every rank; the indices are split.
       case AxisRelation::kSliced:
       case AxisRelation::kPadded:
       case AxisRelation::kConcatenated:
@@ -95,6 +96,7 @@ std::optional<size_t> AxisMap::ResultAxis(int operand, size_t axis) const {
       case AxisRelation::kPadded:
       case AxisRelation::kConcatenated:
       case AxisRelation::kSplitInner:
+      case AxisRelation::kGathered:
       case AxisRelation::kOpaque: break;
     }
   }

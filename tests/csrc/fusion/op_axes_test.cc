@@ -18,6 +18,7 @@ std::string_view RelationName(AxisRelation relation) {
     case AxisRelation::kSplitInner: return "split_inner";
     case AxisRelation::kMergedOuter: return "merged_outer";
     case AxisRelation::kMergedInner: return "merged_inner";
+    case AxisRelation::kGathered: return "gathered";
     case AxisRelation::kOpaque: return "opaque";
   }
   return "?";
@@ -68,6 +69,13 @@ TEST(Axes, ShapeOps) {
   EXPECT_EQ(Links("%a: f32[4, 5], %b: f32[4, 2]", "cat(%a, %b) {axis=1}"),
             "a0>0 same, b0>0 same, a1>1 concatenated, b1>1 concatenated");
   EXPECT_EQ(Links("%a: f32[i0]", "full() {shape=[i0], value=0.0, dtype=f32}"), "");
+}
+
+TEST(Axes, TakeAlongAxis) {
+  EXPECT_EQ(Links("%a: f32[i0, i1], %b: i64[i0, 3]", "take_along_axis(%a, %b) {axis=1}"),
+            "a0>0 same, b0>0 same, a1>1 gathered, b1>1 same");
+  EXPECT_EQ(Links("%a: f32[i0, 5], %b: i32[7, 1]", "take_along_axis(%a, %b) {axis=0}"),
+            "a0>0 gathered, b0>0 same, a1>1 same, b1>1 broadcast");
 }
 
 TEST(Axes, Reshape) {

@@ -88,6 +88,14 @@ TEST(Shape, Types) {
             "f32[i0 + i1, 2]");
   EXPECT_EQ(TypeOfY("%a: f32[i0, b:2], %b: f32[3, b:2]", "%y = cat(%a, %b) {axis=0}"),
             "f32[i0 + 3, b:2]");
+  const auto take = [](const std::string& x, const std::string& y) {
+    return TypeOfY("%a: bf16" + x + ", %b: i32" + y, "%y = take_along_axis(%a, %b) {axis=-1}");
+  };
+  EXPECT_EQ(take("[i0, i1]", "[i0, 1]"), "bf16[i0, 1]");
+  EXPECT_EQ(take("[i0, i1]", "[i2, i3]"), "bf16[i0, i3]");
+  EXPECT_EQ(take("[1, i1]", "[i2, 4]"), "bf16[i2, 4]");
+  EXPECT_EQ(take("[b:3, i1]", "[b:3, b:4]"), "bf16[b:3, b:4]");
+  EXPECT_EQ(take("[2, b:8]", "[b:2, 4]"), "bf16[2, 4]");
 }
 
 TEST(Contraction, Types) {
@@ -119,6 +127,8 @@ TEST(Guards, AreRecorded) {
   };
   EXPECT_EQ(guards("%x: f32[i0]", "%y = max(%x) {axes=[0], keepdim=false, dtype=null}"),
             "1 <= i0 (max over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0], %k: i64[2]", "%y = take_along_axis(%x, %k) {axis=0}"),
+            "1 <= i0 (take_along_axis over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[8], strides=[1]}"),
             "8 <= i0 (slice of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[i0], strides=[1]}"),

@@ -86,6 +86,26 @@ TEST(ShapeOps, CatJoinsPieces) {
   EXPECT_EQ(ToDoubles(y), (Numbers{0, 1, 8, 0, 1, 2, 3, 9, 2, 3}));
 }
 
+TEST(ShapeOps, TakeAlongAxis) {
+  const auto of = [](const std::string& axis, const HostTensor& indices, const std::string& type) {
+    return ToDoubles(Execute(
+        Program("%x: f32[2, 3], %k: " + type, "%y = take_along_axis(%x, %k) {axis=" + axis + "}"),
+        {Counting(DType::kFloat32, {2, 3}), indices}));
+  };
+  EXPECT_EQ(of("1", I64({2, 2}, {2, 0, 1, 1}), "i64[2, 2]"), (Numbers{2, 0, 4, 4}));
+  EXPECT_EQ(of("-2", I64({1, 3}, {1, 0, 1}), "i64[1, 3]"), (Numbers{3, 1, 5}));
+  // The other axes broadcast, on either side.
+  EXPECT_EQ(of("1", I64({1, 2}, {2, 0}), "i64[1, 2]"), (Numbers{2, 0, 5, 3}));
+  EXPECT_EQ(of("0", I64({3, 1}, {1, 0, 1}), "i64[3, 1]"), (Numbers{3, 4, 5, 0, 1, 2, 3, 4, 5}));
+  // Negative indices count from the end; beyond either end lies the element at that end.
+  EXPECT_EQ(of("1", I64({1, 7}, {-1, -3, -4, -1000, 2, 3, INT64_MAX}), "i64[1, 7]"),
+            (Numbers{2, 0, 0, 0, 2, 2, 2, 5, 3, 3, 3, 5, 5, 5}));
+  EXPECT_EQ(of("1", TensorOfInts(DType::kInt32, {2, 1}, std::vector<int64_t>{-2, INT32_MIN}),
+               "i32[2, 1]"),
+            (Numbers{1, 3}));
+  EXPECT_EQ(of("1", I64({2, 0}, {}), "i64[2, 0]"), Numbers{});
+}
+
 TEST(ShapeOps, NewValues) {
   EXPECT_EQ(
       ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"),
