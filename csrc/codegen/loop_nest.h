@@ -14,6 +14,9 @@
 // All scalar code is fusion elements in which `Index(n)` is loop variable n, and `MakeLoad(value, {})` of an
 // accumulator's
 // value is its result, rounded to the value's dtype (in a later phase than the one that accumulates).
+//
+// Indices of loads are arithmetic on loop variables and extents, or data: elements that load themselves, of which
+// IndexMath::ToExpr knows nothing. Stores are never at data.
 #pragma once
 
 #include <deque>

@@ -71,10 +71,8 @@ class Layout {
     std::set<const Element*> seen;
     const auto visit = [&](const auto& self, const Element* e) -> void {
       if (!seen.insert(e).second) return;
-      if (e->kind == Element::Kind::kLoad) {
-        if (StridesFor(e->value) != nullptr) VoteFor(e->args, *StridesFor(e->value), 1);
-        return;
-      }
+      if (e->kind == Element::Kind::kLoad && StridesFor(e->value) != nullptr)
+        VoteFor(e->args, *StridesFor(e->value), 1);
       for (const Element* arg : e->args) self(self, arg);
     };
     for (const Phase& phase : region_.phases) {

@@ -65,7 +65,7 @@ class Analysis {
     result_.rows = result_.reductions.front().kept;
     const bool same = std::ranges::all_of(
         result_.reductions, [&](const Reduction& r) { return SameSet(r.kept, result_.rows); });
-    if (!same && (!ChooseRows() || !CheckDepths())) return std::move(result_);
+    if (!same && (!ChooseRows() || !CheckDepths() || !CheckPlaces())) return std::move(result_);
     AssignPhases();
     for (OutputPlace& output : result_.outputs) {
       if (!Place(output)) return std::move(result_);
@@ -214,6 +214,13 @@ class Analysis {
     return true;
   }
 
+  // What goes over rows in order has one loop, over the columns.
+  bool CheckPlaces() {
+    return elsewhere_ == nullptr ||
+           Refused(Cat(elsewhere_->info->name, " %", elsewhere_->results[0]->name,
+                       " reads another column than its own, beside sums over rows"));
+  }
+
   Structure Refuse(std::string reason) {
     result_.reason = std::move(reason);
     return std::move(result_);
@@ -273,13 +280,18 @@ class Analysis {
     const ir::Value* result = op.results[0];
     if (!IsTensor(result)) return true;
     bool depends = false;
+    std::set<int> kept;
     for (size_t k = 0; k < op.operands.size(); ++k) {
-      if (!reduced_.contains(op.operands[k])) continue;
+      const auto known = reduced_.find(op.operands[k]);
+      if (known == reduced_.end()) continue;
       depends = true;
-      if (!KeepsAxes(op, static_cast<int>(k))) {
+      const Places places = PlacesOf(op, static_cast<int>(k), known->second);
+      if (places == Places::kOther) {
         return Refused(Cat(op.info->name, " %", result->name,
                            " reads the result of a reduction at another index"));
       }
+      if (places == Places::kOtherColumns) elsewhere_ = &op;
+      kept.insert(known->second.begin(), known->second.end());
     }
     const bool has_loop = std::ranges::any_of(classes_.Links(&op), [](const AxisLink& link) {
       return link.relation == AxisRelation::kReduced;
@@ -300,29 +312,37 @@ class Analysis {
     }
     if (!reduction.reduced.empty()) {
       reduction.kept = Varying(classes_.Of(result));
+      kept.insert(reduction.kept.begin(), reduction.kept.end());
       result_.reductions.push_back(std::move(reduction));
       depends = true;
     }
     if (depends) {
-      reduced_.insert(result);
+      reduced_[result] = std::move(kept);
       if (HasRepeat(classes_.Of(result)))
         return Refused(Cat("two axes of %", result->name, " have one index"));
     }
     return true;
   }
 
-  // Every axis of the operand that varies is an axis of the result, or reduced.
-  bool KeepsAxes(const ir::Op& op, int operand) const {
+  enum class Places { kSame, kOtherColumns, kOther };
+
+  // Where an op reads an operand made of reductions that keep the classes `kept`. Along those, each element of the
+  // result needs the operand's element of its own index. Along other axes any will do: it is computed where it is
+  // read, from the reductions' results at its index.
+  Places PlacesOf(const ir::Op& op, int operand, const std::set<int>& kept) const {
     const std::vector<int>& axes = classes_.Of(op.operands[static_cast<size_t>(operand)]);
+    Places places = Places::kSame;
     for (size_t axis = 0; axis < axes.size(); ++axis) {
       if (axes[axis] < 0) continue;
-      const bool kept = std::ranges::any_of(classes_.Links(&op), [&](const AxisLink& link) {
+      const bool same = std::ranges::any_of(classes_.Links(&op), [&](const AxisLink& link) {
         return link.operand == operand && link.operand_axis == static_cast<int>(axis) &&
                (link.relation == AxisRelation::kSame || link.relation == AxisRelation::kReduced);
       });
-      if (!kept) return false;
+      if (same) continue;
+      if (kept.contains(axes[axis])) return Places::kOther;
+      places = Places::kOtherColumns;
     }
-    return true;
+    return places;
   }
 
   // The last phase whose results `value` needs, or -1.
@@ -392,7 +412,9 @@ class Analysis {
   const AxisClasses& classes_;
   Structure result_;
   std::unordered_map<const ir::Value*, Depths> depths_;  // Where there are any.
-  std::set<const ir::Value*> reduced_;                   // Values that depend on a reduction.
+  // Values that depend on reductions, with the classes that those keep.
+  std::unordered_map<const ir::Value*, std::set<int>> reduced_;
+  const ir::Op* elsewhere_ = nullptr;  // Reads such a value at another index along other classes.
   std::unordered_map<const ir::Value*, int> needed_;
 };
 

@@ -107,6 +107,7 @@ class Generator {
   void Slice();
   void Pad();
   void Cat();
+  void TakeAlongAxis();
   void Full();
   void Reduce(std::string_view name);
   void Matmul();

@@ -18,6 +18,7 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kSlice) return Slice();
   if (op == FusionOp::kPad) return Pad();
   if (op == FusionOp::kCat) return Cat();
+  if (op == FusionOp::kTakeAlongAxis) return TakeAlongAxis();
   HIR_CHECK(op == FusionOp::kSet || op == FusionOp::kSegmentSet);
   const Item x = PickAny();
   AddExact(Emit(op == FusionOp::kSet ? "set" : "segment_set", {x.value}), x.bound, x.error);
@@ -215,6 +216,43 @@ void Generator::Cat() {
   const int64_t number = static_cast<int64_t>(axis) - (Chance(30) ? std::ssize(axes) : 0);
   ir::Value* value = Emit("cat", pieces, {{"axis", number}});
   error == 0 ? AddExact(value, bound, 0) : Add(value, bound, error);
+}
+
+// Indices come from the program or from an input; some lie outside of x.
+void Generator::TakeAlongAxis() {
+  const auto fits = [&](const Item& i) {
+    const std::vector<int64_t> sizes = ShapeOf(i.value);
+    return !sizes.empty() && ElementsOf(i.value) > 0 &&
+           ElementsOf(i.value) <= options_.elements_max / 4;
+  };
+  Item x = Pick(fits, RandomDType());
+  if (!fits(x)) x = NewParam(RandomDType(), {{ir::AxisKind::kIteration, ExtentOfSize(3)}});
+  const std::vector<ir::Axis> axes = AxesOf(x.value);
+  const auto axis = static_cast<size_t>(rng_.Below(std::ssize(axes)));
+  const int64_t rows = ElementsOf(x.value) / ShapeOf(x.value)[axis];
+  const auto indexes = [&](const Item& i) {
+    const std::vector<ir::Axis> own = AxesOf(i.value);
+    if (i.dtype() != DType::kInt32 && i.dtype() != DType::kInt64) return false;
+    if (!i.exact() || own.size() != axes.size()) return false;
+    for (size_t k = 0; k < own.size(); ++k) {
+      const bool same = ir::Equal(own[k].extent, axes[k].extent);
+      if (k != axis && !own[k].extent->IsConst(1) && !same) return false;
+    }
+    return rows * ShapeOf(i.value)[axis] <= options_.elements_max;
+  };
+  const DType dtype = Chance(50) ? DType::kInt32 : DType::kInt64;
+  Item y = Pick(indexes, dtype);
+  if (!indexes(y)) {
+    std::vector<ir::Axis> own = axes;
+    for (ir::Axis& a : own) {
+      if (Chance(25)) a = {ir::AxisKind::kIteration, graph_->exprs().Const(1)};
+    }
+    own[axis] = {ir::AxisKind::kIteration,
+                 ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 4))};
+    y = NewParam(dtype, own);
+  }
+  const int64_t number = static_cast<int64_t>(axis) - (Chance(30) ? std::ssize(axes) : 0);
+  AddExact(Emit("take_along_axis", {x.value, y.value}, {{"axis", number}}), x.bound, x.error);
 }
 
 void Generator::Full() {

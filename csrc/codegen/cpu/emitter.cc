@@ -164,7 +164,7 @@ void Emitter::EmitCarried(const Carried& carried) {
   const Accumulator& accumulator = carried.accumulator;
   V value = EmitElement(accumulator.body, 0);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
-  const ir::Expr* offset = OffsetOf(carried.index, tensor);
+  const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
   const V before = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
   value = writer_.Splat(Here(), value, before.lanes);
   EmitStoreOf(carried.tensor, carried.index,

@@ -59,6 +59,10 @@ class Emitter {
     bool masked = false;
     V mask;  // Lanes that exist, when masked.
   };
+  struct Data {  // What a symbol that is neither a loop variable nor an extent stands for.
+    const Element* element = nullptr;
+    int guard = 0;
+  };
   struct Result_ {  // An accumulator's result.
     const Accumulator* accumulator = nullptr;
     V scalar;  // Without columns.
@@ -95,6 +99,11 @@ class Emitter {
   V EmitExpr(const ir::Expr* expr);       // i64; of lane 0 where it varies.
   V EmitExprLanes(const ir::Expr* expr);  // Of every lane.
   V EmitExprNode(std::string& code, const ir::Expr& expr, const std::vector<V>& args);
+  // expr = base + stride * the vector variable; nothing where data that varies is in it.
+  std::optional<IndexMath::Affine> SplitLanes(const ir::Expr* expr);
+  bool HasVaryingData(const ir::Expr* expr);
+  // The symbol of an index that is data, read under `guard`, in this epoch.
+  const ir::Expr* DataSymbol(const Element* element, int guard);
   // One lane where it does not vary.
   V EmitElement(const Element* element, int guard);
   V EmitUncached(const Element* element, int guard, size_t level);
@@ -117,7 +126,7 @@ class Emitter {
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
   std::string MaskFor(int guard);  // "<16 x i1> %m"; empty for all lanes.
-  const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor);
+  const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
 
   // Where something with these dependencies is computed: level, and whether in front of it.
   uint64_t VariablesOf(const ir::Expr* expr);
@@ -148,6 +157,7 @@ class Emitter {
   std::vector<int> region_variables_;  // By bit.
   std::unordered_map<int, V> variable_value_;
   std::unordered_map<std::string_view, V> symbols_;
+  std::unordered_map<std::string, Data> data_;  // By symbol.
   std::unordered_map<const ir::Value*, V> scalars_;
   std::unordered_map<const ir::Value*, int> slots_;
   std::unordered_map<const ir::Value*, Result_> results_;

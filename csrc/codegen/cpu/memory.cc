@@ -7,15 +7,13 @@ namespace hir::codegen::cpu {
 using base::Cat;
 using ir::Expr;
 
-const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor) {
+const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
+                              int guard) {
   const Expr* offset = pool_.Const(0);
   for (size_t i = 0; i < index.size(); ++i) {
     if (tensor.strides[i]->IsConst(0)) continue;
     const Expr* at = math_.ToExpr(index[i]);
-    if (at == nullptr) {
-      error_ = Unimplemented("an index that is no arithmetic on loop variables");
-      return offset;
-    }
+    if (at == nullptr) at = DataSymbol(index[i], HasLoad(index[i]) ? guard : 0);
     offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
   }
   return offset;
@@ -32,8 +30,8 @@ V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
     return LoadFrom(array, r.array, offset, 0, level);
   }
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(element->value))];
-  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)), OffsetOf(element->args, tensor),
-                  guard, level);
+  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)),
+                  OffsetOf(element->args, tensor, guard), guard, level);
 }
 
 V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {
@@ -70,7 +68,7 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   std::string& code = Here();
   const int lanes = lanes_.count;
   const std::string mask = MaskFor(guard);
-  const auto affine = math_.Split(offset, lanes_.variable);
+  const auto affine = SplitLanes(offset);
   const std::string vector = TypeText(type, lanes);
   if (affine && affine->stride->IsConst(1)) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
@@ -107,7 +105,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const Ty type = MemoryTypeOf(tensor.dtype);
   const std::string base = Cat("%t", slot);
-  const Expr* offset = OffsetOf(index, tensor);
+  const Expr* offset = OffsetOf(index, tensor, 0);
   std::string& code = Here();
   const auto memory = [&](V v) {
     return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v;
@@ -119,7 +117,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
     return;
   }
   value = memory(writer_.Splat(code, value, lanes_.count));
-  const auto affine = math_.Split(offset, lanes_.variable);
+  const auto affine = SplitLanes(offset);
   const std::string mask = MaskFor(0);
   const int bytes = BytesOf(type);
   const std::string vector = TypeText(type, lanes_.count);

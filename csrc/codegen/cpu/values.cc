@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "csrc/base/check.h"
+#include "csrc/base/text.h"
 #include "csrc/codegen/cpu/emitter.h"
 
 namespace hir::codegen::cpu {
@@ -23,6 +24,9 @@ uint64_t Emitter::VariablesOf(const Expr* expr) {
   if (expr->kind == ExprKind::kSymbol) {
     const int variable = VariableOf(expr->symbol);
     if (variable >= 0) variables = BitOf(variable);
+    const auto data = data_.find(std::string(expr->symbol));
+    if (data != data_.end())
+      variables = VariablesOf(data->second.element) | VariablesOf(data->second.guard);
   }
   for (const Expr* arg : expr->args) variables |= VariablesOf(arg);
   return expr_variables_[expr] = variables;
@@ -86,6 +90,8 @@ V Emitter::EmitExpr(const Expr* expr) {
   if (expr->IsConst()) return IntConstant(Ty::kI64, expr->value);
   if (expr->kind == ExprKind::kSymbol) {
     const int variable = VariableOf(expr->symbol);
+    if (const auto data = data_.find(std::string(expr->symbol)); data != data_.end())
+      return EmitElement(data->second.element, data->second.guard);
     if (variable < 0) return symbols_.at(expr->symbol);
     return lanes_.variable == variable ? lanes_.first : variable_value_.at(variable);
   }
@@ -180,8 +186,7 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
 
 V Emitter::EmitExprLanes(const Expr* expr) {
   if (!Varies(VariablesOf(expr))) return writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
-  if (const auto affine = math_.Split(expr, lanes_.variable);
-      affine && !Varies(VariablesOf(affine->stride))) {
+  if (const auto affine = SplitLanes(expr); affine && !Varies(VariablesOf(affine->stride))) {
     const V first = writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
     const V stride = writer_.Splat(Here(), EmitExpr(affine->stride), lanes_.count);
     const V steps = affine->stride->IsConst(1)
@@ -189,9 +194,28 @@ V Emitter::EmitExprLanes(const Expr* expr) {
                         : writer_.Binary(Here(), "mul", writer_.Iota(lanes_.count), stride);
     return writer_.Binary(Here(), "add", first, steps);
   }
+  if (expr->kind == ExprKind::kSymbol)  // Data.
+    return writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
   std::vector<V> args;
   for (const Expr* arg : expr->args) args.push_back(EmitExprLanes(arg));
   return EmitExprNode(Here(), *expr, args);
+}
+
+const Expr* Emitter::DataSymbol(const Element* element, int guard) {
+  const std::string name = base::Cat("%data", element->id, ".", guard, ".", epoch_);
+  data_[name] = {element, guard};
+  return pool_.Symbol(name);
+}
+
+bool Emitter::HasVaryingData(const Expr* expr) {
+  if (expr->kind == ExprKind::kSymbol)
+    return data_.contains(std::string(expr->symbol)) && Varies(VariablesOf(expr));
+  return std::ranges::any_of(expr->args, [this](const Expr* arg) { return HasVaryingData(arg); });
+}
+
+std::optional<IndexMath::Affine> Emitter::SplitLanes(const Expr* expr) {
+  if (HasVaryingData(expr)) return std::nullopt;
+  return math_.Split(expr, lanes_.variable);
 }
 
 // --- guards

@@ -85,6 +85,41 @@ TEST(Pointwise, Reshapes) {
   }
 }
 
+// Indices are data: from memory, computed in the kernel, outside of the tensor, under a guard, and indexed themselves.
+TEST(Pointwise, TakesAlongAxes) {
+  for (const int64_t n : {1, 5, 16, 33}) {
+    CheckProgram(R"(fusion @f(%x: f32[i0, 7], %j: i64[i0, 3], %k: i32[1, 7], %p: i32[i0, 7]) {
+      %a = take_along_axis(%x, %j) {axis=1}
+      %b = take_along_axis(%x, %k) {axis=0}
+      %q = mul(%p, %k)
+      %c = take_along_axis(%x, %q) {axis=1}
+      %t = permute(%c) {dims=[1, 0]}
+      %r = reshape(%x) {shape=[7, i0]}
+      %s = permute(%p) {dims=[1, 0]}
+      %d = take_along_axis(%r, %s) {axis=1}
+      %e = take_along_axis(%j, %j) {axis=0}
+      %g = take_along_axis(%x, %e) {axis=1}
+      return %a, %b, %t, %d, %g
+    })",
+                 {{"i0", n}}, 11);
+    CheckProgram(R"(fusion @f(%x: bf16[i0, 4], %k: i64[i0, 4]) {
+      %a = take_along_axis(%x, %k) {axis=0}
+      %p = pad(%a) {widths=[1, 2, 2, 1], value=5.0}
+      %n = neg(%p)
+      %c = cat(%n, %p) {axis=1}
+      return %c
+    })",
+                 {{"i0", n}}, 12);
+  }
+  CheckProgram(R"(fusion @f(%x: f64[b:5, 3], %k: i64[5, b:3], %e: i32[5, 0]) {
+    %a = take_along_axis(%x, %k) {axis=1}
+    %b = take_along_axis(%x, %k) {axis=0}
+    %c = take_along_axis(%x, %e) {axis=1}
+    return %a, %b, %c
+  })",
+               {}, 13);
+}
+
 TEST(Pointwise, HostScalarsAndNewValues) {
   CheckProgram(R"(fusion @f(%x: f32[i0], %s: f64, %k: i64) {
     %h = constant() {value=0.25, dtype=f64}

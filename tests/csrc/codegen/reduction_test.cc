@@ -133,6 +133,63 @@ TEST(Normalization, LayerNorm) {
   }
 }
 
+// Cross entropy: the rows' own logits are taken from the input, from what a reduction made, and by column.
+TEST(Normalization, CrossEntropy) {
+  for (const auto& [n, m] : {std::pair{1, 1}, {3, 7}, {33, 100}, {5, 5000}}) {
+    const SymbolValues sizes = {{"i0", n}, {"i1", m}};
+    CheckProgram(R"(fusion @f(%x: f32[i0, i1], %k: i64[i0]) {
+      %m = max(%x) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%x, %m)
+      %e = exp(%d)
+      %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+      %l = log(%s)
+      %kb = broadcast(%k) {is_broadcast_dim=[0, 1]}
+      %t = take_along_axis(%x, %kb) {axis=1}
+      %tm = sub(%t, %m)
+      %y = sub(%l, %tm)
+      %r = squeeze(%y) {axes=[1]}
+      return %r
+    })",
+                 sizes, 14);
+    CheckProgram(R"(fusion @f(%x: bf16[i0, i1], %k: i32[i0]) {
+      %f = cast(%x) {dtype=f32}
+      %m = max(%f) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%f, %m)
+      %e = exp(%d)
+      %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+      %l = log(%s)
+      %p = sub(%d, %l)
+      %kb = broadcast(%k) {is_broadcast_dim=[0, 1]}
+      %t = take_along_axis(%p, %kb) {axis=1}
+      %y = neg(%t)
+      return %y
+    })",
+                 sizes, 15);
+    CheckProgram(R"(fusion @f(%x: f32[i0, i1], %k: i32[3, i1]) {
+      %m = max(%x) {axes=[0], keepdim=true, dtype=null}
+      %d = sub(%x, %m)
+      %t = take_along_axis(%d, %k) {axis=0}
+      return %t, %d
+    })",
+                 sizes, 16);
+  }
+}
+
+// A part of what a reduction made, and an index that a reduction made.
+TEST(Normalization, ReadsAtOtherPlacesAlongTheReducedAxis) {
+  CheckProgram(R"(fusion @f(%x: f32[i0, 24], %k: i64[i0, 3]) {
+    %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
+    %d = sub(%x, %s)
+    %p = slice(%d) {start=[0, 4], end=[i0, 22], strides=[1, 3]}
+    %q = reshape(%d) {shape=[i0, 4, 6]}
+    %n = neg(%q)
+    %z = sum(%k) {axes=[1], keepdim=true, dtype=null}
+    %t = take_along_axis(%d, %z) {axis=1}
+    return %p, %n, %t
+  })",
+               {{"i0", 9}}, 17);
+}
+
 Verdict VerdictOf(const std::string& text) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
@@ -162,6 +219,13 @@ TEST(Accepts, SaysWhyNot) {
   })")
                 .reason,
             "matmul is a library call");
+  EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[8, i1], %k: i64[3]) {
+    %a = sum(%x) {axes=[1], keepdim=false, dtype=null}
+    %b = take_along_axis(%a, %k) {axis=0}
+    return %b
+  })")
+                .reason,
+            "take_along_axis %b reads the result of a reduction at another index");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i0]) {
     %t = permute(%x) {dims=[1, 0]}
     %a = add(%x, %t)
