@@ -1,7 +1,7 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -135,6 +135,14 @@ if(HIR_HAVE_NVRTC)
   target_include_directories(hir_nvrtc SYSTEM INTERFACE ${HIR_NVRTC_INCLUDE})
   target_compile_definitions(hir_nvrtc INTERFACE HIR_NVRTC_LIBRARY="${HIR_NVRTC_LIBRARY}")
   target_link_libraries(hir_nvrtc INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+# Matrix products: the header; the library, 500 MB of it, is loaded at run time.
+find_path(HIR_CUBLASLT_INCLUDE cublasLt.h PATHS ${hir_cuda_includes})
+hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_INCLUDE}/cublasLt.h" HIR_CUBLASLT_INCLUDE)
+if(HIR_HAVE_CUBLASLT)
+  target_include_directories(hir_cublaslt SYSTEM INTERFACE ${HIR_CUBLASLT_INCLUDE})
+  target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
 # --- benchmarks and tests ------------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+// Matrix products on NVIDIA GPUs by cuBLASLt, which is loaded at run time. Built without its header, opening answers
+// kUnimplemented.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/library/library.h"
+#include "csrc/device/buffer.h"
+#include "csrc/device/device.h"
+#include "csrc/device/stream.h"
+
+namespace hir::codegen::library {
+
+struct CublasLtOptions {
+  // Products of float32 in TF32: operands lose 13 of their 23 bits of mantissa, sums do not.
+  bool tf32 = false;
+  // What an algorithm may use: NVIDIA's advice for Hopper.
+  int64_t workspace_bytes = int64_t{32} << 20;
+  // The first that can be loaded.
+  std::vector<std::string> libraries = {"libcublasLt.so.13", "libcublasLt.so.12"};
+  // The driver's own handle of a stream, and the device's context made current: those of csrc/device/cuda. REQUIRED.
+  void* (*native_stream)(device::Stream&) = nullptr;
+  void (*make_current)(device::Device&) = nullptr;
+};
+
+// One call with all sizes known, made once and queued any number of times, on any of the device's streams. One thread
+// at a time queues.
+class DeviceCall {
+ public:
+  virtual ~DeviceCall() = default;
+  // Queues the call and returns; inputs in the order of Desc::inputs, the output overlaps none of them. What the
+  // library refuses then fails the stream.
+  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
+                     device::Stream& stream) = 0;
+  // "cublaslt 13.0.2", "nothing" (an empty result), "fill" (a sum of nothing): for explain and benchmarks.
+  virtual std::string implementation() const = 0;
+};
+
+// cuBLASLt on one device. Outlives the calls it made and the work queued with them. Thread-safe.
+class CublasLt {
+ public:
+  // Errors: kUnimplemented without the header, kFailedPrecondition when no library of the options can be loaded,
+  // kUnavailable when it does not come up on this device.
+  static Result<std::unique_ptr<CublasLt>> Open(device::Device& device,
+                                                const CublasLtOptions& options);
+  virtual ~CublasLt() = default;
+  // Sums of 16-bit floats are carried in float32, of others in their type; a sum of nothing is 0, or the bias.
+  // Chooses an algorithm, which takes 10 to 100 us and is remembered for equal problems: make calls when sizes are
+  // known, not in a run. Errors: as Normalize's; kUnimplemented for other types than f16, bf16, f32, f64, and for what
+  // cuBLASLt has no algorithm for; those of Device::Allocate for workspaces.
+  virtual Result<std::unique_ptr<DeviceCall>> Make(const Desc& desc) = 0;
+};
+
+}  // namespace hir::codegen::library
