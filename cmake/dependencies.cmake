@@ -139,7 +139,8 @@ endif()
 
 # Matrix products: the header; the library, 500 MB of it, is loaded at run time.
 find_path(HIR_CUBLASLT_INCLUDE cublasLt.h PATHS ${hir_cuda_includes})
-hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_INCLUDE}/cublasLt.h" HIR_CUBLASLT_INCLUDE)
+hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_INCLUDE}/cublasLt.h"
+               HIR_CUBLASLT_INCLUDE)
 if(HIR_HAVE_CUBLASLT)
   target_include_directories(hir_cublaslt SYSTEM INTERFACE ${HIR_CUBLASLT_INCLUDE})
   target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})

@@ -152,7 +152,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
 
     def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """``arg``, along axis ``dim`` at the integers ``index``, as NumPy's; indices outside are clamped, not refused."""
+        """``arg``, along axis ``dim`` at the integers ``index``, as NumPy's; indices outside are clamped."""
         return self._tensor("take_along_axis", [arg, index], {"axis": as_axis("take_along_axis", dim)})
 
     # --- new values ---------------------------------------------------------------------------------------------

@@ -45,8 +45,9 @@ void WriteOut(int operand, int64_t extent, int64_t& stride, int64_t& span, Gemm&
   span *= extent;
 }
 
-// A batch of matrices that are stored once along both axes: copies along one would leave no axis contiguous, so the axis
-// that the product keeps becomes a batch axis, along which the result's matrices are single rows or columns.
+// A batch of matrices that are stored once along both axes: copies along one would leave no axis
+// contiguous, so the axis that the product keeps becomes a batch axis, along which the result's
+// matrices are single rows or columns.
 void SplitSingles(Problem& p, int64_t a_span, int64_t b_span) {
   if (p.a_m == 0 && p.a_k == 0 && p.m > 1 && p.k > 1 && a_span > 1) {
     p.batches.push_back({.extent = p.m, .a = 0, .b = 0, .c = p.c_m});

@@ -1,5 +1,5 @@
-// Goal: products on a GPU are right, whatever their shapes, strides, types and addresses. Method: random problems by the
-// real cuBLASLt against the interpreter, and products of the sizes of models in parts.
+// Goal: products on a GPU are right, whatever their shapes, strides, types and addresses. Method: random problems, and
+// some with long sums or many rows, by the real cuBLASLt against the interpreter.
 #include <memory>
 
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
