@@ -111,11 +111,19 @@ if(NOT HIR_PYTHON)
   endif()
 endif()
 
+execute_process(COMMAND ${HIR_PYTHON} -m pytest --version RESULT_VARIABLE hir_pytest_missing OUTPUT_QUIET ERROR_QUIET)
+if(HIR_TESTS AND hir_pytest_missing)
+  message(STATUS "tests in Python are left out: ${HIR_PYTHON} has no pytest (./run setup makes .venv)")
+endif()
+
 # hir_pytest(DIR [LABELS l...] [TIMEOUT s]): every DIR/test_*.py becomes one test, named by its path. It finds the
 # client package in python/, the generated stubs in the build folder, and that folder as $HOSTIR_BUILD_DIR. Where the
 # build has a service, $HOSTIR_TESTS_NEED_DAEMON says so: a daemon that is not there is a failure, then. -v names a case
 # before it runs, so that one that hangs is known too.
 function(hir_pytest dir)
+  if(hir_pytest_missing)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
