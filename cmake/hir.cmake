@@ -85,10 +85,13 @@ function(hir_tests dir)
   endforeach()
 endfunction()
 
-# hir_mpi_test(NAME COMMAND ARG... [RANKS n...]): runs COMMAND by mpirun on n ranks, once for each n (1, 2 and 4 when
+# hir_mpi_test(NAME COMMAND ARG... [RANKS n...] [LABELS l...] [TIMEOUT s]): runs COMMAND by mpirun on n ranks, once for each n (1, 2 and 4 when
 # left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and yield them when they wait.
 function(hir_mpi_test name)
-  cmake_parse_arguments(arg "" "" "COMMAND;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;RANKS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
+  endif()
   if(NOT HIR_HAVE_MPI OR NOT HIR_MPIRUN)
     return()
   endif()
@@ -98,7 +101,7 @@ function(hir_mpi_test name)
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}.${ranks} COMMAND ${HIR_MPIRUN} -n ${ranks} --oversubscribe --bind-to none ${arg_COMMAND}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${name}.${ranks} PROPERTIES TIMEOUT ${HIR_TEST_TIMEOUT} LABELS "mpi;${arg_LABELS}" PROCESSORS 2
+    set_tests_properties(${name}.${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "mpi;${arg_LABELS}" PROCESSORS 2
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")
   endforeach()
 endfunction()

@@ -1,0 +1,73 @@
+// The communicator suite on processes: every rank is one that mpirun started, with the device and the communicator that
+// hostir-eval would give it. Run by mpirun; all ranks run all tests in step.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "host_ir/rank/cpu/cpu_backends.h"
+#include "multidevice/rendezvous/mpi/mpi.h"
+#include "tests/conformance/communicator_suite.h"
+
+namespace hir::comm {
+namespace {
+
+constexpr base::Nanos kTogether = std::chrono::seconds(60);
+
+MpiRendezvous* ranks = nullptr;  // MPI starts once in a process.
+
+class ProcessBackend final : public CommBackend {
+ public:
+  explicit ProcessBackend(rank::Backends backends) : backends_(std::move(backends)) {}
+
+  int64_t size_max() const override { return std::min<int64_t>(4, ranks->size()); }
+
+  void Run(int64_t size, base::Nanos op_timeout,
+           const std::function<void(Communicator&, device::Device&)>& body) override {
+    static int64_t num_runs = 0;
+    const int64_t generation = ++num_runs;
+    if (ranks->rank() < size) {
+      auto device = backends_.make_device({.rank = ranks->rank(), .ordinal = ranks->node_rank()});
+      ASSERT_TRUE(device.ok()) << device.status().ToString();
+      auto comm = backends_.make_communicator({.rank = ranks->rank(),
+                                               .size = size,
+                                               .generation = generation,
+                                               .setup_timeout = kTogether,
+                                               .op_timeout = op_timeout},
+                                              *ranks, **device);
+      EXPECT_TRUE(comm.ok()) << comm.status().ToString();
+      if (comm.ok()) body(**comm, **device);
+      Meet(generation, size);  // A rank that is done early stays as long as others may wait for it.
+    }
+    Meet(-generation, ranks->size());
+  }
+
+ private:
+  static void Meet(int64_t place, int64_t size) {
+    ASSERT_TRUE(ranks->Publish(base::Cat("meet/", place, "/", ranks->rank()), "").ok());
+    for (int64_t peer = 0; peer < size; ++peer) {
+      ASSERT_TRUE(ranks->Get(base::Cat("meet/", place, "/", peer), kTogether).ok())
+          << "rank " << peer;
+    }
+  }
+
+  const rank::Backends backends_;
+};
+
+std::unique_ptr<CommBackend> Cpu() { return std::make_unique<ProcessBackend>(rank::CpuBackends()); }
+
+INSTANTIATE_TEST_SUITE_P(CpuProcesses, CommunicatorSuite, testing::Values(&Cpu));
+
+}  // namespace
+}  // namespace hir::comm
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  auto started = hir::comm::MpiRendezvous::Start();
+  if (!started.ok()) {
+    std::fprintf(stderr, "%s\n", started.status().ToString().c_str());
+    return 1;
+  }
+  hir::comm::ranks = started->get();
+  return RUN_ALL_TESTS();  // MPI ends with `started`.
+}
