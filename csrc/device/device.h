@@ -45,6 +45,9 @@ class Device {
     static_cast<void>(origin);
     return Unimplemented("this device captures no graphs");
   }
+  // In a capture: whether what is queued from here on is fixed: part of the graph, but no part of
+  // what an update compares and changes. For what communicators and libraries queue.
+  virtual void CaptureFixed(bool fixed) { static_cast<void>(fixed); }
   // Errors: the first that queueing met in the capture; the streams are as before it.
   virtual Result<std::unique_ptr<Graph>> EndCapture(Stream& origin) {
     static_cast<void>(origin);

@@ -12,8 +12,8 @@ namespace hir::device {
 // Updating gives the same work other arguments: what is queued on updater() between BeginUpdate and
 // EndUpdate is not run, but compared with what was captured, call by call; where a launch has other
 // arguments or another grid, a copy other addresses, a fill another pattern or address, the graph
-// changes, for later launches. Records and waits are not compared. Work that a communicator or a
-// library queued cannot be updated, and is left out.
+// changes, for later launches. Records and waits are not compared. What was captured as fixed
+// (Device::CaptureFixed) cannot be updated, and is left out.
 class Graph {
  public:
   virtual ~Graph() = default;

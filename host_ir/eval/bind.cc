@@ -22,6 +22,7 @@ std::optional<int64_t> BytesOf(int64_t elements, int64_t element_bytes) {
 Status EvaluatorImpl::Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
                            Binding* binding) {
   Binding::State& state = binding->state();
+  state.bound = ++binds_;
   if (arguments.size() != code_.params.size()) {
     return InvalidArgument(
         Cat("the program has ", code_.params.size(), " parameters, got ", arguments.size()));

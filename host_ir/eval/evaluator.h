@@ -35,10 +35,12 @@ struct EvaluatorOptions {
   LibrarySource* libraries = nullptr;          // Null: programs without library calls.
   comm::Communicator* communicator = nullptr;  // Null: programs that communicate with nobody.
   Pool* pool = nullptr;
-  // Optional: two int64 a stream, in memory that a supervisor may read: the seq last entered and
-  // last left, written in stream order.
+  // Optional: two int64 a stream, in memory that the device reaches and a supervisor may read: the
+  // seq last entered and last left, written in stream order.
   device::Buffer progress_page = {};
   base::Nanos host_wait_timeout = std::chrono::seconds(60);
+  // Runs that repeat are captured as graphs of the device, where device and communicator can.
+  bool replay = true;
 };
 
 // What a parameter stands for in one run.
@@ -75,7 +77,8 @@ class Evaluator {
                       Binding* binding) = 0;
 
   // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
-  // host_wait. Stream 0 is behind all of it: synchronize it, or queue on it, to know the end.
+  // host_wait. (The second run for the same sizes may be captured, which allocates; later ones
+  // replay it.) Stream 0 is behind all of it: synchronize it, or queue on it, to know the end.
   // Errors: of a post, or a host_wait; what was queued before is behind stream 0 also then.
   virtual Status Run(Binding& binding, const RunOptions& options) = 0;
 
@@ -87,6 +90,7 @@ class Evaluator {
 
   virtual int num_streams() const = 0;
   virtual int64_t num_instructions() const = 0;  // Of a run without loops; for benchmarks.
+  virtual bool replays() const = 0;              // Whether runs that repeat are replayed.
 };
 
 // The state of one run. Movable; stays alive until the run's work is done.

@@ -7,6 +7,20 @@
 
 namespace hir::host {
 
+// A run of a program that was captured, and what of it cannot be changed.
+struct Replay {
+  std::unique_ptr<device::Graph> graph;
+  std::vector<device::Buffer> fixed =
+      {};              // Operands of communications and library calls, in order.
+  uint64_t bound = 0;  // The Bind that its arguments are of; 0: none.
+  int64_t seq_base = 0;
+};
+struct Replays {
+  int64_t runs = 0;
+  int64_t captures = 0;
+  std::vector<Replay> replays = {};  // The latest first.
+};
+
 // What depends on sizes alone: kept for the sizes that came last.
 struct Sizes {
   std::vector<int64_t> symbols;
@@ -15,6 +29,7 @@ struct Sizes {
   std::vector<int64_t> alloc_bytes;
   int64_t pool_bytes = 0;
   std::vector<std::unique_ptr<LibraryCall>> calls;
+  const std::unique_ptr<Replays> replays = std::make_unique<Replays>();
 };
 
 struct Binding::State {
@@ -23,6 +38,7 @@ struct Binding::State {
   std::vector<int64_t> values;
   std::vector<device::Buffer> buffers;
   std::vector<int64_t> args;  // Of all launches.
+  uint64_t bound = 0;         // The number of the Bind that made it so.
 };
 
 class EvaluatorImpl final : public Evaluator {
@@ -38,9 +54,13 @@ class EvaluatorImpl final : public Evaluator {
   void Abort(Status cause) override;
   int num_streams() const override { return code_.num_streams; }
   int64_t num_instructions() const override { return std::ssize(code_.instrs); }
+  bool replays() const override { return capturable_; }
 
  private:
   static constexpr size_t kSizesKept = 8;
+  // What a walk over the instructions does with them: queue them; queue them in a capture, noting what is fixed;
+  // compare them with a capture.
+  enum class Mode : uint8_t { kQueue, kCapture, kUpdate };
 
   // prepare.cc
   Status FindKernels();
@@ -55,7 +75,17 @@ class EvaluatorImpl final : public Evaluator {
   Status CheckOverlap(const Binding::State& state) const;
   void FillArgs(std::span<const Argument> arguments, Binding::State& state) const;
 
+  // replay.cc
+  bool IsCapturable() const;
+  Status RunReplayed(Binding::State& state, const RunOptions& options);
+  Status RunCaptured(Binding::State& state, const RunOptions& options);
+  // Makes the graph stand for this run; false when it cannot.
+  Result<bool> Update(Replay& replay, Binding::State& state, const RunOptions& options);
+  void Retire(Replays& replays, size_t index);
+  void Fixed(const device::Buffer& buffer);
+
   // run.cc
+  Status RunOnce(Binding::State& state, const RunOptions& options);
   Status RunInstrs(Binding::State& state, const RunOptions& options);
   Status ResolveView(const ViewCode& view, Binding::State& state) const;
   Status Post(const Instr& instr, Binding::State& state, const RunOptions& options);
@@ -71,7 +101,7 @@ class EvaluatorImpl final : public Evaluator {
   // The event of a record or wait; null when its index is out of range.
   device::Event* EventOf(const Instr& instr, const Binding::State& state) const;
   device::Stream& StreamOf(const Instr& instr, const Binding::State& state) const {
-    return *streams_[static_cast<size_t>(state.values[static_cast<size_t>(instr.stream)])];
+    return *queues_[static_cast<size_t>(state.values[static_cast<size_t>(instr.stream)])];
   }
   std::string Describe(const ir::Op& op) const;
 
@@ -89,6 +119,18 @@ class EvaluatorImpl final : public Evaluator {
   std::vector<std::shared_ptr<const Sizes>> retired_;  // Perhaps in queued runs still.
   bool in_group_ = false;
   int64_t seq_base_ = 0;
+  uint64_t binds_ = 0;
+
+  // Replays: see replay.cc.
+  bool capturable_ = false;
+  Mode mode_ = Mode::kQueue;
+  std::span<device::Stream* const> queues_;  // streams_, or a graph's updater in their places.
+  std::vector<device::Stream*> updaters_;
+  std::vector<device::Buffer>* fixed_ =
+      nullptr;  // Of the capture, or of the replay that is updated.
+  size_t fixed_at_ = 0;
+  bool fixed_equal_ = true;
+  std::vector<std::unique_ptr<device::Graph>> retired_graphs_;  // Perhaps in queued runs still.
 };
 
 }  // namespace hir::host

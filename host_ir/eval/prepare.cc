@@ -28,7 +28,8 @@ EvaluatorImpl::EvaluatorImpl(const HostProgram& program, const EvaluatorOptions&
       options_(options),
       streams_(options.streams.begin(), options.streams.end()),
       code_(std::move(code)),
-      plan_(std::move(plan)) {}
+      plan_(std::move(plan)),
+      queues_(streams_) {}
 
 Status EvaluatorImpl::Prepare() {
   if (static_cast<size_t>(code_.num_streams) > streams_.size()) {
@@ -45,7 +46,9 @@ Status EvaluatorImpl::Prepare() {
   }
   HIR_TRY(FindKernels());
   HIR_TRY(MakeEvents());
-  return MakeTeams();
+  HIR_TRY(MakeTeams());
+  capturable_ = IsCapturable();
+  return {};
 }
 
 Status EvaluatorImpl::FindKernels() {

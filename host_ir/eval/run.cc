@@ -16,13 +16,19 @@ size_t At(int index) { return static_cast<size_t>(index); }
 }  // namespace
 
 Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
-  HIR_CHECK(binding.state().sizes != nullptr);
+  Binding::State& state = binding.state();
+  HIR_CHECK(state.sizes != nullptr);
   seq_base_ = options.seq_base;
+  const bool repeats = capturable_ && ++state.sizes->replays->runs > 1;
+  return repeats ? RunReplayed(state, options) : RunOnce(state, options);
+}
+
+Status EvaluatorImpl::RunOnce(Binding::State& state, const RunOptions& options) {
   Fork();
-  const Status status = RunInstrs(binding.state(), options);
+  const Status status = RunInstrs(state, options);
   if (std::exchange(in_group_,
                     false)) {  // It failed inside a group; the first error is the one to tell.
-    (void)options_.communicator->GroupEnd().ok();
+    if (mode_ != Mode::kUpdate) (void)options_.communicator->GroupEnd().ok();
   }
   Join();
   return status;
@@ -30,14 +36,14 @@ Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
 
 void EvaluatorImpl::Fork() {
   if (joins_.empty()) return;
-  streams_[0]->Record(*fork_);
-  for (int i = 1; i < code_.num_streams; ++i) streams_[At(i)]->Wait(*fork_);
+  queues_[0]->Record(*fork_);
+  for (int i = 1; i < code_.num_streams; ++i) queues_[At(i)]->Wait(*fork_);
 }
 
 void EvaluatorImpl::Join() {
   for (size_t i = 0; i < joins_.size(); ++i) {
-    streams_[i + 1]->Record(*joins_[i]);
-    streams_[0]->Wait(*joins_[i]);
+    queues_[i + 1]->Record(*joins_[i]);
+    queues_[0]->Wait(*joins_[i]);
   }
 }
 
@@ -145,15 +151,22 @@ void EvaluatorImpl::CallLibrary(const Instr& instr, Binding::State& state) {
   device::Buffer inputs[3];
   for (size_t i = 0; i < library.inputs.size(); ++i)
     inputs[i] = state.buffers[At(library.inputs[i].buffer)];
+  if (mode_ != Mode::kQueue) {
+    for (size_t i = 0; i < library.inputs.size(); ++i) Fixed(inputs[i]);
+    Fixed(state.buffers[At(library.output.buffer)]);
+    if (mode_ == Mode::kUpdate) return;
+    options_.device->CaptureFixed(true);
+  }
   state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()},
                                           state.buffers[At(library.output.buffer)],
                                           StreamOf(instr, state));
+  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
 }
 
 Status EvaluatorImpl::Post(const Instr& instr, Binding::State& state, const RunOptions& options) {
   const CommunicationCode& communication = code_.communications[At(instr.at)];
   const auto number = static_cast<int>(state.values[At(instr.stream)]);
-  device::Stream& stream = *streams_[At(number)];
+  device::Stream& stream = *queues_[At(number)];
   comm::CommDesc desc = communication.desc;
   desc.src = communication.src < 0 ? device::Buffer() : state.buffers[At(communication.src)];
   desc.dst = communication.dst < 0 ? device::Buffer() : state.buffers[At(communication.dst)];
@@ -166,9 +179,19 @@ Status EvaluatorImpl::Post(const Instr& instr, Binding::State& state, const RunO
   desc.count = state.values[At(communication.elements)] / communication.divisor;
   desc.team = communication.teams[At(number)];
   desc.seq += options.seq_base;
+  if (mode_ != Mode::kQueue) {
+    Fixed(desc.src);
+    Fixed(desc.dst);
+  }
   if (!in_group_) Progress(number, 0, desc.seq);
-  if (Status s = options_.communicator->Post(desc, stream); !s.ok())
-    return s.WithContext(Describe(*instr.op));
+  if (mode_ == Mode::kUpdate) {
+    if (!in_group_) Progress(number, 1, desc.seq);
+    return {};
+  }
+  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(true);
+  const Status posted = options_.communicator->Post(desc, stream);
+  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
+  if (!posted.ok()) return posted.WithContext(Describe(*instr.op));
   if (!in_group_) Progress(number, 1, desc.seq);
   return {};
 }
@@ -179,7 +202,10 @@ Status EvaluatorImpl::Group(size_t pc, const Binding::State& state) {
   if (options_.communicator == nullptr) return {};
   const bool begin = code_.instrs[pc].kind == Instr::Kind::kGroupBegin;
   in_group_ = begin;
-  Status status = begin ? Status() : options_.communicator->GroupEnd();
+  const bool posts = mode_ != Mode::kUpdate;
+  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(true);
+  Status status = begin || !posts ? Status() : options_.communicator->GroupEnd();
+  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
   const Instr::Kind other = begin ? Instr::Kind::kGroupEnd : Instr::Kind::kGroupBegin;
   for (size_t i = begin ? pc + 1 : pc - 1; code_.instrs[i].kind != other; begin ? ++i : --i) {
     const Instr& instr = code_.instrs[i];
@@ -189,13 +215,13 @@ Status EvaluatorImpl::Group(size_t pc, const Binding::State& state) {
     Progress(static_cast<int>(state.values[At(instr.stream)]), begin ? 0 : 1,
              instr.op->Int("seq") + seq_base_);
   }
-  return begin ? options_.communicator->GroupBegin() : status;
+  return begin && posts ? options_.communicator->GroupBegin() : status;
 }
 
 void EvaluatorImpl::Progress(int stream, int side, int64_t seq) {
   if (options_.progress_page.data == nullptr) return;
   const device::Buffer word = options_.progress_page.Slice((int64_t{stream} * 2 + side) * 8, 8);
-  streams_[At(stream)]->Fill(word, static_cast<uint64_t>(seq), 8);
+  queues_[At(stream)]->Fill(word, static_cast<uint64_t>(seq), 8);
 }
 
 device::Event* EvaluatorImpl::EventOf(const Instr& instr, const Binding::State& state) const {
@@ -221,6 +247,7 @@ Status EvaluatorImpl::Synchronize(base::Nanos timeout) {
   const Status status = streams_[0]->Synchronize(timeout);
   if (status.ok()) {
     retired_.clear();
+    retired_graphs_.clear();
     options_.pool->ReleaseReplaced();
     return {};
   }

@@ -165,6 +165,11 @@ class Communicator {
 
   // Waits for nothing.
   virtual CommProgress Progress() const = 0;
+
+  // Whether what is posted on a stream in a capture (device::Device::BeginCapture) becomes part of
+  // the graph. Each rank captures for itself: while one captures or replays a communication, others
+  // may queue it.
+  virtual bool can_capture() const { return false; }
 };
 
 }  // namespace hir::comm

@@ -20,13 +20,15 @@ struct RandomProgram {
 
 class ProgramGenerator {
  public:
-  explicit ProgramGenerator(uint64_t seed) : random_(seed) {}
+  // alone: for one rank, without communications.
+  explicit ProgramGenerator(uint64_t seed, bool alone = false) : random_(seed), alone_(alone) {}
 
   RandomProgram Make() {
     const bool square = random_.OneIn(4);
     num_ranks_ = square ? 4 : random_.Between(2, 4);
     team_ = square ? 2 : num_ranks_;
-    square_ = square;
+    square_ = square && !alone_;
+    if (alone_) num_ranks_ = 1;
     for (int i = 0; i < 3; ++i)
       AddBuffer(base::Cat("x", i), /*wide=*/i == 2, /*written=*/true, /*input=*/true);
     const int64_t num_ops = random_.Between(4, 16);
@@ -108,7 +110,9 @@ class ProgramGenerator {
   }
 
   void AddOp() {
-    switch (random_.Below(12)) {
+    const int64_t kind = random_.Below(12);
+    if (alone_ && 5 <= kind && kind < 10) return AddLaunch();
+    switch (kind) {
       case 0:
       case 1:
       case 2: return AddLaunch();
@@ -143,7 +147,7 @@ class ProgramGenerator {
                            Write(false, {in}));
       }
       case 10: return AddLoop();
-      default: return random_.OneIn(2) ? AddGroup() : AddBranch();
+      default: return random_.OneIn(2) && !alone_ ? AddGroup() : AddBranch();
     }
   }
 
@@ -164,7 +168,7 @@ class ProgramGenerator {
     ++depth_;
     const std::string in = Slot(from, base::Cat("%", index)), out = Slot(to, base::Cat("%", index));
     Launch({in, other}, {out});
-    if (random_.OneIn(2)) Communicate("allreduce", "sum", out, out);
+    if (random_.OneIn(2) && !alone_) Communicate("allreduce", "sum", out, out);
     const std::string kept = Write(false, {other});
     if (!kept.empty() && random_.OneIn(2)) Launch({out}, {kept});
     --depth_;
@@ -234,6 +238,7 @@ class ProgramGenerator {
   }
 
   base::Prng random_;
+  const bool alone_;
   int64_t num_ranks_ = 2, team_ = 2;
   bool square_ = false;
   int depth_ = 1;

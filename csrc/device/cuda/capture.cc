@@ -37,6 +37,7 @@ void Capture::Fail(const Status& status) {
 }
 
 void Capture::Add(CudaStream& stream, GraphNode node) {
+  if (is_fixed_) return;
   if (node.kind != GraphNode::Kind::kNothing) {
     Result<CUgraphNode> made = LastNode(stream);
     if (!made.ok()) return Fail(made.status());

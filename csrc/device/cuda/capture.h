@@ -38,7 +38,8 @@ class Capture {
   const CudaStream& origin() const { return *streams_[0]; }
   // `stream` waits for an event of the capture: from here on it is part of it.
   void Join(CudaStream& stream);
-  // Notes a call on `stream` just made; node.node is found here.
+  void set_fixed(bool fixed) { is_fixed_ = fixed; }
+  // Notes a call on `stream` just made, unless it is fixed; node.node is found here.
   void Add(CudaStream& stream, GraphNode node);
   void Fail(const Status& status);
   void Leave(CudaStream& stream);
@@ -52,6 +53,7 @@ class Capture {
   Context& context_;
   std::vector<CudaStream*> streams_;  // The origin first.
   const int64_t number_;
+  bool is_fixed_ = false;
   std::vector<GraphNode> nodes_;
   Status failure_;
 };

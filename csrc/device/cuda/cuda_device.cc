@@ -41,6 +41,9 @@ class CudaDevice final : public Device {
 
   bool can_capture() const override { return true; }
   Status BeginCapture(Stream& origin) override;
+  void CaptureFixed(bool fixed) override {
+    if (capture_ != nullptr) capture_->set_fixed(fixed);
+  }
   Result<std::unique_ptr<Graph>> EndCapture(Stream& origin) override;
 
   Context& context() { return *context_; }

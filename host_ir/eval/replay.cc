@@ -1,0 +1,139 @@
+// Replay: runs that repeat become graphs of the device.
+//
+// The first run for some sizes is queued. The second is captured, and from then on a run is one launch of that graph:
+// launches, copies and fills are given the binding's addresses and scalars first, when it was bound anew. Operands of
+// communications and library calls cannot be changed: there is a graph for each of the last sets of them.
+#include <algorithm>
+#include <utility>
+
+#include "host_ir/eval/evaluator_impl.h"
+
+namespace hir::host {
+namespace {
+
+constexpr size_t kReplaysKept = 4;
+// For one set of sizes: whoever brings other addresses each time gains nothing by captures.
+constexpr int64_t kCapturesMax = 16;
+// A graph is launched in about the time of three kernels.
+constexpr int64_t kWorkMin = 4;
+
+bool IsWork(Instr::Kind kind) {
+  switch (kind) {
+    case Instr::Kind::kLaunch:
+    case Instr::Kind::kLibrary:
+    case Instr::Kind::kCommunication:
+    case Instr::Kind::kSet:
+    case Instr::Kind::kBuiltin:
+    case Instr::Kind::kFill: return true;
+    case Instr::Kind::kView:
+    case Instr::Kind::kGroupBegin:
+    case Instr::Kind::kGroupEnd:
+    case Instr::Kind::kRecord:
+    case Instr::Kind::kWait:
+    case Instr::Kind::kHostWait:
+    case Instr::Kind::kLoop:
+    case Instr::Kind::kNext:
+    case Instr::Kind::kBranch: return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool EvaluatorImpl::IsCapturable() const {
+  if (!options_.replay || !options_.device->can_capture()) return false;
+  int64_t work = code_.loops.empty() ? 0 : kWorkMin;
+  for (const Instr& instr : code_.instrs) {
+    if (instr.kind == Instr::Kind::kHostWait) return false;
+    work += IsWork(instr.kind) ? 1 : 0;
+  }
+  for (const CommunicationCode& communication : code_.communications) {
+    if (communication.team.size() > 1 && !options_.communicator->can_capture()) return false;
+  }
+  return work >= kWorkMin;
+}
+
+Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& options) {
+  Replays& replays = *state.sizes->replays;
+  for (size_t i = 0; i < replays.replays.size(); ++i) {
+    Replay& replay = replays.replays[i];
+    const bool same_seq =
+        options_.progress_page.data == nullptr || replay.seq_base == options.seq_base;
+    if (replay.bound != state.bound || !same_seq) {
+      HIR_ASSIGN(const bool updated, Update(replay, state, options));
+      if (!updated) {
+        if (replay.graph == nullptr) Retire(replays, i--);
+        continue;
+      }
+    }
+    const auto begin = replays.replays.begin();
+    std::rotate(begin, begin + static_cast<ptrdiff_t>(i), begin + static_cast<ptrdiff_t>(i) + 1);
+    begin->graph->Launch(*streams_[0]);
+    return {};
+  }
+  return replays.captures < kCapturesMax ? RunCaptured(state, options) : RunOnce(state, options);
+}
+
+Result<bool> EvaluatorImpl::Update(Replay& replay, Binding::State& state,
+                                   const RunOptions& options) {
+  replay.bound = 0;
+  replay.graph->BeginUpdate();
+  updaters_.assign(streams_.size(), &replay.graph->updater());
+  queues_ = updaters_;
+  mode_ = Mode::kUpdate;
+  fixed_ = &replay.fixed;
+  fixed_at_ = 0;
+  fixed_equal_ = true;
+  const Status status = RunOnce(state, options);
+  queues_ = streams_;
+  mode_ = Mode::kQueue;
+  const Status updated = replay.graph->EndUpdate();
+  HIR_TRY(status);
+  if (!fixed_equal_ || fixed_at_ != replay.fixed.size()) return false;
+  if (!updated
+           .ok()) {  // Another path through the program, or a change that the device cannot make.
+    retired_graphs_.push_back(std::move(replay.graph));
+    return false;
+  }
+  replay.bound = state.bound;
+  replay.seq_base = options.seq_base;
+  return true;
+}
+
+// What a graph is not made of, for whatever reason, is queued as ever.
+Status EvaluatorImpl::RunCaptured(Binding::State& state, const RunOptions& options) {
+  Replays& replays = *state.sizes->replays;
+  ++replays.captures;
+  if (!options_.device->BeginCapture(*streams_[0]).ok()) return RunOnce(state, options);
+  Replay replay = {.graph = nullptr, .bound = state.bound, .seq_base = options.seq_base};
+  mode_ = Mode::kCapture;
+  fixed_ = &replay.fixed;
+  const Status status = RunOnce(state, options);
+  mode_ = Mode::kQueue;
+  Result<std::unique_ptr<device::Graph>> graph = options_.device->EndCapture(*streams_[0]);
+  HIR_TRY(status);
+  if (!graph.ok()) {
+    capturable_ = graph.status().code() != hir::Code::kUnimplemented;
+    return RunOnce(state, options);
+  }
+  replay.graph = *std::move(graph);
+  if (replays.replays.size() == kReplaysKept) Retire(replays, kReplaysKept - 1);
+  replays.replays.insert(replays.replays.begin(), std::move(replay));
+  replays.replays.front().graph->Launch(*streams_[0]);
+  return {};
+}
+
+void EvaluatorImpl::Retire(Replays& replays, size_t index) {
+  if (Replay& replay = replays.replays[index]; replay.graph != nullptr) {
+    retired_graphs_.push_back(std::move(replay.graph));
+  }
+  replays.replays.erase(replays.replays.begin() + static_cast<ptrdiff_t>(index));
+}
+
+void EvaluatorImpl::Fixed(const device::Buffer& buffer) {
+  if (mode_ == Mode::kCapture) return fixed_->push_back(buffer);
+  fixed_equal_ = fixed_equal_ && fixed_at_ < fixed_->size() && (*fixed_)[fixed_at_] == buffer;
+  ++fixed_at_;
+}
+
+}  // namespace hir::host
