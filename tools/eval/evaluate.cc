@@ -118,6 +118,7 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
 
   Report report = {.program = planned->name,
                    .device = options.device,
+                   .model = facts->model,
                    .ranks = ranks.size(),
                    .launches = planned->launches,
                    .library_calls = planned->library_calls,

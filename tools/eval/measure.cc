@@ -79,7 +79,7 @@ Status RankRun::Samples() {
       HIR_TRY(Synchronize());
       HIR_TRY(ranks_.Exchange("sample", "").status());
     }
-    if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), i, 8);
+    if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), 0, 1);
     if (timed) {
       streams_[0]->Record(*begins[i]);
       HIR_TRY(QueueSample());

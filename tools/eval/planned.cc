@@ -105,7 +105,8 @@ Result<Planned> LoadHost(const Options& options, std::string_view text, int64_t 
     for (const int64_t device : mesh.mesh.devices()) {
       if (device >= num_ranks)
         return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device,
-                                   "; this run has ", num_ranks, num_ranks == 1 ? " rank" : " ranks"));
+                                   "; this run has ", num_ranks,
+                                   num_ranks == 1 ? " rank" : " ranks"));
     }
   }
   HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));

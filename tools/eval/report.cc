@@ -77,8 +77,8 @@ std::string ReportText(const Report& report, const Options& options) {
 std::string ReportJson(const Report& report, const Options& options) {
   std::string out =
       Cat("{\n  \"program\": ", Quoted(report.program), ",\n  \"device\": ", Quoted(report.device),
-          ",\n  \"ranks\": ", report.ranks, ",\n  \"launches\": ", report.launches,
-          ",\n  \"library_calls\": ", report.library_calls,
+          ",\n  \"model\": ", Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
+          ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
           ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
           ",\n  \"compile_ms\": ", List(report.compile_ms),
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,

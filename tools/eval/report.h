@@ -13,7 +13,8 @@ namespace hir::eval {
 
 struct Report {
   std::string program;
-  std::string device;
+  std::string device;  // "cuda"
+  std::string model;   // "NVIDIA H200"; empty when nobody knows.
   int64_t ranks = 1;
   int64_t launches = 0, library_calls = 0, communications = 0;
   double plan_ms = 0;
