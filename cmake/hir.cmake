@@ -85,8 +85,9 @@ function(hir_tests dir)
   endforeach()
 endfunction()
 
-# hir_mpi_test(NAME COMMAND ARG... [RANKS n...] [LABELS l...] [TIMEOUT s]): runs COMMAND by mpirun on n ranks, once for each n (1, 2 and 4 when
-# left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and yield them when they wait.
+# hir_mpi_test(NAME COMMAND ARG... [RANKS n...] [LABELS l...] [TIMEOUT s]): runs COMMAND by mpirun on n ranks, once for
+# each n (1, 2 and 4 when left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and yield them
+# when they wait.
 function(hir_mpi_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;RANKS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)

@@ -21,7 +21,6 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "adaptive_layer_norm_backward": [(3, 24)],
     "rope_small": [BY_NAME["rope_small"].sizes],
     "rope_llama3": [],
-    "cross_entropy": [],
 }
 CASES = [(w.name, sizes) for w in WORKLOADS for sizes in SIZES.get(w.name, [(7, 40), (33, 129), (1, 1)])]
 
