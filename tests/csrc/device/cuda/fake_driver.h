@@ -14,6 +14,9 @@
 
 namespace hir::device {
 
+// Errors of the driver, for tests that do not include its header.
+inline constexpr int kFakeOutOfMemory = 2, kFakeNotFound = 500;
+
 // What a test tells the fake and asks it. Reset between tests.
 struct FakeCuda {
   std::atomic<int> version = 13000;

@@ -36,7 +36,7 @@ static Dim gridDim, blockDim;
 static std::barrier<>* block_barrier;
 static void __syncthreads() { block_barrier->arrive_and_wait(); }
 float HalfToFloat(unsigned short x) { _Float16 y; std::memcpy(&y, &x, 2); return (float)y; }
-unsigned short FloatToHalf(float x) { const _Float16 y = (_Float16)x; unsigned short z; std::memcpy(&z, &y, 2); return z; }
+unsigned short FloatToHalf(float x) { _Float16 y = (_Float16)x; unsigned short z; std::memcpy(&z, &y, 2); return z; }
 float BitsToFloat(unsigned x) { float y; std::memcpy(&y, &x, 4); return y; }
 unsigned FloatToBits(float x) { unsigned y; std::memcpy(&y, &x, 4); return y; }
 )";

@@ -1,6 +1,5 @@
-// The evaluator on a GPU (simulated by a driver of threads): it computes what it computes on a CPU, and runs that repeat
-// are captured, patched and replayed.
-#include <cuda.h>
+// The evaluator on a GPU (simulated by a driver of threads): it computes what it computes on a CPU, and runs that
+// repeat are captured, patched and replayed.
 #include <gtest/gtest.h>
 
 #include "csrc/device/cuda/cuda_device.h"
@@ -261,7 +260,7 @@ TEST_F(CudaEvaluator, TheSecondRunIsCapturedAndPatchedFromThenOn) {
   EXPECT_EQ(Download(*a[1]), (Values{y_of(1, 1), y_of(2, 1), y_of(3, 1)}));
 
   // When the device refuses the change, the run is captured anew.
-  Fake().FailNext("GraphExecKernelNodeSetParams", CUDA_ERROR_NOT_FOUND);
+  Fake().FailNext("GraphExecKernelNodeSetParams", device::kFakeNotFound);
   Bind(b, {3}, 3, true);
   Run();
   EXPECT_EQ(Captured(), 3);
@@ -274,11 +273,11 @@ TEST_F(CudaEvaluator, ACaptureThatFailsCostsNothingButTime) {
   const Tensors a = Upload({{1, 2, 3}, {0, 0, 0}, {0, 0, 0}});
   Bind(a, {3}, 10, true);
   Run();
-  Fake().FailNext("GraphInstantiateWithFlags", CUDA_ERROR_OUT_OF_MEMORY);
+  Fake().FailNext("GraphInstantiateWithFlags", device::kFakeOutOfMemory);
   Run();
   EXPECT_EQ(Launched(), 0);
   EXPECT_EQ(Download(*a[2]), (Values{29, 55, 81}));
-  Fake().FailNext("StreamBeginCapture", CUDA_ERROR_OUT_OF_MEMORY);
+  Fake().FailNext("StreamBeginCapture", device::kFakeOutOfMemory);
   Run();
   EXPECT_EQ(Launched(), 0);
   Run();
