@@ -86,6 +86,7 @@ Status RankRun::Prepare() {
   options.communicator = communicator_.get();
   options.pool = pool_.get();
   options.host_wait_timeout = Timeout();
+  options.replay = false;  // What is measured is what was asked for: --graph captures by itself.
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
   timing_.prepare_ms = watch.Ms();
   return {};
