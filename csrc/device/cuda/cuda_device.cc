@@ -173,6 +173,7 @@ Result<double> ElapsedMs(Event& from, Event& to) {
 }
 
 void* NativeStream(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).handle(); }
+Completion BeginWork(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).BeginWork(); }
 void* NativeContext(Device& device) { return cuda::Of(device).context().handle(); }
 void MakeCurrent(Device& device) { cuda::Of(device).context().Enter(); }
 

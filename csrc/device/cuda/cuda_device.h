@@ -115,7 +115,11 @@ Result<double> ElapsedMs(Event& from, Event& to);
 
 // --- for libraries that take the driver's own handles ---------------------------------------------
 
-void* NativeStream(Stream& stream);   // CUstream, cudaStream_t
+void* NativeStream(Stream& stream);  // CUstream, cudaStream_t
+// Says that a library queues work on NativeStream(stream) from here on, which may fail later: it is
+// under way until the completion is told. A failure is then the stream's, at this point, and reaches
+// the streams that waited for it meanwhile. In a capture the completion means nothing.
+Completion BeginWork(Stream& stream);
 void* NativeContext(Device& device);  // CUcontext
 void MakeCurrent(Device& device);     // On the calling thread.
 

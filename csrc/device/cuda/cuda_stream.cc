@@ -24,6 +24,25 @@ struct PendingCallback {
   }
 };
 
+// Work of a library on its way; Complete, which comes once, frees it.
+class LibraryWork final : public Completion::Target {
+ public:
+  // Null: it is captured, and does not run.
+  explicit LibraryWork(std::shared_ptr<StreamHistory> history) : history_(std::move(history)) {
+    if (history_ == nullptr) return;
+    history_->Begin();
+    index_ = history_->Next();
+  }
+  void Complete(Status status) override {
+    const std::unique_ptr<LibraryWork> self(this);
+    if (history_ != nullptr) history_->End(index_, status);
+  }
+
+ private:
+  const std::shared_ptr<StreamHistory> history_;
+  int64_t index_ = 0;
+};
+
 }  // namespace
 
 CudaEvent::~CudaEvent() {
@@ -117,6 +136,10 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
     node.grid = grid;
   }
   capture_->Add(*this, std::move(node));
+}
+
+Completion CudaStream::BeginWork() {
+  return Completion(*new LibraryWork(capture_ == nullptr ? history_ : nullptr));
 }
 
 void CudaStream::Launch(CUgraphExec graph) {

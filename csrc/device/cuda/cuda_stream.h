@@ -56,6 +56,8 @@ class CudaStream final : public Stream {
   CUstream handle() const { return stream_; }
   const std::string& name() const { return name_; }
   Context& context() const { return context_; }
+  // See cuda_device.h.
+  Completion BeginWork();
   // A graph is queued.
   void Launch(CUgraphExec graph);
 

@@ -36,6 +36,10 @@ void* NativeStream(Stream&) {
   HIR_CHECK(false);
   return nullptr;
 }
+Completion BeginWork(Stream&) {
+  HIR_CHECK(false);
+  return {};
+}
 void* NativeContext(Device&) {
   HIR_CHECK(false);
   return nullptr;

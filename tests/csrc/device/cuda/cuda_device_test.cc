@@ -309,6 +309,27 @@ TEST_F(CudaDevice, ACallThatFailsFailsItsStream) {
   EXPECT_EQ(a->Synchronize(1s).code(), Code::kResourceExhausted);
 }
 
+// A library's work fails after it was queued: its stream has failed at that point, and so has one
+// that waited for it before anybody knew.
+TEST_F(CudaDevice, ALibrarysWorkMayFailLater) {
+  const auto device = *Open();
+  const auto a = *device->CreateStream();
+  const auto b = *device->CreateStream();
+  const auto before = *device->CreateStream();
+  const auto event = *device->CreateEvent();
+  a->Record(*event);
+  before->Wait(*event);
+  Completion done = BeginWork(*a), fails = BeginWork(*a);
+  a->Record(*event);
+  b->Wait(*event);
+  done.Done({});
+  EXPECT_TRUE(a->Synchronize(1s).ok());
+  fails.Done(Unavailable("a rank was lost"));
+  EXPECT_EQ(a->Synchronize(1s).ToString(), "UNAVAILABLE: a rank was lost");
+  EXPECT_EQ(b->Synchronize(1s).ToString(), "UNAVAILABLE: a rank was lost");
+  EXPECT_TRUE(before->Synchronize(1s).ok());
+}
+
 // Reported by the call that meets it and by all that follow.
 TEST_F(CudaDevice, AKernelsFaultIsToldByEverySynchronize) {
   const auto device = *Open();
