@@ -1,7 +1,7 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -144,6 +144,15 @@ hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_I
 if(HIR_HAVE_CUBLASLT)
   target_include_directories(hir_cublaslt SYSTEM INTERFACE ${HIR_CUBLASLT_INCLUDE})
   target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+# NCCL: its header, which includes CUDA's runtime's; the library is loaded at run time.
+find_path(HIR_NCCL_INCLUDE nccl.h PATHS ${hir_cuda_includes})
+find_path(HIR_CUDART_INCLUDE cuda_runtime.h PATHS ${hir_cuda_includes})
+hir_dependency(NCCL "GPUs cannot communicate" "${HIR_NCCL_INCLUDE}/nccl.h" HIR_NCCL_INCLUDE HIR_CUDART_INCLUDE)
+if(HIR_HAVE_NCCL)
+  target_include_directories(hir_nccl SYSTEM INTERFACE ${HIR_NCCL_INCLUDE} ${HIR_CUDART_INCLUDE})
+  target_link_libraries(hir_nccl INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
 # --- benchmarks and tests ------------------------------------------------------------------------------------------

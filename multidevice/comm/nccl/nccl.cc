@@ -1,0 +1,354 @@
+#include "multidevice/comm/nccl/nccl.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/checked.h"
+#include "csrc/base/text.h"
+#include "multidevice/comm/check_desc.h"
+#include "multidevice/comm/nccl/library.h"
+#include "multidevice/comm/nccl/nccl_calls.h"
+#include "multidevice/comm/nccl/nccl_comm.h"
+#include "multidevice/comm/nccl/watch.h"
+#include "multidevice/comm/team.h"
+
+namespace hir::comm {
+namespace {
+
+using base::Cat;
+using std::chrono::milliseconds;
+
+// An abort waits so long for a call that another thread is in, then goes ahead.
+constexpr base::Nanos kLockForAbort = milliseconds(500);
+// What every member sends every other when a team is made: it makes them connect.
+constexpr int64_t kGreetingBytes = 64;
+
+base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+// Scratch of one stream: used from the front by the posts that start together, then again.
+struct Scratch {
+  std::unique_ptr<device::Allocation> memory = {};
+  int64_t used = 0;
+  std::vector<std::unique_ptr<device::Allocation>> replaced = {};
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const NcclOptions& options, Rendezvous& rendezvous, NcclLibrary nccl)
+      : options_(options),
+        rendezvous_(rendezvous),
+        nccl_(std::move(nccl)),
+        teams_(options.rank, options.size),
+        watch_({.rank = options.rank,
+                .op_timeout = options.op_timeout,
+                .device = options.device,
+                .async_error = [this] { return AsyncError(); },
+                .abort = [this] { AbortComms(); }}) {}
+
+  ~NcclCommunicator() override {
+    if (watch_.poisoned()) return;  // The watch's thread has aborted them when it has ended.
+    const base::Nanos deadline = Now() + options_.setup_timeout;
+    std::lock_guard lock(calls_);
+    for (auto& [id, comm] : comms_) comm->Close(deadline);
+    if (world_ != nullptr) world_->Close(deadline);
+    comms_.clear();
+    world_.reset();
+  }
+
+  // The communicator of all ranks, which the teams of all ranks are split from.
+  Status Start() {
+    HIR_ASSIGN(stream_, options_.device->CreateStream());
+    HIR_ASSIGN(greetings_, options_.device->Allocate(2 * kGreetingBytes * options_.size));
+    if (options_.size == 1) return {};
+    std::vector<int64_t> all;
+    for (int64_t rank = 0; rank < options_.size; ++rank) all.push_back(rank);
+    HIR_ASSIGN(world_,
+               Join(Cat("g", options_.generation, "/nccl"), all, Now() + options_.setup_timeout));
+    return {};
+  }
+
+  int64_t rank() const override { return options_.rank; }
+  int64_t size() const override { return options_.size; }
+
+  Result<TeamId> Team(std::span<const int64_t> ranks, int64_t lane) override {
+    HIR_TRY(watch_.failure());
+    HIR_ASSIGN(const std::optional<TeamId> known, teams_.Find(ranks, lane));
+    if (known) return *known;
+    std::lock_guard lock(calls_);
+    std::unique_ptr<NcclComm> comm;
+    if (ranks.size() > 1) {
+      Result<std::unique_ptr<NcclComm>> made = MakeComm(ranks, lane);
+      if (!made.ok()) {
+        const Status cause =
+            made.status().WithContext(Cat("team [", base::JoinInts(ranks, ", "), "]"));
+        watch_.Poison(cause);  // What its members agreed on, this one does not have.
+        return cause;
+      }
+      comm = *std::move(made);
+    }
+    const TeamId id = teams_.Add(ranks, lane);
+    if (comm != nullptr) comms_.emplace(id, std::move(comm));
+    return id;
+  }
+
+  Status Post(const CommDesc& desc, device::Stream& stream) override {
+    HIR_TRY(watch_.failure());
+    const TeamInfo* const team = teams_.Get(desc.team);
+    HIR_TRY(CheckDesc(desc, team, rank()));
+    if (const Status failed = stream.status(); !failed.ok()) {
+      watch_.Poison(failed);
+      return watch_.failure();
+    }
+    NcclOp op = {.desc = desc, .team = team, .stream = &stream};
+    if (const int64_t bytes = ScratchBytes(desc, *team, rank()); bytes > 0) {
+      HIR_ASSIGN(op.scratch, TakeScratch(stream, bytes));
+    }
+    ops_.push_back(op);
+    return in_group_ ? Status() : Launch();
+  }
+
+  Status GroupBegin() override {
+    if (in_group_) return {Code::kFailedPrecondition, "group: groups do not nest"};
+    in_group_ = true;
+    return {};
+  }
+  Status GroupEnd() override {
+    if (!in_group_) return {Code::kFailedPrecondition, "group: it has not begun"};
+    in_group_ = false;
+    return Launch();
+  }
+
+  void Abort(Status cause) override { watch_.Poison(cause); }
+  CommProgress Progress() const override { return watch_.progress(); }
+
+ private:
+  bool GivesUp() const { return watch_.poisoned(); }
+
+  // A new communicator of `ranks`, in that order; the first of them makes its id.
+  Result<std::unique_ptr<NcclComm>> Join(const std::string& key, std::span<const int64_t> ranks,
+                                         base::Nanos deadline) {
+    ncclUniqueId id = {};
+    const size_t place =
+        static_cast<size_t>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    if (place == 0) {
+      HIR_ASSIGN(id, NcclComm::NewId(nccl_));
+      HIR_TRY(rendezvous_.Publish(key, {id.internal, sizeof id.internal}));
+    } else {
+      const Result<std::string> bytes = rendezvous_.Get(key, deadline - Now());
+      if (!bytes.ok())
+        return bytes.status().WithContext(Cat("nccl: rank ", ranks[0], " did not come"));
+      if (bytes->size() != sizeof id.internal) return Internal(Cat("nccl: ", key, " holds no id"));
+      std::memcpy(id.internal, bytes->data(), sizeof id.internal);
+    }
+    return NcclComm::Join(nccl_, id,
+                          {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(place)},
+                          deadline, [this] { return GivesUp(); });
+  }
+
+  // A split concerns every rank of the communicator that is split, and a team is made by its
+  // members alone: so teams of all ranks are split off, others are joined.
+  Result<std::unique_ptr<NcclComm>> MakeComm(std::span<const int64_t> ranks, int64_t lane) {
+    const base::Nanos deadline = Now() + options_.setup_timeout;
+    const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    std::unique_ptr<NcclComm> comm;
+    if (static_cast<int64_t>(ranks.size()) == options_.size) {
+      HIR_ASSIGN(comm,
+                 world_->SplitAll(static_cast<int>(place), deadline, [this] { return GivesUp(); }));
+    } else {
+      HIR_ASSIGN(
+          comm, Join(Cat("g", options_.generation, "/nccl/", base::JoinInts(ranks, ","), "/", lane),
+                     ranks, deadline));
+    }
+    HIR_TRY(Greet(*comm, static_cast<int64_t>(ranks.size()), place, deadline));
+    return comm;
+  }
+
+  // Sends every other member something and waits for theirs, so that all are connected: a post
+  // that had to connect first would wait for its peers.
+  Status Greet(const NcclComm& comm, int64_t size, int64_t place, base::Nanos deadline) {
+    const auto stream = static_cast<cudaStream_t>(options_.native_stream(*stream_));
+    std::byte* const out = greetings_->buffer().data;
+    std::byte* const in = out + kGreetingBytes * options_.size;
+    stream_->Fill({out, kGreetingBytes * options_.size}, 0, 8);
+    HIR_TRY(NcclStatus(nccl_, nccl_.GroupStart(), "ncclGroupStart", nullptr));
+    Status status;
+    for (int64_t peer = 0; peer < size && status.ok(); ++peer) {
+      if (peer == place) continue;
+      const auto to = static_cast<int>(peer);
+      status = NcclStatus(nccl_,
+                          nccl_.Send(out + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to,
+                                     comm.handle(), stream),
+                          "ncclSend", comm.handle());
+      if (!status.ok()) break;
+      status = NcclStatus(nccl_,
+                          nccl_.Recv(in + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to,
+                                     comm.handle(), stream),
+                          "ncclRecv", comm.handle());
+    }
+    const ncclResult_t ended = nccl_.GroupEnd();
+    HIR_TRY(status);
+    HIR_TRY(NcclStatus(nccl_, ended, "ncclGroupEnd", comm.handle()));
+    HIR_TRY(comm.Await("ncclGroupEnd", deadline, [this] { return GivesUp(); }));
+    return stream_->Synchronize(deadline - Now());
+  }
+
+  Result<std::byte*> TakeScratch(device::Stream& stream, int64_t bytes) {
+    Scratch& scratch = scratch_[&stream];
+    const int64_t have = scratch.memory == nullptr ? 0 : scratch.memory->buffer().bytes;
+    if (scratch.used + bytes > have) {
+      HIR_ASSIGN(std::unique_ptr<device::Allocation> larger,
+                 options_.device->Allocate(std::max(bytes, 2 * have)));
+      if (scratch.memory != nullptr) scratch.replaced.push_back(std::move(scratch.memory));
+      scratch.memory = std::move(larger);
+      scratch.used = 0;
+    }
+    std::byte* const data = scratch.memory->buffer().data + scratch.used;
+    scratch.used += base::CeilDiv(bytes, device::kAlignmentBytes) * device::kAlignmentBytes;
+    return data;
+  }
+
+  // Starts ops_ together.
+  Status Launch() {
+    if (ops_.empty()) return {};
+    Status status = Enter();
+    if (status.ok()) {
+      for (const NcclOp& op : ops_) QueueCopies(op, rank());
+      status = Issue();
+    }
+    if (!status.ok()) watch_.Poison(status);
+    for (auto& [stream, what] : starting_) {
+      stream->Record(*what.left);
+      if (const auto scratch = scratch_.find(stream); scratch != scratch_.end()) {
+        scratch->second.used = 0;
+        what.scratch = std::exchange(scratch->second.replaced, {});
+      }
+      watch_.Follow(*stream, std::move(what));
+    }
+    starting_.clear();
+    ops_.clear();
+    return watch_.failure();
+  }
+
+  // Records the event before ops_ on each of their streams.
+  Status Enter() {
+    for (const NcclOp& op : ops_) {
+      const auto known = std::find_if(starting_.begin(), starting_.end(),
+                                      [&](const auto& one) { return one.first == op.stream; });
+      if (known != starting_.end()) {
+        known->second.last_seq = op.desc.seq;
+        continue;
+      }
+      HIR_ASSIGN(InFlight taken, watch_.Take());
+      taken.first = op.desc;
+      taken.team = op.team;
+      taken.last_seq = op.desc.seq;
+      op.stream->Record(*taken.entered);
+      taken.over = options_.begin_work(*op.stream);
+      starting_.emplace_back(op.stream, std::move(taken));
+    }
+    return {};
+  }
+
+  Status Issue() {
+    if (std::none_of(ops_.begin(), ops_.end(),
+                     [this](const NcclOp& op) { return NeedsNccl(op, rank()); })) {
+      return {};
+    }
+    std::lock_guard lock(calls_);
+    if (watch_.poisoned()) return watch_.failure();
+    HIR_TRY(NcclStatus(nccl_, nccl_.GroupStart(), "ncclGroupStart", nullptr));
+    Status status;
+    for (NcclOp& op : ops_) {
+      if (!NeedsNccl(op, rank()) || !status.ok()) continue;
+      op.comm = comms_.at(op.desc.team)->handle();
+      const auto stream = static_cast<cudaStream_t>(options_.native_stream(*op.stream));
+      status = IssueCalls(nccl_, op, rank(), stream);
+      if (!status.ok()) status = status.WithContext(CommName(op.desc));
+    }
+    const ncclResult_t ended = nccl_.GroupEnd();
+    HIR_TRY(status);
+    HIR_TRY(NcclStatus(nccl_, ended, "ncclGroupEnd", nullptr));
+    if (ended == ncclSuccess) return {};
+    const base::Nanos deadline = Now() + options_.op_timeout;
+    for (const NcclOp& op : ops_) {
+      if (op.comm == nullptr) continue;
+      HIR_TRY(comms_.at(op.desc.team)->Await(CommName(op.desc), deadline, [this] {
+        return GivesUp();
+      }));
+    }
+    return {};
+  }
+
+  // The watch's thread.
+  Status AsyncError() {
+    const std::unique_lock lock(calls_, std::try_to_lock);
+    if (!lock.owns_lock()) return {};  // A post is being made, and will see it.
+    for (const auto& [id, comm] : comms_) {
+      if (Status error = comm->AsyncError(); !error.ok()) return error;
+    }
+    return {};
+  }
+
+  // The watch's thread, once. All at the same time: one alone may wait for what another holds up.
+  void AbortComms() {
+    // Without the lock NCCL is told to end what another thread is in.
+    const std::unique_lock lock(calls_, kLockForAbort);
+    std::vector<std::jthread> threads;
+    for (auto& [id, comm] : comms_) threads.emplace_back([&comm = *comm] { comm.Abort(); });
+    if (world_ != nullptr) threads.emplace_back([this] { world_->Abort(); });
+  }
+
+  const NcclOptions options_;
+  Rendezvous& rendezvous_;
+  const NcclLibrary nccl_;
+  TeamTable teams_;
+  std::unique_ptr<device::Stream> stream_;         // For greetings.
+  std::unique_ptr<device::Allocation> greetings_;  // Out, then in; kGreetingBytes a rank.
+  std::map<device::Stream*, Scratch> scratch_;
+  bool in_group_ = false;
+  std::vector<NcclOp> ops_;  // Of the group, or the one that is being posted.
+  std::vector<std::pair<device::Stream*, InFlight>> starting_;  // Empty but in Launch.
+
+  // Held while NCCL is called, by the thread that posts or the watch's. No call waits for a peer.
+  std::timed_mutex calls_;
+  std::unique_ptr<NcclComm> world_;
+  std::map<TeamId, std::unique_ptr<NcclComm>> comms_;  // Guarded by calls_.
+
+  Watch watch_;  // Last: its thread uses the above.
+};
+
+Status CheckOptions(const NcclOptions& options) {
+  if (options.size < 1) return InvalidArgument(Cat("nccl: size is ", options.size));
+  if (options.rank < 0 || options.rank >= options.size) {
+    return InvalidArgument(Cat("nccl: rank ", options.rank, " is not in [0, ", options.size, ")"));
+  }
+  if (options.device == nullptr || options.native_stream == nullptr ||
+      options.begin_work == nullptr) {
+    return InvalidArgument("nccl: no device, or not all of what its streams can do");
+  }
+  return {};
+}
+
+}  // namespace
+
+bool HasNccl() { return true; }
+
+Result<std::unique_ptr<Communicator>> CreateNccl(const NcclOptions& options,
+                                                 Rendezvous& rendezvous) {
+  HIR_TRY(CheckOptions(options));
+  HIR_ASSIGN(NcclLibrary nccl, LoadNccl(options.library, options.nvlink_multicast));
+  auto communicator = std::make_unique<NcclCommunicator>(options, rendezvous, std::move(nccl));
+  HIR_TRY(communicator->Start());
+  return std::unique_ptr<Communicator>(std::move(communicator));
+}
+
+}  // namespace hir::comm

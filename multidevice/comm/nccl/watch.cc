@@ -1,0 +1,166 @@
+#include "multidevice/comm/nccl/watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+#include "multidevice/comm/check_desc.h"
+
+namespace hir::comm {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How far progress may lag behind the device, and deadlines behind their time. Asking an event
+// takes the driver's lock for about a microsecond.
+constexpr base::Nanos kLookEvery = microseconds(500);
+constexpr base::Nanos kAsyncErrorEvery = milliseconds(20);
+// So long after the last work the thread keeps looking: waking it costs a post some microseconds.
+constexpr base::Nanos kStayAwake = milliseconds(50);
+
+base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+}  // namespace
+
+Watch::Watch(Options options) : options_(std::move(options)), thread_([this] { Loop(); }) {}
+
+Watch::~Watch() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  for (Queue& queue : queues_) Advance(queue);
+  HIR_CHECK(poisoned_ || !Busy());
+}
+
+Result<InFlight> Watch::Take() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      InFlight taken = std::move(free_.back());
+      free_.pop_back();
+      return taken;
+    }
+  }
+  InFlight made;
+  HIR_ASSIGN(made.entered, options_.device->CreateEvent());
+  HIR_ASSIGN(made.left, options_.device->CreateEvent());
+  return made;
+}
+
+void Watch::Follow(device::Stream& stream, InFlight in_flight) {
+  std::lock_guard lock(mutex_);
+  if (poisoned_) return in_flight.over.Done(failure_);
+  auto queue = std::find_if(queues_.begin(), queues_.end(),
+                            [&](const Queue& known) { return known.stream == &stream; });
+  if (queue == queues_.end()) {
+    queue = queues_.emplace(queues_.end());
+    queue->stream = &stream;
+  }
+  queue->followed.push_back({.what = std::move(in_flight)});
+  if (std::exchange(asleep_, false)) changed_.notify_all();
+}
+
+void Watch::Poison(const Status& cause) {
+  std::lock_guard lock(mutex_);
+  PoisonLocked(cause);
+}
+
+void Watch::PoisonLocked(const Status& cause) {
+  if (!failure_.ok()) return;
+  failure_ = cause;
+  // Before anything is aborted: a stream that goes on then must not look as if all were well.
+  for (Queue& queue : queues_) {
+    Advance(queue);
+    for (Followed& followed : queue.followed) followed.what.over.Done(cause);
+    ended_.insert(ended_.end(), std::move_iterator(queue.followed.begin()),
+                  std::move_iterator(queue.followed.end()));
+    queue.followed.clear();
+  }
+  poisoned_ = true;
+  changed_.notify_all();
+}
+
+Status Watch::failure() const {
+  if (!poisoned_) return {};
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Watch::Busy() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const Queue& queue) { return !queue.followed.empty(); });
+}
+
+void Watch::Loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_ && !poisoned_) {
+    if (Busy()) {
+      busy_at_ = Now();
+      Look(lock);
+    }
+    if (stopping_ || poisoned_) break;
+    if (Now() - busy_at_ < kStayAwake) {
+      changed_.wait_for(lock, kLookEvery);
+    } else {
+      asleep_ = true;
+      changed_.wait(lock);
+      asleep_ = false;
+      busy_at_ = Now();
+    }
+  }
+  if (!poisoned_) return;
+  lock.unlock();
+  options_.abort();
+}
+
+void Watch::Look(std::unique_lock<std::mutex>& lock) {
+  for (Queue& queue : queues_) {
+    Advance(queue);
+    if (!queue.followed.empty()) CheckDeadline(queue.followed.front());
+  }
+  const base::Nanos now = Now();
+  if (poisoned_ || now < next_async_look_) return;
+  next_async_look_ = now + kAsyncErrorEvery;
+  lock.unlock();  // A post that is being made holds what this needs, and wants the mutex.
+  const Status error = options_.async_error();
+  lock.lock();
+  if (!error.ok()) PoisonLocked(error);
+}
+
+void Watch::Advance(Queue& queue) {
+  while (!queue.followed.empty()) {
+    Followed& front = queue.followed.front();
+    if (!front.entered_at) {
+      if (!front.what.entered->Fired()) return;
+      front.entered_at = Now();
+      entered_ = front.what.last_seq;
+    }
+    if (!front.what.left->Fired()) return;
+    left_ = front.what.last_seq;
+    front.what.over.Done({});
+    front.what.scratch.clear();
+    free_.push_back(std::move(front.what));
+    queue.followed.pop_front();
+  }
+}
+
+void Watch::CheckDeadline(const Followed& followed) {
+  if (!followed.entered_at || Now() < *followed.entered_at + options_.op_timeout) return;
+  char time[32];
+  std::snprintf(time, sizeof time, "%.1f s",
+                std::chrono::duration<double>(options_.op_timeout).count());
+  PoisonLocked(
+      {Code::kDeadlineExceeded,
+       base::Cat(CommName(followed.what.first), " in ", followed.what.team->ToString(), ": rank ",
+                 options_.rank, " waiting ", time, " for its peers; NCCL does not tell for whom")});
+}
+
+}  // namespace hir::comm
