@@ -81,6 +81,7 @@ inline constexpr int kCtasThatFit = -1;
 // of Stream::Launch's args, of which there may be fewer: the rest is zero. Launch's grid counts CTAs, or what they do.
 struct CudaKernelInfo {
   std::string name = {};
+  std::string symbol = {};   // Its name in the cubin; empty: `name`.
   int threads = 0;           // Of a CTA.
   int64_t shared_bytes = 0;  // Dynamic.
   int ctas_per_sm = 0;       // 0: not persistent. Else at most that many per multiprocessor run.

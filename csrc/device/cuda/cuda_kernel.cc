@@ -79,8 +79,10 @@ Status CubinKernels::Add(const CudaKernelInfo& info) {
   const Driver& driver = context_.driver();
   HIR_TRY(CheckInfo(info));
   CUfunction function = nullptr;
-  HIR_TRY(driver.Check(driver.ModuleGetFunction(&function, module_, info.name.c_str()),
-                       "cuModuleGetFunction"));
+  HIR_TRY(
+      driver.Check(driver.ModuleGetFunction(
+                       &function, module_, (info.symbol.empty() ? info.name : info.symbol).c_str()),
+                   "cuModuleGetFunction"));
   // A first launch that still loads code could not be captured.
   if (driver.FuncLoad != nullptr) HIR_TRY(driver.Check(driver.FuncLoad(function), "cuFuncLoad"));
   HIR_TRY(CheckParameter(info, function));

@@ -1,0 +1,231 @@
+// Which schedule a region gets: by which variable memory is contiguous along, and which loop that is.
+#include <algorithm>
+#include <map>
+
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+namespace {
+
+using fusion::Element;
+
+constexpr int kLanesMax = 8;
+constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
+constexpr size_t kTransposedStoresMax = 2;
+constexpr int64_t kUnknown = 4096;
+
+// How many accesses are contiguous along each variable, larger tensors counting more.
+struct Votes {
+  std::map<int, int64_t> loads, stores;
+};
+
+Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
+  Votes votes;
+  std::vector<int> variables;
+  for (const Loop& loop : region.grid) variables.push_back(loop.variable);
+  for (const Loop& loop : region.serial) variables.push_back(loop.variable);
+  for (const Phase& phase : region.phases) {
+    for (const Loop& loop : phase.loops) {
+      if (std::ranges::find(variables, loop.variable) == variables.end())
+        variables.push_back(loop.variable);
+    }
+  }
+  const auto vote = [&](std::span<const Element* const> index, const Tensor& tensor,
+                        std::map<int, int64_t>& to) {
+    ir::ExprPool& pool = em.pool();
+    const ir::Expr* offset = pool.Const(0);
+    for (size_t i = 0; i < index.size(); ++i) {
+      const ir::Expr* at = em.math().ToExpr(index[i]);
+      if (at != nullptr) offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
+    }
+    int64_t varies = 0;
+    for (const int variable : variables) varies += em.math().DependsOn(offset, variable) ? 1 : 0;
+    for (const int variable : variables) {
+      const auto split = em.math().Split(offset, variable);
+      if (split && split->stride->IsConst(1)) to[variable] += varies * varies;
+    }
+  };
+  std::set<const Element*> seen;
+  const auto visit = [&](const auto& self, const Element* e) -> void {
+    if (!seen.insert(e).second) return;
+    if (e->kind == Element::Kind::kLoad) {
+      for (const Tensor& tensor : nest.tensors) {
+        if (tensor.value == e->value && tensor.role != Tensor::Role::kOutput)
+          vote(e->args, tensor, votes.loads);
+      }
+    }
+    for (const Element* arg : e->args) self(self, arg);
+  };
+  for (const Phase& phase : region.phases) {
+    for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+    for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
+    for (const Store& store : phase.stores) {
+      visit(visit, store.value);
+      vote(store.index, nest.tensors[static_cast<size_t>(store.tensor)], votes.stores);
+    }
+  }
+  // The parts of a reduction, by which its loops begin and end, are no vectors.
+  for (const Phase& phase : region.phases) {
+    for (const Loop& loop : phase.loops) {
+      for (const int variable : variables) {
+        if (!em.math().DependsOn(loop.begin, variable) && !em.math().DependsOn(loop.end, variable))
+          continue;
+        if (variable >= 0) votes.loads.erase(variable), votes.stores.erase(variable);
+      }
+    }
+  }
+  return votes;
+}
+
+// The variable with most votes; the later of equals; -1 without any.
+int Best(const std::map<int, int64_t>& votes) {
+  int best = -1;
+  int64_t most = 0;
+  for (const auto& [variable, count] : votes) {
+    if (count >= most) best = variable, most = count;
+  }
+  return best;
+}
+
+const Loop* FindLoop(std::span<const Loop> loops, int variable) {
+  const auto at = std::ranges::find(loops, variable, &Loop::variable);
+  return at == loops.end() ? nullptr : &*at;
+}
+
+// The widest vectors in which everything along `variable` fits, by bytes of the narrowest element moved.
+int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variable) {
+  int64_t narrowest = 8;
+  for (const Tensor& tensor : nest.tensors)
+    narrowest = std::min(narrowest, DTypeBytes(tensor.dtype));
+  const int most = std::min<int>(kLanesMax, static_cast<int>(16 / narrowest));
+  int best = 1, fewest = 1000;
+  for (int lanes = most; lanes > 1; lanes /= 2) {
+    em.SetVector(variable, lanes);
+    const int misfits = em.Misfits(region);
+    if (misfits < fewest) best = lanes, fewest = misfits;
+  }
+  em.SetVector(-1, 1);
+  return best;
+}
+
+bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan,
+                    int along, int across) {
+  const std::vector<Store>& stores = region.phases[0].stores;
+  if (stores.size() > kTransposedStoresMax) return false;
+  const int64_t bytes = DTypeBytes(nest.tensors[static_cast<size_t>(stores[0].tensor)].dtype);
+  if (bytes != 2 && bytes != 4) return false;
+  em.SetVector(across, 1);
+  for (const Store& store : stores) {
+    const Tensor& tensor = nest.tensors[static_cast<size_t>(store.tensor)];
+    if (DTypeBytes(tensor.dtype) != bytes) return false;
+    ir::ExprPool& pool = em.pool();
+    const ir::Expr* offset = pool.Const(0);
+    for (size_t i = 0; i < store.index.size(); ++i) {
+      const ir::Expr* at = em.math().ToExpr(store.index[i]);
+      if (at == nullptr) return false;
+      offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
+    }
+    const auto split = em.math().Split(offset, across);
+    if (!split || !split->stride->IsConst(1)) return false;
+    // Other terms are multiples of an extent along `across`, which the tile's code requires to fit.
+    const auto other = em.math().Split(split->base, along);
+    if (!other) return false;
+  }
+  for (const int variable : {along, across}) {
+    if (SizeOf(FindLoop(region.grid, variable)->end, plan.sizes, kUnknown) < kTileMin) return false;
+  }
+  em.SetVector(along, static_cast<int>(16 / bytes));
+  Region loads = region;  // Its stores do not count: they turn.
+  for (Store& store : loads.phases[0].stores) store.index.clear();
+  const bool fits = em.Misfits(loads) == 0;
+  em.SetVector(-1, 1);
+  return fits;
+}
+
+}  // namespace
+
+int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
+  const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    const auto at = sizes.find(std::string(symbol));
+    return at == sizes.end() ? std::nullopt : std::optional(at->second);
+  });
+  return value.ok() ? *value : otherwise;
+}
+
+Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan) {
+  Schedule s;
+  const Votes votes = VotesOf(em, nest, region);
+  const bool is_pointwise = LoopingPhases(region) == 0 && region.phases.size() == 1;
+  std::map<int, int64_t> all = votes.loads;
+  for (const auto& [variable, count] : votes.stores) all[variable] += 2 * count;
+  s.vector = Best(all);
+  const auto set_lanes = [&] {
+    s.lanes = s.vector < 0 ? 1 : LanesFor(em, nest, region, s.vector);
+    em.SetVector(s.lanes > 1 ? s.vector : -1, s.lanes);
+  };
+  if (!region.serial.empty()) {
+    // Rows go in their order: vectors lie along the columns.
+    std::map<int, int64_t> columns;
+    for (const Phase& phase : region.phases) {
+      for (const Loop& loop : phase.loops) columns[loop.variable] = all[loop.variable];
+    }
+    s.vector = Best(columns);
+    set_lanes();
+    ChooseCarried(em, region, plan, s);
+  } else if (is_pointwise) {
+    const int along = Best(votes.loads), across = Best(votes.stores);
+    if (along >= 0 && across >= 0 && along != across &&
+        FitsTransposed(em, nest, region, plan, along, across)) {
+      s.vector = along;
+      s.across = across;
+      ChooseTransposed(nest, region, s);
+      return s;
+    }
+    if (across >= 0) s.vector = across;
+    if (s.vector < 0 && !region.grid.empty()) s.vector = region.grid.back().variable;
+    set_lanes();
+    ChoosePointwise(s);
+  } else if (FindLoop(region.grid, s.vector) != nullptr) {
+    set_lanes();
+    ChooseColumns(em, region, plan, s);
+  } else {
+    for (size_t p = 0; s.vector < 0 && p < region.phases.size(); ++p) {
+      if (!region.phases[p].loops.empty()) s.vector = region.phases[p].loops.back().variable;
+    }
+    set_lanes();
+    ChooseRows(em, region, plan, s);
+  }
+  em.SetVector(-1, 1);
+  return s;
+}
+
+Schedule AnySize(Schedule s) {
+  switch (s.kind) {
+    case Schedule::Kind::kTransposed:
+      s.kind = Schedule::Kind::kPointwise;
+      s.vector = s.across;
+      s.unroll = static_cast<int>(s.items_per_cta / s.threads);
+      break;
+    case Schedule::Kind::kPointwise: s.unroll *= s.lanes; break;
+    case Schedule::Kind::kColumns: {
+      const int width = std::min(s.width * s.lanes, s.threads);
+      s.width = width;
+      s.unroll = 1;
+      break;
+    }
+    case Schedule::Kind::kRows:
+      s.held = false;
+      s.unroll = 1;
+      break;
+    case Schedule::Kind::kCarried:
+      s.held = false;
+      s.unroll = 1;
+      break;
+  }
+  s.lanes = 1;
+  s.stream = false;
+  return s;
+}
+
+}  // namespace hir::codegen::gpu

@@ -1,0 +1,152 @@
+// From a plan to an artifact, and the caches.
+#include <algorithm>
+#include <cstdlib>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/gpu/disk_cache.h"
+#include "csrc/codegen/gpu/gpu.h"
+#include "csrc/codegen/gpu/nvrtc.h"
+
+namespace hir::codegen::gpu {
+
+using base::Append;
+using base::Cat;
+
+namespace {
+
+constexpr std::string_view kMagic = "hostir-gpu-1";
+constexpr int kOldest = 80;
+constexpr int64_t kKernelsMax = 64;
+
+// Lines: magic, architecture, number of kernels, then of each its numbers; the cubin to the end.
+std::string Pack(const Code& code) {
+  std::string out = Cat(kMagic, "\n", code.architecture, "\n", code.kernels.size(), "\n");
+  for (size_t i = 0; i < code.kernels.size(); ++i) {
+    const KernelInfo& info = code.kernels[i];
+    Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n",
+           info.dependent ? 1 : 0, "\n", info.num_slots, "\n", code.registers[i], "\n",
+           code.spill_bytes[i], "\n");
+  }
+  return out + code.cubin;
+}
+
+}  // namespace
+
+Result<Code> Unpack(std::string_view bytes) {
+  const Status bad = InvalidArgument("these bytes are no GPU kernels of this version");
+  bool ok = true;
+  const auto line = [&] {
+    const size_t end = bytes.find('\n');
+    ok = ok && end != std::string_view::npos;
+    const std::string_view text = ok ? bytes.substr(0, end) : std::string_view();
+    if (ok) bytes.remove_prefix(end + 1);
+    return text;
+  };
+  const auto number = [&](int64_t low, int64_t high) -> int64_t {
+    const auto value = base::ParseInt(line());
+    ok = ok && value && *value >= low && *value <= high;
+    return ok ? *value : 0;
+  };
+  if (line() != kMagic) return bad;
+  Code code;
+  code.architecture = static_cast<int>(number(1, 10000));
+  const int64_t count = number(0, kKernelsMax);
+  for (int64_t i = 0; ok && i < count; ++i) {
+    KernelInfo info;
+    info.threads = static_cast<int>(number(1, 1024));
+    info.ctas_per_sm = static_cast<int>(number(-1, 64));
+    info.items_per_cta = number(1, INT64_MAX);
+    info.dependent = number(0, 1) != 0;
+    info.num_slots = static_cast<int>(number(0, 4096));
+    code.kernels.push_back(info);
+    code.registers.push_back(static_cast<int>(number(0, 255)));
+    code.spill_bytes.push_back(static_cast<int>(number(0, INT32_MAX)));
+  }
+  if (!ok) return bad;
+  code.cubin = bytes;
+  return code;
+}
+
+Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
+  Artifact artifact;
+  for (const Launch& launch : plan.launches) artifact.kernels.push_back(launch.kernel);
+  const int architecture =
+      plan.target.architecture > 0 ? plan.target.architecture : options_.architecture;
+  if (architecture < kOldest) {
+    return Unimplemented(Cat("kernels for compute capability ", architecture / 10, ".",
+                             architecture % 10, ": the oldest is ", kOldest / 10, ".",
+                             kOldest % 10));
+  }
+  HIR_ASSIGN(Source source, EmitCuda(plan));
+  HIR_ASSIGN(const std::string version, NvrtcVersion());
+  const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.text);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = cache_.find(key);
+    if (found != cache_.end()) {
+      artifact.bytes = found->second;
+      return artifact;
+    }
+  }
+  const auto remember = [&](int64_t& counter) {
+    const std::lock_guard lock(mutex_);
+    ++counter;
+    if (cache_.size() >= options_.cached_plans_max) cache_.clear();
+    cache_.emplace(key, artifact.bytes);
+  };
+  const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
+  const bool on_disk = !options_.cache_directory.empty();
+  if (std::optional<std::string> bytes = on_disk ? disk.Read(key) : std::nullopt;
+      bytes && Unpack(*bytes).ok()) {
+    artifact.bytes = std::move(*bytes);
+    remember(num_from_disk_);
+    return artifact;
+  }
+  Code code = {.architecture = architecture,
+               .kernels = source.kernels,
+               .registers = {},
+               .spill_bytes = {},
+               .cubin = {}};
+  while (!source.kernels.empty()) {
+    HIR_ASSIGN(Compiled compiled, CompileCuda(source.text, architecture));
+    // A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and again.
+    std::vector<int> caps = source.caps;
+    bool spills = false;
+    code.registers.clear();
+    code.spill_bytes.clear();
+    for (size_t i = 0; i < caps.size(); ++i) {
+      const Resources resources = ResourcesOf(compiled.log, Cat("k", i));
+      code.registers.push_back(resources.registers);
+      code.spill_bytes.push_back(resources.spill_bytes);
+      if (resources.spill_bytes == 0 || caps[i] == 1) continue;
+      --caps[i];
+      spills = true;
+    }
+    code.cubin = std::move(compiled.cubin);
+    if (!spills) break;
+    HIR_ASSIGN(source, EmitCuda(plan, caps));
+  }
+  artifact.bytes = Pack(code);
+  if (on_disk) disk.Write(key, artifact.bytes);
+  remember(num_compiled_);
+  return artifact;
+}
+
+int64_t Compiler::num_compiled() const {
+  const std::lock_guard lock(mutex_);
+  return num_compiled_;
+}
+
+int64_t Compiler::num_from_disk() const {
+  const std::lock_guard lock(mutex_);
+  return num_from_disk_;
+}
+
+std::string DefaultCacheDirectory() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != '\0') return Cat(cache, "/hostir/kernels");
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home != '\0' ? Cat(home, "/.cache/hostir/kernels") : std::string();
+}
+
+}  // namespace hir::codegen::gpu

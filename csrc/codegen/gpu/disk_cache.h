@@ -1,0 +1,29 @@
+// Compiled kernels on disk, shared by processes. Private to csrc/codegen/gpu.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hir::codegen::gpu {
+
+// A file an entry, named by the digest of its key; it holds the key, and a digest of all its bytes that is checked
+// when it is read. Written beside and renamed, so readers see whole files only. What cannot be read or written is as
+// if it were not there: a cache never fails.
+class DiskCache {
+ public:
+  DiskCache(std::string directory, int64_t bytes_max)
+      : directory_(std::move(directory)), bytes_max_(bytes_max) {}
+  std::optional<std::string> Read(std::string_view key) const;
+  // Then removes the oldest entries while they are more than `bytes_max` together.
+  void Write(std::string_view key, std::string_view value) const;
+  std::string PathOf(std::string_view key) const;
+
+ private:
+  void Trim() const;
+  const std::string directory_;
+  const int64_t bytes_max_;
+};
+
+}  // namespace hir::codegen::gpu

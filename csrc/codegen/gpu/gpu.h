@@ -1,0 +1,91 @@
+// Code for GPUs: kernel plans to cubins by NVRTC, cubins to kernels. NVRTC is loaded at run time; no header of it is
+// needed to build.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
+#include "csrc/device/device.h"
+#include "csrc/device/kernel.h"
+
+namespace hir::codegen::gpu {
+
+// How one kernel is launched, beside its code.
+struct KernelInfo {
+  int threads = 0;            // Of a CTA.
+  int ctas_per_sm = 0;        // 0: not persistent.
+  int64_t items_per_cta = 1;  // Items of the plan's grid.
+  bool dependent = false;     // May start before its predecessor ends.
+  int num_slots = 0;
+  bool operator==(const KernelInfo&) const = default;
+};
+
+// The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order. `caps`: for each kernel how many CTAs of it a
+// multiprocessor is to hold, which limits its registers; 0: what its schedule asks for.
+struct Source {
+  std::string text;
+  std::vector<KernelInfo> kernels;
+  std::vector<int> caps;  // Those used.
+};
+// Errors: kUnimplemented for what no kernel can hold. REQUIRES: a plan for a GPU.
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {});
+// The kernels alone, without what every text starts with. For tests and people.
+Result<std::string> EmitKernels(const KernelPlan& plan);
+
+// "13.0". Errors: kFailedPrecondition: no NVRTC on this machine, naming what was tried.
+Result<std::string> NvrtcVersion();
+
+// Compiles plans; equal kernels, whatever their names, are compiled once, and once a machine when there is a cache
+// directory. Needs no device. Thread-safe; compiles on the caller's thread.
+class Compiler {
+ public:
+  struct Options {
+    int architecture = 90;           // At least 80. Plans for a target that names one get that one.
+    size_t cached_plans_max = 4096;  // In memory; beyond, the cache is emptied.
+    std::string cache_directory;     // Empty: none on disk. Made when missing; shared by processes.
+    int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
+  };
+  explicit Compiler(Options options) : options_(std::move(options)) {}
+
+  // Errors: kUnimplemented for what no kernel can hold; kFailedPrecondition without NVRTC; kInternal with its words.
+  Result<Artifact> Compile(const KernelPlan& plan);
+
+  int64_t num_compiled() const;   // Plans that were in no cache.
+  int64_t num_from_disk() const;  // Plans that were read from disk.
+
+ private:
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::string>
+      cache_;                  // Artifact bytes by text and architecture. Guarded by mutex_.
+  int64_t num_compiled_ = 0;   // Guarded by mutex_.
+  int64_t num_from_disk_ = 0;  // Guarded by mutex_.
+};
+
+// What an artifact holds.
+struct Code {
+  int architecture = 0;
+  std::vector<KernelInfo> kernels;
+  std::vector<int> registers;    // Per thread, as the compiler said.
+  std::vector<int> spill_bytes;  // Of the path that is taken when its conditions hold.
+  std::string cubin;
+};
+Result<Code> Unpack(std::string_view bytes);
+
+// The kernels of `artifact` on `device`, a GPU of csrc/device/cuda.
+// Errors: kInvalidArgument for other bytes, or when the driver refuses them; kFailedPrecondition naming both
+// architectures when the device is older than the artifact is for.
+Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
+                                                   device::Device& device);
+
+// A directory for Compiler::Options: under $XDG_CACHE_HOME or $HOME/.cache; empty when neither is set.
+std::string DefaultCacheDirectory();
+
+}  // namespace hir::codegen::gpu

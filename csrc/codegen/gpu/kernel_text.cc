@@ -1,0 +1,226 @@
+// The text of a plan: for each kernel its arguments, a function for the sizes and addresses its schedule is made for,
+// one for all others, and the choice between them.
+#include <algorithm>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/gpu/gpu.h"
+#include "csrc/codegen/gpu/prelude.h"
+#include "csrc/codegen/gpu/scalar.h"
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+using base::Append;
+using base::Cat;
+
+namespace {
+
+constexpr int kSharedThreads = 128;  // Of kernels with several regions.
+constexpr int64_t kNarrowMax = int64_t{1}
+                               << 30;  // Elements that 32-bit indices reach, with room for sums.
+
+const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region,
+                     const Schedule& schedule) {
+  switch (schedule.kind) {
+    case Schedule::Kind::kPointwise: return EmitPointwise(em, region, schedule);
+    case Schedule::Kind::kRows: return EmitRows(em, region, schedule);
+    case Schedule::Kind::kColumns: return EmitColumns(em, region, schedule);
+    case Schedule::Kind::kTransposed: return EmitTransposed(em, nest, region, schedule);
+    case Schedule::Kind::kCarried: return EmitCarried(em, region, schedule);
+  }
+  return em.pool().Const(0);
+}
+
+// One of several regions of a kernel: they have a number of threads in common.
+Schedule Shared(Schedule s) {
+  if (s.kind == Schedule::Kind::kTransposed) {
+    s.kind = Schedule::Kind::kPointwise;
+    s.vector = s.across;
+    s.lanes = 1;
+    s.unroll = 4;
+  }
+  if (s.kind == Schedule::Kind::kColumns) s.width = std::min(s.width, kSharedThreads);
+  if (s.kind == Schedule::Kind::kCarried) {
+    s.held = false;
+    s.unroll = 1;
+    s.lanes = 1;
+  }
+  if (s.kind == Schedule::Kind::kRows) {
+    s.rows = 1;
+    s.held = false;
+    s.unroll = std::min(s.unroll, 2);
+  }
+  s.threads = kSharedThreads;
+  s.ctas_per_sm = 1;
+  s.is_exact = false;
+  const int64_t vectors = int64_t{s.threads} * s.unroll * s.lanes;
+  s.items_per_cta = s.kind == Schedule::Kind::kPointwise ? vectors
+                    : s.kind == Schedule::Kind::kColumns ? int64_t{s.width} * s.lanes
+                                                         : 1;
+  return s;
+}
+
+bool IsFast(const LoopNest& nest) {
+  bool fast = true;
+  for (const Tensor& tensor : nest.tensors) {
+    if (tensor.role != Tensor::Role::kInput)
+      fast = fast && (tensor.dtype == DType::kFloat16 || tensor.dtype == DType::kBFloat16);
+  }
+  return fast;
+}
+
+// Requires that indices fit 32 bits; false when they do not.
+bool Narrow(Emitter& em, const LoopNest& nest) {
+  ir::ExprPool& pool = em.pool();
+  std::vector<const ir::Expr*> counts;
+  for (const Tensor& tensor : nest.tensors) {
+    const ir::Expr* count = pool.Const(1);
+    for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type))
+      count = pool.Mul(count, em.Import(axis.extent));
+    counts.push_back(count);
+  }
+  for (const Region& region : nest.regions) {
+    const ir::Expr* count = GridOf(pool, region);
+    for (const Phase& phase : region.phases) counts.push_back(em.TripsOf(phase.loops));
+    counts.push_back(count);
+  }
+  for (const ir::Expr* count : counts) {
+    std::vector<std::string_view> symbols;
+    ir::CollectSymbols(count, symbols);
+    if (std::ranges::any_of(symbols, [](std::string_view s) { return VariableOf(s) >= 0; }))
+      continue;
+    const auto is_passed = [&](std::string_view s) {
+      return std::ranges::find(nest.symbols, s) != nest.symbols.end();
+    };
+    if (!std::ranges::all_of(symbols, is_passed)) return false;  // Nothing to test it by.
+    if (count->IsConst()) {
+      if (count->value > kNarrowMax) return false;
+    } else {
+      em.Require(Cat(em.SymbolText(count), " <= ", kNarrowMax));
+    }
+  }
+  return !pool.overflowed();
+}
+
+struct Function {
+  std::string body;
+  std::vector<std::string> conditions;
+};
+
+Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> schedules,
+                              bool fast_path) {
+  Emitter::Options options = {.lanes = 1, .narrow = false, .fast = IsFast(nest)};
+  if (fast_path) {
+    Emitter probe(nest, options);
+    options.narrow = Narrow(probe, nest);
+  }
+  Emitter em(nest, options);
+  if (options.narrow) Narrow(em, nest);
+  std::vector<std::string> bodies, units;
+  for (size_t r = 0; r < nest.regions.size(); ++r) {
+    em.StartRegion(nest.regions[r]);
+    em.Open();
+    const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
+    bodies.push_back(em.Close());
+    em.SetVector(-1, 1);
+    units.push_back(em.Expr(count));
+  }
+  HIR_TRY(em.status());
+  if (em.pool().overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
+  if (bodies.size() == 1 && schedules[0].is_exact) {
+    em.Line("const i64 unit = CTA;\n", bodies[0]);
+  } else {
+    std::string inside = "i64 unit = at;\n", tail;
+    for (size_t r = 0; r < bodies.size(); ++r) {
+      Append(inside, "if (unit < ", units[r], ") {\n", bodies[r], "} else {\nunit -= ", units[r],
+             ";\n");
+      tail += "}\n";
+    }
+    em.Line("const i64 units = (i64)", base::Join(units, " + (i64)"), ";");
+    em.Line("for (i64 at = CTA; at < units; at += CTAS) {\n", inside, tail, "sync();\n}");
+  }
+  Function function;
+  function.conditions = {em.conditions().begin(), em.conditions().end()};
+  function.body = em.Close();
+  return function;
+}
+
+std::string ArgsText(const LoopNest& nest) {
+  std::string text = "struct Args {\n";
+  for (size_t i = 0; i < nest.tensors.size(); ++i) {
+    const bool is_input = nest.tensors[i].role == Tensor::Role::kInput;
+    Append(text, is_input ? "const " : "", MemoryText(nest.tensors[i].dtype), "* t", i, ";\n");
+  }
+  for (size_t i = 0; i < nest.symbols.size(); ++i) Append(text, "i64 s", i, ";\n");
+  for (size_t i = 0; i < nest.scalars.size(); ++i)
+    Append(text, IsFloat(nest.scalars[i]->type->dtype) ? "double x" : "i64 x", i, ";\n");
+  return text + "};\n";
+}
+
+struct Kernel {
+  std::string text;
+  KernelInfo info;
+  int cap = 1;
+};
+
+Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
+  const LoopNest& nest = *plan.nests[index];
+  std::vector<Schedule> schedules, any;
+  for (const Region& region : nest.regions) {
+    Emitter em(nest, {});
+    em.StartRegion(region);
+    Schedule schedule = Choose(em, nest, region, plan);
+    if (nest.regions.size() > 1) schedule = Shared(schedule);
+    schedules.push_back(schedule);
+    any.push_back(AnySize(schedule));
+  }
+  Kernel kernel;
+  if (schedules.empty()) return Internal("a kernel without regions");
+  kernel.info.threads = schedules[0].threads;
+  kernel.info.items_per_cta = schedules[0].items_per_cta;
+  for (const Schedule& schedule : schedules)
+    kernel.info.items_per_cta = std::min(kernel.info.items_per_cta, schedule.items_per_cta);
+  kernel.info.dependent = index > 0;
+  kernel.info.num_slots =
+      static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
+  kernel.cap = cap > 0 ? cap : schedules[0].ctas_per_sm;
+  HIR_ASSIGN(const Function fast, EmitFunction(nest, schedules, true));
+  Append(kernel.text, "namespace n", index, " {\n", ArgsText(nest),
+         "DEV void run(const Args& a) {\n", fast.body, "}\n");
+  if (!fast.conditions.empty()) {
+    HIR_ASSIGN(const Function other, EmitFunction(nest, any, false));
+    Append(kernel.text, "ANY void run_any(const Args& a) {\n", other.body, "}\n");
+  }
+  Append(kernel.text, "KERNEL(k", index, ", ", kernel.info.threads, ", ", kernel.cap, ") {\n");
+  if (index > 0) kernel.text += "after_previous();\n";
+  if (fast.conditions.empty()) {
+    kernel.text += "run(a);\n";
+  } else {
+    Append(kernel.text, "if (", base::Join(fast.conditions, " &&\n    "),
+           ") {\nrun(a);\n} else {\nrun_any(a);\n}\n");
+  }
+  if (index + 1 < plan.nests.size()) kernel.text += "start_next();\n";
+  kernel.text += "}\n}\n";
+  return kernel;
+}
+
+}  // namespace
+
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps) {
+  Source source;
+  source.text = Cat(kIntrinsics, kPrelude);
+  for (size_t i = 0; i < plan.nests.size(); ++i) {
+    HIR_ASSIGN(Kernel kernel, EmitKernel(plan, i, i < caps.size() ? caps[i] : 0));
+    source.text += kernel.text;
+    source.kernels.push_back(kernel.info);
+    source.caps.push_back(kernel.cap);
+  }
+  return source;
+}
+
+Result<std::string> EmitKernels(const KernelPlan& plan) {
+  HIR_ASSIGN(const Source source, EmitCuda(plan));
+  return source.text.substr(kIntrinsics.size() + kPrelude.size());
+}
+
+}  // namespace hir::codegen::gpu

@@ -1,0 +1,245 @@
+// Reductions along the axis in which memory is contiguous, and what follows them: a group of threads shares a row.
+//
+//   phase by phase: each thread combines its vectors; warps by shuffles; warps of a group through shared memory with
+//   one barrier; the next phase has the results
+//
+// Bytes: inputs and outputs once, when a row is held in registers (packed, as it lies in memory: half the registers
+// of bf16) or when its second reading hits the second-level cache, which it does while the rows in flight fit there.
+// Loads of a row come before the first use: `unroll` of them a thread.
+//
+// Occupancy: a CTA that loads, reduces, stores has phases, which only other CTAs fill: 1536 to 2048 threads a
+// multiprocessor, so 32 registers a thread where 2 vectors are held, 64 where 4 are. Caps that spill are relaxed by
+// whoever compiles.
+//
+// A maximum and the sum of exp(x - maximum) are taken in one reading: each thread keeps both, and scales its sum
+// when its maximum rises.
+#include <algorithm>
+#include <functional>
+
+#include "csrc/codegen/gpu/scalar.h"
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+using fusion::Element;
+using fusion::Prim;
+
+namespace {
+
+constexpr int64_t kUnknown = 4096;
+constexpr int kRegisterFile = 65536;  // Of a multiprocessor.
+
+// Phase p + 1 sums exp(x - m), m being the maximum of x that phase p takes.
+bool IsOnlinePair(const Region& region, size_t p) {
+  if (p + 1 >= region.phases.size()) return false;
+  const Phase& first = region.phases[p];
+  const Phase& second = region.phases[p + 1];
+  if (first.accumulators.size() != 1 || second.accumulators.size() != 1 || !first.stores.empty() ||
+      !second.stores.empty() || first.loops.size() != second.loops.size())
+    return false;
+  const Accumulator& maximum = first.accumulators[0];
+  const Accumulator& sum = second.accumulators[0];
+  if (maximum.kind != fusion::ReduceKind::kMax || sum.kind != fusion::ReduceKind::kSum ||
+      maximum.dtype != DType::kFloat32 || sum.dtype != DType::kFloat32)
+    return false;
+  const Element* exp = sum.body;
+  if (exp->kind != Element::Kind::kPrim || exp->prim != Prim::kExp) return false;
+  const Element* difference = exp->args[0];
+  if (difference->kind != Element::Kind::kPrim || difference->prim != Prim::kSub) return false;
+  const Element* m = difference->args[1];
+  return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad &&
+         m->value == maximum.value;
+}
+
+bool HasOnlinePair(const Region& region) {
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    if (IsOnlinePair(region, p)) return true;
+  }
+  return false;
+}
+
+int RoundToWarps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
+
+}  // namespace
+
+void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
+  s.kind = Schedule::Kind::kRows;
+  int64_t nv = 1;
+  std::set<const Element*> row_loads;
+  size_t reductions = 0;
+  bool weights = false, stores = false;
+  for (const Phase& phase : region.phases) {
+    reductions += phase.accumulators.size();
+    if (phase.loops.empty()) continue;
+    nv = std::max(nv, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
+    stores = stores || !phase.stores.empty();
+    for (const Emitter::Access& access : em.VectorLoads(RootsOf(phase))) {
+      if (em.Varies(access, region.grid)) {
+        row_loads.insert(access.load);
+      } else {
+        weights = true;
+      }
+    }
+  }
+  const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
+  const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
+  const bool online = HasOnlinePair(region);
+  const int loops = LoopingPhases(region) - (online ? 1 : 0);
+  int registers = 64;
+  if (s.lanes == 1) {
+    s.threads = nv <= 64 ? 32 : nv <= 512 ? 128 : 256;
+    s.rows = nv <= 64 ? 4 : 1;
+    s.threads *= s.rows;
+    s.unroll = 1;
+    s.ctas_per_sm = 1;
+  } else if (nv <= 128) {
+    const int width = nv <= 64 ? 32 : 64;
+    s.rows = 4;
+    s.threads = width * s.rows;
+    s.unroll = static_cast<int>((nv + width - 1) / width);
+    s.held = true;
+    registers = s.unroll * tensors <= 2 ? 32 : s.unroll * tensors <= 4 ? 64 : 80;
+  } else if (loops <= 1) {  // Read once: a few vectors in flight, as many threads as fit.
+    s.threads = RoundToWarps(std::clamp<int64_t>(nv / 2, 64, 512));
+    s.unroll = static_cast<int>(std::clamp<int64_t>((online ? 4 : 2) / tensors, 1, 4));
+    s.stream = !stores;
+    registers = online ? 40 : 32;
+    if (tensors > 1) registers = 64;
+  } else if (nv * tensors <= 1024 && (reductions > 1 || nv * tensors <= 768 || tensors > 1) &&
+             !(online && nv > 768)) {
+    s.unroll = std::max<int>(1, static_cast<int>(2 / tensors));
+    s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+    s.held = true;
+    registers = tensors == 1 ? 32 : 48;
+  } else if (nv * tensors <= 2048 && !online && reductions > 1) {
+    s.unroll = static_cast<int>((weights ? 8 : 4) / std::min<int64_t>(tensors, 4));
+    s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+    s.held = true;
+    registers = weights ? 80 : 48;
+    if (s.threads > 512) s.unroll *= 2, s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+  } else {  // Read again for each phase.
+    const bool is_long = nv > 2048;
+    s.threads = is_long ? 1024 : 512;
+    s.unroll = std::max<int>(1, static_cast<int>((is_long ? 4 : 2) / tensors));
+    s.stream = online || reductions > 1;
+    registers = is_long ? 64 : 32;
+  }
+  if (items < 2 * std::max(plan.target.multiprocessors, 1) && !s.held && s.lanes > 1 && nv >= 4096)
+    s.threads = 1024;
+  if (s.lanes > 1)
+    s.ctas_per_sm = std::clamp(kRegisterFile / (s.threads * registers), 1, 2048 / s.threads);
+  s.items_per_cta = s.rows;
+}
+
+const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
+  ir::ExprPool& pool = em.pool();
+  const int width = s.threads / s.rows;  // Threads of a row.
+  const int warps = width / 32;
+  const ir::Expr* rows = em.TripsOf(region.grid);
+  em.SetVector(-1, 1);
+  em.Line("const ix row = (ix)unit * ", s.rows, " + t / ", width, ";");
+  em.Line("const int w = t % ", width, ";");
+  em.Line("const bool live = row < ", em.Expr(rows), ";");
+  em.Line("const ix item = live ? row : 0;");
+  em.Open();
+  em.Decode(region.grid, "item");
+  em.SetRowScope();
+  Held held;
+  int number = 0;  // Of the reductions, each with shared memory of its own.
+  const auto walk_of = [&](const Phase& phase, bool is_last) {
+    const std::string count = em.NewName("n");
+    em.Line("const ix ", count, " = live ? ", em.Expr(em.TripsOf(phase.loops)), " : 0;");
+    return Walk{.start = "w",
+                .step = width,
+                .count = count,
+                .unroll = s.unroll,
+                .is_whole = s.held,
+                .stream = s.stream && is_last};
+  };
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    const Phase& phase = region.phases[p];
+    if (phase.loops.empty()) {
+      em.SetVector(-1, 1);
+      em.Open();
+      em.Body({}, {}, phase.stores);
+      const std::string body = em.Close();
+      em.Line("if (live && w == 0) {\n", body, "}");
+      continue;
+    }
+    const std::vector<Loop> loops = WithLast(phase.loops, s.vector);
+    const bool has_vector = loops.back().variable == s.vector;
+    em.SetVector(has_vector ? s.vector : -1, has_vector ? s.lanes : 1);
+    Held* keep = s.held && has_vector ? &held : nullptr;
+    const bool pair = IsOnlinePair(region, p);
+    bool is_last = true;
+    for (size_t q = p + (pair ? 2 : 1); q < region.phases.size(); ++q)
+      is_last = is_last && region.phases[q].loops.empty();
+    Walk walk = walk_of(phase, is_last);
+    if (!has_vector) walk.is_whole = false;
+    if (keep != nullptr)
+      em.Require(Cat(em.SymbolText(em.TripsOf(loops)), " <= ", s.unroll * width));
+    if (pair) {
+      const Element* x = phase.accumulators[0].body;
+      const std::string m = em.NewName("acc"), sum = em.NewName("acc"), top = em.NewName("top");
+      em.Line("float ", m, " = u2f(0xff800000u), ", sum, " = 0.0f;");
+      // One step: its maximum, then the sum scaled to it, then its terms.
+      const std::string base = em.NewName("base");
+      const Accumulator maximum = {nullptr, fusion::ReduceKind::kMax, DType::kFloat32, x};
+      em.Line("float ", top, " = ", m, ";");
+      const Stage stages[] = {{[&] { em.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
+                               [&] {
+                                 em.Line("const float ", base, " = online_raise(", m, ", ", sum,
+                                         ", ", top, ");");
+                               }},
+                              {[&] { em.AddExponentials(x, base, sum); }, nullptr}};
+      EmitStages(em, walk, loops, region.grid, RootsOf(phase), keep, stages);
+      em.Line("SHARED float part", number, "[2][", s.rows, "][", warps, "];");
+      em.Line("online_collect<", warps, ">(", m, ", ", sum, ", part", number, "[0][t / ", width,
+              "], part", number, "[1][t / ", width, "], w / 32);");
+      em.Line("if (", m, " == u2f(0xff800000u) && ", walk.count, " > 0) ", sum,
+              " = u2f(0x7fc00000u);");
+      ++number;
+      em.SetResult(phase.accumulators[0].value, m, false);
+      em.SetResult(region.phases[p + 1].accumulators[0].value, sum, false);
+      if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
+      ++p;
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const Accumulator& accumulator : phase.accumulators) {
+      names.push_back(em.NewName("acc"));
+      em.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
+              NeutralText(accumulator.kind, accumulator.dtype), ";");
+    }
+    EmitWalk(em, walk, loops, region.grid, RootsOf(phase), keep,
+             [&] { em.Body(phase.accumulators, names, phase.stores); });
+    if (names.empty()) continue;
+    for (size_t k = 0; k < names.size(); ++k) {
+      em.Line(names[k], " = across<", ReduceName(phase.accumulators[k].kind), ", 32>(", names[k],
+              ");");
+    }
+    if (warps > 1) {
+      const std::string parts = Cat("part", number++, "_");
+      for (size_t k = 0; k < names.size(); ++k) {
+        em.Line("SHARED ", TypeText(phase.accumulators[k].dtype), " ", parts, k, "[", s.rows, "][",
+                warps, "];");
+        em.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width, "][w / 32] = ", names[k], ";");
+      }
+      em.Line("sync();");
+      for (size_t k = 0; k < names.size(); ++k) {
+        const Accumulator& accumulator = phase.accumulators[k];
+        em.Line(names[k], " = collect<", ReduceName(accumulator.kind), ", ", warps, ">(", parts, k,
+                "[t / ", width, "], ", NeutralText(accumulator.kind, accumulator.dtype), ");");
+      }
+    }
+    for (size_t k = 0; k < names.size(); ++k)
+      em.SetResult(phase.accumulators[k].value, names[k], false);
+    if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
+  }
+  const std::string body = em.Close();
+  em.Line("{\n", body, "}");
+  return pool.CeilDiv(rows, pool.Const(s.rows));
+}
+
+}  // namespace hir::codegen::gpu

@@ -1,0 +1,243 @@
+#include "csrc/codegen/gpu/scalar.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+using fusion::Prim;
+using fusion::ReduceKind;
+
+std::string_view TypeText(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return "bool";
+    case DType::kInt32: return "int";
+    case DType::kInt64: return "i64";
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32: return "float";
+    case DType::kFloat64: return "double";
+  }
+  return {};
+}
+
+std::string_view MemoryText(DType dtype) {
+  if (dtype == DType::kBool) return "u8";
+  if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return "u16";
+  return TypeText(dtype);
+}
+
+std::string_view Suffix(DType dtype) { return DTypeName(dtype); }
+
+std::string FloatText(DType dtype, double value) {
+  const bool is_double = dtype == DType::kFloat64;
+  if (!std::isfinite(is_double ? value : static_cast<float>(value))) {
+    return is_double ? Cat("u2d(", std::bit_cast<uint64_t>(value), "ull)")
+                     : Cat("u2f(", std::bit_cast<uint32_t>(static_cast<float>(value)), "u)");
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, "%a", is_double ? value : static_cast<float>(value));
+  return std::signbit(value) ? Cat("(", text, is_double ? ")" : "f)")
+                             : Cat(text, is_double ? "" : "f");
+}
+
+std::string IntText(DType dtype, int64_t value) {
+  if (dtype == DType::kBool) return value != 0 ? "true" : "false";
+  if (value == INT64_MIN) return "(-9223372036854775807ll - 1)";
+  const std::string text = Cat(value, dtype == DType::kInt64 ? "ll" : "");
+  if (dtype == DType::kInt32 && value == INT32_MIN) return "(-2147483647 - 1)";
+  return value < 0 ? Cat("(", text, ")") : text;
+}
+
+namespace {
+
+// A function of the C library, without the f of its float form; null for others.
+const char* FunctionName(Prim prim) {
+  switch (prim) {
+    case Prim::kRem: return "fmod";
+    case Prim::kPow: return "pow";
+    case Prim::kAtan2: return "atan2";
+    case Prim::kExp: return "exp";
+    case Prim::kExp2: return "exp2";
+    case Prim::kExpm1: return "expm1";
+    case Prim::kLog: return "log";
+    case Prim::kLog2: return "log2";
+    case Prim::kLog10: return "log10";
+    case Prim::kLog1p: return "log1p";
+    case Prim::kSqrt: return "sqrt";
+    case Prim::kSin: return "sin";
+    case Prim::kCos: return "cos";
+    case Prim::kTan: return "tan";
+    case Prim::kAsin: return "asin";
+    case Prim::kAcos: return "acos";
+    case Prim::kAtan: return "atan";
+    case Prim::kSinh: return "sinh";
+    case Prim::kCosh: return "cosh";
+    case Prim::kTanh: return "tanh";
+    case Prim::kAsinh: return "asinh";
+    case Prim::kAcosh: return "acosh";
+    case Prim::kAtanh: return "atanh";
+    case Prim::kErf: return "erf";
+    case Prim::kErfc: return "erfc";
+    case Prim::kLgamma: return "lgamma";
+    case Prim::kFloor: return "floor";
+    case Prim::kCeil: return "ceil";
+    case Prim::kRound: return "rint";
+    case Prim::kTrunc: return "trunc";
+    case Prim::kAbs: return "fabs";
+    case Prim::kAdd:
+    case Prim::kSub:
+    case Prim::kMul:
+    case Prim::kDiv:
+    case Prim::kMin:
+    case Prim::kMax:
+    case Prim::kNeg:
+    case Prim::kRsqrt:
+    case Prim::kEq:
+    case Prim::kNe:
+    case Prim::kLt:
+    case Prim::kLe:
+    case Prim::kGt:
+    case Prim::kGe:
+    case Prim::kAnd:
+    case Prim::kOr:
+    case Prim::kXor:
+    case Prim::kNot:
+    case Prim::kShl:
+    case Prim::kShr:
+    case Prim::kIsNan:
+    case Prim::kSelect: return nullptr;
+  }
+  return nullptr;
+}
+
+// Infix operators of all numbers; null for others.
+const char* Operator(Prim prim) {
+  if (prim == Prim::kAdd) return "+";
+  if (prim == Prim::kSub) return "-";
+  if (prim == Prim::kMul) return "*";
+  if (prim == Prim::kEq) return "==";
+  if (prim == Prim::kNe) return "!=";
+  if (prim == Prim::kLt) return "<";
+  if (prim == Prim::kLe) return "<=";
+  if (prim == Prim::kGt) return ">";
+  if (prim == Prim::kGe) return ">=";
+  if (prim == Prim::kAnd) return "&";
+  if (prim == Prim::kOr) return "|";
+  if (prim == Prim::kXor) return "^";
+  return nullptr;
+}
+
+std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::string& b,
+                      bool fast) {
+  const bool is_float = dtype != DType::kFloat64;
+  if (fast && is_float) {
+    if (prim == Prim::kExp) return Cat("fast_exp(", a, ")");
+    if (prim == Prim::kTanh) return Cat("fast_tanh(", a, ")");
+    if (prim == Prim::kDiv) return Cat("fast_div(", a, ", ", b, ")");
+  }
+  if (prim == Prim::kDiv) return Cat("(", a, " / ", b, ")");
+  if (prim == Prim::kMin) return Cat("fminn(", a, ", ", b, ")");
+  if (prim == Prim::kMax) return Cat("fmaxn(", a, ", ", b, ")");
+  if (prim == Prim::kNeg) return Cat("(-", a, ")");
+  if (prim == Prim::kIsNan) return Cat("(", a, " != ", a, ")");
+  if (prim == Prim::kRsqrt)
+    return is_float ? Cat("(1.0f / sqrtf(", a, "))") : Cat("(1.0 / sqrt(", a, "))");
+  const char* name = FunctionName(prim);
+  HIR_CHECK(name != nullptr);
+  const bool two = prim == Prim::kRem || prim == Prim::kPow || prim == Prim::kAtan2;
+  return Cat(name, is_float ? "f(" : "(", a, two ? ", " : "", two ? b : "", ")");
+}
+
+std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::string& b) {
+  const std::string_view wide = dtype == DType::kInt64 ? "u64" : "u32";
+  const std::string_view type = TypeText(dtype);
+  if (prim == Prim::kAdd || prim == Prim::kSub || prim == Prim::kMul)  // They wrap.
+    return Cat("(", type, ")((", wide, ")", a, " ", Operator(prim), " (", wide, ")", b, ")");
+  if (prim == Prim::kNeg) return Cat("(", type, ")(0u - (", wide, ")", a, ")");
+  if (prim == Prim::kAbs)
+    return Cat("(", a, " < 0 ? (", type, ")(0u - (", wide, ")", a, ") : ", a, ")");
+  if (prim == Prim::kNot) return Cat("(~", a, ")");
+  if (const char* infix = Operator(prim)) return Cat("(", a, " ", infix, " ", b, ")");
+  if (prim == Prim::kDiv) return Cat("divi(", a, ", ", b, ")");
+  if (prim == Prim::kRem) return Cat("remi(", a, ", ", b, ")");
+  if (prim == Prim::kMin) return Cat("mini(", a, ", ", b, ")");
+  if (prim == Prim::kMax) return Cat("maxi(", a, ", ", b, ")");
+  if (prim == Prim::kShl) return Cat("shl(", a, ", ", b, ")");
+  if (prim == Prim::kShr) return Cat("shr(", a, ", ", b, ")");
+  HIR_CHECK(false);
+  return {};
+}
+
+std::string BoolPrim(Prim prim, const std::string& a, const std::string& b) {
+  if (prim == Prim::kAdd || prim == Prim::kMax || prim == Prim::kOr)
+    return Cat("(", a, " || ", b, ")");
+  if (prim == Prim::kMul || prim == Prim::kMin || prim == Prim::kAnd || prim == Prim::kDiv)
+    return Cat("(", a, " && ", b, ")");
+  if (prim == Prim::kSub || prim == Prim::kXor) return Cat("(", a, " != ", b, ")");
+  if (prim == Prim::kNot) return Cat("(!", a, ")");
+  if (prim == Prim::kRem) return "false";
+  if (prim == Prim::kNeg || prim == Prim::kAbs) return a;
+  const char* infix = Operator(prim);
+  HIR_CHECK(infix != nullptr);
+  return Cat("(", a, " ", infix, " ", b, ")");
+}
+
+}  // namespace
+
+std::string PrimText(Prim prim, DType dtype, std::span<const std::string> args, bool fast) {
+  if (prim == Prim::kSelect) return Cat("(", args[0], " ? ", args[1], " : ", args[2], ")");
+  const std::string& a = args[0];
+  const std::string& b = args.back();
+  if (dtype == DType::kBool) return BoolPrim(prim, a, b);
+  if (!IsFloat(dtype)) return IntPrim(prim, dtype, a, b);
+  const char* infix = Operator(prim);
+  if (infix != nullptr) return Cat("(", a, " ", infix, " ", b, ")");
+  return FloatPrim(prim, dtype, a, b, fast);
+}
+
+std::string ConvertText(DType from, DType to, const std::string& x) {
+  if (from == to) return x;
+  if (to == DType::kBool) return Cat("(", x, " != 0)");
+  const bool is_double = from == DType::kFloat64;
+  if (to == DType::kFloat16 || to == DType::kBFloat16) {
+    const std::string_view round = to == DType::kFloat16 ? "round_f16(" : "round_bf16(";
+    if (IsFloat(from) && !is_double) return Cat(round, x, ")");
+    if (from == DType::kBool) return Cat("(", x, " ? 1.0f : 0.0f)");
+    return Cat(round, "odd((double)", x, "))");
+  }
+  if (to == DType::kFloat32 && IsFloat(from) && !is_double) return x;
+  if (IsFloat(to)) return Cat("((", TypeText(to), ")", x, ")");
+  if (IsFloat(from)) return Cat(to == DType::kInt32 ? "to_i32(" : "to_i64(", x, ")");
+  return Cat("((", TypeText(to), ")", x, ")");
+}
+
+std::string_view ReduceName(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum: return "Sum";
+    case ReduceKind::kProd: return "Prod";
+    case ReduceKind::kMin: return "Min";
+    case ReduceKind::kMax: return "Max";
+  }
+  return {};
+}
+
+std::string NeutralText(ReduceKind kind, DType dtype) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool least = kind == ReduceKind::kMax;
+  if (kind == ReduceKind::kSum || kind == ReduceKind::kProd) {
+    const int one = kind == ReduceKind::kProd ? 1 : 0;
+    return IsFloat(dtype) ? FloatText(dtype, one) : IntText(dtype, one);
+  }
+  if (IsFloat(dtype)) return FloatText(dtype, least ? -kInfinity : kInfinity);
+  if (dtype == DType::kBool) return least ? "false" : "true";
+  if (dtype == DType::kInt32) return IntText(dtype, least ? INT32_MIN : INT32_MAX);
+  return IntText(dtype, least ? INT64_MIN : INT64_MAX);
+}
+
+}  // namespace hir::codegen::gpu

@@ -1,0 +1,91 @@
+// How one region runs on a GPU: which variable its vectors lie along, how threads share the work, and the parameters
+// of that. Private to csrc/codegen/gpu.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "csrc/codegen/gpu/emitter.h"
+
+namespace hir::codegen::gpu {
+
+struct Schedule {
+  enum class Kind : uint8_t {
+    kPointwise,   // pointwise.cc: a vector of the grid a thread.
+    kRows,        // rows.cc: threads share a row; vectors along a reduced axis.
+    kColumns,     // columns.cc: vectors along a kept axis; threads share the reduced ones.
+    kTransposed,  // transposed.cc: pointwise, through shared memory.
+    kCarried,     // carried.cc: rows in order, sums over them in registers.
+  };
+  Kind kind = Kind::kPointwise;
+  int vector = -1;    // The variable along which vectors lie; -1: none.
+  int lanes = 1;      // Elements of a vector.
+  int across = -1;    // kTransposed: the variable along which stores are contiguous.
+  int threads = 128;  // Of a CTA.
+  int rows = 1;       // kRows: rows of a CTA.
+  int width = 32;     // kColumns: threads along the columns.
+  int unroll = 1;  // Vectors loaded before the first is used; kRows: held in registers when `held`.
+  bool held = false;    // A row is read once.
+  bool stream = false;  // Last reads do not stay in cache.
+  int ctas_per_sm = 1;  // The registers of a thread are capped for as many.
+  int64_t items_per_cta = 1;
+  bool is_exact = true;  // As many CTAs as units: each does one.
+};
+
+// What sizes choose: the trip counts of loops, or `otherwise` where unknown.
+int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
+
+// The schedule of `region`: its own heuristics. `em` has started the region.
+Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan);
+// The same work of a CTA without vectors and without conditions on sizes or addresses.
+Schedule AnySize(Schedule schedule);
+
+// Heuristics, each beside its schedule's code.
+void ChoosePointwise(Schedule& schedule);
+void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
+void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+
+// Write what CTA `unit` of a region does, into the function `em` is in. Return how many units there are.
+const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& schedule);
+const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& schedule);
+const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& schedule);
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region,
+                               const Schedule& schedule);
+const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& schedule);
+
+// `loops` with the one over `variable`, if it is there, last.
+std::vector<Loop> WithLast(std::vector<Loop> loops, int variable);
+// The number of loops of `phases` that loop at all.
+int LoopingPhases(const Region& region);
+
+// Vectors of a phase, in steps: for each of them the row-major index `k` of the phase's trips.
+struct Walk {
+  std::string start;  // The first k of this thread.
+  int step = 1;       // To its next.
+  std::string count;  // Below which k is.
+  int unroll = 1;
+  bool is_whole = false;  // `unroll` steps from `start` cover all.
+  bool stream = false;
+};
+// Arrays of packs that live across phases.
+struct Held {
+  std::vector<std::pair<Emitter::Access, std::string>> arrays;
+};
+// Loads the vectors that vary with `outer` first, `unroll` at a time, then body() in the scope of each.
+void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops,
+              std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
+              Held* held, const std::function<void()>& body);
+// The same in pieces, for whoever does more than one thing with the loaded vectors: `stages` one after the other, with
+// `between` behind each.
+struct Stage {
+  std::function<void()> body;
+  std::function<void()> after;
+};
+void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
+                std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
+                Held* held, std::span<const Stage> stages);
+std::vector<const fusion::Element*> RootsOf(const Phase& phase);
+
+}  // namespace hir::codegen::gpu

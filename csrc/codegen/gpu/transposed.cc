@@ -1,0 +1,117 @@
+// Pointwise where inputs are contiguous along one axis and outputs along another: through a tile in shared memory, so
+// that both sides move 16 bytes a thread and segments of 128 bytes and more.
+//
+// A tile is 64 words of 4 bytes along the outputs' axis (128 elements of 2 bytes, 64 of 4) by 8 vectors along the
+// inputs'. Each of 512 threads computes one vector (two rows of them for 2-byte elements, whose words hold a pair of
+// rows), turns it into the tile, and after one barrier writes 16-byte chunks.
+//
+// Bytes: each operand once; 16 KiB of tile a CTA, 4 CTAs a multiprocessor: 2048 threads with at least 32 bytes each.
+#include <algorithm>
+
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+
+namespace {
+constexpr int kThreads = 512;
+constexpr int kWords = 64;
+constexpr int kVectors = 8;
+}  // namespace
+
+void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
+  s.kind = Schedule::Kind::kTransposed;
+  const DType dtype = nest.tensors[static_cast<size_t>(region.phases[0].stores[0].tensor)].dtype;
+  s.lanes = static_cast<int>(16 / DTypeBytes(dtype));
+  s.threads = kThreads;
+  s.ctas_per_sm = 2;
+  const int64_t pair = 4 / DTypeBytes(dtype);
+  s.unroll = static_cast<int>(pair);
+  s.items_per_cta = kWords * pair * kVectors * s.lanes;
+  s.is_exact = false;
+}
+
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region,
+                               const Schedule& s) {
+  ir::ExprPool& pool = em.pool();
+  const int pair = s.unroll;  // Rows of a word.
+  const int tile_rows = kWords * pair, tile_columns = kVectors * s.lanes;
+  em.SetVector(s.vector, s.lanes);
+  std::vector<Loop> outer;
+  Loop row, column;
+  for (const Loop& loop : region.grid) {
+    (loop.variable == s.vector   ? column
+     : loop.variable == s.across ? row
+                                 : outer.emplace_back()) = loop;
+  }
+  const ir::Expr* rows = em.Import(row.end);
+  const ir::Expr* columns = em.Import(column.end);
+  const ir::Expr* row_tiles = pool.CeilDiv(rows, pool.Const(tile_rows));
+  const ir::Expr* column_tiles = pool.CeilDiv(columns, pool.Const(tile_columns));
+  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ",
+                 s.lanes, ") == 0"));
+  const auto& stores = region.phases[0].stores;
+  em.Line("SHARED uint4 tiles[", stores.size(), "][", kWords * tile_columns / 4, "];");
+  em.Line("const ix tc = (ix)unit % ", em.Expr(column_tiles), ";");
+  em.Line("const ix rest = (ix)unit / ", em.Expr(column_tiles), ";");
+  em.Line("const ix tr = rest % ", em.Expr(row_tiles), ";");
+  em.Line("const ix item = rest / ", em.Expr(row_tiles), ";");
+  em.Open();
+  em.Decode(outer, "item");
+  // Into the tile.
+  em.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
+  em.Line("const ix c = tc * ", tile_columns, " + cv * ", s.lanes, ";");
+  em.Open();
+  em.Define(column.variable, "c");
+  std::vector<std::vector<std::string>> packs(stores.size());
+  for (size_t k = 0; k < stores.size(); ++k) {
+    const DType dtype = nest.tensors[static_cast<size_t>(stores[k].tensor)].dtype;
+    for (int h = 0; h < pair; ++h) {
+      packs[k].push_back(em.NewName("w"));
+      em.Line("Pk<16> ", packs[k].back(), " = none<16>();");
+      em.Open();
+      const std::string r = em.NewName("r");
+      em.Line("const ix ", r, " = tr * ", tile_rows, " + word * ", pair, " + ", h, ";");
+      em.Open();
+      em.Define(row.variable, r);
+      const std::string pack = em.PackOf(stores[k].value, dtype);
+      em.Line(packs[k].back(), " = ", pack, ";");
+      const std::string inner = em.Close();
+      em.Line("if (", r, " < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", inner, "}");
+      const std::string scope = em.Close();
+      em.Line("{\n", scope, "}");
+    }
+  }
+  for (size_t k = 0; k < stores.size(); ++k) {
+    em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "),
+            ");");
+  }
+  const std::string put = em.Close();
+  em.Line("{\n", put, "}");
+  em.Line("sync();");
+  // Out of it: chunks of one column follow each other.
+  const int chunks = kWords / 4;
+  em.SetVector(-1, 1);
+  em.Open();
+  em.Line("const ix c = tc * ", tile_columns, " + i / ", chunks, ";");
+  em.Line("const ix r = tr * ", tile_rows, " + i % ", chunks, " * ", s.lanes, ";");
+  em.Open();
+  em.Define(column.variable, "c");
+  em.Define(row.variable, "r");
+  for (size_t k = 0; k < stores.size(); ++k) {
+    em.Line("stv(", em.AddressOf(stores[k].tensor, stores[k].index), ", tile_get<", s.lanes,
+            ">((const u32*)tiles[", k, "], i / ", chunks, ", i % ", chunks, "));");
+    em.Require(Cat("((u64)a.t", stores[k].tensor, " & 15u) == 0"));
+  }
+  const std::string out = em.Close();
+  em.Line("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") {\n", out, "}");
+  const std::string each = em.Close();
+  em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads,
+          ") {\n", each, "}");
+  const std::string body = em.Close();
+  em.Line("{\n", body, "}");
+  return pool.Mul(em.TripsOf(outer), pool.Mul(row_tiles, column_tiles));
+}
+
+}  // namespace hir::codegen::gpu

@@ -1,0 +1,122 @@
+// The loop over the vectors of a phase.
+#include <algorithm>
+#include <functional>
+
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+
+std::vector<Loop> WithLast(std::vector<Loop> loops, int variable) {
+  const auto at = std::ranges::find(loops, variable, &Loop::variable);
+  if (at != loops.end()) std::rotate(at, at + 1, loops.end());
+  return loops;
+}
+
+int LoopingPhases(const Region& region) {
+  return static_cast<int>(std::ranges::count_if(
+      region.phases, [](const Phase& phase) { return !phase.loops.empty(); }));
+}
+
+std::vector<const fusion::Element*> RootsOf(const Phase& phase) {
+  std::vector<const fusion::Element*> roots;
+  for (const Accumulator& accumulator : phase.accumulators) roots.push_back(accumulator.body);
+  for (const Carried& carried : phase.carried) roots.push_back(carried.accumulator.body);
+  for (const Store& store : phase.stores) roots.push_back(store.value);
+  return roots;
+}
+
+void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
+                std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
+                Held* held, std::span<const Stage> stages) {
+  // Loads that are shared by few threads come first; what all rows read alike is in cache, and is read when used.
+  std::vector<Emitter::Access> loads;
+  if (em.lanes() > 1) {
+    for (const Emitter::Access& access : em.VectorLoads(roots)) {
+      if (em.Varies(access, outer)) loads.push_back(access);
+    }
+  }
+  std::vector<Emitter::Access> missing;
+  std::vector<std::pair<Emitter::Access, std::string>> arrays;
+  for (const Emitter::Access& access : loads) {
+    const auto same = [&](const auto& entry) {
+      return entry.first.load == access.load && entry.first.guard == access.guard;
+    };
+    if (held != nullptr) {
+      const auto known = std::ranges::find_if(held->arrays, same);
+      if (known != held->arrays.end()) {
+        arrays.push_back(*known);
+        continue;
+      }
+    }
+    missing.push_back(access);
+    arrays.emplace_back(access, em.NewName("c"));
+    if (held != nullptr) {
+      held->arrays.push_back(arrays.back());
+      em.Line("Pk<", em.BytesOf(access), "> ", arrays.back().second, "[", walk.unroll, "];");
+    }
+  }
+  const bool in_arrays = walk.unroll > 1 || held != nullptr;
+  const auto name_of = [&](const Emitter::Access& access) {
+    return std::ranges::find_if(arrays,
+                                [&](const auto& entry) {
+                                  return entry.first.load == access.load &&
+                                         entry.first.guard == access.guard;
+                                })
+        ->second;
+  };
+  if (!walk.is_whole) em.Open();  // The loop over steps of `unroll` vectors.
+  const std::string first = walk.is_whole ? walk.start : em.NewName("k");
+  // The scope of one vector of the step, with its variables; `inside` fills it.
+  const auto each = [&](const std::function<void()>& inside) {
+    const std::string k = em.NewName("k");
+    em.Open();  // for u
+    em.Open();  // if (k < count)
+    em.Decode(loops, k);
+    inside();
+    const std::string guarded = em.Close();
+    const std::string before = em.Close();
+    const std::string at = walk.unroll > 1 ? Cat(first, " + u * ", walk.step) : first;
+    em.Line(walk.unroll > 1 ? Cat("#pragma unroll\nfor (int u = 0; u < ", walk.unroll, "; ++u) {\n")
+                            : "{\n",
+            "const ix ", k, " = ", at, ";\n", before, "if (", k, " < ", walk.count, ") {\n",
+            guarded, "}\n}");
+  };
+  if (in_arrays && !missing.empty()) {
+    for (const Emitter::Access& access : missing) {
+      if (held == nullptr)
+        em.Line("Pk<", em.BytesOf(access), "> ", name_of(access), "[", walk.unroll, "];");
+    }
+    each([&] {
+      for (const Emitter::Access& access : missing) {
+        em.Line(name_of(access),
+                walk.unroll > 1 ? "[u] = " : "[0] = ", em.LoadText(access, walk.stream), ";");
+      }
+    });
+  }
+  for (const Stage& stage : stages) {
+    each([&] {
+      if (in_arrays) {
+        for (const auto& [access, name] : arrays)
+          em.SetPack(access, Cat(name, walk.unroll > 1 ? "[u]" : "[0]"));
+      }
+      stage.body();
+      em.ForgetPacks();
+    });
+    if (stage.after) stage.after();
+  }
+  if (walk.is_whole) return;
+  const std::string inner = em.Close();
+  em.Line("for (ix ", first, " = ", walk.start, "; ", first, " < ", walk.count, "; ", first,
+          " += ", walk.step * walk.unroll, ") {\n", inner, "}");
+}
+
+void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops,
+              std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
+              Held* held, const std::function<void()>& body) {
+  const Stage stage = {body, nullptr};
+  EmitStages(em, walk, loops, outer, roots, held, std::span(&stage, 1));
+}
+
+}  // namespace hir::codegen::gpu

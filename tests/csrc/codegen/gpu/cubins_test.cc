@@ -1,0 +1,182 @@
+// Goal: NVRTC compiles every kernel of the golden programs and of the benchmarks for sm_80 and sm_90, the fast path
+// without spilling; artifacts survive packing; both caches give what was compiled, and damage is compiled again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/gpu/disk_cache.h"
+#include "csrc/codegen/gpu/gpu.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::codegen::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Cat;
+
+#define SKIP_WITHOUT_NVRTC()                              \
+  if (const auto version = NvrtcVersion(); !version.ok()) \
+  GTEST_SKIP() << version.status().ToString()
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::vector<fs::path> Programs() {
+  std::vector<fs::path> paths;
+  for (const char* directory : {"tests/golden/programs", "benchmarks/gpu/programs"}) {
+    if (!fs::exists(directory)) continue;
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      if (entry.path().extension() == ".hir") paths.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+Result<host::ProgramPlan> PlanFile(const fs::path& path, Target target) {
+  const std::string text = ReadFile(path);
+  HIR_ASSIGN(auto graph, ir::Parse(text.substr(0, text.find("\n// ----")), fusion::kFusionOps));
+  int64_t devices = 1;
+  for (const ir::Mesh& mesh : graph->meshes()) {
+    for (const int64_t device : mesh.mesh.devices()) devices = std::max(devices, device + 1);
+  }
+  return host::PlanProgram(std::move(graph),
+                           {.num_devices = devices, .target = target, .sizes = {}});
+}
+
+TEST(Cubins, OfEveryProgram) {
+  SKIP_WITHOUT_NVRTC();
+  std::vector<double> times;
+  for (const int architecture : {80, 90}) {
+    Compiler compiler({.architecture = architecture, .cache_directory = {}});
+    for (const fs::path& path : Programs()) {
+      SCOPED_TRACE(path.string());
+      Target target = kHopper;
+      target.architecture = architecture;
+      const auto plan = PlanFile(path, target);
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      for (const KernelPlan& kernel : plan->kernels) {
+        const auto before = std::chrono::steady_clock::now();
+        const auto artifact = compiler.Compile(kernel);
+        times.push_back(
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before)
+                .count());
+        ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
+        const auto code = Unpack(artifact->bytes);
+        ASSERT_TRUE(code.ok());
+        EXPECT_EQ(code->architecture, architecture);
+        ASSERT_EQ(code->kernels.size(), artifact->kernels.size());
+        EXPECT_EQ(code->cubin.substr(1, 3), "ELF");
+        for (size_t i = 0; i < code->kernels.size(); ++i) {
+          EXPECT_EQ(code->spill_bytes[i], 0) << artifact->kernels[i];
+          std::printf("sm_%d %-40s %-8s %4d threads, %lld items a CTA, %3d registers\n",
+                      architecture, path.stem().c_str(), artifact->kernels[i].c_str(),
+                      code->kernels[i].threads,
+                      static_cast<long long>(code->kernels[i].items_per_cta), code->registers[i]);
+        }
+      }
+    }
+  }
+  std::ranges::sort(times);
+  if (!times.empty())
+    std::printf("compilation of a plan: median %.1f ms\n", times[times.size() / 2]);
+}
+
+KernelPlan SmallPlan(std::unique_ptr<ir::Graph>& graph, std::vector<segment::Group>& groups) {
+  graph =
+      *ir::Parse("fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}", fusion::kFusionOps);
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp(graph->body, [&](ir::Op* op) { ops.push_back(op); });
+  groups.push_back(segment::MakeGroup(*graph, ops));
+  return *Plan(groups[0].View(*graph), "k", kHopper, {});
+}
+
+class CacheDirectory {
+ public:
+  CacheDirectory() {
+    path_ = (fs::temp_directory_path() / "hostir-kernels-XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr) std::abort();
+  }
+  ~CacheDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Cubins, AreKeptInMemoryAndOnDisk) {
+  SKIP_WITHOUT_NVRTC();
+  std::unique_ptr<ir::Graph> graph;
+  std::vector<segment::Group> groups;
+  const KernelPlan plan = SmallPlan(graph, groups);
+  const CacheDirectory directory;
+  Compiler first({.cache_directory = directory.path()});
+  const auto compiled = first.Compile(plan);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().ToString();
+  ASSERT_TRUE(first.Compile(plan).ok());
+  EXPECT_EQ(first.num_compiled(), 1);
+  EXPECT_EQ(first.num_from_disk(), 0);
+
+  Compiler second({.cache_directory = directory.path()});
+  const auto before = std::chrono::steady_clock::now();
+  const auto again = second.Compile(plan);
+  const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - before;
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->bytes, compiled->bytes);
+  EXPECT_EQ(second.num_compiled(), 0);
+  EXPECT_EQ(second.num_from_disk(), 1);
+  std::printf("from disk: %.2f ms\n", ms.count());
+
+  Compiler other({.architecture = 80, .cache_directory = directory.path()});
+  KernelPlan older = plan;
+  older.target.architecture = 80;
+  ASSERT_TRUE(other.Compile(older).ok());
+  EXPECT_EQ(other.num_compiled(), 1);
+
+  // Damage in any place is noticed.
+  for (const auto& entry : fs::directory_iterator(directory.path())) {
+    std::string bytes = ReadFile(entry.path());
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    std::ofstream(entry.path(), std::ios::binary) << bytes;
+  }
+  Compiler third({.cache_directory = directory.path()});
+  const auto mended = third.Compile(plan);
+  ASSERT_TRUE(mended.ok());
+  EXPECT_EQ(third.num_compiled(), 1);
+}
+
+TEST(DiskCache, ForgetsTheOldest) {
+  const CacheDirectory directory;
+  const DiskCache cache(directory.path(), 3000);
+  for (int i = 0; i < 5; ++i) {
+    cache.Write(Cat("key", i), std::string(1000, 'x'));
+    fs::last_write_time(cache.PathOf(Cat("key", i)),
+                        fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
+  }
+  EXPECT_FALSE(cache.Read("key0"));
+  EXPECT_EQ(cache.Read("key4"), std::string(1000, 'x'));
+  EXPECT_FALSE(cache.Read("another"));
+}
+
+TEST(Artifacts, RefuseOtherBytes) {
+  EXPECT_EQ(Unpack("").status().code(), hir::Code::kInvalidArgument);
+  EXPECT_EQ(Unpack("hostir-cpu-1\n").status().code(), hir::Code::kInvalidArgument);
+  EXPECT_EQ(Unpack("hostir-gpu-1\n90\n1\n0\n").status().code(), hir::Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hir::codegen::gpu

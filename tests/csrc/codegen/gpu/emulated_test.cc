@@ -1,0 +1,248 @@
+// Goal: the CUDA C++ of every schedule computes what the interpreter does, vectors and any sizes alike.
+// Method: the text runs on the CPU (emulator.h); outputs hold garbage first, bytes around them are watched, every
+// fourth time operands lie off their vectors' boundaries.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "tests/csrc/codegen/gpu/emulated_programs.h"
+#include "tests/property/program_generator.h"
+
+namespace hir::codegen::gpu {
+namespace {
+
+using base::Cat;
+
+#define SKIP_WITHOUT_COMPILER() \
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine"
+
+TEST(Emulated, Pointwise) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(1);
+  for (const int64_t n : {0, 1, 5, 17, 128, 4096}) {
+    programs.Add(R"(fusion @f(%x: f32[i0], %y: f32[i0]) {
+      %a: f32[i0] = mul(%x, %y)
+      %b: f32[i0] = sub(%a, %x)
+      %m: f32[i0] = maximum(%x, %y)
+      %t: f32[i0] = tanh(%x)
+      %n: bool[i0] = isnan(%b)
+      return %a, %b, %m, %t, %n
+    })",
+                 {{"i0", n}}, true);
+    programs.Add(R"(fusion @f(%x: bf16[3, i0], %y: bf16[3, 8]) {
+      %p = pad(%x) {widths=[2, 3, 1, 0], value=1.5}
+      %c = cat(%x, %y, %x) {axis=1}
+      %q = neg(%c)
+      %z = cat(%y, %y) {axis=0}
+      return %p, %q, %z
+    })",
+                 {{"i0", n}});
+  }
+  programs.Add(R"(fusion @f(%x: f32[i0], %s: f64, %k: i64) {
+    %h = constant() {value=0.25, dtype=f64}
+    %t = mul(%s, %h)
+    %a = mul(%x, %t)
+    %b = add(%a, %k)
+    %f = full() {shape=[i0, 3], value=7.0, dtype=i32}
+    return %b, %f
+  })",
+               {{"i0", 21}});
+  programs.Add(R"(fusion @rope(%x: bf16[i0, 5, 192], %cos: bf16[5, 8], %sin: bf16[5, 8]) {
+    %v = reshape(%x) {shape=[i0, 5, 2, 6, 16]}
+    %p = permute(%v) {dims=[0, 2, 3, 1, 4]}
+    %k0 = slice(%p) {start=[0, 0, 4, 0, 0], end=[i0, 2, 5, 5, 16], strides=[1, 1, 1, 1, 1]}
+    %ke = expand(%k0) {shape=[i0, 2, 4, 5, 16]}
+    %k = reshape(%ke) {shape=[i0, 8, 5, 16]}
+    %kr = slice(%k) {start=[0, 0, 0, 0], end=[i0, 8, 5, 8], strides=[1, 1, 1, 1]}
+    %k1 = slice(%kr) {start=[0, 0, 0, 0], end=[i0, 8, 5, 4], strides=[1, 1, 1, 1]}
+    %k2 = slice(%kr) {start=[0, 0, 0, 4], end=[i0, 8, 5, 8], strides=[1, 1, 1, 1]}
+    %n = neg(%k2)
+    %rot = cat(%n, %k1) {axis=3}
+    %a = mul(%kr, %cos)
+    %b = mul(%rot, %sin)
+    %r = add(%a, %b)
+    %rest = slice(%k) {start=[0, 0, 0, 8], end=[i0, 8, 5, 16], strides=[1, 1, 1, 1]}
+    %o = cat(%r, %rest) {axis=3}
+    return %o
+  })",
+               {{"i0", 3}});
+  programs.Check();
+}
+
+TEST(Emulated, EveryPairOfTypesConverts) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(2);
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      programs.Add(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to),
+                       "[i0] = cast(%x) {dtype=", DTypeName(to),
+                       "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
+                   {{"i0", from == to ? 37 : 64}});
+    }
+  }
+  programs.Check();
+}
+
+TEST(Emulated, Transposed) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(3);
+  for (const auto& [n, m] : {std::pair{64, 128}, {40, 200}, {33, 18}, {136, 72}, {256, 64}}) {
+    for (const std::string type : {"bf16", "f32"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, "[2, i0, i1], %b: ", type, R"([2, i0, i1]) {
+        %a = add(%x, %b)
+        %t = permute(%a) {dims=[0, 2, 1]}
+        return %t
+      })"),
+                   {{"i0", n}, {"i1", m}});
+    }
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1], %w: bf16[i1]) {
+      %a = add(%x, %w)
+      %t = permute(%a) {dims=[1, 0]}
+      %e = cast(%t) {dtype=f32}
+      %g = gelu(%e)
+      return %g, %a
+    })",
+                 {{"i0", n}, {"i1", m}});
+  }
+  programs.Check();
+}
+
+TEST(Emulated, Reductions) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(4);
+  for (const auto& [n, m] :
+       {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 24}, {6, 4096}, {3, 9000}}) {
+    for (const std::string axes : {"1", "0", "0, 1"}) {
+      programs.Add(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes,
+                       "], keepdim=false, dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),
+                   {{"i0", n}, {"i1", m}});
+      if (n * m == 0) continue;  // The greatest of nothing.
+      programs.Add(
+          Cat("fusion @f(%x: bf16[i0, i1]) {\n  %f = cast(%x) {dtype=f32}\n  %s = max(%f) {axes=[",
+              axes, "], keepdim=false, dtype=null}\n  return %s, %f\n}"),
+          {{"i0", n}, {"i1", m}}, true);
+    }
+  }
+  for (const DType dtype : kAllDTypes) {
+    for (const std::string kind : {"sum", "min"}) {
+      for (const std::string axes : {"1", "0", "0, 2"}) {
+        programs.Add(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind,
+                         "(%x) {axes=[", axes, "], keepdim=false, dtype=null}\n  return %s\n}"),
+                     {{"i0", 24}});
+      }
+    }
+  }
+  programs.Check();
+}
+
+TEST(Emulated, Normalizations) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(5);
+  for (const auto& [n, m] : {std::pair{3, 7},
+                             {2, 1},
+                             {33, 24},
+                             {5, 1000},
+                             {3, 4104},
+                             {2, 8192},
+                             {2, 16384},
+                             {1, 40000}}) {
+    for (const int axis : {1, 0}) {
+      programs.Add(Cat(R"(fusion @f(%x: bf16[i0, i1]) {
+        %f = cast(%x) {dtype=f32}
+        %m = max(%f) {axes=[)",
+                       axis, R"(], keepdim=true, dtype=null}
+        %d = sub(%f, %m)
+        %e = exp(%d)
+        %s = sum(%e) {axes=[)",
+                       axis, R"(], keepdim=true, dtype=null}
+        %y = div(%e, %s)
+        %z = cast(%y) {dtype=bf16}
+        return %z
+      })"),
+                   {{"i0", n}, {"i1", m}}, m == 1000);
+    }
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1], %w: bf16[i1], %b: bf16[i1]) {
+      %f = cast(%x) {dtype=f32}
+      %s = sum(%f) {axes=[1], keepdim=true, dtype=null}
+      %k = constant() {value=0.0009765625, dtype=f64}
+      %m = mul(%s, %k)
+      %d = sub(%f, %m)
+      %q = mul(%d, %d)
+      %v = sum(%q) {axes=[1], keepdim=true, dtype=null}
+      %z = constant() {value=1.0, dtype=f64}
+      %e = add(%v, %z)
+      %r = rsqrt(%e)
+      %n = mul(%d, %r)
+      %nw = mul(%n, %w)
+      %o = add(%nw, %b)
+      %y = cast(%o) {dtype=bf16}
+      return %y
+    })",
+                 {{"i0", n}, {"i1", m}});
+  }
+  programs.Check();
+}
+
+TEST(Emulated, RowsInOrder) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(6);
+  for (const auto& [b, n, m] : {std::tuple{3, 5, 64},
+                                {1, 1, 8},
+                                {7, 9, 1000},
+                                {2, 40, 256},
+                                {5, 3, 4096},
+                                {3, 7, 37},
+                                {0, 4, 64},
+                                {60, 61, 16}}) {
+    programs.Add(
+        R"(fusion @f(%g: bf16[i0, i1, i2], %x: bf16[i0, i1, i2], %w: bf16[i2], %r: f32[i0, i1, 1]) {
+      %gf = cast(%g) {dtype=f32}
+      %xf = cast(%x) {dtype=f32}
+      %xh = mul(%xf, %r)
+      %gw = mul(%gf, %w)
+      %p = mul(%gw, %xh)
+      %s = sum(%p) {axes=[2], keepdim=true, dtype=null}
+      %xs = mul(%xh, %s)
+      %d = sub(%gw, %xs)
+      %dx = cast(%d) {dtype=bf16}
+      %q = mul(%gf, %xh)
+      %dw = sum(%q) {axes=[0, 1], keepdim=false, dtype=null}
+      %db = sum(%gf) {axes=[1], keepdim=false, dtype=null}
+      %dbh = cast(%db) {dtype=bf16}
+      return %dx, %dw, %dbh
+    })",
+        {{"i0", b}, {"i1", n}, {"i2", m}});
+  }
+  programs.Check();
+}
+
+std::vector<segment::Group> Merged(const ir::Graph& graph, bool merge) {
+  return segment::Segment(graph,
+                          [&](const segment::GroupView&, const segment::GroupView&,
+                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                            if (!merge || !Accepts(merged).accepted) return std::nullopt;
+                            return segment::Gain{.bytes = 1, .launches = 1};
+                          },
+                          {.merge_siblings = true});
+}
+
+class EmulatedRandom : public ::testing::TestWithParam<int> {};
+
+TEST_P(EmulatedRandom, EqualTheInterpreter) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(static_cast<uint64_t>(GetParam()));
+  for (uint64_t i = 0; i < 16; ++i) {
+    testing::GeneratedProgram program =
+        testing::Generate(static_cast<uint64_t>(GetParam()) * 16 + i);
+    std::vector<segment::Group> groups = Merged(*program.graph, i % 4 != 0);
+    const std::string what = program.Describe();
+    programs.AddGroups(what, std::move(program.graph), std::move(program.inputs),
+                       program.tolerances, std::move(groups));
+  }
+  programs.Check();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EmulatedRandom, ::testing::Range(0, 4));
+
+}  // namespace
+}  // namespace hir::codegen::gpu
