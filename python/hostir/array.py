@@ -62,7 +62,7 @@ class Array:
 
     @property
     def state(self) -> str:
-        """ "pending", "ready", "poisoned" or "freed", without waiting."""
+        """ "pending", "ready", "poisoned", "lost" or "freed", without waiting. Lost: a GPU's process died with it."""
         return "freed" if self._gone else self._client._state(self)
 
     def wait(self) -> Array:

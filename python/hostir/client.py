@@ -42,7 +42,11 @@ CONNECT_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
-_STATES = {pb_tensor.TENSOR_STATE_READY: "ready", pb_tensor.TENSOR_STATE_POISONED: "poisoned"}
+_STATES = {
+    pb_tensor.TENSOR_STATE_READY: "ready",
+    pb_tensor.TENSOR_STATE_POISONED: "poisoned",
+    pb_tensor.TENSOR_STATE_LOST: "lost",
+}
 _default: Client | None = None
 
 
@@ -50,8 +54,9 @@ def connect(address: str | None = None, *, devices: str | None = None, timeout: 
     """A client of a daemon that is ready to serve.
 
     address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
-    else a private daemon is started on ``devices`` ("cpu:4"), which ends with its workers when this process does,
-    however it does. Raises Unavailable within ``timeout`` seconds, with the private daemon's last log lines.
+    else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
+    this process does, however it does. Raises Unavailable within ``timeout`` seconds, with the private daemon's last
+    log lines. Devices that cannot be used are in ``status()["failed_devices"]``, each with its error.
     """
     if address is None and devices is None:
         address = os.environ.get("HOSTIR_ADDRESS") or None

@@ -66,6 +66,7 @@ void ToProto(const std::string& handle, const Tensor& tensor, pb::Tensor* out) {
     case TensorState::kPending: out->set_state(pb::TENSOR_STATE_PENDING); break;
     case TensorState::kReady: out->set_state(pb::TENSOR_STATE_READY); break;
     case TensorState::kPoisoned: out->set_state(pb::TENSOR_STATE_POISONED); break;
+    case TensorState::kLost: out->set_state(pb::TENSOR_STATE_LOST); break;
   }
   if (!condition.error.ok()) ToProto(condition.error, out->mutable_error());
   out->set_stored_bytes(tensor.stored_bytes());

@@ -14,9 +14,12 @@ namespace {
 using std::chrono::milliseconds;
 
 FleetOptions FleetOf(const EngineOptions& options) {
+  std::vector<std::string> devices;
+  for (int64_t rank = 0; rank < options.num_devices(); ++rank)
+    devices.push_back(options.devices.NameOf(rank));
   return {.worker_path = options.worker_path,
           .worker_args = options.worker_args,
-          .num_ranks = options.num_devices,
+          .devices = std::move(devices),
           .threads_per_rank = options.threads_per_rank,
           .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
           .comm_timeout = milliseconds(options.limits.comm_timeout_ms)};
@@ -42,19 +45,32 @@ void SetScalar(const Engine::RunArg& arg, double& as_float, int64_t& as_int) {
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),
       released_(std::make_shared<ReleasedShards>([wakeup = wakeup_] { wakeup->Signal(); })),
-      store_({.num_devices = options_.num_devices,
+      store_({.num_devices = options_.num_devices(),
               .tensor_bytes_max = options_.limits.tensor_bytes_max,
               .tensors_max = options_.limits.tensors_max,
-              .sessions_max = options_.limits.sessions_max},
+              .sessions_max = options_.limits.sessions_max,
+              .on_devices = options_.devices.own_memory,
+              .staging_bytes_max = options_.limits.staging_bytes_max},
              released_),
-      programs_({options_.worker_path, options_.worker_args, options_.num_devices},
+      programs_({options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
+                 options_.num_devices(), options_.devices.target()},
                 options_.limits),
-      sequencer_({FleetOf(options_), options_.limits.queued_runs_max}, wakeup_, released_,
-                 [this] { return programs_.TakeEvicted(); }) {}
+      sequencer_({FleetOf(options_),
+                  options_.limits.queued_runs_max,
+                  options_.devices.own_memory,
+                  {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"}},
+                 wakeup_, released_, [this] { return programs_.TakeEvicted(); }) {}
 
 Engine::~Engine() { Stop(); }
 
-Status Engine::Start() { return sequencer_.Start(); }
+Status Engine::Start() { return CheckDevices().ok() ? sequencer_.Start() : Status(); }
+
+Status Engine::CheckDevices() const {
+  const Devices& devices = options_.devices;
+  if (!devices.used.empty()) return {};
+  return Status(Code::kFailedPrecondition,
+                base::Cat("this daemon has no device: ", devices.failure.message()));
+}
 
 void Engine::Drain(base::Nanos deadline) {
   {
@@ -83,10 +99,27 @@ void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSour
                      CompileDone done) {
   if (draining_) return done(Unavailable("the daemon is shutting down"));
   if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
+  if (Status status = CheckDevices(); !status.ok()) return done(std::move(status));
   const Result<std::string> text =
-      CheckProgram(source, options_.num_devices, options_.limits.program_bytes_max);
+      CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
   programs_.Get(*text, source, std::move(done));
+}
+
+void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
+                     CompileDone done) {
+  if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
+  programs_.GetFor(program, sizes, std::move(done));
+}
+
+void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then) {
+  const Result<std::shared_ptr<const Program>> program = programs_.Find(request.program_id);
+  RunJob job;
+  // What is wrong with the request is for Run to say.
+  if (!program.ok() || (*program)->ServesAll() || !Look(request, **program, job).ok())
+    return then({});
+  programs_.GetFor(*program, job.sizes,
+                   [then = std::move(then)](const auto& sized) { then(sized.status()); });
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {
@@ -95,8 +128,12 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   if (draining_) return Unavailable("the daemon is shutting down");
   RunJob job;
   HIR_ASSIGN(job.timeout, TimeOf(request));
-  job.program = program;
   HIR_TRY(Look(request, *program, job));
+  job.program = programs_.FindFor(program, job.sizes);
+  if (job.program == nullptr) {
+    return Unavailable(base::Cat("the plan of ", program->plan().name(),
+                                 " for these sizes was evicted; try again"));
+  }
   Accepted accepted;
   std::vector<std::string> consumed;
   Status made = MakeOutputs(request, job, accepted, consumed);
@@ -187,7 +224,8 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
         consumed.push_back(
             std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
-      HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(spec, /*charged=*/true));
+      HIR_ASSIGN(std::shared_ptr<ShardSet> shards,
+                 store_.Allocate(spec, TensorStore::Use::kOutput));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
       is_new = true;
     }
@@ -202,6 +240,7 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
                                                     std::vector<bool> sent_once,
                                                     std::string_view program_id, int index) {
   if (draining_) return Unavailable("the daemon is shutting down");
+  HIR_TRY(CheckDevices());
   if (program_id.empty()) return Upload::Begin(store_, session, spec, sent_once);
   HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
   if (index < 0 || index >= program->plan().inputs_size()) {
@@ -220,12 +259,26 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
   const std::shared_ptr<Tensor> tensor = *std::move(found);
-  tensor->WhenSettled([tensor, device, done = std::move(done)] {
-    const Tensor::Condition condition = tensor->condition();
-    if (condition.state == TensorState::kPoisoned) return done(condition.error);
-    if (device >= 0) return done(Download::OfShard(tensor, device));
-    done(std::make_unique<Download>(tensor));
-  });
+  tensor->WhenSettled(
+      [this, tensor, device, done = std::move(done)] { OpenDownload(tensor, device, done); });
+}
+
+void Engine::OpenDownload(const std::shared_ptr<Tensor>& tensor, int64_t device,
+                          std::function<void(Result<std::unique_ptr<Download>>)> done) {
+  const Tensor::Condition condition = tensor->condition();
+  if (condition.state != TensorState::kReady) return done(condition.error);
+  const Result<std::vector<size_t>> positions = Download::Positions(*tensor, device);
+  if (!positions.ok()) return done(positions.status());
+  if (std::shared_ptr<HostShards> host = tensor->shards().host()) {
+    return done(std::make_unique<Download>(tensor, device, std::move(host)));
+  }
+  Result<std::shared_ptr<HostShards>> copy = store_.AllocateCopy(tensor->shards(), *positions);
+  if (!copy.ok()) return done(copy.status());
+  FetchJob job = {tensor, *copy, [tensor, device, copy = *copy, done](const Status& status) {
+                    if (!status.ok()) return done(status);
+                    done(std::make_unique<Download>(tensor, device, copy));
+                  }};
+  if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) done(std::move(posted));
 }
 
 Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
@@ -252,6 +305,7 @@ Engine::Report Engine::report() const {
           .tensors = store_.num_tensors(),
           .sessions = store_.num_sessions(),
           .programs = programs_.size(),
+          .plans = programs_.num_planned(),
           .runs = runs_,
           .queued_plans = programs_.num_queued(),
           .queued_runs = sequencer_.num_queued()};

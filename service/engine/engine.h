@@ -22,15 +22,18 @@
 #include "service/engine/transfer.h"
 #include "service/os/wakeup.h"
 #include "service/store/store.h"
+#include "service/supervise/devices.h"
 
 namespace hir::service {
 
 struct EngineOptions {
   std::string worker_path;
   std::vector<std::string> worker_args = {};
-  int64_t num_devices = 1;
+  Devices devices = {};
   int64_t threads_per_rank = 1;
   Limits limits = {};
+
+  int64_t num_devices() const { return devices.size(); }
 };
 
 // Thread-safe. Callbacks are called once, on the calling thread or one of the engine's; they must not block.
@@ -39,7 +42,8 @@ class Engine {
   explicit Engine(EngineOptions options);
   ~Engine();
 
-  // Starts workers and planner; returns when the mesh serves, or with why it does not.
+  // Starts workers and planner; returns when the mesh serves, or with why it does not. Without devices there is no
+  // mesh: whatever needs one is refused with the reason.
   Status Start();
   // From now on new work is refused with kUnavailable; returns when the old is done, or at `deadline`.
   void Drain(base::Nanos deadline);
@@ -53,10 +57,8 @@ class Engine {
   // Errors: CheckProgram's; ProgramCache::Get's.
   void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
                CompileDone done);
-  // Errors: kNotFound.
-  Result<std::shared_ptr<const Program>> FindProgram(std::string_view id) {
-    return programs_.Find(id);
-  }
+  // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
+  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done);
 
   struct Named {
     std::string handle;
@@ -77,6 +79,8 @@ class Engine {
   // Errors: kInvalidArgument, kNotFound, kFailedPrecondition for program and arguments, with both sides of what does
   //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
   Result<Accepted> Run(RunRequest request);
+  // Calls `then` when Run(request) finds a plan for the sizes of its arguments, or with why there is none.
+  void WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then);
 
   // `program_id` empty: `spec` says it all; else it is the input `index` of that program.
   Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
@@ -97,6 +101,7 @@ class Engine {
     int64_t tensors = 0;
     int64_t sessions = 0;
     int64_t programs = 0;
+    int64_t plans = 0;
     int64_t runs = 0;
     int64_t queued_plans = 0;
     int64_t queued_runs = 0;
@@ -105,9 +110,13 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
+  // OK, or why nothing can run here.
+  Status CheckDevices() const;
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
+  void OpenDownload(const std::shared_ptr<Tensor>& tensor, int64_t device,
+                    std::function<void(Result<std::unique_ptr<Download>>)> done);
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
                      std::vector<std::string>& consumed);
 

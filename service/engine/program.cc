@@ -52,7 +52,9 @@ Status Program::Parse() {
     HIR_ASSIGN(const ir::Expr* left, ir::ParseExtent(guard.left(), *graph_, {}));
     HIR_ASSIGN(const ir::Expr* right, ir::ParseExtent(guard.right(), *graph_, {}));
     guards_.push_back({left, right});
+    if (guard.replans()) serves_all_ = false;
   }
+  if (plan_.provisional()) serves_all_ = false;
   return {};
 }
 
@@ -134,8 +136,19 @@ Result<TensorSpec> Program::InputSpec(int index, DType dtype,
 }
 
 Status Program::CheckSizes(const Sizes& sizes) const {
+  return CheckGuards(sizes, /*replans=*/false);
+}
+
+Status Program::Serves(const Sizes& sizes) const {
+  if (plan_.provisional())
+    return {Code::kFailedPrecondition, "the plan was made without sizes: it has no code"};
+  return CheckGuards(sizes, /*replans=*/true);
+}
+
+Status Program::CheckGuards(const Sizes& sizes, bool replans) const {
   for (size_t i = 0; i < guards_.size(); ++i) {
     const pb::PlanGuard& guard = plan_.guards(static_cast<int>(i));
+    if (guard.replans() != replans) continue;
     HIR_ASSIGN(const int64_t left, ValueOf(guards_[i].left, sizes));
     HIR_ASSIGN(const int64_t right, ValueOf(guards_[i].right, sizes));
     if (guard.kind() == pb::PlanGuard::KIND_AT_MOST ? left <= right : left == right) continue;

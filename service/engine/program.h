@@ -45,8 +45,13 @@ class Program {
   Status Fits(int index, const TensorSpec& spec, Sizes& sizes) const;
   // What the tensor for input `index` must be when its elements come as `shape`.
   Result<TensorSpec> InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const;
-  // Checks what must hold of sizes: every shape against its input, and the guards.
+  // Checks what must hold of sizes: the guards of the program, whatever its plan.
   Status CheckSizes(const Sizes& sizes) const;
+  // Whether this plan can run with `sizes`, which CheckSizes: it has code, and its own guards hold.
+  // Errors: kInvalidArgument naming the guard; kFailedPrecondition when it is provisional.
+  Status Serves(const Sizes& sizes) const;
+  // Whether this plan serves all sizes that CheckSizes.
+  bool ServesAll() const { return serves_all_; }
   Result<TensorSpec> OutputSpec(int index, const Sizes& sizes) const;
 
   // The symbols that its inputs bind.
@@ -59,6 +64,7 @@ class Program {
     const ir::Expr* left = nullptr;
     const ir::Expr* right = nullptr;
   };
+  Status CheckGuards(const Sizes& sizes, bool replans) const;
   Program(std::string id, int64_t number, ::hostir::v1::Plan plan);
   Status Parse();
   Result<std::vector<Param>> ParseParams(
@@ -72,6 +78,7 @@ class Program {
   std::vector<Param> inputs_;
   std::vector<Param> outputs_;
   std::vector<Guard> guards_;  // As in plan_.guards().
+  bool serves_all_ = true;
 };
 
 }  // namespace hir::service

@@ -48,11 +48,51 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     lock.unlock();
     return done(program);
   }
+  Queue({text, source}, std::move(done), std::move(lock));
+}
+
+void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
+                          Done done) {
+  std::unique_lock lock(mutex_);
+  if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
+    lock.unlock();
+    return done(found);
+  }
+  const auto entry = by_id_.find(program->id());
+  if (entry == by_id_.end()) {
+    lock.unlock();
+    return done(Status(Code::kNotFound, base::Cat("no program \"", program->id(),
+                                                  "\" here, or no longer: compile it again")));
+  }
+  Request request = {entry->second.text, {}, program, sizes};
+  request.source.set_text(request.text);
+  Queue(std::move(request), std::move(done), std::move(lock));
+}
+
+std::shared_ptr<const Program> ProgramCache::FindFor(const std::shared_ptr<const Program>& program,
+                                                     const Sizes& sizes) {
+  const std::scoped_lock lock(mutex_);
+  return FindLocked(program, sizes);
+}
+
+std::shared_ptr<const Program> ProgramCache::FindLocked(
+    const std::shared_ptr<const Program>& program, const Sizes& sizes) {
+  if (program->Serves(sizes).ok()) return program;
+  const auto entry = by_id_.find(program->id());
+  if (entry == by_id_.end()) return nullptr;
+  auto& sized = entry->second.sized;
+  const auto at = std::ranges::find_if(sized, [&](const auto& p) { return p->Serves(sizes).ok(); });
+  if (at == sized.end()) return nullptr;
+  sized.splice(sized.begin(), sized, at);
+  return sized.front();
+}
+
+void ProgramCache::Queue(Request request, Done done, std::unique_lock<std::mutex> lock) {
   if (stopping_) {
     lock.unlock();
     return done(Unavailable("the daemon is shutting down"));
   }
-  if (const auto deaths = deaths_.find(text);
+  if (const auto deaths = deaths_.find(request.text);
       deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {
     lock.unlock();
     return done(Status(Code::kFailedPrecondition,
@@ -60,9 +100,9 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
                                  limits_.planner_deaths_max,
                                  " times and is refused until the daemon is restarted")));
   }
-  for (Request& request : queue_) {
-    if (request.text == text) {
-      request.waiting.push_back(std::move(done));
+  for (Request& queued : queue_) {
+    if (queued.text == request.text && queued.of == request.of && queued.sizes == request.sizes) {
+      queued.waiting.push_back(std::move(done));
       return;
     }
   }
@@ -72,8 +112,8 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
         ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
                                     ": as many programs wait for the planner; try again later")));
   }
-  queue_.push_back({text, source, {}});
-  queue_.back().waiting.push_back(std::move(done));
+  request.waiting.push_back(std::move(done));
+  queue_.push_back(std::move(request));
   lock.unlock();
   changed_.Signal();
 }
@@ -85,8 +125,8 @@ Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
     return Status(Code::kNotFound, base::Cat("no program \"", id.substr(0, 64),
                                              "\" here, or no longer: compile it again"));
   }
-  Touch(found->second.first);
-  return found->second.first;
+  Touch(found->second.program);
+  return found->second.program;
 }
 
 void ProgramCache::Touch(const std::shared_ptr<const Program>& program) {
@@ -120,7 +160,7 @@ void ProgramCache::Loop() {
 
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
   PlannerProcess::Outcome outcome = planner_.MakePlan(
-      request.source, std::chrono::milliseconds(limits_.plan_timeout_ms),
+      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms),
       [&] { spdlog::info("planning planner={} bytes={}", planner_.pid(), request.text.size()); });
   if (outcome.killed) {
     const std::scoped_lock lock(mutex_);
@@ -130,15 +170,38 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
     spdlog::error("planner deaths={} error=\"{}\"", deaths, outcome.status.ToString());
   }
   HIR_TRY(outcome.status);
+  ++num_planned_;
   int64_t number = 0;
   {
     const std::scoped_lock lock(mutex_);
     number = next_number_++;
   }
+  const std::string id = request.of == nullptr ? RandomId() : request.of->id();
   HIR_ASSIGN(std::shared_ptr<const Program> program,
-             Program::Make(RandomId(), number, std::move(outcome.plan)));
-  Keep(request.text, program);
+             Program::Make(id, number, std::move(outcome.plan)));
+  if (request.of == nullptr) {
+    Keep(request.text, program);
+    return program;
+  }
+  HIR_TRY(program->Serves(request.sizes));  // Else no plan does.
+  KeepFor(request, program);
   return program;
+}
+
+void ProgramCache::KeepFor(const Request& request, const std::shared_ptr<const Program>& sized) {
+  const std::scoped_lock lock(mutex_);
+  deaths_.erase(request.text);
+  const auto entry = by_id_.find(request.of->id());
+  if (entry == by_id_.end()) {  // Evicted meanwhile: who waits for it will find no program.
+    evicted_.push_back(sized->number());
+    return;
+  }
+  auto& plans = entry->second.sized;
+  plans.push_front(sized);
+  while (std::ssize(plans) > std::max<int64_t>(1, limits_.program_plans_max)) {
+    evicted_.push_back(plans.back()->number());
+    plans.pop_back();
+  }
 }
 
 void ProgramCache::Keep(const std::string& text, std::shared_ptr<const Program> program) {
@@ -150,7 +213,8 @@ void ProgramCache::Keep(const std::string& text, std::shared_ptr<const Program> 
   while (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, limits_.programs_max)) {
     const auto oldest = by_id_.find(recent_.back()->id());
     evicted_.push_back(recent_.back()->number());
-    by_text_.erase(oldest->second.second);
+    for (const auto& sized : oldest->second.sized) evicted_.push_back(sized->number());
+    by_text_.erase(oldest->second.text);
     by_id_.erase(oldest);
     recent_.pop_back();
   }

@@ -1,6 +1,7 @@
 // ProgramCache: plans by program, and the thread that has the planner make those that are missing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -35,6 +36,13 @@ class ProgramCache {
   // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
   //         program that killed it planner_deaths_max times; kResourceExhausted naming queued_plans_max.
   void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done);
+  // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
+  // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
+  // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
+  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done);
+  // The same when it is there; else null.
+  std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program,
+                                         const Sizes& sizes);
   // Errors: kNotFound "no program ...": unknown here, or evicted.
   Result<std::shared_ptr<const Program>> Find(std::string_view id);
 
@@ -44,32 +52,47 @@ class ProgramCache {
   // Numbers of programs that were evicted, for the workers to drop.
   std::vector<int64_t> TakeEvicted();
   int64_t size() const;
-  int64_t num_queued() const;  // The one that is being planned counts.
+  int64_t num_queued() const;                           // The one that is being planned counts.
+  int64_t num_planned() const { return num_planned_; }  // Plans made since the start.
   int64_t planner_pid() const { return planner_.pid(); }
 
  private:
   struct Request {
     std::string text;
     ::hostir::v1::ProgramSource source;
-    std::vector<Done> waiting;
+    std::shared_ptr<const Program> of =
+        {};  // Whose plan for `sizes` it is; null: a program's first.
+    Sizes sizes = {};
+    std::vector<Done> waiting = {};
   };
+  struct Entry {
+    std::shared_ptr<const Program> program;
+    std::string text;
+    std::list<std::shared_ptr<const Program>> sized =
+        {};  // Its plans for sizes, the latest used first.
+  };
+  // Adds to what is asked already, or to the queue.
+  void Queue(Request request, Done done, std::unique_lock<std::mutex> lock);
   void Loop();
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);
   void Keep(const std::string& text, std::shared_ptr<const Program> program);
+  void KeepFor(const Request& request, const std::shared_ptr<const Program>& sized);
+  std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program,
+                                            const Sizes& sizes);
   void Touch(const std::shared_ptr<const Program>& program);
 
   const Limits limits_;
   PlannerProcess planner_;  // Used by the thread alone, but for pid().
 
+  std::atomic<int64_t> num_planned_ = 0;
   Wakeup changed_;  // Of the thread: queue_ or stopping_.
 
   mutable std::mutex mutex_;                          // Guards all below.
   std::deque<Request> queue_;                         // The front is being planned.
   std::list<std::shared_ptr<const Program>> recent_;  // The latest used first.
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
-  std::map<std::string, std::pair<std::shared_ptr<const Program>, std::string>, std::less<>>
-      by_id_;                                        // With text.
+  std::map<std::string, Entry, std::less<>> by_id_;
   std::unordered_map<std::string, int64_t> deaths_;  // Of the planner, by program text.
   std::vector<int64_t> evicted_;
   int64_t next_number_ = 1;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -29,7 +30,8 @@ Status PoisonOf(const RunJob& job) {
     if (condition.state == TensorState::kReady) continue;
     const int index = static_cast<int>(i);
     return condition.error.WithContext(
-        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ") is poisoned"));
+        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ") is ",
+                  condition.state == TensorState::kLost ? "lost" : "poisoned"));
   }
   return {};
 }
@@ -79,7 +81,7 @@ Status Sequencer::Start() {
   return started.get_future().get();
 }
 
-Status Sequencer::Post(RunJob job) {
+Status Sequencer::Post(Job job) {
   {
     const std::scoped_lock lock(mutex_);
     if (stopping_) return Unavailable("the daemon is shutting down");
@@ -116,12 +118,17 @@ void Sequencer::Loop() {
       if (fleet_.healthy()) fleet_.Watch(wakeup_->fd(), kIdle);
       continue;
     }
-    RunJob job = std::move(queue_.front());
-    queue_.pop_front();
-    running_ = true;
-    lock.unlock();
-    Run(job);
-    job = RunJob();  // Its tensors go before the next turn.
+    {
+      Job job = std::move(queue_.front());
+      queue_.pop_front();
+      running_ = true;
+      lock.unlock();
+      if (auto* run = std::get_if<RunJob>(&job)) {
+        Run(*run);
+      } else {
+        Fetch(std::get<FetchJob>(job));
+      }
+    }  // Its tensors go before the next turn.
     lock.lock();
     running_ = false;
     idle_.notify_all();
@@ -131,8 +138,7 @@ void Sequencer::Loop() {
 void Sequencer::Heal() {
   spdlog::error("generation={} ended error=\"{}\"", fleet_.generation(),
                 fleet_.failure().ToString());
-  loaded_.clear();
-  bound_.clear();
+  Forget();
   const Status status = fleet_.Start();
   if (status.ok()) {
     spdlog::info("generation={} serving", fleet_.generation());
@@ -143,12 +149,18 @@ void Sequencer::Heal() {
 }
 
 void Sequencer::FailQueued(const Status& cause) {
-  std::deque<RunJob> failed;
+  std::deque<Job> failed;
   {
     const std::scoped_lock lock(mutex_);
     failed.swap(queue_);
   }
-  for (RunJob& job : failed) Finish(job, cause);
+  for (Job& job : failed) {
+    if (auto* run = std::get_if<RunJob>(&job)) {
+      Finish(*run, cause);
+    } else {
+      std::get<FetchJob>(job).done(cause);
+    }
+  }
   idle_.notify_all();
 }
 
@@ -173,10 +185,64 @@ void Sequencer::Release() {
     if (loaded_.erase(program) > 0) release.add_programs(program);
   }
   if (release.shards().empty() && release.programs().empty()) return;
-  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.fleet.num_ranks),
-                                                 {message});
+  std::vector<std::vector<RankMessage>> messages = NoMessages();
+  for (auto& of_rank : messages) of_rank.push_back(message);
   // A failure breaks the generation, which the loop sees.
-  (void)fleet_.Call(std::move(messages), {kReleaseTimeout}, "the release of tensors");
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors",
+             Fleet::Waits::kNobody);
+}
+
+std::vector<std::vector<RankMessage>> Sequencer::NoMessages() const {
+  return std::vector<std::vector<RankMessage>>(static_cast<size_t>(options_.fleet.num_ranks()));
+}
+
+Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
+                       std::string_view what, Fleet::Waits waits) {
+  Status status = fleet_.Call(std::move(messages), timeout, what, waits);
+  if (!fleet_.healthy()) Forget();  // Before anybody hears of it.
+  return status;
+}
+
+void Sequencer::Forget() {
+  loaded_.clear();
+  bound_.clear();
+  const Status lost(Code::kDataLoss,
+                    base::Cat("its memory was on the devices: ", fleet_.failure().message(),
+                              "; put it again, or run again what made it"));
+  for (const std::weak_ptr<Tensor>& held : on_devices_) {
+    if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->Lose(lost);
+  }
+  on_devices_.clear();
+  on_devices_swept_ = 0;
+}
+
+void Sequencer::Settled(const RunJob& job) {
+  if (!options_.on_devices) return;
+  for (const auto& input : job.inputs) {
+    if (input == nullptr || input->shards().host() == nullptr) continue;
+    input->shards().DropHost();
+    on_devices_.push_back(input);
+  }
+  for (const auto& output : job.outputs) {
+    if (output != nullptr) on_devices_.push_back(output);
+  }
+  if (on_devices_.size() < 2 * on_devices_swept_ + 64) return;
+  std::erase_if(on_devices_, [](const auto& held) { return held.expired(); });
+  on_devices_swept_ = on_devices_.size();
+}
+
+void Sequencer::Unbind() {
+  RankMessage message;
+  pb::Release& release = *message.message.mutable_release();
+  for (const int64_t shard : newly_bound_) {
+    bound_.erase(shard);
+    release.add_shards(shard);
+  }
+  if (newly_bound_.empty()) return;
+  std::vector<std::vector<RankMessage>> messages = NoMessages();
+  for (auto& of_rank : messages) of_rank.push_back(message);
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors",
+             Fleet::Waits::kNobody);
 }
 
 void Sequencer::Run(RunJob& job) {
@@ -185,16 +251,76 @@ void Sequencer::Run(RunJob& job) {
   if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
   if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
   const base::Nanos start = base::Clock::Steady().Now();
-  const Status status = fleet_.Call(MessagesFor(job), job.timeout, what);
-  if (fleet_.healthy() && status.ok()) loaded_.insert(job.program->number());
+  const Status status = Execute(job, what);
+  if (fleet_.healthy() && status.ok()) {
+    loaded_.insert(job.program->number());
+    Settled(job);
+  } else if (fleet_.healthy() && options_.on_devices) {
+    Unbind();
+  }
   spdlog::debug("run={} program={} us={} code={}", job.run, job.program->plan().name(),
                 (base::Clock::Steady().Now() - start).count() / 1000, CodeName(status.code()));
   Finish(job, status);
 }
 
+// Where memory can run out on one device and not on another, no rank starts before all of them can.
+Status Sequencer::Execute(const RunJob& job, std::string_view what) {
+  std::vector<std::vector<RankMessage>> messages = MessagesFor(job);
+  constexpr Fleet::Waits kEachOther = Fleet::Waits::kEachOther;
+  if (!options_.on_devices || messages.size() == 1)
+    return Call(std::move(messages), job.timeout, what, kEachOther);
+  const base::Nanos deadline = base::Clock::Steady().Now() + job.timeout.time;
+  const auto left = [&] {
+    const base::Nanos time = deadline - base::Clock::Steady().Now();
+    return TimeLimit{std::max(base::Nanos(milliseconds(1)), time), job.timeout.limit};
+  };
+  if (messages.front().front().message.has_load()) {  // Makes teams, together.
+    std::vector<std::vector<RankMessage>> load = NoMessages();
+    for (size_t rank = 0; rank < messages.size(); ++rank) {
+      load[rank].push_back(std::move(messages[rank].front()));
+      messages[rank].erase(messages[rank].begin());
+    }
+    HIR_TRY(Call(std::move(load), left(), what, kEachOther));
+    loaded_.insert(job.program->number());
+  }
+  std::vector<std::vector<RankMessage>> second = NoMessages();
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    pb::Execute& execute = *messages[rank].back().message.mutable_execute();
+    execute.set_phase(pb::Execute::PHASE_BIND);
+    pb::Execute& run = *second[rank].emplace_back().message.mutable_execute();
+    run.set_run(execute.run());
+    run.set_program(execute.program());
+    run.set_timeout_ms(execute.timeout_ms());
+    run.set_phase(pb::Execute::PHASE_RUN);
+  }
+  HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
+  return Call(std::move(second), left(), what, kEachOther);
+}
+
+void Sequencer::Fetch(FetchJob& job) {
+  const std::string what = "a download";
+  if (!fleet_.healthy()) return job.done(fleet_.failure().WithContext(what));
+  const Tensor::Condition condition = job.tensor->condition();
+  if (condition.state != TensorState::kReady) return job.done(condition.error);
+  std::vector<std::vector<RankMessage>> messages = NoMessages();
+  const std::vector<ShardSet::Shard>& shards = job.tensor->shards().shards();
+  for (size_t position = 0; position < shards.size(); ++position) {
+    const SharedMemory& memory = job.into->memory[position];
+    if (memory.bytes() == 0) continue;
+    RankMessage& message = messages[static_cast<size_t>(shards[position].device)].emplace_back();
+    pb::DeviceShard& shard = *message.message.mutable_fetch()->add_shards();
+    shard.set_id(shards[position].id);
+    shard.set_bytes(memory.bytes());
+    shard.set_has_memory(true);
+    message.fds.push_back(memory.fd());
+  }
+  job.done(Call(std::move(messages), options_.fetch_timeout, what, Fleet::Waits::kNobody));
+}
+
 std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {
   const pb::Plan& plan = job.program->plan();
-  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.fleet.num_ranks));
+  newly_bound_.clear();
+  std::vector<std::vector<RankMessage>> messages = NoMessages();
   if (!loaded_.contains(job.program->number())) {
     for (auto& of_rank : messages) {
       pb::Load& load = *of_rank.emplace_back().message.mutable_load();
@@ -243,17 +369,22 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
 }
 
 void Sequencer::AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages) {
-  for (const ShardSet::Shard& shard : tensor.shards().shards()) {
+  const std::shared_ptr<HostShards> host = tensor.shards().host();
+  const std::vector<ShardSet::Shard>& shards = tensor.shards().shards();
+  for (size_t position = 0; position < shards.size(); ++position) {
+    const ShardSet::Shard& shard = shards[position];
     if (!bound_.insert(shard.id).second) continue;
+    newly_bound_.push_back(shard.id);
     auto& of_rank = messages[static_cast<size_t>(shard.device)];
     if (of_rank.empty() || !of_rank.back().message.has_bind() ||
         of_rank.back().fds.size() == kChannelFdsMax) {
       of_rank.emplace_back();
     }
-    pb::Bind::Shard& bind = *of_rank.back().message.mutable_bind()->add_shards();
+    pb::DeviceShard& bind = *of_rank.back().message.mutable_bind()->add_shards();
     bind.set_id(shard.id);
-    bind.set_bytes(shard.memory.bytes());
-    if (shard.memory.bytes() > 0) of_rank.back().fds.push_back(shard.memory.fd());
+    bind.set_bytes(shard.bytes);
+    bind.set_has_memory(host != nullptr && shard.bytes > 0);
+    if (bind.has_memory()) of_rank.back().fds.push_back(host->memory[position].fd());
   }
 }
 

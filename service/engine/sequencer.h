@@ -10,7 +10,9 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -37,12 +39,21 @@ struct RunJob {
       done;  // Called once when it is over, on any thread; may be null.
 };
 
+// A copy of what only devices have, of a tensor that was ready.
+struct FetchJob {
+  std::shared_ptr<Tensor> tensor;
+  std::shared_ptr<HostShards> into;  // The shards with memory are wanted.
+  std::function<void(const Status&)> done;
+};
+
 // Threads: Post, Drain, snapshot from any.
 class Sequencer {
  public:
   struct Options {
     FleetOptions fleet;
     int64_t queued_runs_max = 1024;
+    bool on_devices = false;                                // Tensors live in the workers' memory.
+    TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
   };
   // `evicted` gives the numbers of programs that workers shall drop; called on the sequencer's thread.
   // `wakeup` is signalled when `released` has something.
@@ -55,7 +66,8 @@ class Sequencer {
   // Starts the thread and the workers; returns when they are connected, or with why not.
   Status Start();
   // The job is next after those posted before. kResourceExhausted naming queued_runs_max; nothing was queued.
-  Status Post(RunJob job);
+  using Job = std::variant<RunJob, FetchJob>;
+  Status Post(Job job);
   // Waits until nothing is queued or under way; false after `timeout`.
   bool Drain(base::Nanos timeout);
 
@@ -69,13 +81,27 @@ class Sequencer {
   void Loop();
   void Heal();
   void Run(RunJob& job);
+  // Whether all ranks were ready for the run, and then how it went.
+  Status Execute(const RunJob& job, std::string_view what);
+  void Fetch(FetchJob& job);
+  // Fleet::Call. When the mesh does not outlive it, what lived there is lost.
+  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
+              std::string_view what, Fleet::Waits waits);
+  // The workers are gone, and what they had.
+  void Forget();
+  // The run was: its inputs and outputs are where the workers are.
+  void Settled(const RunJob& job);
+  // The shards that the latest run was the first to bind are bound no more.
+  void Unbind();
   // Sends what was released since the last time, when there is something.
   void Release();
   std::vector<std::vector<RankMessage>> MessagesFor(const RunJob& job);
+  std::vector<std::vector<RankMessage>> NoMessages() const;
   // Adds what binds the shards of `tensor` that the workers do not have yet.
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
   void FailQueued(const Status& cause);
   void Finish(RunJob& job, const Status& outcome);
+
   const Options options_;
   const std::shared_ptr<Wakeup> wakeup_;
   const std::shared_ptr<ReleasedShards> released_;
@@ -84,10 +110,13 @@ class Sequencer {
   std::set<int64_t>
       loaded_;  // Programs and shards the workers of this generation have. The thread's.
   std::set<int64_t> bound_;
+  std::vector<int64_t> newly_bound_;               // By the latest run.
+  std::vector<std::weak_ptr<Tensor>> on_devices_;  // Tensors that only the workers have.
+  size_t on_devices_swept_ = 0;                    // How many there were when it was last swept.
 
   mutable std::mutex mutex_;
   std::condition_variable idle_;  // Guarded by mutex_: the ones below.
-  std::deque<RunJob> queue_;
+  std::deque<Job> queue_;
   bool running_ = false;
   std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string se
           base::Cat("axis ", axis, " is stored once: send an array whose stride there is 0"));
     }
   }
-  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(spec, /*charged=*/false));
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(spec, TensorStore::Use::kUpload));
   return std::unique_ptr<Upload>(
       new Upload(store, std::move(session), spec, sent_once, std::move(shards)));
 }
@@ -34,7 +34,8 @@ Upload::Upload(TensorStore& store, std::string session, TensorSpec spec,
       spec_(std::move(spec)),
       map_(spec_, sent_once),
       shards_(std::move(shards)),
-      addresses_(shards_->Addresses()) {}
+      host_(shards_->host()),
+      addresses_(host_->Addresses()) {}
 
 Status Upload::Add(std::string_view chunk) {
   const int64_t bytes = static_cast<int64_t>(chunk.size());
@@ -43,6 +44,7 @@ Status Upload::Add(std::string_view chunk) {
                                      " bytes of ", ToString(spec_)));
   }
   HIR_TRY(shards_->charge.Grow(bytes * map_.copies()));
+  if (store_.on_devices()) HIR_TRY(host_->staging.Grow(bytes * map_.copies()));
   map_.Scatter(received_bytes_, std::as_bytes(std::span(chunk)), addresses_);
   received_bytes_ += bytes;
   return {};
@@ -59,27 +61,30 @@ Result<Upload::Stored> Upload::End() {
   return stored;
 }
 
-Download::Download(std::shared_ptr<Tensor> tensor)
-    : tensor_(std::move(tensor)),
-      map_(tensor_->spec(), tensor_->spec().stored_once),
-      addresses_(tensor_->shards().Addresses()),
-      shape_(tensor_->spec().shape),
-      total_bytes_(map_.sent_bytes()) {}
-
-Result<std::unique_ptr<Download>> Download::OfShard(std::shared_ptr<Tensor> tensor,
-                                                    int64_t device) {
-  const TensorSpec& spec = tensor->spec();
+Result<std::vector<size_t>> Download::Positions(const Tensor& tensor, int64_t device) {
+  const TensorSpec& spec = tensor.spec();
+  if (device < 0) return ShardMap(spec, spec.stored_once).SourcePositions();
   const auto position = spec.sharding.mesh.PositionOf(device);
   if (!position.has_value()) {
     return InvalidArgument(
         base::Cat("device ", device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
   }
-  HIR_ASSIGN(std::vector<int64_t> shape, mesh::ShardShape(spec.sharding, spec.shape, "the tensor"));
-  auto download = std::make_unique<Download>(std::move(tensor));
-  download->shape_ = std::move(shape);
-  download->total_bytes_ = ShardBytes(download->tensor_->spec());
-  download->shard_ = download->addresses_[static_cast<size_t>(*position)];
-  return download;
+  HIR_TRY(mesh::ShardShape(spec.sharding, spec.shape, "the tensor").status());
+  return std::vector<size_t>{static_cast<size_t>(*position)};
+}
+
+Download::Download(std::shared_ptr<Tensor> tensor, int64_t device, std::shared_ptr<HostShards> host)
+    : tensor_(std::move(tensor)),
+      host_(std::move(host)),
+      map_(tensor_->spec(), tensor_->spec().stored_once),
+      addresses_(host_->Addresses()),
+      shape_(tensor_->spec().shape),
+      total_bytes_(map_.sent_bytes()) {
+  if (device < 0) return;
+  const TensorSpec& spec = tensor_->spec();
+  shape_ = *mesh::ShardShape(spec.sharding, spec.shape, "the tensor");
+  total_bytes_ = ShardBytes(spec);
+  shard_ = addresses_[static_cast<size_t>(*spec.sharding.mesh.PositionOf(device))];
 }
 
 std::string Download::Next(int64_t bytes_max) {

@@ -44,6 +44,7 @@ class Upload {
   const TensorSpec spec_;
   const ShardMap map_;
   const std::shared_ptr<ShardSet> shards_;
+  const std::shared_ptr<HostShards> host_;
   const std::vector<std::byte*> addresses_;
   int64_t received_bytes_ = 0;
 };
@@ -51,10 +52,11 @@ class Upload {
 // A tensor, or one shard of it, as bytes to send. Threads: one at a time.
 class Download {
  public:
-  // REQUIRES: the tensor is ready.
-  explicit Download(std::shared_ptr<Tensor> tensor);
-  // The shard of `device` alone. kInvalidArgument when it holds none.
-  static Result<std::unique_ptr<Download>> OfShard(std::shared_ptr<Tensor> tensor, int64_t device);
+  // Whose shards, by their positions in the mesh, a download reads: of `device` alone, or (below 0) of one device for
+  // each part. kInvalidArgument when `device` holds none.
+  static Result<std::vector<size_t>> Positions(const Tensor& tensor, int64_t device);
+  // `host` has the shards at Positions(*tensor, device). REQUIRES: the tensor was ready; Positions is OK.
+  Download(std::shared_ptr<Tensor> tensor, int64_t device, std::shared_ptr<HostShards> host);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }
@@ -66,6 +68,7 @@ class Download {
 
  private:
   const std::shared_ptr<Tensor> tensor_;
+  const std::shared_ptr<HostShards> host_;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;
   const std::byte* shard_ = nullptr;  // When one shard is read.

@@ -12,18 +12,19 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "csrc/base/text.h"
 #include "service/engine/engine.h"
 #include "service/os/fd.h"
 #include "service/rpc/server.h"
+#include "service/supervise/devices.h"
 
 namespace hir::service {
 namespace {
 
 using base::Cat;
-
-constexpr int64_t kDevicesMax = 64;
 
 struct Flags {
   std::string devices = "cpu:1";
@@ -31,6 +32,7 @@ struct Flags {
   std::string worker;
   std::string log_level = "info";
   int64_t threads_per_rank = 0;
+  bool own_memory = false;
   int ready_fd = -1;
   int alive_fd = -1;
   std::string scratch;
@@ -47,8 +49,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   flags.server.listen = DefaultListen();
   flags.worker =
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
-  app.add_option("--devices", flags.devices,
-                 "cpu:N: N devices, each a process with a share of the cores")
+  app.add_option(
+         "--devices", flags.devices,
+         "cpu:N: N devices, each a process with a share of the cores; cuda:all, or cuda:0,2: "
+         "all GPUs, or those with these numbers")
       ->capture_default_str();
   app.add_option("--listen", flags.server.listen,
                  "unix:/path in a directory that is this user's alone, or tcp:host:port")
@@ -60,6 +64,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--threads-per-rank", flags.threads_per_rank,
                  "0: the cores divided by the devices")
       ->capture_default_str();
+  app.add_flag("--own-memory", flags.own_memory,
+               "keep tensors in the memory of CPU workers, as it is with GPUs: for tests");
   app.add_option("--worker", flags.worker, "the worker program")->capture_default_str();
   app.add_option("--ready-fd", flags.ready_fd,
                  "write the address and a newline there when ready, and close it");
@@ -77,15 +83,17 @@ void AddFlags(CLI::App& app, Flags& flags) {
   }
 }
 
-Result<int64_t> ParseDevices(const std::string& devices) {
-  const std::optional<int64_t> count = devices.starts_with("cpu:")
-                                           ? base::ParseInt(std::string_view(devices).substr(4))
-                                           : std::nullopt;
-  if (!count.has_value() || *count < 1 || *count > kDevicesMax) {
-    return InvalidArgument(
-        Cat("--devices=", devices, ": want cpu:N with N from 1 to ", kDevicesMax));
+void Log(const Devices& devices) {
+  for (const LocalDevice& device : devices.used) {
+    if (devices.kind == "cpu") break;  // They all are the same.
+    spdlog::info("device={}:{} model=\"{}\" memory_bytes={} architecture={}", devices.kind,
+                 device.ordinal, device.model, device.memory_bytes, device.target.architecture());
   }
-  return *count;
+  for (const LocalDevice& device : devices.failed) {
+    spdlog::error("device={}:{} error=\"{}\"", devices.kind, device.ordinal,
+                  device.failure.ToString());
+  }
+  if (!devices.failure.ok()) spdlog::error("no device error=\"{}\"", devices.failure.ToString());
 }
 
 // A descriptor per shard: as many as the machine allows.
@@ -112,15 +120,25 @@ bool WaitForEnd(const Fd& signals, const Fd& alive) {
 Status Serve(Flags& flags, const Fd& signals, bool& abandoned) {
   const Fd alive(flags.alive_fd);
   Fd ready(flags.ready_fd);
-  HIR_ASSIGN(const int64_t num_devices, ParseDevices(flags.devices));
+  HIR_ASSIGN(const DeviceRequest request, ParseDevices(flags.devices));
+  std::vector<std::string> worker_args = {Cat("--log-level=", flags.log_level)};
+  if (flags.own_memory) worker_args.push_back("--own-memory");
+  if (flags.limits.device_bytes_max > 0)
+    worker_args.push_back(Cat("--device-bytes-max=", flags.limits.device_bytes_max));
+  Devices devices = FindDevices(request, {.worker_path = flags.worker, .worker_args = worker_args});
+  if (flags.own_memory) devices.own_memory = true;
+  Log(devices);
+  const int64_t num_devices = devices.size();
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  int64_t memory_bytes = 0;
+  for (const LocalDevice& device : devices.used) memory_bytes += device.memory_bytes;
   EngineOptions options = {.worker_path = flags.worker,
-                           .worker_args = {Cat("--log-level=", flags.log_level)},
-                           .num_devices = num_devices,
-                           .threads_per_rank = flags.threads_per_rank > 0
-                                                   ? flags.threads_per_rank
-                                                   : std::max<int64_t>(1, cores / num_devices),
-                           .limits = Resolved(flags.limits)};
+                           .worker_args = std::move(worker_args),
+                           .devices = std::move(devices),
+                           .threads_per_rank = flags.threads_per_rank,
+                           .limits = Resolved(flags.limits, memory_bytes)};
+  if (options.threads_per_rank == 0)
+    options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));
   Engine engine(options);
   HIR_TRY(engine.Start().WithContext(Cat("cannot start ", num_devices, " workers")));
   HIR_ASSIGN(const std::unique_ptr<Server> server, Server::Start(flags.server, engine));

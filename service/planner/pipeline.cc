@@ -1,8 +1,12 @@
 #include "service/planner/pipeline.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
@@ -21,13 +25,28 @@ Result<std::unique_ptr<ir::Graph>> Read(const pb::ProgramSource& source) {
   return ir::Parse(source.text(), fusion::kFusionOps);
 }
 
+bool AllKnown(std::span<const plan::Boundary> inputs, const codegen::Sizes& sizes) {
+  std::vector<std::string_view> symbols;
+  for (const plan::Boundary& input : inputs) {
+    if (input.global->kind != ir::TypeKind::kTensor) continue;
+    for (const ir::Axis& axis : input.global->axes) ir::CollectSymbols(axis.extent, symbols);
+  }
+  return std::ranges::all_of(
+      symbols, [&](std::string_view symbol) { return sizes.contains(std::string(symbol)); });
+}
+
 }  // namespace
 
 Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOptions& options) {
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, Read(program));
   HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(graph), {.num_devices = options.num_devices}));
+             host::PlanProgram(std::move(graph), {.num_devices = options.num_devices,
+                                                  .target = options.target,
+                                                  .sizes = options.sizes}));
   pb::Plan message = ToMessage(plan);
+  message.set_provisional(options.target.kind == codegen::Target::Kind::kGpu &&
+                          !AllKnown(plan.local.inputs, options.sizes));
+  if (message.provisional()) return message;
   for (const codegen::KernelPlan& kernels : plan.kernels) {
     HIR_ASSIGN(codegen::Artifact compiled, options.compile(kernels));
     pb::Artifact& artifact = *message.add_artifacts();

@@ -12,12 +12,15 @@ namespace hir::service {
 
 struct PipelineOptions {
   int64_t num_devices = 1;
-  std::string backend = {};  // The kind of the devices: who can load what `compile` makes.
+  codegen::Target target = {};
+  codegen::Sizes sizes = {};  // Values of the program's symbols, where known.
+  std::string backend = {};   // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};
 };
 
 // Errors: what is wrong with the program, with op, value and the user's location. Deterministic: the same program
 // gives the same plan.
+// For GPUs sizes choose schedules, and compiling takes a while: a plan without all of them is provisional.
 Result<::hostir::v1::Plan> MakePlan(const ::hostir::v1::ProgramSource& program,
                                     const PipelineOptions& options);
 

@@ -1,6 +1,7 @@
 #include "service/planner/plan_message.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "csrc/base/text.h"
@@ -102,12 +103,19 @@ void SetSharedMemory(const ir::Graph& local, size_t index, v1::PlanParam* out) {
   if (output.alias != nullptr) out->set_alias_input(index_of_param(output.alias));
 }
 
-void AddGuard(const ir::Guard& guard, v1::Plan* out) {
+std::string Condition(const ir::Guard& guard) {
+  const bool equal = guard.kind == ir::Guard::Kind::kEqual;
+  return Cat(ir::ToString(guard.left), equal ? " == " : " <= ", ir::ToString(guard.right));
+}
+
+// `replans`: the conditions of the plan's schedules; the others are the program's.
+void AddGuard(const ir::Guard& guard, const std::set<std::string>& replans, v1::Plan* out) {
   v1::PlanGuard* message = out->add_guards();
   const bool equal = guard.kind == ir::Guard::Kind::kEqual;
   message->set_left(ir::ToString(guard.left));
   message->set_right(ir::ToString(guard.right));
-  message->set_condition(Cat(message->left(), equal ? " == " : " <= ", message->right()));
+  message->set_condition(Condition(guard));
+  message->set_replans(replans.contains(message->condition()));
   message->set_kind(equal ? v1::PlanGuard::KIND_EQUAL : v1::PlanGuard::KIND_AT_MOST);
   message->set_reason(guard.reason);
 }
@@ -123,7 +131,11 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
     SetParam(plan.local.outputs[i], out.add_outputs());
     SetSharedMemory(*plan.local.graph, i, out.mutable_outputs(static_cast<int>(i)));
   }
-  for (const ir::Guard& guard : plan.host->guards) AddGuard(guard, &out);
+  std::set<std::string> replans;
+  for (const codegen::KernelPlan& kernels : plan.kernels) {
+    for (const ir::Guard& guard : kernels.guards) replans.insert(Condition(guard));
+  }
+  for (const ir::Guard& guard : plan.host->guards) AddGuard(guard, replans, &out);
   v1::Explanation* explanation = out.mutable_explanation();
   for (size_t i = 0; i < plan.groups.size(); ++i) AddSegment(plan, i, explanation);
   for (const auto& communication : plan.local.communications)

@@ -19,8 +19,17 @@ pb::FromWorker Answer(const pb::ToWorker& message, PipelineOptions& options) {
   pb::FromWorker answer;
   answer.set_seq(message.seq());
   pb::PlanMade& made = *answer.mutable_plan_made();
-  options.num_devices = message.make_plan().num_devices();
-  auto plan = MakePlan(message.make_plan().program(), options);
+  const pb::MakePlan& asked = message.make_plan();
+  options.num_devices = asked.num_devices();
+  options.target = {};
+  if (asked.target().architecture() > 0) {
+    options.target = {.kind = codegen::Target::Kind::kGpu,
+                      .architecture = static_cast<int>(asked.target().architecture()),
+                      .multiprocessors = static_cast<int>(asked.target().multiprocessors()),
+                      .shared_bytes = asked.target().shared_bytes()};
+  }
+  options.sizes = {asked.sizes().begin(), asked.sizes().end()};
+  auto plan = MakePlan(asked.program(), options);
   if (plan.ok()) {
     *made.mutable_plan() = *std::move(plan);
   } else {

@@ -6,7 +6,7 @@
 
 namespace hir::service {
 
-// `options` but for the number of devices, which the messages give.
+// `options` but for devices and sizes, which the messages give.
 [[noreturn]] void ServePlanner(Fd socket, PipelineOptions options);
 
 }  // namespace hir::service

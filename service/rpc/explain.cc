@@ -19,18 +19,23 @@ void SetBytes(const Program& program, const Sizes& sizes, Record& record) {
 
 }  // namespace
 
-Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainReply* reply) {
-  const pb::Plan& plan = program.plan();
+Status CheckNames(const Program& program, const Sizes& sizes) {
   const std::set<std::string, std::less<>> symbols = program.Symbols();
   for (const auto& [symbol, value] : sizes) {
     if (!symbols.contains(symbol)) {
-      return InvalidArgument(base::Cat(plan.name(), " has no size ", symbol.substr(0, 64),
+      return InvalidArgument(base::Cat(program.plan().name(), " has no size ", symbol.substr(0, 64),
                                        "; its sizes are ",
                                        symbols.empty() ? "constants" : base::Join(symbols, ", ")));
     }
     if (value < 0) return InvalidArgument(base::Cat(symbol, " = ", value, "; a size is 0 or more"));
   }
-  if (sizes.size() == symbols.size()) HIR_TRY(program.CheckSizes(sizes));
+  return {};
+}
+
+Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainReply* reply) {
+  const pb::Plan& plan = program.plan();
+  HIR_TRY(CheckNames(program, sizes));
+  if (sizes.size() == program.Symbols().size()) HIR_TRY(program.CheckSizes(sizes));
   reply->set_program_id(program.id());
   *reply->mutable_explanation() = plan.explanation();
   *reply->mutable_inputs() = plan.inputs();

@@ -7,7 +7,9 @@
 
 namespace hir::service {
 
-// Errors: kInvalidArgument for a size of a symbol that the program does not have, and for sizes that break a guard.
+// Whether `sizes` are sizes of the program. kInvalidArgument naming the symbol that it does not have.
+Status CheckNames(const Program& program, const Sizes& sizes);
+// Explains the plan `program`. Errors: CheckNames'; kInvalidArgument for sizes that break a guard.
 Status ExplainProgram(const Program& program, const Sizes& sizes,
                       ::hostir::v1::ExplainReply* reply);
 

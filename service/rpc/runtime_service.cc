@@ -78,13 +78,20 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
 
 void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply,
                                Call call) {
-  Sizes sizes(request.sizes().begin(), request.sizes().end());
-  engine_.Compile(
-      request.session_id(), request.program(),
-      [call, reply, sizes = std::move(sizes)](Result<std::shared_ptr<const Program>> program) {
-        if (!call->Claim()) return;
-        call->End(program.ok() ? ExplainProgram(**program, sizes, reply) : program.status());
-      });
+  const Sizes sizes(request.sizes().begin(), request.sizes().end());
+  const auto explain = [call, reply, sizes](const Result<std::shared_ptr<const Program>>& program) {
+    if (!call->Claim()) return;
+    call->End(program.ok() ? ExplainProgram(**program, sizes, reply) : program.status());
+  };
+  engine_.Compile(request.session_id(), request.program(),
+                  [this, call, sizes, explain](Result<std::shared_ptr<const Program>> program) {
+                    const bool all_known = program.ok() && CheckNames(**program, sizes).ok() &&
+                                           sizes.size() == (*program)->Symbols().size();
+                    // With all sizes it is the plan that a run of them gets.
+                    if (all_known && !(*program)->ServesAll())
+                      return engine_.PlanFor(*program, sizes, explain);
+                    explain(program);
+                  });
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
@@ -114,14 +121,19 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
       call->End({});
     };
   }
-  const std::scoped_lock lock(waited->mutex);
-  Result<Engine::Accepted> accepted = engine_.Run(std::move(run));
-  if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
-  waited->accepted = *std::move(accepted);
-  if (request.wait()) return;
-  if (!call->Claim()) return drop(waited->accepted);
-  ToProto(waited->accepted, reply);
-  call->End({});
+  const auto start = [this, call, reply, waited, drop, run,
+                      wait = request.wait()](const hir::Status& planned) {
+    if (!planned.ok()) return call->ClaimAndEnd(planned);
+    const std::scoped_lock lock(waited->mutex);
+    Result<Engine::Accepted> accepted = engine_.Run(run);
+    if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
+    waited->accepted = *std::move(accepted);
+    if (wait) return;
+    if (!call->Claim()) return drop(waited->accepted);
+    ToProto(waited->accepted, reply);
+    call->End({});
+  };
+  engine_.WhenPlanned(run, start);
 }
 
 void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
@@ -169,10 +181,20 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   const Engine::Report report = engine_.report();
   const EngineOptions& options = engine_.options();
   reply->set_version(std::string(kVersion));
-  for (int64_t rank = 0; rank < options.num_devices; ++rank) {
+  const auto describe = [&](const LocalDevice& local, pb::Device& device) {
+    device.set_kind(options.devices.kind);
+    device.set_ordinal(local.ordinal);
+    device.set_model(local.model);
+    device.set_memory_bytes(local.memory_bytes);
+    if (!local.failure.ok()) hir::service::ToProto(local.failure, device.mutable_error());
+  };
+  for (const LocalDevice& failed : options.devices.failed)
+    describe(failed, *reply->add_failed_devices());
+  if (options.devices.used.empty()) reply->set_last_failure(options.devices.failure.ToString());
+  for (int64_t rank = 0; rank < options.num_devices(); ++rank) {
     pb::Device& device = *reply->add_devices();
+    describe(options.devices.used[static_cast<size_t>(rank)], device);
     device.set_number(rank);
-    device.set_kind("cpu");
     device.set_rank(rank);
     device.set_num_threads(options.threads_per_rank);
     const size_t index = static_cast<size_t>(rank);
@@ -181,11 +203,12 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_planner_pid(report.planner_pid);
   reply->set_generation(report.mesh.generation);
   reply->set_serving(report.mesh.healthy);
-  reply->set_last_failure(report.mesh.failure);
+  if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
   reply->set_tensor_bytes(report.tensor_bytes);
   reply->set_tensors(report.tensors);
   reply->set_sessions(report.sessions);
   reply->set_programs(report.programs);
+  reply->set_plans(report.plans);
   reply->set_runs(report.runs);
   reply->set_queued_plans(report.queued_plans);
   reply->set_queued_runs(report.queued_runs);

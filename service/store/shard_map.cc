@@ -102,6 +102,12 @@ void ShardMap::Scatter(int64_t offset, std::span<const std::byte> bytes,
   }
 }
 
+std::vector<size_t> ShardMap::SourcePositions() const {
+  std::vector<size_t> positions;
+  for (const std::vector<size_t>& block : blocks_) positions.push_back(block.front());
+  return positions;
+}
+
 void ShardMap::Gather(int64_t offset, std::span<std::byte> bytes,
                       std::span<std::byte* const> shards) const {
   HIR_CHECK(repeats_.empty());

@@ -18,6 +18,8 @@ class ShardMap {
   ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once);
 
   int64_t sent_bytes() const { return sent_bytes_; }
+  // One position for each part of the tensor: those that Gather reads.
+  std::vector<size_t> SourcePositions() const;
   // How many bytes all shards together store for each byte sent (replicas, and elements repeated along an axis).
   int64_t copies() const { return copies_; }
 

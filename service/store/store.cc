@@ -34,7 +34,9 @@ std::string RandomId() {
 TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> released)
     : options_(options),
       released_(std::move(released)),
-      bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max) {}
+      bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
+      staging_("staging_bytes_max", "bytes of tensors on their way to and from devices",
+               options.staging_bytes_max) {}
 
 Result<std::string> TensorStore::OpenSession() {
   const std::scoped_lock lock(mutex_);
@@ -75,7 +77,7 @@ Result<const TensorStore::Session*> TensorStore::FindSession(std::string_view se
   return &found->second;
 }
 
-Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, bool charged) {
+Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, Use use) {
   HIR_TRY(CheckSpec(spec, options_.num_devices));
   const int64_t bytes = ShardBytes(spec);
   const mesh::DeviceMesh& mesh = spec.sharding.mesh;
@@ -85,7 +87,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, 
                                        mesh.num_devices(),
                                        " devices; start the daemon with a higher limit"));
   }
-  HIR_ASSIGN(Charge charge, bytes_.Take(charged ? bytes * mesh.num_devices() : 0));
+  HIR_ASSIGN(Charge charge, bytes_.Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
   int64_t id = 0;
   {
     const std::scoped_lock lock(mutex_);
@@ -93,13 +95,32 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, 
     next_shard_ += mesh.num_devices();
   }
   std::vector<ShardSet::Shard> shards;
-  for (const int64_t device : mesh.devices()) {
-    HIR_ASSIGN(SharedMemory memory, SharedMemory::Create(bytes));
-    shards.push_back({device, id++, std::move(memory)});
+  for (const int64_t device : mesh.devices()) shards.push_back({device, id++, bytes});
+  std::shared_ptr<HostShards> host;
+  if (use == Use::kUpload || !options_.on_devices) {
+    host = std::make_shared<HostShards>();
+    HIR_ASSIGN(host->staging, staging_.Take(0));
+    for (size_t i = 0; i < shards.size(); ++i) {
+      HIR_ASSIGN(SharedMemory memory, SharedMemory::Create(bytes));
+      host->memory.push_back(std::move(memory));
+    }
   }
-  auto set = std::make_shared<ShardSet>(std::move(shards), released_);
+  auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_);
   set->charge = std::move(charge);
   return set;
+}
+
+Result<std::shared_ptr<HostShards>> TensorStore::AllocateCopy(const ShardSet& shards,
+                                                              std::span<const size_t> positions) {
+  auto host = std::make_shared<HostShards>();
+  host->memory.resize(shards.shards().size());
+  HIR_ASSIGN(host->staging, staging_.Take(0));
+  for (const size_t position : positions) {
+    const int64_t bytes = shards.shards()[position].bytes;
+    HIR_TRY(host->staging.Grow(bytes));
+    HIR_ASSIGN(host->memory[position], SharedMemory::Create(bytes));
+  }
+  return host;
 }
 
 Result<std::string> TensorStore::AddHandle(std::string_view session,

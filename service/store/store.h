@@ -23,6 +23,9 @@ struct StoreOptions {
   int64_t tensor_bytes_max = int64_t{1} << 30;
   int64_t tensors_max = 65536;
   int64_t sessions_max = 256;
+  // Devices have memory of their own: what is here of a tensor is on its way, and counts as staging.
+  bool on_devices = false;
+  int64_t staging_bytes_max = int64_t{1} << 30;
 };
 
 // Thread-safe.
@@ -35,10 +38,15 @@ class TensorStore {
   void CloseSession(std::string_view session);
   Status CheckSession(std::string_view session) const;
 
-  // Zeroed memory for `spec`. With `charged`, all its bytes count from now on; else what the owner of the tensor's
-  // charge adds to it.
+  enum class Use { kUpload, kOutput };
+  // Zeroed memory for `spec`; of outputs that are written on devices with memory of their own, none. The bytes of
+  // outputs count from now on; those of uploads as the owner of the charges adds to them.
   // Errors: kInvalidArgument  CheckSpec; kResourceExhausted  a limit, or the machine has no more.
-  Result<std::shared_ptr<ShardSet>> Allocate(const TensorSpec& spec, bool charged);
+  Result<std::shared_ptr<ShardSet>> Allocate(const TensorSpec& spec, Use use);
+  // Zeroed memory for a copy of the shards at `positions` (in mesh order) of a tensor that only devices have.
+  // Errors: kResourceExhausted naming staging_bytes_max.
+  Result<std::shared_ptr<HostShards>> AllocateCopy(const ShardSet& shards,
+                                                   std::span<const size_t> positions);
 
   // A new random handle of `session`.
   Result<std::string> AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor);
@@ -48,6 +56,7 @@ class TensorStore {
   // All or none.
   Status Free(std::string_view session, std::span<const std::string> handles);
 
+  bool on_devices() const { return options_.on_devices; }
   int64_t num_tensors() const;
   int64_t num_sessions() const;
   int64_t tensor_bytes() const { return bytes_.used(); }
@@ -63,6 +72,7 @@ class TensorStore {
   const StoreOptions options_;
   const std::shared_ptr<ReleasedShards> released_;
   Budget bytes_;
+  Budget staging_;
   mutable std::mutex mutex_;
   std::map<std::string, Session, std::less<>> sessions_;  // Guarded by mutex_: the ones below too.
   std::unordered_map<const Tensor*, int64_t> handles_;

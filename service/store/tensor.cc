@@ -32,10 +32,21 @@ const ShardSet::Shard* ShardSet::OnDevice(int64_t device) const {
   return nullptr;
 }
 
-std::vector<std::byte*> ShardSet::Addresses() const {
+std::vector<std::byte*> HostShards::Addresses() const {
   std::vector<std::byte*> addresses;
-  for (const Shard& shard : shards_) addresses.push_back(shard.memory.data());
+  for (const SharedMemory& shard : memory) addresses.push_back(shard.data());
   return addresses;
+}
+
+std::shared_ptr<HostShards> ShardSet::host() const {
+  const std::scoped_lock lock(mutex_);
+  return host_;
+}
+
+void ShardSet::DropHost() {
+  std::shared_ptr<HostShards> dropped;  // Goes when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  dropped.swap(host_);
 }
 
 Tensor::Condition Tensor::condition() const {
@@ -53,6 +64,13 @@ void Tensor::Settle(const Status& outcome) {
     waiting.swap(waiting_);
   }
   for (const auto& then : waiting) then();
+}
+
+void Tensor::Lose(const Status& cause) {
+  const std::scoped_lock lock(mutex_);
+  if (state_ != TensorState::kReady) return;
+  state_ = TensorState::kLost;
+  error_ = cause;
 }
 
 void Tensor::WhenSettled(std::function<void()> then) {

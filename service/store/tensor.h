@@ -1,4 +1,5 @@
-// Tensor: shards in memory that the daemon owns and workers map, and whether their contents are there yet.
+// Tensor: shards, in memory that the daemon owns and workers map, or in the memory of devices; and whether their
+// contents are there yet.
 #pragma once
 
 #include <cstdint>
@@ -29,30 +30,46 @@ class ReleasedShards {
   std::vector<int64_t> ids_;  // Guarded by mutex_.
 };
 
-// The memory of a tensor. Immutable, but for the bytes, which the sequence of runs orders.
+// The bytes of a tensor's shards in memory that the daemon owns; all that there are, or a copy.
+struct HostShards {
+  std::vector<SharedMemory> memory;  // In mesh order; a shard that nobody asked for is empty.
+  Charge staging;                    // What a copy counts as; grows while an upload arrives.
+
+  std::vector<std::byte*> Addresses() const;
+};
+
+// The memory of a tensor. Thread-safe, but for the bytes, which the sequence of runs orders.
 class ShardSet {
  public:
   struct Shard {
     int64_t device = 0;
     int64_t id = 0;  // Unique in the daemon; never 0.
-    SharedMemory memory;
+    int64_t bytes = 0;
   };
-  ShardSet(std::vector<Shard> shards, std::shared_ptr<ReleasedShards> released)
-      : shards_(std::move(shards)), released_(std::move(released)) {}
+  // `host` null: only devices have it.
+  ShardSet(std::vector<Shard> shards, std::shared_ptr<HostShards> host,
+           std::shared_ptr<ReleasedShards> released)
+      : shards_(std::move(shards)), released_(std::move(released)), host_(std::move(host)) {}
   ~ShardSet();
 
   const std::vector<Shard>& shards() const { return shards_; }  // In mesh order.
   const Shard* OnDevice(int64_t device) const;                  // Null when it holds none.
-  std::vector<std::byte*> Addresses() const;
+
+  // Null when only devices have it.
+  std::shared_ptr<HostShards> host() const;
+  // The devices have it now. Who reads it from host() goes on.
+  void DropHost();
 
   Charge charge;  // Bytes; grows while an upload arrives, by its one owner.
 
  private:
   const std::vector<Shard> shards_;
   const std::shared_ptr<ReleasedShards> released_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<HostShards> host_;  // Guarded by mutex_.
 };
 
-enum class TensorState { kPending, kReady, kPoisoned };
+enum class TensorState { kPending, kReady, kPoisoned, kLost };
 
 // Thread-safe.
 class Tensor {
@@ -61,10 +78,10 @@ class Tensor {
       : spec_(std::move(spec)), shards_(std::move(shards)), state_(state) {}
 
   const TensorSpec& spec() const { return spec_; }
-  const ShardSet& shards() const { return *shards_; }
+  ShardSet& shards() const { return *shards_; }
   int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
 
-  // The state, and when poisoned why.
+  // The state, and when poisoned or lost why.
   struct Condition {
     TensorState state = TensorState::kPending;
     Status error = {};
@@ -72,6 +89,8 @@ class Tensor {
   Condition condition() const;
   // Ready when `outcome` is OK, else poisoned with it. REQUIRES: pending.
   void Settle(const Status& outcome);
+  // Its only memory is gone. Changes nothing unless it is ready.
+  void Lose(const Status& cause);
   // Calls `then` once, when the tensor is not pending: at once, or in Settle, on its thread.
   void WhenSettled(std::function<void()> then);
 

@@ -48,9 +48,10 @@ Fleet::~Fleet() {
 
 Status Fleet::Spawn(int64_t rank) {
   HIR_ASSIGN(auto ends, Channel::Pair());
-  std::vector<std::string> args = {"--role=worker", base::Cat("--rank=", rank),
-                                   base::Cat("--parent-pid=", getpid()),
-                                   base::Cat("--generation=", generation_)};
+  std::vector<std::string> args = {
+      "--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
+      base::Cat("--generation=", generation_),
+      base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));
   workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}});
@@ -62,14 +63,14 @@ Status Fleet::Start() {
   ++generation_;
   starting_ = true;
   keys_.clear();
-  for (int64_t rank = 0; rank < options_.num_ranks; ++rank) {
+  for (int64_t rank = 0; rank < options_.num_ranks(); ++rank) {
     if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
   }
   Publish();
-  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.num_ranks));
+  std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.num_ranks()));
   for (auto& of_rank : messages) {
     pb::Hello& hello = *of_rank.emplace_back().message.mutable_hello();
-    hello.set_num_ranks(options_.num_ranks);
+    hello.set_num_ranks(options_.num_ranks());
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
@@ -106,7 +107,7 @@ Status Fleet::interrupt() const {
 }
 
 Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-                   std::string_view what) {
+                   std::string_view what, Waits waits) {
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
   base::Nanos deadline = Now() + timeout.time;
@@ -125,7 +126,7 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
     if (first_error_.poisoned) return Break(Poisoned(what));
     // One rank that failed where others go on leaves them waiting for it: what is wrong with the program shows on all.
-    const bool failed = !first_error_.status.ok();
+    const bool failed = !first_error_.status.ok() && waits == Waits::kEachOther;
     if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
     if (Awaited() > 0 && Now() >= deadline)
       return Break(failed ? first_error_.status : Stuck(what, timeout));

@@ -25,9 +25,11 @@
 namespace hir::service {
 
 struct FleetOptions {
+  int64_t num_ranks() const { return static_cast<int64_t>(devices.size()); }
+
   std::string worker_path;
   std::vector<std::string> worker_args = {};
-  int64_t num_ranks = 1;
+  std::vector<std::string> devices = {};  // One a rank: "cuda:2".
   int64_t threads_per_rank = 1;
   base::Nanos setup_timeout =
       std::chrono::seconds(10);  // From the start of the processes until all are connected.
@@ -66,8 +68,10 @@ class Fleet {
   //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
   //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
   //         what poisoned the communicator; what it was interrupted with.
+  // kEachOther: a rank that fails may leave others waiting for it, so they get a second to end.
+  enum class Waits { kEachOther, kNobody };
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-              std::string_view what);
+              std::string_view what, Waits waits = Waits::kEachOther);
   // Ends the call in progress, and every later one, with `cause`. Once.
   void Interrupt(const Status& cause);
 

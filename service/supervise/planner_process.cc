@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "csrc/base/text.h"
-#include "hostir/v1/worker.pb.h"
 
 namespace hir::service {
 namespace {
@@ -51,7 +50,8 @@ Status PlannerProcess::Start() {
   if (channel_ != nullptr && !process_.Ended(milliseconds(0)).has_value()) return {};
   Stop();
   HIR_ASSIGN(auto ends, Channel::Pair());
-  std::vector<std::string> args = {"--role=planner", base::Cat("--parent-pid=", getpid())};
+  std::vector<std::string> args = {"--role=planner", base::Cat("--device=", options_.device),
+                                   base::Cat("--parent-pid=", getpid())};
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
   channel_ = std::make_unique<Channel>(std::move(ends.first));
@@ -84,16 +84,19 @@ PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
   return outcome;
 }
 
-PlannerProcess::Outcome PlannerProcess::MakePlan(const pb::ProgramSource& program,
-                                                 base::Nanos timeout,
-                                                 const std::function<void()>& sent) {
+PlannerProcess::Outcome PlannerProcess::MakePlan(
+    const pb::ProgramSource& program, const std::map<std::string, int64_t, std::less<>>& sizes,
+    base::Nanos timeout, const std::function<void()>& sent) {
   Outcome outcome;
   outcome.status = Start();
   if (!outcome.status.ok()) return outcome;
   pb::ToWorker message;
   message.set_seq(++seq_);
-  message.mutable_make_plan()->mutable_program()->CopyFrom(program);
-  message.mutable_make_plan()->set_num_devices(options_.num_devices);
+  pb::MakePlan& make_plan = *message.mutable_make_plan();
+  *make_plan.mutable_program() = program;
+  make_plan.set_num_devices(options_.num_devices);
+  *make_plan.mutable_target() = options_.target;
+  for (const auto& [symbol, value] : sizes) (*make_plan.mutable_sizes())[symbol] = value;
   const base::Nanos deadline = Now() + timeout;
   if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) {
     return Died(process_.Ended(milliseconds(200)).value_or("it does not read"));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,7 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "hostir/v1/plan.pb.h"
+#include "hostir/v1/worker.pb.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
 #include "service/os/wakeup.h"
@@ -20,7 +21,9 @@ namespace hir::service {
 struct PlannerOptions {
   std::string worker_path;
   std::vector<std::string> worker_args = {};
+  std::string device = "cpu:0";  // Its kind is what code is made for; the planner opens none.
   int64_t num_devices = 1;
+  ::hostir::v1::Target target = {};
 };
 
 // Threads: one owns it (and lives as long); pid() and Interrupt() from any.
@@ -40,7 +43,9 @@ class PlannerProcess {
   };
   // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `killed` set, or without when
   // no process could be started. `sent` is called when the planner has the program.
-  Outcome MakePlan(const ::hostir::v1::ProgramSource& program, base::Nanos timeout,
+  // `sizes`: values of the program's symbols, where known.
+  Outcome MakePlan(const ::hostir::v1::ProgramSource& program,
+                   const std::map<std::string, int64_t, std::less<>>& sizes, base::Nanos timeout,
                    const std::function<void()>& sent);
 
   // Ends the plan that is being made, and every later one, with `cause`. From any thread, once.

@@ -57,11 +57,15 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
   return loaded;
 }
 
-Status LoadedProgram::Run(const pb::Execute& execute, const Memory& memory, bool& started) {
+Status LoadedProgram::Bind(const pb::Execute& execute, const Memory& memory) {
   if (!HasPart()) return {};
   HIR_TRY(Arguments(execute, memory));
   HIR_TRY(Symbols(execute));
-  HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
+  return evaluator_->Bind(arguments_, symbols_, &binding_);
+}
+
+Status LoadedProgram::Run(const pb::Execute& execute, bool& started) {
+  if (!HasPart()) return {};
   started = true;
   const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun});
   // Also after an error: what was queued before it uses the tensors still.

@@ -29,9 +29,11 @@ class LoadedProgram {
 
   // The memory of a bound shard.
   using Memory = std::function<Result<device::Buffer>(int64_t shard)>;
+  // Makes the next Run one of these arguments and sizes: no rank waits for another. Errors: Evaluator::Bind's.
+  Status Bind(const ::hostir::v1::Execute& execute, const Memory& memory);
   // Collective over all ranks; returns when the run is over. `started` is set when it may have communicated: after an
-  // error, communicator and streams are not to be used again.
-  Status Run(const ::hostir::v1::Execute& execute, const Memory& memory, bool& started);
+  // error, communicator and streams are not to be used again. REQUIRES: Bind was OK.
+  Status Run(const ::hostir::v1::Execute& execute, bool& started);
 
   // "allgather #3" for the communication `seq` of a run; empty when there is none.
   std::string NameOf(int64_t seq) const;

@@ -1,23 +1,30 @@
-// hostir-worker: the process of one rank, or the one that plans (--role=planner). Started by hostird.
+// hostir-worker: the process of one rank, the one that plans (--role=planner), or the one that looks which devices
+// there are (--role=probe). Started by hostird.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "csrc/base/text.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
+#include "host_ir/rank/cuda/cuda_backends.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
 #include "service/worker/link.h"
+#include "service/worker/probe.h"
 #include "service/worker/worker.h"
 
 namespace hir::service {
 namespace {
 
-[[noreturn]] void ServeRank(int64_t rank, int64_t generation) {
-  Worker worker({rank, generation}, rank::CpuBackends());
+[[noreturn]] void ServeRank(const Worker::Options& options, rank::Backends backends) {
+  const int64_t rank = options.rank, generation = options.generation;
+  Worker worker(options, std::move(backends));
   Link link(Fd(kInheritedFd), {rank, generation}, [&worker] { return worker.Dump(); });
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
@@ -35,13 +42,17 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "hostir-worker: owns one device, or plans programs. hostird starts it; it has no use alone.");
   std::string role = "worker";
-  int64_t rank = 0;
-  int64_t generation = 0;
+  std::string device = "cpu:0";
+  Worker::Options options;
   int64_t parent_pid = 0;
   std::string log_level = "info";
-  app.add_option("--role", role, "worker or planner")->check(CLI::IsMember({"worker", "planner"}));
-  app.add_option("--rank", rank, "the rank of this worker");
-  app.add_option("--generation", generation, "the mesh it belongs to");
+  app.add_option("--role", role, "worker, planner or probe")
+      ->check(CLI::IsMember({"worker", "planner", "probe"}));
+  app.add_option("--device", device, "cpu:N or cuda:N; of a planner and a probe the kind counts");
+  app.add_option("--device-bytes-max", options.device_bytes_max, "of its memory; 0: as it likes");
+  app.add_flag("--own-memory", options.own_memory, "shards live in the device's memory");
+  app.add_option("--rank", options.rank, "the rank of this worker");
+  app.add_option("--generation", options.generation, "the mesh it belongs to");
   app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")
       ->required();
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error, off");
@@ -53,11 +64,20 @@ int Main(int argc, char** argv) {
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);
-  if (role == "planner") {
-    const rank::Backends backends = rank::CpuBackends();
-    ServePlanner(Fd(kInheritedFd), {.backend = backends.kind, .compile = backends.make_compiler()});
+  const size_t colon = device.find(':');
+  const std::string kind = device.substr(0, colon);
+  const std::optional<int64_t> ordinal =
+      colon == std::string::npos ? std::nullopt : base::ParseInt(device.substr(colon + 1));
+  if ((kind != "cpu" && kind != "cuda") || !ordinal.has_value()) {
+    spdlog::critical("--device={}: want cpu:N or cuda:N", device);
+    return 1;
   }
-  ServeRank(rank, generation);
+  options.ordinal = *ordinal;
+  rank::Backends backends = kind == "cuda" ? rank::CudaBackends() : rank::CpuBackends();
+  if (role == "probe") ServeProbe(Fd(kInheritedFd), backends);
+  if (role == "planner")
+    ServePlanner(Fd(kInheritedFd), {.backend = backends.kind, .compile = backends.make_compiler()});
+  ServeRank(options, std::move(backends));
 }
 
 }  // namespace

@@ -36,14 +36,17 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
     case pb::ToWorker::kLoad: return Load(message.load());
     case pb::ToWorker::kBind: {
       const Status bound = Bind(message.bind(), request.fds);
-      poisoned_ |= !bound.ok();  // The daemon takes the shards for bound.
+      // The daemon takes mapped shards for bound. A device may be full: then it releases them.
+      poisoned_ |= !bound.ok() && !OwnMemory();
       return bound;
     }
+    case pb::ToWorker::kFetch: return Fetch(message.fetch(), request.fds);
     case pb::ToWorker::kExecute: return Execute(message.execute());
     case pb::ToWorker::kRelease: return Release(message.release());
     case pb::ToWorker::kDump:
     case pb::ToWorker::kRendezvousValue:
     case pb::ToWorker::kMakePlan:
+    case pb::ToWorker::kProbe:
     case pb::ToWorker::BODY_NOT_SET: break;
   }
   return Internal(
@@ -52,7 +55,10 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
 
 Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   const int num_threads = static_cast<int>(hello.num_threads());
-  HIR_ASSIGN(device_, backends_.make_device({.rank = options_.rank, .num_threads = num_threads}));
+  HIR_ASSIGN(device_, backends_.make_device({.rank = options_.rank,
+                                             .ordinal = options_.ordinal,
+                                             .num_threads = num_threads,
+                                             .memory_bytes_max = options_.device_bytes_max}));
   HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
   HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
   pool_ = std::make_unique<host::Pool>(*device_);
@@ -99,15 +105,45 @@ Status Worker::Load(const pb::Load& load) {
 
 Status Worker::Bind(const pb::Bind& bind, std::vector<Fd>& fds) {
   size_t next = 0;
-  for (const pb::Bind::Shard& shard : bind.shards()) {
-    if (shard.bytes() == 0) {  // Nothing to map, and no descriptor.
-      shards_[shard.id()] = SharedMemory();
-      continue;
+  for (const pb::DeviceShard& shard : bind.shards()) {
+    Shard bound;
+    if (shard.has_memory()) {
+      if (next == fds.size()) return Internal("fewer descriptors than shards");
+      HIR_ASSIGN(bound.mapped, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
     }
-    if (next == fds.size()) return Internal("fewer descriptors than shards");
-    HIR_ASSIGN(shards_[shard.id()], SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
+    if (OwnMemory()) {
+      HIR_ASSIGN(bound.on_device, device_->Allocate(shard.bytes()));
+      const SharedMemory from = std::exchange(bound.mapped, SharedMemory());
+      if (shard.has_memory()) {
+        HIR_TRY(backends_.copy_from_host(*device_, bound.on_device->buffer(),
+                                         {from.data(), static_cast<size_t>(from.bytes())}));
+      }
+    }
+    shards_[shard.id()] = std::move(bound);
   }
   return {};
+}
+
+Status Worker::Fetch(const pb::Fetch& fetch, std::vector<Fd>& fds) {
+  size_t next = 0;
+  for (const pb::DeviceShard& shard : fetch.shards()) {
+    if (next == fds.size()) return Internal("fewer descriptors than shards");
+    HIR_ASSIGN(const SharedMemory to, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
+    HIR_ASSIGN(const device::Buffer buffer, BufferOf(shard.id()));
+    if (buffer.bytes != to.bytes()) {
+      return Internal(
+          base::Cat("shard ", shard.id(), " has ", buffer.bytes, " bytes, not ", to.bytes()));
+    }
+    HIR_TRY(backends_.copy_to_host(*device_, {to.data(), static_cast<size_t>(to.bytes())}, buffer));
+  }
+  return {};
+}
+
+Result<device::Buffer> Worker::BufferOf(int64_t shard) const {
+  const auto found = shards_.find(shard);
+  if (found == shards_.end()) return Internal(base::Cat("shard ", shard, " is not bound"));
+  if (found->second.on_device != nullptr) return found->second.on_device->buffer();
+  return device::Buffer{found->second.mapped.data(), found->second.mapped.bytes()};
 }
 
 Status Worker::Execute(const pb::Execute& execute) {
@@ -115,6 +151,10 @@ Status Worker::Execute(const pb::Execute& execute) {
   if (program == programs_.end() || program->second == nullptr) {
     return {Code::kFailedPrecondition, base::Cat("program ", execute.program(), " is not loaded")};
   }
+  if (execute.phase() != pb::Execute::PHASE_RUN) {
+    HIR_TRY(program->second->Bind(execute, [this](int64_t shard) { return BufferOf(shard); }));
+  }
+  if (execute.phase() == pb::Execute::PHASE_BIND) return {};
   const auto watch = [&](int64_t run, const LoadedProgram* running) {
     const std::scoped_lock lock(mutex_);
     watched_.run = run;
@@ -122,14 +162,7 @@ Status Worker::Execute(const pb::Execute& execute) {
   };
   watch(execute.run(), program->second.get());
   bool started = false;
-  const Status status = program->second->Run(
-      execute,
-      [this](int64_t shard) -> Result<device::Buffer> {
-        const auto found = shards_.find(shard);
-        if (found == shards_.end()) return Internal(base::Cat("shard ", shard, " is not bound"));
-        return device::Buffer{found->second.data(), found->second.bytes()};
-      },
-      started);
+  const Status status = program->second->Run(execute, started);
   poisoned_ |= started && !status.ok();
   watch(0, nullptr);
   return status;

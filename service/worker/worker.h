@@ -23,6 +23,10 @@ class Worker {
   struct Options {
     int64_t rank = 0;
     int64_t generation = 0;
+    int64_t ordinal = 0;           // Of its device.
+    int64_t device_bytes_max = 0;  // 0: what the device's kind takes.
+    // Shards live in the device's memory even if it could work on the daemon's.
+    bool own_memory = false;
   };
   Worker(Options options, rank::Backends backends)
       : options_(options), backends_(std::move(backends)) {}
@@ -36,6 +40,7 @@ class Worker {
   Status Hello(const ::hostir::v1::Hello& hello, comm::Rendezvous& rendezvous);
   Status Load(const ::hostir::v1::Load& load);
   Status Bind(const ::hostir::v1::Bind& bind, std::vector<Fd>& fds);
+  Status Fetch(const ::hostir::v1::Fetch& fetch, std::vector<Fd>& fds);
   Status Execute(const ::hostir::v1::Execute& execute);
   Status Release(const ::hostir::v1::Release& release);
 
@@ -49,7 +54,14 @@ class Worker {
   std::vector<device::Stream*> streams_;
   std::unique_ptr<comm::Communicator> communicator_;  // Null when there is one rank.
   std::unique_ptr<host::Pool> pool_;
-  std::map<int64_t, SharedMemory> shards_;
+  struct Shard {
+    SharedMemory mapped;                            // The daemon's memory, or
+    std::unique_ptr<device::Allocation> on_device;  // the device's.
+  };
+  bool OwnMemory() const { return options_.own_memory || !backends_.uses_host_memory; }
+  Result<device::Buffer> BufferOf(int64_t shard) const;
+
+  std::map<int64_t, Shard> shards_;
   std::map<int64_t, std::unique_ptr<LoadedProgram>> programs_;
   bool poisoned_ = false;
 

@@ -1,0 +1,170 @@
+// Goal: a program has as many plans as its sizes need, and no more: a size that a plan serves makes none, the one not
+// used for longest goes, and a size that no plan serves is refused by the guard.
+// Method: a planner of this test's own (this binary, started as a worker would be), whose plans of size i0 serve the
+// powers of two around it, up to 1024; it counts nothing, the cache does.
+#include "service/engine/program_cache.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <bit>
+#include <future>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hostir/v1/worker.pb.h"
+#include "service/os/channel.h"
+#include "service/os/process.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+void AddGuard(const std::string& left, const std::string& right, bool replans, pb::Plan& plan) {
+  pb::PlanGuard& guard = *plan.add_guards();
+  guard.set_left(left);
+  guard.set_right(right);
+  guard.set_condition(left + " <= " + right);
+  guard.set_kind(pb::PlanGuard::KIND_AT_MOST);
+  guard.set_replans(replans);
+  guard.set_reason(replans ? "the bucket" : "the program");
+}
+
+// Without sizes the plan of a program whose text has "gpu" is provisional, of others it serves up to 8.
+pb::Plan PlanOf(const pb::MakePlan& asked) {
+  pb::Plan plan;
+  plan.set_name("p");
+  pb::PlanParam& x = *plan.add_inputs();
+  x.set_name("x");
+  x.set_dtype(pb::DTYPE_FLOAT32);
+  x.add_shape("i0");
+  AddGuard("i0", "4096", /*replans=*/false, plan);
+  const auto size = asked.sizes().find("i0");
+  if (size == asked.sizes().end()) {
+    plan.set_provisional(asked.program().text().find("gpu") != std::string::npos);
+    AddGuard("i0", "8", /*replans=*/true, plan);
+    return plan;
+  }
+  const uint64_t above = std::bit_ceil(static_cast<uint64_t>(size->second));
+  AddGuard("i0", std::to_string(std::min<uint64_t>(above, 1024)), /*replans=*/true, plan);
+  AddGuard(std::to_string(above / 2 + 1), "i0", /*replans=*/true, plan);
+  return plan;
+}
+
+[[noreturn]] void ServePlans() {
+  Channel channel{Fd(kInheritedFd)};
+  for (;;) {
+    auto received = channel.Receive(/*block=*/true);
+    pb::ToWorker message;
+    if (!received.ok() || !message.ParseFromString((*received)->bytes)) _exit(0);
+    pb::FromWorker answer;
+    answer.set_seq(message.seq());
+    *answer.mutable_plan_made()->mutable_plan() = PlanOf(message.make_plan());
+    if (!channel.Send(answer.SerializeAsString(), {}, std::chrono::seconds(10)).ok()) _exit(1);
+  }
+}
+
+class Plans : public testing::Test {
+ protected:
+  explicit Plans(int64_t program_plans_max = 16)
+      : cache({.worker_path = "/proc/self/exe"}, MakeLimits(program_plans_max)) {}
+  static Limits MakeLimits(int64_t program_plans_max) {
+    Limits limits;
+    limits.program_plans_max = program_plans_max;
+    return limits;
+  }
+  using Made = Result<std::shared_ptr<const Program>>;
+  Made Get(const std::string& text) {
+    pb::ProgramSource source;
+    source.set_text(text);
+    std::promise<Made> made;
+    cache.Get(text, source, [&](Made program) { made.set_value(std::move(program)); });
+    return made.get_future().get();
+  }
+  Made For(const std::shared_ptr<const Program>& program, int64_t size) {
+    std::promise<Made> made;
+    cache.GetFor(program, {{"i0", size}}, [&](Made sized) { made.set_value(std::move(sized)); });
+    return made.get_future().get();
+  }
+  std::string ErrorFor(const std::shared_ptr<const Program>& program, int64_t size) {
+    const Made made = For(program, size);
+    return made.ok() ? "OK" : made.status().ToString();
+  }
+
+  ProgramCache cache;
+};
+
+TEST_F(Plans, ANewSizePlansAgainOnlyInAnotherBucket) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  EXPECT_FALSE(program->ServesAll());
+  for (int64_t size = 1; size <= 8; ++size) EXPECT_EQ(*For(program, size), program);
+  EXPECT_EQ(cache.num_planned(), 1);
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t size = 1; size <= 1024; ++size) ASSERT_TRUE(For(program, size).ok()) << size;
+  }
+  EXPECT_EQ(cache.num_planned(), 1 + 7) << "9..16, 17..32, ..., 513..1024";
+  EXPECT_EQ((*For(program, 100))->id(), program->id()) << "clients see one program";
+  EXPECT_NE((*For(program, 100))->number(), program->number()) << "workers see two";
+}
+
+TEST_F(Plans, AProvisionalPlanRunsNothing) {
+  const std::shared_ptr<const Program> program = *Get("gpu");
+  EXPECT_FALSE(program->Serves({{"i0", 4}}).ok());
+  EXPECT_NE(*For(program, 4), program);
+  EXPECT_EQ(cache.num_planned(), 2);
+  EXPECT_EQ(*For(program, 3), *For(program, 4));
+  EXPECT_EQ(cache.num_planned(), 2);
+}
+
+TEST_F(Plans, ASizeThatNoPlanServesIsRefusedByTheGuard) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  EXPECT_EQ(ErrorFor(program, 2000),
+            "INVALID_ARGUMENT: i0 <= 1024 does not hold with i0 = 2000: the bucket");
+  EXPECT_TRUE(program->CheckSizes({{"i0", 2000}}).ok());
+  EXPECT_EQ(program->CheckSizes({{"i0", 5000}}).ToString(),
+            "INVALID_ARGUMENT: i0 <= 4096 does not hold with i0 = 5000: the program");
+}
+
+TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  std::vector<std::promise<Made>> made(4);
+  for (auto& promise : made) {
+    cache.GetFor(program, {{"i0", 300}},
+                 [&promise](Made sized) { promise.set_value(std::move(sized)); });
+  }
+  const Made first = made[0].get_future().get();
+  for (size_t i = 1; i < made.size(); ++i) EXPECT_EQ(*made[i].get_future().get(), *first);
+  EXPECT_EQ(cache.num_planned(), 2);
+}
+
+class TwoPlans : public Plans {
+ protected:
+  TwoPlans() : Plans(2) {}
+};
+
+TEST_F(TwoPlans, TheOneNotUsedForLongestGoes) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  const int64_t first = (*For(program, 10))->number();
+  const int64_t second = (*For(program, 20))->number();
+  EXPECT_TRUE(cache.TakeEvicted().empty()) << "at the limit";
+  EXPECT_EQ((*For(program, 10))->number(), first);
+  ASSERT_TRUE(For(program, 40).ok());
+  EXPECT_EQ(cache.TakeEvicted(), std::vector<int64_t>{second});
+  EXPECT_EQ((*For(program, 10))->number(), first);
+  EXPECT_EQ(cache.num_planned(), 4);
+  ASSERT_TRUE(For(program, 20).ok());
+  EXPECT_EQ(cache.num_planned(), 5) << "it is planned again";
+}
+
+}  // namespace
+}  // namespace hir::service
+
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--role=planner") hir::service::ServePlans();
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
