@@ -60,10 +60,13 @@ function(hir_library name dir)
   target_link_libraries(${name} PUBLIC hir_flags ${arg_UNPARSED_ARGUMENTS} PRIVATE ${vendor})
 endfunction()
 
-# hir_binary(NAME FILE DEPS...): one program.
+# hir_binary(NAME FILE DEPS...): one program. In a bundle its shared libraries are in ../lib: by RPATH, since RUNPATH
+# does not reach what libraries need of each other.
 function(hir_binary name file)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/${file})
   target_link_libraries(${name} PRIVATE hir_flags ${ARGN})
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
 endfunction()
 
 set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")

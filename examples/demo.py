@@ -1,7 +1,10 @@
-"""The three examples on four CPU ranks of one daemon, each compared with NumPy in float64: one table at the end."""
+"""The three examples on the devices of one daemon (four CPU ranks, or --devices cuda:all), each compared with NumPy in
+float64: one table at the end.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 
@@ -9,9 +12,7 @@ import adaptive_layernorm_backward
 import hostir
 import rope
 import tensor_parallel_mlp
-from example import Outcome, run
-
-RANKS = 4
+from example import CONNECT_SECONDS, Outcome, run
 
 
 def stage(started: float, text: str) -> None:
@@ -43,16 +44,20 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", default="cpu:4", help='"cpu:4", "cuda:all", "cuda:0,2" (default cpu:4)')
+    args = parser.parse_args()
     started = time.perf_counter()
-    stage(started, f"starting a daemon with {RANKS} CPU ranks")
+    stage(started, f"starting a daemon on {args.devices}")
     outcomes = []
-    with hostir.connect(devices=f"cpu:{RANKS}") as client:
+    with hostir.connect(devices=args.devices, timeout=CONNECT_SECONDS) as client:
+        ranks = client.num_devices
         for example in (adaptive_layernorm_backward.EXAMPLE, rope.EXAMPLE, tensor_parallel_mlp.EXAMPLE):
             stage(started, f"{example.name}: making inputs and the float64 reference")
             inputs = example.make_inputs()
             expected = example.reference(inputs)
-            stage(started, f"{example.name}: planning, compiling, running on {RANKS} ranks")
-            outcomes.append(run(client, example, RANKS, inputs, expected))
+            stage(started, f"{example.name}: planning, compiling, running on {ranks} ranks")
+            outcomes.append(run(client, example, ranks, inputs, expected))
     stage(started, "done")
     print()
     print(table(outcomes))

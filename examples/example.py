@@ -11,6 +11,8 @@ import numpy as np
 
 import hostir
 
+CONNECT_SECONDS = 60.0  # Opening GPUs takes a while.
+
 
 @dataclass(frozen=True)
 class Example:
@@ -66,13 +68,14 @@ def main(example: Example) -> None:
         description=f"{example.name}: through a daemon of its own, checked with NumPy in float64."
     )
     parser.add_argument("--ranks", type=int, default=4, help="CPU ranks to run on (default 4)")
+    parser.add_argument("--devices", help='what to run on instead: "cuda:all", "cuda:0,2"')
     parser.add_argument("--explain", action="store_true", help="also print the host program")
     args = parser.parse_args()
     inputs = example.make_inputs()
     expected = example.reference(inputs)
-    with hostir.connect(devices=f"cpu:{args.ranks}") as client:
+    with hostir.connect(devices=args.devices or f"cpu:{args.ranks}", timeout=CONNECT_SECONDS) as client:
         try:
-            outcome = run(client, example, args.ranks, inputs, expected)
+            outcome = run(client, example, client.num_devices, inputs, expected)
         except hostir.InvalidArgument as error:
             raise SystemExit(f"refused: {error}") from None
     print(outcome.plan)

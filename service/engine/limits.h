@@ -25,8 +25,8 @@ inline constexpr LimitInfo kLimits[] = {
 #undef LIMIT
 };
 
-// `limits` with 0 replaced where 0 means "depends on the machine", and chunks that fit a message. `device_memory_bytes`:
-// of all devices with memory of their own together; 0: they have none.
+// `limits` with 0 replaced where 0 means "depends on the machine", and chunks that fit a message.
+// `device_memory_bytes`: of all devices with memory of their own; 0: they have none.
 Limits Resolved(Limits limits, int64_t device_memory_bytes);
 
 }  // namespace hir::service

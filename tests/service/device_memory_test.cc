@@ -1,4 +1,4 @@
-// Goal: tensors that live in devices' memory: runs and downloads see the right values, a full device refuses one run and
+// Goal: tensors in memory of the devices: runs and downloads see the right values, a full device refuses a run and
 // serves the next, and what lived on a mesh that died is lost, says so, and is gone for good, while the mesh heals.
 // Method: CPU workers that keep shards in memory of their own, with a limit, as GPUs do.
 #include <gtest/gtest.h>

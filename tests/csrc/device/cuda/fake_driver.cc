@@ -19,8 +19,20 @@ namespace {
 
 constexpr size_t kGranularity = 2 << 20;
 
+// What a test of other processes says: their fakes are out of its reach.
+bool SetFromEnvironment(FakeCuda& state) {
+  const auto set = [](const char* name, std::atomic<int>& value) {
+    if (const char* text = std::getenv(name)) value = std::atoi(text);
+  };
+  set("FAKE_CUDA_VERSION", state.version);
+  set("FAKE_CUDA_DEVICES", state.num_devices);
+  set("FAKE_CUDA_FAILING_DEVICE", state.failing_device);
+  return true;
+}
+
 FakeCuda& State() {
   static FakeCuda state;
+  [[maybe_unused]] static const bool set = SetFromEnvironment(state);
   return state;
 }
 
