@@ -130,9 +130,9 @@ TEST_F(DeviceMemory, WhatLivedOnAMeshThatDiedIsLost) {
 TEST_F(DeviceMemory, StagingIsLimited) {
   const std::string negate = Id(kNegate);
   EXPECT_EQ(
-      Text(Put(75001).status),
+      Text(Put(75002).status),
       "RESOURCE_EXHAUSTED: staging_bytes_max = 300000: 262144 bytes of tensors on their way to "
-      "and from devices are in use, 37860 more were asked for; free some, or start the daemon "
+      "and from devices are in use, 37864 more were asked for; free some, or start the daemon "
       "with a higher limit");
   // Once on the devices it counts no more.
   for (int round = 0; round < 8; ++round) {
