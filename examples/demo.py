@@ -12,7 +12,7 @@ import adaptive_layernorm_backward
 import hostir
 import rope
 import tensor_parallel_mlp
-from example import CONNECT_SECONDS, Outcome, run
+from example import Outcome, run
 
 
 def stage(started: float, text: str) -> None:
@@ -50,7 +50,7 @@ def main() -> int:
     started = time.perf_counter()
     stage(started, f"starting a daemon on {args.devices}")
     outcomes = []
-    with hostir.connect(devices=args.devices, timeout=CONNECT_SECONDS) as client:
+    with hostir.connect(devices=args.devices) as client:
         ranks = client.num_devices
         for example in (adaptive_layernorm_backward.EXAMPLE, rope.EXAMPLE, tensor_parallel_mlp.EXAMPLE):
             stage(started, f"{example.name}: making inputs and the float64 reference")

@@ -39,6 +39,7 @@ from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
 
 CONNECT_SECONDS = 10.0
+CONNECT_GPU_SECONDS = 60.0  # Opening GPUs and connecting them takes a while.
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
@@ -50,14 +51,17 @@ _STATES = {
 _default: Client | None = None
 
 
-def connect(address: str | None = None, *, devices: str | None = None, timeout: float = CONNECT_SECONDS) -> Client:
+def connect(address: str | None = None, *, devices: str | None = None, timeout: float | None = None) -> Client:
     """A client of a daemon that is ready to serve.
 
     address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
     else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
-    this process does, however it does. Raises Unavailable within ``timeout`` seconds, with the private daemon's last
-    log lines. Devices that cannot be used are in ``status()["failed_devices"]``, each with its error.
+    this process does, however it does. Raises Unavailable within ``timeout`` seconds (10, with GPUs 60), with the
+    private daemon's last log lines; FailedPrecondition when it finds no device to use. Devices that cannot be used
+    beside others that can are in ``status()["failed_devices"]``, each with its error.
     """
+    if timeout is None:
+        timeout = CONNECT_GPU_SECONDS if devices is not None and devices.startswith("cuda") else CONNECT_SECONDS
     if address is None and devices is None:
         address = os.environ.get("HOSTIR_ADDRESS") or None
     if address is not None:
@@ -65,10 +69,15 @@ def connect(address: str | None = None, *, devices: str | None = None, timeout: 
     deadline = time.monotonic() + timeout
     daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout)
     try:
-        return Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()))
+        client = Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()))
     except BaseException:
         daemon.stop()
         raise
+    if client.num_devices == 0:
+        failure = client.status()["last_failure"]
+        client.close()
+        raise FailedPrecondition(f"no device for devices={devices!r}: {failure}")
+    return client
 
 
 def default_client() -> Client:
@@ -111,6 +120,7 @@ class Client:
         self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
         self._message_bytes_max = int(hello.message_bytes_max)
         self.num_devices = int(hello.num_devices)
+        self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
         atexit.register(self.close)  # Before gRPC's own threads go.
 
     # --- tensors ------------------------------------------------------------------------------------------------
@@ -370,7 +380,8 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<hostir.Client of {self.address}: {'closed' if self.closed else f'{self.num_devices} devices'}>"
+        state = "closed" if self.closed else f"{self.num_devices} {self.device_kind} devices"
+        return f"<hostir.Client of {self.address}: {state}>"
 
 
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:

@@ -207,6 +207,7 @@ SessionCall::SessionCall(RpcContext context, OpenSessions& open, const std::stri
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
   event_.set_num_devices(options.num_devices());
+  event_.set_device_kind(options.devices.kind);
   // The id is what a handle is good for: only its beginning is for the log.
   spdlog::info("session={} opened client=\"{}\"", session->substr(0, 8), client.substr(0, 128));
   StartWrite(&event_);

@@ -212,3 +212,17 @@ def test_a_client_that_dies_in_an_upload_leaves_nothing(daemon_program: str) -> 
         while any(client.status()[key] != before[key] for key in keys):
             pass  # The test's time limit is what fails it.
         assert client.put(np.ones(3)).numpy().sum() == 3
+
+
+def test_no_gpu_to_use(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # Whatever this machine has.
+    with pytest.raises(hostir.FailedPrecondition, match=r"^no device for devices='cuda:all': "):
+        hostir.connect(devices="cuda:all")
+
+
+def test_kinds_of_devices_are_shown(daemon_program: str) -> None:
+    with hostir.connect(devices="cpu:2", timeout=60) as client:
+        assert client.device_kind == "cpu"
+        assert repr(client) == f"<hostir.Client of {client.address}: 2 cpu devices>"
+        assert [(d["kind"], d["ordinal"]) for d in client.status()["devices"]] == [("cpu", 0), ("cpu", 1)]
+        assert client.status()["failed_devices"] == []
