@@ -2,10 +2,18 @@
 
 #include <utility>
 
+#include "csrc/codegen/gpu/gpu.h"
+#include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/device/cuda/cuda_device.h"
+#include "host_ir/eval/cuda/cuda_builtins.h"
+#include "host_ir/rank/cuda/cuda_libraries.h"
+#include "host_ir/rank/joined_kernels.h"
+#include "multidevice/comm/nccl/nccl.h"
 
 namespace hir::rank {
 namespace {
+
+namespace gpu = codegen::gpu;
 
 Result<int64_t> NumDevices() { return device::NumCudaDevices(); }
 
@@ -24,14 +32,56 @@ Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options)
       {.ordinal = options.ordinal, .memory_bytes_max = options.memory_bytes_max});
 }
 
-Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions&, comm::Rendezvous&,
-                                                             device::Device&) {
-  return Unimplemented("this build has no NCCL: GPUs cannot communicate");
+Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options,
+                                                             comm::Rendezvous& rendezvous,
+                                                             device::Device& device) {
+  return comm::CreateNccl({.rank = options.rank,
+                           .size = options.size,
+                           .generation = options.generation,
+                           .setup_timeout = options.setup_timeout,
+                           .op_timeout = options.op_timeout,
+                           .device = &device,
+                           .native_stream = &device::NativeStream,
+                           .begin_work = &device::BeginWork},
+                          rendezvous);
 }
 
-Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codegen::Artifact>,
-                                                          device::Device&) {
-  return Unimplemented("this build has no code generation for GPUs");
+Result<std::unique_ptr<device::KernelSource>> LoadKernels(
+    std::span<const codegen::Artifact> artifacts, device::Device& device) {
+  auto joined = std::make_unique<JoinedKernels>();
+  for (const codegen::Artifact& artifact : artifacts) {
+    HIR_ASSIGN(auto source, gpu::Load(artifact, device));
+    joined->Add(artifact.kernels, std::move(source));
+  }
+  return std::unique_ptr<device::KernelSource>(std::move(joined));
+}
+
+Result<std::string> CompileText(std::string_view text, int architecture) {
+  HIR_ASSIGN(gpu::Compiled compiled, gpu::CompileCuda(std::string(text), architecture));
+  return std::move(compiled.cubin);
+}
+
+// Compiles them when the first is asked for: few programs need any.
+class Builtins final : public device::KernelSource {
+ public:
+  explicit Builtins(device::Device& device) : device_(device) {}
+  Result<const device::Kernel*> Get(std::string_view name) override {
+    if (source_ == nullptr) {
+      HIR_ASSIGN(source_, host::MakeCudaBuiltins(device_, &CompileText));
+    }
+    return source_->Get(name);
+  }
+
+ private:
+  device::Device& device_;
+  std::unique_ptr<device::KernelSource> source_;
+};
+
+CompileKernels MakeCompiler() {
+  gpu::Compiler::Options options;
+  options.cache_directory = gpu::DefaultCacheDirectory();
+  auto compiler = std::make_shared<gpu::Compiler>(options);
+  return [compiler](const codegen::KernelPlan& plan) { return compiler->Compile(plan); };
 }
 
 }  // namespace
@@ -47,18 +97,13 @@ Backends CudaBackends() {
   backends.copy_to_host = &device::CopyToHost;
   backends.make_communicator = &MakeCommunicator;
   backends.load_kernels = &LoadKernels;
-  backends.make_libraries = [](device::Device&,
-                               int) -> Result<std::unique_ptr<host::LibrarySource>> {
-    return Unimplemented("this build has no cuBLASLt");
+  backends.make_libraries = [](device::Device& device, int) {
+    return Result<std::unique_ptr<host::LibrarySource>>(MakeCudaLibraries(device));
   };
-  backends.make_builtins = [](device::Device&) -> Result<std::unique_ptr<device::KernelSource>> {
-    return Unimplemented("this build has no built-in kernels for GPUs");
+  backends.make_builtins = [](device::Device& device) {
+    return Result<std::unique_ptr<device::KernelSource>>(std::make_unique<Builtins>(device));
   };
-  backends.make_compiler = []() -> CompileKernels {
-    return [](const codegen::KernelPlan&) -> Result<codegen::Artifact> {
-      return Unimplemented("this build has no code generation for GPUs");
-    };
-  };
+  backends.make_compiler = &MakeCompiler;
   return backends;
 }
 

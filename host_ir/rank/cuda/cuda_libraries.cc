@@ -1,0 +1,57 @@
+#include "host_ir/rank/cuda/cuda_libraries.h"
+
+#include <utility>
+
+#include "csrc/codegen/library/cublaslt/cublaslt.h"
+#include "csrc/device/cuda/cuda_device.h"
+
+namespace hir::rank {
+namespace {
+
+namespace library = codegen::library;
+
+class CudaCall final : public host::LibraryCall {
+ public:
+  explicit CudaCall(std::unique_ptr<library::DeviceCall> call) : call_(std::move(call)) {}
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
+             device::Stream& stream) override {
+    call_->Queue(inputs, output, stream);
+  }
+
+ private:
+  const std::unique_ptr<library::DeviceCall> call_;
+};
+
+library::Tensor ToTensor(const host::LibraryTensor& tensor) {
+  return {tensor.dtype, tensor.shape, tensor.strides};
+}
+
+class CudaLibraries final : public host::LibrarySource {
+ public:
+  explicit CudaLibraries(device::Device& device) : device_(device) {}
+
+  Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
+    if (cublaslt_ == nullptr) {
+      library::CublasLtOptions options;
+      options.native_stream = &device::NativeStream;
+      options.make_current = &device::MakeCurrent;
+      HIR_ASSIGN(cublaslt_, library::CublasLt::Open(device_, options));
+    }
+    library::Desc wanted = {desc.op, {}, ToTensor(desc.output)};
+    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
+    HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
+    return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));
+  }
+
+ private:
+  device::Device& device_;
+  std::unique_ptr<library::CublasLt> cublaslt_;
+};
+
+}  // namespace
+
+std::unique_ptr<host::LibrarySource> MakeCudaLibraries(device::Device& device) {
+  return std::make_unique<CudaLibraries>(device);
+}
+
+}  // namespace hir::rank
