@@ -2,14 +2,11 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
-#include "csrc/device/cuda/cuda_device.h"
 #include "tests/csrc/device/cuda/fake_driver.h"
-#include "tests/csrc/device/pending_operation.h"
+#include "tests/csrc/device/cuda/graph_suite.h"
 
 namespace hir::device {
 namespace {
-
-constexpr base::Nanos kLong = std::chrono::seconds(30);
 
 // slots: a cell, a number. The cell becomes twice its value plus the number, plus the CTAs times 1000.
 void Step(const int64_t* slots, int64_t ctas) {
@@ -17,120 +14,59 @@ void Step(const int64_t* slots, int64_t ctas) {
   *cell = 2 * *cell + slots[1] + 1000 * ctas;
 }
 
-class CudaGraph : public testing::Test {
+GraphCase FakeCase() {
+  return {"Fake", HIR_FAKE_CUDA,
+          FakeCubin({MakeFakeKernel("step", Step, 2), MakeFakeKernel("other", Step, 2)})};
+}
+std::string NameOf(const testing::TestParamInfo<GraphCase>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(FakeCuda, GraphSuite, testing::Values(FakeCase()), NameOf);
+
+// What the driver is asked, and what happens when it refuses.
+class FakeGraph : public GraphSuite {
  protected:
   void SetUp() override {
     Fake().Reset();
-    CudaDeviceOptions options;
-    options.driver = HIR_FAKE_CUDA;
-    device_ = *OpenCudaDevice(options);
-    const CudaKernelInfo infos[] = {{.name = "step", .threads = 32, .num_slots = 2},
-                                    {.name = "other", .threads = 32, .num_slots = 2}};
-    const std::string cubin =
-        FakeCubin({MakeFakeKernel("step", Step, 2), MakeFakeKernel("other", Step, 2)});
-    kernels_ = *LoadCubin(*device_, cubin, infos);
-    step_ = *kernels_->Get("step");
-    memory_ = *AllocateHostMemory(*device_, 64 * 8);
-    for (int64_t i = 0; i < 64; ++i) Cell(i) = 0;
-    for (auto& stream : streams_) stream = *device_->CreateStream();
-    for (auto& event : events_) event = *device_->CreateEvent();
+    GraphSuite::SetUp();
   }
   void TearDown() override {
-    graph_.reset();
-    for (auto& event : events_) event.reset();
-    for (auto& stream : streams_) stream.reset();
-    memory_.reset();
-    kernels_.reset();
-    device_.reset();
+    GraphSuite::TearDown();
     EXPECT_EQ(Fake().live_objects, 0);
   }
-
-  int64_t& Cell(int64_t i) { return reinterpret_cast<int64_t*>(memory_->buffer().data)[i]; }
-  Buffer Cells(int64_t begin, int64_t count) {
-    return memory_->buffer().Slice(begin * 8, count * 8);
-  }
-  void Launch(Stream& on, int64_t cell, int64_t number, int64_t grid = 1) {
-    const int64_t args[] = {reinterpret_cast<int64_t>(&Cell(cell)), number};
-    on.Launch(*step_, args, grid);
-  }
-  // A program over two streams: what it computes depends on all that can be patched.
-  void Program(Stream& a, Stream& b, int64_t number, int64_t out, uint64_t word) {
-    a.Fill(Cells(0, 4), 0, 8);
-    Launch(a, 0, number);
-    a.Record(*events_[0]);
-    b.Wait(*events_[0]);
-    b.Copy(Cells(out, 1), Cells(0, 1));
-    Launch(b, out, 1, number);
-    b.Fill(Cells(20, 2), word, 4);
-    b.Fill(Cells(30, 1), word, 8);
-    b.Record(*events_[1]);
-    a.Wait(*events_[1]);
-    Launch(a, 0, 3, 0);
-    Launch(a, 0, 5);
-  }
-  static int64_t Result(int64_t number) { return 2 * (number + 1000) + 1 + 1000 * number; }
-  Status Capture(int64_t number, int64_t out, uint64_t word) {
-    HIR_TRY(device_->BeginCapture(*streams_[0]));
-    Program(*streams_[0], *streams_[1], number, out, word);
-    HIR_ASSIGN(graph_, device_->EndCapture(*streams_[0]));
-    return {};
-  }
-  void Replay() {
-    graph_->Launch(*streams_[0]);
-    ASSERT_TRUE(streams_[0]->Synchronize(kLong).ok());
-  }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<KernelSource> kernels_;
-  const Kernel* step_ = nullptr;
-  std::unique_ptr<Allocation> memory_;
-  std::array<std::unique_ptr<Stream>, 3> streams_;
-  std::array<std::unique_ptr<Event>, 3> events_;
-  std::unique_ptr<Graph> graph_;
 };
+INSTANTIATE_TEST_SUITE_P(FakeCuda, FakeGraph, testing::Values(FakeCase()), NameOf);
 
-TEST_F(CudaGraph, KeepsWorkOfSeveralStreamsAndRunsItAgain) {
-  EXPECT_TRUE(device_->can_capture());
-  const Status captured = Capture(7, 10, 9);
-  ASSERT_TRUE(captured.ok()) << captured.ToString();
-  ASSERT_TRUE(streams_[0]->Synchronize(kLong).ok());
-  EXPECT_EQ(Cell(10), 0);  // Nothing ran.
-  for (int i = 0; i < 3; ++i) {
-    Cell(10) = 0;
-    Replay();
-    EXPECT_EQ(Cell(10), Result(7));
-    EXPECT_EQ(Cell(0), 2 * 1007 + 5 + 1000);
-    EXPECT_EQ(Cell(20), (int64_t{9} << 32) + 9);
-    EXPECT_EQ(Cell(30), 9);
+TEST_P(FakeGraph, AnUpdateAsksForWhatChanges) {
+  ASSERT_TRUE(Capture(7, 10, 9).ok());
+  for (int i = 0; i < 2; ++i) {  // The same again: nothing to do.
+    graph_->BeginUpdate();
+    Program(graph_->updater(), graph_->updater(), 8, 11, 12);
+    ASSERT_TRUE(graph_->EndUpdate().ok());
+    EXPECT_EQ(Fake().Calls("GraphExecKernelNodeSetParams"), 2);
+    EXPECT_EQ(Fake().Calls("GraphExecMemcpyNodeSetParams"), 1);
+    EXPECT_EQ(Fake().Calls("GraphExecMemsetNodeSetParams"), 1);
+    EXPECT_EQ(Fake().Calls("GraphExecBatchMemOpNodeSetParams"), 1);
   }
-  // The streams are as before.
-  Launch(*streams_[1], 40, 2);
-  ASSERT_TRUE(streams_[1]->Synchronize(kLong).ok());
-  EXPECT_EQ(Cell(40), 1002);
 }
 
-TEST_F(CudaGraph, AnUpdateChangesLaunchesCopiesAndFills) {
-  ASSERT_TRUE(Capture(7, 10, 9).ok());
+// What is captured as fixed is replayed, and no part of updates.
+TEST_P(FakeGraph, FixedWorkIsLeftOutOfUpdates) {
+  ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
+  Launch(*streams_[0], 0, 1);
+  device_->CaptureFixed(true);
+  Launch(*streams_[0], 0, 2);
+  device_->CaptureFixed(false);
+  Launch(*streams_[0], 1, 3);
+  graph_ = *device_->EndCapture(*streams_[0]);
   graph_->BeginUpdate();
-  Program(graph_->updater(), graph_->updater(), 8, 11, 12);
+  Launch(graph_->updater(), 0, 10);
+  Launch(graph_->updater(), 1, 30);
   ASSERT_TRUE(graph_->EndUpdate().ok());
   Replay();
-  EXPECT_EQ(Cell(10), 0);
-  EXPECT_EQ(Cell(11), Result(8));
-  EXPECT_EQ(Cell(20), (int64_t{12} << 32) + 12);
-  EXPECT_EQ(Cell(30), 12);
-  EXPECT_EQ(Fake().Calls("GraphExecKernelNodeSetParams"), 2);
-
-  graph_->BeginUpdate();  // The same again: nothing to do.
-  Program(graph_->updater(), graph_->updater(), 8, 11, 12);
-  ASSERT_TRUE(graph_->EndUpdate().ok());
-  EXPECT_EQ(Fake().Calls("GraphExecKernelNodeSetParams"), 2);
-  EXPECT_EQ(Fake().Calls("GraphExecMemcpyNodeSetParams"), 1);
-  EXPECT_EQ(Fake().Calls("GraphExecMemsetNodeSetParams"), 1);
-  EXPECT_EQ(Fake().Calls("GraphExecBatchMemOpNodeSetParams"), 1);
+  EXPECT_EQ(Cell(0), 2 * 1010 + 1002);
+  EXPECT_EQ(Cell(1), 1030);
 }
 
-TEST_F(CudaGraph, AnUpdateBySomethingElseIsRefused) {
+TEST_P(FakeGraph, AnUpdateBySomethingElseIsRefused) {
   ASSERT_TRUE(Capture(7, 10, 9).ok());
   const auto refused = [this](const std::function<void(Stream&)>& work) {
     graph_->BeginUpdate();
@@ -144,7 +80,7 @@ TEST_F(CudaGraph, AnUpdateBySomethingElseIsRefused) {
             "cuda:0 graph: call 0 is another than was captured");
   EXPECT_EQ(refused([this](Stream& stream) {
               stream.Fill(Cells(0, 4), 0, 8);
-              const int64_t args[] = {reinterpret_cast<int64_t>(&Cell(0)), 7};
+              const int64_t args[] = {AddressOf(0), 7};
               stream.Launch(**kernels_->Get("other"), args, 1);
             }),
             "cuda:0 graph: kernel other where step was captured");
@@ -160,60 +96,7 @@ TEST_F(CudaGraph, AnUpdateBySomethingElseIsRefused) {
             "cuda:0 graph: step: CUDA_ERROR_NOT_FOUND (simulated)");
 }
 
-TEST_F(CudaGraph, WhatTheHostDoesCannotBeCaptured) {
-  PendingOperation op;
-  ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
-  streams_[0]->Enqueue(op);
-  EXPECT_EQ(streams_[0]->Synchronize(kLong).code(), Code::kFailedPrecondition);
-  streams_[0]->HostCallback([] { return Status(); });
-  EXPECT_EQ(
-      device_->EndCapture(*streams_[0]).status().ToString(),
-      "UNIMPLEMENTED: cuda:0 stream 0: an operation that the host completes cannot be captured");
-  EXPECT_EQ(op.skipped().code(), Code::kUnimplemented);
-  EXPECT_TRUE(streams_[0]->Synchronize(kLong).ok());  // The stream has not failed.
-}
-
-TEST_F(CudaGraph, StreamsThatDoNotComeBackAreRefused) {
-  ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
-  EXPECT_EQ(device_->BeginCapture(*streams_[1]).ToString(),
-            "FAILED_PRECONDITION: cuda:0: a capture is under way");
-  EXPECT_EQ(device_->EndCapture(*streams_[1]).status().code(), Code::kFailedPrecondition);
-  streams_[0]->Record(*events_[0]);
-  streams_[1]->Wait(*events_[0]);
-  Launch(*streams_[1], 0, 1);
-  EXPECT_EQ(device_->EndCapture(*streams_[0]).status().ToString(),
-            "INTERNAL: cuda:0: cuStreamEndCapture: CUDA_ERROR_STREAM_CAPTURE_UNJOINED (simulated)");
-  Launch(*streams_[1], 0, 1);
-  EXPECT_TRUE(streams_[1]->Synchronize(kLong).ok());
-  EXPECT_EQ(Cell(0), 1001);
-}
-
-// Events of before mean nothing in a capture, events of a capture nothing outside.
-TEST_F(CudaGraph, EventsStayOnTheirSide) {
-  streams_[1]->Record(*events_[0]);
-  ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
-  streams_[0]->Wait(*events_[0]);
-  streams_[0]->Wait(*events_[2]);  // Never recorded.
-  Launch(*streams_[0], 0, 1);
-  streams_[0]->Record(*events_[1]);
-  Launch(*streams_[2], 1, 1);  // Not in the capture: runs.
-  auto graph = device_->EndCapture(*streams_[0]);
-  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-  graph_ = *std::move(graph);
-  streams_[2]->Wait(*events_[1]);
-  EXPECT_TRUE(events_[1]->Fired());
-  EXPECT_TRUE(events_[1]->Synchronize(kLong).ok());
-  ASSERT_TRUE(streams_[2]->Synchronize(kLong).ok());
-  EXPECT_EQ(Cell(1), 1001);
-  EXPECT_EQ(Cell(0), 0);
-  streams_[1]->Record(*events_[1]);  // Serves outside again.
-  streams_[2]->Wait(*events_[1]);
-  EXPECT_TRUE(streams_[2]->Synchronize(kLong).ok());
-  Replay();
-  EXPECT_EQ(Cell(0), 1001);
-}
-
-TEST_F(CudaGraph, AFailureInACaptureIsItsOwn) {
+TEST_P(FakeGraph, AFailureInACaptureIsItsOwn) {
   ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
   Fake().FailNext("MemcpyAsync", CUDA_ERROR_OUT_OF_MEMORY);
   streams_[0]->Copy(Cells(0, 1), Cells(1, 1));
