@@ -18,5 +18,6 @@ struct DeviceKind {
 };
 
 DeviceKind CpuKind();
+DeviceKind CudaKind();
 
 }  // namespace hir::eval

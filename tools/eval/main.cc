@@ -18,9 +18,5 @@ int main(int argc, char** argv) {
     std::fputs(HelpText().c_str(), stdout);
     return 0;
   }
-  if (options->device == "cuda") {
-    std::fprintf(stderr, "hostir-eval: UNIMPLEMENTED: GPU ranks are not in this build\n");
-    return kExitFailed;
-  }
-  return Evaluate(*options, CpuKind());
+  return Evaluate(*options, options->device == "cuda" ? CudaKind() : CpuKind());
 }
