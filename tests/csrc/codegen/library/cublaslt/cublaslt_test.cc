@@ -236,5 +236,19 @@ TEST(CublasLtOpen, SaysWhatItTried) {
   EXPECT_NE(status.message().find("LD_LIBRARY_PATH"), std::string::npos) << status.ToString();
 }
 
+// Without a GPU it does not come up, which is known only once all its functions were found.
+TEST(CublasLtOpen, TheToolkitsLibraryHasEveryFunction) {
+  HostMemoryDevice device;
+  CublasLtOptions options = Options();
+  options.libraries = CublasLtOptions().libraries;
+  const Status status = CublasLt::Open(device, options).status();
+  if (status.code() == Code::kUnimplemented ||
+      status.message().find("cannot be loaded") != std::string::npos)
+    GTEST_SKIP() << status.ToString();
+  EXPECT_TRUE(status.ok() ||
+              status.message().find("does not come up on fake:0") != std::string::npos)
+      << status.ToString();
+}
+
 }  // namespace
 }  // namespace hir::codegen::library

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,57 @@ uint64_t Fingerprint(const Product& product, const Layout& a, const Layout& b, c
   return hash;
 }
 
+// One call, as it was asked for.
+struct Work {
+  Product product;
+  Layout left, right, result;
+  Shape shape;
+  size_t workspace_bytes;
+  const void *a, *b, *c;
+  void *d, *workspace;
+  double alpha, beta;
+};
+
+void Run(const Work& w) {
+  const auto& [product, left, right, result, shape, workspace_bytes, a, b, c, d, workspace, alpha,
+               beta] = w;
+  const bool bias = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (workspace_bytes > 0) std::memset(workspace, 0xee, workspace_bytes);
+  std::vector<double> column(shape.m);
+  for (int32_t batch = 0; batch < result.batches; ++batch) {
+    const auto read = [&](const void* data, const Layout& layout, bool transposed, uint64_t i,
+                          uint64_t j) {
+      const auto at = static_cast<int64_t>(transposed ? j : i) +
+                      static_cast<int64_t>(transposed ? i : j) * layout.ld +
+                      batch * layout.batch_stride;
+      return Widen(data, at, layout.type);
+    };
+    for (uint64_t j = 0; j < shape.n; ++j) {
+      for (uint64_t i = 0; i < shape.m; ++i) {
+        double sum = 0;
+        for (uint64_t k = 0; k < shape.k; ++k) {
+          sum += read(a, left, product.left == CUBLAS_OP_T, i, k) *
+                 read(b, right, product.right == CUBLAS_OP_T, k, j);
+        }
+        sum *= alpha;
+        if (beta != 0) sum += beta * read(c, result, false, i, j);
+        if (bias) sum += Widen(product.bias, static_cast<int64_t>(i), product.bias_type);
+        column[i] = sum;
+      }
+      for (uint64_t i = 0; i < shape.m; ++i) {
+        Narrow(d,
+               static_cast<int64_t>(i + j * static_cast<uint64_t>(result.ld)) +
+                   batch * result.batch_stride,
+               result.type, column[i]);
+      }
+    }
+  }
+}
+
+// Where set, calls are queued on their streams by it: cuLaunchHostFunc of a simulated driver.
+using Queue = int (*)(void* stream, void (*run)(void*), void* data);
+Queue queue = nullptr;
+
 }  // namespace
 
 extern "C" {
@@ -115,6 +167,7 @@ extern "C" {
 // For the test: what was asked since the last call.
 int FakeHeuristics() { return std::exchange(heuristics, 0); }
 int FakeProducts() { return std::exchange(products, 0); }
+void FakeQueueThrough(void* function) { queue = reinterpret_cast<Queue>(function); }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new int(0));
@@ -257,38 +310,29 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (reinterpret_cast<uint64_t>(addresses[i]) % chosen.alignments[i] != 0)
       return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (chosen.workspace_bytes > 0) std::memset(workspace, 0xee, chosen.workspace_bytes);
-  const auto scalar = [&](const void* at) { return Widen(at, 0, product.scale); };
-  std::vector<double> column(shape.m);
-  for (int32_t batch = 0; batch < result.batches; ++batch) {
-    const auto read = [&](const void* data, const Layout& layout, bool transposed, uint64_t i,
-                          uint64_t j) {
-      const auto at = static_cast<int64_t>(transposed ? j : i) +
-                      static_cast<int64_t>(transposed ? i : j) * layout.ld +
-                      batch * layout.batch_stride;
-      return Widen(data, at, layout.type);
-    };
-    for (uint64_t j = 0; j < shape.n; ++j) {
-      for (uint64_t i = 0; i < shape.m; ++i) {
-        double sum = 0;
-        for (uint64_t k = 0; k < shape.k; ++k) {
-          sum += read(a, left, product.left == CUBLAS_OP_T, i, k) *
-                 read(b, right, product.right == CUBLAS_OP_T, k, j);
-        }
-        sum *= scalar(alpha);
-        if (scalar(beta) != 0) sum += scalar(beta) * read(c, result, false, i, j);
-        if (bias) sum += Widen(product.bias, static_cast<int64_t>(i), product.bias_type);
-        column[i] = sum;
-      }
-      for (uint64_t i = 0; i < shape.m; ++i) {
-        Narrow(d,
-               static_cast<int64_t>(i + j * static_cast<uint64_t>(result.ld)) +
-                   batch * result.batch_stride,
-               result.type, column[i]);
-      }
-    }
+  const Work work = {product,
+                     left,
+                     right,
+                     result,
+                     shape,
+                     chosen.workspace_bytes,
+                     a,
+                     b,
+                     c,
+                     d,
+                     workspace,
+                     Widen(alpha, 0, product.scale),
+                     Widen(beta, 0, product.scale)};
+  if (queue == nullptr) {
+    Run(work);
+    return CUBLAS_STATUS_SUCCESS;
   }
-  return CUBLAS_STATUS_SUCCESS;
+  const auto run = [](void* data) {
+    const std::unique_ptr<Work> own(static_cast<Work*>(data));
+    Run(*own);
+  };
+  return queue(stream, run, new Work(work)) == 0 ? CUBLAS_STATUS_SUCCESS
+                                                 : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"
