@@ -122,38 +122,20 @@ if(HIR_HAVE_CUDA)
   target_link_libraries(hir_cuda INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
-# The compiler of GPU kernels. HIR_NVRTC_LIBRARY, a compile definition, is the last place that csrc/codegen/gpu loads
-# it from, after $HOSTIR_NVRTC and what the loader finds: so that a build finds what it was configured with.
+# The compiler of GPU kernels, of which no header is needed. HIR_NVRTC_LIBRARY, a compile definition (empty: none was
+# found), is the last place that csrc/codegen/gpu loads it from, after $HOSTIR_NVRTC and what the loader finds.
 list(TRANSFORM hir_cuda_roots APPEND /lib64 OUTPUT_VARIABLE hir_cuda_libraries)
 list(TRANSFORM hir_cuda_roots APPEND /lib OUTPUT_VARIABLE hir_cuda_wheel_libraries)
-find_path(HIR_NVRTC_INCLUDE nvrtc.h PATHS ${hir_cuda_includes})
 find_file(HIR_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12 libnvrtc.so
           PATHS ${hir_cuda_libraries} ${hir_cuda_wheel_libraries} PATH_SUFFIXES lib64 lib ${CMAKE_LIBRARY_ARCHITECTURE})
-hir_dependency(NVRTC "no GPU code generation: its kernels are neither compiled nor tested" "${HIR_NVRTC_LIBRARY}"
-               HIR_NVRTC_INCLUDE HIR_NVRTC_LIBRARY)
+hir_dependency(NVRTC "no GPU code generation, unless HOSTIR_NVRTC names the library at run time" "${HIR_NVRTC_LIBRARY}"
+               HIR_NVRTC_LIBRARY)
+set(hir_nvrtc_library "")
 if(HIR_HAVE_NVRTC)
-  target_include_directories(hir_nvrtc SYSTEM INTERFACE ${HIR_NVRTC_INCLUDE})
-  target_compile_definitions(hir_nvrtc INTERFACE HIR_NVRTC_LIBRARY="${HIR_NVRTC_LIBRARY}")
-  target_link_libraries(hir_nvrtc INTERFACE ${CMAKE_DL_LIBS})
+  set(hir_nvrtc_library ${HIR_NVRTC_LIBRARY})
 endif()
-
-# Matrix products: the header; the library, 500 MB of it, is loaded at run time.
-find_path(HIR_CUBLASLT_INCLUDE cublasLt.h PATHS ${hir_cuda_includes})
-hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_INCLUDE}/cublasLt.h"
-               HIR_CUBLASLT_INCLUDE)
-if(HIR_HAVE_CUBLASLT)
-  target_include_directories(hir_cublaslt SYSTEM INTERFACE ${HIR_CUBLASLT_INCLUDE})
-  target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})
-endif()
-
-# NCCL: its header, which includes CUDA's runtime's; the library is loaded at run time.
-find_path(HIR_NCCL_INCLUDE nccl.h PATHS ${hir_cuda_includes})
-find_path(HIR_CUDART_INCLUDE cuda_runtime.h PATHS ${hir_cuda_includes})
-hir_dependency(NCCL "GPUs cannot communicate" "${HIR_NCCL_INCLUDE}/nccl.h" HIR_NCCL_INCLUDE HIR_CUDART_INCLUDE)
-if(HIR_HAVE_NCCL)
-  target_include_directories(hir_nccl SYSTEM INTERFACE ${HIR_NCCL_INCLUDE} ${HIR_CUDART_INCLUDE})
-  target_link_libraries(hir_nccl INTERFACE ${CMAKE_DL_LIBS})
-endif()
+target_compile_definitions(hir_nvrtc INTERFACE HIR_NVRTC_LIBRARY="${hir_nvrtc_library}")
+target_link_libraries(hir_nvrtc INTERFACE ${CMAKE_DL_LIBS})
 
 # --- benchmarks and tests ------------------------------------------------------------------------------------------
 find_package(benchmark CONFIG QUIET)

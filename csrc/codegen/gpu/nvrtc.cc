@@ -29,20 +29,19 @@ struct Nvrtc {
   const char* (*error)(int) = nullptr;
 };
 
-// $HOSTIR_NVRTC first: a library of a Python wheel lies where no loader looks.
+// After $HOSTIR_NVRTC. The last is what CMake found, perhaps in a Python wheel, where no loader looks; or empty.
 constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
-                                  "/usr/local/cuda/lib64/libnvrtc.so"};
+                                  "/usr/local/cuda/lib64/libnvrtc.so", HIR_NVRTC_LIBRARY};
 
 Result<Nvrtc> Open() {
   void* library = nullptr;
   std::string tried;
   const auto attempt = [&](const char* name) {
-    if (library != nullptr) return;
+    if (library != nullptr || *name == '\0') return;
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     base::Append(tried, tried.empty() ? "" : ", ", name);
   };
-  if (const char* named = std::getenv("HOSTIR_NVRTC"); named != nullptr && *named != '\0')
-    attempt(named);
+  if (const char* named = std::getenv("HOSTIR_NVRTC"); named != nullptr) attempt(named);
   for (const char* name : kNames) attempt(name);
   if (library == nullptr) {
     return Status(hir::Code::kFailedPrecondition,
