@@ -39,7 +39,7 @@ def evaluate(evaluator: Path, device: str, program: str, cache: Path, *options: 
             report,
             *options,
         ]
-        environment = os.environ | {"HOSTIR_CACHE_DIR": str(cache)}
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
         done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             raise RuntimeError(f"{program}: hostir-eval ({done.returncode}): {done.stderr.strip()[-400:]}")

@@ -26,10 +26,8 @@ Status RankRun::Measure() {
   }
   for (int64_t i = 0; i < options_.warmup; ++i) HIR_TRY(Queue());
   HIR_TRY(Synchronize());
-  if (options_.graph && HasPart()) HIR_TRY(Capture());
   HIR_TRY(Samples());
   timing_.queue_us = Median(queue_us_);
-  graph_.reset();
   return {};
 }
 
@@ -40,26 +38,11 @@ Status RankRun::MeasureBind() {
   return {};
 }
 
-Status RankRun::Capture() {
-  HIR_TRY(device_->BeginCapture(*streams_[0]));
-  const Status queued = Queue();
-  Result<std::unique_ptr<device::Graph>> graph = device_->EndCapture(*streams_[0]);
-  HIR_TRY(queued);
-  HIR_TRY(graph.status());
-  graph_ = *std::move(graph);
-  for (int64_t i = 0; i < options_.warmup; ++i) graph_->Launch(*streams_[0]);
-  return Synchronize();
-}
-
 // The runs of one sample.
 Status RankRun::QueueSample() {
   for (int64_t i = 0; i < options_.batch; ++i) {
     Stopwatch watch;
-    if (graph_ != nullptr) {
-      graph_->Launch(*streams_[0]);
-    } else {
-      HIR_TRY(Queue());
-    }
+    HIR_TRY(Queue());
     queue_us_.push_back(watch.Ms() * 1e3);
   }
   return {};

@@ -71,7 +71,7 @@ constexpr Row kRows[] = {
     {"--batch", "N", [](Options& o, std::string_view v) { return SetInt(o.batch, v, 1, 4096); },
      "runs in a sample, back to back (1); the times printed are for one run"},
     {"--warmup", "N", [](Options& o, std::string_view v) { return SetInt(o.warmup, v, 0, 4096); },
-     "runs before the first sample (3)"},
+     "runs before the first sample (3); with --graph the first of them is captured"},
     {"--cold-l2", "",
      [](Options& o, std::string_view) {
        o.cold_l2 = true;
@@ -83,7 +83,7 @@ constexpr Row kRows[] = {
        o.graph = true;
        return Status();
      },
-     "samples replay a graph captured from one run (devices that capture: cuda)"},
+     "runs that repeat are replayed as a graph (cuda), as the service does"},
     {"--json", "FILE",
      [](Options& o, std::string_view v) {
        o.json = v;

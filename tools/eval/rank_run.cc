@@ -86,8 +86,13 @@ Status RankRun::Prepare() {
   options.communicator = communicator_.get();
   options.pool = pool_.get();
   options.host_wait_timeout = Timeout();
-  options.replay = false;  // What is measured is what was asked for: --graph captures by itself.
+  options.replay = options_.graph;
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
+  if (options_.graph && !evaluator_->replays()) {
+    return Unimplemented(
+        "--graph: the device captures no graphs, or the program's communications cannot be "
+        "captured, or it queues too little to gain by one");
+  }
   timing_.prepare_ms = watch.Ms();
   return {};
 }

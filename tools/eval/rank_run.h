@@ -58,7 +58,6 @@ class RankRun {
   Status QueueSample();
   Status Synchronize();
   Status MeasureBind();
-  Status Capture();
   Status Samples();
   base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
   // The parameters before the outputs; of a host program all, since all may be read.
@@ -89,7 +88,6 @@ class RankRun {
   std::vector<host::Argument> arguments_;
   std::vector<int64_t> symbols_;
   host::Binding binding_;
-  std::unique_ptr<device::Graph> graph_;
   int64_t num_runs_ = 0;
   std::vector<double> queue_us_;
 };
