@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,9 +80,21 @@ def load(path: Path, dtype: np.dtype) -> np.ndarray:
     return array.view(dtype) if array.dtype.kind == "V" else array
 
 
+@functools.cache
+def num_gpus() -> int:
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return 0
+    listed = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=60)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("index", range(len(EXAMPLES)), ids=["layer_norm_backward", "rope", "mlp"])
-def test_examples_under_mpirun(tmp_path: Path, index: int, ranks: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_examples_under_mpirun(tmp_path: Path, device: str, index: int, ranks: int) -> None:
+    if device == "cuda" and num_gpus() < ranks:
+        pytest.skip(f"needs {ranks} GPUs; nvidia-smi lists {num_gpus()}")
     inputs, expected = data(index)
     fd = EXAMPLES[index].define(ranks)
     program = tmp_path / "program.hir"
@@ -94,7 +107,8 @@ def test_examples_under_mpirun(tmp_path: Path, index: int, ranks: int) -> None:
             array = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
         save(source, tensor.name, array)
     report = tmp_path / "report.json"
-    done = evaluate(program, "--in", source, "--out", target, "--repeat", 3, "--json", report, ranks=ranks)
+    options = ["--device", device, "--repeat", 3, "--json", report]
+    done = evaluate(program, "--in", source, "--out", target, *options, ranks=ranks)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(report.read_text())["samples_ms"]) == 3
     for output, want in zip(fd.fusion.outputs(), expected, strict=True):
@@ -185,6 +199,12 @@ def test_files_that_are_missing(folder: Path) -> None:
     save(folder, "s", np.array(2.5))
     missing = folder / "missing"
     assert f"cannot write {missing}/y.npy" in refusal(3, folder / "add.hir", "--in", folder, "--out", missing)
+
+
+@pytest.mark.skipif(num_gpus() > 0, reason="there is a GPU here")
+def test_without_a_gpu(folder: Path) -> None:
+    message = refusal(3, folder / "add.hir", "--in", folder, "--device", "cuda")
+    assert re.match(r"hostir-eval: (FAILED_PRECONDITION|UNIMPLEMENTED): .*(driver|GPU|CUDA)", message), message
 
 
 def test_the_command_line() -> None:
