@@ -1,5 +1,7 @@
 #include "csrc/codegen/codegen.h"
 
+#include <algorithm>
+
 #include "csrc/base/text.h"
 #include "csrc/codegen/schedules.h"
 
@@ -16,11 +18,19 @@ std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   return outputs;
 }
 
+void AddGuard(KernelPlan& plan, const ir::Guard& guard) {
+  const bool known = std::ranges::any_of(plan.guards, [&](const ir::Guard& other) {
+    return ir::Equal(other.left, guard.left) && ir::Equal(other.right, guard.right);
+  });
+  if (!known) plan.guards.push_back(guard);
+}
+
 Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
   HIR_ASSIGN(auto made, builder.Finish());
   made.first.kernel = std::move(name);
   for (size_t i = 0; i < plan.workspaces.size(); ++i)
     made.first.workspaces.push_back(static_cast<int>(i));
+  for (const ir::Guard& guard : builder.facts().guards()) AddGuard(plan, guard);
   plan.launches.push_back(std::move(made.first));
   plan.nests.push_back(std::move(made.second));
   return {};
@@ -28,7 +38,8 @@ Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
 
 Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classes,
                       const Structure& structure, const std::string& name, KernelPlan& plan) {
-  NestBuilder builder(group, classes, structure, plan.target);
+  NestBuilder builder(group, classes, structure, plan.target, plan.sizes);
+  if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
   const std::vector<Partial> partials = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
   for (const Partial& partial : partials) {
@@ -37,7 +48,7 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   }
   HIR_TRY(AddLaunch(plan, builder, name));
   if (partials.empty()) return {};
-  NestBuilder second(group, classes, structure, plan.target);
+  NestBuilder second(group, classes, structure, plan.target, plan.sizes);
   AddSumsOfParts(second, partials);
   return AddLaunch(plan, second, Cat(name, ".1"));
 }
@@ -64,13 +75,20 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
     HIR_TRY(PlanInnerOuter(group, classes, structure, name, plan));
     return plan;
   }
-  NestBuilder builder(group, classes, structure, target);
+  NestBuilder builder(group, classes, structure, target, sizes);
+  if (target.kind == Target::Kind::kCpu && structure.schedule == "reduction") {
+    const Structure in_order = AnalyseInOrder(group, classes);
+    if (in_order.reason.empty() && RowsInOrderPay(builder)) {
+      HIR_TRY(PlanInnerOuter(group, classes, in_order, name, plan));
+      return plan;
+    }
+  }
   bool partial = false;
   std::vector<const ir::Value*> partials;
   if (!structure.reductions.empty()) {
     Region region = MakeReductionRegion(builder);
     if (!region.phases.empty()) {
-      partial = WantsPartials(region);
+      partial = WantsPartials(builder, region);
       if (partial) partials = MakePartials(builder, region);
       AddRegion(builder, std::move(region));
     }
@@ -82,7 +100,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   }
   HIR_TRY(AddLaunch(plan, builder, name));
   if (partial) {
-    NestBuilder second(group, classes, structure, target);
+    NestBuilder second(group, classes, structure, target, sizes);
     Region region = MakeReductionRegion(second);
     CombinePartials(second, region, partials);
     AddRegion(second, std::move(region));

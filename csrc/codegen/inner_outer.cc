@@ -21,8 +21,13 @@ namespace {
 using fusion::Element;
 using fusion::Prim;
 
-constexpr int64_t kRowsMin = 4;  // Of a part: fewer would write as much as they read.
+// Rows of a part: fewer would write as much as they read.
+constexpr int64_t kRowsMin = 16;
+constexpr int64_t kRowsMinGpu = 4;
 constexpr int64_t kCpuParts = 64;
+constexpr int64_t kRowsThatPay = 64;
+// Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
+constexpr int64_t kColumnsInItem = 4096;
 // Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once.
 constexpr int64_t kLongRow = 2048;  // 4 KiB of 16-bit elements.
 constexpr int64_t kLongRowBlocks = 2;
@@ -34,8 +39,9 @@ class RowParts {
   explicit RowParts(NestBuilder& builder)
       : builder_(builder), pool_(builder.nest().exprs), rows_(builder.structure().rows) {
     total_ = ExtentOf(0, rows_.size());
-    const ir::Expr* parts = pool_.Const(PartsMax());
-    length_ = pool_.Max(pool_.Const(kRowsMin), pool_.CeilDiv(total_, parts));
+    const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
+    const ir::Expr* least = pool_.Const(is_cpu ? kRowsMin : kRowsMinGpu);
+    length_ = pool_.Max(least, pool_.CeilDiv(total_, pool_.Const(PartsMax())));
     count_ = pool_.CeilDiv(total_, length_);
   }
 
@@ -111,13 +117,12 @@ class RowParts {
   int64_t PartsMax() const {
     const Target& target = builder_.target();
     if (target.kind == Target::Kind::kCpu) return kCpuParts;
-    int64_t columns = 1;
+    const ir::Expr* columns = pool_.Const(1);
     for (const int axis : builder_.structure().columns) {
-      const ir::Expr* extent = builder_.classes().Extent(axis);
-      columns = std::min(columns * (extent->IsConst() ? extent->value : kLongRow), kLongRow);
+      columns = pool_.Mul(columns, pool_.Import(builder_.classes().Extent(axis)));
     }
-    return std::max(target.multiprocessors, 1) *
-           (columns < kLongRow ? kShortRowBlocks : kLongRowBlocks);
+    const bool is_long = builder_.facts().AtLeast(columns, kLongRow, true);
+    return std::max(target.multiprocessors, 1) * (is_long ? kLongRowBlocks : kShortRowBlocks);
   }
 
   NestBuilder& builder_;
@@ -128,7 +133,41 @@ class RowParts {
   const ir::Expr* count_ = nullptr;
 };
 
+// Where no phase needs all of a row: blocks of columns are items of the grid, too, so that few rows keep a machine
+// busy.
+void CutColumns(NestBuilder& builder, Region& region) {
+  const int axis = builder.structure().columns.back();
+  ir::ExprPool& pool = builder.nest().exprs;
+  const ir::Expr* extent = pool.Import(builder.classes().Extent(axis));
+  const bool whole = std::ranges::any_of(
+      region.phases, [](const Phase& phase) { return !phase.accumulators.empty(); });
+  if (whole || builder.target().kind != Target::Kind::kCpu ||
+      !builder.facts().AtLeast(extent, kColumnsInItem + 1, true)) {
+    return;
+  }
+  const int block = builder.NewVariable();
+  const ir::Expr* size = pool.Const(kColumnsInItem);
+  const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(block)), size);
+  for (Phase& phase : region.phases) {
+    for (Loop& loop : phase.loops) {
+      if (loop.variable != builder.Variable(axis)) continue;
+      loop.begin = begin;
+      loop.end = pool.Min(pool.Add(begin, size), extent);
+    }
+  }
+  region.grid.push_back({block, pool.Const(0), pool.CeilDiv(extent, size)});
+}
+
 }  // namespace
+
+bool RowsInOrderPay(NestBuilder& builder) {
+  ir::ExprPool& pool = builder.nest().exprs;
+  const ir::Expr* rows = pool.Const(1);
+  for (const int axis : builder.structure().reductions.front().reduced) {
+    rows = pool.Mul(rows, pool.Import(builder.classes().Extent(axis)));
+  }
+  return builder.facts().AtLeast(rows, kRowsThatPay, true);
+}
 
 std::vector<Partial> AddRowsInParts(NestBuilder& builder) {
   Region region = MakeReductionRegion(builder);
@@ -153,7 +192,9 @@ std::vector<Partial> AddRowsInParts(NestBuilder& builder) {
     }
     phase.accumulators = std::move(of_rows);
   }
-  if (!region.phases.empty()) AddRegion(builder, std::move(region));
+  if (region.phases.empty()) return partials;
+  CutColumns(builder, region);
+  AddRegion(builder, std::move(region));
   return partials;
 }
 

@@ -10,8 +10,12 @@ namespace hir::codegen {
 using base::Cat;
 
 NestBuilder::NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
-                         const Structure& structure, const Target& target)
-    : group_(group), classes_(classes), structure_(structure), target_(target) {
+                         const Structure& structure, const Target& target, const Sizes& sizes)
+    : group_(group),
+      classes_(classes),
+      structure_(structure),
+      target_(target),
+      facts_(sizes, nest_->exprs) {
   for (const ir::Op* op : group.ops) {
     for (const ir::Value* result : op->results) makers_[result] = op;
   }

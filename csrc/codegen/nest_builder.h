@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/codegen/loop_nest.h"
+#include "csrc/codegen/size_facts.h"
 #include "csrc/codegen/structure.h"
 
 namespace hir::codegen {
@@ -18,12 +19,13 @@ class NestBuilder {
   using Element = fusion::Element;
 
   NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
-              const Structure& structure, const Target& target);
+              const Structure& structure, const Target& target, const Sizes& sizes);
 
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
   const AxisClasses& classes() const { return classes_; }
   const Target& target() const { return target_; }
+  SizeFacts& facts() { return facts_; }
 
   // The loop variable of an axis class in the region being built; made when asked for the first time.
   int Variable(int axis_class);
@@ -78,6 +80,7 @@ class NestBuilder {
   const Structure& structure_;
   const Target& target_;
   std::shared_ptr<LoopNest> nest_ = std::make_shared<LoopNest>();
+  SizeFacts facts_;
   std::unordered_map<const ir::Value*, const ir::Op*> makers_;  // Ops of the group, by result.
   std::unordered_map<const ir::Op*, const Reduction*> reductions_;
   std::unordered_map<int, int> variables_;

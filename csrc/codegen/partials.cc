@@ -12,10 +12,12 @@
 namespace hir::codegen {
 namespace {
 
-constexpr int64_t kFewItems =
-    64;  // Rows; with neighbouring rows in one item a block of them counts as one.
-constexpr int64_t kLongTrips = 16384;  // Elements reduced into each: below, one launch is as fast.
-constexpr int64_t kParts = 64;
+// Rows; with neighbouring rows in one item a block of them counts as one. Of a GPU: two blocks a multiprocessor.
+constexpr int64_t kCpuItems = 64;
+constexpr int64_t kItemsOfMultiprocessor = 2;
+// Elements reduced into each: below, one launch is as fast.
+constexpr int64_t kLongTrips = 16384;
+constexpr int64_t kLongTripsGpu = 4096;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 
@@ -29,22 +31,50 @@ size_t LongestLoop(const Phase& phase) {
   return longest;
 }
 
+int64_t FewItems(const Target& target) {
+  return target.kind == Target::Kind::kCpu
+             ? kCpuItems
+             : std::max(target.multiprocessors, 1) * kItemsOfMultiprocessor;
+}
+
+// Whether memory is contiguous along the reduced axes.
+bool ReducesInnermost(const NestBuilder& builder) {
+  const Reduction& reduction = builder.structure().reductions.front();
+  int innermost = -1;
+  for (const int axis : builder.classes().Of(reduction.op->operands[0])) {
+    if (axis >= 0) innermost = axis;
+  }
+  return std::ranges::find(reduction.reduced, innermost) != reduction.reduced.end();
+}
+
+// Grid items; where rows are contiguous, a block of them is one.
+const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
+  ir::ExprPool& pool = builder.nest().exprs;
+  const bool each = ReducesInnermost(builder);
+  const ir::Expr* blocks = pool.Const(1);
+  for (size_t i = 0; i < region.grid.size(); ++i) {
+    const ir::Expr* end = region.grid[i].end;
+    const bool last = !each && i + 1 == region.grid.size();
+    blocks = pool.Mul(
+        blocks,
+        last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsInItem))) : end);
+  }
+  return blocks;
+}
+
 }  // namespace
 
-bool WantsPartials(const Region& region) {
+bool WantsPartials(NestBuilder& builder, const Region& region) {
   // One phase reduces, and nothing loops after it.
   if (region.phases[0].accumulators.empty() || region.phases.size() > 2) return false;
   if (region.phases.size() == 2 && !region.phases[1].loops.empty()) return false;
-  int64_t items = 1;
-  for (const Loop& loop : region.grid)
-    items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
-  int64_t trips = 1;
-  for (const Loop& loop : region.phases[0].loops)
-    trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
-  const int64_t last = region.grid.empty() ? 1 : TripsOf(region.grid.back(), kUnknownTrips);
-  const int64_t blocks =
-      items / std::max<int64_t>(last, 1) * std::max<int64_t>(1, last / kColumnsInItem);
-  return std::min(blocks, items) < kFewItems && trips >= kLongTrips;
+  ir::ExprPool& pool = builder.nest().exprs;
+  const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
+  const ir::Expr* trips = pool.Const(1);
+  for (const Loop& loop : region.phases[0].loops) trips = pool.Mul(trips, loop.end);
+  SizeFacts& facts = builder.facts();
+  return !facts.AtLeast(BlocksOf(builder, region), FewItems(builder.target()), true) &&
+         facts.AtLeast(trips, is_cpu ? kLongTrips : kLongTripsGpu, true);
 }
 
 std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region) {
@@ -52,7 +82,12 @@ std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region)
   fusion::ElementBuilder& elements = builder.nest().elements;
   Phase& phase = region.phases[0];
   Loop& loop = phase.loops[LongestLoop(phase)];
-  const int64_t parts = std::clamp<int64_t>(TripsOf(loop, kParts), 1, kParts);
+  int64_t most = FewItems(builder.target());
+  if (builder.target().kind == Target::Kind::kGpu) {  // As many parts as fill the machine once.
+    const ir::Expr* blocks = BlocksOf(builder, region);
+    if (blocks->IsConst()) most = std::max<int64_t>(1, most / std::max<int64_t>(blocks->value, 1));
+  }
+  const int64_t parts = std::clamp<int64_t>(TripsOf(loop, most), 1, most);
   const ir::Expr* length = pool.CeilDiv(loop.end, pool.Const(parts));
   const int part = builder.NewVariable();
   const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), length);

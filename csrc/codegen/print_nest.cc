@@ -54,9 +54,12 @@ class Printer {
 
   void PrintRegion(const Region& region) {
     Append(out_, "for each of ", LoopsText(region.grid));
-    if (!region.serial.empty()) Append(out_, ", in order ", LoopsText(region.serial));
     if (region.columns) Append(out_, ", columns (", LoopText(*region.columns), ")");
     out_ += ":\n";
+    for (const Loop& loop : region.serial) {
+      Append(out_, "  in order ", VariableSymbol(loop.variable), "\n    from ",
+             ir::ToString(loop.begin), "\n    to ", ir::ToString(loop.end), "\n");
+    }
     for (const Phase& phase : region.phases) {
       printed_.clear();
       Append(out_, "  for ", LoopsText(phase.loops), ":\n");

@@ -144,14 +144,20 @@ class Layout {
     region_.grid.erase(row);
     const bool reduces =
         std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
-    int64_t items = 1;
-    for (const Loop& loop : region_.grid)
-      items = std::min(items * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+    int64_t guess = 1;
+    const ir::Expr* items = pool.Const(1);
+    for (const Loop& loop : region_.grid) {
+      guess = std::min(guess * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+      items = pool.Mul(items, loop.end);
+    }
     const int across = reduces ? -1 : Across(columns.variable);
-    const int64_t block = across >= 0           ? kTransposedColumns
-                          : !reduces            ? kPointwiseColumns
-                          : items >= kFewBlocks ? kReductionColumns
-                                                : kFewColumns;
+    const auto many = [&] {
+      return builder_.facts().AtLeast(items, kFewBlocks, guess >= kFewBlocks);
+    };
+    const int64_t block = across >= 0 ? kTransposedColumns
+                          : !reduces  ? kPointwiseColumns
+                          : many()    ? kReductionColumns
+                                      : kFewColumns;
     const int64_t trips = TripsOf(columns, INT64_MAX);
     region_.columns_max = std::min(block, trips);
     if (trips > block) {

@@ -15,7 +15,7 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
 Region MakeReductionRegion(NestBuilder& builder);
 
 // partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in two launches.
-bool WantsPartials(const Region& region);
+bool WantsPartials(NestBuilder& builder, const Region& region);
 // First launch: each of several parts of the reduced range into a workspace, one per accumulator, returned in
 // their order.
 std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region);
@@ -24,6 +24,9 @@ void CombinePartials(NestBuilder& builder, Region& region,
                      const std::vector<const ir::Value*>& partials);
 
 // inner_outer.cc: reductions over columns and over rows, in one pass over the rows and a second launch.
+// Whether a "reduction" that could run its rows in order is fast so: a CPU reads pages that follow each other faster
+// than blocks of columns, but few rows make more partial results than they save.
+bool RowsInOrderPay(NestBuilder& builder);
 struct Partial {  // A reduction over rows, part by part.
   NestBuilder::Source source;
   const ir::Value* value = nullptr;  // Its workspace.

@@ -57,13 +57,16 @@ struct Structure {
   // Classes that all reductions keep; of "inner-outer": all but the columns, ordered so that each reduction over rows
   // keeps the first few.
   std::vector<int> rows;
-  std::vector<int> columns;                   // Of "inner-outer"; else empty.
+  std::vector<int> columns;                   // Of "inner-outer" and of rows in order; else empty.
   std::vector<std::vector<int>> phase_loops;  // Classes looped over in each phase; empty: none.
   std::vector<OutputPlace> outputs;           // Tensors only.
 };
 
 // Pure and cheap: looks at types and axes, builds no elements of pointwise ops.
 Structure Analyse(const segment::GroupView& group, const AxisClasses& classes);
+// A "reduction" whose result is contiguous along axes that are kept, over rows in the manner of "inner-outer": rows
+// run in their order. Has a reason where the group is none.
+Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& classes);
 
 // The loops of a reduction op: for each trip of its kReduce element, the operand's value axis it runs over.
 struct ReductionLoops {

@@ -50,7 +50,7 @@ Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
   base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
                "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
                target.vector_bytes * 8,
-               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n");
+               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n");
   return out;
 }
 

@@ -31,6 +31,7 @@ Emitter::Emitter(const LoopNest& nest, const Target& target)
     : nest_(nest), target_(target), math_(pool_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
+  writer_.scale = target.vector_bytes == 64;
   guards_.emplace_back();
 }
 
@@ -86,6 +87,8 @@ Result<std::string> Emitter::Run(const std::string& name) {
   }
   HIR_TRY(error_);
   if (pool_.overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
+  // Stores past the caches are seen by nobody before this.
+  if (streams_) Here() += "  fence seq_cst\n";
   return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", outer,
              "  call void @", name, ".body(", arguments,
              "i64 %begin, i64 %end)\n  ret void\n}\n\ndefine internal void @", name, ".body(",
@@ -99,6 +102,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
   expr_variables_.clear();
   element_variables_.clear();
   results_.clear();
+  has_short_payload_.clear();
   for (const Loop& loop : region.grid) AddVariable(loop);
   for (const Loop& loop : region.serial) AddVariable(loop);
   if (region.columns) AddVariable(*region.columns);
@@ -110,6 +114,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
                                kRegionVariablesMax));
     return;
   }
+  ChooseSaved(region);
   EmitLoop(begin, end, 1, [&](const V& item) {
     V rest = item;
     for (size_t i = region.grid.size(); i-- > 0;) {
@@ -125,7 +130,8 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
     }
     OpenSerial(0, [&] {
       row_level_ = levels_.size() - 1;
-      for (const Phase& phase : region.phases) {
+      for (phase_ = 0; phase_ < region.phases.size(); ++phase_) {
+        const Phase& phase = region.phases[phase_];
         if (region.columns) {
           EmitColumnPhase(phase);
         } else {
@@ -204,15 +210,15 @@ void Emitter::EmitLoop(const V& begin, const V& end, int64_t step,
   const Level inner = std::move(levels_.back());
   levels_.pop_back();
   std::string& code = Here();
-  const std::string before = writer_.NewLabel(), top = writer_.NewLabel(),
-                    latch = writer_.NewLabel(), exit = writer_.NewLabel();
+  const std::string before = writer_.NewLabel(), ready = writer_.NewLabel(),
+                    top = writer_.NewLabel(), latch = writer_.NewLabel(), exit = writer_.NewLabel();
   const std::string next = writer_.NewName();
   const V any = writer_.Compare(code, "slt", begin, end);
   Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n",
-         inner.before, "  br label %", top, "\n", top, ":\n  ", at.name, " = phi i64 [ ",
-         begin.name, ", %", before, " ], [ ", next, ", %", latch, " ]\n", inner.body,
-         "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ", at.name, ", ", step,
-         "\n");
+         inner.before, "  br label %", ready, "\n", ready, ":\n  br label %", top, "\n", top,
+         ":\n  ", at.name, " = phi i64 [ ", begin.name, ", %", ready, " ], [ ", next, ", %", latch,
+         " ]\n", inner.body, "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ",
+         at.name, ", ", step, "\n");
   const V more = writer_.Compare(code, "slt", {next, Ty::kI64, 1}, end);
   Append(code, "  br i1 ", more.name, ", label %", top, ", label %", exit, "\n", exit, ":\n");
 }
@@ -252,6 +258,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
         Accumulate(phase.accumulators[k], slots[k][static_cast<size_t>(copy)]);
       }
       for (const Carried& carried : phase.carried) EmitCarried(carried);
+      EmitSaves();
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });

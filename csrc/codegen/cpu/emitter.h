@@ -95,6 +95,12 @@ class Emitter {
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
   int LanesFor(const Loop& loop) const;
 
+  // saved.cc: what a phase computes at a cost and a later one needs again is kept, an element for every trip.
+  void ChooseSaved(const Region& region);
+  void EmitSaves();  // In the innermost loop of the phase that computes it.
+  V EmitSaved(const Element* element, size_t level);
+  bool IsSaved(const Element* element) const;  // By an earlier phase.
+
   // values.cc: expressions and elements.
   V EmitExpr(const ir::Expr* expr);       // i64; of lane 0 where it varies.
   V EmitExprLanes(const ir::Expr* expr);  // Of every lane.
@@ -110,6 +116,7 @@ class Emitter {
   // `side` emits one side under a guard.
   V EmitSelect(const Element* element, int guard, size_t level,
                const std::function<V(const Element*, int)>& side);
+  bool HasShortPayload(const Element* element);
   bool IsWidened(const Element* element, DType dtype) const;
   V EmitNarrow(const Element* element, DType dtype, int guard);
   V EmitGuard(int guard);  // REQUIRES: guard != 0.
@@ -122,6 +129,10 @@ class Emitter {
     EmitStoreOf(store.tensor, store.index, EmitElement(store.value, 0));
   }
   void EmitStoreOf(int tensor, std::span<const Element* const> index, V value);
+  // Stores a whole vector, past the caches where the tensor is larger than they are and the address allows it.
+  void EmitStream(const Tensor& tensor, const V& value, const V& address);
+  // The address bits that must be 0 for that; all bits where it never pays, empty where that is certain.
+  V StreamBits(const Tensor& tensor, int64_t bytes);
   V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
@@ -164,19 +175,31 @@ class Emitter {
   std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
   std::unordered_map<const Element*, uint64_t> element_variables_;
   std::unordered_map<const Element*, bool> has_load_;
+  std::unordered_map<const Element*, bool> has_short_payload_;
   std::vector<Guard> guards_;
   int epoch_ = 0;
   int num_epochs_ = 1;
   Lanes lanes_;
+  struct Saved {
+    size_t phase = 0;  // Which computes it.
+    int variable = -1;
+    std::string array;
+  };
+  std::unordered_map<const Element*, Saved> saved_;
+  std::vector<const Element*> saved_order_;
+  size_t phase_ = 0;  // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
-  std::string zero_;  // Eight bytes of zero, for loads that a guard forbids.
+  std::string zero_;      // Eight bytes of zero, for loads that a guard forbids.
+  bool streams_ = false;  // Some store goes past the caches.
 };
 
 // The arithmetic of elements: prims.cc.
 V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype,
            const std::vector<V>& args);
 V EmitConvert(Writer& writer, std::string& code, DType from, DType to, const V& x);
+// float32 to bfloat16 where no NaN has bits below those of bfloat16.
+V EmitRoundToBFloat16(Writer& writer, std::string& code, const V& x);
 V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a,
               const V& b);
 V NeutralOf(fusion::ReduceKind kind, DType dtype, int lanes);

@@ -63,7 +63,8 @@ class Writer {
   std::string entry;                   // Allocas.
   std::set<std::string> declarations;  // Whole lines.
   bool fma = false;                    // The target multiplies and adds in one instruction,
-  bool half = false;                   // converts float16 in hardware.
+  bool half = false;                   // converts float16 in hardware,
+  bool scale = false;                  // and scales 16 float32 by powers of 2 in one.
 
  private:
   int next_ = 0;

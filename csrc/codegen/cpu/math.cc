@@ -26,6 +26,17 @@ class Float {  // Shorthand for one function's instructions.
   V CopySign(const V& a, const V& sign) { return w_.Intrinsic(code_, "copysign", {a, sign}); }
   V Bits(const V& a) { return w_.CastTo(code_, "bitcast", a, Ty::kI32); }
   V FromBits(const V& a) { return w_.CastTo(code_, "bitcast", a, Ty::kF32); }
+  // a * 2^n, rounded once; n, an integer, also lies in the low bits of `n_bits`. |n| is below 250.
+  V Scale(const V& a, const V& n, const V& n_bits) {
+    if (w_.scale && lanes_ == 16) {
+      return w_.Call(code_, "llvm.x86.avx512.mask.scalef.ps.512", Ty::kF32, lanes_,
+                     {a, n, a, IntConstant(Ty::kI16, -1), IntConstant(Ty::kI32, 4)});
+    }
+    const V half = Int("ashr", n_bits, I(1));  // Two factors, each of which is normal.
+    const V rest = Int("sub", n_bits, half);
+    return Mul(Mul(a, PowerOf2(half)), PowerOf2(rest));
+  }
+  V PowerOf2(const V& n) { return FromBits(Int("shl", Int("add", n, I(127)), I(23))); }
   V ToFloat(const V& a) { return w_.CastTo(code_, "sitofp", a, Ty::kF32); }
   V Is(const char* predicate, const V& a, const V& b) { return w_.Compare(code_, predicate, a, b); }
   V If(const V& condition, const V& yes, const V& no) {
@@ -51,9 +62,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// e^x = 2^n e^r with n the integer nearest x / ln 2, |r| <= ln 2 / 2; 2^n in two factors so that results below
-// the normal
-// range are rounded once.
+// e^x = 2^n e^r with n the integer nearest x / ln 2, |r| <= ln 2 / 2.
 V EmitExp(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
   V t = f.If(f.Is("olt", x, f.C(-104)), f.C(-104), x);  // e^-104 is 0, e^89 infinite; NaN stays.
@@ -66,11 +75,7 @@ V EmitExp(Writer& writer, std::string& code, const V& x) {
   r = f.Fma(n, f.C(-kLn2Low), r);
   const V p = f.Poly(r, {0.5, 0.166665765832, 0.0416665541093, 0.00836324666975, 0.00139262680526});
   const V e = f.Add(f.Fma(f.Mul(r, r), p, r), f.C(1));
-  const V half = f.Int("ashr", n_bits, f.I(1));
-  const V rest = f.Int("sub", n_bits, half);
-  const V a = f.FromBits(f.Int("shl", f.Int("add", half, f.I(127)), f.I(23)));
-  const V b = f.FromBits(f.Int("shl", f.Int("add", rest, f.I(127)), f.I(23)));
-  return f.Mul(f.Mul(e, a), b);
+  return f.Scale(e, n, n_bits);
 }
 
 // log x = e ln 2 + log(1 + m), 1 + m in [sqrt(1/2), sqrt(2)).
@@ -108,6 +113,21 @@ V EmitTanh(Writer& writer, std::string& code, const V& x) {
   return f.CopySign(f.If(f.Is("olt", a, f.C(0.63)), near, far), x);  // The sign of -0 too.
 }
 
+namespace {
+
+// e^x for x in [-17, 0] (of NaN anything), where ln 2 in one piece is exact enough and 2^n goes into the exponent as
+// it is.
+V ExpOfFew(Float& f, const V& x) {
+  const V magic = f.C(0x1.8p23);
+  const V shifted = f.Fma(x, f.C(1 / std::log(2.0)), magic);
+  const V r = f.Fma(f.Sub(shifted, magic), f.C(-std::log(2.0)), x);
+  const V p = f.Poly(r, {0.5, 0.166665765832, 0.0416665541093, 0.00836324666975, 0.00139262680526});
+  const V e = f.Add(f.Fma(f.Mul(r, r), p, r), f.C(1));
+  return f.FromBits(f.Int("add", f.Bits(e), f.Int("shl", f.Bits(shifted), f.I(23))));
+}
+
+}  // namespace
+
 // Near 0 an odd polynomial; beyond, 1 - e^(x q(x)), with x q(x) a fit of log erfc.
 V EmitErf(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
@@ -120,8 +140,8 @@ V EmitErf(Writer& writer, std::string& code, const V& x) {
   const V q = f.Poly(
       t, {-1.12873424114, -0.634838628201, -0.106669021921, 0.0240203030405, -0.00366869723072,
           0.00027624483116, 1.27936821333e-5, -4.49995517381e-6, 2.77485312892e-7});
-  const V far = f.Sub(f.C(1), EmitExp(writer, code, f.Mul(t, q)));
-  return f.If(f.Is("olt", a, f.C(0.92)), near, f.CopySign(far, x));
+  const V far = f.Sub(f.C(1), ExpOfFew(f, f.Mul(t, q)));
+  return f.If(f.Is("ult", a, f.C(0.92)), near, f.CopySign(far, x));  // NaN is near.
 }
 
 }  // namespace hir::codegen::cpu

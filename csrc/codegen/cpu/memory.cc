@@ -7,6 +7,13 @@ namespace hir::codegen::cpu {
 using base::Cat;
 using ir::Expr;
 
+namespace {
+// What a store past the caches is worth: whoever reads a smaller tensor next finds it in the last-level cache.
+constexpr int64_t kStreamedBytes = int64_t{64} << 20;
+constexpr int64_t kStreamedRun =
+    1024;  // Bytes of one run of a loop: several lines, most of them whole.
+}  // namespace
+
 const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
                               int guard) {
   const Expr* offset = pool_.Const(0);
@@ -101,6 +108,53 @@ std::string Emitter::MaskFor(int guard) {
   return Typed(allowed);
 }
 
+V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
+  // Lines are written whole only by loops that go on for a while.
+  const bool short_block =
+      region_->columns && region_->columns_max * BytesOf(MemoryTypeOf(tensor.dtype)) < kStreamedRun;
+  if (tensor.role != Tensor::Role::kOutput || bytes < 16 || short_block) return {{}, Ty::kI64, 0};
+  const Expr* size = pool_.Const(BytesOf(MemoryTypeOf(tensor.dtype)));
+  for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type)) {
+    if (axis.kind != ir::AxisKind::kBroadcast) size = pool_.Mul(size, pool_.Import(axis.extent));
+  }
+  if (size->IsConst()) {
+    if (size->value < kStreamedBytes) return {{}, Ty::kI64, 0};
+    return IntConstant(Ty::kI64, bytes - 1);
+  }
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(size, symbols);
+  for (const std::string_view symbol : symbols) {
+    if (!symbols_.contains(symbol)) return {{}, Ty::kI64, 0};
+  }
+  const Key key = {&tensor, 0, static_cast<int>(-bytes)};
+  if (const V* known = Find(key, 0)) return *known;
+  const V total = EmitExpr(size);
+  std::string& code = CodeAt(0);
+  const V large = writer_.Compare(code, "sge", total, IntConstant(Ty::kI64, kStreamedBytes));
+  return MemoAt(0)[key] = writer_.Select(code, large, IntConstant(Ty::kI64, bytes - 1),
+                                         IntConstant(Ty::kI64, -1));
+}
+
+void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address) {
+  const int64_t bytes = int64_t{BytesOf(value.type)} * value.lanes;
+  const V bits = StreamBits(tensor, bytes);
+  std::string& code = Here();
+  const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");
+  if (bits.lanes == 0) {
+    base::Append(code, plain, BytesOf(value.type), "\n");
+    return;
+  }
+  streams_ = true;
+  const std::string past = writer_.NewLabel(), cached = writer_.NewLabel(),
+                    done = writer_.NewLabel();
+  const V low =
+      writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
+  const V aligned = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
+  base::Append(code, "  br i1 ", aligned.name, ", label %", past, ", label %", cached, "\n", past,
+               ":\n", plain, bytes, ", !nontemporal !0\n  br label %", done, "\n", cached, ":\n",
+               plain, BytesOf(value.type), "\n  br label %", done, "\n", done, ":\n");
+}
+
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const Ty type = MemoryTypeOf(tensor.dtype);
@@ -125,7 +179,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   if (affine && affine->stride->IsConst(1)) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
     if (mask.empty()) {
-      base::Append(code, "  store ", Typed(value), ", ptr ", address.name, ", align ", bytes, "\n");
+      EmitStream(tensor, value, address);
       return;
     }
     const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");

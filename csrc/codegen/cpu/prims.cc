@@ -183,15 +183,25 @@ V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   return a;
 }
 
+// The upper 16 bits of `bits` (i32).
+V UpperHalf(Writer& w, std::string& code, const V& bits) {
+  Emit e{w, code};
+  return e.Cast("trunc", e.Op("lshr", bits, e.Int(bits, 16)), Ty::kI16);
+}
+
+// Ties to even; a NaN whose lower bits are 0 is left as it is.
+V RoundBits(Writer& w, std::string& code, const V& bits) {
+  Emit e{w, code};
+  const V odd = e.Op("and", e.Op("lshr", bits, e.Int(bits, 16)), e.Int(bits, 1));
+  return e.Op("add", e.Op("add", bits, e.Int(bits, 0x7fff)), odd);
+}
+
 // float32 to bfloat16, ties to even. A NaN keeps its sign and becomes quiet.
 V ToBFloat16(Writer& w, std::string& code, const V& x) {
   Emit e{w, code};
   const V bits = e.Cast("bitcast", x, Ty::kI32);
-  const V odd = e.Op("and", e.Op("lshr", bits, e.Int(bits, 16)), e.Int(bits, 1));
-  const V rounded = e.Op("add", e.Op("add", bits, e.Int(bits, 0x7fff)), odd);
   const V quiet = e.Op("or", bits, e.Int(bits, 0x400000));
-  const V chosen = e.If(e.Is("uno", x, x), quiet, rounded);
-  return e.Cast("trunc", e.Op("lshr", chosen, e.Int(bits, 16)), Ty::kI16);
+  return UpperHalf(w, code, e.If(e.Is("uno", x, x), quiet, RoundBits(w, code, bits)));
 }
 
 // float64 to float32 rounded to odd: what is then rounded to 16 bits is rounded as if at once.
@@ -290,6 +300,11 @@ V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given
   }
   if (from == DType::kBool) return e.Cast("zext", x, target);
   return e.Cast(to == DType::kInt64 ? "sext" : "trunc", x, target);
+}
+
+V EmitRoundToBFloat16(Writer& w, std::string& code, const V& x) {
+  const V bits = Emit{w, code}.Cast("bitcast", x, Ty::kI32);
+  return UpperHalf(w, code, RoundBits(w, code, bits));
 }
 
 V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a,

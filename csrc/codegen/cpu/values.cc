@@ -294,6 +294,7 @@ bool Emitter::HasLoad(const Element* element) {
 }
 
 V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
+  if (IsSaved(element)) return EmitSaved(element, level);
   if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
   if (element->kind == Element::Kind::kConvert) {
     const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
@@ -302,6 +303,10 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
       return EmitNarrow(element->args[0], element->dtype, guard);
     }
     const V x = EmitElement(element->args[0], guard);
+    const bool plain = element->dtype == DType::kBFloat16 &&
+                       element->args[0]->dtype == DType::kFloat32 &&
+                       HasShortPayload(element->args[0]);
+    if (plain) return EmitRoundToBFloat16(writer_, CodeAt(level), x);
     return EmitConvert(writer_, CodeAt(level), element->args[0]->dtype, element->dtype, x);
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
@@ -338,6 +343,35 @@ V Emitter::EmitSelect(const Element* element, int guard, size_t level,
   std::string& code = CodeAt(level);
   const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);
   return writer_.Select(code, all, a, writer_.Splat(code, no, lanes));
+}
+
+// Whether a NaN of `element`, float32, has no bits below those of bfloat16: hardware makes NaNs so, and arithmetic
+// keeps the payload of an operand. Rounding the bits of such a NaN leaves it one.
+bool Emitter::HasShortPayload(const Element* element) {
+  const auto known = has_short_payload_.find(element);
+  if (known != has_short_payload_.end()) return known->second;
+  using fusion::Prim;
+  bool is_short = false;
+  const auto all = [&](size_t first) {
+    return std::ranges::all_of(element->args.subspan(first),
+                               [&](const Element* arg) { return HasShortPayload(arg); });
+  };
+  if (element->kind == Element::Kind::kFloat) {
+    is_short = element->number == element->number;
+  } else if (element->kind == Element::Kind::kConvert) {
+    const DType from = element->args[0]->dtype;
+    is_short = from == DType::kBFloat16 || !IsFloat(from);
+  } else if (element->kind == Element::Kind::kLoad) {
+    const auto result = results_.find(element->value);
+    is_short = result != results_.end() && HasShortPayload(result->second.accumulator->body);
+  } else if (element->kind == Element::Kind::kPrim && element->dtype == DType::kFloat32) {
+    const Prim prim = element->prim;
+    const bool arithmetic = prim <= Prim::kAbs && prim != Prim::kRem;
+    const bool function = prim == Prim::kExp || prim == Prim::kLog || prim == Prim::kTanh ||
+                          prim == Prim::kErf || prim == Prim::kSqrt || prim == Prim::kRsqrt;
+    is_short = (arithmetic || function) ? all(0) : prim == Prim::kSelect && all(1);
+  }
+  return has_short_payload_[element] = is_short;
 }
 
 // Whether `element`, float32, holds nothing but values of the 16-bit type `dtype`: widened ones, chosen among.

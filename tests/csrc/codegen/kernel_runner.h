@@ -50,7 +50,8 @@ inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_
 
 class KernelRunner {
  public:
-  explicit KernelRunner(uint64_t seed) : prng_(seed) {}
+  // Plans are made for `sizes`, whatever they then run on.
+  explicit KernelRunner(uint64_t seed, Sizes sizes = {}) : prng_(seed), sizes_(std::move(sizes)) {}
 
   cpu::Compiler& compiler() { return compiler_; }
   base::Prng& prng() { return prng_; }
@@ -90,7 +91,7 @@ class KernelRunner {
   }
 
   Status RunGroup(const segment::GroupView& group, const std::string& name) {
-    HIR_ASSIGN(const KernelPlan plan, Plan(group, name, {}, {}));
+    HIR_ASSIGN(const KernelPlan plan, Plan(group, name, {}, sizes_));
     HIR_ASSIGN(const Artifact artifact, compiler_.Compile(plan));
     HIR_ASSIGN(const auto kernels, cpu::Load(artifact));
     std::vector<std::vector<std::byte>> workspaces;
@@ -158,6 +159,7 @@ class KernelRunner {
   static constexpr size_t kRedZone = 64;
 
   base::Prng prng_;
+  const Sizes sizes_;
   cpu::Compiler compiler_{{}};
   SymbolValues symbols_;
   std::map<const ir::Value*, HostTensor> whole_;
@@ -200,12 +202,13 @@ inline void ExpectNear(const HostTensor& got, const HostTensor& want, const std:
   }
 }
 
-// `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`.
+// `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`, by
+// plans for `sizes`.
 inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed,
-                         bool special = false) {
+                         bool special = false, const Sizes& sizes = {}) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-  KernelRunner runner(seed);
+  KernelRunner runner(seed, sizes);
   std::vector<HostTensor> inputs;
   for (const ir::Value* param : (*graph)->params) {
     const auto shape = fusion::ShapeOf(*param->type, symbols);

@@ -64,6 +64,44 @@ TEST(Cpu, SumsOfRowsAndOfColumns) {
   }
 }
 
+// out[i, j] = x[j]: 64 MiB of it and more, which go past the caches where `offset` leaves addresses aligned.
+TEST(Cpu, LargeOutputsAtAnyAddress) {
+  const int64_t rows = 4099, columns = 4104;
+  base::Prng prng(2);
+  std::vector<float> x(static_cast<size_t>(columns));
+  for (float& value : x) value = static_cast<float>(prng.Unit());
+  HandNest hand;
+  const ir::Expr* count = hand.nest->exprs.Symbol("i0");
+  const ir::Value* in = hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(columns)});
+  hand.Add(Tensor::Role::kOutput, DType::kFloat32, {count, hand.Const(columns)});
+  hand.nest->symbols = {"i0"};
+  const Element* column = hand.At(1);
+  Region region;
+  region.grid = {hand.To(0, count)};
+  region.columns = hand.To(1, hand.Const(columns));
+  region.columns_max = columns;
+  Phase phase;
+  phase.stores.push_back(
+      {1, {hand.At(0), column}, hand.nest->elements.MakeLoad(in, std::span(&column, 1))});
+  region.phases.push_back(std::move(phase));
+  hand.nest->regions.push_back(std::move(region));
+  const size_t size = static_cast<size_t>(rows * columns);
+  for (const size_t offset : {size_t{0}, size_t{3}}) {
+    std::vector<float> out(size + 32, -1);
+    const size_t aligned = (64 - static_cast<size_t>(Address(out)) % 64) / 4 % 16;
+    RunPlan(hand.Plan(),
+            {Address(x), Address(out) + static_cast<int64_t>(aligned + offset) * 4, rows}, rows,
+            1000);
+    int64_t faults = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const size_t at = i - aligned - offset;
+      const bool inside = i >= aligned + offset && at < size;
+      if (out[i] != (inside ? x[at % static_cast<size_t>(columns)] : -1)) ++faults;
+    }
+    EXPECT_EQ(faults, 0) << "offset " << offset;
+  }
+}
+
 TEST(Cpu, LoadsBehindAConditionOnIndices) {
   // out[i] = 3 <= i < 8 ? x[i - 3] : 9, where x has 5 elements and nothing around it may be read.
   for (const int64_t count : {1, 4, 11, 40}) {

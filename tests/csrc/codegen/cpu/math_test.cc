@@ -217,5 +217,25 @@ TEST(Math, IntegersDivideAsDefined) {
   }
 }
 
+// Rounding leaves out the test for NaN where a NaN can only have bits that bfloat16 has.
+TEST(Math, ArithmeticOfBFloat16IsExact) {
+  std::vector<uint16_t> x(65536);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i);
+  const auto got = Map<uint16_t, uint16_t>(
+      DType::kBFloat16, DType::kBFloat16, x, [](ElementBuilder& e, const Element* v) {
+        const Element* f = e.Convert(DType::kFloat32, v);
+        const Element* product = e.Apply(Prim::kMul, {f, e.Float(DType::kFloat32, 1.3)});
+        return e.Convert(DType::kBFloat16, e.Apply(Prim::kAdd, {product, f}));
+      });
+  int faults = 0;
+  for (size_t i = 0; i < x.size() && faults < 5; ++i) {
+    const float f = std::bit_cast<float>(static_cast<uint32_t>(i) << 16);
+    const uint16_t want = FloatToBFloat16(f * 1.3F + f);
+    if (got[i] == want) continue;
+    ++faults;
+    ADD_FAILURE() << std::hex << i << " gives " << got[i] << ", not " << want;
+  }
+}
+
 }  // namespace
 }  // namespace hir::codegen::cpu

@@ -1,0 +1,120 @@
+// Elements that one phase of a row computes and a later one needs again: softmax sums exponentials and then divides
+// them. Those that cost more than a store and a load are kept, a row of them, on the stack.
+#include <algorithm>
+#include <unordered_set>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/emitter.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+using fusion::Element;
+using fusion::Prim;
+
+constexpr int64_t kSavedTripsMax =
+    8192;  // With the row itself they stay in the second-level cache.
+constexpr size_t kSavedMax = 2;
+
+bool IsCostly(const Element* element) {
+  if (element->kind != Element::Kind::kPrim) return false;
+  const Prim prim = element->prim;
+  return prim >= Prim::kPow && prim <= Prim::kLgamma && prim != Prim::kSqrt && prim != Prim::kRsqrt;
+}
+
+void Collect(const Element* element, std::unordered_set<const Element*>& seen) {
+  if (!seen.insert(element).second) return;
+  for (const Element* arg : element->args) Collect(arg, seen);
+}
+
+std::unordered_set<const Element*> ElementsOf(const Phase& phase) {
+  std::unordered_set<const Element*> seen;
+  for (const Accumulator& accumulator : phase.accumulators) Collect(accumulator.body, seen);
+  for (const Carried& carried : phase.carried) Collect(carried.accumulator.body, seen);
+  for (const Store& store : phase.stores) Collect(store.value, seen);
+  return seen;
+}
+
+bool HasCost(const Element* element, std::unordered_map<const Element*, bool>& known) {
+  const auto found = known.find(element);
+  if (found != known.end()) return found->second;
+  bool has = IsCostly(element);
+  for (const Element* arg : element->args) has = has || HasCost(arg, known);
+  return known[element] = has;
+}
+
+}  // namespace
+
+void Emitter::ChooseSaved(const Region& region) {
+  saved_.clear();
+  saved_order_.clear();
+  if (region.columns) return;
+  std::unordered_map<const Element*, bool> costs;
+  std::vector<std::unordered_set<const Element*>> elements;
+  for (const Phase& phase : region.phases) elements.push_back(ElementsOf(phase));
+  for (size_t q = 1; q < region.phases.size(); ++q) {
+    for (size_t p = 0; p < q; ++p) {
+      const Phase& first = region.phases[p];
+      const Phase& later = region.phases[q];
+      if (first.loops.size() != 1 || later.loops.size() != 1) continue;
+      const Loop& loop = first.loops[0];
+      if (loop.variable != later.loops[0].variable || !loop.begin->IsConst(0) ||
+          !loop.end->IsConst() || loop.end->value > kSavedTripsMax) {
+        continue;
+      }
+      // Under a condition on indices an element may not be computed at every trip.
+      const auto is_guarded = [&](const Element* e) {
+        return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect &&
+               math_.IsIndexCondition(e->args[0]);
+      };
+      if (std::ranges::any_of(elements[p], is_guarded) ||
+          std::ranges::any_of(elements[q], is_guarded))
+        continue;
+      std::unordered_set<const Element*> seen;
+      const auto visit = [&](const auto& self, const Element* e) -> void {
+        if (!seen.insert(e).second || !HasCost(e, costs) || saved_.contains(e)) return;
+        const bool fits = elements[p].contains(e) && e->dtype != DType::kBool &&
+                          math_.ToExpr(e) == nullptr && e->kind != Element::Kind::kLoad &&
+                          (VariablesOf(e) & BitOf(loop.variable)) != 0;
+        if (!fits) {
+          for (const Element* arg : e->args) self(self, arg);
+          return;
+        }
+        if (saved_.size() >= kSavedMax) return;
+        const int64_t lanes = LanesFor(loop);
+        const int64_t size = (loop.end->value + lanes - 1) / lanes * lanes;
+        saved_[e] = {p, loop.variable, writer_.Alloca(TypeOf(e->dtype), size)};
+        saved_order_.push_back(e);
+      };
+      for (const Accumulator& accumulator : later.accumulators) visit(visit, accumulator.body);
+      for (const Carried& carried : later.carried) visit(visit, carried.accumulator.body);
+      for (const Store& store : later.stores) visit(visit, store.value);
+    }
+  }
+  element_variables_.clear();  // Results of accumulators were not known yet.
+}
+
+bool Emitter::IsSaved(const Element* element) const {
+  const auto found = saved_.find(element);
+  return found != saved_.end() && found->second.phase < phase_;
+}
+
+void Emitter::EmitSaves() {
+  for (const Element* element : saved_order_) {
+    const Saved& saved = saved_.at(element);
+    if (saved.phase != phase_) continue;
+    const V value = writer_.Splat(Here(), EmitElement(element, 0), lanes_.count);
+    const V at = EmitExpr(pool_.Symbol(VariableSymbol(saved.variable)));
+    const V address = AddressOf(saved.array, value.type, at, Here());
+    base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ",
+                 BytesOf(value.type), "\n");
+  }
+}
+
+V Emitter::EmitSaved(const Element* element, size_t level) {
+  const Saved& saved = saved_.at(element);
+  const Tensor array = {.dtype = element->dtype, .strides = {}};
+  return LoadFrom(array, saved.array, pool_.Symbol(VariableSymbol(saved.variable)), 0, level);
+}
+
+}  // namespace hir::codegen::cpu
