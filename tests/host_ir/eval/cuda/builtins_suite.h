@@ -1,4 +1,4 @@
-// The built-in kernels of GPUs against those of CPUs: random shapes, strides, types and values. A test file instantiates
+// The built-in kernels of GPUs against those of CPUs: random shapes, strides, types and values. A test instantiates
 // it with what runs the GPU's kernels.
 #pragma once
 

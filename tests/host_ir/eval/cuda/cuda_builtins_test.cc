@@ -1,4 +1,4 @@
-// The built-in kernels of GPUs: their text, run on CPUs, against the CPU's kernels; and as cubins of real architectures.
+// The built-in kernels of GPUs: their text, run on CPUs, against the CPU's kernels; as cubins of real architectures.
 #include <gtest/gtest.h>
 
 #include "csrc/codegen/gpu/gpu.h"
