@@ -84,7 +84,7 @@ Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& plan
                const rank::Backends& backends) {
   // Where one rank fails, all end: none is left to wait in a communication.
   HIR_TRY(ranks.Agree("open the device", run.OpenDevice()));
-  HIR_TRY(ranks.Agree("compile", Compile(planned, backends)));
+  HIR_TRY(ranks.Agree("compile", Compile(options, backends, planned)));
   HIR_TRY(ranks.Agree("connect", run.Connect()));
   HIR_TRY(ranks.Agree("prepare", run.Prepare()));
   HIR_TRY(ranks.Agree("load inputs", run.LoadInputs()));
@@ -125,6 +125,7 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
                    .communications = planned->communications,
                    .plan_ms = planned->plan_ms,
                    .compile_ms = planned->compile_ms,
+                   .compile_again_ms = planned->compile_again_ms,
                    .timing = run.timing()};
   if (!options.out.empty()) report.outputs = run.OutputPaths();
   Result<std::vector<double>> slowest = SlowestSamples(run.timing(), ranks);

@@ -84,6 +84,12 @@ constexpr Row kRows[] = {
        return Status();
      },
      "runs that repeat are replayed as a graph (cuda), as the service does"},
+    {"--compile-again", "",
+     [](Options& o, std::string_view) {
+       o.compile_again = true;
+       return Status();
+     },
+     "compile once more by a compiler that knows what is on disk alone, and report its time"},
     {"--json", "FILE",
      [](Options& o, std::string_view v) {
        o.json = v;

@@ -28,6 +28,7 @@ struct Options {
   int64_t warmup = 3;
   bool cold_l2 = false;
   bool graph = false;
+  bool compile_again = false;
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

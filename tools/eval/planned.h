@@ -21,7 +21,8 @@ struct Planned {
   Sizes sizes;
   std::vector<codegen::Artifact> artifacts = {};  // Made by Compile.
   double plan_ms = 0;
-  std::vector<double> compile_ms = {};  // One a kernel plan.
+  std::vector<double> compile_ms = {};        // One a kernel plan.
+  std::vector<double> compile_again_ms = {};  // The same by another compiler, when asked for.
 
   bool is_host =
       false;  // Given as a host program: no plan was made, and every parameter is each rank's own.
@@ -43,6 +44,6 @@ uint64_t DigestOf(const Planned& planned);
 // What --explain prints.
 std::string Explain(const Planned& planned);
 
-Status Compile(Planned& planned, const rank::Backends& backends);
+Status Compile(const Options& options, const rank::Backends& backends, Planned& planned);
 
 }  // namespace hir::eval

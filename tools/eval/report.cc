@@ -81,6 +81,7 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
           ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
           ",\n  \"compile_ms\": ", List(report.compile_ms),
+          ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
           ",\n  \"first_run_ms\": ", report.timing.first_run_ms);
   if (!report.timing.samples_ms.empty()) {

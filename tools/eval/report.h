@@ -19,7 +19,8 @@ struct Report {
   int64_t launches = 0, library_calls = 0, communications = 0;
   double plan_ms = 0;
   std::vector<double> compile_ms;  // One a kernel plan.
-  Timing timing;                   // Of rank 0; samples_ms: of each sample the slowest rank's.
+  std::vector<double> compile_again_ms;
+  Timing timing;  // Of rank 0; samples_ms: of each sample the slowest rank's.
   std::vector<std::string> outputs = {};
 };
 
