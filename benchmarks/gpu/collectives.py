@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from machine import machine
+
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = ["allgather", "allreduce", "reduce_scatter", "all_to_all"]
 SIZES = [8 << 10, 1 << 20, 64 << 20, 1 << 30]
@@ -154,7 +156,9 @@ def main() -> int:
             print(f"{kind:<16} {size:>11} {row['us']:10.1f} {beside}", flush=True)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"ranks": args.ranks, "rows": rows, "failed": failed}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({"machine": machine(), "ranks": args.ranks, "rows": rows, "failed": failed}, indent=1) + "\n"
+        )
     return 1 if failed else 0
 
 

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from machine import machine
 from workloads import PROGRAMS, WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,8 +89,8 @@ def line(row: dict[str, Any]) -> str:
 
     return (
         f"{row['name']:<29} {row['kernels']:>7} {row['launches']:>8} {ms(row['cold_ms'])} {ms(row['first_ms'])} "
-        f"{ms(row['warm_ms'])} {row['load_ms']:8.2f} {row['plan_ms']:8.2f} {row['bind_us']:8.2f} {row['queue_us']:8.2f} "
-        f"{row['queue_us_per_launch']:8.2f}"
+        f"{ms(row['warm_ms'])} {row['load_ms']:8.2f} {row['plan_ms']:8.2f} {row['bind_us']:8.2f} "
+        f"{row['queue_us']:8.2f} {row['queue_us_per_launch']:8.2f}"
     )
 
 
@@ -134,7 +135,9 @@ def main() -> int:
         print(f"{CHAIN} FAILED: {' '.join(str(error).split())[:300]}")
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"programs": rows, "chain": chain, "failed": failed}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({"machine": machine(), "programs": rows, "chain": chain, "failed": failed}, indent=1) + "\n"
+        )
     return 1 if failed else 0
 
 

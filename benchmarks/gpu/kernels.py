@@ -10,11 +10,8 @@ instead, without peers. A workload that fails is a row that says so, and the oth
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from machine import machine
 from workloads import BY_NAME, OFF_PATH_NAMES, TOLERANCES, WORKLOADS, Array, Shape, Workload, off_path_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,20 +184,6 @@ def add_peers(rows: list[dict[str, Any]], deadline: float) -> None:
         print(line(row), flush=True)
 
 
-def machine() -> dict[str, Any]:
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
-    )
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "driver": driver.stdout.split("\n")[0],
-        "torch": torch.__version__,
-        "kernel": platform.release(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": shlex.join(["python3", *sys.argv]),
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="workloads (default: all)")
@@ -220,7 +204,7 @@ def main() -> int:
 
     gbps = peers.copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}: copies {gbps:.0f} GB/s\n{HEADER}", flush=True)
-    where, rows = machine(), []
+    where, rows = machine(torch=torch.__version__), []
     for workload in chosen:
         for sizes in off_path_sizes(workload) if args.sizes else [workload.sizes]:
             row, _ = measure(workload, sizes, args.eval, gbps)
