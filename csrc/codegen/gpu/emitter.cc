@@ -130,7 +130,8 @@ uint64_t Emitter::VarsOf(int guard) {
 
 uint64_t Emitter::VarsOf(const Offset& offset) {
   uint64_t vars = VarsOf(offset.affine);
-  for (const auto& [index, stride] : offset.data) vars |= VarsOf(index) | VarsOf(stride);
+  for (const auto& [index, stride] : offset.data)
+    vars |= VarsOf(index) | VarsOf(stride) | VarsOf(offset.guard);
   return vars;
 }
 
@@ -446,8 +447,9 @@ std::string Emitter::ValueText(const Element* element, int guard) {
 
 // --- memory ----------------------------------------------------------------------------------------------------
 
-Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor) {
-  Offset offset = {pool_.Const(0), {}};
+Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
+                                  int guard) {
+  Offset offset = {pool_.Const(0), {}, guard};
   for (size_t i = 0; i < index.size(); ++i) {
     if (tensor.strides[i]->IsConst(0)) continue;
     const ir::Expr* stride = Import(tensor.strides[i]);
@@ -463,7 +465,7 @@ Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const T
 std::string Emitter::OffsetText(const Offset& offset, bool is_lane) {
   std::string text = ExprText(offset.affine, is_lane);
   for (const auto& [index, stride] : offset.data)
-    Append(text, " + (ix)", ValueText(index, 0), " * ", ExprText(stride, false));
+    Append(text, " + (ix)", ValueText(index, offset.guard), " * ", ExprText(stride, false));
   return text;
 }
 
@@ -483,7 +485,7 @@ bool Emitter::IsVectorLoad(const Element* element, int guard) {
   const auto slot = slots_.find(element->value);
   if (slot == slots_.end() || accumulated_.contains(element->value)) return false;
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-  const Offset offset = OffsetOf(element->args, tensor);
+  const Offset offset = OffsetOf(element->args, tensor, guard);
   if (!IsLane(VarsOf(offset)) || !IsUniformGuard(guard)) return false;
   return IsVectorOffset(offset, tensor.dtype, Cat("a.t", slot->second));
 }
@@ -493,7 +495,8 @@ std::string Emitter::LoadText(const Access& access, bool stream) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const std::string bytes = Cat("<", BytesOf(access), ">(");
   const std::string address =
-      Cat("a.t", slot, " + (", OffsetText(OffsetOf(access.load->args, tensor), false), ")");
+      Cat("a.t", slot, " + (", OffsetText(OffsetOf(access.load->args, tensor, access.guard), false),
+          ")");
   const std::string load = Cat(stream ? "lds" : "ldv", bytes, address, ")");
   return access.guard == 0 ? load
                            : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
@@ -501,10 +504,11 @@ std::string Emitter::LoadText(const Access& access, bool stream) {
 
 std::string Emitter::LoadAddress(const Access& access) {
   const int slot = slots_.at(access.load->value);
-  return Cat(
-      "a.t", slot, " + (",
-      OffsetText(OffsetOf(access.load->args, nest_.tensors[static_cast<size_t>(slot)]), false),
-      ")");
+  return Cat("a.t", slot, " + (",
+             OffsetText(OffsetOf(access.load->args, nest_.tensors[static_cast<size_t>(slot)],
+                                 access.guard),
+                        false),
+             ")");
 }
 
 int Emitter::BytesOf(const Access& access) const {
@@ -513,7 +517,7 @@ int Emitter::BytesOf(const Access& access) const {
 
 bool Emitter::Varies(const Access& access, std::span<const Loop> loops) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(access.load->value))];
-  const uint64_t vars = VarsOf(OffsetOf(access.load->args, tensor));
+  const uint64_t vars = VarsOf(OffsetOf(access.load->args, tensor, access.guard));
   return std::ranges::any_of(loops,
                              [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
@@ -542,7 +546,7 @@ std::string Emitter::LoadValue(const Element* element, int guard) {
     }
     return Cat("get_", Suffix(tensor.dtype), "(", pack, ", e)");
   }
-  const Offset offset = OffsetOf(element->args, tensor);
+  const Offset offset = OffsetOf(element->args, tensor, guard);
   const std::string load = Cat("ld_", Suffix(tensor.dtype), "(a.t", slot, " + (",
                                OffsetText(offset, IsLane(VarsOf(offset))), "))");
   if (guard == 0) return load;
@@ -610,7 +614,7 @@ int Emitter::Misfits(const Region& region) {
     for (const Store& store : phase.stores) {
       Visit(store.value, 0, seen, found, &misfits);
       const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
-      const Offset offset = OffsetOf(store.index, tensor);
+      const Offset offset = OffsetOf(store.index, tensor, 0);
       if (IsLane(VarsOf(offset)) && !IsVectorOffset(offset, tensor.dtype, {})) misfits += 2;
     }
   }
@@ -619,13 +623,13 @@ int Emitter::Misfits(const Region& region) {
 }
 
 std::string Emitter::AddressOf(int tensor, std::span<const Element* const> index) {
-  const Offset offset = OffsetOf(index, nest_.tensors[static_cast<size_t>(tensor)]);
+  const Offset offset = OffsetOf(index, nest_.tensors[static_cast<size_t>(tensor)], 0);
   return Cat("a.t", tensor, " + (", OffsetText(offset, false), ")");
 }
 
 bool Emitter::IsVectorStore(const Store& store) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
-  return IsVectorOffset(OffsetOf(store.index, tensor), tensor.dtype, Cat("a.t", store.tensor));
+  return IsVectorOffset(OffsetOf(store.index, tensor, 0), tensor.dtype, Cat("a.t", store.tensor));
 }
 
 // The value to store in registers: packing rounds to 16 bits.
@@ -666,7 +670,8 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
       Line(vector->array, "[e] = ", value, ";");
       continue;
     }
-    const Offset offset = OffsetOf(store.index, nest_.tensors[static_cast<size_t>(store.tensor)]);
+    const Offset offset =
+        OffsetOf(store.index, nest_.tensors[static_cast<size_t>(store.tensor)], 0);
     Line("st_", Suffix(dtype), "(a.t", store.tensor, " + (",
          OffsetText(offset, IsLane(VarsOf(offset))), "), ", value, ");");
   }

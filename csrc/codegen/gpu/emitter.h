@@ -139,7 +139,8 @@ class Emitter {
   struct Offset {
     const ir::Expr* affine = nullptr;
     std::vector<std::pair<const Element*, const ir::Expr*>>
-        data;  // Indices that are data, with their strides.
+        data;       // Indices that are data, with their strides,
+    int guard = 0;  // where they may be read.
   };
   struct Result {
     std::string text;
@@ -168,7 +169,7 @@ class Emitter {
   bool HasLoad(const Element* element);
   bool IsVectorLoad(const Element* element, int guard);
   bool IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer);
-  Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor);
+  Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
   std::string OffsetText(const Offset& offset, bool is_lane);
   uint64_t VarsOf(const Offset& offset);
   std::string StoredText(const Element* value, DType dtype);

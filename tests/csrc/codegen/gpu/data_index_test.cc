@@ -1,0 +1,89 @@
+// Goal: loads at data (take_along_axis) read what the interpreter does, and only where their guards allow it.
+// Method: the text runs on the CPU (emulator.h); what is guarded is read off the text.
+#include <gtest/gtest.h>
+
+#include "tests/csrc/codegen/gpu/emulated_programs.h"
+
+namespace hir::codegen::gpu {
+namespace {
+
+TEST(DataIndex, TakesAlongAxes) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(1);
+  for (const int64_t n : {1, 5, 33, 128}) {
+    programs.Add(R"(fusion @f(%x: f32[i0, 7], %j: i64[i0, 3], %k: i32[1, 7], %p: i32[i0, 7]) {
+      %a = take_along_axis(%x, %j) {axis=1}
+      %b = take_along_axis(%x, %k) {axis=0}
+      %q = mul(%p, %k)
+      %c = take_along_axis(%x, %q) {axis=1}
+      %t = permute(%c) {dims=[1, 0]}
+      %e = take_along_axis(%j, %j) {axis=0}
+      %g = take_along_axis(%x, %e) {axis=1}
+      return %a, %b, %t, %g
+    })",
+                 {{"i0", n}});
+    programs.Add(R"(fusion @f(%x: bf16[i0, 64], %k: i64[i0, 64]) {
+      %a = take_along_axis(%x, %k) {axis=0}
+      %p = pad(%a) {widths=[8, 8, 2, 1], value=5.0}
+      %n = neg(%p)
+      %c = cat(%n, %p) {axis=1}
+      return %c
+    })",
+                 {{"i0", n}});
+    programs.Add(R"(fusion @f(%x: f32[i0, 64], %k: i64[i0, 1]) {
+      %a = take_along_axis(%x, %k) {axis=0}
+      return %a
+    })",
+                 {{"i0", n}});
+  }
+  programs.Check();
+}
+
+TEST(DataIndex, CrossEntropy) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(2);
+  for (const auto& [n, m] : {std::pair{3, 7}, {33, 96}, {4, 4096}, {2, 40000}}) {
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1], %k: i32[i0]) {
+      %f = cast(%x) {dtype=f32}
+      %m = max(%f) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%f, %m)
+      %e = exp(%d)
+      %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+      %l = log(%s)
+      %p = sub(%d, %l)
+      %kb = broadcast(%k) {is_broadcast_dim=[0, 1]}
+      %t = take_along_axis(%p, %kb) {axis=1}
+      %y = neg(%t)
+      return %y
+    })",
+                 {{"i0", n}, {"i1", m}});
+  }
+  programs.Check();
+}
+
+// Outside of the padded part there is no index to read.
+TEST(DataIndex, IndicesAreReadUnderTheirGuards) {
+  const auto graph = ir::Parse(R"(fusion @f(%x: f32[9, 5], %k: i64[9, 5]) {
+    %a = take_along_axis(%x, %k) {axis=0}
+    %p = pad(%a) {widths=[1, 2, 2, 1], value=5.0}
+    return %p
+  })",
+                               fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  const auto plan = Plan(segment::MakeGroup(**graph, ops).View(**graph), "g", kHopper, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const auto text = EmitKernels(*plan);
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  int loads = 0;
+  for (size_t at = text->find("ld_i64(a.t1"); at != std::string::npos;
+       at = text->find("ld_i64(a.t1", at + 1)) {
+    ++loads;
+    EXPECT_EQ(text->substr(at - 2, 2), "? ") << *text;
+  }
+  EXPECT_GT(loads, 0) << *text;
+}
+
+}  // namespace
+}  // namespace hir::codegen::gpu
