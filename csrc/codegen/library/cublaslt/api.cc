@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <vector>
+
 #include "csrc/base/text.h"
 
 namespace hir::codegen::library {
@@ -20,8 +23,11 @@ Status Find(void* library, const std::string& path, const char* name, Fn& functi
 }  // namespace
 
 Result<Api> LoadApi(std::span<const std::string> libraries) {
+  std::vector<std::string> paths(libraries.begin(), libraries.end());
+  if (const char* const named = std::getenv("HOSTIR_CUBLASLT"); named != nullptr && *named != '\0')
+    paths.insert(paths.begin(), named);
   std::string tried;
-  for (const std::string& path : libraries) {
+  for (const std::string& path : paths) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* const why = dlerror();
@@ -48,7 +54,7 @@ Result<Api> LoadApi(std::span<const std::string> libraries) {
   }
   return Status(Code::kFailedPrecondition,
                 Cat("cuBLASLt cannot be loaded: ", tried,
-                    "; install the CUDA toolkit or name its folder in LD_LIBRARY_PATH"));
+                    "; install the CUDA toolkit, or set HOSTIR_CUBLASLT to the library"));
 }
 
 }  // namespace hir::codegen::library

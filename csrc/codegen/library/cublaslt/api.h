@@ -28,8 +28,8 @@ struct Api {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 };
 
-// Of the first of `libraries` that can be loaded; it stays loaded. kFailedPrecondition when none can, or when it lacks
-// a function.
+// Of $HOSTIR_CUBLASLT, else the first of `libraries` that can be loaded; it stays loaded.
+// kFailedPrecondition when none can, or when it lacks a function.
 Result<Api> LoadApi(std::span<const std::string> libraries);
 
 }  // namespace hir::codegen::library

@@ -21,8 +21,10 @@ struct CublasLtOptions {
   bool tf32 = false;
   // What an algorithm may use: NVIDIA's advice for Hopper.
   int64_t workspace_bytes = int64_t{32} << 20;
-  // The first that can be loaded.
-  std::vector<std::string> libraries = {"libcublasLt.so.13", "libcublasLt.so.12"};
+  // The first that can be loaded, behind the one that $HOSTIR_CUBLASLT names.
+  std::vector<std::string> libraries = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                        "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                        "/usr/local/cuda/lib64/libcublasLt.so.12"};
   // The driver's own handle of a stream, and the device's context made current: those of csrc/device/cuda. REQUIRED.
   void* (*native_stream)(device::Stream&) = nullptr;
   void (*make_current)(device::Device&) = nullptr;
