@@ -137,6 +137,24 @@ endif()
 target_compile_definitions(hir_nvrtc INTERFACE HIR_NVRTC_LIBRARY="${hir_nvrtc_library}")
 target_link_libraries(hir_nvrtc INTERFACE ${CMAKE_DL_LIBS})
 
+# Matrix products: the header; the library, 500 MB of it, is loaded at run time.
+find_path(HIR_CUBLASLT_INCLUDE cublasLt.h PATHS ${hir_cuda_includes})
+hir_dependency(CUBLASLT "matmul and linear do not run on GPUs" "${HIR_CUBLASLT_INCLUDE}/cublasLt.h"
+               HIR_CUBLASLT_INCLUDE)
+if(HIR_HAVE_CUBLASLT)
+  target_include_directories(hir_cublaslt SYSTEM INTERFACE ${HIR_CUBLASLT_INCLUDE})
+  target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
+# NCCL: its header, which includes CUDA's runtime's; the library is loaded at run time.
+find_path(HIR_NCCL_INCLUDE nccl.h PATHS ${hir_cuda_includes})
+find_path(HIR_CUDART_INCLUDE cuda_runtime.h PATHS ${hir_cuda_includes})
+hir_dependency(NCCL "GPUs cannot communicate" "${HIR_NCCL_INCLUDE}/nccl.h" HIR_NCCL_INCLUDE HIR_CUDART_INCLUDE)
+if(HIR_HAVE_NCCL)
+  target_include_directories(hir_nccl SYSTEM INTERFACE ${HIR_NCCL_INCLUDE} ${HIR_CUDART_INCLUDE})
+  target_link_libraries(hir_nccl INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
 # --- benchmarks and tests ------------------------------------------------------------------------------------------
 find_package(benchmark CONFIG QUIET)
 hir_dependency(BENCHMARK "./run bench is not built" "Google Benchmark ${benchmark_VERSION}" benchmark::benchmark)
