@@ -83,19 +83,23 @@ inline Bytes InputOf(const CommCase& c, int64_t index) {
   base::Prng random(c.seed * 1000 + static_cast<uint64_t>(index));
   const int64_t elements = c.src_chunks() * c.count;
   Bytes bytes(static_cast<size_t>(elements * DTypeBytes(c.dtype)));
-  for (int64_t i = 0; i < elements; ++i) {
-    const uint64_t draw = random.Next();
-    const auto real = static_cast<float>(static_cast<double>(draw >> 11) * 0x1.0p-51 - 2.0);
+  uint64_t draw = 0;
+  for (int64_t i = 0; i < elements; ++i) {  // A draw is two elements, but for those of 64 bits.
+    const bool wide = DTypeBytes(c.dtype) == 8;
+    draw = wide || i % 2 == 0 ? random.Next() : draw << 32;
+    const auto real = static_cast<float>(static_cast<double>(draw >> 32) * 0x1.0p-30 - 2.0);
     switch (c.dtype) {
-      case DType::kBool: StoreAs(bytes, i, static_cast<uint8_t>(draw & 1)); break;
+      case DType::kBool: StoreAs(bytes, i, static_cast<uint8_t>(draw >> 63)); break;
       case DType::kInt32:
-        StoreAs(bytes, i, static_cast<int32_t>(draw));
+        StoreAs(bytes, i, static_cast<int32_t>(draw >> 32));
         break;  // Wraps in sums and products.
       case DType::kInt64: StoreAs(bytes, i, static_cast<int64_t>(draw)); break;
       case DType::kFloat16: StoreAs(bytes, i, FloatToFloat16(real)); break;
       case DType::kBFloat16: StoreAs(bytes, i, FloatToBFloat16(real)); break;
       case DType::kFloat32: StoreAs(bytes, i, real); break;
-      case DType::kFloat64: StoreAs(bytes, i, static_cast<double>(real) / 3.0); break;
+      case DType::kFloat64:
+        StoreAs(bytes, i, static_cast<double>(draw >> 11) * 0x1.0p-51 - 2.0);
+        break;
     }
   }
   return bytes;
@@ -216,7 +220,7 @@ inline Rounding RoundingOf(DType dtype) {
 // Sums and products in any order: n - 1 operations, each of which rounds its result. So a sum s of
 // x_j is off by at most g * sum |x_j|, a product by g * prod |x_j|, with g = k u / (1 - k u), k = n -
 // 1; a product that underflows also by half the smallest number at each step, which later factors,
-// all below 2, make larger. The exact value is taken in long double.
+// of at most 2, make larger. The exact value is taken in long double.
 inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& got) {
   const Rounding rounding = RoundingOf(c.dtype);
   const auto k = static_cast<long double>(c.n() - 1);
@@ -263,17 +267,18 @@ class DeviceBytes {
         memory_(*device.Allocate(std::ssize(contents_))) {
     stream.Copy(memory_->buffer(), {contents_.data(), std::ssize(contents_)});
   }
+  // Queues the copy of what it holds then to `contents`, which stays until the copy is done.
+  void Fetch(Bytes& contents) const {
+    contents.resize(contents_.size());
+    stream_.Copy({contents.data(), std::ssize(contents)}, memory_->buffer());
+  }
   // What it holds when everything queued on the stream is done. REQUIRES: the stream has not
   // failed.
   Bytes Read() const {
     Bytes contents;
-    HIR_CHECK(TryRead(contents).ok());
+    Fetch(contents);
+    HIR_CHECK(stream_.Synchronize(std::chrono::seconds(20)).ok());
     return contents;
-  }
-  Status TryRead(Bytes& contents) const {
-    contents.resize(contents_.size());
-    stream_.Copy({contents.data(), std::ssize(contents)}, memory_->buffer());
-    return stream_.Synchronize(std::chrono::seconds(20));
   }
   device::Buffer buffer() const { return memory_->buffer(); }
   const Bytes& at_start() const { return contents_; }
@@ -309,11 +314,13 @@ class CaseBuffers {
     return desc;
   }
 
-  // Waits for the stream. Empty, or what is wrong: only dst has changed, to what is expected.
+  // Queues the copy of what the buffers hold then, for Check.
+  void Fetch() { memory_.Fetch(fetched_); }
+  // Empty, or what is wrong: only dst has changed, to what is expected. REQUIRES: what Fetch queued
+  // is done.
   std::string Check() const {
     const std::string where = base::Cat(case_.ToString(), ": place ", index_, ": ");
-    Bytes held;
-    if (Status read = memory_.TryRead(held); !read.ok()) return where + read.ToString();
+    Bytes held = fetched_;
     if (case_.has_dst(index_)) {
       const auto got = held.begin() + DstAt();
       const std::string wrong = Difference(case_, index_, {got, got + DstBytes()});
@@ -353,6 +360,7 @@ class CaseBuffers {
   const CommCase case_;
   const int64_t index_;
   const DeviceBytes memory_;
+  Bytes fetched_;
 };
 
 }  // namespace hir::comm

@@ -410,6 +410,8 @@ TEST_F(NcclTest, ScratchGrowsBehindWhatUsesIt) {
     for (int64_t i = 0; i < 8; ++i)
       ASSERT_TRUE(comm.Post(buffers[static_cast<size_t>(i)].Desc(team, i), *stream).ok());
     if (comm.rank() == 0) both.arrive_and_wait();
+    for (CaseBuffers& one : buffers) one.Fetch();
+    ASSERT_TRUE(stream->Synchronize(seconds(20)).ok());
     for (const CaseBuffers& one : buffers) EXPECT_EQ(one.Check(), "");
     // What was replaced goes when the watch has seen that it is done.
     const base::Nanos end = base::Clock::Steady().Now() + seconds(20);
