@@ -121,6 +121,17 @@ class CarriedEmitter {
           std::min<int64_t>(kStages, kRingBytesMax / (bytes * s_.threads * s_.unroll)));
       if (stages_ < 3) stages_ = 1;
     }
+    for (const Emitter::Access& access : em_.ScalarLoads(roots, rows, columns_)) {
+      const int64_t size = DTypeBytes(access.load->dtype);
+      if (stages_ > 1 && size < 4) continue;
+      const std::string name = em_.NewName("scalar");
+      scalars_.emplace_back(access, name);
+      if (stages_ > 1) {
+        em_.Line("SHARED u32 ring_", name, "[", stages_, "][", s_.threads, " * ", size / 4, "];");
+      } else {
+        em_.Line(TypeText(access.load->dtype), " next_", name, ";");
+      }
+    }
     for (const auto& [access, name] : ring_) {
       em_.Line("Pk<", em_.BytesOf(access), "> ", name, "[", s_.unroll, "];");
       if (stages_ > 1) {
@@ -189,6 +200,15 @@ class CarriedEmitter {
         }
       }
     });
+    for (const auto& [access, name] : scalars_) {
+      if (stages_ == 1) {
+        em_.Line("next_", name, " = ", em_.ScalarText(access), ";");
+      } else {
+        const int64_t size = DTypeBytes(access.load->dtype);
+        em_.Line("copy_small<", size, ">(&ring_", name, "[stage_ahead][t * ", size / 4, "], ",
+                 em_.LoadAddress(access), ");");
+      }
+    }
     const std::string load = em_.Close();
     em_.SetDefinitions(before);
     em_.Line("if (more) {\n", load, Advance(region_.serial.size() - 1, false), "}");
@@ -211,8 +231,19 @@ class CarriedEmitter {
           }
         }
       });
+      for (const auto& [access, name] : scalars_) {
+        const int64_t size = DTypeBytes(access.load->dtype);
+        em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_",
+                 Suffix(access.load->dtype), "((const ", MemoryText(access.load->dtype), "*)&ring_",
+                 name, "[stage][t * ", size / 4, "]);");
+        em_.SetScalar(access, name);
+      }
       em_.Line("if (++stage == ", stages_, ") stage = 0;");
     } else {
+      for (const auto& [access, name] : scalars_) {
+        em_.Line("const ", TypeText(access.load->dtype), " ", name, " = next_", name, ";");
+        em_.SetScalar(access, name);
+      }
       for (const auto& [access, name] : ring_) {
         em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_",
                  name, "[u];");
@@ -361,7 +392,8 @@ class CarriedEmitter {
   const Schedule& s_;
   const bool in_registers_;
   std::vector<Loop> columns_;
-  std::vector<std::pair<Emitter::Access, std::string>> ring_;
+  std::vector<std::pair<Emitter::Access, std::string>> ring_;  // Vectors that every row has anew,
+  std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
   int stages_ = 1;
   std::map<const Carried*, std::string> arrays_;
 };

@@ -96,8 +96,11 @@ const Loop* FindLoop(std::span<const Loop> loops, int variable) {
 // The widest vectors in which everything along `variable` fits, by bytes of the narrowest element moved.
 int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variable) {
   int64_t narrowest = 8;
-  for (const Tensor& tensor : nest.tensors)
-    narrowest = std::min(narrowest, DTypeBytes(tensor.dtype));
+  const bool reduces = LoopingPhases(region) > 0;  // What is stored is little.
+  for (const Tensor& tensor : nest.tensors) {
+    if (!reduces || tensor.role != Tensor::Role::kOutput)
+      narrowest = std::min(narrowest, DTypeBytes(tensor.dtype));
+  }
   const int most = std::min<int>(kLanesMax, static_cast<int>(16 / narrowest));
   int best = 1, fewest = 1000;
   for (int lanes = most; lanes > 1; lanes /= 2) {
@@ -225,6 +228,7 @@ Schedule AnySize(Schedule s) {
   }
   s.lanes = 1;
   s.stream = false;
+  s.rolled = true;
   return s;
 }
 

@@ -18,6 +18,7 @@ using base::Cat;
 namespace {
 constexpr int kThreads = 512;
 constexpr int kWidth = 32;
+constexpr int kWidthMin = 8;
 constexpr int kVectorsInFlight = 8;
 constexpr int64_t kUnknown = 4096;
 }  // namespace
@@ -31,9 +32,24 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     trips = std::max(trips, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
     loads = std::max(loads, em.VectorLoads(RootsOf(phase)).size());
   }
-  int height = kThreads / kWidth;
-  while (height > 1 && height / 2 >= trips) height /= 2;
+  // Narrower where the columns would not fill the machine.
+  const Loop* column = nullptr;
+  int64_t others = 1;
+  for (const Loop& loop : region.grid) {
+    if (loop.variable == s.vector) {
+      column = &loop;
+    } else {
+      others = std::min(others * SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, 1),
+                        int64_t{1} << 30);
+    }
+  }
+  const int64_t vectors = SizeOf(em.TripsOf(std::span(column, 1)), plan.sizes, kUnknown);
   s.width = kWidth;
+  while (s.width > kWidthMin &&
+         (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors)
+    s.width /= 2;
+  int height = kThreads / s.width;
+  while (height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   s.threads = s.width * height;
   s.unroll = static_cast<int>(std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1,
                                                   std::max<int64_t>(trips / height, 1)));
@@ -91,6 +107,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
                        .step = height,
                        .count = count,
                        .unroll = s.unroll,
+                       .rolled = s.rolled,
                        .is_whole = false,
                        .stream = s.stream};
     EmitWalk(em, walk, phase.loops, phase.loops, RootsOf(phase), nullptr,

@@ -54,6 +54,7 @@ void Emitter::StartRegion(const Region& region) {
   expr_vars_.clear();
   element_vars_.clear();
   results_.clear();
+  scalar_loads_.clear();
   accumulated_.clear();
   const auto add = [&](const Loop& loop) {
     if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end()) return;
@@ -389,6 +390,8 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   if (element->kind == Element::Kind::kLoad) {
     const auto result = results_.find(element->value);
     if (result != results_.end()) return result->second.text;
+    const auto scalar = scalar_loads_.find(element);
+    if (scalar != scalar_loads_.end()) return scalar->second;
   }
   if (const ir::Expr* expr = math_.ToExpr(element))
     return Cat("((i64)", ExprText(expr, IsLane(VarsOf(expr))), ")");
@@ -418,6 +421,7 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
     const Element* condition = element->args[0];
     const bool guards = math_.IsIndexCondition(condition);
+    if (guards) PairLoads(element, guard);
     args.push_back(guards ? ConditionText(condition) : ValueText(condition, guard));
     for (const bool holds : {true, false}) {
       const Element* side = element->args[holds ? 1 : 2];
@@ -443,6 +447,75 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     }
   }
   return Named(key, level, type, PrimText(element->prim, dtype, args, options_.fast));
+}
+
+// Vectors of which a uniform condition allows one or the other: one load from the address that it chooses.
+void Emitter::PairLoads(const Element* select, int guard) {
+  const Element* condition = select->args[0];
+  if (lanes_ <= 1 || !IsUniform(condition)) return;
+  std::vector<Access> sides[2];
+  int guards[2];
+  for (const int side : {0, 1}) {
+    guards[side] = AddGuard(guard, condition, side == 0);
+    std::set<std::pair<const Element*, int>> seen;
+    std::vector<Access> found;
+    Visit(select->args[static_cast<size_t>(side + 1)], guards[side], seen, found, nullptr);
+    for (const Access& access : found) {
+      if (access.guard == guards[side] && !packs_.contains({access.load, access.guard}))
+        sides[side].push_back(access);
+    }
+  }
+  const auto level_of = [&](const Access& access) {
+    return LevelOf(VarsOf(access.load) | VarsOf(access.guard), false);
+  };
+  for (size_t k = 0; k < std::min(sides[0].size(), sides[1].size()); ++k) {
+    const Access& yes = sides[0][k];
+    const Access& no = sides[1][k];
+    const size_t level = level_of(yes);
+    const Key key = {yes.load, yes.guard, false}, other = {no.load, no.guard, false};
+    auto& memo = levels_[level].memo;
+    if (yes.load->dtype != no.load->dtype || level != level_of(no) || memo.contains(key) ||
+        memo.contains(other))
+      continue;
+    const std::string bytes = Cat("<", BytesOf(yes), ">(");
+    const std::string load = Cat("ldv", bytes, ConditionText(condition), " ? ", LoadAddress(yes),
+                                 " : ", LoadAddress(no), ")");
+    memo[other] =
+        Named(key, level, Cat("Pk<", BytesOf(yes), ">"),
+              guard == 0 ? load : Cat(GuardText(guard), " ? ", load, " : none", bytes, ")"));
+  }
+}
+
+void Emitter::VisitScalars(const Element* element, std::span<const Loop> rows,
+                           std::span<const Loop> columns, std::set<const Element*>& seen,
+                           std::vector<Access>& found) {
+  if (!HasLoad(element) || !seen.insert(element).second) return;
+  const auto depends = [&](std::span<const Loop> loops) {
+    const uint64_t vars = VarsOf(element);
+    return std::ranges::any_of(
+        loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
+  };
+  if (element->kind == Element::Kind::kLoad) {
+    if (slots_.contains(element->value) && !accumulated_.contains(element->value) &&
+        depends(rows) && !depends(columns) && math_.ToExpr(element) == nullptr &&
+        std::ranges::none_of(element->args, [&](const Element* arg) { return HasLoad(arg); }))
+      found.push_back({element, 0});
+    return;
+  }
+  // What a condition on indices forbids is not looked at.
+  if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect &&
+      math_.IsIndexCondition(element->args[0]))
+    return;
+  for (const Element* arg : element->args) VisitScalars(arg, rows, columns, seen, found);
+}
+
+std::vector<Emitter::Access> Emitter::ScalarLoads(const std::vector<const Element*>& roots,
+                                                  std::span<const Loop> rows,
+                                                  std::span<const Loop> columns) {
+  std::vector<Access> found;
+  std::set<const Element*> seen;
+  for (const Element* root : roots) VisitScalars(root, rows, columns, seen, found);
+  return found;
 }
 
 // --- memory ----------------------------------------------------------------------------------------------------
@@ -500,6 +573,10 @@ std::string Emitter::LoadText(const Access& access, bool stream) {
   const std::string load = Cat(stream ? "lds" : "ldv", bytes, address, ")");
   return access.guard == 0 ? load
                            : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
+}
+
+std::string Emitter::ScalarText(const Access& access) {
+  return Cat("ld_", Suffix(access.load->dtype), "(", LoadAddress(access), ")");
 }
 
 std::string Emitter::LoadAddress(const Access& access) {
@@ -705,7 +782,29 @@ void Emitter::KeepPacks(std::span<const std::pair<Access, std::string>> arrays, 
     Line("#pragma unroll\nfor (int u = 0; u < ", count, "; ++u) keep(", name, "[u]);");
 }
 
+// a + b, a - b or a * b of bf16 vectors, rounded to bf16, two lanes at a time; empty for anything else.
+std::string Emitter::PairsText(const Element* element) {
+  if (lanes_ <= 1 || element->kind != Element::Kind::kConvert || element->dtype != DType::kBFloat16)
+    return {};
+  const Element* op = element->args[0];
+  if (op->kind != Element::Kind::kPrim || op->dtype != DType::kFloat32) return {};
+  const std::string_view name = op->prim == Prim::kAdd   ? "add_bf16"
+                                : op->prim == Prim::kSub ? "sub_bf16"
+                                : op->prim == Prim::kMul ? "mul_bf16"
+                                                         : "";
+  if (name.empty()) return {};
+  std::vector<std::string> packs;
+  for (const Element* arg : op->args) {
+    if (arg->kind != Element::Kind::kConvert || arg->args[0]->dtype != DType::kBFloat16) return {};
+    const auto known = packs_.find({arg->args[0], 0});
+    if (known == packs_.end()) return {};
+    packs.push_back(known->second);
+  }
+  return Cat(name, "(", packs[0], ", ", packs[1], ")");
+}
+
 std::string Emitter::PackOf(const Element* element, DType dtype) {
+  if (const std::string pairs = PairsText(element); !pairs.empty()) return pairs;
   const std::string array = NewName("o");
   Line(TypeText(dtype), " ", array, "[", lanes_, "];");
   Open();

@@ -87,6 +87,8 @@ class Emitter {
   bool Varies(const Access& access, std::span<const Loop> loops);
   // "p = ...;" at the current scope for a vector load; `stream`: it is read for the last time.
   std::string LoadText(const Access& access, bool stream);
+  // The same for a load of one element.
+  std::string ScalarText(const Access& access);
   // Its address.
   std::string LoadAddress(const Access& access);
   // From now on, that load is `text`.
@@ -94,6 +96,13 @@ class Emitter {
     packs_[{access.load, access.guard}] = std::move(text);
   }
   void ForgetPacks() { packs_.clear(); }
+  // Loads of one element that vary with `rows` and not with `columns`, whatever conditions say.
+  std::vector<Access> ScalarLoads(const std::vector<const Element*>& roots,
+                                  std::span<const Loop> rows, std::span<const Loop> columns);
+  // From now on, such a load is `text`.
+  void SetScalar(const Access& access, std::string text) {
+    scalar_loads_[access.load] = std::move(text);
+  }
 
   // In the scope of a vector: adds to `accumulators` (named by `names`, an expression in the lane e) and stores.
   void Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
@@ -161,6 +170,10 @@ class Emitter {
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
   std::string ValueText(const Element* element, int guard);
   std::string LoadValue(const Element* element, int guard);
+  void PairLoads(const Element* select, int guard);
+  void VisitScalars(const Element* element, std::span<const Loop> rows,
+                    std::span<const Loop> columns, std::set<const Element*>& seen,
+                    std::vector<Access>& found);
   std::string ConditionText(const Element* element);
   std::string GuardText(int guard);
   int AddGuard(int parent, const Element* condition, bool holds);
@@ -172,6 +185,7 @@ class Emitter {
   Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
   std::string OffsetText(const Offset& offset, bool is_lane);
   uint64_t VarsOf(const Offset& offset);
+  std::string PairsText(const Element* element);
   std::string StoredText(const Element* value, DType dtype);
   void Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
              std::vector<Access>& found, int* misfits);
@@ -203,6 +217,7 @@ class Emitter {
   std::set<const ir::Value*> accumulated_;
   std::vector<Guard> guards_;
   std::map<std::pair<const Element*, int>, std::string> packs_;
+  std::unordered_map<const Element*, std::string> scalar_loads_;
 };
 
 }  // namespace hir::codegen::gpu

@@ -15,7 +15,7 @@ using base::Cat;
 
 namespace {
 
-constexpr int kSharedThreads = 128;  // Of kernels with several regions.
+constexpr int kSharedThreads = 256;  // Of kernels with several regions.
 constexpr int64_t kNarrowMax = int64_t{1}
                                << 30;  // Elements that 32-bit indices reach, with room for sums.
 
@@ -180,6 +180,21 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
   kernel.info.items_per_cta = schedules[0].items_per_cta;
   for (const Schedule& schedule : schedules)
     kernel.info.items_per_cta = std::min(kernel.info.items_per_cta, schedule.items_per_cta);
+  if (nest.regions.size() > 1) {  // As many CTAs as units, where that is known.
+    int64_t items = 0, units = 0;
+    for (size_t r = 0; r < nest.regions.size(); ++r) {
+      Emitter em(nest, {});
+      em.StartRegion(nest.regions[r]);
+      em.Open();
+      const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
+      const ir::Expr* own = GridOf(em.pool(), nest.regions[r]);
+      const int64_t known = SizeOf(count, plan.sizes, -1),
+                    known_items = SizeOf(own, plan.sizes, -1);
+      units = known < 0 || units < 0 ? -1 : units + known;
+      items += known_items;
+    }
+    if (units > 0) kernel.info.items_per_cta = std::max<int64_t>(1, items / units);
+  }
   kernel.info.dependent = index > 0;
   kernel.info.num_slots =
       static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());

@@ -5,6 +5,18 @@
 
 namespace hir::codegen::gpu {
 
+namespace {
+
+// Of a plan without launches.
+class NoKernels final : public device::KernelSource {
+ public:
+  Result<const device::Kernel*> Get(std::string_view name) override {
+    return Status(hir::Code::kNotFound, base::Cat("no kernel ", name));
+  }
+};
+
+}  // namespace
+
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
                                                    device::Device& device) {
   HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
@@ -12,6 +24,7 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
     return InvalidArgument(
         base::Cat(code.kernels.size(), " kernels with ", artifact.kernels.size(), " names"));
   }
+  if (code.kernels.empty()) return std::make_unique<NoKernels>();
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
   // A cubin runs on its own generation, from its minor version on.
   if (facts.architecture / 10 != code.architecture / 10 || facts.architecture < code.architecture) {

@@ -27,6 +27,7 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
                      .step = s.threads,
                      .count = em.Expr(count),
                      .unroll = s.unroll,
+                     .rolled = s.rolled,
                      .is_whole = true,
                      .stream = false};
   EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });

@@ -27,6 +27,11 @@ DEV double u2d(u64 x) { return __longlong_as_double((i64)x); }
 DEV u64 d2u(double x) { return (u64)__double_as_longlong(x); }
 DEV u32 bf2(float lo, float hi) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
 DEV u32 hf2(float lo, float hi) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
+DEV u32 fma2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
 DEV float hf(u32 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((u16)x)); return r; }
 DEV float fmaxn(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 DEV float fminn(float a, float b) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
@@ -51,6 +56,10 @@ DEV uint4 stream16(const uint4* p) { return __ldcs(p); }
 DEV void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+template <int B> DEV void copy_small(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+               ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(B) : "memory");
 }
 DEV void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
@@ -160,6 +169,21 @@ template <int E> DEV Pk<E> put_bool(const bool (&x)[E]) {
   for (int i = 0; i < E; ++i) r.w[i >> 2] |= (u32)x[i] << (8 * (i & 3));
   return r;
 }
+template <int B> DEV Pk<B> add_bf16(const Pk<B>& a, const Pk<B>& b) {
+  Pk<B> r;
+  for (int i = 0; i < B / 4; ++i) r.w[i] = fma2(a.w[i], 0x3f803f80u, b.w[i]);
+  return r;
+}
+template <int B> DEV Pk<B> sub_bf16(const Pk<B>& a, const Pk<B>& b) {
+  Pk<B> r;
+  for (int i = 0; i < B / 4; ++i) r.w[i] = fma2(b.w[i], 0xbf80bf80u, a.w[i]);
+  return r;
+}
+template <int B> DEV Pk<B> mul_bf16(const Pk<B>& a, const Pk<B>& b) {
+  Pk<B> r;
+  for (int i = 0; i < B / 4; ++i) r.w[i] = fma2(a.w[i], b.w[i], 0x80008000u);
+  return r;
+}
 // One element.
 DEV float ld_bf16(const u16* p) { return u2f((u32)*p << 16); }
 DEV float ld_f16(const u16* p) { return hf(*p); }
@@ -201,7 +225,8 @@ template <class T> DEV T shr(T a, T b) {
 template <class T> DEV T floor_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b > a ? q - 1 : q; }
 template <class T> DEV T floor_mod(T a, T b) { if (b == 0) return 0; const T r = a % b; return r < 0 ? r + b : r; }
 template <class T> DEV T ceil_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b < a ? q + 1 : q; }
-DEV float fast_exp(float x) { return fast_ex2(x * 1.44269504f); }
+constexpr float kLog2E = 1.44269504f;
+DEV float fast_exp(float x) { return fast_ex2(x * kLog2E); }
 DEV float fast_div(float a, float b) { return a * fast_rcp(b); }
 // Reductions.
 struct Sum { template <class T> DEV T of(T a, T b) { return a + b; } DEV bool of(bool a, bool b) { return a || b; } };
@@ -278,16 +303,24 @@ template <int W> DEV void online_collect(float& m, float& sum, float* ms, float*
     sum = across<Sum, 32>((lane < W ? sums[lane] : 0.0f) * online_factor(own, m));
   }
 }
-// The values of Y rows of X threads with E columns each, for every row; s holds Y * X * E.
+// The values of Y rows of X threads with E columns each, for every row; s holds Y * X * E. Rows of a warp first.
 template <class Op, int X, int Y, int E, class T> DEV void collect_columns(T (&x)[E], T* s) {
-  const int column = TID % X * E;
+  constexpr int kRowsOfWarp = X < 32 && X * Y >= 32 ? 32 / X : 1;
+  const int column = TID % X * E, row = TID / X;
 #pragma unroll
-  for (int e = 0; e < E; ++e) s[TID / X * (X * E) + column + e] = x[e];
+  for (int m = X; m < X * kRowsOfWarp; m *= 2) {
+#pragma unroll
+    for (int e = 0; e < E; ++e) x[e] = Op::of(x[e], shuffle(x[e], m));
+  }
+  if (row % kRowsOfWarp == 0) {
+#pragma unroll
+    for (int e = 0; e < E; ++e) s[row / kRowsOfWarp * (X * E) + column + e] = x[e];
+  }
   sync();
   for (int c = TID; c < X * E; c += X * Y) {
     T sum = s[c];
-#pragma unroll
-    for (int y = 1; y < Y; ++y) sum = Op::of(sum, s[y * (X * E) + c]);
+#pragma unroll 4
+    for (int y = 1; y < Y / kRowsOfWarp; ++y) sum = Op::of(sum, s[y * (X * E) + c]);
     s[c] = sum;
   }
   sync();

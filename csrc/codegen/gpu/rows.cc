@@ -140,8 +140,12 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
   em.SetVector(-1, 1);
   em.Line("const ix row = (ix)unit * ", s.rows, " + t / ", width, ";");
   em.Line("const int w = t % ", width, ";");
-  em.Line("const bool live = row < ", em.Expr(rows), ";");
-  em.Line("const ix item = live ? row : 0;");
+  const bool all_live = s.is_exact && s.rows == 1;  // A CTA for every row, and no other.
+  if (all_live) {
+    em.Line("const bool live = true;\nconst ix item = row;");
+  } else {
+    em.Line("const bool live = row < ", em.Expr(rows), ";\nconst ix item = live ? row : 0;");
+  }
   em.Open();
   em.Decode(region.grid, "item");
   em.SetRowScope();
@@ -154,6 +158,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
                 .step = width,
                 .count = count,
                 .unroll = s.unroll,
+                .rolled = s.rolled,
                 .is_whole = s.held,
                 .stream = s.stream && is_last};
   };

@@ -27,6 +27,7 @@ struct Schedule {
   int unroll = 1;  // Vectors loaded before the first is used; kRows: held in registers when `held`.
   bool held = false;    // A row is read once.
   bool stream = false;  // Last reads do not stay in cache.
+  bool rolled = false;  // Loops stay loops: short code instead of fast code.
   int ctas_per_sm = 1;  // The registers of a thread are capped for as many.
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
@@ -66,6 +67,7 @@ struct Walk {
   int step = 1;       // To its next.
   std::string count;  // Below which k is.
   int unroll = 1;
+  bool rolled = false;
   bool is_whole = false;  // `unroll` steps from `start` cover all.
   bool stream = false;
 };

@@ -25,7 +25,7 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   const DType dtype = nest.tensors[static_cast<size_t>(region.phases[0].stores[0].tensor)].dtype;
   s.lanes = static_cast<int>(16 / DTypeBytes(dtype));
   s.threads = kThreads;
-  s.ctas_per_sm = 2;
+  s.ctas_per_sm = 3;
   const int64_t pair = 4 / DTypeBytes(dtype);
   s.unroll = static_cast<int>(pair);
   s.items_per_cta = kWords * pair * kVectors * s.lanes;
@@ -66,23 +66,49 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
   em.Define(column.variable, "c");
   std::vector<std::vector<std::string>> packs(stores.size());
   for (size_t k = 0; k < stores.size(); ++k) {
-    const DType dtype = nest.tensors[static_cast<size_t>(stores[k].tensor)].dtype;
     for (int h = 0; h < pair; ++h) {
       packs[k].push_back(em.NewName("w"));
       em.Line("Pk<16> ", packs[k].back(), " = none<16>();");
-      em.Open();
-      const std::string r = em.NewName("r");
-      em.Line("const ix ", r, " = tr * ", tile_rows, " + word * ", pair, " + ", h, ";");
-      em.Open();
-      em.Define(row.variable, r);
-      const std::string pack = em.PackOf(stores[k].value, dtype);
-      em.Line(packs[k].back(), " = ", pack, ";");
-      const std::string inner = em.Close();
-      em.Line("if (", r, " < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", inner, "}");
-      const std::string scope = em.Close();
-      em.Line("{\n", scope, "}");
     }
   }
+  em.Line("const ix r = tr * ", tile_rows, " + word * ", pair, ";");
+  em.Open();  // Extents are multiples of a vector, so the rows of a word exist together.
+  const auto define_row = [&](int h) { em.Define(row.variable, Cat("(r + ", h, ")")); };
+  std::vector<const fusion::Element*> roots;
+  for (const Store& store : stores) roots.push_back(store.value);
+  const std::vector<Emitter::Access> loads = em.VectorLoads(roots);
+  std::vector<std::vector<std::string>> loaded(static_cast<size_t>(pair));
+  for (int h = 0; h < pair; ++h) {  // All loads before the first use.
+    em.Open();
+    define_row(h);
+    std::vector<std::string> texts;
+    for (const Emitter::Access& access : loads) texts.push_back(em.LoadText(access, false));
+    const std::string before = em.Close();
+    for (const Emitter::Access& access : loads) {
+      loaded[static_cast<size_t>(h)].push_back(em.NewName("l"));
+      em.Line("Pk<", em.BytesOf(access), "> ", loaded[static_cast<size_t>(h)].back(), ";");
+    }
+    em.Line("{\n", before);
+    for (size_t i = 0; i < loads.size(); ++i)
+      em.Line(loaded[static_cast<size_t>(h)][i], " = ", texts[i], ";");
+    em.Line("}");
+  }
+  for (size_t k = 0; k < stores.size(); ++k) {
+    const DType dtype = nest.tensors[static_cast<size_t>(stores[k].tensor)].dtype;
+    for (int h = 0; h < pair; ++h) {
+      em.Open();
+      define_row(h);
+      for (size_t i = 0; i < loads.size(); ++i)
+        em.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
+      const std::string pack = em.PackOf(stores[k].value, dtype);
+      em.ForgetPacks();
+      em.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
+      const std::string inner = em.Close();
+      em.Line("{\n", inner, "}");
+    }
+  }
+  const std::string both = em.Close();
+  em.Line("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", both, "}");
   for (size_t k = 0; k < stores.size(); ++k) {
     em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "),
             ");");

@@ -78,7 +78,8 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
     const std::string guarded = em.Close();
     const std::string before = em.Close();
     const std::string at = walk.unroll > 1 ? Cat(first, " + u * ", walk.step) : first;
-    em.Line(walk.unroll > 1 ? Cat("#pragma unroll\nfor (int u = 0; u < ", walk.unroll, "; ++u) {\n")
+    em.Line(walk.unroll > 1 ? Cat(walk.rolled ? "#pragma unroll 1\n" : "#pragma unroll\n",
+                                  "for (int u = 0; u < ", walk.unroll, "; ++u) {\n")
                             : "{\n",
             "const ix ", k, " = ", at, ";\n", before, "if (", k, " < ", walk.count, ") {\n",
             guarded, "}\n}");

@@ -120,6 +120,10 @@ DEV u32 bf1(float x) {
   return x != x ? (b >> 16) | 0x40u : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
 }
 DEV u32 bf2(float lo, float hi) { return bf1(lo) | bf1(hi) << 16; }
+DEV float up(u32 x) { return u2f(x << 16); }
+DEV u32 fma2(u32 a, u32 b, u32 c) {
+  return bf2(up(a & 65535u) * up(b & 65535u) + up(c & 65535u), up(a >> 16) * up(b >> 16) + up(c >> 16));
+}
 DEV u32 hf1(float x) { const _Float16 h = (_Float16)x; return cast<u16>(h); }
 DEV u32 hf2(float lo, float hi) { return hf1(lo) | hf1(hi) << 16; }
 DEV float hf(u32 x) { return (float)cast<_Float16>((u16)x); }
@@ -151,6 +155,7 @@ DEV void after_previous() {}
 DEV void start_next() {}
 DEV uint4 stream16(const uint4* p) { return *p; }
 DEV void copy16(void* to, const void* from) { std::memcpy(to, from, 16); }
+template <int B> DEV void copy_small(void* to, const void* from) { std::memcpy(to, from, B); }
 DEV void copies_end() {}
 template <int N> DEV void copies_wait() {}
 #define JOIN_(a, b) a##b
