@@ -8,6 +8,9 @@
 //   short rows (below 4 KiB a tensor): 3 rows ahead, copied to shared memory; each thread copies and reads its own
 //     vectors, so the ring needs no barrier. 128 threads, 5 CTAs a multiprocessor: 60 KiB in flight with two tensors.
 //   long rows: the next row, in registers. 512 threads, 2 CTAs: 32 KiB ahead of the 32 KiB being used.
+// Factors that are the same in all rows of the innermost loop are taken out of the sums over them: the weight and bias
+// sums of a layer norm's backward pass are made of two sums instead of four.
+//
 // All CTAs are resident at once (the plan made as many parts), or the last ones would run alone.
 #include <algorithm>
 #include <functional>
@@ -24,6 +27,7 @@ namespace {
 constexpr int64_t kUnknown = 1024;
 constexpr int64_t kShortRow = 256;  // Vectors of 16 bytes.
 constexpr int kStages = 4;
+constexpr size_t kTermsMax = 4;
 constexpr int64_t kRingBytesMax = 40 << 10;  // Of a CTA; 48 KiB are static.
 
 class CarriedEmitter {
@@ -40,6 +44,7 @@ class CarriedEmitter {
     if (in_registers_) {
       StartColumns();
       CollectRing();
+      CollectBases();
       em_.Line("int parity = 0;");
       if (!ring_.empty()) StartAhead();
     } else if (HasReductions()) {
@@ -57,6 +62,96 @@ class CarriedEmitter {
     const Phase* phase;
     std::string array;
   };
+  // A product: of what is the same in all rows of the innermost loop, and of what is not.
+  struct Term {
+    std::vector<const fusion::Element*> slow, fast;
+  };
+  // The sum over rows of the product of some values, of which several reductions may be made.
+  struct Base {
+    std::vector<const fusion::Element*> factors;
+    const Phase* phase;
+    std::string array;
+  };
+
+  // A body as a sum of terms, where that takes something out of the loop over rows; else as one term. What is not a
+  // sum or product of such parts stays whole, so that nothing cancels that did not before.
+  std::vector<Term> TermsOf(const fusion::Element* body) {
+    std::vector<Term> terms = SplitOf(body);
+    const bool ok = std::ranges::all_of(terms, [](const Term& term) { return !term.fast.empty(); });
+    if (!ok || terms.size() > kTermsMax) return {{{}, {body}}};
+    for (Term& term : terms)
+      std::ranges::sort(term.fast, {}, [](const fusion::Element* e) { return e->id; });
+    return terms;
+  }
+  std::vector<Term> SplitOf(const fusion::Element* body) {
+    using fusion::Prim;
+    if (!em_.DependsOn(body, std::span(region_.serial).last(1))) return {{{body}, {}}};
+    const std::vector<Term> whole = {{{}, {body}}};
+    if (body->kind != fusion::Element::Kind::kPrim || body->dtype != DType::kFloat32) return whole;
+    if (body->prim != Prim::kAdd && body->prim != Prim::kMul) return whole;
+    const std::vector<Term> a = SplitOf(body->args[0]), b = SplitOf(body->args[1]);
+    if (a.size() * b.size() > kTermsMax) return whole;
+    std::vector<Term> terms;
+    if (body->prim == Prim::kAdd) {
+      terms = a;
+      terms.insert(terms.end(), b.begin(), b.end());
+    } else {
+      for (const Term& x : a) {
+        for (const Term& y : b) {
+          Term& term = terms.emplace_back(x);
+          term.slow.insert(term.slow.end(), y.slow.begin(), y.slow.end());
+          term.fast.insert(term.fast.end(), y.fast.begin(), y.fast.end());
+        }
+      }
+    }
+    const bool pays =
+        std::ranges::any_of(terms, [](const Term& term) { return !term.slow.empty(); });
+    return pays ? terms : whole;
+  }
+
+  // Finds what to add up in each row.
+  void CollectBases() {
+    for (const Phase& phase : region_.phases) {
+      for (const Carried& carried : phase.carried) {
+        if (carried.accumulator.kind != fusion::ReduceKind::kSum ||
+            carried.accumulator.dtype != DType::kFloat32)
+          continue;
+        std::vector<Term>& terms = terms_[&carried] = TermsOf(carried.accumulator.body);
+        for (const Term& term : terms) {
+          const auto known = std::ranges::find_if(bases_, [&](const Base& base) {
+            return base.phase == &phase && base.factors == term.fast;
+          });
+          if (known == bases_.end()) bases_.push_back({term.fast, &phase, em_.NewName("base")});
+        }
+      }
+    }
+  }
+  const Base& BaseOf(const Term& term, const Phase& phase) const {
+    return *std::ranges::find_if(bases_, [&](const Base& base) {
+      return base.phase == &phase && base.factors == term.fast;
+    });
+  }
+
+  // Behind the rows of the innermost loop: every sum from what was added up.
+  void AddTerms() {
+    for (const Phase& phase : region_.phases) {
+      for (const Carried& carried : phase.carried) {
+        const auto terms = terms_.find(&carried);
+        if (terms == terms_.end()) continue;
+        Each([&] {
+          em_.Lanes([&] {
+            const std::string lane = s_.lanes > 1 ? "[e]" : "[0]";
+            for (const Term& term : terms->second) {
+              std::vector<std::string> factors;
+              for (const fusion::Element* factor : term.slow) factors.push_back(em_.Value(factor));
+              factors.push_back(Cat(At(BaseOf(term, phase).array), lane));
+              em_.Line(At(arrays_.at(&carried)), lane, " += ", base::Join(factors, " * "), ";");
+            }
+          });
+        });
+      }
+    }
+  }
 
   bool HasReductions() const {
     return std::ranges::any_of(region_.phases,
@@ -177,7 +272,11 @@ class CarriedEmitter {
     for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line("ix ", AheadOf(i), " = 0;");
     for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line(Advance(i, true));
     if (stages_ > 1) em_.Line("int stage = 0, stage_ahead = 0;");
-    for (int i = 0; i < std::max(stages_ - 1, 1); ++i) Fetch();
+    em_.Open();
+    Fetch();
+    const std::string fetch = em_.Close();
+    em_.Line("#pragma unroll 1\nfor (int i = 0; i < ", std::max(stages_ - 1, 1), "; ++i) {\n",
+             fetch, "}");
   }
 
   // Starts loading the row ahead, and goes on to the next.
@@ -269,6 +368,10 @@ class CarriedEmitter {
       }
     }
     for (const Sum& sum : sums) StartSum(sum);
+    const bool innermost = in_registers_ && i + 1 == region_.serial.size();
+    if (innermost) {
+      for (const Base& base : bases_) StartArray("float", base.array, "0.0f");
+    }
     const Loop& loop = region_.serial[i];
     const std::string at = Cat("row", loop.variable);
     const std::string begin = em_.Expr(em_.Import(loop.begin)),
@@ -278,6 +381,7 @@ class CarriedEmitter {
     Serial(i + 1);
     const std::string body = em_.Close();
     em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ++", at, ") {\n", body, "}");
+    if (innermost) AddTerms();
     for (const Sum& sum : sums) EndSum(sum);
   }
 
@@ -294,14 +398,18 @@ class CarriedEmitter {
              "}");
   }
 
+  void StartArray(std::string_view type, const std::string& array, const std::string& value) {
+    em_.Line(type, " ", array, "[", s_.unroll, "][", s_.lanes, "];");
+    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll,
+             "; ++u)\n#pragma unroll\nfor (int e = 0; e < ", s_.lanes, "; ++e) ", array,
+             "[u][e] = ", value, ";");
+  }
+
   void StartSum(const Sum& sum) {
     const Accumulator& a = sum.carried->accumulator;
     const std::string neutral = NeutralText(a.kind, a.dtype);
     if (in_registers_) {
-      em_.Line(TypeText(a.dtype), " ", sum.array, "[", s_.unroll, "][", s_.lanes, "];");
-      em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll,
-               "; ++u)\n#pragma unroll\nfor (int e = 0; e < ", s_.lanes, "; ++e) ", sum.array,
-               "[u][e] = ", neutral, ";");
+      StartArray(TypeText(a.dtype), sum.array, neutral);
       return;
     }
     EachOfAny(*sum.phase, [&] {
@@ -345,13 +453,19 @@ class CarriedEmitter {
     }
     const size_t reduced = names.size();
     if (in_registers_) {
+      std::vector<Emitter::Product> products;
+      for (const Base& base : bases_) {
+        if (base.phase != &phase) continue;
+        products.push_back({Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), base.factors});
+      }
       for (const Carried& carried : phase.carried) {
+        if (terms_.contains(&carried)) continue;
         all.push_back(carried.accumulator);
         names.push_back(Cat(At(arrays_.at(&carried)), "[", s_.lanes > 1 ? "e" : "0", "]"));
       }
       Each([&] {
         for (const auto& [access, name] : ring_) em_.SetPack(access, At(name));
-        em_.Body(all, names, phase.stores);
+        em_.Body(all, names, phase.stores, products);
         em_.ForgetPacks();
       });
     } else {
@@ -396,6 +510,8 @@ class CarriedEmitter {
   std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
   int stages_ = 1;
   std::map<const Carried*, std::string> arrays_;
+  std::map<const Carried*, std::vector<Term>> terms_;  // Of sums that are made of bases.
+  std::vector<Base> bases_;
 };
 
 }  // namespace

@@ -226,6 +226,7 @@ Schedule AnySize(Schedule s) {
       s.unroll = 1;
       break;
   }
+  s.is_exact = s.is_exact && s.kind != Schedule::Kind::kColumns;
   s.lanes = 1;
   s.stream = false;
   s.rolled = true;

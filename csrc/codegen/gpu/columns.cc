@@ -56,7 +56,8 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   s.stream = LoopingPhases(region) == 1;
   s.ctas_per_sm = s.lanes > 1 ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_exact = false;
+  s.is_exact =
+      column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
 
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {

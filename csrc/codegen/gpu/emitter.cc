@@ -411,6 +411,11 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   if (element->kind == Element::Kind::kLoad)
     return Named(key, level, type, LoadValue(element, guard));
   if (element->kind == Element::Kind::kConvert) {
+    if (IsExact(element->args[0], element->dtype)) {
+      const std::string exact = ValueText(element->args[0], guard);
+      levels_[level].memo[key] = exact;
+      return exact;
+    }
     return Named(
         key, level, type,
         ConvertText(element->args[0]->dtype, element->dtype, ValueText(element->args[0], guard)));
@@ -432,6 +437,10 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     for (const Element* arg : element->args) args.push_back(ValueText(arg, guard));
   }
   const DType dtype = element->args.back()->dtype;
+  if (element->prim == Prim::kPow) {
+    if (const std::string text = PowerText(element, args[0]); !text.empty())
+      return Named(key, level, type, text);
+  }
   if (options_.fast && element->prim == Prim::kDiv && dtype == DType::kFloat32) {
     // By what varies less: one reciprocal for many elements.
     const Element* divisor = element->args[1];
@@ -447,6 +456,33 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     }
   }
   return Named(key, level, type, PrimText(element->prim, dtype, args, options_.fast));
+}
+
+// Whether `element`, float32, holds a value of the 16-bit type `dtype`: a widened one, its negative, one of two.
+bool Emitter::IsExact(const Element* element, DType dtype) const {
+  if (element->dtype != DType::kFloat32 || (dtype != DType::kFloat16 && dtype != DType::kBFloat16))
+    return false;
+  if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
+  if (element->kind == Element::Kind::kFloat)
+    return RoundTo(dtype, element->number) == element->number;
+  if (element->kind != Element::Kind::kPrim) return false;
+  const auto exact = [&](const Element* arg) {
+    return arg->dtype == DType::kBool || IsExact(arg, dtype);
+  };
+  const Prim prim = element->prim;
+  return (prim == Prim::kNeg || prim == Prim::kAbs || prim == Prim::kSelect || prim == Prim::kMin ||
+          prim == Prim::kMax) &&
+         std::ranges::all_of(element->args, exact);
+}
+
+// Small powers as products; empty for others.
+std::string Emitter::PowerText(const Element* element, const std::string& base) {
+  const Element* exponent = element->args[1];
+  if (element->prim != Prim::kPow || exponent->kind != Element::Kind::kFloat) return {};
+  if (exponent->number == 1) return base;
+  if (exponent->number == 2) return Cat("(", base, " * ", base, ")");
+  if (exponent->number == 3) return Cat("(", base, " * ", base, " * ", base, ")");
+  return {};
 }
 
 // Vectors of which a uniform condition allows one or the other: one load from the address that it chooses.
@@ -573,6 +609,12 @@ std::string Emitter::LoadText(const Access& access, bool stream) {
   const std::string load = Cat(stream ? "lds" : "ldv", bytes, address, ")");
   return access.guard == 0 ? load
                            : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
+}
+
+const ir::Expr* Emitter::OffsetOfLoad(const Access& access) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(access.load->value))];
+  const Offset offset = OffsetOf(access.load->args, tensor);
+  return offset.data.empty() ? offset.affine : nullptr;
 }
 
 std::string Emitter::ScalarText(const Access& access) {
@@ -717,8 +759,28 @@ std::string Emitter::StoredText(const Element* value, DType dtype) {
   return ValueText(value, 0);
 }
 
+void Emitter::Lanes(const std::function<void()>& body) {
+  if (lanes_ <= 1 || vector_ < 0) {
+    body();
+    return;
+  }
+  Open();
+  lane_level_ = levels_.size() - 1;
+  body();
+  const std::string lane = Close();
+  lane_level_ = 0;
+  Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
+}
+
+bool Emitter::DependsOn(const Element* element, std::span<const Loop> loops) {
+  const uint64_t vars = VarsOf(element);
+  return (vars & kRowBit) != 0 || std::ranges::any_of(loops, [&](const Loop& loop) {
+           return (vars & BitOf(loop.variable)) != 0;
+         });
+}
+
 void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
-                   std::span<const Store> stores) {
+                   std::span<const Store> stores, std::span<const Product> products) {
   struct Vector {
     const Store* store;
     std::string array;
@@ -738,6 +800,11 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
   for (size_t k = 0; k < accumulators.size(); ++k) {
     const std::string value = ValueText(accumulators[k].body, 0);
     Line(names[k], " = ", ReduceName(accumulators[k].kind), "::of(", names[k], ", ", value, ");");
+  }
+  for (const Product& product : products) {
+    std::vector<std::string> factors;
+    for (const Element* factor : product.factors) factors.push_back(ValueText(factor, 0));
+    Line(product.name, " += ", base::Join(factors, " * "), ";");
   }
   for (const Store& store : stores) {
     const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;

@@ -6,6 +6,7 @@
 // into a loop over lanes, everything else in front of it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -80,6 +81,8 @@ class Emitter {
     const Element* load = nullptr;
     int guard = 0;
   };
+  // Where a load lies; null where that is data.
+  const ir::Expr* OffsetOfLoad(const Access& access);
   // The loads below `roots` that are vectors.
   std::vector<Access> VectorLoads(const std::vector<const Element*>& roots);
   // Bytes of one, and whether it varies with any of `variables`.
@@ -105,8 +108,16 @@ class Emitter {
   }
 
   // In the scope of a vector: adds to `accumulators` (named by `names`, an expression in the lane e) and stores.
+  struct Product {  // A sum of products of values, by its name.
+    std::string name;
+    std::vector<const Element*> factors;
+  };
   void Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
-            std::span<const Store> stores);
+            std::span<const Store> stores, std::span<const Product> products = {});
+  // body() once for each lane `e` of the vector in scope.
+  void Lanes(const std::function<void()>& body);
+  // Whether `element` varies with `loops`, or depends on the result of an accumulator.
+  bool DependsOn(const Element* element, std::span<const Loop> loops);
   // In the scope of a vector: adds exp(x - base) to `sum`.
   void AddExponentials(const Element* x, const std::string& base, const std::string& sum);
   // Stops the compiler from keeping what it unpacked from arrays of packs.
@@ -170,6 +181,8 @@ class Emitter {
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
   std::string ValueText(const Element* element, int guard);
   std::string LoadValue(const Element* element, int guard);
+  bool IsExact(const Element* element, DType dtype) const;
+  static std::string PowerText(const Element* element, const std::string& base);
   void PairLoads(const Element* select, int guard);
   void VisitScalars(const Element* element, std::span<const Loop> rows,
                     std::span<const Loop> columns, std::set<const Element*>& seen,

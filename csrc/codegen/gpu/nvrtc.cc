@@ -87,11 +87,14 @@ Result<Compiled> CompileCuda(const std::string& text, int architecture) {
   HIR_ASSIGN(const Nvrtc nvrtc, Library());
   Program program = nullptr;
   const std::string arch = Cat("--gpu-architecture=sm_", architecture);
-  const char* options[] = {arch.c_str(), "--std=c++17", "--ptxas-options=-v"};
+  std::vector<const char*> options = {arch.c_str(), "--std=c++17", "--ptxas-options=-v"};
+  int major = 0, minor = 0;
+  // What comes from NVRTC's own cache comes without the assembler's words on spills.
+  if (nvrtc.version(&major, &minor) == 0 && major >= 13) options.push_back("--no-cache");
   int result = nvrtc.create(&program, text.c_str(), "kernels.cu", 0, nullptr, nullptr);
   if (result != 0) return Internal(Cat("NVRTC: ", nvrtc.error(result)));
   Compiled compiled;
-  result = nvrtc.compile(program, static_cast<int>(std::size(options)), options);
+  result = nvrtc.compile(program, static_cast<int>(options.size()), options.data());
   size_t size = 0;
   if (nvrtc.log_size(program, &size) == 0 && size > 1) {
     compiled.log.resize(size);

@@ -106,13 +106,13 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.stream = !stores;
     registers = online ? 40 : 32;
     if (tensors > 1) registers = 64;
-  } else if (nv * tensors <= 1024 && (reductions > 1 || nv * tensors <= 768 || tensors > 1) &&
-             !(online && nv > 768)) {
+  } else if (nv * tensors <= 1024 &&
+             (online || reductions > 1 || nv * tensors <= 768 || tensors > 1)) {
     s.unroll = std::max<int>(1, static_cast<int>(2 / tensors));
     s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
     s.held = true;
     registers = tensors == 1 ? 32 : 48;
-  } else if (nv * tensors <= 2048 && !online && reductions > 1) {
+  } else if (nv * tensors <= 2048 && (online || reductions > 1)) {
     s.unroll = static_cast<int>((weights ? 8 : 4) / std::min<int64_t>(tensors, 4));
     s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
     s.held = true;

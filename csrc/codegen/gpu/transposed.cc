@@ -25,11 +25,15 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   const DType dtype = nest.tensors[static_cast<size_t>(region.phases[0].stores[0].tensor)].dtype;
   s.lanes = static_cast<int>(16 / DTypeBytes(dtype));
   s.threads = kThreads;
-  s.ctas_per_sm = 3;
+  s.ctas_per_sm = 2;
   const int64_t pair = 4 / DTypeBytes(dtype);
   s.unroll = static_cast<int>(pair);
   s.items_per_cta = kWords * pair * kVectors * s.lanes;
-  s.is_exact = false;
+  const auto divides = [&](int variable, int64_t by) {
+    const auto at = std::ranges::find(region.grid, variable, &Loop::variable);
+    return at->end->IsConst() && at->end->value % by == 0;
+  };
+  s.is_exact = divides(s.across, kWords * pair) && divides(s.vector, kVectors * s.lanes);
 }
 
 const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region,
