@@ -45,6 +45,7 @@ class CarriedEmitter {
       StartColumns();
       CollectRing();
       CollectBases();
+      if (s_.unroll == 1) em_.SetInnerRows(region_.serial.back().variable);
       em_.Line("int parity = 0;");
       if (!ring_.empty()) StartAhead();
     } else if (HasReductions()) {

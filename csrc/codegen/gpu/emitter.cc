@@ -55,6 +55,7 @@ void Emitter::StartRegion(const Region& region) {
   element_vars_.clear();
   results_.clear();
   scalar_loads_.clear();
+  inner_rows_ = -1;
   accumulated_.clear();
   const auto add = [&](const Loop& loop) {
     if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end()) return;
@@ -407,6 +408,8 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   const Key key = {element, guard, is_lane};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
+  if (is_lane && LeavesRows(element, guard, vars))
+    return InFrontOfRows(element, LevelOf(vars, false));
   const std::string_view type = TypeText(element->dtype);
   if (element->kind == Element::Kind::kLoad)
     return Named(key, level, type, LoadValue(element, guard));
@@ -456,6 +459,44 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     }
   }
   return Named(key, level, type, PrimText(element->prim, dtype, args, options_.fast));
+}
+
+// Arithmetic on what stays the same from row to row; loads stay packed, which takes fewer registers.
+bool Emitter::LeavesRows(const Element* element, int guard, uint64_t vars) const {
+  if (inner_rows_ < 0 || guard != 0 || lane_level_ == 0 || (vars & (kRowBit | kLaneBit)) != 0)
+    return false;
+  const auto row = variable_level_.find(inner_rows_);
+  if (row == variable_level_.end() || row->second >= levels_.size() || row->second >= lane_level_)
+    return false;
+  if ((vars & BitOf(inner_rows_)) != 0 || LevelOf(vars, false) >= row->second) return false;
+  const Element* inner = element;
+  while (inner->kind == Element::Kind::kConvert) inner = inner->args[0];
+  return inner->kind == Element::Kind::kPrim;
+}
+
+std::string Emitter::InFrontOfRows(const Element* element, size_t level) {
+  const Key key = {element, -4, true};
+  const auto known = levels_[level].memo.find(key);
+  if (known != levels_[level].memo.end()) return known->second;
+  std::vector<Level> inner(
+      std::make_move_iterator(levels_.begin() + static_cast<std::ptrdiff_t>(level) + 1),
+      std::make_move_iterator(levels_.end()));
+  levels_.resize(level + 1);
+  const size_t lane_level = lane_level_;
+  const int rows = inner_rows_;
+  inner_rows_ = -1;
+  const std::string array = NewName("h");
+  Line(TypeText(element->dtype), " ", array, "[", lanes_, "];");
+  Lanes([&] {
+    const std::string value = ValueText(element, 0);
+    Line(array, "[e] = ", value, ";");
+  });
+  inner_rows_ = rows;
+  lane_level_ = lane_level;
+  std::move(inner.begin(), inner.end(), std::back_inserter(levels_));
+  const std::string text = Cat(array, "[e]");
+  levels_[level].memo[key] = text;
+  return text;
 }
 
 // Whether `element`, float32, holds a value of the 16-bit type `dtype`: a widened one, its negative, one of two.
@@ -613,7 +654,7 @@ std::string Emitter::LoadText(const Access& access, bool stream) {
 
 const ir::Expr* Emitter::OffsetOfLoad(const Access& access) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(access.load->value))];
-  const Offset offset = OffsetOf(access.load->args, tensor);
+  const Offset offset = OffsetOf(access.load->args, tensor, access.guard);
   return offset.data.empty() ? offset.affine : nullptr;
 }
 

@@ -58,6 +58,9 @@ class Emitter {
   void SetVector(int variable, int lanes);
   int lanes() const { return lanes_; }
   int vector() const { return vector_; }
+  // Values of lanes that do not vary with `variable`, the one of a loop inside the vector's scope, are computed in front
+  // of that loop, into arrays.
+  void SetInnerRows(int variable) { inner_rows_ = variable; }
   // The scope at which results of accumulators exist: the innermost one now.
   void SetRowScope() { row_level_ = levels_.size() - 1; }
   // What the result of an accumulator is called.
@@ -181,6 +184,8 @@ class Emitter {
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
   std::string ValueText(const Element* element, int guard);
   std::string LoadValue(const Element* element, int guard);
+  bool LeavesRows(const Element* element, int guard, uint64_t vars) const;
+  std::string InFrontOfRows(const Element* element, size_t level);
   bool IsExact(const Element* element, DType dtype) const;
   static std::string PowerText(const Element* element, const std::string& base);
   void PairLoads(const Element* select, int guard);
@@ -214,6 +219,7 @@ class Emitter {
   int num_names_ = 0;
 
   int vector_ = -1;
+  int inner_rows_ = -1;
   int lanes_ = 1;
   size_t lane_level_ = 0;  // 0: no loop over lanes is open.
   size_t row_level_ = 0;

@@ -112,7 +112,9 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
     }
   }
   const std::string both = em.Close();
-  em.Line("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", both, "}");
+  const std::string inside =
+      s.is_exact ? "" : Cat("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") ");
+  em.Line(inside, "{\n", both, "}");
   for (size_t k = 0; k < stores.size(); ++k) {
     em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "),
             ");");
@@ -135,7 +137,9 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
     em.Require(Cat("((u64)a.t", stores[k].tensor, " & 15u) == 0"));
   }
   const std::string out = em.Close();
-  em.Line("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") {\n", out, "}");
+  const std::string within =
+      s.is_exact ? "" : Cat("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") ");
+  em.Line(within, "{\n", out, "}");
   const std::string each = em.Close();
   em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads,
           ") {\n", each, "}");
