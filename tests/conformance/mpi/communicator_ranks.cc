@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "host_ir/rank/cpu/cpu_backends.h"
+#include "host_ir/rank/cuda/cuda_backends.h"
 #include "multidevice/rendezvous/mpi/mpi.h"
 #include "tests/conformance/communicator_suite.h"
 
@@ -20,7 +21,16 @@ class ProcessBackend final : public CommBackend {
  public:
   explicit ProcessBackend(rank::Backends backends) : backends_(std::move(backends)) {}
 
+  std::string Absent() const override {
+    const Result<int64_t> devices = backends_.num_devices();
+    if (!devices.ok()) return devices.status().ToString();
+    if (backends_.uses_host_memory || *devices >= ranks->size()) return "";
+    return base::Cat(ranks->size(), " ranks of this machine need a device each; it has ", *devices);
+  }
   int64_t size_max() const override { return std::min<int64_t>(4, ranks->size()); }
+  // NCCL adds in an order of its own, and does not know who is missing.
+  bool fixed_order() const override { return backends_.uses_host_memory; }
+  bool names_missing_rank() const override { return backends_.uses_host_memory; }
 
   void Run(int64_t size, base::Nanos op_timeout,
            const std::function<void(Communicator&, device::Device&)>& body) override {
@@ -54,9 +64,13 @@ class ProcessBackend final : public CommBackend {
   const rank::Backends backends_;
 };
 
+std::unique_ptr<CommBackend> Cuda() {
+  return std::make_unique<ProcessBackend>(rank::CudaBackends());
+}
 std::unique_ptr<CommBackend> Cpu() { return std::make_unique<ProcessBackend>(rank::CpuBackends()); }
 
 INSTANTIATE_TEST_SUITE_P(CpuProcesses, CommunicatorSuite, testing::Values(&Cpu));
+INSTANTIATE_TEST_SUITE_P(CudaProcesses, CommunicatorSuite, testing::Values(&Cuda));
 
 }  // namespace
 }  // namespace hir::comm
