@@ -135,6 +135,33 @@ def test_alone_without_mpirun(folder: Path) -> None:
     assert "2 samples of 1 run, caches cold: median " in done.stdout
 
 
+ODDITIES = """fusion @f(%x: f32[i0, 4], %z: f32[0, 3], %b: bool[3], %e: f16[b:5, 2]) {
+  %y = add(%x, %x)
+  %w = neg(%z)
+  %n = logical_not(%b)
+  return %x, %y alias %x, %y, %w, %n, %e
+}
+"""
+
+
+def test_inputs_given_back_values_twice_nothing_and_one_for_all(tmp_path: Path) -> None:
+    (tmp_path / "p.hir").write_text(ODDITIES)
+    out = tmp_path / "out"
+    out.mkdir()
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    once = np.array([[1, 2]], np.float16)
+    for name, array in (("x", x), ("z", np.zeros((0, 3), np.float32)), ("b", np.arange(3) > 0), ("e", once)):
+        save(tmp_path, name, array)
+    done = evaluate(tmp_path / "p.hir", "--in", tmp_path, "--out", out, "--repeat", 2)
+    assert done.returncode == 0, done.stderr
+    wanted = {"x": x, "y": x + x, "w": np.zeros((0, 3), np.float32), "n": np.arange(3) == 0, "e": once.repeat(5, 0)}
+    assert {path.stem for path in out.iterdir()} == wanted.keys()
+    for name, want in wanted.items():
+        got = np.load(out / f"{name}.npy")
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
 def test_inputs_made_up_are_the_same_on_any_ranks(tmp_path: Path) -> None:
     program = "mesh @m = {mesh}\nfusion @twice(%x: f32[i0, 4] {{mesh=@m, shard(0, mesh_x)}}) {{\n"
     program += "  %y = add(%x, %x)\n  return %y\n}}\n"
