@@ -91,11 +91,11 @@ function(hir_tests dir)
   endforeach()
 endfunction()
 
-# hir_mpi_test(NAME COMMAND ARG... [RANKS n...] [LABELS l...] [TIMEOUT s]): runs COMMAND by mpirun on n ranks, once for
-# each n (1, 2 and 4 when left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and yield them
-# when they wait.
+# hir_mpi_test(NAME COMMAND ARG... [RANKS n...] [LABELS l...] [TIMEOUT s] [SKIP r]): runs COMMAND by mpirun on n ranks,
+# once for each n (1, 2 and 4 when left out), as the test NAME.n labelled mpi. Ranks may outnumber the processors, and
+# yield them when they wait. A test that prints the expression SKIP counts as skipped.
 function(hir_mpi_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;SKIP" "COMMAND;RANKS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT ${HIR_TEST_TIMEOUT})
   endif()
@@ -110,6 +110,9 @@ function(hir_mpi_test name)
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name}.${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "mpi;${arg_LABELS}" PROCESSORS 2
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1")
+    if(arg_SKIP)
+      set_tests_properties(${name}.${ranks} PROPERTIES SKIP_REGULAR_EXPRESSION "${arg_SKIP}")
+    endif()
   endforeach()
 endfunction()
 
