@@ -174,10 +174,13 @@ class Rank {
       HIR_ASSIGN(const std::string bytes, rendezvous.Get("raw", kLong));
       std::memcpy(id.internal, bytes.data(), sizeof id.internal);
     }
-    HIR_ASSIGN(raw_,
+    const base::Nanos deadline = base::Clock::Steady().Now() + kLong;
+    HIR_ASSIGN(raw_parent_,
                comm::NcclComm::Join(
                    nccl_, id, {.size = static_cast<int>(size_), .rank = static_cast<int>(rank_)},
-                   base::Clock::Steady().Now() + kLong, [] { return false; }));
+                   deadline, [] { return false; }));
+    HIR_ASSIGN(raw_,
+               raw_parent_->SplitAll(static_cast<int>(rank_), deadline, [] { return false; }));
     return {};
   }
   Status Await() const {
@@ -193,7 +196,7 @@ class Rank {
   comm::TeamInfo team_;
   comm::TeamId team_id_ = {};
   comm::NcclLibrary nccl_;
-  std::unique_ptr<comm::NcclComm> raw_;
+  std::unique_ptr<comm::NcclComm> raw_parent_, raw_;
   std::unique_ptr<comm::Communicator> communicator_;
 };
 

@@ -59,21 +59,20 @@ class NcclCommunicator final : public Communicator {
     const base::Nanos deadline = Now() + options_.setup_timeout;
     std::lock_guard lock(calls_);
     for (auto& [id, comm] : comms_) comm->Close(deadline);
-    if (world_ != nullptr) world_->Close(deadline);
+    for (auto& [ranks, comm] : parents_) comm->Close(deadline);
     comms_.clear();
-    world_.reset();
+    parents_.clear();
   }
 
-  // The communicator of all ranks, which the teams of all ranks are split from.
+  // All ranks meet.
   Status Start() {
     HIR_ASSIGN(stream_, options_.device->CreateStream());
     HIR_ASSIGN(greetings_, options_.device->Allocate(2 * kGreetingBytes * options_.size));
     if (options_.size == 1) return {};
     std::vector<int64_t> all;
     for (int64_t rank = 0; rank < options_.size; ++rank) all.push_back(rank);
-    HIR_ASSIGN(world_,
-               Join(Cat("g", options_.generation, "/nccl"), all, Now() + options_.setup_timeout));
-    return {};
+    std::lock_guard lock(calls_);
+    return ParentOf(all, Now() + options_.setup_timeout).status();
   }
 
   int64_t rank() const override { return options_.rank; }
@@ -84,19 +83,15 @@ class NcclCommunicator final : public Communicator {
     HIR_ASSIGN(const std::optional<TeamId> known, teams_.Find(ranks, lane));
     if (known) return *known;
     std::lock_guard lock(calls_);
-    std::unique_ptr<NcclComm> comm;
     if (ranks.size() > 1) {
-      Result<std::unique_ptr<NcclComm>> made = MakeComm(ranks, lane);
-      if (!made.ok()) {
-        const Status cause =
-            made.status().WithContext(Cat("team [", base::JoinInts(ranks, ", "), "]"));
-        watch_.Poison(cause);  // What its members agreed on, this one does not have.
-        return cause;
+      const std::string team = Cat("team [", base::JoinInts(ranks, ", "), "]");
+      if (const Status made = MakeComm(ranks, team); !made.ok()) {
+        watch_.Poison(made.WithContext(team));  // Its members may believe that it exists.
+        return watch_.failure();
       }
-      comm = *std::move(made);
     }
     const TeamId id = teams_.Add(ranks, lane);
-    if (comm != nullptr) comms_.emplace(id, std::move(comm));
+    if (making_ != nullptr) comms_.emplace(id, std::move(making_));
     return id;
   }
 
@@ -133,13 +128,15 @@ class NcclCommunicator final : public Communicator {
  private:
   bool GivesUp() const { return watch_.poisoned(); }
 
-  // A new communicator of `ranks`, in that order; the first of them makes its id.
-  Result<std::unique_ptr<NcclComm>> Join(const std::string& key, std::span<const int64_t> ranks,
-                                         base::Nanos deadline) {
+  // What the teams of `ranks`, which ascend, are split from: made once, by its members alone; the
+  // first of them brings the id. (A split concerns every rank of the communicator that is split, so
+  // that of all ranks does not serve for a team of some.)
+  Result<NcclComm*> ParentOf(const std::vector<int64_t>& ranks, base::Nanos deadline) {
+    if (const auto known = parents_.find(ranks); known != parents_.end())
+      return known->second.get();
+    const std::string key = Cat("g", options_.generation, "/nccl/", base::JoinInts(ranks, ","));
     ncclUniqueId id = {};
-    const size_t place =
-        static_cast<size_t>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
-    if (place == 0) {
+    if (ranks[0] == rank()) {
       HIR_ASSIGN(id, NcclComm::NewId(nccl_));
       HIR_TRY(rendezvous_.Publish(key, {id.internal, sizeof id.internal}));
     } else {
@@ -149,27 +146,28 @@ class NcclCommunicator final : public Communicator {
       if (bytes->size() != sizeof id.internal) return Internal(Cat("nccl: ", key, " holds no id"));
       std::memcpy(id.internal, bytes->data(), sizeof id.internal);
     }
-    return NcclComm::Join(nccl_, id,
-                          {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(place)},
-                          deadline, [this] { return GivesUp(); });
+    const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    HIR_ASSIGN(
+        std::unique_ptr<NcclComm> comm,
+        NcclComm::Join(nccl_, id,
+                       {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(place)},
+                       deadline, [this] { return GivesUp(); }));
+    return parents_.emplace(ranks, std::move(comm)).first->second.get();
   }
 
-  // A split concerns every rank of the communicator that is split, and a team is made by its
-  // members alone: so teams of all ranks are split off, others are joined.
-  Result<std::unique_ptr<NcclComm>> MakeComm(std::span<const int64_t> ranks, int64_t lane) {
+  // Leaves the communicator of a new team in making_.
+  Status MakeComm(std::span<const int64_t> ranks, const std::string& team) {
     const base::Nanos deadline = Now() + options_.setup_timeout;
+    std::vector<int64_t> ascending(ranks.begin(), ranks.end());
+    std::sort(ascending.begin(), ascending.end());
+    HIR_ASSIGN(NcclComm* const parent, ParentOf(ascending, deadline));
     const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    std::unique_ptr<NcclComm> comm;
-    if (static_cast<int64_t>(ranks.size()) == options_.size) {
-      HIR_ASSIGN(comm,
-                 world_->SplitAll(static_cast<int>(place), deadline, [this] { return GivesUp(); }));
-    } else {
-      HIR_ASSIGN(
-          comm, Join(Cat("g", options_.generation, "/nccl/", base::JoinInts(ranks, ","), "/", lane),
-                     ranks, deadline));
-    }
-    HIR_TRY(Greet(*comm, static_cast<int64_t>(ranks.size()), place, deadline));
-    return comm;
+    HIR_ASSIGN(making_,
+               parent->SplitAll(static_cast<int>(place), deadline, [this] { return GivesUp(); }));
+    watch_.SetDeadline(deadline, team);  // The calls wait for peers.
+    const Status met = Greet(*making_, static_cast<int64_t>(ranks.size()), place, deadline);
+    watch_.SetDeadline(std::nullopt);
+    return met;
   }
 
   // Sends every other member something and waits for theirs, so that all are connected: a post
@@ -304,7 +302,8 @@ class NcclCommunicator final : public Communicator {
     const std::unique_lock lock(calls_, kLockForAbort);
     std::vector<std::jthread> threads;
     for (auto& [id, comm] : comms_) threads.emplace_back([&comm = *comm] { comm.Abort(); });
-    if (world_ != nullptr) threads.emplace_back([this] { world_->Abort(); });
+    for (auto& [ranks, comm] : parents_) threads.emplace_back([&comm = *comm] { comm.Abort(); });
+    if (making_ != nullptr) threads.emplace_back([this] { making_->Abort(); });
   }
 
   const NcclOptions options_;
@@ -318,10 +317,13 @@ class NcclCommunicator final : public Communicator {
   std::vector<NcclOp> ops_;  // Of the group, or the one that is being posted.
   std::vector<std::pair<device::Stream*, InFlight>> starting_;  // Empty but in Launch.
 
-  // Held while NCCL is called, by the thread that posts or the watch's. No call waits for a peer.
+  // Held while NCCL is called, by the thread that posts or the watch's. Only Team's calls may wait
+  // for a peer.
   std::timed_mutex calls_;
-  std::unique_ptr<NcclComm> world_;
-  std::map<TeamId, std::unique_ptr<NcclComm>> comms_;  // Guarded by calls_.
+  // By ranks, ascending. Guarded by calls_, as are the next.
+  std::map<std::vector<int64_t>, std::unique_ptr<NcclComm>> parents_;
+  std::map<TeamId, std::unique_ptr<NcclComm>> comms_;
+  std::unique_ptr<NcclComm> making_;  // Of a team that is being made.
 
   Watch watch_;  // Last: its thread uses the above.
 };

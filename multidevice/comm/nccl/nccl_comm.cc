@@ -17,9 +17,9 @@ constexpr base::Nanos kSleep = microseconds(200);
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
-ncclConfig_t Config() {
+ncclConfig_t Config(bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = blocking ? 1 : 0;
   return config;
 }
 
@@ -35,7 +35,7 @@ Result<std::unique_ptr<NcclComm>> NcclComm::Join(const NcclLibrary& nccl, const 
                                                  Membership membership, base::Nanos deadline,
                                                  const GivesUp& gives_up) {
   std::unique_ptr<NcclComm> comm(new NcclComm(nccl));
-  ncclConfig_t config = Config();
+  ncclConfig_t config = Config(false);
   const ncclResult_t begun =
       nccl.CommInitRankConfig(comm->handle_.get(), membership.size, id, membership.rank, &config);
   HIR_TRY(NcclStatus(nccl, begun, "ncclCommInitRankConfig", nullptr));
@@ -46,7 +46,7 @@ Result<std::unique_ptr<NcclComm>> NcclComm::Join(const NcclLibrary& nccl, const 
 Result<std::unique_ptr<NcclComm>> NcclComm::SplitAll(int rank, base::Nanos deadline,
                                                      const GivesUp& gives_up) {
   std::unique_ptr<NcclComm> comm(new NcclComm(nccl_));
-  ncclConfig_t config = Config();
+  ncclConfig_t config = Config(true);
   const ncclResult_t begun = nccl_.CommSplit(handle(), 0, rank, comm->handle_.get(), &config);
   Status status = NcclStatus(nccl_, begun, "ncclCommSplit", handle());
   if (status.ok()) status = Await("ncclCommSplit", deadline, gives_up);

@@ -14,7 +14,9 @@
 
 namespace hir::comm {
 
-// Made non-blocking: no call waits for a peer, Await does, up to a deadline.
+// Join makes a non-blocking one: no call waits for a peer, Await does, up to a deadline; but each of
+// its launches would start a thread. So it only serves to split off blocking ones, whose calls wait
+// for a peer when they have to connect to it first.
 //
 // Threads: one at a time, but for Abort, which may end what another thread is in.
 class NcclComm {
@@ -34,8 +36,8 @@ class NcclComm {
   static Result<std::unique_ptr<NcclComm>> Join(const NcclLibrary& nccl, const ncclUniqueId& id,
                                                 Membership membership, base::Nanos deadline,
                                                 const GivesUp& gives_up);
-  // The same ranks again, as one more communicator, in which this one is `rank`. Collective over
-  // all of this communicator, which has nothing in flight.
+  // The same ranks as a blocking communicator, in which this one is `rank`. Collective over all of
+  // this communicator, which Join has made.
   Result<std::unique_ptr<NcclComm>> SplitAll(int rank, base::Nanos deadline,
                                              const GivesUp& gives_up);
   // Aborted if it was neither closed nor aborted.

@@ -37,7 +37,7 @@ Watch::~Watch() {
   changed_.notify_all();
   thread_.join();
   for (Queue& queue : queues_) Advance(queue);
-  HIR_CHECK(poisoned_ || !Busy());
+  HIR_CHECK(poisoned_ || !Busy());  // Its streams have been synchronized.
 }
 
 Result<InFlight> Watch::Take() {
@@ -68,6 +68,13 @@ void Watch::Follow(device::Stream& stream, InFlight in_flight) {
   if (std::exchange(asleep_, false)) changed_.notify_all();
 }
 
+void Watch::SetDeadline(std::optional<base::Nanos> deadline, std::string_view what) {
+  std::lock_guard lock(mutex_);
+  deadline_ = deadline;
+  what_ = what;
+  if (std::exchange(asleep_, false)) changed_.notify_all();
+}
+
 void Watch::Poison(const Status& cause) {
   std::lock_guard lock(mutex_);
   PoisonLocked(cause);
@@ -95,8 +102,8 @@ Status Watch::failure() const {
 }
 
 bool Watch::Busy() const {
-  return std::any_of(queues_.begin(), queues_.end(),
-                     [](const Queue& queue) { return !queue.followed.empty(); });
+  const auto busy = [](const Queue& queue) { return !queue.followed.empty(); };
+  return deadline_.has_value() || std::any_of(queues_.begin(), queues_.end(), busy);
 }
 
 void Watch::Loop() {
@@ -127,6 +134,9 @@ void Watch::Look(std::unique_lock<std::mutex>& lock) {
     if (!queue.followed.empty()) CheckDeadline(queue.followed.front());
   }
   const base::Nanos now = Now();
+  if (deadline_ && now > *deadline_) {
+    PoisonLocked({Code::kDeadlineExceeded, base::Cat(what_, ": a rank did not come in time")});
+  }
   if (poisoned_ || now < next_async_look_) return;
   next_async_look_ = now + kAsyncErrorEvery;
   lock.unlock();  // A post that is being made holds what this needs, and wants the mutex.

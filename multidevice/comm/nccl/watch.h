@@ -11,6 +11,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -56,6 +58,10 @@ class Watch {
   // `left` was recorded on `stream`.
   void Follow(device::Stream& stream, InFlight in_flight);
 
+  // Until it is told that there is none, a deadline that is not that of work on a stream: `what` is
+  // in the failure.
+  void SetDeadline(std::optional<base::Nanos> deadline, std::string_view what = {});
+
   // The first one counts. What is in flight is over with it.
   void Poison(const Status& cause);
   Status failure() const;
@@ -91,6 +97,8 @@ class Watch {
   Status failure_;
   bool stopping_ = false;
   bool asleep_ = false;  // The thread waits to be told.
+  std::optional<base::Nanos> deadline_;
+  std::string what_;
   base::Nanos busy_at_ = {};
   base::Nanos next_async_look_ = {};
   std::atomic<bool> poisoned_ = false;  // failure_ is set.

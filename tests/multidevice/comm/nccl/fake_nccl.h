@@ -18,13 +18,12 @@ struct FakeStream {
 // What goes wrong. Set while no communicator exists.
 struct FakeScript {
   int version = 22809;
-  int absent_rank = -1;          // Its ncclCommInitRankConfig never completes.
-  int deaf_rank = -1;            // What it starts never ends,
-  long deaf_after = 0;           // beginning with this launch of a communicator, counted from 0.
-  int broken_rank = -1;          // Its communicators find an error by themselves,
-  long broken_after = 0;         // after so many launches.
-  bool refuses_group = false;    // ncclGroupEnd fails.
-  int launches_in_progress = 2;  // So often a launch answers that it is still being made.
+  int absent_rank = -1;        // Its ncclCommInitRankConfig never completes.
+  int deaf_rank = -1;          // What it starts never ends,
+  long deaf_after = 0;         // beginning with this launch of a communicator, counted from 0.
+  int broken_rank = -1;        // Its communicators find an error by themselves,
+  long broken_after = 0;       // after so many launches.
+  bool refuses_group = false;  // ncclGroupEnd fails.
 };
 
 // Exported by the fake beside NCCL's functions.
