@@ -219,11 +219,11 @@ class CarriedEmitter {
     }
     for (const Emitter::Access& access : em_.ScalarLoads(roots, rows, columns_)) {
       const int64_t size = DTypeBytes(access.load->dtype);
-      if (stages_ > 1 && size < 4) continue;
+      if (stages_ > 1 && size != 4) continue;  // Others are read when needed.
       const std::string name = em_.NewName("scalar");
       scalars_.emplace_back(access, name);
       if (stages_ > 1) {
-        em_.Line("SHARED u32 ring_", name, "[", stages_, "][", s_.threads, " * ", size / 4, "];");
+        em_.Line("SHARED u32 ring_", name, "[", stages_, "][", s_.threads / 32 * size / 4, "];");
       } else {
         em_.Line(TypeText(access.load->dtype), " next_", name, ";");
       }
@@ -305,8 +305,9 @@ class CarriedEmitter {
         em_.Line("next_", name, " = ", em_.ScalarText(access), ";");
       } else {
         const int64_t size = DTypeBytes(access.load->dtype);
-        em_.Line("copy_small<", size, ">(&ring_", name, "[stage_ahead][t * ", size / 4, "], ",
-                 em_.LoadAddress(access), ");");
+        // A lane for its warp: copies from one address by all lanes of it take 32 turns.
+        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name,
+                 "[stage_ahead][t / 32 * ", size / 4, "], ", em_.LoadAddress(access), ");");
       }
     }
     const std::string load = em_.Close();
@@ -321,6 +322,7 @@ class CarriedEmitter {
     if (ring_.empty()) return;
     if (stages_ > 1) {
       em_.Line("copies_wait<", stages_ - 2, ">();");
+      if (!scalars_.empty()) em_.Line("warp_sync();");
       Each([&] {
         for (const auto& [access, name] : ring_) {
           for (int part = 0; part < em_.BytesOf(access) / 16; ++part) {
@@ -335,7 +337,7 @@ class CarriedEmitter {
         const int64_t size = DTypeBytes(access.load->dtype);
         em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_",
                  Suffix(access.load->dtype), "((const ", MemoryText(access.load->dtype), "*)&ring_",
-                 name, "[stage][t * ", size / 4, "]);");
+                 name, "[stage][t / 32 * ", size / 4, "]);");
         em_.SetScalar(access, name);
       }
       em_.Line("if (++stage == ", stages_, ") stage = 0;");

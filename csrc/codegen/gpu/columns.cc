@@ -19,6 +19,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
+constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
 constexpr int64_t kUnknown = 4096;
 }  // namespace
@@ -45,7 +46,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   const int64_t vectors = SizeOf(em.TripsOf(std::span(column, 1)), plan.sizes, kUnknown);
   s.width = kWidth;
-  while (s.width > kWidthMin &&
+  while (trips >= kLongTrips && s.width > kWidthMin &&
          (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors)
     s.width /= 2;
   int height = kThreads / s.width;

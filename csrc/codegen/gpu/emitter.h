@@ -58,8 +58,8 @@ class Emitter {
   void SetVector(int variable, int lanes);
   int lanes() const { return lanes_; }
   int vector() const { return vector_; }
-  // Values of lanes that do not vary with `variable`, the one of a loop inside the vector's scope, are computed in front
-  // of that loop, into arrays.
+  // Values of lanes that do not vary with `variable`, the one of a loop inside the vector's scope, are computed in
+  // front of that loop, into arrays.
   void SetInnerRows(int variable) { inner_rows_ = variable; }
   // The scope at which results of accumulators exist: the innermost one now.
   void SetRowScope() { row_level_ = levels_.size() - 1; }

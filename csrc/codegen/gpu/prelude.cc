@@ -19,6 +19,7 @@ typedef long long i64;
 #define CTA ((i64)blockIdx.x)
 #define CTAS ((i64)gridDim.x)
 DEV void sync() { __syncthreads(); }
+DEV void warp_sync() { __syncwarp(); }
 template <class T> DEV T shuffle(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
 DEV bool shuffle(bool x, int m) { return __shfl_xor_sync(0xffffffffu, (int)x, m) != 0; }
 DEV float u2f(u32 x) { return __uint_as_float(x); }

@@ -96,6 +96,7 @@ static void run(void (*function)(const void*), const void* a, int num_threads, i
 #define CTA (host::cta)
 #define CTAS (host::ctas)
 DEV void sync() { host::meet(host::arrived, host::generation, host::threads); }
+DEV void warp_sync() { host::warp_meet(); }
 template <class T> DEV T shuffle(T x, int m) {
   const int self = host::tid;
   std::memcpy(&host::slots[self], &x, sizeof x);
