@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def as_dict(message: Any) -> dict[str, Any]:
     fields = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
-        fields[field.name] = [plain(v) for v in value] if field.label == field.LABEL_REPEATED else plain(value)
+        fields[field.name] = [plain(v) for v in value] if isinstance(value, MutableSequence) else plain(value)
     return fields
 
 
