@@ -5,7 +5,9 @@
 namespace hir::device::cuda {
 
 StreamHistory::~StreamHistory() {
-  if (failed_at_ != kNever) --log_.unsettled_;
+  if (failed_at_ == kNever) return;
+  --log_.unsettled_;
+  --log_.failed_;
 }
 
 void StreamHistory::End(int64_t index, const Status& status) {
@@ -20,7 +22,10 @@ void StreamHistory::Fail(int64_t index, const Status& status) {
 
 void StreamHistory::FailLocked(int64_t index, const Status& status) {
   if (failed_at_ <= index) return;
-  if (failed_at_ == kNever) ++log_.unsettled_;
+  if (failed_at_ == kNever) {
+    ++log_.unsettled_;
+    ++log_.failed_;
+  }
   failed_at_ = index;
   failure_ = status;
 }
@@ -33,7 +38,7 @@ void StreamHistory::AddWait(const std::shared_ptr<StreamHistory>& other, int64_t
 }
 
 Status StreamHistory::FailureBefore(int64_t position) const {
-  if (log_.settled()) return {};
+  if (log_.failed_.load() == 0) return {};
   std::lock_guard lock(log_.mutex_);
   Visited visited;
   return Find(position, visited).second;
@@ -57,7 +62,10 @@ std::pair<int64_t, Status> StreamHistory::Find(int64_t position, Visited& visite
 
 void StreamHistory::Clear() {
   std::lock_guard lock(log_.mutex_);
-  if (failed_at_ != kNever) --log_.unsettled_;
+  if (failed_at_ != kNever) {
+    --log_.unsettled_;
+    --log_.failed_;
+  }
   failed_at_ = kNever;
   failure_ = {};
   sources_.clear();
@@ -66,9 +74,11 @@ void StreamHistory::Clear() {
 void StreamHistory::Settle(int64_t position) {
   std::lock_guard lock(log_.mutex_);
   if (sources_.empty()) return;
-  Visited visited;
-  const auto [index, failure] = Find(position, visited);
-  if (!failure.ok()) FailLocked(index, failure);
+  if (log_.failed_.load() != 0) {
+    Visited visited;
+    const auto [index, failure] = Find(position, visited);
+    if (!failure.ok()) FailLocked(index, failure);
+  }
   std::erase_if(sources_, [position](const Source& source) { return source.at < position; });
 }
 

@@ -26,7 +26,8 @@ class FailureLog {
  private:
   friend class StreamHistory;
   std::atomic<int64_t> unsettled_ = 0;
-  std::mutex mutex_;  // Guards the histories of all its streams.
+  std::atomic<int64_t> failed_ = 0;  // Streams that failed and were not cleared.
+  std::mutex mutex_;                 // Guards the histories of all its streams.
 };
 
 // One stream's. Kept by its stream, its events and the streams that waited for them. Thread-safe, but that
