@@ -47,7 +47,7 @@ class Program {
   Result<TensorSpec> InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const;
   // Checks what must hold of sizes: the guards of the program, whatever its plan.
   Status CheckSizes(const Sizes& sizes) const;
-  // Whether this plan can run with `sizes`, which CheckSizes: it has code, and its own guards hold.
+  // Whether this plan is the one to run with `sizes`, which CheckSizes: it was made for such, and its guards hold.
   // Errors: kInvalidArgument naming the guard; kFailedPrecondition when it is provisional.
   Status Serves(const Sizes& sizes) const;
   // Whether this plan serves all sizes that CheckSizes.

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
+#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
 #include "host_ir/pipeline/pipeline.h"
 #include "service/planner/plan_message.h"
+#include "service/planner/size_buckets.h"
 
 namespace hir::service {
 namespace {
@@ -25,28 +24,38 @@ Result<std::unique_ptr<ir::Graph>> Read(const pb::ProgramSource& source) {
   return ir::Parse(source.text(), fusion::kFusionOps);
 }
 
-bool AllKnown(std::span<const plan::Boundary> inputs, const codegen::Sizes& sizes) {
-  std::vector<std::string_view> symbols;
-  for (const plan::Boundary& input : inputs) {
-    if (input.global->kind != ir::TypeKind::kTensor) continue;
-    for (const ir::Axis& axis : input.global->axes) ir::CollectSymbols(axis.extent, symbols);
-  }
-  return std::ranges::all_of(
-      symbols, [&](std::string_view symbol) { return sizes.contains(std::string(symbol)); });
+Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineOptions& options,
+                               const codegen::Sizes& sizes) {
+  HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, Read(program));
+  return host::PlanProgram(
+      std::move(graph),
+      {.num_devices = options.num_devices, .target = options.target, .sizes = sizes});
+}
+
+// Whether some sizes of `symbols` have a plan of their own: its schedules have guards then.
+bool SizesMatter(const pb::ProgramSource& program, const PipelineOptions& options,
+                 const std::set<std::string>& symbols) {
+  codegen::Sizes small;
+  for (const std::string& symbol : symbols) small[symbol] = 1;
+  const Result<host::ProgramPlan> plan = Plan(program, options, small);
+  return plan.ok() && std::ranges::any_of(
+                          plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
 }
 
 }  // namespace
 
 Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOptions& options) {
-  HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, Read(program));
-  HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(graph), {.num_devices = options.num_devices,
-                                                  .target = options.target,
-                                                  .sizes = options.sizes}));
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(program, options, options.sizes));
   pb::Plan message = ToMessage(plan);
-  message.set_provisional(options.target.kind == codegen::Target::Kind::kGpu &&
-                          !AllKnown(plan.local.inputs, options.sizes));
-  if (message.provisional()) return message;
+  const bool is_gpu = options.target.kind == codegen::Target::Kind::kGpu;
+  if (options.sizes.empty()) {
+    const std::set<std::string> symbols = SymbolsOf(plan.local.inputs);
+    message.set_provisional(!symbols.empty() && (is_gpu || SizesMatter(program, options, symbols)));
+    // A CPU's kernels take milliseconds, so that what cannot be compiled is known now.
+    if (message.provisional() && is_gpu) return message;
+  } else if (is_gpu) {
+    AddBuckets(options.sizes, &message);
+  }
   for (const codegen::KernelPlan& kernels : plan.kernels) {
     HIR_ASSIGN(codegen::Artifact compiled, options.compile(kernels));
     pb::Artifact& artifact = *message.add_artifacts();

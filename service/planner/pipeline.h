@@ -20,7 +20,8 @@ struct PipelineOptions {
 
 // Errors: what is wrong with the program, with op, value and the user's location. Deterministic: the same program
 // gives the same plan.
-// For GPUs sizes choose schedules, and compiling takes a while: a plan without all of them is provisional.
+// Where sizes choose schedules, a plan without them is provisional (for GPUs without code, too), and one with them
+// serves sizes like them.
 Result<::hostir::v1::Plan> MakePlan(const ::hostir::v1::ProgramSource& program,
                                     const PipelineOptions& options);
 
