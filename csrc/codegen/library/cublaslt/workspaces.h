@@ -5,6 +5,7 @@
 // calls that never overlap would hold its own 32 MiB.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 
 namespace hir::codegen::library {
 
+// Every piece begins at a multiple of 256 bytes, which the library demands and a device does not promise.
 // Thread-safe.
 class Workspaces {
  public:
@@ -23,6 +25,7 @@ class Workspaces {
   // Makes sure that a stream which needs `bytes` and has fewer gets them without asking the device.
   Status Reserve(int64_t bytes) {
     const std::scoped_lock lock(mutex_);
+    bytes += kSlack;
     if (spare_ != nullptr && spare_->buffer().bytes >= bytes) return {};
     for (const auto& [stream, owned] : of_stream_) {
       if (owned.back()->buffer().bytes >= bytes) return {};  // Programs stay on their streams.
@@ -34,8 +37,10 @@ class Workspaces {
   // Of at least `bytes`. Work queued before keeps what it was given.
   Result<device::Buffer> For(device::Stream& stream, int64_t bytes) {
     const std::scoped_lock lock(mutex_);
+    bytes += kSlack;
     std::vector<std::unique_ptr<device::Allocation>>& owned = of_stream_[&stream];
-    if (!owned.empty() && owned.back()->buffer().bytes >= bytes) return owned.back()->buffer();
+    if (!owned.empty() && owned.back()->buffer().bytes >= bytes)
+      return Aligned(owned.back()->buffer());
     if (spare_ == nullptr || spare_->buffer().bytes < bytes) {
       Result<std::unique_ptr<device::Allocation>> made = device_.Allocate(bytes);
       if (!made.ok()) {
@@ -45,10 +50,19 @@ class Workspaces {
       spare_ = std::move(*made);
     }
     owned.push_back(std::move(spare_));
-    return owned.back()->buffer();
+    return Aligned(owned.back()->buffer());
   }
 
  private:
+  static constexpr int64_t kAlignment = 256;
+  static constexpr int64_t kSlack = kAlignment - device::kAlignmentBytes;
+
+  static device::Buffer Aligned(device::Buffer buffer) {
+    const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data));
+    const int64_t skipped = (kAlignment - begin % kAlignment) % kAlignment;
+    return buffer.Slice(skipped, buffer.bytes - kSlack);
+  }
+
   device::Device& device_;
   std::mutex mutex_;
   std::unique_ptr<device::Allocation> spare_;

@@ -14,14 +14,16 @@
 namespace hir::codegen::library {
 namespace {
 
+// At a multiple of 64 bytes, which a device promises, and of no more.
 class Memory final : public device::Allocation {
  public:
   explicit Memory(int64_t bytes)
       : bytes_(static_cast<size_t>(bytes + 63) / 64 * 64),
-        data_(static_cast<std::byte*>(std::aligned_alloc(64, bytes_ + 64))) {
+        data_(static_cast<std::byte*>(std::aligned_alloc(256, (bytes_ + 128 + 255) / 256 * 256)) +
+              64) {
     std::memset(data_, 0xa5, bytes_ + 64);
   }
-  ~Memory() override { std::free(data_); }
+  ~Memory() override { std::free(data_ - 64); }
   device::Buffer buffer() const override { return {data_, static_cast<int64_t>(bytes_)}; }
 
  private:

@@ -305,6 +305,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       (bias && (product.bias == nullptr || product.bias_type != result.type))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (reinterpret_cast<uint64_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const void* const addresses[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i) {
     if (reinterpret_cast<uint64_t>(addresses[i]) % chosen.alignments[i] != 0)
