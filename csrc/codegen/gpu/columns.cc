@@ -49,11 +49,19 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   while (trips >= kLongTrips && s.width > kWidthMin &&
          (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors)
     s.width /= 2;
+  const bool is_constant =
+      column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
+        return em.TripsOf(phase.loops)->IsConst();
+      });
+  if (!is_constant && s.width < kWidth) s.width = kWidthMin;  // Few variants, each compiled once.
   int height = kThreads / s.width;
-  while (height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
+  while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   s.threads = s.width * height;
   s.unroll = static_cast<int>(std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1,
                                                   std::max<int64_t>(trips / height, 1)));
+  const int most =
+      static_cast<int>(std::max<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1));
+  if (!is_constant) s.unroll = s.unroll < most ? 1 : most;
   s.stream = LoopingPhases(region) == 1;
   s.ctas_per_sm = s.lanes > 1 ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;

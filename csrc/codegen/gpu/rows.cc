@@ -61,6 +61,9 @@ bool HasOnlinePair(const Region& region) {
 
 int RoundToWarps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
 
+// Where the code serves many sizes there are few numbers of threads: each is compiled once.
+int RoundToBucket(int64_t threads) { return threads <= 128 ? 128 : threads <= 288 ? 288 : 512; }
+
 }  // namespace
 
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
@@ -85,6 +88,11 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
   const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
   const bool online = HasOnlinePair(region);
+  const bool is_constant = std::ranges::all_of(
+      region.phases, [&](const Phase& phase) { return em.TripsOf(phase.loops)->IsConst(); });
+  const auto round = [&](int64_t threads) {
+    return is_constant ? RoundToWarps(threads) : RoundToBucket(threads);
+  };
   const int loops = LoopingPhases(region) - (online ? 1 : 0);
   int registers = 64;
   if (s.lanes == 1) {
@@ -97,11 +105,11 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     const int width = nv <= 64 ? 32 : 64;
     s.rows = 4;
     s.threads = width * s.rows;
-    s.unroll = static_cast<int>((nv + width - 1) / width);
+    s.unroll = is_constant ? static_cast<int>((nv + width - 1) / width) : 2;
     s.held = true;
     registers = s.unroll * tensors <= 2 ? 32 : s.unroll * tensors <= 4 ? 64 : 80;
   } else if (loops <= 1) {  // Read once: a few vectors in flight, as many threads as fit.
-    s.threads = RoundToWarps(std::clamp<int64_t>(nv / 2, 64, 512));
+    s.threads = round(std::clamp<int64_t>(nv / 2, 64, 512));
     s.unroll = static_cast<int>(std::clamp<int64_t>((online ? 4 : 2) / tensors, 1, 4));
     s.stream = !stores;
     registers = online ? 40 : 32;
@@ -109,21 +117,25 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   } else if (nv * tensors <= 1024 &&
              (online || reductions > 1 || nv * tensors <= 768 || tensors > 1)) {
     s.unroll = std::max<int>(1, static_cast<int>(2 / tensors));
-    s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+    s.threads = round((nv + s.unroll - 1) / s.unroll);
     s.held = true;
     registers = tensors == 1 ? 32 : 48;
   } else if (nv * tensors <= 2048 && (online || reductions > 1)) {
     s.unroll = static_cast<int>((weights ? 8 : 4) / std::min<int64_t>(tensors, 4));
-    s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+    s.threads = round((nv + s.unroll - 1) / s.unroll);
     s.held = true;
     registers = weights ? 80 : 48;
-    if (s.threads > 512) s.unroll *= 2, s.threads = RoundToWarps((nv + s.unroll - 1) / s.unroll);
+    if (s.threads > 512) s.unroll *= 2, s.threads = round((nv + s.unroll - 1) / s.unroll);
   } else {  // Read again for each phase.
     const bool is_long = nv > 2048;
     s.threads = is_long ? 1024 : 512;
     s.unroll = std::max<int>(1, static_cast<int>((is_long ? 4 : 2) / tensors));
     s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
+  }
+  if (s.held) {
+    const int64_t width = s.threads / s.rows;
+    s.unroll = std::max(s.unroll, static_cast<int>((nv + width - 1) / width));
   }
   if (items < 2 * std::max(plan.target.multiprocessors, 1) && !s.held && s.lanes > 1 && nv >= 4096)
     s.threads = 1024;
