@@ -299,7 +299,9 @@ class NcclCommunicator final : public Communicator {
   // The watch's thread, once. All at the same time: one alone may wait for what another holds up.
   void AbortComms() {
     // Without the lock NCCL is told to end what another thread is in.
-    const std::unique_lock lock(calls_, kLockForAbort);
+    std::unique_lock lock(calls_, std::defer_lock);
+    for (const base::Nanos end = Now() + kLockForAbort; !lock.try_lock() && Now() < end;)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::vector<std::jthread> threads;
     for (auto& [id, comm] : comms_) threads.emplace_back([&comm = *comm] { comm.Abort(); });
     for (auto& [ranks, comm] : parents_) threads.emplace_back([&comm = *comm] { comm.Abort(); });
@@ -319,7 +321,7 @@ class NcclCommunicator final : public Communicator {
 
   // Held while NCCL is called, by the thread that posts or the watch's. Only Team's calls may wait
   // for a peer.
-  std::timed_mutex calls_;
+  std::mutex calls_;
   // By ranks, ascending. Guarded by calls_, as are the next.
   std::map<std::vector<int64_t>, std::unique_ptr<NcclComm>> parents_;
   std::map<TeamId, std::unique_ptr<NcclComm>> comms_;

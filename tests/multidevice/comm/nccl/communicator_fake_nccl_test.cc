@@ -351,6 +351,7 @@ TEST_F(NcclTest, ARefusedGroupIsOurBug) {
     both.arrive_and_wait();
     EXPECT_EQ(comm.Post(buffers.Desc(team, 1), *stream).ToString(),
               "INTERNAL: nccl: ncclGroupEnd: some error");
+    EXPECT_EQ(stream->Synchronize(seconds(20)).code(), Code::kInternal);
     both.arrive_and_wait();
   });
 }
