@@ -205,6 +205,9 @@ class GemmCall final : public DeviceCall {
       bytes = (bytes + kUsualAlignment - 1) / kUsualAlignment * kUsualAlignment;
       scratch_bytes_ += bytes;
     }
+    // The library's own part lies behind it.
+    scratch_bytes_ =
+        (scratch_bytes_ + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     const int64_t needed = scratch_bytes_ + algorithm.workspace_bytes;
     return needed == 0 ? Status() : library_.workspaces.Reserve(needed);
   }

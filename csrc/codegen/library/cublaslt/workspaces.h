@@ -16,7 +16,10 @@
 
 namespace hir::codegen::library {
 
-// Every piece begins at a multiple of 256 bytes, which the library demands and a device does not promise.
+// What the library demands of a workspace's address, and a device does not promise.
+inline constexpr int64_t kWorkspaceAlignment = 256;
+
+// Every piece begins at a multiple of kWorkspaceAlignment.
 // Thread-safe.
 class Workspaces {
  public:
@@ -54,12 +57,12 @@ class Workspaces {
   }
 
  private:
-  static constexpr int64_t kAlignment = 256;
-  static constexpr int64_t kSlack = kAlignment - device::kAlignmentBytes;
+  static constexpr int64_t kSlack = kWorkspaceAlignment - device::kAlignmentBytes;
 
   static device::Buffer Aligned(device::Buffer buffer) {
     const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data));
-    const int64_t skipped = (kAlignment - begin % kAlignment) % kAlignment;
+    const int64_t skipped =
+        (kWorkspaceAlignment - begin % kWorkspaceAlignment) % kWorkspaceAlignment;
     return buffer.Slice(skipped, buffer.bytes - kSlack);
   }
 
