@@ -42,6 +42,7 @@ class Localizer {
     for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
     HIR_TRY(ReadPlacements());
     HIR_TRY(CollectGuards());
+    GuardInnerExtents();
     LocalProgram program;
     for (const ir::Value* param : global_.params) program.inputs.push_back(AddParam(*param));
     for (const ir::Op* op = global_.body.first; op != nullptr; op = op->next) {
@@ -104,6 +105,30 @@ class Localizer {
       }
     }
     return pool.status();
+  }
+
+  // Whoever binds sizes computes the extents of inputs and outputs, and sees them overflow. Those of other
+  // values are computed by kernels, unchecked: a guard makes the binding see them, too.
+  void GuardInnerExtents() {
+    std::set<const ir::Expr*> seen;
+    const auto see = [&](const ir::Value* value) {
+      if (!IsTensor(*value)) return;
+      for (const ir::Axis& axis : value->type->axes) seen.insert(axis.extent);
+    };
+    for (const ir::Value* param : global_.params) see(param);
+    for (const ir::Output& output : global_.outputs) see(output.value);
+    ir::ExprPool& pool = graph_->exprs();
+    for (const ir::Value* value : order_) {
+      const std::span<const ir::Axis> axes = value->type->axes;
+      for (size_t i = 0; i < axes.size(); ++i) {
+        const ir::Expr* extent = axes[i].extent;
+        const bool is_leaf =
+            extent->kind == ir::ExprKind::kConst || extent->kind == ir::ExprKind::kSymbol;
+        if (is_leaf || !seen.insert(extent).second) continue;
+        guards_.push_back({ir::Guard::Kind::kAtMost, pool.Import(extent), pool.Const(INT64_MAX),
+                           Cat(value->name, ": the extent of axis ", i, " must fit 64 bits")});
+      }
+    }
   }
 
   Boundary BoundaryOf(const ir::Value& value, ir::Value* local) {

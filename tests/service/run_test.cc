@@ -71,6 +71,19 @@ TEST_F(Run, TheSameProgramIsPlannedOnce) {
   EXPECT_LE(client.Status().programs(), before + 1);
 }
 
+// Only a kernel would compute it: 8 * 2^60 is beyond 64 bits.
+TEST_F(Run, AnExtentOverflowsThatNoTensorInMemoryHas) {
+  const std::string id = Id(R"(fusion @f(%x: f32[i0]) {
+  %y = full() {shape=[i0 * 1152921504606846976], value=1.0, dtype=f32}
+  %z = sum(%y) {axes=[0], keepdim=false, dtype=null}
+  %w = add(%x, %z)
+  return %w
+}
+)");
+  const Client::Ran ran = client.Run(id, {Put({1, 2, 3, 4, 5, 6, 7, 8}, {8})});
+  EXPECT_EQ(Text(ran.status), "INVALID_ARGUMENT: extent 1152921504606846976*i0 overflows 64 bits");
+}
+
 TEST_F(Run, ArgumentsThatDoNotFit) {
   const std::string sums = Id(kColumnSums);
   const auto refusal = [&](const std::vector<std::string>& handles) {
