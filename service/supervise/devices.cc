@@ -149,7 +149,7 @@ Devices FromProbe(const DeviceRequest& request, const pb::Probed& probed) {
   }
   if (devices.used.empty() && devices.failure.ok()) {
     devices.failure = devices.failed.empty()
-                          ? Status(Code::kFailedPrecondition, "this machine has none")
+                          ? Status(Code::kFailedPrecondition, "no GPU: the driver shows none")
                           : devices.failed.front().failure.WithContext(
                                 Cat(devices.kind, ":", devices.failed.front().ordinal));
   }

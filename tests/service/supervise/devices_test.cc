@@ -78,7 +78,7 @@ TEST(FromProbe, ServesWithWhatThereIs) {
 TEST(FromProbe, SaysWhyThereIsNone) {
   pb::Probed probed;
   EXPECT_EQ(FromProbe(*ParseDevices("cuda:all"), probed).failure.message(),
-            "this machine has none");
+            "no GPU: the driver shows none");
   Add(probed, 5, 90, "no such GPU");
   EXPECT_EQ(FromProbe(*ParseDevices("cuda:5"), probed).failure.ToString(),
             "UNAVAILABLE: cuda:5: no such GPU");
