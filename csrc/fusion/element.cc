@@ -53,6 +53,8 @@ const Element* ElementBuilder::Intern(Element element) {
   element.args = copy(element.args);
   element.extents = copy(element.extents);
   element.id = num_elements_++;
+  element.has_load =
+      element.kind == Element::Kind::kLoad || std::ranges::any_of(element.args, &Element::has_load);
   auto* made = new (arena_.allocate(sizeof(Element), alignof(Element))) Element(element);
   interned_.emplace(hash, made);
   return made;

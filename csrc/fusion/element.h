@@ -65,7 +65,8 @@ struct Element {
   const ir::Value* value = nullptr;
   std::span<const Element* const> args = {};
   std::span<const ir::Expr* const> extents = {};  // kReduce: trip counts, outermost first.
-  int id = 0;  // Dense within the builder, operands before users.
+  int id = 0;             // Dense within the builder, operands before users.
+  bool has_load = false;  // It is a load, or one is below it.
 };
 
 class ElementBuilder {

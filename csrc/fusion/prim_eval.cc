@@ -44,6 +44,48 @@ int NumOperands(Prim prim) {
   return 0;
 }
 
+const char* LibraryName(Prim prim) {
+  switch (prim) {
+    case Prim::kRem: return "fmod";
+    case Prim::kAbs: return "fabs";
+    case Prim::kPow: return "pow";
+    case Prim::kAtan2: return "atan2";
+    case Prim::kExp: return "exp";
+    case Prim::kExp2: return "exp2";
+    case Prim::kExpm1: return "expm1";
+    case Prim::kLog: return "log";
+    case Prim::kLog2: return "log2";
+    case Prim::kLog10: return "log10";
+    case Prim::kLog1p: return "log1p";
+    case Prim::kSqrt: return "sqrt";
+    case Prim::kSin: return "sin";
+    case Prim::kCos: return "cos";
+    case Prim::kTan: return "tan";
+    case Prim::kAsin: return "asin";
+    case Prim::kAcos: return "acos";
+    case Prim::kAtan: return "atan";
+    case Prim::kSinh: return "sinh";
+    case Prim::kCosh: return "cosh";
+    case Prim::kTanh: return "tanh";
+    case Prim::kAsinh: return "asinh";
+    case Prim::kAcosh: return "acosh";
+    case Prim::kAtanh: return "atanh";
+    case Prim::kErf: return "erf";
+    case Prim::kErfc: return "erfc";
+    case Prim::kLgamma: return "lgamma";
+    case Prim::kFloor: return "floor";
+    case Prim::kCeil: return "ceil";
+    case Prim::kRound: return "rint";
+    case Prim::kTrunc: return "trunc";
+    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kMin: case Prim::kMax:
+    case Prim::kNeg: case Prim::kRsqrt: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt:
+    case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr:
+    case Prim::kIsNan: case Prim::kSelect:
+      return nullptr;
+  }
+  return nullptr;
+}
+
 bool MakesBool(Prim prim) { return FloatTest(prim) != nullptr; }
 
 FloatFn FloatFunction(Prim prim) {

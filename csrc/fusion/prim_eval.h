@@ -1,4 +1,4 @@
-// Each primitive on one number: what constant folding and the interpreter share.
+// Each primitive on one number: what constant folding, the interpreter and the code generators share.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@ namespace hir::fusion {
 int NumOperands(Prim prim);
 // eq, ne, lt, le, gt, ge, isnan: the result is bool whatever the operands are.
 bool MakesBool(Prim prim);
+
+// The function of the C library that it is on doubles; with an f behind it on floats. Null where there is none.
+const char* LibraryName(Prim prim);
 
 // Floats are computed in double; `b` is ignored by primitives of one operand. Null for those that make a bool, for
 // kSelect and for those without a meaning on floats.

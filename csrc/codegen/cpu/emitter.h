@@ -121,7 +121,6 @@ class Emitter {
   V EmitNarrow(const Element* element, DType dtype, int guard);
   V EmitGuard(int guard);  // REQUIRES: guard != 0.
   int AddGuard(int parent, const Element* condition, bool holds);
-  bool HasLoad(const Element* element);
 
   // memory.cc: loads and stores.
   V EmitLoad(const Element* element, int guard, size_t level);
@@ -174,7 +173,6 @@ class Emitter {
   std::unordered_map<const ir::Value*, Result_> results_;
   std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
   std::unordered_map<const Element*, uint64_t> element_variables_;
-  std::unordered_map<const Element*, bool> has_load_;
   std::unordered_map<const Element*, bool> has_short_payload_;
   std::vector<Guard> guards_;
   int epoch_ = 0;

@@ -20,7 +20,7 @@ const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tenso
   for (size_t i = 0; i < index.size(); ++i) {
     if (tensor.strides[i]->IsConst(0)) continue;
     const Expr* at = math_.ToExpr(index[i]);
-    if (at == nullptr) at = DataSymbol(index[i], HasLoad(index[i]) ? guard : 0);
+    if (at == nullptr) at = DataSymbol(index[i], index[i]->has_load ? guard : 0);
     offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
   }
   return offset;

@@ -6,6 +6,7 @@
 #include "csrc/base/check.h"
 #include "csrc/codegen/cpu/emitter.h"
 #include "csrc/codegen/cpu/math.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen::cpu {
 namespace {
@@ -56,65 +57,6 @@ struct Emit {
   }
 };
 
-const char* LibraryName(Prim prim) {
-  switch (prim) {
-    case Prim::kRem: return "fmod";
-    case Prim::kPow: return "pow";
-    case Prim::kAtan2: return "atan2";
-    case Prim::kExp: return "exp";
-    case Prim::kExp2: return "exp2";
-    case Prim::kExpm1: return "expm1";
-    case Prim::kLog: return "log";
-    case Prim::kLog2: return "log2";
-    case Prim::kLog10: return "log10";
-    case Prim::kLog1p: return "log1p";
-    case Prim::kSin: return "sin";
-    case Prim::kCos: return "cos";
-    case Prim::kTan: return "tan";
-    case Prim::kAsin: return "asin";
-    case Prim::kAcos: return "acos";
-    case Prim::kAtan: return "atan";
-    case Prim::kSinh: return "sinh";
-    case Prim::kCosh: return "cosh";
-    case Prim::kTanh: return "tanh";
-    case Prim::kAsinh: return "asinh";
-    case Prim::kAcosh: return "acosh";
-    case Prim::kAtanh: return "atanh";
-    case Prim::kErf: return "erf";
-    case Prim::kErfc: return "erfc";
-    case Prim::kLgamma: return "lgamma";
-    case Prim::kAdd:
-    case Prim::kSub:
-    case Prim::kMul:
-    case Prim::kDiv:
-    case Prim::kMin:
-    case Prim::kMax:
-    case Prim::kNeg:
-    case Prim::kAbs:
-    case Prim::kSqrt:
-    case Prim::kRsqrt:
-    case Prim::kFloor:
-    case Prim::kCeil:
-    case Prim::kRound:
-    case Prim::kTrunc:
-    case Prim::kEq:
-    case Prim::kNe:
-    case Prim::kLt:
-    case Prim::kLe:
-    case Prim::kGt:
-    case Prim::kGe:
-    case Prim::kAnd:
-    case Prim::kOr:
-    case Prim::kXor:
-    case Prim::kNot:
-    case Prim::kShl:
-    case Prim::kShr:
-    case Prim::kIsNan:
-    case Prim::kSelect: return nullptr;
-  }
-  return nullptr;
-}
-
 V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   Emit e{w, code};
   const V& a = args[0];
@@ -147,7 +89,7 @@ V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args)
     if (prim == Prim::kTanh) return EmitTanh(w, code, a);
     if (prim == Prim::kErf) return EmitErf(w, code, a);
   }
-  const char* name = LibraryName(prim);
+  const char* name = fusion::LibraryName(prim);
   HIR_CHECK(name != nullptr);
   const std::string full = a.type == Ty::kF32 ? std::string(name) + "f" : std::string(name);
   return args.size() == 1 ? w.Library(code, full, {a}) : w.Library(code, full, {a, b});

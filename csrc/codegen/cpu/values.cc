@@ -275,7 +275,7 @@ V Emitter::EmitElement(const Element* element, int guard) {
   }
   if (const Expr* expr = math_.ToExpr(element))
     return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
-  if (!HasLoad(element)) guard = 0;
+  if (!element->has_load) guard = 0;
   const uint64_t variables = VariablesOf(element) | VariablesOf(guard);
   const size_t level = LevelOf(variables);
   const Key key = {element, guard, epoch_};
@@ -283,14 +283,6 @@ V Emitter::EmitElement(const Element* element, int guard) {
   const V value = EmitUncached(element, guard, level);
   MemoAt(level)[key] = value;
   return value;
-}
-
-bool Emitter::HasLoad(const Element* element) {
-  const auto known = has_load_.find(element);
-  if (known != has_load_.end()) return known->second;
-  bool has = element->kind == Element::Kind::kLoad;
-  for (const Element* arg : element->args) has = has || HasLoad(arg);
-  return has_load_[element] = has;
 }
 
 V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
@@ -335,10 +327,10 @@ V Emitter::EmitSelect(const Element* element, int guard, size_t level,
   const V chosen = EmitElement(condition, guards ? 0 : guard);
   const V yes =
       side(element->args[1],
-           guards && HasLoad(element->args[1]) ? AddGuard(guard, condition, true) : guard);
+           guards && element->args[1]->has_load ? AddGuard(guard, condition, true) : guard);
   const V no =
       side(element->args[2],
-           guards && HasLoad(element->args[2]) ? AddGuard(guard, condition, false) : guard);
+           guards && element->args[2]->has_load ? AddGuard(guard, condition, false) : guard);
   const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
   std::string& code = CodeAt(level);
   const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);

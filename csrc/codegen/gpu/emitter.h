@@ -143,6 +143,13 @@ class Emitter {
   std::string SymbolText(const ir::Expr* expr);
 
  private:
+  // Sets of variables, a bit each by their place in the region, and
+  static constexpr uint64_t kRowBit = uint64_t{1}
+                                      << 63;  // what depends on an accumulator's result,
+  static constexpr uint64_t kLaneBit = uint64_t{1}
+                                       << 62;  // on one that is not the same for all lanes.
+  static constexpr size_t kVariablesMax = 62;
+
   struct Guard {
     int parent = 0;
     const Element* condition = nullptr;
@@ -170,43 +177,48 @@ class Emitter {
     bool is_lane = false;
   };
 
+  // emitter.cc: what varies with what, expressions.
   uint64_t VarsOf(const ir::Expr* expr);
   uint64_t VarsOf(const Element* element);
   uint64_t VarsOf(int guard);
+  uint64_t VarsOf(const Offset& offset);
   uint64_t BitOf(int variable) const;
   bool IsLane(uint64_t vars) const {
     return lanes_ > 1 && vector_ >= 0 && (vars & BitOf(vector_)) != 0;
   }
   size_t LevelOf(uint64_t vars, bool is_lane) const;
-
   std::string ExprText(const ir::Expr* expr, bool is_lane);
   std::string NodeText(const ir::Expr& expr, const std::vector<std::string>& args);
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
+
+  // values.cc: conditions and elements.
+  bool IsUniform(const Element* condition);
+  bool IsUniformGuard(int guard);
+  std::string ConditionText(const Element* element);
+  int AddGuard(int parent, const Element* condition, bool holds);
+  std::string GuardText(int guard);
   std::string ValueText(const Element* element, int guard);
-  std::string LoadValue(const Element* element, int guard);
   bool LeavesRows(const Element* element, int guard, uint64_t vars) const;
   std::string InFrontOfRows(const Element* element, size_t level);
   bool IsExact(const Element* element, DType dtype) const;
   static std::string PowerText(const Element* element, const std::string& base);
+
+  // memory.cc: loads.
+  Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
+  std::string OffsetText(const Offset& offset, bool is_lane);
+  bool IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer);
+  bool IsVectorLoad(const Element* element, int guard);
+  std::string LoadValue(const Element* element, int guard);
   void PairLoads(const Element* select, int guard);
+  void Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
+             std::vector<Access>& found, int* misfits);
   void VisitScalars(const Element* element, std::span<const Loop> rows,
                     std::span<const Loop> columns, std::set<const Element*>& seen,
                     std::vector<Access>& found);
-  std::string ConditionText(const Element* element);
-  std::string GuardText(int guard);
-  int AddGuard(int parent, const Element* condition, bool holds);
-  bool IsUniform(const Element* condition);
-  bool IsUniformGuard(int guard);
-  bool HasLoad(const Element* element);
-  bool IsVectorLoad(const Element* element, int guard);
-  bool IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer);
-  Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
-  std::string OffsetText(const Offset& offset, bool is_lane);
-  uint64_t VarsOf(const Offset& offset);
-  std::string PairsText(const Element* element);
+
+  // lanes.cc: what is done with a vector.
   std::string StoredText(const Element* value, DType dtype);
-  void Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
-             std::vector<Access>& found, int* misfits);
+  std::string PairsText(const Element* element);
 
   const LoopNest& nest_;
   const Options options_;
@@ -232,7 +244,6 @@ class Emitter {
   std::unordered_map<const ir::Value*, Result> results_;
   std::unordered_map<const ir::Expr*, uint64_t> expr_vars_;
   std::unordered_map<const Element*, uint64_t> element_vars_;
-  std::unordered_map<const Element*, bool> has_load_;
   std::set<const ir::Value*> accumulated_;
   std::vector<Guard> guards_;
   std::map<std::pair<const Element*, int>, std::string> packs_;

@@ -6,6 +6,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen::gpu {
 
@@ -56,66 +57,6 @@ std::string IntText(DType dtype, int64_t value) {
 
 namespace {
 
-// A function of the C library, without the f of its float form; null for others.
-const char* FunctionName(Prim prim) {
-  switch (prim) {
-    case Prim::kRem: return "fmod";
-    case Prim::kPow: return "pow";
-    case Prim::kAtan2: return "atan2";
-    case Prim::kExp: return "exp";
-    case Prim::kExp2: return "exp2";
-    case Prim::kExpm1: return "expm1";
-    case Prim::kLog: return "log";
-    case Prim::kLog2: return "log2";
-    case Prim::kLog10: return "log10";
-    case Prim::kLog1p: return "log1p";
-    case Prim::kSqrt: return "sqrt";
-    case Prim::kSin: return "sin";
-    case Prim::kCos: return "cos";
-    case Prim::kTan: return "tan";
-    case Prim::kAsin: return "asin";
-    case Prim::kAcos: return "acos";
-    case Prim::kAtan: return "atan";
-    case Prim::kSinh: return "sinh";
-    case Prim::kCosh: return "cosh";
-    case Prim::kTanh: return "tanh";
-    case Prim::kAsinh: return "asinh";
-    case Prim::kAcosh: return "acosh";
-    case Prim::kAtanh: return "atanh";
-    case Prim::kErf: return "erf";
-    case Prim::kErfc: return "erfc";
-    case Prim::kLgamma: return "lgamma";
-    case Prim::kFloor: return "floor";
-    case Prim::kCeil: return "ceil";
-    case Prim::kRound: return "rint";
-    case Prim::kTrunc: return "trunc";
-    case Prim::kAbs: return "fabs";
-    case Prim::kAdd:
-    case Prim::kSub:
-    case Prim::kMul:
-    case Prim::kDiv:
-    case Prim::kMin:
-    case Prim::kMax:
-    case Prim::kNeg:
-    case Prim::kRsqrt:
-    case Prim::kEq:
-    case Prim::kNe:
-    case Prim::kLt:
-    case Prim::kLe:
-    case Prim::kGt:
-    case Prim::kGe:
-    case Prim::kAnd:
-    case Prim::kOr:
-    case Prim::kXor:
-    case Prim::kNot:
-    case Prim::kShl:
-    case Prim::kShr:
-    case Prim::kIsNan:
-    case Prim::kSelect: return nullptr;
-  }
-  return nullptr;
-}
-
 // Infix operators of all numbers; null for others.
 const char* Operator(Prim prim) {
   if (prim == Prim::kAdd) return "+";
@@ -148,9 +89,9 @@ std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::s
   if (prim == Prim::kIsNan) return Cat("(", a, " != ", a, ")");
   if (prim == Prim::kRsqrt)
     return is_float ? Cat("(1.0f / sqrtf(", a, "))") : Cat("(1.0 / sqrt(", a, "))");
-  const char* name = FunctionName(prim);
+  const char* name = fusion::LibraryName(prim);
   HIR_CHECK(name != nullptr);
-  const bool two = prim == Prim::kRem || prim == Prim::kPow || prim == Prim::kAtan2;
+  const bool two = fusion::NumOperands(prim) == 2;
   return Cat(name, is_float ? "f(" : "(", a, two ? ", " : "", two ? b : "", ")");
 }
 

@@ -1,0 +1,157 @@
+// What is done with a vector: its lanes one by one, sums, and stores.
+#include <algorithm>
+
+#include "csrc/codegen/gpu/emitter.h"
+#include "csrc/codegen/gpu/scalar.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+using fusion::Prim;
+
+std::string Emitter::AddressOf(int tensor, std::span<const Element* const> index) {
+  const Offset offset = OffsetOf(index, nest_.tensors[static_cast<size_t>(tensor)], 0);
+  return Cat("a.t", tensor, " + (", OffsetText(offset, false), ")");
+}
+
+bool Emitter::IsVectorStore(const Store& store) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+  return IsVectorOffset(OffsetOf(store.index, tensor, 0), tensor.dtype, Cat("a.t", store.tensor));
+}
+
+// The value to store in registers: packing rounds to 16 bits.
+std::string Emitter::StoredText(const Element* value, DType dtype) {
+  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (is_half && value->kind == Element::Kind::kConvert && value->args[0]->dtype == DType::kFloat32)
+    return ValueText(value->args[0], 0);
+  return ValueText(value, 0);
+}
+
+void Emitter::Lanes(const std::function<void()>& body) {
+  if (lanes_ <= 1 || vector_ < 0) {
+    body();
+    return;
+  }
+  Open();
+  lane_level_ = levels_.size() - 1;
+  body();
+  const std::string lane = Close();
+  lane_level_ = 0;
+  Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
+}
+
+bool Emitter::DependsOn(const Element* element, std::span<const Loop> loops) {
+  const uint64_t vars = VarsOf(element);
+  return (vars & kRowBit) != 0 || std::ranges::any_of(loops, [&](const Loop& loop) {
+           return (vars & BitOf(loop.variable)) != 0;
+         });
+}
+
+void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
+                   std::span<const Store> stores, std::span<const Product> products) {
+  struct Vector {
+    const Store* store;
+    std::string array;
+  };
+  std::vector<Vector> vectors;
+  const bool has_lanes = lanes_ > 1 && vector_ >= 0;
+  if (has_lanes) {
+    for (const Store& store : stores) {
+      if (!IsVectorStore(store)) continue;
+      vectors.push_back({&store, NewName("o")});
+      const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
+      Line(TypeText(dtype), " ", vectors.back().array, "[", lanes_, "];");
+    }
+    Open();
+    lane_level_ = levels_.size() - 1;
+  }
+  for (size_t k = 0; k < accumulators.size(); ++k) {
+    const std::string value = ValueText(accumulators[k].body, 0);
+    Line(names[k], " = ", ReduceName(accumulators[k].kind), "::of(", names[k], ", ", value, ");");
+  }
+  for (const Product& product : products) {
+    std::vector<std::string> factors;
+    for (const Element* factor : product.factors) factors.push_back(ValueText(factor, 0));
+    Line(product.name, " += ", base::Join(factors, " * "), ";");
+  }
+  for (const Store& store : stores) {
+    const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
+    const auto vector = std::ranges::find(vectors, &store, &Vector::store);
+    const std::string value = StoredText(store.value, dtype);
+    if (vector != vectors.end()) {
+      Line(vector->array, "[e] = ", value, ";");
+      continue;
+    }
+    const Offset offset =
+        OffsetOf(store.index, nest_.tensors[static_cast<size_t>(store.tensor)], 0);
+    Line("st_", Suffix(dtype), "(a.t", store.tensor, " + (",
+         OffsetText(offset, IsLane(VarsOf(offset))), "), ", value, ");");
+  }
+  if (!has_lanes) return;
+  const std::string lane = Close();
+  lane_level_ = 0;
+  Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
+  for (const Vector& vector : vectors) {
+    const DType dtype = nest_.tensors[static_cast<size_t>(vector.store->tensor)].dtype;
+    Line("stv(", AddressOf(vector.store->tensor, vector.store->index), ", put_", Suffix(dtype), "(",
+         vector.array, "));");
+  }
+}
+
+void Emitter::AddExponentials(const Element* x, const std::string& base, const std::string& sum) {
+  const bool has_lanes = lanes_ > 1 && vector_ >= 0;
+  if (has_lanes) {
+    Open();
+    lane_level_ = levels_.size() - 1;
+  }
+  const std::string value = ValueText(x, 0);
+  Line(sum, " += fast_exp(", value, " - ", base, ");");
+  if (!has_lanes) return;
+  const std::string lane = Close();
+  lane_level_ = 0;
+  Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
+}
+
+void Emitter::KeepPacks(std::span<const std::pair<Access, std::string>> arrays, int count) {
+  for (const auto& [access, name] : arrays)
+    Line("#pragma unroll\nfor (int u = 0; u < ", count, "; ++u) keep(", name, "[u]);");
+}
+
+// a + b, a - b or a * b of bf16 vectors, rounded to bf16, two lanes at a time; empty for anything else.
+std::string Emitter::PairsText(const Element* element) {
+  if (lanes_ <= 1 || element->kind != Element::Kind::kConvert || element->dtype != DType::kBFloat16)
+    return {};
+  const Element* op = element->args[0];
+  if (op->kind != Element::Kind::kPrim || op->dtype != DType::kFloat32) return {};
+  const std::string_view name = op->prim == Prim::kAdd   ? "add_bf16"
+                                : op->prim == Prim::kSub ? "sub_bf16"
+                                : op->prim == Prim::kMul ? "mul_bf16"
+                                                         : "";
+  if (name.empty()) return {};
+  std::vector<std::string> packs;
+  for (const Element* arg : op->args) {
+    if (arg->kind != Element::Kind::kConvert || arg->args[0]->dtype != DType::kBFloat16) return {};
+    const auto known = packs_.find({arg->args[0], 0});
+    if (known == packs_.end()) return {};
+    packs.push_back(known->second);
+  }
+  return Cat(name, "(", packs[0], ", ", packs[1], ")");
+}
+
+std::string Emitter::PackOf(const Element* element, DType dtype) {
+  if (const std::string pairs = PairsText(element); !pairs.empty()) return pairs;
+  const std::string array = NewName("o");
+  Line(TypeText(dtype), " ", array, "[", lanes_, "];");
+  Open();
+  lane_level_ = levels_.size() - 1;
+  const std::string value = StoredText(element, dtype);
+  Line(array, "[e] = ", value, ";");
+  const std::string lane = Close();
+  lane_level_ = 0;
+  Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
+  const std::string pack = NewName("p");
+  Line("const auto ", pack, " = put_", Suffix(dtype), "(", array, ");");
+  return pack;
+}
+
+}  // namespace hir::codegen::gpu
