@@ -13,6 +13,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "tests/host_ir/pipeline/describe_plan.h"
 
 namespace hir::host {
 namespace {
@@ -32,29 +33,9 @@ Result<ProgramPlan> PlanText(const std::string& text, int64_t num_devices) {
   return PlanProgram(std::move(graph), {.num_devices = num_devices});
 }
 
-std::string DescribeCommunications(const ProgramPlan& plan) {
-  std::string out;
-  for (const plan::Communication& communication : plan.local.communications) {
-    std::vector<std::string> teams;
-    for (const auto& ranks : communication.teams) {
-      teams.push_back(base::Cat("[", base::JoinInts(ranks, ", "), "]"));
-    }
-    base::Append(out, communication.type, " of ", communication.tensor, " in ",
-                 base::Join(teams, " "), ": ", ir::ToString(communication.bytes), " bytes\n");
-  }
-  return out;
-}
-
 std::string Describe(const std::string& text) {
   const auto plan = PlanText(text, 64);
-  if (!plan.ok()) return plan.status().ToString() + "\n";
-  std::string out = DescribeSegments(*plan) + DescribeCommunications(*plan);
-  for (const ir::Guard& guard : plan->host->guards) {
-    const bool equal = guard.kind == ir::Guard::Kind::kEqual;
-    base::Append(out, "guard ", ir::ToString(guard.left),
-                 equal ? " == " : " <= ", ir::ToString(guard.right), " (", guard.reason, ")\n");
-  }
-  return out;
+  return plan.ok() ? DescribePlan(*plan) : plan.status().ToString() + "\n";
 }
 
 std::vector<std::string> Files() {

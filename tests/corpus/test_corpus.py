@@ -1,0 +1,92 @@
+"""Every program of this folder by `mpirun hostir-eval`, on as many ranks as its meshes name: its values are those of
+the same program without a mesh on one rank. On CPU ranks, and on GPUs where there are enough."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent
+EVAL = Path(os.environ["HOSTIR_BUILD_DIR"]) / "hostir-eval"
+MPIRUN = shutil.which("mpirun")
+ENVIRONMENT = os.environ | {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
+def ranks_of(text: str) -> int:
+    devices = re.findall(r"\d+", " ".join(re.findall(r"^mesh @\w+ = (.*)$", text, re.MULTILINE)))
+    return max(map(int, devices), default=0) + 1
+
+
+def without_meshes(text: str) -> str:
+    return re.sub(r" \{mesh=@[^}]*\}", "", re.sub(r"^mesh @.*\n", "", text, flags=re.MULTILINE))
+
+
+@functools.cache
+def num_gpus() -> int:
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return 0
+    listed = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=60)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def evaluate(text: str, folder: Path, device: str, ranks: int) -> dict[str, np.ndarray]:
+    """The outputs of the program on inputs that are the same for every number of ranks."""
+    folder.mkdir()
+    program = folder / "program.hir"
+    program.write_text(text)
+    found = re.search(r"^// Sizes: (.*)$", text, re.MULTILINE)
+    sizes = [word for size in (found[1].split() if found else []) for word in ("--size", size)]
+    command = [str(EVAL), str(program), "--random", "7", *sizes, "--device", device, "--out", str(folder)]
+    if ranks > 1:
+        command = [str(MPIRUN), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return {path.stem: np.load(path) for path in folder.glob("*.npy")}
+
+
+def as_float64(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind == "V":  # bfloat16: the upper half of a float32.
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def tolerance(array: np.ndarray) -> float:
+    return {"V2": 1e-2, "f2": 2e-3, "f4": 1e-5}.get(array.dtype.str[1:], 0.0)
+
+
+# A program without a mesh is the same on one CPU rank and on one CPU rank.
+CASES = [
+    (device, path.stem)
+    for device in ("cpu", "cuda")
+    for path in sorted(FOLDER.glob("*.hir"))
+    if device == "cuda" or ranks_of(path.read_text()) > 1
+]
+
+
+@pytest.mark.parametrize(("device", "name"), CASES)
+def test_values_are_those_of_one_rank(tmp_path: Path, device: str, name: str) -> None:
+    text = (FOLDER / f"{name}.hir").read_text()
+    ranks = ranks_of(text)
+    if device == "cuda" and num_gpus() < ranks:
+        pytest.skip(f"needs {ranks} GPUs; nvidia-smi lists {num_gpus()}")
+    if ranks > 1 and MPIRUN is None:
+        pytest.skip("no mpirun here")
+    got = evaluate(text, tmp_path / "ranks", device, ranks)
+    want = evaluate(without_meshes(text), tmp_path / "one", "cpu", 1)
+    assert got and got.keys() == want.keys()
+    for output, expected in want.items():
+        assert got[output].dtype == expected.dtype and got[output].shape == expected.shape
+        error = np.linalg.norm(as_float64(got[output]) - as_float64(expected))
+        assert error <= tolerance(expected) * np.linalg.norm(as_float64(expected)), output
