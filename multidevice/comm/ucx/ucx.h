@@ -31,7 +31,7 @@ bool HasUcx();
 // Collective over all ranks; `rendezvous` outlives the communicator. One thread of its own makes
 // progress: it yields while something is pending and sleeps when nothing is.
 //
-// A peer that dies is not noticed over shared memory: whoever watches the processes calls Abort.
+// UCX may notice that a peer died, or not: over shared memory late or never. Whoever watches the processes calls Abort.
 //
 // Errors:  kUnimplemented     this build has no UCX;
 //          kDeadlineExceeded  a rank did not come in time; the message names it;

@@ -71,7 +71,9 @@ void UcxOp::OnOver(Message& message, Status status) {
   --pending_;
   if (!status.ok()) {
     // A cancelled message belongs to an engine that has failed already.
-    engine_.Poison(status.WithContext(CommName(desc_.desc)));
+    const auto peer = static_cast<size_t>(message.transfer().peer);
+    engine_.Poison(status.WithContext(
+        base::Cat(CommName(desc_.desc), ": rank ", desc_.team->info->ranks[peer])));
     return;
   }
   if (done_.empty()) engine_.changed_.push_back(this);

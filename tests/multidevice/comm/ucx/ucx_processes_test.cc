@@ -122,10 +122,12 @@ TEST_F(UcxProcesses, ARankOutlivesAKilledPeer) {
       if (rank == 1 && seq == 3) raise(SIGKILL);
       const Status done = stream->Synchronize(std::chrono::milliseconds(500));
       if (done.ok()) continue;
-      OR_EXIT(done.code() == Code::kDeadlineExceeded);
       const base::Nanos aborted = base::Clock::Steady().Now();
       (*comm)->Abort(Unavailable("rank 1 was killed"));
-      OR_EXIT(stream->Synchronize(kLong).ToString() == "UNAVAILABLE: rank 1 was killed");
+      const std::string end = stream->Synchronize(kLong).ToString();
+      // UCX sometimes notices by itself that the peer is gone, and that is the first cause then.
+      OR_EXIT(end == "UNAVAILABLE: rank 1 was killed" ||
+              end.starts_with("UNAVAILABLE: allreduce #3: rank 1: ucx: "));
       OR_EXIT(base::Clock::Steady().Now() - aborted < std::chrono::seconds(1));
       return 0;
     }
