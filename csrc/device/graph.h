@@ -1,6 +1,8 @@
 // Graph: work that was queued once, was kept instead of run, and is queued again by one call.
 #pragma once
 
+#include <string>
+
 #include "csrc/base/status.h"
 #include "csrc/device/stream.h"
 
@@ -19,6 +21,9 @@ class Graph {
   virtual ~Graph() = default;
   // Queues all of it on `stream`, in whose order it runs. Failures belong to the stream.
   virtual void Launch(Stream& stream) = 0;
+
+  // What it is made of, for people: "10 kernels; 9 edges, 9 of them programmatic".
+  virtual std::string Describe() const = 0;
 
   virtual void BeginUpdate() = 0;
   virtual Stream& updater() = 0;

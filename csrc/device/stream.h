@@ -109,6 +109,8 @@ class Stream {
   virtual Status Synchronize(base::Nanos timeout) = 0;
   // The first failure so far, or OK.
   virtual Status status() const = 0;
+  // As status(), as far as it is known without asking the device: for who queues much.
+  virtual Status known_status() const { return status(); }
   // Forgets the failure. REQUIRES: everything queued is done or skipped.
   virtual void ClearError() = 0;
 };

@@ -1,6 +1,7 @@
 // Context: one GPU opened by this process, and what all of its streams share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -35,6 +36,8 @@ class Context {
   CUdevice device() const { return device_; }
   int64_t ordinal() const { return ordinal_; }
   FailureLog& failures() { return failures_; }
+  // Of a new stream: never the same twice.
+  int64_t NewStreamNumber() { return ++num_streams_; }
   // The capture under way, or null. The queueing thread's.
   Capture* capture() const { return capture_; }
   void set_capture(Capture* capture) { capture_ = capture; }
@@ -63,6 +66,7 @@ class Context {
   CUcontext context_ = nullptr;
   FailureLog failures_;
   Capture* capture_ = nullptr;
+  std::atomic<int64_t> num_streams_ = 0;
   std::mutex mutex_;
   std::vector<CUevent> events_;  // Guarded by mutex_.
 };

@@ -172,7 +172,11 @@ Result<double> ElapsedMs(Event& from, Event& to) {
   return static_cast<double>(ms);
 }
 
-void* NativeStream(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).handle(); }
+void* NativeStream(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).NativeHandle(); }
+int64_t WorkMark(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).mark(); }
+bool IsCapturing(Stream& stream) {
+  return static_cast<cuda::CudaStream&>(stream).capture() != nullptr;
+}
 Completion BeginWork(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).BeginWork(); }
 void* NativeContext(Device& device) { return cuda::Of(device).context().handle(); }
 void MakeCurrent(Device& device) { cuda::Of(device).context().Enter(); }

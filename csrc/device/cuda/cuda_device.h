@@ -116,7 +116,13 @@ Result<double> ElapsedMs(Event& from, Event& to);
 
 // --- for libraries that take the driver's own handles ---------------------------------------------
 
-void* NativeStream(Stream& stream);  // CUstream, cudaStream_t
+void* NativeStream(
+    Stream& stream);  // CUstream, cudaStream_t; each call counts as work in WorkMark.
+// A number that is another, on this and any other stream of the device, once more work was queued: two calls that
+// give the same have nothing between them. Recording events is no work.
+int64_t WorkMark(Stream& stream);
+// What is queued on the stream becomes part of a graph (Device::BeginCapture).
+bool IsCapturing(Stream& stream);
 // Says that a library queues work on NativeStream(stream) from here on, which may fail later: it is
 // under way until the completion is told. A failure is then the stream's, at this point, and reaches
 // the streams that waited for it meanwhile. In a capture the completion means nothing.

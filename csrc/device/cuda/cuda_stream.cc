@@ -74,7 +74,8 @@ CudaStream::CudaStream(Context& context, CompletionWords& words, CUstream stream
       stream_(stream),
       word_(word),
       name_(std::move(name)),
-      history_(std::make_shared<StreamHistory>(context.failures())) {}
+      history_(std::make_shared<StreamHistory>(context.failures())),
+      mark_(context.NewStreamNumber() << 40) {}
 
 CudaStream::~CudaStream() {
   if (capture_ != nullptr) capture_->Leave(*this);
@@ -103,6 +104,7 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
   HIR_CHECK(grid >= 0);
   const auto& cuda = static_cast<const CudaKernel&>(kernel);
   if (Skips()) return;
+  ++mark_;
   if (grid > 0) {
     const int64_t ctas = cuda.NumCtas(grid);
     if (ctas > INT32_MAX) {
@@ -121,7 +123,7 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
     config.sharedMemBytes = static_cast<unsigned>(cuda.info().shared_bytes);
     config.hStream = stream_;
     config.attrs = &attribute;
-    config.numAttrs = cuda.info().dependent ? 1 : 0;
+    config.numAttrs = cuda.info().dependent && context_.facts().architecture >= 90 ? 1 : 0;
     std::array<int64_t, kSlotsMax> block;  // NOLINT: filled where it is used.
     void* parameters[] = {ArgumentBlock(cuda, args, block.data())};
     if (!Queued(context_.driver().LaunchKernelEx(&config, cuda.function(), parameters, nullptr),
@@ -144,6 +146,7 @@ Completion CudaStream::BeginWork() {
 
 void CudaStream::Launch(CUgraphExec graph) {
   if (Skips()) return;
+  ++mark_;
   context_.Enter();
   Queued(context_.driver().GraphLaunch(graph, stream_), "cuGraphLaunch");
 }
@@ -152,6 +155,7 @@ void CudaStream::Copy(Buffer dst, Buffer src) {
   HIR_CHECK(dst.bytes == src.bytes);
   HIR_CHECK(dst.data == src.data || !Overlap(dst, src));
   if (Skips()) return;
+  ++mark_;
   GraphNode node = CopyNode(dst, src);
   if (node.kind != GraphNode::Kind::kNothing) {
     context_.Enter();
@@ -166,6 +170,7 @@ void CudaStream::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
   HIR_CHECK(pattern_bytes == 1 || pattern_bytes == 2 || pattern_bytes == 4 || pattern_bytes == 8);
   HIR_CHECK(dst.bytes % pattern_bytes == 0);
   if (Skips()) return;
+  ++mark_;
   GraphNode node = FillNode(dst, pattern, pattern_bytes);
   const Driver& driver = context_.driver();
   const CUdeviceptr address = Address(dst.data);
@@ -217,6 +222,7 @@ void CudaStream::Record(Event& event) {
 void CudaStream::Wait(const Event& event) {
   const auto& cuda = static_cast<const CudaEvent&>(event);
   if (cuda.history_ == nullptr || cuda.history_ == history_) return;
+  ++mark_;
   const int64_t mine = capture_ == nullptr ? 0 : capture_->number();
   if (cuda.capture_ == 0 && mine != 0) return;  // Recorded before the capture.
   if (cuda.capture_ != 0) {
@@ -239,6 +245,7 @@ void CudaStream::Enqueue(AsyncOp& op) {
     return op.Skip(status);
   }
   if (Skips()) return op.Skip(history_->FailureBefore(history_->position()));
+  ++mark_;
   context_.Enter();
   const Driver& driver = context_.driver();
   const uint32_t number = ++word_.issued;
@@ -260,6 +267,7 @@ void CudaStream::HostCallback(std::function<Status()> callback) {
   if (capture_ != nullptr)
     return capture_->Fail(Unimplemented(Cat(name_, ": a host callback cannot be captured")));
   if (Skips()) return;
+  ++mark_;
   context_.Enter();
   history_->Begin();
   const int64_t index = history_->Next();
@@ -292,8 +300,7 @@ Status CudaStream::Synchronize(base::Nanos timeout) {
 }
 
 Status CudaStream::status() const {
-  if (const Status failure = history_->FailureBefore(history_->position()); !failure.ok())
-    return failure;
+  HIR_TRY(known_status());
   if (capture_ != nullptr) return {};
   context_.Enter();
   const CUresult result = context_.driver().StreamQuery(stream_);

@@ -51,9 +51,16 @@ class CudaStream final : public Stream {
   void HostCallback(std::function<Status()> callback) override;
   Status Synchronize(base::Nanos timeout) override;
   Status status() const override;
+  Status known_status() const override { return history_->FailureBefore(history_->position()); }
   void ClearError() override { history_->Clear(); }
 
   CUstream handle() const { return stream_; }
+  // See cuda_device.h.
+  void* NativeHandle() {
+    ++mark_;
+    return stream_;
+  }
+  int64_t mark() const { return mark_; }
   const std::string& name() const { return name_; }
   Context& context() const { return context_; }
   // See cuda_device.h.
@@ -79,6 +86,7 @@ class CudaStream final : public Stream {
   const std::string name_;
   const std::shared_ptr<StreamHistory> history_;
   Capture* capture_ = nullptr;
+  int64_t mark_;
 };
 
 }  // namespace hir::device::cuda

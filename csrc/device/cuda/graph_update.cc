@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <map>
+#include <string_view>
 
 #include "csrc/base/text.h"
 #include "csrc/device/cuda/cuda_stream.h"
@@ -9,6 +12,31 @@
 namespace hir::device::cuda {
 
 using base::Cat;
+
+namespace {
+
+// CUgraphEdgeData, which came with CUDA 12.3.
+struct EdgeData {
+  uint8_t from_port = 0, to_port = 0, type = 0, reserved[5] = {};
+};
+// The later kernel may start before the earlier one has ended: CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.
+constexpr uint8_t kProgrammatic = 1;
+
+std::string_view NodeKind(CUgraphNodeType type) {
+  switch (static_cast<int>(type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: return "kernel";
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return "copy";
+    case CU_GRAPH_NODE_TYPE_MEMSET: return "fill";
+    case CU_GRAPH_NODE_TYPE_HOST: return "host function";
+    case CU_GRAPH_NODE_TYPE_EMPTY: return "empty";
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return "event wait";
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return "event record";
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return "word";
+    default: return "other";
+  }
+}
+
+}  // namespace
 
 GraphNode CopyNode(Buffer dst, Buffer src) {
   const bool nothing = dst.data == src.data || dst.bytes == 0;
@@ -170,5 +198,37 @@ CudaGraph::~CudaGraph() {
 }
 
 void CudaGraph::Launch(Stream& stream) { static_cast<CudaStream&>(stream).Launch(exec_); }
+
+std::string CudaGraph::Describe() const {
+  context_.Enter();
+  const Driver& driver = context_.driver();
+  size_t count = 0;
+  std::vector<CUgraphNode> nodes;
+  CUresult result = driver.GraphGetNodes(graph_, nullptr, &count);
+  if (result == CUDA_SUCCESS) {
+    nodes.resize(count);
+    result = driver.GraphGetNodes(graph_, nodes.data(), &count);
+  }
+  std::map<std::string_view, int64_t> kinds;
+  for (size_t i = 0; i < nodes.size() && result == CUDA_SUCCESS; ++i) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    result = driver.GraphNodeGetType(nodes[i], &type);
+    ++kinds[NodeKind(type)];
+  }
+  if (result != CUDA_SUCCESS) return driver.Describe(result);
+  std::vector<std::string> parts;
+  for (const auto& [kind, number] : kinds) parts.push_back(Cat(number, " ", kind));
+  std::string text = Cat(nodes.size(), " nodes (", base::Join(parts, ", "), ")");
+  if (driver.GraphGetEdges == nullptr) return text;
+  result = driver.GraphGetEdges(graph_, nullptr, nullptr, nullptr, &count);
+  std::vector<CUgraphNode> from(count), to(count);
+  std::vector<EdgeData> data(count);
+  if (result == CUDA_SUCCESS && count > 0)
+    result = driver.GraphGetEdges(graph_, from.data(), to.data(), data.data(), &count);
+  if (result != CUDA_SUCCESS) return Cat(text, ", edges: ", driver.Describe(result));
+  const auto early = std::count_if(data.begin(), data.end(),
+                                   [](const EdgeData& edge) { return edge.type == kProgrammatic; });
+  return Cat(text, ", ", count, " edges, ", early, " of them programmatic");
+}
 
 }  // namespace hir::device::cuda

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "csrc/device/cuda/capture.h"
@@ -47,6 +48,7 @@ class CudaGraph final : public Graph {
   ~CudaGraph() override;
 
   void Launch(Stream& stream) override;
+  std::string Describe() const override;
   void BeginUpdate() override { updater_.Begin(); }
   Stream& updater() override { return updater_; }
   Status EndUpdate() override { return updater_.End(); }

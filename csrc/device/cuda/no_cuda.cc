@@ -36,6 +36,14 @@ void* NativeStream(Stream&) {
   HIR_CHECK(false);
   return nullptr;
 }
+int64_t WorkMark(Stream&) {
+  HIR_CHECK(false);
+  return 0;
+}
+bool IsCapturing(Stream&) {
+  HIR_CHECK(false);
+  return false;
+}
 Completion BeginWork(Stream&) {
   HIR_CHECK(false);
   return {};

@@ -60,6 +60,8 @@ using Work = std::function<void()>;
 struct Node {
   Work work;
   std::vector<Node*> after = {};
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+  bool early = false;  // A programmatic dependent launch.
 };
 struct FakeStream;
 struct Graph {
@@ -105,9 +107,9 @@ struct FakeStream {
     changed.notify_one();
   }
   // Queues, or makes a node.
-  void Add(Work work) {
+  void Add(Work work, CUgraphNodeType type, bool early = false) {
     if (capture == nullptr) return Queue(std::move(work));
-    auto node = std::make_unique<Node>(Node{std::move(work), last});
+    auto node = std::make_unique<Node>(Node{std::move(work), last, type, early});
     last = {node.get()};
     capture->nodes.push_back(std::move(node));
   }
@@ -530,7 +532,7 @@ Work WriteWord(CUdeviceptr address, uint64_t value) {
 }
 CUresult StreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(WriteWord(address, value));
+  Of(stream).Add(WriteWord(address, value), CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
   return CUDA_SUCCESS;
 }
 Work Run(const FakeKernel& kernel, void** parameters, int64_t ctas) {
@@ -542,12 +544,14 @@ CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
                         void**) {
   CALLED_IN_CONTEXT();
   if (config->gridDimX == 0) return CUDA_ERROR_INVALID_VALUE;
-  Of(config->hStream).Add(Run(Of(function), parameters, config->gridDimX));
+  Of(config->hStream)
+      .Add(Run(Of(function), parameters, config->gridDimX), CU_GRAPH_NODE_TYPE_KERNEL,
+           config->numAttrs > 0);
   return CUDA_SUCCESS;
 }
 CUresult LaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add([function, argument] { function(argument); });
+  Of(stream).Add([function, argument] { function(argument); }, CU_GRAPH_NODE_TYPE_HOST);
   return CUDA_SUCCESS;
 }
 Work Move(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
@@ -555,17 +559,17 @@ Work Move(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 }
 CUresult MemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Move(dst, src, bytes));
+  Of(stream).Add(Move(dst, src, bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
 CUresult MemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Move(dst, reinterpret_cast<CUdeviceptr>(src), bytes));
+  Of(stream).Add(Move(dst, reinterpret_cast<CUdeviceptr>(src), bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
 CUresult MemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Move(reinterpret_cast<CUdeviceptr>(dst), src, bytes));
+  Of(stream).Add(Move(reinterpret_cast<CUdeviceptr>(dst), src, bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
 // Elements of `element` bytes, `width` a row.
@@ -580,23 +584,23 @@ Work Set(CUdeviceptr dst, unsigned value, size_t element, size_t pitch, size_t w
 }
 CUresult MemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Set(dst, value, 1, 0, count, 1));
+  Of(stream).Add(Set(dst, value, 1, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Set(dst, value, 2, 0, count, 1));
+  Of(stream).Add(Set(dst, value, 2, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD32Async(CUdeviceptr dst, unsigned value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Set(dst, value, 4, 0, count, 1));
+  Of(stream).Add(Set(dst, value, 4, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value, size_t width,
                           size_t height, CUstream stream) {
   CALLED_IN_CONTEXT();
-  Of(stream).Add(Set(dst, value, 4, pitch, width, height));
+  Of(stream).Add(Set(dst, value, 4, pitch, width, height), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 
@@ -652,6 +656,41 @@ CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned lo
   for (const auto& node : made->graph->nodes) made->work[node.get()] = node->work;
   ++State().live_objects;
   *exec = reinterpret_cast<CUgraphExec>(made);
+  return CUDA_SUCCESS;
+}
+CUresult GraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  CALLED_IN_CONTEXT();
+  const Graph& of = **reinterpret_cast<std::shared_ptr<Graph>*>(graph);
+  if (nodes != nullptr) {
+    for (size_t i = 0; i < *count; ++i) nodes[i] = reinterpret_cast<CUgraphNode>(of.nodes[i].get());
+  }
+  *count = of.nodes.size();
+  return CUDA_SUCCESS;
+}
+CUresult GraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
+  CALLED_IN_CONTEXT();
+  *type = reinterpret_cast<Node*>(node)->type;
+  return CUDA_SUCCESS;
+}
+CUresult GraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* data,
+                       size_t* count) {
+  CALLED_IN_CONTEXT();
+  size_t i = 0;
+  for (const auto& node : (*reinterpret_cast<std::shared_ptr<Graph>*>(graph))->nodes) {
+    for (Node* const after : node->after) {
+      if (from != nullptr) {
+        from[i] = reinterpret_cast<CUgraphNode>(after);
+        to[i] = reinterpret_cast<CUgraphNode>(node.get());
+        auto* const edge = static_cast<CUgraphEdgeData*>(data) + i;
+        *edge = {};
+        edge->type = node->early && after->type == CU_GRAPH_NODE_TYPE_KERNEL
+                         ? CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+                         : CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+      }
+      ++i;
+    }
+  }
+  *count = i;
   return CUDA_SUCCESS;
 }
 CUresult GraphExecDestroy(CUgraphExec exec) {
@@ -726,6 +765,10 @@ const Entry kEntries[] = {
 extern "C" {
 
 hir::device::FakeCuda* fake_cuda() { return &hir::device::State(); }
+// What a library queues on its own: `work` may block, and is a kernel in a graph.
+void fake_cuda_queue(CUstream stream, std::function<void()> work) {
+  hir::device::Of(stream).Add(std::move(work), CU_GRAPH_NODE_TYPE_KERNEL);
+}
 // Everything fails from now on, as after a kernel's fault, until the context goes.
 void fake_cuda_lose(int error) { hir::device::lost = error; }
 
