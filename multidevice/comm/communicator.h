@@ -10,6 +10,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
 #include "csrc/device/buffer.h"
+#include "csrc/device/graph.h"
 #include "csrc/device/stream.h"
 
 namespace hir::comm {
@@ -101,7 +102,14 @@ struct CommProgress {
   int64_t left = -1;
 };
 
-// Threads: Team, Post, GroupBegin and GroupEnd come from one thread at a time; Abort and Progress
+// The posts that a graph holds, as one launch of it names them.
+struct GraphPosts {
+  int64_t count = 0;
+  int64_t first_seq = 0;
+  int64_t last_seq = 0;
+};
+
+// Threads: Team, Post, LaunchGraph, GroupBegin and GroupEnd come from one thread at a time; Abort and Progress
 // from any.
 //
 // Completion: Post returns when the work is queued, not when it is done: src must stay unchanged,
@@ -168,8 +176,22 @@ class Communicator {
 
   // Whether what is posted on a stream in a capture (device::Device::BeginCapture) becomes part of
   // the graph. Each rank captures for itself: while one captures or replays a communication, others
-  // may queue it.
+  // may queue it. A post that was captured is queued by no call but LaunchGraph.
   virtual bool can_capture() const { return false; }
+
+  // Queues `graph`, in which posts of this communicator were captured, on `stream`. It counts as
+  // one communication, from its first work to its last: so long is its deadline, and when it fails,
+  // or is aborted, its communications end, and `stream` fails behind it. Never blocks. REQUIRES: the
+  // streams of its posts are not used between this and its end; graphs with posts are destroyed
+  // before the communicator.
+  //
+  // Errors:  the first cause    the communicator is poisoned, and nothing was queued;
+  //          kUnimplemented     this communicator cannot capture.
+  virtual Status LaunchGraph(device::Graph& graph, device::Stream& stream,
+                             const GraphPosts& posts) {
+    static_cast<void>(graph), static_cast<void>(stream), static_cast<void>(posts);
+    return Unimplemented("this communicator's posts cannot be captured");
+  }
 };
 
 }  // namespace hir::comm

@@ -42,7 +42,9 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                            .op_timeout = options.op_timeout,
                            .device = &device,
                            .native_stream = &device::NativeStream,
-                           .begin_work = &device::BeginWork},
+                           .begin_work = &device::BeginWork,
+                           .work_mark = &device::WorkMark,
+                           .is_capturing = &device::IsCapturing},
                           rendezvous);
 }
 

@@ -93,6 +93,9 @@ Result<NcclLibrary> LoadNccl(const std::string& file, bool nvlink_multicast) {
   if (!nvlink_multicast) setenv("NCCL_NVLS_ENABLE", "0", 1);
   // All connections are made with the communicator: a post that connects would wait for its peers.
   setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+  // In a capture NCCL would register the operands with the peers, and expect them to do the same: each
+  // rank captures for itself, and its peers may queue what it captures.
+  setenv("NCCL_GRAPH_REGISTER", "0", 0);
   HIR_ASSIGN(const Opened opened, Open(file));
   NcclLibrary nccl;
   nccl.file = opened.file;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,7 @@ base::Nanos Now() { return base::Clock::Steady().Now(); }
 struct Scratch {
   std::unique_ptr<device::Allocation> memory = {};
   int64_t used = 0;
+  bool in_graph = false;  // A graph names its addresses.
   std::vector<std::unique_ptr<device::Allocation>> replaced = {};
 };
 
@@ -99,10 +101,7 @@ class NcclCommunicator final : public Communicator {
     HIR_TRY(watch_.failure());
     const TeamInfo* const team = teams_.Get(desc.team);
     HIR_TRY(CheckDesc(desc, team, rank()));
-    if (const Status failed = stream.status(); !failed.ok()) {
-      watch_.Poison(failed);
-      return watch_.failure();
-    }
+    HIR_TRY(CheckStream(stream));
     NcclOp op = {.desc = desc, .team = team, .stream = &stream};
     if (const int64_t bytes = ScratchBytes(desc, *team, rank()); bytes > 0) {
       HIR_ASSIGN(op.scratch, TakeScratch(stream, bytes));
@@ -120,6 +119,22 @@ class NcclCommunicator final : public Communicator {
     if (!in_group_) return {Code::kFailedPrecondition, "group: it has not begun"};
     in_group_ = false;
     return Launch();
+  }
+
+  bool can_capture() const override { return options_.is_capturing != nullptr; }
+
+  Status LaunchGraph(device::Graph& graph, device::Stream& stream,
+                     const GraphPosts& posts) override {
+    if (!can_capture()) return Communicator::LaunchGraph(graph, stream, posts);
+    HIR_TRY(watch_.failure());
+    HIR_TRY(CheckStream(stream));
+    HIR_ASSIGN(InFlight what, EnterStream(stream));
+    what.entered_seq = posts.first_seq;
+    what.last_seq = posts.last_seq;
+    what.graph_posts = posts.count;
+    graph.Launch(stream);
+    Follow(stream, std::move(what));
+    return watch_.failure();
   }
 
   void Abort(Status cause) override { watch_.Poison(cause); }
@@ -205,52 +220,108 @@ class NcclCommunicator final : public Communicator {
     if (scratch.used + bytes > have) {
       HIR_ASSIGN(std::unique_ptr<device::Allocation> larger,
                  options_.device->Allocate(std::max(bytes, 2 * have)));
-      if (scratch.memory != nullptr) scratch.replaced.push_back(std::move(scratch.memory));
+      if (scratch.memory != nullptr)
+        (scratch.in_graph ? of_graphs_ : scratch.replaced).push_back(std::move(scratch.memory));
       scratch.memory = std::move(larger);
       scratch.used = 0;
+      scratch.in_graph = false;
     }
     std::byte* const data = scratch.memory->buffer().data + scratch.used;
     scratch.used += base::CeilDiv(bytes, device::kAlignmentBytes) * device::kAlignmentBytes;
     return data;
   }
 
+  // What failed before on a stream; asking the device would cost more than all of a post.
+  Status CheckStream(const device::Stream& stream) {
+    const Status failed = stream.known_status();
+    if (failed.ok()) return failed;
+    watch_.Poison(failed);
+    return watch_.failure();
+  }
+
+  bool IsCaptured(const NcclOp& op) const {
+    return options_.is_capturing != nullptr && options_.is_capturing(*op.stream);
+  }
+
   // Starts ops_ together.
   Status Launch() {
     if (ops_.empty()) return {};
-    Status status = Enter();
+    const bool captured = IsCaptured(ops_[0]);
+    Status status = captured ? CheckCapture() : Enter();
     if (status.ok()) {
       for (const NcclOp& op : ops_) QueueCopies(op, rank());
       status = Issue();
     }
-    if (!status.ok()) watch_.Poison(status);
+    if (!status.ok()) {
+      // The library says what it met; the device, why.
+      const Status cause = captured ? Status() : ops_[0].stream->status();
+      watch_.Poison(cause.ok() ? status : cause);
+    }
     for (auto& [stream, what] : starting_) {
-      stream->Record(*what.left);
       if (const auto scratch = scratch_.find(stream); scratch != scratch_.end()) {
         scratch->second.used = 0;
         what.scratch = std::exchange(scratch->second.replaced, {});
       }
-      watch_.Follow(*stream, std::move(what));
+      Follow(*stream, std::move(what));
     }
+    if (captured) KeepScratch();
     starting_.clear();
     ops_.clear();
     return watch_.failure();
   }
 
-  // Records the event before ops_ on each of their streams.
+  // What is captured is followed when its graph is launched.
+  Status CheckCapture() const {
+    if (std::all_of(ops_.begin(), ops_.end(),
+                    [this](const NcclOp& op) { return IsCaptured(op); })) {
+      return {};
+    }
+    return {Code::kFailedPrecondition,
+            Cat(CommName(ops_[0].desc), ": a group is captured on all of its streams, or on none")};
+  }
+  // A graph may run as long as this lives.
+  void KeepScratch() {
+    for (const NcclOp& op : ops_) {
+      if (op.scratch == nullptr) continue;
+      Scratch& scratch = scratch_.at(op.stream);
+      scratch.used = 0;
+      scratch.in_graph = true;
+      std::move(scratch.replaced.begin(), scratch.replaced.end(), std::back_inserter(of_graphs_));
+      scratch.replaced.clear();
+    }
+  }
+
+  // The begin of something on `stream`, which Follow follows to its end.
+  Result<InFlight> EnterStream(device::Stream& stream) {
+    HIR_ASSIGN(InFlight what, watch_.Take());
+    const auto last = marks_.find(&stream);
+    what.follows = options_.work_mark != nullptr && last != marks_.end() &&
+                   last->second == options_.work_mark(stream);
+    if (!what.follows) stream.Record(*what.entered);
+    what.over = options_.begin_work(stream);
+    what.team = nullptr;
+    what.graph_posts = 0;
+    return what;
+  }
+  void Follow(device::Stream& stream, InFlight what) {
+    stream.Record(*what.left);
+    if (options_.work_mark != nullptr) marks_[&stream] = options_.work_mark(stream);
+    watch_.Follow(stream, std::move(what));
+  }
+
+  // Begins on each of the streams of ops_.
   Status Enter() {
     for (const NcclOp& op : ops_) {
       const auto known = std::find_if(starting_.begin(), starting_.end(),
                                       [&](const auto& one) { return one.first == op.stream; });
       if (known != starting_.end()) {
-        known->second.last_seq = op.desc.seq;
+        known->second.entered_seq = known->second.last_seq = op.desc.seq;
         continue;
       }
-      HIR_ASSIGN(InFlight taken, watch_.Take());
+      HIR_ASSIGN(InFlight taken, EnterStream(*op.stream));
       taken.first = op.desc;
       taken.team = op.team;
-      taken.last_seq = op.desc.seq;
-      op.stream->Record(*taken.entered);
-      taken.over = options_.begin_work(*op.stream);
+      taken.entered_seq = taken.last_seq = op.desc.seq;
       starting_.emplace_back(op.stream, std::move(taken));
     }
     return {};
@@ -315,6 +386,9 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<device::Stream> stream_;         // For greetings.
   std::unique_ptr<device::Allocation> greetings_;  // Out, then in; kGreetingBytes a rank.
   std::map<device::Stream*, Scratch> scratch_;
+  std::vector<std::unique_ptr<device::Allocation>>
+      of_graphs_;                             // Scratch that was replaced, in graphs.
+  std::map<device::Stream*, int64_t> marks_;  // Of the latest end of a post.
   bool in_group_ = false;
   std::vector<NcclOp> ops_;  // Of the group, or the one that is being posted.
   std::vector<std::pair<device::Stream*, InFlight>> starting_;  // Empty but in Launch.

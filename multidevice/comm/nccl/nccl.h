@@ -37,6 +37,11 @@ struct NcclOptions {
   // Says that a library queues work on the stream from here on, which is over, or has failed, when
   // the completion says so; that may be shortly after the stream is gone.
   device::Completion (*begin_work)(device::Stream& stream) = nullptr;
+  // Optional: another number once more work was queued on the stream (device::WorkMark). Where two
+  // posts have nothing between them, the end of one is the begin of the next, and one event serves.
+  int64_t (*work_mark)(device::Stream& stream) = nullptr;
+  // Optional: whether the stream is in a capture. Without it posts cannot be captured.
+  bool (*is_capturing)(device::Stream& stream) = nullptr;
 };
 
 // True when this build knows NCCL; whether the library is there, CreateNccl finds out.

@@ -114,7 +114,8 @@ void Watch::Loop() {
       Look(lock);
     }
     if (stopping_ || poisoned_) break;
-    if (Now() - busy_at_ < kStayAwake) {
+    // However long the look took: nobody wakes this thread for what is followed already.
+    if (Busy() || Now() - busy_at_ < kStayAwake) {
       changed_.wait_for(lock, kLookEvery);
     } else {
       asleep_ = true;
@@ -145,21 +146,32 @@ void Watch::Look(std::unique_lock<std::mutex>& lock) {
   if (!error.ok()) PoisonLocked(error);
 }
 
+// Of a stream they are left in order. Asking takes the driver's lock, which posts need: the last is asked first, since
+// mostly all are over, then by halves.
+size_t Watch::NumLeft(const Queue& queue) {
+  const std::deque<Followed>& followed = queue.followed;
+  if (followed.empty()) return 0;
+  if (followed.back().what.left->Fired()) return followed.size();
+  const auto end = std::partition_point(followed.begin(), followed.end() - 1,
+                                        [](const Followed& one) { return one.what.left->Fired(); });
+  return static_cast<size_t>(end - followed.begin());
+}
+
 void Watch::Advance(Queue& queue) {
-  while (!queue.followed.empty()) {
-    Followed& front = queue.followed.front();
-    if (!front.entered_at) {
-      if (!front.what.entered->Fired()) return;
-      front.entered_at = Now();
-      entered_ = front.what.last_seq;
-    }
-    if (!front.what.left->Fired()) return;
-    left_ = front.what.last_seq;
-    front.what.over.Done({});
-    front.what.scratch.clear();
-    free_.push_back(std::move(front.what));
+  for (size_t num_left = NumLeft(queue); num_left > 0; --num_left) {
+    InFlight over = std::move(queue.followed.front().what);
     queue.followed.pop_front();
+    entered_ = over.last_seq;
+    left_ = over.last_seq;
+    over.over.Done({});
+    over.scratch.clear();
+    free_.push_back(std::move(over));
   }
+  if (queue.followed.empty()) return;
+  Followed& front = queue.followed.front();
+  if (front.entered_at || !(front.what.follows || front.what.entered->Fired())) return;
+  front.entered_at = Now();
+  entered_ = front.what.entered_seq;
 }
 
 void Watch::CheckDeadline(const Followed& followed) {
@@ -167,10 +179,16 @@ void Watch::CheckDeadline(const Followed& followed) {
   char time[32];
   std::snprintf(time, sizeof time, "%.1f s",
                 std::chrono::duration<double>(options_.op_timeout).count());
+  const InFlight& what = followed.what;
+  std::string name;
+  if (what.graph_posts == 0) {
+    name = base::Cat(CommName(what.first), " in ", what.team->ToString());
+  } else {
+    name = base::Cat("a graph with communications #", what.entered_seq, " to #", what.last_seq);
+  }
   PoisonLocked(
-      {Code::kDeadlineExceeded,
-       base::Cat(CommName(followed.what.first), " in ", followed.what.team->ToString(), ": rank ",
-                 options_.rank, " waiting ", time, " for its peers; NCCL does not tell for whom")});
+      {Code::kDeadlineExceeded, base::Cat(name, ": rank ", options_.rank, " waiting ", time,
+                                          " for its peers; NCCL does not tell for whom")});
 }
 
 }  // namespace hir::comm

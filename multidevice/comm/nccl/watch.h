@@ -25,14 +25,18 @@
 
 namespace hir::comm {
 
-// What one post, or the posts of a group on one stream, have in flight: between two events.
+// What one post, the posts of a group on one stream, or a graph have in flight: between two events.
 struct InFlight {
   std::unique_ptr<device::Event> entered = {};
   std::unique_ptr<device::Event> left = {};
+  bool follows =
+      false;  // On what was followed last on its stream, at once: `entered` says nothing.
   device::Completion over = {};  // Of the work on its stream.
   CommDesc first = {};           // The first of them,
   const TeamInfo* team = nullptr;
-  int64_t last_seq = 0;
+  int64_t entered_seq = 0;  // What progress is when it is entered,
+  int64_t last_seq = 0;     // and when it is left.
+  int64_t graph_posts = 0;  // So many posts of a graph; 0: it is no graph.
   // Scratch that was replaced by a larger one while this still uses it.
   std::vector<std::unique_ptr<device::Allocation>> scratch = {};
 };
@@ -84,6 +88,7 @@ class Watch {
 
   // Takes off what is done. REQUIRES of these: mutex_ is held.
   void Advance(Queue& queue);
+  static size_t NumLeft(const Queue& queue);
   void CheckDeadline(const Followed& followed);
   void PoisonLocked(const Status& cause);
   bool Busy() const;
