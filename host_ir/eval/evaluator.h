@@ -90,7 +90,11 @@ class Evaluator {
 
   virtual int num_streams() const = 0;
   virtual int64_t num_instructions() const = 0;  // Of a run without loops; for benchmarks.
-  virtual bool replays() const = 0;              // Whether runs that repeat are replayed.
+
+  // Whether runs that repeat are replayed; if not, why: kUnimplemented, naming what cannot be.
+  virtual const Status& replayable() const = 0;
+  // What the graphs of the latest sizes are made of, the latest first; a text each.
+  virtual std::vector<std::string> DescribeGraphs() const = 0;
 };
 
 // The state of one run. Movable; stays alive until the run's work is done.

@@ -14,6 +14,7 @@ struct Replay {
       {};              // Operands of communications and library calls, in order.
   uint64_t bound = 0;  // The Bind that its arguments are of; 0: none.
   int64_t seq_base = 0;
+  comm::GraphPosts posts = {};  // Their seq without seq_base.
 };
 struct Replays {
   int64_t runs = 0;
@@ -54,7 +55,8 @@ class EvaluatorImpl final : public Evaluator {
   void Abort(Status cause) override;
   int num_streams() const override { return code_.num_streams; }
   int64_t num_instructions() const override { return std::ssize(code_.instrs); }
-  bool replays() const override { return capturable_; }
+  const Status& replayable() const override { return replayable_; }
+  std::vector<std::string> DescribeGraphs() const override;
 
  private:
   static constexpr size_t kSizesKept = 8;
@@ -76,12 +78,14 @@ class EvaluatorImpl final : public Evaluator {
   void FillArgs(std::span<const Argument> arguments, Binding::State& state) const;
 
   // replay.cc
-  bool IsCapturable() const;
+  // OK, or why runs are not captured.
+  Status FindReplayable() const;
   Status RunReplayed(Binding::State& state, const RunOptions& options);
   Status RunCaptured(Binding::State& state, const RunOptions& options);
   // Makes the graph stand for this run; false when it cannot.
   Result<bool> Update(Replay& replay, Binding::State& state, const RunOptions& options);
   void Retire(Replays& replays, size_t index);
+  Status LaunchGraph(Replay& replay, const RunOptions& options);
   void Fixed(const device::Buffer& buffer);
 
   // run.cc
@@ -122,12 +126,13 @@ class EvaluatorImpl final : public Evaluator {
   uint64_t binds_ = 0;
 
   // Replays: see replay.cc.
-  bool capturable_ = false;
+  Status replayable_;
   Mode mode_ = Mode::kQueue;
   std::span<device::Stream* const> queues_;  // streams_, or a graph's updater in their places.
   std::vector<device::Stream*> updaters_;
   std::vector<device::Buffer>* fixed_ =
-      nullptr;  // Of the capture, or of the replay that is updated.
+      nullptr;                         // Of the capture, or of the replay that is updated.
+  comm::GraphPosts* posts_ = nullptr;  // Of the capture.
   size_t fixed_at_ = 0;
   bool fixed_equal_ = true;
   std::vector<std::unique_ptr<device::Graph>> retired_graphs_;  // Perhaps in queued runs still.

@@ -47,7 +47,7 @@ Status EvaluatorImpl::Prepare() {
   HIR_TRY(FindKernels());
   HIR_TRY(MakeEvents());
   HIR_TRY(MakeTeams());
-  capturable_ = IsCapturable();
+  replayable_ = FindReplayable();
   return {};
 }
 

@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/text.h"
 #include "host_ir/eval/evaluator_impl.h"
 
 namespace hir::host {
+
+using base::Cat;
+
 namespace {
 
 constexpr size_t kReplaysKept = 4;
@@ -40,17 +44,49 @@ bool IsWork(Instr::Kind kind) {
 
 }  // namespace
 
-bool EvaluatorImpl::IsCapturable() const {
-  if (!options_.replay || !options_.device->can_capture()) return false;
+Status EvaluatorImpl::FindReplayable() const {
+  if (!options_.replay) return Unimplemented("replay is switched off");
+  if (!options_.device->can_capture()) {
+    return Unimplemented(Cat(options_.device->name(), " captures no graphs"));
+  }
   int64_t work = code_.loops.empty() ? 0 : kWorkMin;
   for (const Instr& instr : code_.instrs) {
-    if (instr.kind == Instr::Kind::kHostWait) return false;
+    if (instr.kind == Instr::Kind::kHostWait)
+      return Unimplemented(Cat(Describe(*instr.op), ": the host waits, which no graph does"));
+    const bool posts = instr.kind == Instr::Kind::kCommunication &&
+                       code_.communications[static_cast<size_t>(instr.at)].team.size() > 1;
+    if (posts && !options_.communicator->can_capture())
+      return Unimplemented(
+          Cat(Describe(*instr.op), ": this communicator's posts cannot be captured"));
     work += IsWork(instr.kind) ? 1 : 0;
   }
-  for (const CommunicationCode& communication : code_.communications) {
-    if (communication.team.size() > 1 && !options_.communicator->can_capture()) return false;
+  if (work >= kWorkMin) return {};
+  return Unimplemented(
+      Cat("a run queues ", work, " pieces of work: a graph gains from ", kWorkMin, " on"));
+}
+
+std::vector<std::string> EvaluatorImpl::DescribeGraphs() const {
+  std::vector<std::string> texts;
+  if (sizes_.empty()) return texts;
+  for (const Replay& replay : sizes_.front()->replays->replays) {
+    if (replay.graph != nullptr) texts.push_back(replay.graph->Describe());
   }
-  return work >= kWorkMin;
+  return texts;
+}
+
+// A communicator follows what communicates, and refuses it when it has failed.
+Status EvaluatorImpl::LaunchGraph(Replay& replay, const RunOptions& options) {
+  if (replay.posts.count == 0) {
+    replay.graph->Launch(*streams_[0]);
+    return {};
+  }
+  comm::GraphPosts posts = replay.posts;
+  posts.first_seq += options.seq_base;
+  posts.last_seq += options.seq_base;
+  const Status launched = options_.communicator->LaunchGraph(*replay.graph, *streams_[0], posts);
+  return launched.ok()
+             ? launched
+             : launched.WithContext(Cat("program @", program_.graph().name(), " as a graph"));
 }
 
 Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& options) {
@@ -68,8 +104,7 @@ Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& optio
     }
     const auto begin = replays.replays.begin();
     std::rotate(begin, begin + static_cast<ptrdiff_t>(i), begin + static_cast<ptrdiff_t>(i) + 1);
-    begin->graph->Launch(*streams_[0]);
-    return {};
+    return LaunchGraph(*begin, options);
   }
   return replays.captures < kCapturesMax ? RunCaptured(state, options) : RunOnce(state, options);
 }
@@ -108,19 +143,19 @@ Status EvaluatorImpl::RunCaptured(Binding::State& state, const RunOptions& optio
   Replay replay = {.graph = nullptr, .bound = state.bound, .seq_base = options.seq_base};
   mode_ = Mode::kCapture;
   fixed_ = &replay.fixed;
+  posts_ = &replay.posts;
   const Status status = RunOnce(state, options);
   mode_ = Mode::kQueue;
   Result<std::unique_ptr<device::Graph>> graph = options_.device->EndCapture(*streams_[0]);
   HIR_TRY(status);
   if (!graph.ok()) {
-    capturable_ = graph.status().code() != hir::Code::kUnimplemented;
+    if (graph.status().code() == hir::Code::kUnimplemented) replayable_ = graph.status();
     return RunOnce(state, options);
   }
   replay.graph = *std::move(graph);
   if (replays.replays.size() == kReplaysKept) Retire(replays, kReplaysKept - 1);
   replays.replays.insert(replays.replays.begin(), std::move(replay));
-  replays.replays.front().graph->Launch(*streams_[0]);
-  return {};
+  return LaunchGraph(replays.replays.front(), options);
 }
 
 void EvaluatorImpl::Retire(Replays& replays, size_t index) {

@@ -19,7 +19,7 @@ Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
   Binding::State& state = binding.state();
   HIR_CHECK(state.sizes != nullptr);
   seq_base_ = options.seq_base;
-  const bool repeats = capturable_ && ++state.sizes->replays->runs > 1;
+  const bool repeats = replayable_.ok() && ++state.sizes->replays->runs > 1;
   return repeats ? RunReplayed(state, options) : RunOnce(state, options);
 }
 
@@ -188,7 +188,11 @@ Status EvaluatorImpl::Post(const Instr& instr, Binding::State& state, const RunO
     if (!in_group_) Progress(number, 1, desc.seq);
     return {};
   }
-  if (mode_ == Mode::kCapture) options_.device->CaptureFixed(true);
+  if (mode_ == Mode::kCapture) {
+    if (posts_->count++ == 0) posts_->first_seq = desc.seq - options.seq_base;
+    posts_->last_seq = desc.seq - options.seq_base;
+    options_.device->CaptureFixed(true);
+  }
   const Status posted = options_.communicator->Post(desc, stream);
   if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
   if (!posted.ok()) return posted.WithContext(Describe(*instr.op));

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(FakeCuda, FakeEvaluator, testing::Values(FakeCase()), N
 TEST_P(FakeEvaluator, TheSecondRunIsCapturedAndPatchedFromThenOn) {
   const auto program = LoadFinished(kScaled);
   Prepare(*program);
-  EXPECT_TRUE(evaluator_->replays());
+  EXPECT_TRUE(evaluator_->replayable().ok());
   const auto y_of = [](int64_t x, int64_t scale) { return 2 * scale * x + 3 * (2 * x + 1); };
   const Tensors a = Upload({{1, 2, 3}, {0, 0, 0}, {0, 0, 0}});
   Bind(a, {3}, 10, true);
@@ -163,11 +163,11 @@ TEST_P(FakeEvaluator, ShortProgramsAreQueuedAndAllWhenToldSo) {
   fill(%y) {value=3.0, stream=0}
   return %y
 })"));
-  EXPECT_FALSE(evaluator_->replays());
+  EXPECT_FALSE(evaluator_->replayable().ok());
   options_.replay = false;
   const auto program = LoadFinished(kScaled);
   Prepare(*program);
-  EXPECT_FALSE(evaluator_->replays());
+  EXPECT_FALSE(evaluator_->replayable().ok());
 }
 
 }  // namespace

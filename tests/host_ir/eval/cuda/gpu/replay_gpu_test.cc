@@ -13,7 +13,15 @@ Result<std::string> Compile(std::string_view text, int architecture) {
 constexpr std::string_view kScale = R"(
 typedef unsigned long long u64;
 template <int kSlots> struct Args { u64 slot[kSlots]; };
+// As the code generator's kernels: after the one before, and the one after may be made ready.
+__device__ void begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 extern "C" __global__ void scale(const __grid_constant__ Args<4> a) {
+  begin();
   if (threadIdx.x != 0) return;
   const double x = (double)((const long long*)a.slot[0])[blockIdx.x];
   ((long long*)a.slot[1])[blockIdx.x] = (long long)(__longlong_as_double((long long)a.slot[3]) * x);
@@ -25,8 +33,8 @@ std::string MixText(int inputs, int outputs) {
   const std::string slots = base::Cat(inputs + outputs + 2);
   std::string text = base::Cat("extern \"C\" __global__ void mix_", inputs, "_", outputs,
                                "(const __grid_constant__ Args<", slots,
-                               "> a) {\n  if (threadIdx.x != 0) return;\n", "  u64 sum = a.slot[",
-                               inputs + outputs + 1, "];\n");
+                               "> a) {\n  begin();\n  if (threadIdx.x != 0) return;\n",
+                               "  u64 sum = a.slot[", inputs + outputs + 1, "];\n");
   for (int j = 0; j < inputs; ++j) {
     base::Append(text, "  sum += ", j + 2, "ull * ((const u64*)a.slot[", j, "])[blockIdx.x];\n");
   }

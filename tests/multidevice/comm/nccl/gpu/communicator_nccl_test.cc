@@ -53,7 +53,9 @@ class NcclBackend final : public CommBackend {
                               .op_timeout = op_timeout,
                               .device = place.gpu,
                               .native_stream = &device::NativeStream,
-                              .begin_work = &device::BeginWork},
+                              .begin_work = &device::BeginWork,
+                              .work_mark = &device::WorkMark,
+                              .is_capturing = &device::IsCapturing},
                              *place.rendezvous);
       EXPECT_TRUE(comm.ok()) << comm.status().ToString();
       if (comm.ok()) body(**comm, *place.gpu);
