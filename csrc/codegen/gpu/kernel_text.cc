@@ -195,7 +195,8 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
     }
     if (units > 0) kernel.info.items_per_cta = std::max<int64_t>(1, items / units);
   }
-  kernel.info.dependent = index > 0;
+  // Its launch hides behind the end of whatever kernel comes before, and it waits before it reads.
+  kernel.info.dependent = true;
   kernel.info.num_slots =
       static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
   kernel.cap = cap > 0 ? cap : schedules[0].ctas_per_sm;
@@ -207,7 +208,10 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
     Append(kernel.text, "ANY void run_any(const Args& a) {\n", other.body, "}\n");
   }
   Append(kernel.text, "KERNEL(k", index, ", ", kernel.info.threads, ", ", kernel.cap, ") {\n");
-  if (index > 0) kernel.text += "after_previous();\n";
+  kernel.text += "after_previous();\n";
+  // The last of a plan lets go of the next plan's kernel at once: that waits for the end of this one, in slots that
+  // this one no longer needs. The second launch of a plan is let go at the end, which was measured.
+  if (index + 1 == plan.nests.size()) kernel.text += "start_next();\n";
   if (fast.conditions.empty()) {
     kernel.text += "run(a);\n";
   } else {
