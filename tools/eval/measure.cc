@@ -28,6 +28,7 @@ Status RankRun::Measure() {
   HIR_TRY(Synchronize());
   HIR_TRY(Samples());
   timing_.queue_us = Median(queue_us_);
+  if (HasPart()) timing_.graphs = evaluator_->DescribeGraphs();
   return {};
 }
 
@@ -57,10 +58,12 @@ Status RankRun::Samples() {
     HIR_ASSIGN(ends.emplace_back(), kind_.make_timed_event(*device_));
   }
   for (size_t i = 0; i < num_samples; ++i) {
-    // One rank alone queues ahead of its device, so that no sample waits for the host. Several start together.
+    // One rank alone queues ahead of its device, so that no sample waits for the host. Several start together: they
+    // meet within a millisecond on the host, then, by a run that is not timed and communicates, on their devices.
     if (ranks_.size() > 1) {
       HIR_TRY(Synchronize());
       HIR_TRY(ranks_.Exchange("sample", "").status());
+      HIR_TRY(Queue());
     }
     if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), 0, 1);
     if (timed) {

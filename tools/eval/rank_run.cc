@@ -88,11 +88,7 @@ Status RankRun::Prepare() {
   options.host_wait_timeout = Timeout();
   options.replay = options_.graph;
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
-  if (options_.graph && !evaluator_->replays()) {
-    return Unimplemented(
-        "--graph: the device captures no graphs, or the program's communications cannot be "
-        "captured, or it queues too little to gain by one");
-  }
+  if (options_.graph) HIR_TRY(evaluator_->replayable().WithContext("--graph"));
   timing_.prepare_ms = watch.Ms();
   return {};
 }

@@ -16,11 +16,12 @@ namespace hir::eval {
 
 // What was measured.
 struct Timing {
-  double prepare_ms = 0;           // Kernels loaded, teams made.
-  double first_run_ms = 0;         // Wall-clock, from bind to the end.
-  std::vector<double> samples_ms;  // Of one run each, here.
-  double bind_us = 0;              // Of the host, for a run of sizes that came before.
-  double queue_us = 0;             // Of the host, to queue a run; the median.
+  double prepare_ms = 0;                 // Kernels loaded, teams made.
+  double first_run_ms = 0;               // Wall-clock, from bind to the end.
+  std::vector<double> samples_ms;        // Of one run each, here.
+  double bind_us = 0;                    // Of the host, for a run of sizes that came before.
+  double queue_us = 0;                   // Of the host, to queue a run; the median.
+  std::vector<std::string> graphs = {};  // What they are made of.
 };
 
 // One thread. The steps are called in this order; those marked collective by every rank. After an error it only accepts

@@ -33,6 +33,13 @@ std::string Counted(int64_t count, std::string_view what) {
   return Cat(count, " ", what, count == 1 ? "" : hissing ? "es" : "s");
 }
 
+std::vector<std::string> Mapped(std::span<const std::string> texts,
+                                std::string (*map)(std::string_view)) {
+  std::vector<std::string> mapped;
+  for (const std::string& text : texts) mapped.push_back(map(text));
+  return mapped;
+}
+
 std::string List(std::span<const double> values) {
   std::vector<std::string> texts;
   for (const double value : values) texts.push_back(base::FormatDouble(value));
@@ -68,6 +75,7 @@ std::string ReportText(const Report& report, const Options& options) {
                  " ms a run (quartiles ", Short(q.low), " ", Short(q.high), "); the host binds in ",
                  Short(report.timing.bind_us), " us and queues in ", Short(report.timing.queue_us),
                  " us\n");
+    for (const std::string& graph : report.timing.graphs) base::Append(out, "graph: ", graph, "\n");
   }
   if (!report.outputs.empty())
     base::Append(out, "outputs: ", base::Join(report.outputs, " "), "\n");
@@ -89,8 +97,9 @@ std::string ReportJson(const Report& report, const Options& options) {
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,
                  ",\n  \"graph\": ", options.graph, ",\n  \"median_ms\": ", q.median,
                  ",\n  \"quartiles_ms\": ", List({{q.low, q.high}}),
-                 ",\n  \"samples_ms\": ", List(report.timing.samples_ms),
-                 ",\n  \"bind_us\": ", report.timing.bind_us,
+                 ",\n  \"samples_ms\": ", List(report.timing.samples_ms), ",\n  \"graphs\": [",
+                 base::Join(Mapped(report.timing.graphs, &Quoted), ", "),
+                 "],\n  \"bind_us\": ", report.timing.bind_us,
                  ",\n  \"queue_us\": ", report.timing.queue_us);
   }
   return out + "\n}\n";
