@@ -1,15 +1,21 @@
-// NCCL's collectives between the GPUs of this machine, a process each: posted through comm/nccl as
-// the evaluator does, and called directly, in turn. What counts is our share of the bandwidth of
-// large messages, and what we add to a small one, on the device and on the host.
-// `collectives_gpu [--ranks N] [--pairs N] [--json FILE]`; --ranks: all GPUs.
+// Communications between the GPUs of this machine, a process each: each of the ten, called as NCCL's own calls, and in
+// turn posted through comm/nccl, run by the evaluator, and replayed by it from a graph. What counts is our share of the
+// bandwidth of large messages, and what we add to a small one, on the device and on the host.
+//
+// `collectives_gpu [--ranks N] [--pairs N] [--types A,B] [--sizes BYTES,BYTES] [--ways post,run,graph] [--json FILE]`
+//
+// Both sides of a pair are timed alike, one right after the other, by events around calls that are queued back to back
+// behind one that is not timed: that one lets the devices start together, and the host get ahead of them.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +23,7 @@
 #include "benchmarks/measurement.h"
 #include "benchmarks/payload.h"
 #include "csrc/device/cuda/cuda_device.h"
+#include "host_ir/eval/evaluator.h"
 #include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/nccl/library.h"
 #include "multidevice/comm/nccl/nccl.h"
@@ -28,50 +35,96 @@
 namespace hir {
 namespace {
 
+using base::Cat;
 using comm::CommType;
 
 constexpr base::Nanos kLong = std::chrono::seconds(60);
+constexpr int kPostsInGraph = 20;
 
 struct Arguments {
   int64_t ranks = 0;
-  int pairs = 11;
+  int pairs = 9;
+  std::vector<CommType> types = {std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes)};
+  std::vector<int64_t> sizes = {4 << 10, 1 << 20, 64 << 20, 256 << 20, int64_t{1} << 30};
+  std::vector<std::string> ways = {"post", "run", "graph"};
   std::string json = {};
+  std::string command = {};
 };
 
-// One kind of call at one size. `bytes`: of the larger of src and dst.
+// One kind of communication at one size. `bytes`: of the larger of src and dst.
 struct Case {
   CommType type = CommType::kAllreduce;
   int64_t bytes = 0;
 };
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (CommType type : {CommType::kAllreduce, CommType::kAllgather, CommType::kReduceScatter,
-                        CommType::kBroadcast, CommType::kAllToAll, CommType::kCollectivePermute}) {
-    for (int64_t bytes :
-         {int64_t{4} << 10, int64_t{1} << 20, int64_t{64} << 20, int64_t{256} << 20})
-      cases.push_back({type, bytes});
-  }
-  return cases;
+// Whether src, dst hold a chunk for each rank.
+bool ManySrc(CommType type) {
+  return type == CommType::kScatter || type == CommType::kReduceScatter ||
+         type == CommType::kAllToAll;
+}
+bool ManyDst(CommType type) {
+  return type == CommType::kGather || type == CommType::kAllgather || type == CommType::kAllToAll;
 }
 
-// One rank, ready to call either way.
+// A host program of `posts` communications of one kind.
+std::string ProgramText(const Case& c, int64_t ranks, int posts) {
+  std::vector<int64_t> all, turned;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    all.push_back(rank);
+    turned.push_back((rank + 1) % ranks);
+  }
+  const int64_t chunk = c.bytes / 4 / ranks;
+  const std::string whole = Cat("f32[", ranks, ", ", chunk, "]"), part = Cat("f32[", chunk, "]");
+  const bool chunked = ManySrc(c.type) || ManyDst(c.type);
+  std::string_view mesh = "m", dim = "none", to = "m";
+  if (comm::HasHalves(c.type)) {
+    to = "turned";
+  } else if (c.type == CommType::kScatter || c.type == CommType::kBroadcast) {
+    mesh = "root";
+  } else if (comm::IsRooted(c.type)) {
+    to = "root";
+  } else {
+    dim = "mesh_x";
+  }
+  std::string text = Cat(
+      "mesh @m = [", base::JoinInts(all, ", "), "]\nmesh @turned = [", base::JoinInts(turned, ", "),
+      "]\nmesh @root = [0]\nhost @p(%x: ", chunked && !ManySrc(c.type) ? part : whole,
+      ", %y: ", chunked && !ManyDst(c.type) ? part : whole, ") {\n");
+  for (int i = 0; i < posts; ++i) {
+    base::Append(text, "  communication(%x, %y) {type=", comm::CommTypeName(c.type),
+                 ", reduce=", comm::Reduces(c.type) ? "sum" : "none", ", mesh=@", mesh,
+                 ", dim=", dim, ", to=@", to, ", stream=0, seq=", i, "}\n");
+  }
+  return text + "  return %y\n}\n";
+}
+
+class NoKernels final : public device::KernelSource {
+ public:
+  Result<const device::Kernel*> Get(std::string_view name) override {
+    return Status(Code::kNotFound, Cat("no kernel ", name));
+  }
+};
+
+// One rank, ready to call in any way.
 class Rank {
  public:
-  static Result<std::unique_ptr<Rank>> Make(int64_t rank, int64_t size,
+  static Result<std::unique_ptr<Rank>> Make(int64_t rank, const Arguments& arguments,
                                             comm::Rendezvous& rendezvous) {
-    auto made = std::unique_ptr<Rank>(new Rank(rank, size));
-    HIR_TRY(made->Start(rendezvous));
+    auto made = std::unique_ptr<Rank>(new Rank(rank, arguments.ranks));
+    HIR_TRY(
+        made->Start(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()), rendezvous));
     return made;
+  }
+  ~Rank() {
+    if (stream_ != nullptr) (void)stream_->Synchronize(kLong).ok();
   }
 
   comm::CommDesc DescOf(const Case& c) const {
-    const bool many = c.type == CommType::kAllgather || c.type == CommType::kReduceScatter ||
-                      c.type == CommType::kAllToAll;
+    const bool chunked = ManySrc(c.type) || ManyDst(c.type);
     comm::CommDesc desc = {.type = c.type,
                            .team = team_id_,
                            .root = comm::IsRooted(c.type) ? 0 : comm::kNoRank,
-                           .count = c.bytes / 4 / (many ? size_ : 1),
+                           .count = c.bytes / 4 / size_ * (chunked ? 1 : size_),
                            .src = {src_->buffer().data, c.bytes},
                            .dst = {dst_->buffer().data, c.bytes}};
     if (comm::HasHalves(c.type)) {
@@ -81,9 +134,9 @@ class Rank {
     return desc;
   }
 
-  Status Ours(const comm::CommDesc& desc) { return communicator_->Post(desc, *stream_); }
+  Status Post(const comm::CommDesc& desc) { return communicator_->Post(desc, *stream_); }
   // The same calls, without what comm/nccl does around them.
-  Status Theirs(const comm::CommDesc& desc) {
+  Status CallNccl(const comm::CommDesc& desc) {
     const comm::NcclOp op = {
         .desc = desc, .team = &team_, .comm = raw_->handle(), .stream = stream_.get()};
     comm::QueueCopies(op, rank_);
@@ -94,36 +147,66 @@ class Rank {
     HIR_TRY(comm::NcclStatus(nccl_, ended, "ncclGroupEnd", nullptr));
     return ended == ncclInProgress ? Await() : Status();
   }
+  // A program of `posts` communications, bound to this rank's buffers; `replay`: as a graph, captured by now.
+  Status Load(const Case& c, int posts, bool replay) {
+    Unload();
+    HIR_ASSIGN(program_, host::HostProgram::Load(ProgramText(c, size_, posts)));
+    device::Stream* const streams[] = {stream_.get()};
+    HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, {.rank = rank_,
+                                                                .device = device_.get(),
+                                                                .streams = streams,
+                                                                .kernels = &kernels_,
+                                                                .communicator = communicator_.get(),
+                                                                .pool = pool_.get(),
+                                                                .replay = replay}));
+    if (replay) HIR_TRY(evaluator_->replayable());
+    const host::Argument arguments[] = {{.buffer = {src_->buffer().data, c.bytes}},
+                                        {.buffer = {dst_->buffer().data, c.bytes}}};
+    HIR_TRY(evaluator_->Bind(arguments, {}, &binding_));
+    for (int i = 0; i < 3; ++i) HIR_TRY(Run());
+    return evaluator_->Synchronize(kLong);
+  }
+  Status Run() { return evaluator_->Run(binding_, {}); }
+  std::vector<std::string> Graphs() const { return evaluator_->DescribeGraphs(); }
+  void Unload() {
+    evaluator_.reset();
+    binding_ = host::Binding();
+    program_.reset();
+  }
+
   Status Meet() {
-    HIR_TRY(Ours({.team = team_id_, .count = 1, .src = src_->buffer(), .dst = dst_->buffer()}));
+    HIR_TRY(Post({.team = team_id_, .count = 1, .src = src_->buffer(), .dst = dst_->buffer()}));
     return stream_->Synchronize(kLong);
   }
 
-  // Both give the same bits: the first mebibyte is compared.
-  Status Check(const comm::CommDesc& desc) {
-    std::vector<std::byte> results[2];
-    for (int way = 0; way < 2; ++way) {
+  // `call` gives the bits that NCCL does: the first mebibyte is compared.
+  Status Check(const Case& c, const std::function<Status()>& call) {
+    const comm::CommDesc desc = DescOf(c);
+    const bool written = !comm::IsRooted(c.type) || rank_ == 0 || c.type == CommType::kScatter ||
+                         c.type == CommType::kBroadcast;
+    std::array<std::vector<std::byte>, 2> results;
+    for (size_t way = 0; way < 2; ++way) {
       stream_->Fill(dst_->buffer(), 0xee, 1);
-      HIR_TRY(way == 0 ? Ours(desc) : Theirs(desc));
+      HIR_TRY(way == 0 ? CallNccl(desc) : call());
       HIR_TRY(stream_->Synchronize(kLong));
-      results[way].resize(static_cast<size_t>(std::min<int64_t>(desc.dst.bytes, 1 << 20)));
+      results[way].resize(static_cast<size_t>(std::min<int64_t>(c.bytes / size_, 1 << 20)));
       HIR_TRY(device::CopyToHost(*device_, results[way],
                                  {desc.dst.data, static_cast<int64_t>(results[way].size())}));
     }
-    const bool written = std::any_of(results[0].begin(), results[0].end(),
-                                     [](std::byte b) { return b != std::byte{0xee}; });
-    if (written && results[0] == results[1]) return {};
-    return Internal(base::Cat(comm::CommName(desc), ": both ways differ"));
+    const bool poisoned = std::all_of(results[0].begin(), results[0].end(),
+                                      [](std::byte b) { return b == std::byte{0xee}; });
+    if (poisoned != written && results[0] == results[1]) return {};
+    return Internal(Cat(comm::CommName(desc), " of ", c.bytes, " bytes: both ways differ"));
   }
 
-  // Microseconds of one call on the device, and of the host in queueing it.
+  // Microseconds of one communication on the device, and of the host in queueing it.
   struct Times {
     double device_us = 0;
     double host_us = 0;
   };
-  template <typename Call>
-  Result<Times> Time(int calls, const Call& call) {
+  Result<Times> Time(int calls, int posts_in_call, const std::function<Status()>& call) {
     HIR_TRY(Meet());
+    HIR_TRY(call());
     stream_->Record(*begin_);
     Status status;
     const double seconds = bench::Seconds([&] {
@@ -133,30 +216,43 @@ class Rank {
     stream_->Record(*end_);
     HIR_TRY(stream_->Synchronize(kLong));
     HIR_ASSIGN(const double ms, device::ElapsedMs(*begin_, *end_));
-    return Times{.device_us = ms * 1e3 / calls, .host_us = seconds * 1e6 / calls};
+    const double posts = calls * posts_in_call;
+    return Times{.device_us = ms * 1e3 / posts, .host_us = seconds * 1e6 / posts};
+  }
+
+  std::string MachineJson() const {
+    const Result<device::CudaFacts> facts = device::FactsOf(*device_);
+    const int cuda = facts.ok() ? facts->driver_version : 0;
+    return Cat("{\"gpu\": \"", facts.ok() ? facts->model : "?", "\", \"gpus\": ", size_,
+               ", \"driver\": \"CUDA ", cuda / 1000, ".", cuda % 1000 / 10, "\", \"nccl\": \"",
+               comm::NcclVersionText(nccl_.version), "\"}");
   }
 
  private:
   Rank(int64_t rank, int64_t size) : rank_(rank), size_(size) {}
 
-  Status Start(comm::Rendezvous& rendezvous) {
-    constexpr int64_t kBytesMax = int64_t{256} << 20;
+  Status Start(int64_t bytes_max, comm::Rendezvous& rendezvous) {
     HIR_ASSIGN(device_, device::OpenCudaDevice({.ordinal = rank_}));
     HIR_ASSIGN(stream_, device_->CreateStream());
-    HIR_ASSIGN(src_, device_->Allocate(kBytesMax));
-    HIR_ASSIGN(dst_, device_->Allocate(kBytesMax));
+    HIR_ASSIGN(src_, device_->Allocate(bytes_max));
+    HIR_ASSIGN(dst_, device_->Allocate(bytes_max));
     HIR_ASSIGN(begin_, device::CreateTimedEvent(*device_));
     HIR_ASSIGN(end_, device::CreateTimedEvent(*device_));
+    pool_ = std::make_unique<host::Pool>(*device_);
     const std::vector<float> random = bench::RandomFloats(1 << 20, static_cast<uint64_t>(rank_));
-    for (int64_t at = 0; at < kBytesMax; at += 4 << 20) {
-      HIR_TRY(device::CopyFromHost(*device_, src_->buffer().Slice(at, 4 << 20),
-                                   std::as_bytes(std::span(random))));
+    for (int64_t at = 0; at < bytes_max; at += 4 << 20) {
+      const int64_t bytes = std::min<int64_t>(4 << 20, bytes_max - at);
+      HIR_TRY(
+          device::CopyFromHost(*device_, src_->buffer().Slice(at, bytes),
+                               std::as_bytes(std::span(random)).first(static_cast<size_t>(bytes))));
     }
     HIR_ASSIGN(communicator_, comm::CreateNccl({.rank = rank_,
                                                 .size = size_,
                                                 .device = device_.get(),
                                                 .native_stream = &device::NativeStream,
-                                                .begin_work = &device::BeginWork},
+                                                .begin_work = &device::BeginWork,
+                                                .work_mark = &device::WorkMark,
+                                                .is_capturing = &device::IsCapturing},
                                                rendezvous));
     for (int64_t rank = 0; rank < size_; ++rank) team_.ranks.push_back(rank);
     team_.index = rank_;
@@ -189,85 +285,137 @@ class Rank {
 
   const int64_t rank_;
   const int64_t size_;
+  // In the order in which they are made: graphs go before the communicator.
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Event> begin_, end_;
   std::unique_ptr<device::Allocation> src_, dst_;
+  std::unique_ptr<host::Pool> pool_;
+  NoKernels kernels_;
   comm::TeamInfo team_;
   comm::TeamId team_id_ = {};
   comm::NcclLibrary nccl_;
   std::unique_ptr<comm::NcclComm> raw_parent_, raw_;
   std::unique_ptr<comm::Communicator> communicator_;
+  std::unique_ptr<host::HostProgram> program_;
+  host::Binding binding_;
+  std::unique_ptr<host::Evaluator> evaluator_;
 };
 
 // The bytes that a link must carry at least, over the bytes of the case: what makes bandwidths of
-// different collectives comparable.
+// different communications comparable.
 double BusFactor(CommType type, int64_t ranks) {
   const auto n = static_cast<double>(ranks);
   if (type == CommType::kAllreduce) return 2 * (n - 1) / n;
-  if (type == CommType::kBroadcast || type == CommType::kCollectivePermute) return 1;
-  return (n - 1) / n;
+  return ManySrc(type) || ManyDst(type) ? (n - 1) / n : 1;
 }
 
-Status Measure(const Arguments& arguments, const Case& c, Rank& rank, bool prints,
-               std::vector<bench::Measurement>& rows) {
-  comm::CommDesc desc = rank.DescOf(c);
-  const auto ours = [&] { return rank.Ours(desc); };
-  const auto theirs = [&] { return rank.Theirs(desc); };
-  HIR_TRY(rank.Check(desc));
-  const int calls = c.bytes >= 64 << 20 ? 20 : 200;
-  HIR_TRY(rank.Time(calls, ours).status());
-  HIR_TRY(rank.Time(calls, theirs).status());
-  const std::string name =
-      base::Cat(comm::CommTypeName(c.type), "_", c.bytes >> 10, "k_", arguments.ranks, "_gpus");
-  bench::Measurement on_device = {.name = name, .unit = "us", .peer = "NCCL called directly"};
-  bench::Measurement on_host = {.name = name + "_host", .unit = "us", .peer = on_device.peer};
-  for (int pair = 0; pair < arguments.pairs; ++pair) {
-    HIR_ASSIGN(const Rank::Times our, rank.Time(calls, ours));
-    HIR_ASSIGN(const Rank::Times their, rank.Time(calls, theirs));
-    on_device.ours.push_back(our.device_us);
-    on_device.theirs.push_back(their.device_us);
-    on_host.ours.push_back(our.host_us);
-    on_host.theirs.push_back(their.host_us);
+std::array<double, 3> Quartiles(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  return {at(0.25), at(0.5), at(0.75)};
+}
+
+// ours[i] and theirs[i] were taken one after the other.
+struct Row {
+  std::string way = {};
+  Case c = {};
+  std::vector<double> us = {}, nccl_us = {}, host_us = {}, nccl_host_us = {};
+};
+
+std::string ToJson(const Row& row) {
+  return Cat("{\"type\": \"", comm::CommTypeName(row.c.type), "\", \"bytes\": ", row.c.bytes,
+             ", \"way\": \"", row.way, "\", \"us\": [", base::Join(row.us, ", "),
+             "], \"nccl_us\": [", base::Join(row.nccl_us, ", "), "], \"host_us\": [",
+             base::Join(row.host_us, ", "), "], \"nccl_host_us\": [",
+             base::Join(row.nccl_host_us, ", "), "]}");
+}
+
+void Print(const Row& row, int64_t ranks) {
+  const auto ours = Quartiles(row.us), theirs = Quartiles(row.nccl_us);
+  const double factor = BusFactor(row.c.type, ranks) * static_cast<double>(row.c.bytes) * 1e-3;
+  std::vector<double> shares, added, host;
+  for (size_t i = 0; i < row.us.size(); ++i) {
+    shares.push_back(row.nccl_us[i] / row.us[i]);
+    added.push_back(row.us[i] - row.nccl_us[i]);
+    host.push_back(row.host_us[i] - row.nccl_host_us[i]);
   }
-  if (!prints) return {};
-  const double our = bench::Median(on_device.ours), their = bench::Median(on_device.theirs);
-  const double factor = BusFactor(c.type, arguments.ranks) * static_cast<double>(c.bytes) * 1e-3;
-  std::printf("%-20s %8lld KiB %10.2f %10.2f %8.1f %8.1f %7.3f %9.2f %9.2f\n",
-              std::string(comm::CommTypeName(c.type)).c_str(),
-              static_cast<long long>(c.bytes >> 10), our, their, factor / our, factor / their,
-              their / our, our - their,
-              bench::Median(on_host.ours) - bench::Median(on_host.theirs));
+  std::printf("%-5s %-18s %8lld %9.2f %9.2f %9.2f  %9.2f %9.2f %9.2f %7.1f %6.3f %7.2f %7.2f\n",
+              row.way.c_str(), std::string(comm::CommTypeName(row.c.type)).c_str(),
+              static_cast<long long>(row.c.bytes >> 10), ours[0], ours[1], ours[2], theirs[0],
+              theirs[1], theirs[2], factor / ours[1], Quartiles(shares)[1], Quartiles(added)[1],
+              Quartiles(host)[1]);
   std::fflush(stdout);
-  rows.push_back(std::move(on_device));
-  rows.push_back(std::move(on_host));
-  return {};
 }
 
-Status WriteJson(const std::string& file, const std::vector<bench::Measurement>& rows) {
-  std::FILE* const out = std::fopen(file.c_str(), "w");
-  if (out == nullptr) return Status(Code::kNotFound, base::Cat(file, " cannot be written"));
+Result<Row> Measure(const Arguments& arguments, const std::string& way, const Case& c, Rank& rank) {
+  const comm::CommDesc desc = rank.DescOf(c);
+  const auto nccl = [&] { return rank.CallNccl(desc); };
+  const int posts = way == "graph" ? kPostsInGraph : 1;
+  std::function<Status()> call = [&] { return rank.Post(desc); };
+  if (way != "post") {
+    HIR_TRY(rank.Load(c, posts, way == "graph"));
+    call = [&] { return rank.Run(); };
+  }
+  HIR_TRY(rank.Check(c, call));
+  const int calls = c.bytes >= 256 << 20 ? 20 : c.bytes >= 64 << 20 ? 40 : 200;
+  HIR_TRY(rank.Time(calls, 1, nccl).status());
+  HIR_TRY(rank.Time(calls / posts, posts, call).status());
+  Row row = {.way = way, .c = c};
+  for (int pair = 0; pair < arguments.pairs; ++pair) {
+    HIR_ASSIGN(const Rank::Times our, rank.Time(calls / posts, posts, call));
+    HIR_ASSIGN(const Rank::Times their, rank.Time(calls, 1, nccl));
+    row.us.push_back(our.device_us);
+    row.nccl_us.push_back(their.device_us);
+    row.host_us.push_back(our.host_us);
+    row.nccl_host_us.push_back(their.host_us);
+  }
+  return row;
+}
+
+Status WriteJson(const Arguments& arguments, const Rank& rank, const std::vector<Row>& rows) {
+  std::FILE* const out = std::fopen(arguments.json.c_str(), "w");
+  if (out == nullptr) return Status(Code::kNotFound, Cat(arguments.json, " cannot be written"));
   std::vector<std::string> texts;
-  for (const bench::Measurement& row : rows) texts.push_back(bench::ToJson(row));
-  std::fprintf(out, "[%s]\n", base::Join(texts, ",\n ").c_str());
+  for (const Row& row : rows) texts.push_back(ToJson(row));
+  std::fprintf(
+      out, "{\"machine\": %s,\n \"command\": \"%s\",\n \"ranks\": %lld,\n \"rows\": [\n  %s]}\n",
+      rank.MachineJson().c_str(), arguments.command.c_str(),
+      static_cast<long long>(arguments.ranks), base::Join(texts, ",\n  ").c_str());
   std::fclose(out);
   return {};
 }
 
 Status RunRank(const Arguments& arguments, int64_t rank, comm::Rendezvous& rendezvous) {
-  HIR_ASSIGN(const std::unique_ptr<Rank> self, Rank::Make(rank, arguments.ranks, rendezvous));
-  if (rank == 0) {
-    std::printf(
-        "%lld GPUs; medians of %d pairs; us a call on the device, bus bandwidth in GB/s; "
-        "share: of NCCL's speed; added: us a call on the device, on the host\n",
-        static_cast<long long>(arguments.ranks), arguments.pairs);
-    std::printf("%-20s %12s %10s %10s %8s %8s %7s %9s %9s\n", "type", "bytes", "ours", "NCCL",
-                "GB/s", "NCCL", "share", "added", "host");
+  HIR_ASSIGN(const std::unique_ptr<Rank> self, Rank::Make(rank, arguments, rendezvous));
+  std::vector<Row> rows;
+  for (const std::string& way : arguments.ways) {
+    if (rank == 0) {
+      std::printf(
+          "%lld GPUs, way \"%s\": us a communication, quartiles and median of %d pairs; bus GB/s; "
+          "share of NCCL's "
+          "speed, us added on the device and on the host (medians of the pairs)\n",
+          static_cast<long long>(arguments.ranks), way.c_str(), arguments.pairs);
+      std::printf("%-5s %-18s %8s %9s %9s %9s  %9s %9s %9s %7s %6s %7s %7s\n", "way", "type", "KiB",
+                  "ours q1", "median", "q3", "NCCL q1", "median", "q3", "GB/s", "share", "added",
+                  "host");
+    }
+    for (const int64_t bytes : arguments.sizes) {
+      for (const CommType type : arguments.types) {
+        HIR_ASSIGN(Row row, Measure(arguments, way, {type, bytes}, *self));
+        if (rank == 0) Print(row, arguments.ranks);
+        rows.push_back(std::move(row));
+      }
+    }
+    if (rank == 0 && way == "graph") {
+      for (const std::string& graph : self->Graphs()) std::printf("graph: %s\n", graph.c_str());
+    }
+    self->Unload();
   }
-  std::vector<bench::Measurement> rows;
-  for (const Case& c : Cases()) HIR_TRY(Measure(arguments, c, *self, rank == 0, rows));
   HIR_TRY(self->Meet());
-  return rank == 0 && !arguments.json.empty() ? WriteJson(arguments.json, rows) : Status();
+  return rank == 0 && !arguments.json.empty() ? WriteJson(arguments, *self, rows) : Status();
 }
 
 // In a process of its own: a program that has called the driver cannot fork what will call it.
@@ -283,13 +431,67 @@ int64_t CountGpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
+std::vector<std::string> Split(std::string_view text) {
+  std::vector<std::string> parts;
+  for (size_t end = 0; end != std::string_view::npos; text.remove_prefix(end + 1)) {
+    end = text.find(',');
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+  }
+  return parts;
+}
+
+// False for what is not known.
+bool Parse(int argc, char** argv, Arguments& arguments) {
+  const std::string_view program = argv[0];
+  arguments.command = program.substr(program.rfind('/') + 1);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    base::Append(arguments.command, " ", word.substr(word.rfind('/') + 1));
+  }
+  bool known = argc % 2 == 1;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i], value = argv[i + 1];
+    if (name == "--ranks") {
+      arguments.ranks = std::atoll(argv[i + 1]);
+    } else if (name == "--pairs") {
+      arguments.pairs = std::max(1, std::atoi(argv[i + 1]));
+    } else if (name == "--json") {
+      arguments.json = value;
+    } else if (name == "--ways") {
+      arguments.ways = Split(value);
+      for (const std::string& way : arguments.ways)
+        known = known && (way == "post" || way == "run" || way == "graph");
+    } else if (name == "--sizes") {
+      arguments.sizes.clear();
+      for (const std::string& size : Split(value)) {
+        arguments.sizes.push_back(base::ParseInt(size).value_or(0));
+        known = known && arguments.sizes.back() >= 4096;
+      }
+    } else if (name == "--types") {
+      arguments.types.clear();
+      for (const std::string& wanted : Split(value)) {
+        const auto type =
+            std::find_if(std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes),
+                         [&](CommType one) { return comm::CommTypeName(one) == wanted; });
+        known = known && type != std::end(comm::kAllCommTypes);
+        if (known) arguments.types.push_back(*type);
+      }
+    } else {
+      known = false;
+    }
+  }
+  return known;
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view name = argv[i];
-    if (name == "--ranks") arguments.ranks = std::atoll(argv[i + 1]);
-    if (name == "--pairs") arguments.pairs = std::atoi(argv[i + 1]);
-    if (name == "--json") arguments.json = argv[i + 1];
+  if (!Parse(argc, argv, arguments)) {
+    std::fprintf(stderr,
+                 "collectives_gpu [--ranks N] [--pairs N] [--types gather,...] [--sizes BYTES,... "
+                 "of 4096 or more] "
+                 "[--ways post,run,graph] [--json FILE]\n");
+    return 2;
   }
   const int64_t gpus = CountGpus();
   if (arguments.ranks == 0) arguments.ranks = gpus;

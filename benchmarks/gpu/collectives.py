@@ -1,9 +1,12 @@
-"""Communications through the evaluator beside the same calls of NCCL by PyTorch, on the GPUs of this machine.
+"""Communications through comm/nccl, through the evaluator and by graphs of it, beside NCCL called directly.
 
-python3 benchmarks/gpu/collectives.py --ranks 2 --eval build/gpu/hostir-eval --json benchmarks/results/NAME.json
+python3 benchmarks/gpu/collectives.py --ranks 2 --json benchmarks/results/NAME.json
 
-Both sides: five samples of 20 communications back to back between two events; the median of the samples, of each the
-slowest rank's. hostir runs a host program of one communication under mpirun. Sizes are those of the larger buffer.
+Runs `collectives_gpu`, in which a process a GPU times both sides in turn, on a pair of communicators and by one
+protocol: calls queued back to back behind one that is not timed, between two events. Its table has, for each way,
+communication and size (of the larger buffer), quartiles and median of the pairs. This script adds a line a way, the
+least share of NCCL's speed from 64 MiB up and the most that is added to a communication below, and keeps everything
+with machine and command. `--torch` prints NCCL as PyTorch calls it, too, by the same protocol in processes of its own.
 """
 
 from __future__ import annotations
@@ -21,48 +24,64 @@ from typing import Any
 from machine import machine
 
 ROOT = Path(__file__).resolve().parents[2]
-TYPES = ["allgather", "allreduce", "reduce_scatter", "all_to_all"]
-SIZES = [8 << 10, 1 << 20, 64 << 20, 1 << 30]
-SAMPLES, BATCH, WARMUP = 5, 20, 5
-MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+TYPES = [
+    "gather",
+    "allgather",
+    "scatter",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "broadcast",
+    "send_recv",
+    "all_to_all",
+    "collective_permute",
+]
+WAYS = ["post", "run", "graph"]
+SIZES = [4 << 10, 1 << 20, 64 << 20, 256 << 20, 1 << 30]
+TORCH_TYPES = ["allgather", "allreduce", "reduce_scatter", "all_to_all"]
+LARGE = 64 << 20
 
 
-def program(kind: str, ranks: int, size: int) -> str:
-    """A host program of one communication of bf16; chunk axes lead."""
-    chunk = size // 2 // ranks
-    whole, part = f"bf16[{ranks}, {chunk}]", f"bf16[{chunk}]"
-    source, target = {
-        "allgather": (part, whole),
-        "allreduce": (whole, whole),
-        "reduce_scatter": (whole, part),
-        "all_to_all": (whole, whole),
-    }[kind]
-    reduce = "sum" if "reduce" in kind else "none"
-    return (
-        f"mesh @m = {list(range(ranks))}\n"
-        f"host @{kind}(%x: {source}, %y: {target}) {{\n"
-        f"  communication(%x, %y) {{type={kind}, reduce={reduce}, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}}\n"
-        "  return %y\n}\n"
-    )
-
-
-def through_hostir(evaluator: Path, device: str, kind: str, ranks: int, size: int) -> float:
-    """Microseconds of one communication."""
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """What collectives_gpu measured; its table is printed as it goes."""
     with tempfile.TemporaryDirectory(prefix="hostir-") as name:
-        file, report = Path(name) / "program.hir", Path(name) / "report.json"
-        file.write_text(program(kind, ranks, size))
-        command = ["mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", evaluator, file, "--device", device]
-        command += ["--random", 1, "--repeat", SAMPLES, "--batch", BATCH, "--warmup", WARMUP, "--json", report]
-        done = subprocess.run(
-            list(map(str, command)), env=os.environ | MPI, capture_output=True, text=True, timeout=180
-        )
+        file = Path(name) / "collectives.json"
+        command = [args.program, "--ranks", args.ranks, "--pairs", args.pairs, "--json", file]
+        command += ["--types", ",".join(args.types), "--sizes", ",".join(map(str, args.sizes))]
+        command += ["--ways", ",".join(args.ways)]
+        done = subprocess.run(list(map(str, command)), timeout=args.timeout)
         if done.returncode != 0:
-            raise RuntimeError(f"hostir-eval ({done.returncode}): {' '.join(done.stderr.split())[-400:]}")
-        return json.loads(report.read_text())["median_ms"] * 1e3
+            raise RuntimeError(f"{args.program} ended with {done.returncode}")
+        return json.loads(file.read_text())
 
 
-def raw_rank(types: list[str], sizes: list[int]) -> None:
-    """One rank of the peer, started by torchrun: prints {type: {size: microseconds}} on rank 0."""
+def summaries(rows: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any]]:
+    """Of each way: the least share from LARGE up, and the most added below, with what it is of."""
+
+    def share(row: dict[str, Any]) -> float:
+        return statistics.median(theirs / ours for ours, theirs in zip(row["us"], row["nccl_us"], strict=True))
+
+    def added(row: dict[str, Any]) -> float:
+        return statistics.median(ours - theirs for ours, theirs in zip(row["us"], row["nccl_us"], strict=True))
+
+    found = []
+    for way in ways:
+        of_way = [row for row in rows if row["way"] == way]
+        summary: dict[str, Any] = {"way": way}
+        if large := [row for row in of_way if row["bytes"] >= LARGE]:
+            least = min(large, key=share)
+            summary["least_share"] = share(least)
+            summary["least_share_of"] = f"{least['type']} {least['bytes'] >> 20} MiB"
+        if small := [row for row in of_way if row["bytes"] < LARGE]:
+            most = max(small, key=added)
+            summary["most_added_us"] = added(most)
+            summary["most_added_us_of"] = f"{most['type']} {most['bytes'] >> 10} KiB"
+        found.append(summary)
+    return found
+
+
+def torch_rank(types: list[str], sizes: list[int], pairs: int) -> None:
+    """One rank of PyTorch, started by torchrun: prints {type: {size: microseconds}} on rank 0."""
     import torch
     import torch.distributed as dist
 
@@ -81,85 +100,85 @@ def raw_rank(types: list[str], sizes: list[int]) -> None:
         else:
             dist.all_to_all_single(other, whole)
 
-    def microseconds(*arguments: Any) -> float:
-        for _ in range(WARMUP):
-            call(*arguments)
+    def microseconds(size: int, *arguments: Any) -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        calls = 20 if size >= 256 << 20 else 40 if size >= LARGE else 200
         samples = []
-        for _ in range(SAMPLES):
+        for _ in range(pairs + 1):
             torch.cuda.synchronize()
             dist.barrier()
             torch.cuda.synchronize()
+            call(*arguments)
             begin.record()
-            for _ in range(BATCH):
+            for _ in range(calls):
                 call(*arguments)
             end.record()
             torch.cuda.synchronize()
-            samples.append(begin.elapsed_time(end) / BATCH * 1e3)
-        slowest = torch.tensor(samples, device="cuda")
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        return statistics.median(slowest.tolist())
+            samples.append(begin.elapsed_time(end) / calls * 1e3)
+        return statistics.median(samples[1:])
 
     times: dict[str, dict[str, float]] = {kind: {} for kind in types}
     for size in sizes:
-        whole = torch.randn(size // 2, device="cuda", dtype=torch.bfloat16)
+        whole = torch.randn(size // 4, device="cuda")
         part, other = torch.empty_like(whole[: whole.numel() // ranks]), torch.empty_like(whole)
         for kind in types:
-            times[kind][str(size)] = microseconds(kind, whole, part, other)
+            times[kind][str(size)] = microseconds(size, kind, whole, part, other)
     if rank == 0:
-        print("RAW " + json.dumps(times), flush=True)
+        print("TORCH " + json.dumps(times), flush=True)
     dist.destroy_process_group()
 
 
-def raw(ranks: int, types: list[str], sizes: list[int]) -> dict[str, dict[str, float]]:
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, __file__, "--raw"]
-    command += ["--types", *types, "--sizes", *sizes]
+def torch(ranks: int, types: list[str], sizes: list[int], pairs: int) -> dict[str, dict[str, float]]:
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, __file__, "--torch-rank"]
+    command += ["--types", *types, "--sizes", *sizes, "--pairs", pairs]
     done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300)
     for text in done.stdout.splitlines():
-        if text.startswith("RAW "):
-            return json.loads(text[4:])
+        if text.startswith("TORCH "):
+            return json.loads(text[6:])
     raise RuntimeError(f"torchrun ({done.returncode}): {' '.join(done.stderr.split())[-400:]}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2, help="GPUs (default 2)")
-    parser.add_argument("--eval", type=Path, default=ROOT / "build/gpu/hostir-eval", help="the program to measure")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu to try this script where there is no GPU")
+    parser.add_argument("--program", type=Path, default=ROOT / "build/gpu/benchmarks/collectives_gpu")
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="bytes")
-    parser.add_argument("--no-peer", action="store_true", help="hostir alone")
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="bytes, of f32: 4096 or more")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--torch", action="store_true", help="NCCL by PyTorch, too")
+    parser.add_argument("--timeout", type=float, default=400, help="seconds (400)")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
-    parser.add_argument("--raw", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.raw:
-        raw_rank(args.types, args.sizes)
+    if args.torch_rank:
+        torch_rank(args.types, args.sizes, args.pairs)
         return 0
-    peer = {} if args.no_peer else raw(args.ranks, args.types, args.sizes)
-    print(
-        f"{'communication':<16} {'bytes':>11} {'hostir us':>10} {'NCCL us':>10} {'share':>6} {'added us':>9}",
-        flush=True,
-    )
-    rows, failed = [], []
-    for kind in args.types:
-        for size in args.sizes:
-            row: dict[str, Any] = {"type": kind, "bytes": size, "nccl_us": peer.get(kind, {}).get(str(size))}
-            try:
-                row["us"] = through_hostir(args.eval, args.device, kind, args.ranks, size)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                failed.append(f"{kind} {size}")
-                print(f"{kind:<16} {size:>11} FAILED: {error}", flush=True)
-                continue
-            rows.append(row)
-            theirs = row["nccl_us"]
-            beside = f"{theirs:10.1f} {theirs / row['us']:6.1%} {row['us'] - theirs:9.1f}" if theirs else ""
-            print(f"{kind:<16} {size:>11} {row['us']:10.1f} {beside}", flush=True)
+    try:
+        measured = measure(args)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"FAILED: {error}")
+        return 1
+    found = summaries(measured["rows"], args.ways)
+    for summary in found:
+        least, most = summary.get("least_share"), summary.get("most_added_us")
+        print(
+            f"{summary['way']:<5}"
+            + (f"  least share from 64 MiB {least:6.1%} ({summary['least_share_of']})" if least is not None else "")
+            + (f"  most added below {most:5.2f} us ({summary['most_added_us_of']})" if most is not None else "")
+        )
+    by_torch: dict[str, dict[str, float]] = {}
+    if args.torch:
+        types = [kind for kind in args.types if kind in TORCH_TYPES]
+        by_torch = torch(args.ranks, types, args.sizes, args.pairs)
+        for kind, times in by_torch.items():
+            print(f"torch {kind:<18} " + "  ".join(f"{int(size) >> 10} KiB {us:.2f} us" for size, us in times.items()))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(
-            json.dumps({"machine": machine(), "ranks": args.ranks, "rows": rows, "failed": failed}, indent=1) + "\n"
-        )
-    return 1 if failed else 0
+        kept = {"machine": machine() | measured["machine"], "ranks": args.ranks, "summaries": found}
+        kept |= {"rows": measured["rows"], "torch_us": by_torch}
+        args.json.write_text(json.dumps(kept, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
