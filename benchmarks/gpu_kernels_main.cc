@@ -1,257 +1,450 @@
-// Device time of compiled kernels on a GPU, without the evaluator: `gpu_kernels PROGRAM.hir...` prints a line for each:
-// the median of 50 samples, each after 256 MiB are written, events around the program's launches; bytes over that time;
-// and how far the values are from those of the same kernels at unaligned addresses, which take the path for any size.
-// `gpu_kernels --text PROGRAM.hir` prints the CUDA C++ instead.
+// Device time of compiled kernels on a GPU, without the evaluator.
+//
+//   gpu_kernels [--sizes 2048x4104,...] PROGRAM.hir...       a line for each: median, quartiles, GB/s, registers, and
+//                                                            how far the values are from those at unaligned addresses
+//   gpu_kernels --sweep [--launch N] [--top N] [--log FILE]  other parameters of the schedule than its heuristics
+//       [--processors N,...] [--sizes ...] PROGRAM.hir...    choose, fastest first; * is the heuristics' own
+//   gpu_kernels --registers [--sizes ...] PROGRAM.hir...     registers and spills of each kernel; needs no GPU
+//   gpu_kernels --text [--sizes ...] PROGRAM.hir...          its CUDA C++; needs no GPU
+//
+// Every sample: 256 MiB are written, an event, the program's launches, an event. --sizes replaces the extents of the
+// program's first parameter wherever they stand. --processors: plans as for so many multiprocessors, which decides into
+// how many parts reductions are cut.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
 
-#include "csrc/base/prng.h"
+#include "benchmarks/gpu_bench.h"
 #include "csrc/base/text.h"
-#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/fusion/fusion_ops.h"
-#include "csrc/fusion/interpret/interpret.h"
 #include "csrc/ir/parse.h"
-#include "host_ir/pipeline/pipeline.h"
-#include "tests/csrc/codegen/gpu/gpu/device_runner.h"
 
 namespace hir::codegen::gpu {
 namespace {
 
+using base::Cat;
+
 constexpr int kSamples = 50;
-constexpr int64_t kFlushBytes = int64_t{256} << 20;
+constexpr int kSweepSamples = 25;
+constexpr int kThreadsOfMultiprocessor = 2048;
+constexpr int64_t kReadAll = int64_t{1} << 40;
+constexpr int64_t kReadSome = int64_t{1} << 18;
 
-uint16_t Narrow(DType dtype, float x) {
-  return dtype == DType::kBFloat16 ? FloatToBFloat16(x) : FloatToFloat16(x);
-}
-
-constexpr int64_t kPeriod =
-    (int64_t{1} << 20) + 7;  // Of what is drawn: no power of two, so rows differ.
-
-// Numbers in [-2, 2); integers below `limit`.
-std::vector<std::byte> Draw(base::Prng& prng, DType dtype, int64_t count, uint64_t limit) {
-  std::vector<std::byte> bytes(static_cast<size_t>(count * DTypeBytes(dtype)));
-  const int64_t drawn = std::min(count, kPeriod);
-  for (int64_t i = 0; i < drawn; ++i) {
-    const double unit = prng.Unit() * 4 - 2;
-    std::byte* at = bytes.data() + i * DTypeBytes(dtype);
-    const auto put = [&](auto value) { std::memcpy(at, &value, sizeof value); };
-    if (dtype == DType::kFloat32) put(static_cast<float>(unit));
-    if (dtype == DType::kFloat64) put(unit);
-    if (dtype == DType::kBFloat16 || dtype == DType::kFloat16)
-      put(Narrow(dtype, static_cast<float>(unit)));
-    if (dtype == DType::kInt64) put(static_cast<int64_t>(prng.Below(limit)));
-    if (dtype == DType::kInt32) put(static_cast<int32_t>(prng.Below(limit)));
-    if (dtype == DType::kBool) put(static_cast<uint8_t>(prng.Below(2)));
-  }
-  const auto period = static_cast<size_t>(drawn * DTypeBytes(dtype));
-  for (size_t at = period; at < bytes.size(); at += period)
-    std::memcpy(bytes.data() + at, bytes.data(), std::min(period, bytes.size() - at));
-  return bytes;
-}
-
-double Number(DType dtype, const std::byte* at) {
-  const auto get = [&]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
-  switch (dtype) {
-    case DType::kFloat32: return get(float{});
-    case DType::kFloat64: return get(double{});
-    case DType::kBFloat16: return BFloat16ToFloat(get(uint16_t{}));
-    case DType::kFloat16: return Float16ToFloat(get(uint16_t{}));
-    case DType::kInt64: return static_cast<double>(get(int64_t{}));
-    case DType::kInt32: return get(int32_t{});
-    case DType::kBool: return get(uint8_t{});
-  }
-  return 0;
-}
-
-struct Row {
-  double ms = 0, low = 0, high = 0;
-  int64_t bytes = 0;
-  double error = 0;
-  std::string kernels;
+struct Options {
+  bool text = false, registers = false, sweep = false;
+  size_t launch = 0;  // Which one is swept.
+  size_t top = 6;
+  std::vector<std::string> sizes;
+  std::vector<int> processors;
+  std::string log;
+  std::vector<std::string> programs;
 };
 
-Result<Row> Measure(device::Device& device, const Target& target, const std::string& text) {
-  Row row;
-  HIR_ASSIGN(auto graph, ir::Parse(text, fusion::kFusionOps));
-  HIR_ASSIGN(
-      const host::ProgramPlan plan,
-      host::PlanProgram(std::move(graph), {.num_devices = 1, .target = target, .sizes = {}}));
-  Compiler compiler({});
-  std::vector<Artifact> artifacts;
-  for (const KernelPlan& kernel : plan.kernels) {
-    const auto before = std::chrono::steady_clock::now();
-    HIR_ASSIGN(Artifact artifact, compiler.Compile(kernel));
-    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - before;
-    HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
-    for (size_t i = 0; i < code.kernels.size(); ++i) {
-      base::Append(row.kernels, row.kernels.empty() ? "" : "; ", kernel.schedule, " T",
-                   code.kernels[i].threads, " ", code.registers[i], " registers");
-    }
-    base::Append(row.kernels, ", ", static_cast<int>(ms.count()), " ms to compile");
-    artifacts.push_back(std::move(artifact));
-  }
-  base::Prng prng(1);
-  const fusion::SymbolValues symbols;
-  std::map<const ir::Value*, std::vector<std::byte>> inputs;
-  std::map<const ir::Value*, std::vector<std::byte>> outputs[2];
-  for (const bool shifted : {false, true}) {
-    DeviceRunner runner(device);
-    HIR_TRY(runner.Start());
-    std::map<const ir::Value*, device::Buffer> buffers;
-    std::set<const ir::Value*> made;
-    std::vector<DeviceRunner::Ready> ready;
-    row.bytes = 0;
-    for (size_t k = 0; k < plan.kernels.size(); ++k) {
-      for (const codegen::Launch& launch : plan.kernels[k].launches) {
-        const auto buffer_of = [&](const ir::Value* value) -> Result<device::Buffer> {
-          if (const auto known = buffers.find(value); known != buffers.end()) return known->second;
-          HIR_ASSIGN(const int64_t bytes, [&]() -> Result<int64_t> {
-            int64_t count = DTypeBytes(value->type->dtype);
-            for (const ir::Axis& axis : ir::ValueAxes(*value->type)) {
-              if (axis.kind == ir::AxisKind::kBroadcast) continue;
-              HIR_ASSIGN(const int64_t extent, fusion::ValueOf(axis.extent, symbols));
-              count *= extent;
-            }
-            return count;
-          }());
-          row.bytes += bytes;
-          HIR_ASSIGN(buffers[value],
-                     runner.Allocate(bytes, shifted ? DTypeBytes(value->type->dtype) : 0, 0xff));
-          return buffers[value];
-        };
-        for (const ir::Value* input : launch.inputs) {
-          const bool known = buffers.contains(input);
-          HIR_ASSIGN(const device::Buffer buffer, buffer_of(input));
-          if (known) continue;
-          const DType dtype = input->type->dtype;
-          if (!inputs.contains(input))
-            inputs[input] = Draw(prng, dtype, buffer.bytes / DTypeBytes(dtype), 1000);
-          HIR_TRY(runner.Upload(buffer, inputs[input]));
-        }
-        for (const ir::Value* output : launch.outputs) {
-          HIR_ASSIGN(const device::Buffer buffer, buffer_of(output));
-          (void)buffer;
-          made.insert(output);
-        }
-      }
-      HIR_ASSIGN(DeviceRunner::Ready loaded,
-                 runner.Prepare(plan.kernels[k], artifacts[k], buffers, symbols, {}));
-      ready.push_back(std::move(loaded));
-    }
-    for (const DeviceRunner::Ready& each : ready) runner.Launch(each);
-    for (const ir::Value* output : made) {
-      HIR_ASSIGN(outputs[shifted ? 1 : 0][output], runner.Download(buffers.at(output)));
-    }
-    if (!shifted) {
-      HIR_ASSIGN(const auto flush, device.Allocate(kFlushBytes));
-      HIR_ASSIGN(const auto from, device::CreateTimedEvent(device));
-      HIR_ASSIGN(const auto to, device::CreateTimedEvent(device));
-      const auto sample = [&](bool first_only) -> Result<std::vector<double>> {
-        std::vector<double> times;
-        for (int i = 0; i < kSamples + 5; ++i) {
-          runner.stream().Fill(flush->buffer(), 0, 4);
-          runner.stream().Record(*from);
-          for (const DeviceRunner::Ready& each : ready)
-            runner.Launch(each, first_only ? 1 : each.launches.size());
-          runner.stream().Record(*to);
-          HIR_TRY(runner.stream().Synchronize(std::chrono::seconds(60)));
-          HIR_ASSIGN(const double ms, device::ElapsedMs(*from, *to));
-          if (i >= 5) times.push_back(ms);
-        }
-        std::ranges::sort(times);
-        return times;
-      };
-      HIR_ASSIGN(const std::vector<double> times, sample(false));
-      row.ms = times[times.size() / 2];
-      row.low = times[times.size() / 4];
-      row.high = times[times.size() * 3 / 4];
-      if (std::ranges::any_of(ready, [](const auto& each) { return each.launches.size() > 1; })) {
-        HIR_ASSIGN(const std::vector<double> first, sample(true));
-        base::Append(row.kernels, ", first launch alone ",
-                     static_cast<int64_t>(first[first.size() / 2] * 1e6), " ns");
-      }
-    }
-    HIR_TRY(runner.stream().Synchronize(std::chrono::seconds(60)));
-  }
-  for (const auto& [value, bytes] : outputs[0]) {
-    const std::vector<std::byte>& other = outputs[1].at(value);
-    double difference = 0, norm = 0;
-    const auto step = static_cast<size_t>(DTypeBytes(value->type->dtype));
-    for (size_t i = 0; i < bytes.size(); i += step * 7) {
-      const double a = Number(value->type->dtype, bytes.data() + i),
-                   b = Number(value->type->dtype, other.data() + i);
-      difference += (a - b) * (a - b);
-      norm += b * b;
-    }
-    const double error = std::sqrt(difference / norm);
-    row.error = error > row.error || std::isnan(error) ? error : row.error;
-  }
-  return row;
+std::vector<std::string> Split(const std::string& text, char by) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, by);) parts.push_back(part);
+  return parts;
 }
 
-}  // namespace
-
-Result<std::string> TextOf(const std::string& text) {
-  HIR_ASSIGN(auto graph, ir::Parse(text, fusion::kFusionOps));
-  HIR_ASSIGN(
-      const host::ProgramPlan plan,
-      host::PlanProgram(std::move(graph), {.num_devices = 1, .target = kHopper, .sizes = {}}));
+// The program with the extents of its first parameter replaced.
+std::string WithSizes(const std::string& text, const std::string& sizes) {
+  if (sizes.empty()) return text;
+  std::smatch shape;
+  if (!std::regex_search(text, shape, std::regex("\\[([0-9, ]+)\\]"))) return text;
+  const std::vector<std::string> before = Split(shape[1], ','), after = Split(sizes, 'x');
+  std::map<std::string, std::string> replaced;
+  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i)
+    replaced[std::to_string(std::stoll(before[i]))] = after[i];
   std::string out;
-  for (const KernelPlan& kernel : plan.kernels) {
-    HIR_ASSIGN(const std::string own, EmitKernels(kernel));
-    out += own;
+  for (size_t i = 0; i < text.size();) {
+    const auto is_word = [](char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+    size_t end = i;
+    while (end < text.size() && is_word(text[end])) ++end;
+    const std::string word = text.substr(i, std::max<size_t>(end - i, 1));
+    out += replaced.contains(word) ? replaced[word] : word;
+    i += word.size();
   }
   return out;
 }
 
-int Main(int argc, char** argv) {
-  if (argc > 2 && std::string_view(argv[1]) == "--text") {
-    std::ifstream file(argv[2]);
-    std::stringstream text;
-    text << file.rdbuf();
-    const auto out = TextOf(text.str());
-    std::puts(out.ok() ? out->c_str() : out.status().ToString().c_str());
-    return out.ok() ? 0 : 1;
-  }
-  auto device = device::OpenCudaDevice({});
-  if (!device.ok()) {
-    std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
-    return 1;
-  }
-  const auto facts = device::FactsOf(**device);
-  if (!facts.ok()) return 1;
-  const Target target = {.kind = Target::Kind::kGpu,
-                         .architecture = facts->architecture,
-                         .multiprocessors = facts->multiprocessors,
-                         .shared_bytes = facts->shared_bytes_per_block};
-  for (int i = 1; i < argc; ++i) {
-    std::ifstream file(argv[i]);
-    std::stringstream text;
-    text << file.rdbuf();
-    const auto row = Measure(**device, target, text.str());
-    const std::string name = std::filesystem::path(argv[i]).stem().string();
-    if (!row.ok()) {
-      std::printf("%-30s %s\n", name.c_str(), row.status().ToString().c_str());
-      continue;
-    }
-    std::printf("%-30s %8.4f ms (%.4f to %.4f), %6.0f GB/s, difference %.1e, %s\n", name.c_str(),
-                row->ms, row->low, row->high, static_cast<double>(row->bytes) / row->ms / 1e6,
-                row->error, row->kernels.c_str());
-    std::fflush(stdout);
-  }
-  return 0;
+Result<host::ProgramPlan> PlanText(const std::string& text, const Target& target) {
+  HIR_ASSIGN(auto graph, ir::Parse(text, fusion::kFusionOps));
+  return host::PlanProgram(std::move(graph), {.num_devices = 1, .target = target, .sizes = {}});
 }
 
+Result<std::vector<Artifact>> CompileAll(Compiler& compiler, const host::ProgramPlan& plan,
+                                         std::span<const Tuning> tunings = {}) {
+  std::vector<Artifact> artifacts;
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    HIR_ASSIGN(Artifact artifact,
+               compiler.Compile(plan.kernels[k], k == 0 ? tunings : std::span<const Tuning>()));
+    artifacts.push_back(std::move(artifact));
+  }
+  return artifacts;
+}
+
+std::string KernelsText(const host::ProgramPlan& plan, std::span<const Artifact> artifacts) {
+  std::string out;
+  for (size_t k = 0; k < artifacts.size(); ++k) {
+    const auto code = Unpack(artifacts[k].bytes);
+    if (!code.ok()) continue;
+    for (size_t i = 0; i < code->kernels.size(); ++i) {
+      base::Append(out, out.empty() ? "" : "; ", plan.kernels[k].schedule, " T",
+                   code->kernels[i].threads, " ", code->registers[i], " registers");
+      if (code->spill_bytes[i] > 0) base::Append(out, " ", code->spill_bytes[i], " B spilled");
+    }
+  }
+  return out;
+}
+
+void Report(const std::string& name, const Status& status) {
+  std::printf("%-36s %s\n", name.c_str(), status.ToString().c_str());
+}
+
+Status PrintText(const host::ProgramPlan& plan) {
+  for (const KernelPlan& kernel : plan.kernels) {
+    HIR_ASSIGN(const std::string own, EmitKernels(kernel));
+    std::puts(own.c_str());
+  }
+  return {};
+}
+
+Status PrintRegisters(const std::string& name, const host::ProgramPlan& plan) {
+  Compiler compiler({});
+  HIR_ASSIGN(const std::vector<Artifact> artifacts, CompileAll(compiler, plan));
+  std::printf("%-36s %s\n", name.c_str(), KernelsText(plan, artifacts).c_str());
+  return {};
+}
+
+Status Measure(const std::string& name, device::Device& device, const host::ProgramPlan& plan) {
+  Compiler compiler({});
+  const auto before = std::chrono::steady_clock::now();
+  HIR_ASSIGN(const std::vector<Artifact> artifacts, CompileAll(compiler, plan));
+  const std::chrono::duration<double, std::milli> compiling =
+      std::chrono::steady_clock::now() - before;
+  Times times, first;
+  GpuBench::Outputs outputs[2];
+  int64_t bytes = 0;
+  for (const bool shifted : {false, true}) {
+    GpuBench bench(device, plan, shifted);
+    HIR_TRY(bench.Start());
+    HIR_TRY(bench.Load(artifacts));
+    HIR_TRY(bench.Run());
+    HIR_ASSIGN(outputs[shifted ? 1 : 0], bench.Read(kReadAll));
+    if (shifted) continue;
+    bytes = bench.bytes();
+    HIR_ASSIGN(times, bench.Time(kSamples));
+    if (bench.HasSecondLaunches()) {
+      HIR_ASSIGN(first, bench.Time(kSamples, true));
+    }
+  }
+  std::printf("%-36s %8.4f ms (%.4f to %.4f), %6.0f GB/s, difference %.1e, %s, %.0f ms to compile",
+              name.c_str(), times.median_ms, times.low_ms, times.high_ms,
+              static_cast<double>(bytes) / times.median_ms / 1e6,
+              LargestError(outputs[0], outputs[1]), KernelsText(plan, artifacts).c_str(),
+              compiling.count());
+  if (first.median_ms > 0) std::printf(", first launch alone %.4f ms", first.median_ms);
+  std::puts("");
+  return {};
+}
+
+// --- the sweep -------------------------------------------------------------------------------------------------------
+
+struct Candidate {
+  int processors = 0;
+  Tuning tuning;
+  std::vector<Artifact> artifacts;
+  int registers = 0, spill_bytes = 0, ctas = 0;
+  bool is_own = false;
+  Times times;
+  double error = 0;
+};
+
+void AddRows(const Tuning& own, std::vector<Tuning>& out) {
+  const auto add = [&](int threads, int rows, int unroll, int held, int stream) {
+    std::set<int> caps;
+    for (const int resident : {1024, 1536, kThreadsOfMultiprocessor})
+      caps.insert(std::max(resident / (threads * rows), 1));
+    if (threads * rows <= 128) caps = {1, 8, 12, 16};
+    for (const int cap : caps) {
+      Tuning tuning;
+      tuning.threads = threads * rows;
+      tuning.rows = rows;
+      tuning.unroll = unroll;
+      tuning.ctas_per_sm = cap;
+      tuning.held = held;
+      tuning.stream = stream;
+      out.push_back(tuning);
+    }
+  };
+  // Held in registers: as many threads as leave few of them idle in the last vector.
+  for (int per_thread = 1; per_thread <= 16; ++per_thread) {
+    const auto threads = static_cast<int>((own.vectors + int64_t{32} * per_thread - 1) /
+                                          (int64_t{32} * per_thread) * 32);
+    if (threads > 1024 || (per_thread > 8 && threads > 256)) continue;
+    if (per_thread > 1 && own.vectors <= threads) continue;
+    for (const int rows : {1, 2, 4, 8}) {
+      if (rows > 1 && (own.vectors > 256 || threads * rows > 512)) continue;
+      add(threads, rows, 0, 1, -1);
+      if (per_thread <= 2) add(threads, rows, 0, 1, 1);
+    }
+  }
+  if (own.vectors <= 64) return;
+  for (const int threads : {128, 256, 384, 512, 768, 1024}) {
+    if (threads > own.vectors + 31) continue;
+    for (const int unroll : {1, 2, 4, 8}) {
+      if (int64_t{threads} * unroll > own.vectors + threads) continue;
+      for (const int stream : {-1, 1}) add(threads, 1, unroll, -1, stream);
+    }
+  }
+}
+
+void AddColumns(const Tuning&, std::vector<Tuning>& out) {
+  for (const int width : {8, 16, 32, 64}) {
+    for (const int threads : {128, 256, 512, 1024}) {
+      for (const int unroll : {1, 2, 4, 8}) {
+        for (const int resident : {1024, kThreadsOfMultiprocessor}) {
+          Tuning tuning;
+          tuning.width = width;
+          tuning.threads = threads;
+          tuning.unroll = unroll;
+          tuning.ctas_per_sm = std::max(resident / threads, 1);
+          out.push_back(tuning);
+        }
+      }
+    }
+  }
+}
+
+void AddPointwise(std::vector<Tuning>& out) {
+  for (const int threads : {64, 128, 256, 512}) {
+    for (const int unroll : {1, 2, 4}) {
+      Tuning tuning;
+      tuning.threads = threads;
+      tuning.unroll = unroll;
+      out.push_back(tuning);
+    }
+  }
+}
+
+std::vector<Tuning> TuningsLike(const Tuning& own) {
+  std::vector<Tuning> out;
+  if (own.schedule == "rows") AddRows(own, out);
+  if (own.schedule == "columns") AddColumns(own, out);
+  if (own.schedule == "pointwise") AddPointwise(out);
+  if (own.schedule == "transposed") {
+    for (const int cap : {1, 2, 3, 4}) {
+      Tuning tuning;
+      tuning.ctas_per_sm = cap;
+      out.push_back(tuning);
+    }
+  }
+  return out;
+}
+
+Result<std::vector<Candidate>> CandidatesOf(const host::ProgramPlan& plan, const Options& options,
+                                            int processors) {
+  if (plan.kernels.empty()) return InvalidArgument("a program without kernels");
+  HIR_ASSIGN(const Source own, EmitCuda(plan.kernels[0]));
+  if (options.launch >= own.tunings.size())
+    return InvalidArgument(Cat("launch ", options.launch, " of ", own.tunings.size()));
+  std::vector<Tuning> tunings = TuningsLike(own.tunings[options.launch]);
+  tunings.insert(tunings.begin(), Tuning());
+  std::vector<Candidate> candidates;
+  std::set<std::string> texts;
+  for (const Tuning& tuning : tunings) {
+    std::vector<Tuning> all(options.launch + 1);
+    all[options.launch] = tuning;
+    HIR_ASSIGN(const Source source, EmitCuda(plan.kernels[0], {}, all));
+    if (!texts.insert(source.text).second) continue;
+    Candidate candidate;
+    candidate.processors = processors;
+    candidate.is_own = tuning == Tuning();
+    candidate.tuning = tuning;
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+void CompileCandidates(const host::ProgramPlan& plan, const Options& options,
+                       std::vector<Candidate>& candidates) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < candidates.size(); i = next++) {
+      Candidate& candidate = candidates[i];
+      std::vector<Tuning> all(options.launch + 1);
+      all[options.launch] = candidate.tuning;
+      Compiler compiler({});
+      auto artifacts = CompileAll(compiler, plan, all);
+      if (!artifacts.ok()) continue;
+      const auto code = Unpack((*artifacts)[0].bytes);
+      if (!code.ok()) continue;
+      candidate.artifacts = std::move(*artifacts);
+      candidate.registers = code->registers[options.launch];
+      candidate.spill_bytes = code->spill_bytes[options.launch];
+      const auto source = EmitCuda(plan.kernels[0], {}, all);
+      if (source.ok()) candidate.tuning = source->tunings[options.launch];
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i)
+    threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string CandidateText(const Candidate& candidate, double best) {
+  const Tuning& t = candidate.tuning;
+  char line[256];
+  std::snprintf(
+      line, sizeof line,
+      "  %c %8.4f ms (%.4f to %.4f) %5.2f  P%d T%-4d rows %d width %-2d U%-2d MB%-2d %s %s  "
+      "%3d registers %3d B spilled  difference %.1e",
+      candidate.is_own ? '*' : ' ', candidate.times.median_ms, candidate.times.low_ms,
+      candidate.times.high_ms, best / candidate.times.median_ms, candidate.processors, t.threads,
+      t.rows, t.schedule == "columns" ? t.width : 0, t.unroll, t.ctas_per_sm,
+      t.held > 0 ? "held " : "again", t.stream > 0 ? ".cs" : "   ", candidate.registers,
+      candidate.spill_bytes, candidate.error);
+  return line;
+}
+
+Status Sweep(const std::string& name, device::Device* device, const std::string& text,
+             const Target& target, const Options& options) {
+  std::vector<Candidate> all;
+  const auto before = std::chrono::steady_clock::now();
+  std::string schedule;
+  for (const int processors :
+       options.processors.empty() ? std::vector{target.multiprocessors} : options.processors) {
+    Target own = target;
+    own.multiprocessors = processors;
+    HIR_ASSIGN(const host::ProgramPlan plan, PlanText(text, own));
+    HIR_ASSIGN(std::vector<Candidate> candidates, CandidatesOf(plan, options, processors));
+    CompileCandidates(plan, options, candidates);
+    if (device == nullptr) {
+      std::ranges::move(candidates, std::back_inserter(all));
+      continue;
+    }
+    GpuBench bench(*device, plan, false);
+    HIR_TRY(bench.Start());
+    std::set<std::string> seen;
+    std::optional<GpuBench::Outputs> want;  // Of this plan's own choice, the first.
+    for (Candidate& candidate : candidates) {
+      if (candidate.artifacts.empty() || !seen.insert(candidate.artifacts[0].bytes).second)
+        continue;
+      HIR_TRY(bench.Load(candidate.artifacts));
+      HIR_TRY(bench.Run());
+      HIR_ASSIGN(GpuBench::Outputs outputs, bench.Read(kReadSome));
+      HIR_ASSIGN(candidate.times, bench.Time(kSweepSamples));
+      if (!want) want = outputs;
+      candidate.error = LargestError(outputs, *want);
+      schedule = candidate.tuning.schedule;
+      candidate.artifacts.clear();
+      all.push_back(std::move(candidate));
+    }
+  }
+  std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.times.median_ms; });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - before;
+  std::FILE* log = options.log.empty() ? nullptr : std::fopen(options.log.c_str(), "a");
+  const std::string head = Cat(name, " ", schedule, ": ", all.size(), " candidates in ",
+                               static_cast<int>(seconds.count() * 1000), " ms");
+  std::puts(head.c_str());
+  if (log != nullptr) std::fprintf(log, "%s\n", head.c_str());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string line = CandidateText(all[i], all[0].times.median_ms);
+    if (i < options.top || all[i].is_own) std::puts(line.c_str());
+    if (log != nullptr) std::fprintf(log, "%s\n", line.c_str());
+  }
+  if (log != nullptr) std::fclose(log);
+  return {};
+}
+
+Result<Options> Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : std::string(); };
+    if (arg == "--text") {
+      options.text = true;
+    } else if (arg == "--registers") {
+      options.registers = true;
+    } else if (arg == "--sweep") {
+      options.sweep = true;
+    } else if (arg == "--launch") {
+      options.launch = static_cast<size_t>(base::ParseInt(value()).value_or(0));
+    } else if (arg == "--top") {
+      options.top = static_cast<size_t>(base::ParseInt(value()).value_or(6));
+    } else if (arg == "--sizes") {
+      options.sizes = Split(value(), ',');
+    } else if (arg == "--processors") {
+      for (const std::string& number : Split(value(), ','))
+        options.processors.push_back(static_cast<int>(base::ParseInt(number).value_or(132)));
+    } else if (arg == "--log") {
+      options.log = value();
+    } else if (arg.starts_with("--")) {
+      return InvalidArgument(Cat("no option ", arg));
+    } else {
+      options.programs.push_back(arg);
+    }
+  }
+  if (options.sizes.empty()) options.sizes.emplace_back();
+  return options;
+}
+
+int Main(int argc, char** argv) {
+  const auto options = Parse(argc, argv);
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n", options.status().ToString().c_str());
+    return 2;
+  }
+  Target target = kHopper;
+  std::unique_ptr<device::Device> device;
+  if (!options->text && !options->registers) {
+    auto opened = device::OpenCudaDevice({});
+    if (!opened.ok()) {
+      std::fprintf(stderr, "%s\n", opened.status().ToString().c_str());
+      return 1;
+    }
+    device = std::move(*opened);
+    const auto facts = device::FactsOf(*device);
+    if (!facts.ok()) return 1;
+    target = {.kind = Target::Kind::kGpu,
+              .architecture = facts->architecture,
+              .multiprocessors = facts->multiprocessors,
+              .shared_bytes = facts->shared_bytes_per_block};
+  }
+  int failures = 0;
+  for (const std::string& path : options->programs) {
+    std::ifstream file(path);
+    std::stringstream stream;
+    stream << file.rdbuf();
+    for (const std::string& sizes : options->sizes) {
+      const std::string text = WithSizes(stream.str(), sizes);
+      const std::string name =
+          Cat(std::filesystem::path(path).stem().string(), sizes.empty() ? "" : " ", sizes);
+      const Status status = [&]() -> Status {
+        if (options->sweep)
+          return Sweep(name, options->registers ? nullptr : device.get(), text, target, *options);
+        HIR_ASSIGN(const host::ProgramPlan plan, PlanText(text, target));
+        if (options->text) return PrintText(plan);
+        if (options->registers) return PrintRegisters(name, plan);
+        return Measure(name, *device, plan);
+      }();
+      if (!status.ok()) Report(name, status), ++failures;
+      std::fflush(stdout);
+    }
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
 }  // namespace hir::codegen::gpu
 
 int main(int argc, char** argv) { return hir::codegen::gpu::Main(argc, argv); }

@@ -4,7 +4,10 @@
 //
 // Bytes moved: the inputs once, as in one launch; the workspace (parts * rows * 4 to 8 bytes, some hundred
 // KiB) written and
-// read once; one launch more, about 10 us.
+// read once; one launch more, about 10 us, of a GPU that starts it early 1 to 2.
+//
+// Of a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
+// once: an expression of the sizes, so one plan serves all that are few.
 #include <algorithm>
 
 #include "csrc/codegen/schedules.h"
@@ -20,6 +23,11 @@ constexpr int64_t kLongTrips = 16384;
 constexpr int64_t kLongTripsGpu = 4096;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
+// Of a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
+constexpr int64_t kShortestPart = 1024;
+constexpr int64_t kPartUnit = 64;
+// Along columns: 16 rows of threads with 8 vectors each.
+constexpr int64_t kShortestPartOfColumns = 128;
 
 // Where a reduction is cut: its longest loop.
 size_t LongestLoop(const Phase& phase) {
@@ -73,7 +81,9 @@ bool WantsPartials(NestBuilder& builder, const Region& region) {
   const ir::Expr* trips = pool.Const(1);
   for (const Loop& loop : region.phases[0].loops) trips = pool.Mul(trips, loop.end);
   SizeFacts& facts = builder.facts();
-  return !facts.AtLeast(BlocksOf(builder, region), FewItems(builder.target()), true) &&
+  // Of a GPU: so few that there are two parts and more.
+  const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
+  return !facts.AtLeast(BlocksOf(builder, region), few, true) &&
          facts.AtLeast(trips, is_cpu ? kLongTrips : kLongTripsGpu, true);
 }
 
@@ -82,23 +92,35 @@ std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region)
   fusion::ElementBuilder& elements = builder.nest().elements;
   Phase& phase = region.phases[0];
   Loop& loop = phase.loops[LongestLoop(phase)];
-  int64_t most = FewItems(builder.target());
-  if (builder.target().kind == Target::Kind::kGpu) {  // As many parts as fill the machine once.
-    const ir::Expr* blocks = BlocksOf(builder, region);
-    if (blocks->IsConst()) most = std::max<int64_t>(1, most / std::max<int64_t>(blocks->value, 1));
+  const int64_t most = FewItems(builder.target());
+  const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
+  const ir::Expr* length = nullptr;
+  if (builder.target().kind == Target::Kind::kGpu) {
+    const bool along_rows = ReducesInnermost(builder);
+    const ir::Expr* one = pool.Const(1);
+    const ir::Expr* trips = one;
+    for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
+    const ir::Expr* long_enough =
+        pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
+    const ir::Expr* fill =
+        pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder, region), one));
+    parts = pool.Max(one, pool.Min(pool.Min(long_enough, fill), loop.end));
+    if (along_rows && phase.loops.size() == 1) {
+      const ir::Expr* unit = pool.Const(kPartUnit);
+      length = pool.Mul(unit, pool.CeilDiv(pool.CeilDiv(loop.end, parts), unit));
+    }
   }
-  const int64_t parts = std::clamp<int64_t>(TripsOf(loop, most), 1, most);
-  const ir::Expr* length = pool.CeilDiv(loop.end, pool.Const(parts));
+  if (length == nullptr) length = pool.CeilDiv(loop.end, parts);
   const int part = builder.NewVariable();
   const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), length);
   loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), loop.end)};
-  region.grid.insert(region.grid.begin(), {part, pool.Const(0), pool.Const(parts)});
+  region.grid.insert(region.grid.begin(), {part, pool.Const(0), parts});
 
   std::vector<const ir::Value*> partials;
   Phase last;
   for (const Accumulator& accumulator : phase.accumulators) {
     std::vector<ir::Axis> axes = ir::ValueAxes(*accumulator.value->type);
-    axes.insert(axes.begin(), {ir::AxisKind::kIteration, pool.Const(parts)});
+    axes.insert(axes.begin(), {ir::AxisKind::kIteration, parts});
     partials.push_back(builder.MakeValue(accumulator.dtype, axes));
     const std::vector<const fusion::Element*> canonical = builder.RowIndex(accumulator.value);
     std::vector<const fusion::Element*> stored = canonical;

@@ -15,7 +15,8 @@ constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
 
-// How many accesses are contiguous along each variable, larger tensors counting more.
+// How many accesses are contiguous along each variable, larger tensors counting more. Of a region with reductions
+// those in its loops: what is done once for each row, a result or a part of it, is little.
 struct Votes {
   std::map<int, int64_t> loads, stores;
 };
@@ -47,6 +48,7 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
     }
   };
   std::set<const Element*> seen;
+  const bool reduces = LoopingPhases(region) > 0;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.insert(e).second) return;
     if (e->kind == Element::Kind::kLoad) {
@@ -58,6 +60,7 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
     for (const Element* arg : e->args) self(self, arg);
   };
   for (const Phase& phase : region.phases) {
+    if (reduces && phase.loops.empty()) continue;
     for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
     for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
     for (const Store& store : phase.stores) {
@@ -150,10 +153,17 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
 
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
   const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    if (VariableOf(symbol) >= 0) return 0;
     const auto at = sizes.find(std::string(symbol));
     return at == sizes.end() ? std::nullopt : std::optional(at->second);
   });
   return value.ok() ? *value : otherwise;
+}
+
+bool IsConstant(const ir::Expr* expr) {
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(expr, symbols);
+  return std::ranges::all_of(symbols, [](std::string_view s) { return VariableOf(s) >= 0; });
 }
 
 Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan) {
@@ -201,6 +211,49 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
   }
   em.SetVector(-1, 1);
   return s;
+}
+
+void Tune(Schedule& s, const Tuning& tuning) {
+  using Kind = Schedule::Kind;
+  if (s.kind == Kind::kCarried) return;
+  if (s.kind == Kind::kTransposed) {
+    if (tuning.ctas_per_sm > 0) s.ctas_per_sm = tuning.ctas_per_sm;
+    return;
+  }
+  if (tuning.threads > 0) s.threads = tuning.threads;
+  if (tuning.unroll > 0) s.unroll = tuning.unroll;
+  if (tuning.stream != 0) s.stream = tuning.stream > 0;
+  if (tuning.ctas_per_sm > 0) s.ctas_per_sm = tuning.ctas_per_sm;
+  if (s.kind == Kind::kRows) {
+    if (tuning.rows > 0) s.rows = tuning.rows;
+    if (tuning.held != 0) s.held = tuning.held > 0 && s.can_hold;
+    s.rows = std::clamp(s.rows, 1, std::max(s.threads / 32, 1));
+    s.threads = std::max(s.threads / s.rows / 32, 1) * 32 * s.rows;
+    const int64_t width = s.threads / s.rows;
+    if (s.held) s.unroll = static_cast<int>((s.vectors + width - 1) / width);
+    s.items_per_cta = s.rows;
+  } else if (s.kind == Kind::kColumns) {
+    if (tuning.width > 0) s.width = tuning.width;
+    const bool was_exact = s.is_exact;
+    const int64_t before = s.items_per_cta;
+    s.items_per_cta = int64_t{s.width} * s.lanes;
+    s.is_exact = was_exact && before % s.items_per_cta == 0;
+  } else {
+    s.items_per_cta = int64_t{s.threads} * s.unroll * s.lanes;
+  }
+}
+
+Tuning TuningOf(const Schedule& s) {
+  constexpr std::string_view kNames[] = {"pointwise", "rows", "columns", "transposed", "carried"};
+  return {.schedule = std::string(kNames[static_cast<size_t>(s.kind)]),
+          .vectors = s.vectors,
+          .threads = s.threads,
+          .rows = s.rows,
+          .width = s.width,
+          .unroll = s.unroll,
+          .ctas_per_sm = s.ctas_per_sm,
+          .held = s.held ? 1 : -1,
+          .stream = s.stream ? 1 : -1};
 }
 
 Schedule AnySize(Schedule s) {

@@ -33,6 +33,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     trips = std::max(trips, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
     loads = std::max(loads, em.VectorLoads(RootsOf(phase)).size());
   }
+  s.vectors = trips;
   // Narrower where the columns would not fill the machine.
   const Loop* column = nullptr;
   int64_t others = 1;
@@ -51,7 +52,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     s.width /= 2;
   const bool is_constant =
       column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
-        return em.TripsOf(phase.loops)->IsConst();
+        return IsConstant(em.TripsOf(phase.loops));
       });
   if (!is_constant && s.width < kWidth) s.width = kWidthMin;  // Few variants, each compiled once.
   int height = kThreads / s.width;

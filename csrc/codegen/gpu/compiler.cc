@@ -67,7 +67,7 @@ Result<Code> Unpack(std::string_view bytes) {
   return code;
 }
 
-Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
+Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tuning> tunings) {
   Artifact artifact;
   for (const Launch& launch : plan.launches) artifact.kernels.push_back(launch.kernel);
   const int architecture =
@@ -77,7 +77,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
                              architecture % 10, ": the oldest is ", kOldest / 10, ".",
                              kOldest % 10));
   }
-  HIR_ASSIGN(Source source, EmitCuda(plan));
+  HIR_ASSIGN(Source source, EmitCuda(plan, {}, tunings));
   HIR_ASSIGN(const std::string version, NvrtcVersion());
   const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.text);
   {
@@ -124,7 +124,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
     }
     code.cubin = std::move(compiled.cubin);
     if (!spills) break;
-    HIR_ASSIGN(source, EmitCuda(plan, caps));
+    HIR_ASSIGN(source, EmitCuda(plan, caps, tunings));
   }
   artifact.bytes = Pack(code);
   if (on_disk) disk.Write(key, artifact.bytes);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,15 +28,32 @@ struct KernelInfo {
   bool operator==(const KernelInfo&) const = default;
 };
 
+// The parameters of a kernel's schedule, for whoever measures others than its heuristics choose. 0: as those choose.
+struct Tuning {
+  std::string schedule;  // "rows", "columns", ...: what it is, never what it is to be.
+  int64_t vectors = 0;   // The same: of the longest phase.
+  int threads = 0;       // Of a CTA.
+  int rows = 0;          // Of a CTA, of "rows".
+  int width = 0;         // Threads along the columns, of "columns".
+  int unroll = 0;        // Vectors in flight a thread.
+  int ctas_per_sm = 0;   // That the registers allow; an explicit cap, below, goes first.
+  int held = 0;    // A row stays in registers: 1, or is read again for each phase: -1. Of "rows".
+  int stream = 0;  // Last reads do not stay in cache: 1, or do: -1.
+  bool operator==(const Tuning&) const = default;
+};
+
 // The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order. `caps`: for each kernel how many CTAs of it a
-// multiprocessor is to hold, which limits its registers; 0: what its schedule asks for.
+// multiprocessor is to hold, which limits its registers; 0: what its schedule asks for. `tunings`: one a kernel; of
+// kernels of several regions they have no effect.
 struct Source {
   std::string text;
   std::vector<KernelInfo> kernels;
-  std::vector<int> caps;  // Those used.
+  std::vector<int> caps;        // Those used.
+  std::vector<Tuning> tunings;  // The same.
 };
 // Errors: kUnimplemented for what no kernel can hold. REQUIRES: a plan for a GPU.
-Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {});
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {},
+                        std::span<const Tuning> tunings = {});
 // The kernels alone, without what every text starts with. For tests and people.
 Result<std::string> EmitKernels(const KernelPlan& plan);
 
@@ -54,8 +72,9 @@ class Compiler {
   };
   explicit Compiler(Options options) : options_(std::move(options)) {}
 
+  // `tunings` as of EmitCuda, for measurements.
   // Errors: kUnimplemented for what no kernel can hold; kFailedPrecondition without NVRTC; kInternal with its words.
-  Result<Artifact> Compile(const KernelPlan& plan);
+  Result<Artifact> Compile(const KernelPlan& plan, std::span<const Tuning> tunings = {});
 
   int64_t num_compiled() const;   // Plans that were in no cache.
   int64_t num_from_disk() const;  // Plans that were read from disk.

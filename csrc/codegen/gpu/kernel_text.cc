@@ -161,16 +161,21 @@ struct Kernel {
   std::string text;
   KernelInfo info;
   int cap = 1;
+  Tuning tuning;
 };
 
-Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
+Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const Tuning& tuning) {
   const LoopNest& nest = *plan.nests[index];
   std::vector<Schedule> schedules, any;
   for (const Region& region : nest.regions) {
     Emitter em(nest, {});
     em.StartRegion(region);
     Schedule schedule = Choose(em, nest, region, plan);
-    if (nest.regions.size() > 1) schedule = Shared(schedule);
+    if (nest.regions.size() > 1) {
+      schedule = Shared(schedule);
+    } else {
+      Tune(schedule, tuning);
+    }
     schedules.push_back(schedule);
     any.push_back(AnySize(schedule));
   }
@@ -200,6 +205,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
   kernel.info.num_slots =
       static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
   kernel.cap = cap > 0 ? cap : schedules[0].ctas_per_sm;
+  kernel.tuning = TuningOf(schedules[0]);
   HIR_ASSIGN(const Function fast, EmitFunction(nest, schedules, true));
   Append(kernel.text, "namespace n", index, " {\n", ArgsText(nest),
          "DEV void run(const Args& a) {\n", fast.body, "}\n");
@@ -225,14 +231,17 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap) {
 
 }  // namespace
 
-Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps) {
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps,
+                        std::span<const Tuning> tunings) {
   Source source;
   source.text = Cat(kIntrinsics, kPrelude);
   for (size_t i = 0; i < plan.nests.size(); ++i) {
-    HIR_ASSIGN(Kernel kernel, EmitKernel(plan, i, i < caps.size() ? caps[i] : 0));
+    HIR_ASSIGN(Kernel kernel, EmitKernel(plan, i, i < caps.size() ? caps[i] : 0,
+                                         i < tunings.size() ? tunings[i] : Tuning()));
     source.text += kernel.text;
     source.kernels.push_back(kernel.info);
     source.caps.push_back(kernel.cap);
+    source.tunings.push_back(std::move(kernel.tuning));
   }
   return source;
 }

@@ -85,11 +85,12 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
       }
     }
   }
+  s.vectors = nv;
   const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
   const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
   const bool online = HasOnlinePair(region);
   const bool is_constant = std::ranges::all_of(
-      region.phases, [&](const Phase& phase) { return em.TripsOf(phase.loops)->IsConst(); });
+      region.phases, [&](const Phase& phase) { return IsConstant(em.TripsOf(phase.loops)); });
   const auto round = [&](int64_t threads) {
     return is_constant ? RoundToWarps(threads) : RoundToBucket(threads);
   };
@@ -133,6 +134,14 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
   }
+  // How long a row is must not depend on which it is, as it does of parts.
+  s.can_hold = s.lanes > 1 && std::ranges::none_of(region.phases, [&](const Phase& phase) {
+                 std::vector<std::string_view> symbols;
+                 ir::CollectSymbols(em.TripsOf(phase.loops), symbols);
+                 return std::ranges::any_of(
+                     symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
+               });
+  s.held = s.held && s.can_hold;
   if (s.held) {
     const int64_t width = s.threads / s.rows;
     s.unroll = std::max(s.unroll, static_cast<int>((nv + width - 1) / width));
@@ -165,13 +174,15 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
   int number = 0;  // Of the reductions, each with shared memory of its own.
   const auto walk_of = [&](const Phase& phase, bool is_last) {
     const std::string count = em.NewName("n");
-    em.Line("const ix ", count, " = live ? ", em.Expr(em.TripsOf(phase.loops)), " : 0;");
+    const ir::Expr* trips = em.TripsOf(phase.loops);
+    em.Line("const ix ", count, " = live ? ", em.Expr(trips), " : 0;");
     return Walk{.start = "w",
                 .step = width,
                 .count = count,
                 .unroll = s.unroll,
                 .rolled = s.rolled,
                 .is_whole = s.held,
+                .is_exact = !s.held && trips->IsConst() && trips->value % (width * s.unroll) == 0,
                 .stream = s.stream && is_last};
   };
   for (size_t p = 0; p < region.phases.size(); ++p) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "csrc/codegen/gpu/emitter.h"
+#include "csrc/codegen/gpu/gpu.h"
 
 namespace hir::codegen::gpu {
 
@@ -25,21 +26,29 @@ struct Schedule {
   int rows = 1;       // kRows: rows of a CTA.
   int width = 32;     // kColumns: threads along the columns.
   int unroll = 1;  // Vectors loaded before the first is used; kRows: held in registers when `held`.
-  bool held = false;    // A row is read once.
-  bool stream = false;  // Last reads do not stay in cache.
-  bool rolled = false;  // Loops stay loops: short code instead of fast code.
-  int ctas_per_sm = 1;  // The registers of a thread are capped for as many.
+  bool held = false;      // A row is read once.
+  bool can_hold = false;  // All rows are as long, and of vectors.
+  bool stream = false;    // Last reads do not stay in cache.
+  bool rolled = false;    // Loops stay loops: short code instead of fast code.
+  int ctas_per_sm = 1;    // The registers of a thread are capped for as many.
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
+  int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.
 };
 
-// What sizes choose: the trip counts of loops, or `otherwise` where unknown.
+// What sizes choose: the trip counts of loops, in the first iteration of those around them, or `otherwise` where unknown.
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
+// No size is in it, loop variables may be.
+bool IsConstant(const ir::Expr* expr);
 
 // The schedule of `region`: its own heuristics. `em` has started the region.
 Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan);
 // The same work of a CTA without vectors and without conditions on sizes or addresses.
 Schedule AnySize(Schedule schedule);
+
+// Replaces what `tuning` says, as far as the schedule has it and can do it.
+void Tune(Schedule& schedule, const Tuning& tuning);
+Tuning TuningOf(const Schedule& schedule);
 
 // Heuristics, each beside its schedule's code.
 void ChoosePointwise(Schedule& schedule);
@@ -69,6 +78,8 @@ struct Walk {
   int unroll = 1;
   bool rolled = false;
   bool is_whole = false;  // `unroll` steps from `start` cover all.
+  bool is_exact =
+      false;  // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step.
   bool stream = false;
 };
 // Arrays of packs that live across phases.
