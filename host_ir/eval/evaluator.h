@@ -97,7 +97,8 @@ class Evaluator {
   virtual std::vector<std::string> DescribeGraphs() const = 0;
 };
 
-// The state of one run. Movable; stays alive until the run's work is done.
+// The state of one run. Movable; stays alive until the run's work is done. Graphs of its program are
+// its too: it goes before the communicator.
 class Binding {
  public:
   Binding();

@@ -637,7 +637,10 @@ CUresult StreamEndCapture(CUstream handle, CUgraph* graph) {
     --State().live_objects;
     return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
-  *graph = reinterpret_cast<CUgraph>(new std::shared_ptr<Graph>(made));
+  const auto ended = std::make_shared<Graph>();  // Apart from what events of the capture keep.
+  ended->nodes = std::move(made->nodes);
+  ended->capturing = false;
+  *graph = reinterpret_cast<CUgraph>(new std::shared_ptr<Graph>(ended));
   return CUDA_SUCCESS;
 }
 CUresult StreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*,
@@ -769,6 +772,7 @@ hir::device::FakeCuda* fake_cuda() { return &hir::device::State(); }
 void fake_cuda_queue(CUstream stream, std::function<void()> work) {
   hir::device::Of(stream).Add(std::move(work), CU_GRAPH_NODE_TYPE_KERNEL);
 }
+bool fake_cuda_capturing(CUstream stream) { return hir::device::Of(stream).capture != nullptr; }
 // Everything fails from now on, as after a kernel's fault, until the context goes.
 void fake_cuda_lose(int error) { hir::device::lost = error; }
 

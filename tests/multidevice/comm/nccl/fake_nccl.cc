@@ -6,6 +6,8 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -37,14 +39,22 @@ struct Call {
   bool done = false;
 };
 
-// What one GroupEnd starts of one communicator.
+// What one GroupEnd starts of one communicator; of a graph, one launch of it.
 struct Launch {
   ncclComm* comm = nullptr;
-  std::vector<Call> calls;
+  std::vector<Call> calls = {};
   int waiting_streams = 0;  // All of them start before it does.
-  std::vector<FakeStream::Done> streams_go_on;
-  bool started = false;
+  std::vector<FakeStream::Done> streams_go_on = {};
   bool deaf = false;
+};
+
+// What one GroupEnd says of one communicator. In a graph it starts a launch for each of the graph's.
+struct Group {
+  ncclComm* comm = nullptr;
+  std::vector<Call> calls = {};
+  int num_streams = 0;
+  long number = 0;                        // Of the communicator's, from 0.
+  std::map<long, Launch*> launches = {};  // By how often its streams have reached it.
 };
 
 struct Clique {
@@ -60,7 +70,8 @@ struct Clique {
   std::map<int, Wish> wishes;
 };
 
-std::mutex mutex;  // Guards everything here.
+std::mutex mutex;                 // Guards everything here.
+std::condition_variable changed;  // A graph is gone.
 FakeScript script;
 std::string calls_log;
 std::map<std::string, std::shared_ptr<Clique>> cliques;  // By unique id.
@@ -86,6 +97,8 @@ struct ncclComm {
   int in_progress = 0;  // So many answers yet.
   long launches = 0;
   std::deque<std::unique_ptr<Launch>> made;
+  std::deque<std::unique_ptr<Group>> groups;
+  int graphs = 0;  // Graphs with its calls that are alive.
 };
 
 namespace {
@@ -269,14 +282,30 @@ std::vector<FakeStream::Done> Advance(Clique& clique) {
   return go_on;
 }
 
-// One of the launch's streams has reached it.
-void StreamIsThere(Launch& launch, FakeStream::Done done) {
+Launch& LaunchOf(Group& group, long time) {
+  Launch*& launch = group.launches[time];
+  if (launch != nullptr) return *launch;
+  ncclComm& comm = *group.comm;
+  launch =
+      comm.made
+          .emplace_back(std::make_unique<Launch>(Launch{
+              .comm = &comm,
+              .calls = group.calls,
+              .waiting_streams = group.num_streams,
+              .deaf = comm.rank == script.deaf_rank && group.number + time >= script.deaf_after}))
+          .get();
+  return *launch;
+}
+
+// One of the group's streams has reached it, for the time `time`.
+void StreamIsThere(Group& group, long time, FakeStream::Done done) {
   std::vector<FakeStream::Done> go_on;
   {
     std::lock_guard lock(mutex);
-    if (launch.comm->aborted) {
+    if (group.comm->aborted) {
       go_on.push_back(std::move(done));
     } else {
+      Launch& launch = LaunchOf(group, time);
       launch.streams_go_on.push_back(std::move(done));
       if (--launch.waiting_streams == 0) {
         Clique& clique = *launch.comm->clique;
@@ -330,6 +359,17 @@ void FinishSplit(Clique& clique) {
   clique.wishes.clear();
 }
 
+// Stays as long as what was captured can be launched.
+std::shared_ptr<void> CountGraph(ncclComm& comm) {
+  std::lock_guard lock(mutex);
+  ++comm.graphs;
+  return {&comm, [](ncclComm* gone) {
+            std::lock_guard gone_lock(mutex);
+            --gone->graphs;
+            changed.notify_all();
+          }};
+}
+
 ncclResult_t Release(ncclComm_t comm, const char* how) {
   std::vector<FakeStream::Done> go_on;
   {
@@ -350,7 +390,12 @@ ncclResult_t Release(ncclComm_t comm, const char* how) {
   for (auto& one : go_on) {
     if (one) one();
   }
-  return ncclSuccess;
+  // NCCL keeps what graphs refer to.
+  std::unique_lock lock(mutex);
+  if (changed.wait_for(lock, std::chrono::seconds(20), [comm] { return comm->graphs == 0; }))
+    return ncclSuccess;
+  std::fprintf(stderr, "fake nccl: %s waits for a graph that is not destroyed\n", how);
+  std::abort();
 }
 
 }  // namespace
@@ -445,40 +490,40 @@ ncclResult_t ncclGroupEnd() {
   std::vector<Pending> calls = std::move(pending);
   pending.clear();
   struct Start {
-    Launch* launch;
+    Group* group;
     FakeStream* stream;
   };
   std::vector<Start> starts;
   {
     std::lock_guard lock(mutex);
     if (script.refuses_group) return ncclInvalidUsage;
-    std::map<ncclComm*, Launch*> launches;
+    std::map<ncclComm*, Group*> groups;
     for (Pending& one : calls) {
-      Launch*& launch = launches[one.comm];
-      if (launch == nullptr) {
-        one.comm->made.push_back(std::make_unique<Launch>());
-        launch = one.comm->made.back().get();
-        launch->comm = one.comm;
-        launch->deaf =
-            one.comm->rank == script.deaf_rank && one.comm->launches >= script.deaf_after;
-        ++one.comm->launches;
+      Group*& group = groups[one.comm];
+      if (group == nullptr) {
+        group = one.comm->groups.emplace_back(std::make_unique<Group>()).get();
+        group->comm = one.comm;
+        group->number = one.comm->launches++;
         if (!one.comm->blocking) std::abort();  // It would start a thread.
         Log(one.comm, "group");
       }
       Log(one.comm, Describe(one.call));
-      launch->calls.push_back(std::move(one.call));
+      group->calls.push_back(std::move(one.call));
       const bool known = std::any_of(starts.begin(), starts.end(), [&](const Start& start) {
-        return start.launch == launch && start.stream == one.stream;
+        return start.group == group && start.stream == one.stream;
       });
       if (known) continue;
-      ++launch->waiting_streams;
-      starts.push_back({launch, one.stream});
+      ++group->num_streams;
+      starts.push_back({group, one.stream});
     }
   }
   for (const Start& start : starts) {
-    start.stream->queue([launch = start.launch](FakeStream::Done done) {
-      StreamIsThere(*launch, std::move(done));
-    });
+    std::shared_ptr<void> graph;
+    if (start.stream->capturing && start.stream->capturing())
+      graph = CountGraph(*start.group->comm);
+    start.stream->queue(
+        [group = start.group, times = std::make_shared<std::atomic<long>>(0),
+         graph](FakeStream::Done done) { StreamIsThere(*group, (*times)++, std::move(done)); });
   }
   return ncclSuccess;
 }

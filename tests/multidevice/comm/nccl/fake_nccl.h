@@ -13,6 +13,8 @@ struct FakeStream {
   using Done = std::function<void()>;
   // `start` runs in stream order; the stream goes on when it calls what it is given.
   std::function<void(std::function<void(Done)> start)> queue;
+  // Whether it is in a capture: then `start` runs once for each launch of the graph. Empty: never.
+  std::function<bool()> capturing = {};
 };
 
 // What goes wrong. Set while no communicator exists.

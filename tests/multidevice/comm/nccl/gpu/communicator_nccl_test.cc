@@ -15,7 +15,7 @@
 #include "csrc/device/cuda/cuda_device.h"
 #include "multidevice/comm/nccl/nccl.h"
 #include "multidevice/rendezvous/forked.h"
-#include "tests/conformance/communicator_suite.h"
+#include "tests/conformance/communicator_graph_suite.h"
 
 namespace hir::comm {
 namespace {
@@ -77,6 +77,7 @@ class NcclBackend final : public CommBackend {
 
 std::unique_ptr<CommBackend> Nccl() { return std::make_unique<NcclBackend>(); }
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, testing::Values(&Nccl));
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorGraphSuite, testing::Values(&Nccl));
 
 // The number of GPUs, asked by a process that then ends: forking after it would lose the driver.
 int64_t CountGpus(std::string& why_none) {
