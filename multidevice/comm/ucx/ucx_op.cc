@@ -11,10 +11,13 @@
 
 namespace hir::comm {
 
-UcxOp::UcxOp(Engine& engine, UcxPost& post, const UcxOpDesc& desc, base::Nanos deadline)
-    : engine_(engine), post_(post), desc_(desc), deadline_(deadline) {
-  if (desc.desc.count > 0)
-    algorithm_ = MakeAlgorithm(desc_.desc, *desc_.team->info, engine.options_.rank);
+std::unique_ptr<PendingComm> UcxTransport::Make(Engine& engine, const CommOp& op) {
+  return std::make_unique<UcxOp>(engine, *this, op);
+}
+
+UcxOp::UcxOp(Engine& engine, UcxTransport& transport, const CommOp& op)
+    : engine_(engine), transport_(transport), op_(op) {
+  if (op.desc.count > 0) algorithm_ = MakeAlgorithm(op_.desc, *op_.team->info, transport.rank());
 }
 
 UcxOp::~UcxOp() {
@@ -25,7 +28,7 @@ void UcxOp::Begin() {
   if (algorithm_ != nullptr) algorithm_->Begin(*this);
 }
 
-void UcxOp::TellDone() {
+void UcxOp::Advance() {
   // What the algorithm does now may be done at once, and is then appended.
   for (size_t i = 0; i < done_.size(); ++i) {
     const Transfer transfer = done_[i];
@@ -35,14 +38,13 @@ void UcxOp::TellDone() {
 }
 
 uint64_t UcxOp::TagOf(const Transfer& transfer) const {
-  const bool pair = desc_.desc.type == CommType::kSendRecv;
-  const UcxTeam& team = *desc_.team;
+  const bool pair = op_.desc.type == CommType::kSendRecv;
   const auto peer = static_cast<size_t>(transfer.peer);
-  const MatchNumbers& numbers = desc_.numbers;
-  return Tag{.generation = engine_.options_.generation,
-             .team = transfer.is_send ? team.number_at[peer] : team.number,
+  const MatchNumbers& numbers = op_.numbers;
+  return Tag{.generation = transport_.generation(),
+             .team = transfer.is_send ? team().number_at[peer] : team().number,
              .pair = pair,
-             .sender = transfer.is_send ? engine_.options_.rank : team.info->ranks[peer],
+             .sender = transfer.is_send ? transport_.rank() : op_.team->info->ranks[peer],
              .number = pair ? (transfer.is_send ? numbers.send : numbers.recv) : numbers.collective,
              .phase = transfer.phase,
              .segment = transfer.segment}
@@ -51,14 +53,14 @@ uint64_t UcxOp::TagOf(const Transfer& transfer) const {
 
 void UcxOp::Send(const Transfer& transfer, const std::byte* data, int64_t bytes) {
   ++pending_;
-  const int64_t peer = desc_.team->info->ranks[static_cast<size_t>(transfer.peer)];
-  engine_.worker_->Send(peer, TagOf(transfer), data, bytes,
-                        messages_.emplace_back(*this, transfer));
+  const int64_t peer = op_.team->info->ranks[static_cast<size_t>(transfer.peer)];
+  transport_.worker().Send(peer, TagOf(transfer), data, bytes,
+                           messages_.emplace_back(*this, transfer));
 }
 
 void UcxOp::Recv(const Transfer& transfer, std::byte* data, int64_t bytes) {
   ++pending_;
-  engine_.worker_->Recv(TagOf(transfer), data, bytes, messages_.emplace_back(*this, transfer));
+  transport_.worker().Recv(TagOf(transfer), data, bytes, messages_.emplace_back(*this, transfer));
 }
 
 std::byte* UcxOp::Scratch(int64_t bytes) {
@@ -72,17 +74,17 @@ void UcxOp::OnOver(Message& message, Status status) {
   if (!status.ok()) {
     // A cancelled message belongs to an engine that has failed already.
     const auto peer = static_cast<size_t>(message.transfer().peer);
-    engine_.Poison(status.WithContext(
-        base::Cat(CommName(desc_.desc), ": rank ", desc_.team->info->ranks[peer])));
+    engine_.Poison(
+        status.WithContext(base::Cat(CommName(op_.desc), ": rank ", op_.team->info->ranks[peer])));
     return;
   }
-  if (done_.empty()) engine_.changed_.push_back(this);
+  if (done_.empty()) engine_.Changed(*this);
   done_.push_back(message.transfer());
 }
 
 void UcxOp::Cancel() {
   for (Message& message : messages_) {
-    if (message.pending && !message.transfer().is_send) engine_.worker_->Cancel(message);
+    if (message.pending && !message.transfer().is_send) transport_.worker().Cancel(message);
   }
 }
 
@@ -98,7 +100,7 @@ std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
   std::set<std::pair<int, int64_t>> sends;
   for (const Message& message : messages_) {
     if (!message.pending) continue;
-    const int64_t rank = desc_.team->info->ranks[static_cast<size_t>(message.transfer().peer)];
+    const int64_t rank = op_.team->info->ranks[static_cast<size_t>(message.transfer().peer)];
     (message.transfer().is_send ? sends : receives).insert({message.transfer().phase, rank});
   }
   const auto& missing = receives.empty() ? sends : receives;
@@ -111,7 +113,7 @@ std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
   return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "),
                    ranks.size() == 1 ? " has" : " have",
                    receives.empty() ? " not taken part in " : " not sent anything for ",
-                   CommName(desc_.desc), "; rank ", engine_.options_.rank, " waiting ", time);
+                   CommName(op_.desc), "; rank ", transport_.rank(), " waiting ", time);
 }
 
 }  // namespace hir::comm

@@ -1,4 +1,4 @@
-// UcxOp: one communication in progress: its algorithm and its messages. The engine's thread only.
+// UcxTransport: algorithms over UCX messages. UcxOp: one communication's messages in flight.
 #pragma once
 
 #include <cstddef>
@@ -8,36 +8,52 @@
 #include <string>
 #include <vector>
 
-#include "csrc/base/clock.h"
-#include "csrc/base/status.h"
+#include "multidevice/comm/engine/engine.h"
 #include "multidevice/comm/ucx/algorithm.h"
-#include "multidevice/comm/ucx/engine.h"
 #include "multidevice/comm/ucx/ucx_worker.h"
 
 namespace hir::comm {
 
-class UcxOp final : public Wire {
+// A team, and what its members call it.
+struct UcxTeam final : TransportTeam {
+  int64_t number = 0;                   // Here; a TeamId.
+  std::vector<int64_t> number_at = {};  // At each member, by index.
+};
+
+class UcxTransport final : public Transport {
  public:
-  UcxOp(Engine& engine, UcxPost& post, const UcxOpDesc& desc, base::Nanos deadline);
+  UcxTransport(int64_t rank, int64_t generation, std::unique_ptr<UcxWorker> worker)
+      : rank_(rank), generation_(generation), worker_(std::move(worker)) {}
+
+  std::unique_ptr<PendingComm> Make(Engine& engine, const CommOp& op) override;
+  bool Progress() override { return worker_->Progress(); }
+  bool Arm() override { return worker_->Arm(); }
+  int fd() const override { return worker_->fd(); }
+  base::Nanos sleep_max() const override { return std::chrono::milliseconds(2); }  // For deadlines.
+  void Close(base::Nanos timeout) override { worker_->Close(timeout); }
+
+  int64_t rank() const { return rank_; }
+  int64_t generation() const { return generation_; }
+  UcxWorker& worker() { return *worker_; }
+
+ private:
+  const int64_t rank_;
+  const int64_t generation_;
+  const std::unique_ptr<UcxWorker> worker_;
+};
+
+class UcxOp final : public PendingComm, private Wire {
+ public:
+  UcxOp(Engine& engine, UcxTransport& transport, const CommOp& op);
   ~UcxOp() override;
 
-  void Begin();
-  void TellDone();  // Tells the algorithm what is done since.
-  bool over() const { return pending_ == 0 && done_.empty(); }
-
-  void Cancel();           // Of receives; Over follows.
-  bool receiving() const;  // Whether UCX may still write into our memory.
-  bool idle() const { return pending_ == 0; }
-  // "rank 2 has not sent its part of allgather #17; rank 0 waiting 5.0 s"
-  std::string WhatIsMissing(base::Nanos waited) const;
-
-  void Send(const Transfer& transfer, const std::byte* data, int64_t bytes) override;
-  void Recv(const Transfer& transfer, std::byte* data, int64_t bytes) override;
-  std::byte* Scratch(int64_t bytes) override;
-
-  UcxPost& post() { return post_; }
-  const CommDesc& desc() const { return desc_.desc; }
-  base::Nanos deadline() const { return deadline_; }
+  void Begin() override;
+  void Advance() override;  // Tells the algorithm what is done since.
+  bool over() const override { return pending_ == 0 && done_.empty(); }
+  void Cancel() override;  // Of receives; Over follows.
+  bool receiving() const override;
+  bool idle() const override { return pending_ == 0; }
+  std::string WhatIsMissing(base::Nanos waited) const override;
 
  private:
   class Message final : public UcxRequest {
@@ -51,13 +67,17 @@ class UcxOp final : public Wire {
     UcxOp& op_;
     const Transfer transfer_;
   };
+  void Send(const Transfer& transfer, const std::byte* data, int64_t bytes) override;
+  void Recv(const Transfer& transfer, std::byte* data, int64_t bytes) override;
+  std::byte* Scratch(int64_t bytes) override;
   void OnOver(Message& message, Status status);
   uint64_t TagOf(const Transfer& transfer) const;
 
+  const UcxTeam& team() const { return static_cast<const UcxTeam&>(*op_.team); }
+
   Engine& engine_;
-  UcxPost& post_;
-  const UcxOpDesc desc_;
-  const base::Nanos deadline_;
+  UcxTransport& transport_;
+  const CommOp& op_;
   std::unique_ptr<Algorithm> algorithm_;  // Null when there is nothing to move.
   std::deque<Message> messages_;          // Grows only: UCX has their addresses.
   int64_t pending_ = 0;

@@ -1,4 +1,4 @@
-#include "multidevice/comm/ucx/engine.h"
+#include "multidevice/comm/engine/engine.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -11,8 +11,6 @@
 #include <utility>
 
 #include "csrc/base/check.h"
-#include "multidevice/comm/check_desc.h"
-#include "multidevice/comm/ucx/ucx_op.h"
 
 namespace hir::comm {
 namespace {
@@ -24,9 +22,8 @@ using std::chrono::milliseconds;
 // and with as many ranks as cores or more, a thread that only looks takes time from one that works.
 constexpr base::Nanos kLookWhilePending = microseconds(100);
 constexpr base::Nanos kLookWhileIdle = microseconds(20);
-constexpr base::Nanos kSleepMax = milliseconds(2);  // While something is pending: for deadlines.
 constexpr base::Nanos kDeadlineStep = milliseconds(1);
-constexpr base::Nanos kCancelTime = milliseconds(500);  // For UCX to give receives back.
+constexpr base::Nanos kCancelTime = milliseconds(500);  // For the transport to give receives back.
 constexpr base::Nanos kCloseTime = milliseconds(500);
 
 // What an allreduce of 8 ranks keeps in flight is 3 MiB.
@@ -37,15 +34,17 @@ base::Nanos Now() { return base::Clock::Steady().Now(); }
 
 }  // namespace
 
-void UcxPost::Start(device::Completion completion) { engine_.Submit(*this, std::move(completion)); }
-void UcxPost::Skip(const Status& cause) {
+void EnginePost::Start(device::Completion completion) {
+  engine_.Submit(*this, std::move(completion));
+}
+void EnginePost::Skip(const Status& cause) {
   engine_.Poison(cause);
   engine_.Release(*this);
 }
 
-Engine::Engine(const Options& options, std::unique_ptr<UcxWorker> worker)
-    : options_(options),
-      worker_(std::move(worker)),
+Engine::Engine(std::unique_ptr<Transport> transport, base::Nanos op_timeout)
+    : op_timeout_(op_timeout),
+      transport_(std::move(transport)),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       thread_([this] { Loop(); }) {
   HIR_CHECK(wake_fd_ >= 0);
@@ -56,29 +55,29 @@ Engine::~Engine() {
   Wake();
   thread_.join();
   HIR_CHECK(free_.size() == posts_.size());
-  if (!poisoned_) worker_->Close(kCloseTime);
-  worker_.reset();  // Tells the orphans that it is over with them.
+  if (!poisoned_) transport_->Close(kCloseTime);
+  transport_.reset();  // Tells the orphans that it is over with them.
   close(wake_fd_);
 }
 
-UcxPost& Engine::NewPost() {
+EnginePost& Engine::NewPost() {
   std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    posts_.push_back(std::make_unique<UcxPost>(*this));
+    posts_.push_back(std::make_unique<EnginePost>(*this));
     free_.push_back(posts_.back().get());
   }
-  UcxPost& post = *free_.back();
+  EnginePost& post = *free_.back();
   free_.pop_back();
   return post;
 }
 
-void Engine::Release(UcxPost& post) {
+void Engine::Release(EnginePost& post) {
   post.ops.clear();
   std::lock_guard lock(mutex_);
   free_.push_back(&post);
 }
 
-void Engine::Submit(UcxPost& post, device::Completion completion) {
+void Engine::Submit(EnginePost& post, device::Completion completion) {
   post.completion_ = std::move(completion);
   {
     std::unique_lock lock(mutex_);
@@ -129,43 +128,53 @@ void Engine::Loop() {
 bool Engine::Turn() {
   bool happened = TakeSubmitted();
   // A few times: what one message starts may be here at once.
-  for (int i = 0; i < 8 && worker_->Progress(); ++i) happened = true;
+  for (int i = 0; i < 8 && transport_->Progress(); ++i) happened = true;
   while (!changed_.empty()) {
     happened = true;
-    UcxOp& op = *changed_.back();
+    PendingComm& op = *changed_.back();
     changed_.pop_back();
-    op.TellDone();
-    if (op.over()) Finish(op);
+    op.Advance();
   }
-  return happened;
+  return FinishOver() || happened;
 }
 
 bool Engine::TakeSubmitted() {
   if (!has_submitted_) return false;
-  std::deque<UcxPost*> posts;
+  std::deque<EnginePost*> posts;
   {
     std::lock_guard lock(mutex_);
     has_submitted_ = false;
     posts.swap(submitted_);
   }
-  for (UcxPost* post : posts) Begin(*post);
+  for (EnginePost* post : posts) Begin(*post);
   return true;
 }
 
-void Engine::Begin(UcxPost& post) {
-  const base::Nanos deadline = Now() + options_.op_timeout;
+void Engine::Begin(EnginePost& post) {
+  const base::Nanos deadline = Now() + op_timeout_;
   post.unfinished_ = static_cast<int64_t>(post.ops.size());
-  std::vector<UcxOp*> begun;
-  for (const UcxOpDesc& desc : post.ops) {
-    entered_ = desc.desc.seq;
-    active_.push_back(std::make_unique<UcxOp>(*this, post, desc, deadline));
-    begun.push_back(active_.back().get());
-    begun.back()->Begin();
+  for (const CommOp& op : post.ops) {
+    entered_ = op.desc.seq;
+    Active& active = active_.emplace_back(post, op, deadline);
+    active.pending = transport_->Make(*this, active.op);
+    active.pending->Begin();
   }
-  // Those that had nothing to send or receive; the others are told in changed_.
-  for (UcxOp* op : begun) {
-    if (op->over()) Finish(*op);
+}
+
+bool Engine::FinishOver() {
+  bool finished = false;
+  for (auto it = active_.begin(); it != active_.end();) {
+    if (!it->pending->over()) {
+      ++it;
+      continue;
+    }
+    finished = true;
+    EnginePost& post = it->post;
+    left_ = it->op.desc.seq;
+    it = active_.erase(it);
+    if (--post.unfinished_ == 0) EndPost(post, {});
   }
+  return finished;
 }
 
 ScratchMemory Engine::TakeScratch(int64_t bytes) {
@@ -190,14 +199,7 @@ void Engine::GiveScratch(ScratchMemory scratch) {
     scratch_.push_back(std::move(scratch));
 }
 
-void Engine::Finish(UcxOp& op) {
-  UcxPost& post = op.post();
-  left_ = op.desc().seq;
-  std::erase_if(active_, [&op](const auto& other) { return other.get() == &op; });
-  if (--post.unfinished_ == 0) EndPost(post, {});
-}
-
-void Engine::EndPost(UcxPost& post, const Status& status) {
+void Engine::EndPost(EnginePost& post, const Status& status) {
   device::Completion completion = std::move(post.completion_);
   Release(post);
   completion.Done(status);
@@ -207,9 +209,9 @@ void Engine::CheckDeadlines() {
   const base::Nanos now = Now();
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + kDeadlineStep;
-  for (const auto& op : active_) {
-    if (op->deadline() > now) continue;
-    Poison({Code::kDeadlineExceeded, op->WhatIsMissing(options_.op_timeout)});
+  for (const Active& active : active_) {
+    if (active.deadline > now) continue;
+    Poison({Code::kDeadlineExceeded, active.pending->WhatIsMissing(op_timeout_)});
     return;
   }
 }
@@ -220,7 +222,7 @@ void Engine::Idle(base::Nanos quiet_since) {
   if (quiet < (active_.empty() ? kLookWhileIdle : kLookWhilePending)) {
     sched_yield();
   } else {
-    Sleep(active_.empty() ? base::Nanos::max() : kSleepMax);
+    Sleep(active_.empty() ? base::Nanos::max() : transport_->sleep_max());
   }
 }
 
@@ -228,13 +230,13 @@ void Engine::Sleep(base::Nanos limit) {
   sleeping_ = true;
   // Whoever submits, poisons or stops after this line sees sleeping_ and wakes us; who did before
   // is seen here.
-  if (!has_submitted_ && !poisoned_ && !stopping_ && worker_->Arm()) {
-    std::array<pollfd, 2> fds = {{{.fd = worker_->fd(), .events = POLLIN, .revents = 0},
+  if (!has_submitted_ && !poisoned_ && !stopping_ && transport_->Arm()) {
+    // poll() leaves out a descriptor that is -1.
+    std::array<pollfd, 2> fds = {{{.fd = transport_->fd(), .events = POLLIN, .revents = 0},
                                   {.fd = wake_fd_, .events = POLLIN, .revents = 0}}};
-    const int timeout_ms = limit == base::Nanos::max()
-                               ? -1
-                               : static_cast<int>(std::chrono::ceil<milliseconds>(limit).count());
-    poll(fds.data(), fds.size(), timeout_ms);
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+    const timespec time = {.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+    ppoll(fds.data(), fds.size(), limit == base::Nanos::max() ? nullptr : &time, nullptr);
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
   }
@@ -245,31 +247,31 @@ void Engine::EndAll() {
   const Status cause = failure();
   const auto receiving = [this] {
     return std::any_of(active_.begin(), active_.end(),
-                       [](const auto& op) { return op->receiving(); });
+                       [](const Active& active) { return active.pending->receiving(); });
   };
-  for (const auto& op : active_) op->Cancel();
-  // A receive that a message has matched cannot be cancelled, but it ends soon, or its sender is
-  // gone. After this loop the worker makes no progress any more, so nobody touches the buffers of
-  // what has ended.
+  for (const Active& active : active_) active.pending->Cancel();
+  // A receive that a message has matched cannot be cancelled, but it ends soon, or its sender is gone. After this loop
+  // the transport makes no progress any more, so nobody touches the buffers of what has ended.
   const base::Nanos deadline = Now() + kCancelTime;
   while (receiving() && Now() < deadline) {
-    if (!worker_->Progress()) sched_yield();
+    if (!transport_->Progress()) sched_yield();
   }
   changed_.clear();
-  std::deque<UcxPost*> posts;
+  std::deque<EnginePost*> posts;
   {
     std::lock_guard lock(mutex_);
     ended_ = true;
     posts.swap(submitted_);
   }
-  for (auto& op : active_) {
-    if (std::find(posts.begin(), posts.end(), &op->post()) == posts.end())
-      posts.push_back(&op->post());
-    if (!op->idle())
-      orphans_.push_back(std::move(op));  // UCX has addresses in it until the worker is gone.
+  for (auto it = active_.begin(); it != active_.end();) {
+    if (std::find(posts.begin(), posts.end(), &it->post) == posts.end()) posts.push_back(&it->post);
+    const auto next = std::next(it);
+    // The transport has addresses in it until it is gone.
+    if (!it->pending->idle()) orphans_.splice(orphans_.end(), active_, it);
+    it = next;
   }
   active_.clear();
-  for (UcxPost* post : posts) EndPost(*post, cause);
+  for (EnginePost* post : posts) EndPost(*post, cause);
 }
 
 }  // namespace hir::comm

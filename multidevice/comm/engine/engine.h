@@ -1,0 +1,165 @@
+// Engine: the thread that makes progress for one communicator over a transport of messages or collectives. It alone
+// touches the transport once it runs.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "csrc/device/stream.h"
+#include "multidevice/comm/communicator.h"
+#include "multidevice/comm/numbering.h"
+#include "multidevice/comm/team.h"
+
+namespace hir::comm {
+
+class Engine;
+
+// Memory for what is on its way, aligned to 64 bytes.
+struct ScratchMemory {
+  std::unique_ptr<std::byte[]> owner = {};
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// A team, and what a transport knows of it.
+struct TransportTeam {
+  virtual ~TransportTeam() = default;
+  const TeamInfo* info = nullptr;
+};
+
+// One communication of a post.
+struct CommOp {
+  CommDesc desc = {};
+  const TransportTeam* team = nullptr;
+  MatchNumbers numbers = {};
+};
+
+// A communication that a transport has under way. The engine's thread alone.
+class PendingComm {
+ public:
+  virtual ~PendingComm() = default;
+  virtual void Begin() = 0;
+  // Called after Engine::Changed, outside Transport::Progress.
+  virtual void Advance() = 0;
+  virtual bool over() const = 0;
+  // After a failure: whatever can be taken back is; the rest is waited for while `receiving`, for a while.
+  virtual void Cancel() = 0;
+  virtual bool receiving() const = 0;  // Whether the transport may still write into our memory.
+  virtual bool idle() const = 0;       // Whether the transport has no address of ours.
+  // "rank 2 has not sent anything for allgather #17; rank 0 waiting 5.0 s"
+  virtual std::string WhatIsMissing(base::Nanos waited) const = 0;
+};
+
+// What carries communications. The engine's thread alone.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // `op` outlives what is made.
+  virtual std::unique_ptr<PendingComm> Make(Engine& engine, const CommOp& op) = 0;
+  virtual bool Progress() = 0;  // Whether anything happened.
+  // True when nothing is waiting to be progressed; then fd(), if there is one, becomes readable when something is.
+  virtual bool Arm() = 0;
+  virtual int fd()
+      const = 0;  // -1: there is none, and the engine sleeps no longer than sleep_max().
+  virtual base::Nanos sleep_max() const = 0;  // While something is pending.
+  // Nothing has failed and nothing is pending: says goodbye to the peers; at most `timeout`.
+  virtual void Close(base::Nanos timeout) = 0;
+};
+
+// What one post, or the posts of a group on one stream, enqueue. Owned by the engine, and used again.
+class EnginePost final : public device::AsyncOp {
+ public:
+  explicit EnginePost(Engine& engine) : engine_(engine) {}
+  void Start(device::Completion completion) override;
+  void Skip(const Status& cause) override;
+
+  std::vector<CommOp> ops;  // Complete before it is enqueued.
+
+ private:
+  friend class Engine;
+  Engine& engine_;
+  device::Completion completion_;
+  int64_t unfinished_ = 0;
+};
+
+// Thread-safe, but for the constructor and destructor, and what is said to be for transports.
+class Engine {
+ public:
+  Engine(std::unique_ptr<Transport> transport, base::Nanos op_timeout);
+  // REQUIRES: every post is over.
+  ~Engine();
+
+  EnginePost& NewPost();
+  void Submit(EnginePost& post, device::Completion completion);
+  void Release(EnginePost& post);
+
+  // The first one counts. Pending posts end with it within a second.
+  void Poison(const Status& cause);
+  Status failure() const;
+  CommProgress progress() const { return {.entered = entered_.load(), .left = left_.load()}; }
+
+  // For transports, on the engine's thread: `op` has something to do in Advance; memory that was used before.
+  void Changed(PendingComm& op) { changed_.push_back(&op); }
+  ScratchMemory TakeScratch(int64_t bytes);
+  void GiveScratch(ScratchMemory scratch);
+
+ private:
+  struct Active {
+    EnginePost& post;
+    CommOp op;
+    base::Nanos deadline = {};
+    std::unique_ptr<PendingComm> pending = {};
+  };
+
+  // The engine's thread.
+  void Loop();
+  bool Turn();  // One look at everything; whether anything happened.
+  bool TakeSubmitted();
+  void Begin(EnginePost& post);
+  bool FinishOver();  // Ends those that are over; whether there was one.
+  void CheckDeadlines();
+  void Sleep(base::Nanos limit);
+  void Idle(base::Nanos quiet_since);
+  void Wake();
+  void EndAll();  // After a failure: nothing is left pending, and nothing starts any more.
+  void EndPost(EnginePost& post, const Status& status);
+
+  const base::Nanos op_timeout_;
+  std::unique_ptr<Transport> transport_;
+  const int wake_fd_;
+
+  mutable std::mutex mutex_;
+  std::deque<EnginePost*> submitted_;  // Guarded by mutex_, as are the next four.
+  std::vector<std::unique_ptr<EnginePost>> posts_;
+  std::vector<EnginePost*> free_;
+  Status failure_;
+  bool ended_ = false;                  // Nothing is taken any more.
+  std::atomic<bool> poisoned_ = false;  // failure_ is set.
+  std::atomic<bool> has_submitted_ = false;
+  std::atomic<bool> sleeping_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<int64_t> entered_ = -1;
+  std::atomic<int64_t> left_ = -1;
+
+  // The engine's thread alone.
+  std::vector<ScratchMemory> scratch_;  // Used before, and touched: new memory costs faults.
+  std::list<Active> active_;            // Its elements stay where they are.
+  std::vector<PendingComm*> changed_;
+  std::list<Active>
+      orphans_;  // Ended by a failure while the transport still had addresses of theirs.
+  base::Nanos next_deadline_check_ = {};
+
+  std::jthread thread_;  // Last: it ends first.
+};
+
+}  // namespace hir::comm
