@@ -1,5 +1,5 @@
 // One rank's membership in a fixed group of ranks, and the communications it can post on a stream.
-// Backends: local (simulated ranks), ucx (processes), nccl (GPUs); each in its own folder.
+// Backends: local (simulated ranks), ucx and mpi (processes), nccl (GPUs); each in its own folder.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 """Every program of this folder by `mpirun hostir-eval`, on as many ranks as its meshes name: its values are those of
-the same program without a mesh on one rank. On CPU ranks, and on GPUs where there are enough."""
+the same program without a mesh on one rank. On CPU ranks by UCX and by MPI, and on GPUs where there are enough."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ def num_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
-def evaluate(text: str, folder: Path, device: str, ranks: int) -> dict[str, np.ndarray]:
+def evaluate(text: str, folder: Path, comm: str, ranks: int) -> dict[str, np.ndarray]:
     """The outputs of the program on inputs that are the same for every number of ranks."""
     folder.mkdir()
     program = folder / "program.hir"
     program.write_text(text)
     found = re.search(r"^// Sizes: (.*)$", text, re.MULTILINE)
     sizes = [word for size in (found[1].split() if found else []) for word in ("--size", size)]
-    command = [str(EVAL), str(program), "--random", "7", *sizes, "--device", device, "--out", str(folder)]
+    command = [str(EVAL), str(program), "--random", "7", *sizes, "--comm", comm, "--out", str(folder)]
+    command += ["--device", "cuda" if comm == "nccl" else "cpu"]
     if ranks > 1:
         command = [str(MPIRUN), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
@@ -68,23 +69,23 @@ def tolerance(array: np.ndarray) -> float:
 
 # A program without a mesh is the same on one CPU rank and on one CPU rank.
 CASES = [
-    (device, path.stem)
-    for device in ("cpu", "cuda")
+    (comm, path.stem)
+    for comm in ("ucx", "mpi", "nccl")
     for path in sorted(FOLDER.glob("*.hir"))
-    if device == "cuda" or ranks_of(path.read_text()) > 1
+    if comm == "nccl" or ranks_of(path.read_text()) > 1
 ]
 
 
-@pytest.mark.parametrize(("device", "name"), CASES)
-def test_values_are_those_of_one_rank(tmp_path: Path, device: str, name: str) -> None:
+@pytest.mark.parametrize(("comm", "name"), CASES)
+def test_values_are_those_of_one_rank(tmp_path: Path, comm: str, name: str) -> None:
     text = (FOLDER / f"{name}.hir").read_text()
     ranks = ranks_of(text)
-    if device == "cuda" and num_gpus() < ranks:
+    if comm == "nccl" and num_gpus() < ranks:
         pytest.skip(f"needs {ranks} GPUs; nvidia-smi lists {num_gpus()}")
     if ranks > 1 and MPIRUN is None:
         pytest.skip("no mpirun here")
-    got = evaluate(text, tmp_path / "ranks", device, ranks)
-    want = evaluate(without_meshes(text), tmp_path / "one", "cpu", 1)
+    got = evaluate(text, tmp_path / "ranks", comm, ranks)
+    want = evaluate(without_meshes(text), tmp_path / "one", "ucx", 1)
     assert got and got.keys() == want.keys()
     for output, expected in want.items():
         assert got[output].dtype == expected.dtype and got[output].shape == expected.shape

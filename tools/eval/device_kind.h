@@ -17,7 +17,8 @@ struct DeviceKind {
   std::function<Result<double>(device::Event&, device::Event&)> elapsed_ms = {};
 };
 
-DeviceKind CpuKind();
+// `comm`: "mpi", or anything else for UCX.
+DeviceKind CpuKind(std::string_view comm);
 DeviceKind CudaKind();
 
 }  // namespace hir::eval

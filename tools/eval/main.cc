@@ -18,5 +18,5 @@ int main(int argc, char** argv) {
     std::fputs(HelpText().c_str(), stdout);
     return 0;
   }
-  return Evaluate(*options, options->device == "cuda" ? CudaKind() : CpuKind());
+  return Evaluate(*options, options->device == "cuda" ? CudaKind() : CpuKind(options->comm));
 }

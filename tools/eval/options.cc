@@ -63,6 +63,14 @@ constexpr Row kRows[] = {
                                         : InvalidArgument(Cat("wants cpu or cuda, got ", v));
      },
      "cpu (communication by UCX) or cuda (by NCCL; one GPU for each rank of a machine)"},
+    {"--comm", "BACKEND",
+     [](Options& o, std::string_view v) {
+       o.comm = v;
+       return v == "ucx" || v == "mpi" || v == "nccl"
+                  ? Status()
+                  : InvalidArgument(Cat("wants ucx, mpi or nccl, got ", v));
+     },
+     "how ranks communicate: ucx (the default) or mpi on cpu, nccl on cuda"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N",
@@ -138,6 +146,9 @@ Status Check(const Options& options) {
   if (!options.random && !options.sizes.empty())
     return InvalidArgument(
         "--size: the sizes of inputs that are read are theirs; it goes with --random");
+  if (!options.comm.empty() && (options.comm == "nccl") != (options.device == "cuda"))
+    return InvalidArgument(Cat("--comm ", options.comm, " does not go with --device ",
+                               options.device, ": cpu has ucx and mpi, cuda has nccl"));
   if (options.repeat == 0 && (options.cold_l2 || options.graph || options.batch != 1))
     return InvalidArgument("--cold-l2, --graph and --batch go with --repeat N");
   return {};

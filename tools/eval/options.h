@@ -22,6 +22,7 @@ struct Options {
   std::optional<int64_t> random;         // Seed of inputs made up.
   std::map<std::string, int64_t> sizes;  // Of inputs made up.
   std::string device = "cpu";
+  std::string comm = "";  // Empty: the device's own.
   int64_t threads = 1;
   int64_t repeat = 0;
   int64_t batch = 1;

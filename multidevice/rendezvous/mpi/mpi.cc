@@ -107,7 +107,7 @@ class Mpi final : public MpiRendezvous {
     std::vector<MPI_Request> requests;
   };
 
-  // The thread: the only one that calls MPI.
+  // The thread: the only one here that calls MPI.
   void Serve() {
     if (Status status = StartMpi(); !status.ok()) {
       const std::scoped_lock lock(mutex_);
@@ -139,7 +139,7 @@ class Mpi final : public MpiRendezvous {
 
   Status StartMpi() {
     int provided = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
       return Unavailable("MPI_Init_thread failed");
     }
     int rank = 0, size = 0, node_rank = 0;

@@ -7,6 +7,7 @@
 
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
+#include "multidevice/comm/mpi/mpi.h"
 #include "multidevice/rendezvous/mpi/mpi.h"
 #include "tests/conformance/communicator_suite.h"
 
@@ -19,7 +20,9 @@ MpiRendezvous* ranks = nullptr;  // MPI starts once in a process.
 
 class ProcessBackend final : public CommBackend {
  public:
-  explicit ProcessBackend(rank::Backends backends) : backends_(std::move(backends)) {}
+  // The communicator's name: "ucx", "mpi", "nccl".
+  ProcessBackend(std::string comm, rank::Backends backends)
+      : comm_(std::move(comm)), backends_(std::move(backends)) {}
 
   std::string Absent() const override {
     const Result<int64_t> devices = backends_.num_devices();
@@ -28,9 +31,9 @@ class ProcessBackend final : public CommBackend {
     return base::Cat(ranks->size(), " ranks of this machine need a device each; it has ", *devices);
   }
   int64_t size_max() const override { return std::min<int64_t>(4, ranks->size()); }
-  // NCCL adds in an order of its own, and does not know who is missing.
+  // NCCL adds in an order of its own. Collectives of NCCL and MPI do not know who is missing.
   bool fixed_order() const override { return backends_.uses_host_memory; }
-  bool names_missing_rank() const override { return backends_.uses_host_memory; }
+  bool names_missing_rank() const override { return comm_ == "ucx"; }
 
   void Run(int64_t size, base::Nanos op_timeout,
            const std::function<void(Communicator&, device::Device&)>& body) override {
@@ -61,16 +64,35 @@ class ProcessBackend final : public CommBackend {
     }
   }
 
+  const std::string comm_;
   const rank::Backends backends_;
 };
 
-std::unique_ptr<CommBackend> Cuda() {
-  return std::make_unique<ProcessBackend>(rank::CudaBackends());
+Result<std::unique_ptr<Communicator>> MakeMpi(const rank::CommOptions& options,
+                                              Rendezvous& rendezvous, device::Device&) {
+  return CreateMpi({.rank = options.rank,
+                    .size = options.size,
+                    .generation = options.generation,
+                    .setup_timeout = options.setup_timeout,
+                    .op_timeout = options.op_timeout},
+                   rendezvous);
 }
-std::unique_ptr<CommBackend> Cpu() { return std::make_unique<ProcessBackend>(rank::CpuBackends()); }
 
-INSTANTIATE_TEST_SUITE_P(CpuProcesses, CommunicatorSuite, testing::Values(&Cpu));
-INSTANTIATE_TEST_SUITE_P(CudaProcesses, CommunicatorSuite, testing::Values(&Cuda));
+std::unique_ptr<CommBackend> Nccl() {
+  return std::make_unique<ProcessBackend>("nccl", rank::CudaBackends());
+}
+std::unique_ptr<CommBackend> Ucx() {
+  return std::make_unique<ProcessBackend>("ucx", rank::CpuBackends());
+}
+std::unique_ptr<CommBackend> Mpi() {
+  rank::Backends backends = rank::CpuBackends();
+  backends.make_communicator = &MakeMpi;
+  return std::make_unique<ProcessBackend>("mpi", std::move(backends));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorSuite, testing::Values(&Ucx));
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSuite, testing::Values(&Mpi));
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, testing::Values(&Nccl));
 
 }  // namespace
 }  // namespace hir::comm

@@ -36,6 +36,9 @@ TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf({"p.hir", "--cold-l2"}), "--cold-l2, --graph and --batch go with --repeat N");
   EXPECT_EQ(ErrorOf({"p.hir", "q.hir"}), "one program, not both p.hir and q.hir");
   EXPECT_EQ(ErrorOf({"p.hir", "--device", "tpu"}), "--device: wants cpu or cuda, got tpu");
+  EXPECT_EQ(ErrorOf({"p.hir", "--comm", "gloo"}), "--comm: wants ucx, mpi or nccl, got gloo");
+  EXPECT_EQ(ErrorOf({"p.hir", "--comm", "mpi", "--device", "cuda"}),
+            "--comm mpi does not go with --device cuda: cpu has ucx and mpi, cuda has nccl");
   EXPECT_EQ(ErrorOf({"p.hir", "--random", "1", "--in", "d"}),
             "--in and --random: inputs are read or made up, not both");
   EXPECT_EQ(ErrorOf({"p.hir", "--random", "1", "--size", "i0"}),
