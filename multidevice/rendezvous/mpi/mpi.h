@@ -11,8 +11,8 @@ namespace hir::comm {
 // True when this build has MPI.
 bool HasMpi();
 
-// Every rank keeps all values: what one publishes is sent to all others. One thread of its own makes all its calls of MPI
-// and sleeps between them, so ranks that wait leave the processors to those that work.
+// Every rank keeps all values: what one publishes is sent to all others. One thread of its own makes all its calls of
+// MPI and sleeps between them, so ranks that wait leave the processors to those that work.
 //
 // A value published under one key by two ranks at once must be the same: only the ranks that know one already refuse
 // another (kAlreadyExists).
