@@ -117,6 +117,8 @@ class RowParts {
   int64_t PartsMax() const {
     const Target& target = builder_.target();
     if (target.kind == Target::Kind::kCpu) return kCpuParts;
+    if (target.rows_in_order.ctas_per_sm > 0)
+      return int64_t{std::max(target.multiprocessors, 1)} * target.rows_in_order.ctas_per_sm;
     const ir::Expr* columns = pool_.Const(1);
     for (const int axis : builder_.structure().columns) {
       columns = pool_.Mul(columns, pool_.Import(builder_.classes().Extent(axis)));

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "csrc/codegen/gpu/factors.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
 
@@ -26,14 +27,43 @@ namespace {
 
 constexpr int64_t kUnknown = 1024;
 constexpr int64_t kShortRow = 256;  // Vectors of 16 bytes.
-constexpr int kStages = 4;
+constexpr int kVectorsMax = 4;      // That a thread holds of a row.
 constexpr size_t kTermsMax = 4;
-constexpr int64_t kRingBytesMax = 40 << 10;  // Of a CTA; 48 KiB are static.
+constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are static in all.
+constexpr int64_t kOtherBytes = 2 << 10;       // Of a CTA, beside its ring.
+constexpr int kSumsMax = 16;                   // Of warps, that each thread adds up alone.
+
+using Staging = RowsInOrder::Staging;
+
+std::vector<Loop> ColumnsOf(const Region& region, const Schedule& s) {
+  std::vector<Loop> columns;
+  for (const Phase& phase : region.phases) {
+    if (!phase.loops.empty()) columns = WithLast(phase.loops, s.vector);
+  }
+  return columns;
+}
+
+// The vectors that every row has anew.
+std::vector<Emitter::Access> RingOf(Emitter& em, const Region& region,
+                                    const std::vector<const fusion::Element*>& roots) {
+  std::vector<Emitter::Access> ring;
+  for (const Emitter::Access& access : em.VectorLoads(roots)) {
+    if (access.guard == 0 && em.BytesOf(access) % 16 == 0 &&
+        em.Varies(access, std::span(region.serial).last(1)))
+      ring.push_back(access);
+  }
+  return ring;
+}
 
 class CarriedEmitter {
  public:
   CarriedEmitter(Emitter& em, const Region& region, const Schedule& s)
-      : em_(em), region_(region), s_(s), in_registers_(s.held) {}
+      : em_(em),
+        region_(region),
+        s_(s),
+        in_registers_(s.held),
+        columns_(ColumnsOf(region, s)),
+        factors_(em, std::span(region.serial).last(1), columns_) {}
 
   const ir::Expr* Run() {
     em_.SetVector(-1, 1);
@@ -66,10 +96,11 @@ class CarriedEmitter {
   // A product: of what is the same in all rows of the innermost loop, and of what is not.
   struct Term {
     std::vector<const fusion::Element*> slow, fast;
+    const fusion::Element* product = nullptr;  // Of `fast`.
   };
   // The sum over rows of the product of some values, of which several reductions may be made.
   struct Base {
-    std::vector<const fusion::Element*> factors;
+    const fusion::Element* product;
     const Phase* phase;
     std::string array;
   };
@@ -79,9 +110,8 @@ class CarriedEmitter {
   std::vector<Term> TermsOf(const fusion::Element* body) {
     std::vector<Term> terms = SplitOf(body);
     const bool ok = std::ranges::all_of(terms, [](const Term& term) { return !term.fast.empty(); });
-    if (!ok || terms.size() > kTermsMax) return {{{}, {body}}};
-    for (Term& term : terms)
-      std::ranges::sort(term.fast, {}, [](const fusion::Element* e) { return e->id; });
+    if (!ok || terms.size() > kTermsMax) terms = {{{}, {body}}};
+    for (Term& term : terms) term.product = factors_.Product(term.fast);
     return terms;
   }
   std::vector<Term> SplitOf(const fusion::Element* body) {
@@ -120,16 +150,16 @@ class CarriedEmitter {
         std::vector<Term>& terms = terms_[&carried] = TermsOf(carried.accumulator.body);
         for (const Term& term : terms) {
           const auto known = std::ranges::find_if(bases_, [&](const Base& base) {
-            return base.phase == &phase && base.factors == term.fast;
+            return base.phase == &phase && base.product == term.product;
           });
-          if (known == bases_.end()) bases_.push_back({term.fast, &phase, em_.NewName("base")});
+          if (known == bases_.end()) bases_.push_back({term.product, &phase, em_.NewName("base")});
         }
       }
     }
   }
   const Base& BaseOf(const Term& term, const Phase& phase) const {
     return *std::ranges::find_if(bases_, [&](const Base& base) {
-      return base.phase == &phase && base.factors == term.fast;
+      return base.phase == &phase && base.product == term.product;
     });
   }
 
@@ -159,21 +189,17 @@ class CarriedEmitter {
                                [](const Phase& phase) { return !phase.accumulators.empty(); });
   }
 
-  // The columns of a phase's loops, in the order of vectors.
-  std::vector<Loop> ColumnsOf(const Phase& phase) const { return WithLast(phase.loops, s_.vector); }
-
   // All phases that loop have the columns; so a thread's are found once.
   void StartColumns() {
     em_.SetVector(s_.vector, s_.lanes);
-    for (const Phase& phase : region_.phases) {
-      if (!phase.loops.empty()) columns_ = ColumnsOf(phase);
-    }
     const ir::Expr* count = em_.TripsOf(columns_);
     em_.Require(Cat(em_.SymbolText(count), " <= ", int64_t{s_.threads} * s_.unroll));
     em_.Require(Cat(em_.SymbolText(count), " > 0"));
     em_.Line("const ix n = ", em_.Expr(count), ";");
+    all_own_ = count->IsConst(int64_t{s_.threads} * s_.unroll);
     if (s_.unroll > 1) return;
-    em_.Line("const bool own = t < n;\nconst ix k = own ? t : 0;");
+    if (!all_own_) em_.Line("const bool own = t < n;");
+    em_.Line("const ix k = ", all_own_ ? "t" : "own ? t : 0", ";");
     em_.Decode(columns_, "k");
   }
 
@@ -183,7 +209,7 @@ class CarriedEmitter {
     if (s_.unroll == 1) {
       body();
       const std::string code = em_.Close();
-      em_.Line("if (own) {\n", code, "}");
+      em_.Line(all_own_ ? "{\n" : "if (own) {\n", code, "}");
       return;
     }
     const std::string k = em_.NewName("k");
@@ -191,13 +217,14 @@ class CarriedEmitter {
     body();
     const std::string code = em_.Close();
     em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) {\nconst ix ", k,
-             " = t + u * ", s_.threads, ";\nif (", k, " < n) {\n", code, "}\n}");
+             " = t + u * ", s_.threads, ";\n", all_own_ ? "{" : Cat("if (", k, " < n) {"), "\n",
+             code, "}\n}");
   }
   std::string At(const std::string& array) const {
     return Cat(array, s_.unroll > 1 ? "[u]" : "[0]");
   }
 
-  // The vectors that every row has anew.
+  // The vectors and numbers that every row has anew.
   void CollectRing() {
     std::vector<const fusion::Element*> roots;
     for (const Phase& phase : region_.phases) {
@@ -205,79 +232,108 @@ class CarriedEmitter {
       for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
     }
     const std::span<const Loop> rows = std::span(region_.serial).last(1);
-    int64_t bytes = 0;
-    for (const Emitter::Access& access : em_.VectorLoads(roots)) {
-      if (access.guard != 0 || em_.BytesOf(access) % 16 != 0 || !em_.Varies(access, rows)) continue;
+    for (const Emitter::Access& access : RingOf(em_, region_, roots))
       ring_.emplace_back(access, em_.NewName("c"));
-      bytes += em_.BytesOf(access);
-    }
-    stages_ = 1;
-    if (s_.width < kShortRow && bytes > 0) {
-      stages_ = static_cast<int>(
-          std::min<int64_t>(kStages, kRingBytesMax / (bytes * s_.threads * s_.unroll)));
-      if (stages_ < 3) stages_ = 1;
-    }
     for (const Emitter::Access& access : em_.ScalarLoads(roots, rows, columns_)) {
       const int64_t size = DTypeBytes(access.load->dtype);
-      if (stages_ > 1 && size != 4) continue;  // Others are read when needed.
+      if (IsAhead() && size != 4) continue;  // Others are read when needed.
       const std::string name = em_.NewName("scalar");
       scalars_.emplace_back(access, name);
-      if (stages_ > 1) {
-        em_.Line("SHARED u32 ring_", name, "[", stages_, "][", s_.threads / 32 * size / 4, "];");
+      if (IsAhead()) {
+        em_.Line("SHARED u32 ring_", name, "[", s_.stages, "][", s_.threads / 32 * size / 4, "];");
       } else {
         em_.Line(TypeText(access.load->dtype), " next_", name, ";");
       }
     }
-    for (const auto& [access, name] : ring_) {
-      em_.Line("Pk<", em_.BytesOf(access), "> ", name, "[", s_.unroll, "];");
-      if (stages_ > 1) {
-        em_.Line("SHARED uint4 ring_", name, "[", stages_, "][", em_.BytesOf(access) / 16, "][",
-                 s_.threads * s_.unroll, "];");
+    const int vectors = s_.threads * s_.unroll;
+    if (IsAhead()) {
+      const int chunks = ChunksOfRow();
+      if (s_.staging == Staging::kBulk) {
+        em_.Line("DYNAMIC(ring);\nSHARED u64 full[", s_.stages, "];");
       } else {
-        em_.Line("Pk<", em_.BytesOf(access), "> next_", name, "[", s_.unroll, "];");
+        em_.Line("SHARED uint4 ring[", s_.stages * chunks * vectors, "];");
       }
     }
+    for (const auto& [access, name] : ring_) {
+      em_.Line("Pk<", em_.BytesOf(access), "> ", name, "[", s_.unroll, "];");
+      if (!IsAhead()) em_.Line("Pk<", em_.BytesOf(access), "> next_", name, "[", s_.unroll, "];");
+    }
+  }
+  bool IsAhead() const { return s_.staging != Staging::kRegisters && !ring_.empty(); }
+  // Chunks of 16 bytes that a vector of every tensor in the ring has.
+  int ChunksOfRow() const {
+    int chunks = 0;
+    for (const auto& [access, name] : ring_) chunks += em_.BytesOf(access) / 16;
+    return chunks;
+  }
+  // Where the vectors of a tensor begin in a stage: row by row as in memory for bulk copies, else a plane for each
+  // chunk of a vector, in which neighbours are neighbours.
+  std::string ChunkAt(int before, int chunks, int chunk, const std::string& vector) const {
+    const int vectors = s_.threads * s_.unroll;
+    if (s_.staging == Staging::kBulk) {
+      return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", before * vectors, " + (",
+                 vector, ")", chunks > 1 ? Cat(" * ", chunks, " + ", chunk) : "");
+    }
+    return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", (before + chunk) * vectors,
+               " + (", vector, ")");
+  }
+  std::string OwnVector() const {
+    return s_.unroll > 1 ? Cat("t + u * ", s_.threads) : std::string("t");
   }
 
-  // Variables of the row that is loaded now, ahead of the one that is computed.
+  // Variables of the row that is loaded now, ahead of the one that is computed, and where their loops end. There is
+  // such a row while the innermost one is below its end.
   std::string AheadOf(size_t loop) const { return Cat("ahead", region_.serial[loop].variable); }
+  std::string EndOf(size_t loop) const { return Cat("end", region_.serial[loop].variable); }
   void DefineAhead(size_t loops) {
     for (size_t i = 0; i < loops; ++i) em_.Define(region_.serial[i].variable, AheadOf(i));
   }
-  // To the first trip of loop `i` from here on, or to the next one.
-  std::string Advance(size_t i, bool first) {
+  std::string IsThere() const {
+    const size_t last = region_.serial.size() - 1;
+    return Cat(AheadOf(last), " < ", EndOf(last));
+  }
+  // To the first trip of loop `i`.
+  std::string First(size_t i) {
     const Loop& loop = region_.serial[i];
-    const auto bound = [&](const ir::Expr* expr,
-                           const std::function<std::string(const std::string&)>& use) {
-      const Emitter::Definitions before = em_.GetDefinitions();
-      em_.Open();
-      DefineAhead(i);
-      const std::string text = em_.Expr(em_.Import(expr));
-      const std::string code = em_.Close();
-      em_.SetDefinitions(before);
-      return Cat("{\n", code, use(text), "\n}\n");
-    };
-    const std::string at = AheadOf(i);
-    const std::string start =
-        bound(loop.begin, [&](const std::string& begin) { return Cat(at, " = ", begin, ";"); });
-    const std::string test = bound(
-        loop.end, [&](const std::string& end) { return Cat("over = ", at, " >= ", end, ";"); });
-    const std::string step = first ? start : Cat("++", at, ";\n");
-    if (i == 0) return Cat("{\nbool over;\n", step, test, "more = !over;\n}\n");
-    return Cat("{\nbool over;\n", step, test, "while (more && over) {\n", Advance(i - 1, false),
-               "if (more) {\n", start, test, "}\n}\n}\n");
+    const Emitter::Definitions before = em_.GetDefinitions();
+    em_.Open();
+    DefineAhead(i);
+    const std::string begin = em_.Expr(em_.Import(loop.begin)),
+                      end = em_.Expr(em_.Import(loop.end));
+    em_.Line(AheadOf(i), " = ", begin, ";\n", EndOf(i), " = ", end, ";");
+    const std::string code = em_.Close();
+    em_.SetDefinitions(before);
+    return Cat("{\n", code, "}\n");
+  }
+  // Past trips of the loops around `i` in which it has none left.
+  std::string Skip(size_t i) {
+    if (i == 0) return {};
+    return Cat("while (", AheadOf(i), " >= ", EndOf(i), ") {\n++", AheadOf(i - 1), ";\n",
+               Skip(i - 1), "if (", AheadOf(i - 1), " >= ", EndOf(i - 1), ") break;\n", First(i),
+               "}\n");
   }
 
   void StartAhead() {
-    em_.Line("bool more = true;");
-    for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line("ix ", AheadOf(i), " = 0;");
-    for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line(Advance(i, true));
-    if (stages_ > 1) em_.Line("int stage = 0, stage_ahead = 0;");
+    for (size_t i = 0; i < region_.serial.size(); ++i)
+      em_.Line("ix ", AheadOf(i), " = 0, ", EndOf(i), " = 0;");
+    em_.Line(First(0));
+    for (size_t i = 1; i < region_.serial.size(); ++i) {
+      em_.Line("if (", AheadOf(i - 1), " < ", EndOf(i - 1), ") {\n", First(i), Skip(i), "}");
+    }
+    if (!IsAhead()) {
+      Fetch();
+      return;
+    }
+    em_.Line("int stage = 0;");
+    if (s_.staging == Staging::kBulk) {
+      em_.Line("u32 phase = 0;\nif (t == 0) {\nfor (int i = 0; i < ", s_.stages,
+               "; ++i) bulk_start(full + i);\nbulk_started();\n}\nsync();");
+    }
     em_.Open();
     Fetch();
     const std::string fetch = em_.Close();
-    em_.Line("#pragma unroll 1\nfor (int i = 0; i < ", std::max(stages_ - 1, 1), "; ++i) {\n",
-             fetch, "}");
+    em_.Line("#pragma unroll 1\nfor (; stage < ", s_.stages, "; ++stage) {\n", fetch,
+             "}\nstage = 0;");
   }
 
   // Starts loading the row ahead, and goes on to the next.
@@ -285,63 +341,65 @@ class CarriedEmitter {
     const Emitter::Definitions before = em_.GetDefinitions();
     em_.Open();
     DefineAhead(region_.serial.size());
-    Each([&] {
-      for (const auto& [access, name] : ring_) {
-        if (stages_ == 1) {
+    if (!IsAhead()) {
+      Each([&] {
+        for (const auto& [access, name] : ring_)
           em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, false), ";");
-          continue;
+      });
+    } else if (s_.staging == Staging::kCopies) {
+      Each([&] {
+        int first = 0;
+        for (const auto& [access, name] : ring_) {
+          const int chunks = em_.BytesOf(access) / 16;
+          const std::string from = em_.NewName("from");
+          em_.Line("const char* ", from, " = (const char*)(", em_.LoadAddress(access), ");");
+          for (int chunk = 0; chunk < chunks; ++chunk) {
+            em_.Line("copy16(", ChunkAt(first, chunks, chunk, OwnVector()), ", ", from, " + ",
+                     chunk * 16, ");");
+          }
+          first += chunks;
         }
-        const std::string from = em_.NewName("from");
-        em_.Line("const char* ", from, " = (const char*)(", em_.LoadAddress(access), ");");
-        for (int part = 0; part < em_.BytesOf(access) / 16; ++part) {
-          em_.Line("copy16(&ring_", name, "[stage_ahead][", part, "][t + ",
-                   s_.unroll > 1 ? "u" : "0", " * ", s_.threads, "], ", from, " + ", part * 16,
-                   ");");
-        }
+      });
+    } else {
+      // One thread for all: whole rows.
+      em_.Open();
+      em_.Decode(columns_, "0");
+      em_.Line("bulk_expect(full + stage, (u32)n * ", ChunksOfRow() * 16, ");");
+      int first = 0;
+      for (const auto& [access, name] : ring_) {
+        const int chunks = em_.BytesOf(access) / 16;
+        em_.Line("bulk_copy(", ChunkAt(first, chunks, 0, "0"), ", ", em_.LoadAddress(access),
+                 ", (u32)n * ", chunks * 16, ", full + stage);");
+        first += chunks;
       }
-    });
+      const std::string copies = em_.Close();
+      em_.Line("if (t == 0) {\n", copies, "}");
+    }
     for (const auto& [access, name] : scalars_) {
-      if (stages_ == 1) {
+      if (!IsAhead()) {
         em_.Line("next_", name, " = ", em_.ScalarText(access), ";");
       } else {
         const int64_t size = DTypeBytes(access.load->dtype);
         // A lane for its warp: copies from one address by all lanes of it take 32 turns.
-        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name,
-                 "[stage_ahead][t / 32 * ", size / 4, "], ", em_.LoadAddress(access), ");");
+        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name, "[stage][t / 32 * ",
+                 size / 4, "], ", em_.LoadAddress(access), ");");
       }
     }
     const std::string load = em_.Close();
     em_.SetDefinitions(before);
-    em_.Line("if (more) {\n", load, Advance(region_.serial.size() - 1, false), "}");
-    if (stages_ > 1)
-      em_.Line("copies_end();\nif (++stage_ahead == ", stages_, ") stage_ahead = 0;");
+    const size_t last = region_.serial.size() - 1;
+    em_.Line("if (", IsThere(), ") {\n", load, "++", AheadOf(last), ";\n", Skip(last), "}");
+    if (HasCopies()) em_.Line("copies_end();");
+  }
+  bool HasCopies() const {
+    return IsAhead() && (s_.staging == Staging::kCopies || !scalars_.empty());
   }
 
-  // The row that is computed now, from where it was loaded to; and the next one.
+  // The row that is computed now, from where it was loaded to. The ring's stage is free once every reader is past it:
+  // its own thread for vectors, the warp for numbers; the whole CTA for bulk copies, see Refill.
   void Take() {
     if (ring_.empty()) return;
-    if (stages_ > 1) {
-      em_.Line("copies_wait<", stages_ - 2, ">();");
-      if (!scalars_.empty()) em_.Line("warp_sync();");
-      Each([&] {
-        for (const auto& [access, name] : ring_) {
-          for (int part = 0; part < em_.BytesOf(access) / 16; ++part) {
-            em_.Line("{ const Pk<16> p = ldv<16>(&ring_", name, "[stage][", part, "][t + ",
-                     s_.unroll > 1 ? "u" : "0", " * ", s_.threads,
-                     "]); for (int i = 0; i < 4; ++i) ", At(name), ".w[", part * 4,
-                     " + i] = p.w[i]; }");
-          }
-        }
-      });
-      for (const auto& [access, name] : scalars_) {
-        const int64_t size = DTypeBytes(access.load->dtype);
-        em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_",
-                 Suffix(access.load->dtype), "((const ", MemoryText(access.load->dtype), "*)&ring_",
-                 name, "[stage][t / 32 * ", size / 4, "]);");
-        em_.SetScalar(access, name);
-      }
-      em_.Line("if (++stage == ", stages_, ") stage = 0;");
-    } else {
+    if (!IsAhead()) {
       for (const auto& [access, name] : scalars_) {
         em_.Line("const ", TypeText(access.load->dtype), " ", name, " = next_", name, ";");
         em_.SetScalar(access, name);
@@ -350,8 +408,44 @@ class CarriedEmitter {
         em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_",
                  name, "[u];");
       }
+      Fetch();
+      return;
     }
+    if (HasCopies()) em_.Line("copies_wait<", s_.stages - 1, ">();");
+    if (!scalars_.empty()) em_.Line("warp_sync();");
+    for (const auto& [access, name] : scalars_) {
+      const int64_t size = DTypeBytes(access.load->dtype);
+      em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_",
+               Suffix(access.load->dtype), "((const ", MemoryText(access.load->dtype), "*)&ring_",
+               name, "[stage][t / 32 * ", size / 4, "]);");
+      em_.SetScalar(access, name);
+    }
+    if (s_.staging == Staging::kBulk) em_.Line("bulk_wait(full + stage, phase);");
+    Each([&] {
+      int first = 0;
+      for (const auto& [access, name] : ring_) {
+        const int chunks = em_.BytesOf(access) / 16;
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          em_.Line("{ const Pk<16> p = ldv<16>(", ChunkAt(first, chunks, chunk, OwnVector()),
+                   "); for (int i = 0; i < 4; ++i) ", At(name), ".w[", chunk * 4,
+                   " + i] = p.w[i]; }");
+        }
+        first += chunks;
+      }
+    });
+    refill_due_ = true;
+    if (s_.staging == Staging::kCopies) {
+      if (!scalars_.empty()) em_.Line("warp_sync();");
+      Refill();
+    }
+  }
+  // Loads into the stage that was read, once: behind a barrier of all that read it.
+  void Refill() {
+    if (!refill_due_) return;
+    refill_due_ = false;
     Fetch();
+    em_.Line("if (++stage == ", s_.stages, ") {\nstage = 0;",
+             s_.staging == Staging::kBulk ? "\nphase ^= 1;" : "", "\n}");
   }
 
   void Serial(size_t i) {
@@ -359,6 +453,10 @@ class CarriedEmitter {
       em_.SetRowScope();
       if (in_registers_) Take();
       for (const Phase& phase : region_.phases) Row(phase);
+      if (refill_due_) {
+        em_.Line("sync();");
+        Refill();
+      }
       em_.Line("parity ^= 1;");
       return;
     }
@@ -390,7 +488,7 @@ class CarriedEmitter {
 
   // Of one row with any number of columns, which a thread meets in the same order every time.
   void EachOfAny(const Phase& phase, const std::function<void()>& body) {
-    const std::vector<Loop> loops = ColumnsOf(phase);
+    const std::vector<Loop> loops = WithLast(phase.loops, s_.vector);
     const std::string count = em_.Expr(em_.TripsOf(loops));
     const std::string k = em_.NewName("k");
     em_.Open();
@@ -448,8 +546,20 @@ class CarriedEmitter {
       return;
     }
     std::vector<Accumulator> all = phase.accumulators;
+    std::vector<Store> stores = phase.stores;
+    // What is the same in all columns is multiplied with the sum instead.
+    std::vector<const fusion::Element*> of_row(all.size(), nullptr);
+    if (in_registers_) {
+      for (size_t k = 0; k < all.size(); ++k) {
+        if (!IsSum(all[k])) continue;
+        const Factors::Split split = factors_.SplitRow(all[k].body);
+        all[k].body = split.rest;
+        of_row[k] = split.of_row;
+      }
+      for (Store& store : stores) store.value = factors_.Ordered(store.value);
+    }
     std::vector<std::string> names;
-    for (const Accumulator& accumulator : phase.accumulators) {
+    for (const Accumulator& accumulator : all) {
       names.push_back(em_.NewName("acc"));
       em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
                NeutralText(accumulator.kind, accumulator.dtype), ";");
@@ -459,7 +569,8 @@ class CarriedEmitter {
       std::vector<Emitter::Product> products;
       for (const Base& base : bases_) {
         if (base.phase != &phase) continue;
-        products.push_back({Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), base.factors});
+        products.push_back(
+            {Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), {base.product}});
       }
       for (const Carried& carried : phase.carried) {
         if (terms_.contains(&carried)) continue;
@@ -468,12 +579,12 @@ class CarriedEmitter {
       }
       Each([&] {
         for (const auto& [access, name] : ring_) em_.SetPack(access, At(name));
-        em_.Body(all, names, phase.stores, products);
+        em_.Body(all, names, stores, products);
         em_.ForgetPacks();
       });
     } else {
       EachOfAny(phase, [&] {
-        em_.Body(all, names, phase.stores);
+        em_.Body(all, names, stores);
         for (const Carried& carried : phase.carried) {
           const Accumulator& a = carried.accumulator;
           const std::string value = em_.Value(a.body);
@@ -485,33 +596,71 @@ class CarriedEmitter {
       });
     }
     if (reduced == 0) return;
+    Collect(std::span(all).first(reduced), std::span(names).first(reduced));
+    for (size_t k = 0; k < reduced; ++k) {
+      if (of_row[k] != nullptr) {
+        const std::string factor = em_.Value(of_row[k]);
+        em_.Line(names[k], " *= ", factor, ";");
+      }
+      em_.SetResult(all[k].value, names[k], false);
+    }
+    if (in_registers_ && s_.repack) em_.KeepPacks(ring_, s_.unroll);
+  }
+
+  static bool IsSum(const Accumulator& a) {
+    return a.kind == fusion::ReduceKind::kSum && a.dtype == DType::kFloat32;
+  }
+
+  // The CTA's results of what each thread has in `names`, in all threads: one barrier.
+  void Collect(std::span<const Accumulator> all, std::span<const std::string> names) {
     const int warps = s_.threads / 32;
-    for (size_t k = 0; k < reduced; ++k)
-      em_.Line(names[k], " = across<", ReduceName(all[k].kind), ", 32>(", names[k], ");");
-    if (warps > 1) {
-      const std::string parts = em_.NewName("part");
-      for (size_t k = 0; k < reduced; ++k) {
-        em_.Line("SHARED ", TypeText(all[k].dtype), " ", parts, "_", k, "[2][", warps, "];");
-        em_.Line("if ((t & 31) == 0) ", parts, "_", k, "[parity][t / 32] = ", names[k], ";");
+    const int count = static_cast<int>(names.size());
+    if (warps > 1 && count <= 2 && warps * count <= kSumsMax && std::ranges::all_of(all, IsSum)) {
+      const std::string parts = em_.NewName("part"), own = em_.NewName("own"),
+                        sums = em_.NewName("sums");
+      em_.Line("SHARED uint4 ", parts, "[2][", (warps * count + 3) / 4, "];");
+      if (count == 2) {
+        em_.Line("const float ", own, " = across_halves(", names[0], ", ", names[1], ");");
+        em_.Line("if ((t & 15) == 0) ((float*)", parts, "[parity])[t / 16] = ", own, ";");
+      } else {
+        em_.Line("const float ", own, " = across<Sum, 32>(", names[0], ");");
+        em_.Line("if ((t & 31) == 0) ((float*)", parts, "[parity])[t / 32] = ", own, ";");
       }
       em_.Line("sync();");
-      for (size_t k = 0; k < reduced; ++k) {
-        em_.Line(names[k], " = collect<", ReduceName(all[k].kind), ", ", warps, ">(", parts, "_", k,
-                 "[parity], ", NeutralText(all[k].kind, all[k].dtype), ");");
-      }
+      if (s_.staging == Staging::kBulk) Refill();
+      em_.Line("float ", sums, "[", count, "];\ncollect_sums<", warps, ", ", count,
+               ">((const float*)", parts, "[parity], ", sums, ");");
+      for (int k = 0; k < count; ++k)
+        em_.Line(names[static_cast<size_t>(k)], " = ", sums, "[", k, "];");
+      return;
     }
-    for (size_t k = 0; k < reduced; ++k) em_.SetResult(all[k].value, names[k], false);
-    if (in_registers_) em_.KeepPacks(ring_, s_.unroll);
+    for (size_t k = 0; k < names.size(); ++k)
+      em_.Line(names[k], " = across<", ReduceName(all[k].kind), ", 32>(", names[k], ");");
+    if (warps == 1) return;
+    const std::string parts = em_.NewName("part");
+    for (size_t k = 0; k < names.size(); ++k) {
+      em_.Line("SHARED ", TypeText(all[k].dtype), " ", parts, "_", k, "[2][", warps, "];");
+      em_.Line("if ((t & 31) == 0) ", parts, "_", k, "[parity][t / 32] = ", names[k], ";");
+    }
+    em_.Line("sync();");
+    if (s_.staging == Staging::kBulk) Refill();
+    for (size_t k = 0; k < names.size(); ++k) {
+      em_.Line(names[k], " = collect<", ReduceName(all[k].kind), ", ", warps, ">(", parts, "_", k,
+               "[parity], ", NeutralText(all[k].kind, all[k].dtype), ");");
+    }
   }
 
   Emitter& em_;
   const Region& region_;
   const Schedule& s_;
   const bool in_registers_;
-  std::vector<Loop> columns_;
+  const std::vector<Loop>
+      columns_;  // In the order of vectors; of all phases that loop, where held.
+  Factors factors_;
   std::vector<std::pair<Emitter::Access, std::string>> ring_;  // Vectors that every row has anew,
   std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
-  int stages_ = 1;
+  bool all_own_ = false;                                          // No thread is without a vector.
+  bool refill_due_ = false;                                       // The stage has been read.
   std::map<const Carried*, std::string> arrays_;
   std::map<const Carried*, std::vector<Term>> terms_;  // Of sums that are made of bases.
   std::vector<Base> bases_;
@@ -533,13 +682,43 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     }
     columns = own;
   }
-  s.threads = static_cast<int>(std::clamp<int64_t>((nv + 31) / 32 * 32, 32, 512));
+  const RowsInOrder& tried = plan.target.rows_in_order;
+  std::vector<const fusion::Element*> roots;
+  for (const Phase& phase : region.phases) {
+    if (phase.loops.empty()) continue;
+    for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
+  }
+  int64_t chunks = 0;  // Of 16 bytes, in a vector of each tensor of a row.
+  for (const Emitter::Access& access : RingOf(em, region, roots)) chunks += em.BytesOf(access) / 16;
+  const int64_t threads_max = nv <= 512 ? 256 : 512;
+  s.threads = static_cast<int>(std::clamp<int64_t>((nv + 31) / 32 * 32, 32, threads_max));
+  if (tried.threads > 0) s.threads = tried.threads;
   s.unroll = static_cast<int>(std::max<int64_t>(1, (nv + s.threads - 1) / s.threads));
   s.width = static_cast<int>(std::min<int64_t>(nv, 1 << 20));
-  s.held = same && s.unroll <= 4 && !columns.empty();
-  if (!s.held) s.unroll = 1;
-  s.ctas_per_sm = std::clamp(nv < kShortRow ? 640 / s.threads : 1024 / s.threads, 1, 16);
+  s.held = same && s.unroll <= kVectorsMax && !columns.empty();
   s.items_per_cta = 1;
+  s.ctas_per_sm = nv < kShortRow ? std::clamp(640 / s.threads, 1, 16) : 2;
+  if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
+  if (!s.held) {
+    s.unroll = 1;
+    return;
+  }
+  const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
+  const bool has_bulk = plan.target.architecture >= 90;
+  s.staging = nv < kShortRow ? Staging::kCopies : has_bulk ? Staging::kBulk : Staging::kRegisters;
+  if (tried.staging != Staging::kChosen) s.staging = tried.staging;
+  if (row_bytes == 0 || (s.staging == Staging::kBulk && (columns.size() != 1 || !has_bulk)))
+    s.staging = Staging::kRegisters;
+  s.stages = tried.stages > 0 ? tried.stages : s.staging == Staging::kBulk ? 3 : 4;
+  const int64_t bytes_max = s.staging == Staging::kBulk
+                                ? plan.target.shared_bytes / s.ctas_per_sm - kOtherBytes
+                                : kStaticBytesMax;
+  if (s.staging != Staging::kRegisters) {
+    s.stages = static_cast<int>(std::min<int64_t>(s.stages, bytes_max / row_bytes));
+    if (s.stages < 2) s.staging = Staging::kRegisters;
+  }
+  if (s.staging == Staging::kBulk) s.shared_bytes = s.stages * row_bytes;
+  s.repack = tried.repack == 1;
 }
 
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& s) {

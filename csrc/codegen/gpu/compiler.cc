@@ -14,7 +14,7 @@ using base::Cat;
 
 namespace {
 
-constexpr std::string_view kMagic = "hostir-gpu-1";
+constexpr std::string_view kMagic = "hostir-gpu-2";
 constexpr int kOldest = 80;
 constexpr int64_t kKernelsMax = 64;
 
@@ -24,8 +24,8 @@ std::string Pack(const Code& code) {
   for (size_t i = 0; i < code.kernels.size(); ++i) {
     const KernelInfo& info = code.kernels[i];
     Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n",
-           info.dependent ? 1 : 0, "\n", info.num_slots, "\n", code.registers[i], "\n",
-           code.spill_bytes[i], "\n");
+           info.shared_bytes, "\n", info.dependent ? 1 : 0, "\n", info.num_slots, "\n",
+           code.registers[i], "\n", code.spill_bytes[i], "\n");
   }
   return out + code.cubin;
 }
@@ -56,6 +56,7 @@ Result<Code> Unpack(std::string_view bytes) {
     info.threads = static_cast<int>(number(1, 1024));
     info.ctas_per_sm = static_cast<int>(number(-1, 64));
     info.items_per_cta = number(1, INT64_MAX);
+    info.shared_bytes = number(0, INT32_MAX);
     info.dependent = number(0, 1) != 0;
     info.num_slots = static_cast<int>(number(0, 4096));
     code.kernels.push_back(info);

@@ -121,6 +121,10 @@ class Emitter {
   void Lanes(const std::function<void()>& body);
   // Whether `element` varies with `loops`, or depends on the result of an accumulator.
   bool DependsOn(const Element* element, std::span<const Loop> loops);
+  // The same without the latter.
+  bool VariesWith(const Element* element, std::span<const Loop> loops);
+  // Makes the elements that a schedule computes instead of the nest's.
+  fusion::ElementBuilder& elements() { return elements_; }
   // In the scope of a vector: adds exp(x - base) to `sum`.
   void AddExponentials(const Element* x, const std::string& base, const std::string& sum);
   // Stops the compiler from keeping what it unpacked from arrays of packs.
@@ -223,6 +227,7 @@ class Emitter {
   const LoopNest& nest_;
   const Options options_;
   ir::ExprPool pool_;
+  fusion::ElementBuilder elements_;
   IndexMath math_;
   Status error_;
   std::vector<Level> levels_;

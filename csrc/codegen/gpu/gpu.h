@@ -23,6 +23,7 @@ struct KernelInfo {
   int threads = 0;            // Of a CTA.
   int ctas_per_sm = 0;        // 0: not persistent.
   int64_t items_per_cta = 1;  // Items of the plan's grid.
+  int64_t shared_bytes = 0;   // Dynamic shared memory of a CTA.
   bool dependent = false;     // May start before its predecessor ends.
   int num_slots = 0;
   bool operator==(const KernelInfo&) const = default;

@@ -200,6 +200,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
     }
     if (units > 0) kernel.info.items_per_cta = std::max<int64_t>(1, items / units);
   }
+  kernel.info.shared_bytes = schedules.size() == 1 ? schedules[0].shared_bytes : 0;
   // Its launch hides behind the end of whatever kernel comes before, and it waits before it reads.
   kernel.info.dependent = true;
   kernel.info.num_slots =

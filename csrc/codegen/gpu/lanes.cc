@@ -41,10 +41,13 @@ void Emitter::Lanes(const std::function<void()>& body) {
 }
 
 bool Emitter::DependsOn(const Element* element, std::span<const Loop> loops) {
+  return (VarsOf(element) & kRowBit) != 0 || VariesWith(element, loops);
+}
+
+bool Emitter::VariesWith(const Element* element, std::span<const Loop> loops) {
   const uint64_t vars = VarsOf(element);
-  return (vars & kRowBit) != 0 || std::ranges::any_of(loops, [&](const Loop& loop) {
-           return (vars & BitOf(loop.variable)) != 0;
-         });
+  return std::ranges::any_of(
+      loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
 
 void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,

@@ -64,6 +64,30 @@ template <int B> DEV void copy_small(void* to, const void* from) {
 }
 DEV void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+// Copies of many bytes, of which a barrier in shared memory counts those that are still to come. Its phases alternate.
+#define DYNAMIC(name) extern __shared__ uint4 name[]
+#if __CUDA_ARCH__ >= 900
+DEV void bulk_start(u64* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((u32)__cvta_generic_to_shared(barrier)) : "memory");
+}
+DEV void bulk_started() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEV void bulk_expect(u64* barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"((u32)__cvta_generic_to_shared(barrier)), "r"(bytes) : "memory");
+}
+DEV void bulk_copy(void* to, const void* from, u32 bytes, u64* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes),
+                 "r"((u32)__cvta_generic_to_shared(barrier)) : "memory");
+}
+DEV bool bulk_done(u64* barrier, u32 phase) {
+  u32 done;
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(done) : "r"((u32)__cvta_generic_to_shared(barrier)), "r"(phase) : "memory");
+  return done != 0;
+}
+DEV void bulk_wait(u64* barrier, u32 phase) { while (!bulk_done(barrier, phase)) {} }
+#endif
 )";
 
 const std::string_view kPrelude = R"(
@@ -262,6 +286,30 @@ template <class Op, int W, class T> DEV T collect(const T* s, T neutral) {
     constexpr int kLanes = W <= 8 ? 8 : W <= 16 ? 16 : 32;
     const int lane = TID & (kLanes - 1);
     return across<Op, kLanes>(lane < W ? s[lane] : neutral);
+  }
+}
+// Two sums in 5 shuffles: each half of a warp keeps one of them. x is then the sum of the lane's half.
+DEV float across_halves(float x, float y) {
+  const bool high = (TID & 16) != 0;
+  const float sent = shuffle(high ? x : y, 16);
+  return across<Sum, 16>((high ? y : x) + sent);
+}
+// The sums of W warps, C numbers each one after the other, for every thread; s lies at a multiple of 16 bytes.
+template <int W, int C> DEV void collect_sums(const float* s, float (&x)[C]) {
+  float all[W * C];
+#pragma unroll
+  for (int i = 0; i < W * C / 4; ++i) {
+    const Pk<16> p = ldv<16>(s + 4 * i);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) all[4 * i + k] = get_f32(p, k);
+  }
+#pragma unroll
+  for (int i = W * C / 4 * 4; i < W * C; ++i) all[i] = s[i];
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    x[c] = all[c];
+#pragma unroll
+    for (int w = 1; w < W; ++w) x[c] += all[w * C + c];
   }
 }
 // A tile that turns: 32-bit words of 64 rows (pairs of them for 16-bit elements), a line for each column. Chunks of 4

@@ -7,6 +7,7 @@
 
 #include "csrc/codegen/gpu/emitter.h"
 #include "csrc/codegen/gpu/gpu.h"
+#include "csrc/codegen/target.h"
 
 namespace hir::codegen::gpu {
 
@@ -30,7 +31,12 @@ struct Schedule {
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool stream = false;    // Last reads do not stay in cache.
   bool rolled = false;    // Loops stay loops: short code instead of fast code.
-  int ctas_per_sm = 1;    // The registers of a thread are capped for as many.
+  // kCarried: how rows are loaded ahead, how many of them, and whether they stay packed between phases.
+  RowsInOrder::Staging staging = RowsInOrder::Staging::kRegisters;
+  int stages = 1;
+  bool repack = false;
+  int64_t shared_bytes = 0;  // Dynamic.
+  int ctas_per_sm = 1;       // The registers of a thread are capped for as many.
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.

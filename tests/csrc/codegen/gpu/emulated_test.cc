@@ -191,6 +191,9 @@ TEST(Emulated, RowsInOrder) {
                                 {7, 9, 1000},
                                 {2, 40, 256},
                                 {5, 3, 4096},
+                                {3, 11, 2048},  // Bulk copies; the last part has fewer rows,
+                                {1, 13, 4104},  // a thread no second vector,
+                                {2, 9, 16384},  // each thread four.
                                 {3, 7, 37},
                                 {0, 4, 64},
                                 {60, 61, 16}}) {

@@ -74,6 +74,7 @@ static void warp_meet() {
   const int w = tid / 32;
   meet(warp_arrived[w], warp_generation[w], 32);
 }
+static void check_copies();
 static void run(void (*function)(const void*), const void* a, int num_threads, i64 num_ctas) {
   body = function, args = a, threads = num_threads, ctas = num_ctas;
   for (cta = 0; cta < num_ctas; ++cta) {
@@ -89,6 +90,7 @@ static void run(void (*function)(const void*), const void* a, int num_threads, i
     tid = 0;
     swapcontext(&home, &fibers[0]);
     if (arrived != 0) std::abort();  // Some waited for those that had left.
+    check_copies();
   }
 }
 }  // namespace host
@@ -159,6 +161,38 @@ DEV void copy16(void* to, const void* from) { std::memcpy(to, from, 16); }
 template <int B> DEV void copy_small(void* to, const void* from) { std::memcpy(to, from, B); }
 DEV void copies_end() {}
 template <int N> DEV void copies_wait() {}
+// Bytes of a bulk copy come when somebody waits for them; until then there is garbage. A barrier is two phases' count:
+// bit 0 the phase, bit 1 that bytes are announced, above them how many are still to come.
+#define DYNAMIC(name) alignas(128) static uint4 name[(227 << 10) / 16]
+namespace host {
+struct Copy { void* to; const void* from; u32 bytes; u64* barrier; };
+std::vector<Copy> copies;
+static void check_copies() { if (!copies.empty()) std::abort(); }  // A CTA has left before its bytes came.
+}  // namespace host
+DEV void bulk_start(u64* barrier) { *barrier = 0; }
+DEV void bulk_started() {}
+DEV void bulk_expect(u64* barrier, u32 bytes) {
+  if (*barrier >> 1 != 0 || bytes == 0) std::abort();
+  *barrier |= (u64)bytes << 2 | 2u;
+}
+DEV void bulk_copy(void* to, const void* from, u32 bytes, u64* barrier) {
+  if (((u64)to | (u64)from | bytes) % 16 != 0) std::abort();
+  std::memset(to, 0xff, bytes);
+  host::copies.push_back({to, from, bytes, barrier});
+}
+DEV void bulk_wait(u64* barrier, u32 phase) {
+  if ((*barrier & 1) == phase) {
+    std::vector<host::Copy> rest;
+    for (const host::Copy& copy : host::copies) {
+      if (copy.barrier != barrier) { rest.push_back(copy); continue; }
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      *barrier -= (u64)copy.bytes << 2;
+    }
+    host::copies.swap(rest);
+    if (*barrier >> 1 != 1) std::abort();  // More was announced than copied, or nothing.
+    *barrier ^= 3;
+  }
+}
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define KERNEL(name, threads, ctas_per_sm)                                            \
