@@ -40,16 +40,16 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
                       const Structure& structure, const std::string& name, KernelPlan& plan) {
   NestBuilder builder(group, classes, structure, plan.target, plan.sizes);
   if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
-  const std::vector<Partial> partials = AddRowsInParts(builder);
+  const RowSums sums = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
-  for (const Partial& partial : partials) {
+  for (const RowSums::Partial& partial : sums.partials) {
     plan.workspaces.push_back(
         {.bytes = BytesOf(builder.nest().exprs, *partial.value->type), .zeroed = false});
   }
   HIR_TRY(AddLaunch(plan, builder, name));
-  if (partials.empty()) return {};
+  if (sums.partials.empty()) return {};
   NestBuilder second(group, classes, structure, plan.target, plan.sizes);
-  AddSumsOfParts(second, partials);
+  AddSumsOfParts(second, sums);
   return AddLaunch(plan, second, Cat(name, ".1"));
 }
 

@@ -10,10 +10,18 @@
 // Workspace: part p leaves its result for the rows whose kept index is b (row-major; 0 if none are kept) at p + b. Both
 // grow along the rows and at least one of them where anything is left, so no two places are the same.
 //
+// Sums over all rows and sums for each batch are often made of the same sums for each batch, times what a batch has in
+// common (a layer norm's scale, weight, bias). On GPUs only those are carried then: less to hold and to write.
+//
 // Bytes moved beside inputs and outputs: parts * columns * 4 to 8 bytes for each reduction over rows, twice.
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <set>
 
+#include "csrc/base/check.h"
 #include "csrc/codegen/schedules.h"
+#include "csrc/codegen/terms.h"
 
 namespace hir::codegen {
 namespace {
@@ -88,6 +96,24 @@ class RowParts {
     return {part, pool_.FloorDiv(begin, length_), pool_.CeilDiv(pool_.Add(begin, inner), length_)};
   }
 
+  // The same for a loop whose trips do not depend on those rows: at most so many; the first part, and whether there is
+  // one in trip `trip`, as elements.
+  const ir::Expr* PartsMaxWith(int depth) {
+    const ir::Expr* inner = ExtentOf(static_cast<size_t>(depth), rows_.size());
+    return pool_.Min(pool_.Add(pool_.CeilDiv(inner, length_), pool_.Const(1)), count_);
+  }
+  struct Trip {
+    const Element* first;
+    const Element* exists;
+  };
+  Trip TripWith(int depth, int trip) {
+    fusion::ElementBuilder& elements = builder_.nest().elements;
+    const Loop loop = PartsWith(depth, trip);
+    return {elements.Extent(loop.begin),
+            elements.Apply(Prim::kLt, {elements.Index(trip),
+                                       elements.Extent(pool_.Sub(loop.end, loop.begin))})};
+  }
+
   // The partial results of a reduction that keeps `depth` rows' axes: [place, column...].
   std::vector<ir::Axis> AxesOf(int depth) {
     const ir::Expr* places =
@@ -98,7 +124,8 @@ class RowParts {
     }
     return axes;
   }
-  std::vector<const Element*> IndexOf(int depth, int part) {
+  // `first`: what `part` counts from; null: 0.
+  std::vector<const Element*> IndexOf(int depth, int part, const Element* first = nullptr) {
     fusion::ElementBuilder& elements = builder_.nest().elements;
     const Element* kept = elements.Int(DType::kInt64, 0);
     for (size_t i = 0; i < static_cast<size_t>(depth); ++i) {
@@ -106,7 +133,9 @@ class RowParts {
       const Element* at = elements.Index(builder_.Variable(rows_[i]));
       kept = elements.Apply(Prim::kAdd, {elements.Apply(Prim::kMul, {kept, extent}), at});
     }
-    std::vector<const Element*> index = {elements.Apply(Prim::kAdd, {kept, elements.Index(part)})};
+    const Element* at = elements.Index(part);
+    if (first != nullptr) at = elements.Apply(Prim::kAdd, {first, at});
+    std::vector<const Element*> index = {elements.Apply(Prim::kAdd, {kept, at})};
     for (const int axis : builder_.structure().columns) {
       index.push_back(elements.Index(builder_.Variable(axis)));
     }
@@ -171,48 +200,130 @@ bool RowsInOrderPay(NestBuilder& builder) {
   return builder.facts().AtLeast(rows, kRowsThatPay, true);
 }
 
-std::vector<Partial> AddRowsInParts(NestBuilder& builder) {
+namespace {
+
+// Whether an element varies with rows' axes from number `depth` on. What is reduced over columns does.
+std::function<bool(const Element*)> VariesWithRows(NestBuilder& builder, int depth) {
+  std::set<int> variables;
+  const std::vector<int>& rows = builder.structure().rows;
+  for (size_t i = static_cast<size_t>(depth); i < rows.size(); ++i)
+    variables.insert(builder.Variable(rows[i]));
+  auto known = std::make_shared<std::unordered_map<const Element*, bool>>();
+  const auto visit = [variables = std::move(variables), known](const auto& self,
+                                                               const Element* e) -> bool {
+    if (const auto at = known->find(e); at != known->end()) return at->second;
+    bool varies =
+        e->kind == Element::Kind::kIndex && variables.contains(static_cast<int>(e->integer));
+    for (const Element* arg : e->args) varies = self(self, arg) || varies;
+    return (*known)[e] = varies;
+  };
+  return [visit](const Element* e) { return visit(visit, e); };
+}
+
+const Element* ProductOf(fusion::ElementBuilder& elements, std::vector<const Element*> factors) {
+  std::ranges::sort(factors, {}, &Element::id);
+  const Element* product = factors[0];
+  for (size_t i = 1; i < factors.size(); ++i)
+    product = elements.Apply(Prim::kMul, {product, factors[i]});
+  return product;
+}
+
+// The depth of the sums that all reductions over rows are made of, where those are fewer than the reductions; else -1.
+int DepthOfShared(NestBuilder& builder, const Region& region) {
+  if (builder.target().kind != Target::Kind::kGpu) return -1;
+  int deepest = -1;
+  size_t count = 0;
+  bool differ = false;
+  std::vector<const Element*> bodies;
+  for (const Phase& phase : region.phases) {
+    for (const Accumulator& accumulator : phase.accumulators) {
+      const int depth = builder.SourceOf(accumulator.value).reduction->depth;
+      if (depth < 0) continue;
+      if (accumulator.kind != fusion::ReduceKind::kSum || accumulator.dtype != DType::kFloat32)
+        return -1;
+      differ = differ || (deepest >= 0 && depth != deepest);
+      deepest = std::max(deepest, depth);
+      bodies.push_back(accumulator.body);
+      ++count;
+    }
+  }
+  if (!differ) return -1;
+  const auto is_fast = VariesWithRows(builder, deepest);
+  std::set<const Element*> products;
+  for (const Element* body : bodies) {
+    for (const Term& term : TermsOf(body, is_fast))
+      products.insert(ProductOf(builder.nest().elements, term.fast));
+  }
+  return products.size() < count ? deepest : -1;
+}
+
+}  // namespace
+
+RowSums AddRowsInParts(NestBuilder& builder) {
   Region region = MakeReductionRegion(builder);
   RowParts parts(builder);
   const int part = builder.NewVariable();
   region.serial = parts.LoopsOf(part);
   region.grid = {{part, builder.nest().exprs.Const(0), parts.count()}};
-  std::vector<Partial> partials;
+  const int shared_depth = DepthOfShared(builder, region);
+  RowSums sums;
+  sums.shared = shared_depth >= 0;
+  std::map<const Element*, size_t> made;  // Partials by what they add up, of those that are shared.
   for (Phase& phase : region.phases) {
     std::vector<Accumulator> of_rows;
     for (Accumulator& accumulator : phase.accumulators) {
       const NestBuilder::Source source = builder.SourceOf(accumulator.value);
-      const int depth = source.reduction->depth;
-      if (depth < 0) {
+      if (source.reduction->depth < 0) {
         of_rows.push_back(std::move(accumulator));
         continue;
       }
-      const ir::Value* value = builder.MakeValue(accumulator.dtype, parts.AxesOf(depth), "partial");
-      const int tensor = builder.AddTensor(Tensor::Role::kWorkspace, value);
-      partials.push_back({source, value});
-      phase.carried.push_back({std::move(accumulator), depth, tensor, parts.IndexOf(depth, part)});
+      const int depth = sums.shared ? shared_depth : source.reduction->depth;
+      const auto add = [&](Accumulator own) {
+        const ir::Value* value = builder.MakeValue(own.dtype, parts.AxesOf(depth), "partial");
+        const int tensor = builder.AddTensor(Tensor::Role::kWorkspace, value);
+        sums.partials.push_back({value, depth});
+        phase.carried.push_back({std::move(own), depth, tensor, parts.IndexOf(depth, part)});
+        return sums.partials.size() - 1;
+      };
+      if (!sums.shared) {
+        sums.sources[source] = {add(std::move(accumulator))};
+        continue;
+      }
+      for (const Term& term : TermsOf(accumulator.body, VariesWithRows(builder, depth))) {
+        Accumulator own = accumulator;
+        own.body = ProductOf(builder.nest().elements, term.fast);
+        const auto known = made.find(own.body);
+        if (known == made.end()) {
+          const Element* body = own.body;
+          own.value = builder.MakeValue(own.dtype, {}, "sum");
+          made[body] = add(std::move(own));
+          sums.sources[source].push_back(made[body]);
+        } else {
+          sums.sources[source].push_back(known->second);
+        }
+      }
     }
     phase.accumulators = std::move(of_rows);
   }
-  if (region.phases.empty()) return partials;
+  if (region.phases.empty()) return sums;
   CutColumns(builder, region);
   AddRegion(builder, std::move(region));
-  return partials;
+  return sums;
 }
 
-void AddSumsOfParts(NestBuilder& builder, const std::vector<Partial>& partials) {
+void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
   const Structure& structure = builder.structure();
+  fusion::ElementBuilder& elements = builder.nest().elements;
   std::vector<const ir::Value*> values;  // The workspaces, in their order.
-  for (const Partial& partial : partials) {
-    const int depth = partial.source.reduction->depth;
-    values.push_back(
-        builder.MakeValue(partial.value->type->dtype, RowParts(builder).AxesOf(depth), "partial"));
+  for (const RowSums::Partial& partial : sums.partials) {
+    values.push_back(builder.MakeValue(partial.value->type->dtype,
+                                       RowParts(builder).AxesOf(partial.depth), "partial"));
     builder.AddTensor(Tensor::Role::kWorkspace, values.back());
   }
   for (int depth = 0; depth <= static_cast<int>(structure.rows.size()); ++depth) {
     builder.StartRegion();
     Region region;
-    Phase sums, stores;
+    Phase totals, stores;
     for (const OutputPlace& output : structure.outputs) {
       if (output.depth != depth) continue;
       stores.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output.value),
@@ -224,19 +335,48 @@ void AddSumsOfParts(NestBuilder& builder, const std::vector<Partial>& partials) 
     for (int i = 0; i < depth; ++i)
       region.grid.push_back(builder.LoopOver(structure.rows[static_cast<size_t>(i)]));
     for (const int axis : structure.columns) region.grid.push_back(builder.LoopOver(axis));
-    const int part = builder.NewVariable();
-    sums.loops = {parts.PartsWith(depth, part)};
+    // Sums that keep more axes than these outputs: over those, too.
+    const int own_depth = sums.shared ? sums.partials.front().depth : depth;
+    for (int i = depth; i < own_depth; ++i)
+      totals.loops.push_back(builder.LoopOver(structure.rows[static_cast<size_t>(i)]));
+    const int trip = builder.NewVariable();
+    RowParts::Trip at = {nullptr, nullptr};
+    if (own_depth == depth) {
+      totals.loops.push_back(parts.PartsWith(depth, trip));
+    } else {
+      totals.loops.push_back({trip, builder.nest().exprs.Const(0), parts.PartsMaxWith(own_depth)});
+      at = parts.TripWith(own_depth, trip);
+    }
     for (auto& [phase, accumulators] : builder.accumulators()) {
       for (Accumulator& accumulator : accumulators) {
-        const auto partial =
-            std::ranges::find(partials, builder.SourceOf(accumulator.value), &Partial::source);
-        if (partial == partials.end()) continue;  // Over columns: part of a body that ran before.
-        accumulator.body = builder.nest().elements.MakeLoad(
-            values[static_cast<size_t>(partial - partials.begin())], parts.IndexOf(depth, part));
-        sums.accumulators.push_back(std::move(accumulator));
+        const auto source = sums.sources.find(builder.SourceOf(accumulator.value));
+        if (source == sums.sources.end())
+          continue;  // Over columns: part of a body that ran before.
+        const auto load = [&](size_t partial) {
+          return elements.MakeLoad(values[partial], parts.IndexOf(own_depth, trip, at.first));
+        };
+        const Element* body = nullptr;
+        if (!sums.shared) {
+          body = load(source->second[0]);
+        } else {
+          const std::vector<Term> terms =
+              TermsOf(accumulator.body, VariesWithRows(builder, own_depth));
+          HIR_CHECK(terms.size() ==
+                    source->second.size());  // The same body as in the first launch.
+          for (size_t i = 0; i < terms.size(); ++i) {
+            std::vector<const Element*> factors = terms[i].slow;
+            factors.push_back(load(source->second[i]));
+            const Element* product = ProductOf(elements, std::move(factors));
+            body = body == nullptr ? product : elements.Apply(Prim::kAdd, {body, product});
+          }
+        }
+        if (at.exists != nullptr)
+          body = elements.Select(at.exists, body, elements.Float(accumulator.dtype, 0));
+        accumulator.body = body;
+        totals.accumulators.push_back(std::move(accumulator));
       }
     }
-    region.phases = {std::move(sums), std::move(stores)};
+    region.phases = {std::move(totals), std::move(stores)};
     AddRegion(builder, std::move(region));
   }
 }

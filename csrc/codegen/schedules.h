@@ -1,6 +1,7 @@
 // The schedules: each makes regions of a nest. One file each. Private to csrc/codegen.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "csrc/codegen/nest_builder.h"
@@ -27,14 +28,21 @@ void CombinePartials(NestBuilder& builder, Region& region,
 // Whether a "reduction" that could run its rows in order is fast so: a CPU reads pages that follow each other faster
 // than blocks of columns, but few rows make more partial results than they save.
 bool RowsInOrderPay(NestBuilder& builder);
-struct Partial {  // A reduction over rows, part by part.
-  NestBuilder::Source source;
-  const ir::Value* value = nullptr;  // Its workspace.
+// Reductions over rows, part by part.
+struct RowSums {
+  struct Partial {
+    const ir::Value* value = nullptr;  // A workspace.
+    int depth = 0;                     // It keeps the first `depth` rows' axes.
+  };
+  std::vector<Partial> partials;
+  // Of each reduction the partial that it is; or, where several share sums, that of each term of its body (terms.h).
+  std::map<NestBuilder::Source, std::vector<size_t>> sources;
+  bool shared = false;
 };
-// First launch: all that is made row by row, and one workspace a reduction over rows, returned in their order.
-std::vector<Partial> AddRowsInParts(NestBuilder& builder);
+// First launch: all that is made row by row, and the parts' sums.
+RowSums AddRowsInParts(NestBuilder& builder);
 // Second launch: the parts together, and what depends on them.
-void AddSumsOfParts(NestBuilder& builder, const std::vector<Partial>& partials);
+void AddSumsOfParts(NestBuilder& builder, const RowSums& sums);
 
 // region_axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
 // adds the region. For GPUs adds it as it is.

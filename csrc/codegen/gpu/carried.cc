@@ -18,6 +18,7 @@
 #include "csrc/codegen/gpu/factors.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
+#include "csrc/codegen/terms.h"
 
 namespace hir::codegen::gpu {
 
@@ -26,9 +27,8 @@ using base::Cat;
 namespace {
 
 constexpr int64_t kUnknown = 1024;
-constexpr int64_t kShortRow = 256;  // Vectors of 16 bytes.
-constexpr int kVectorsMax = 4;      // That a thread holds of a row.
-constexpr size_t kTermsMax = 4;
+constexpr int64_t kShortRow = 256;             // Vectors of 16 bytes.
+constexpr int kVectorsMax = 4;                 // That a thread holds of a row.
 constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are static in all.
 constexpr int64_t kOtherBytes = 2 << 10;       // Of a CTA, beside its ring.
 constexpr int kSumsMax = 16;                   // Of warps, that each thread adds up alone.
@@ -93,10 +93,11 @@ class CarriedEmitter {
     const Phase* phase;
     std::string array;
   };
-  // A product: of what is the same in all rows of the innermost loop, and of what is not.
-  struct Term {
-    std::vector<const fusion::Element*> slow, fast;
-    const fusion::Element* product = nullptr;  // Of `fast`.
+  // What a sum over rows is made of: the sum of `product`, times `slow`, which is the same in all rows of the
+  // innermost loop.
+  struct Part {
+    std::vector<const fusion::Element*> slow;
+    const fusion::Element* product = nullptr;
   };
   // The sum over rows of the product of some values, of which several reductions may be made.
   struct Base {
@@ -105,39 +106,14 @@ class CarriedEmitter {
     std::string array;
   };
 
-  // A body as a sum of terms, where that takes something out of the loop over rows; else as one term. What is not a
-  // sum or product of such parts stays whole, so that nothing cancels that did not before.
-  std::vector<Term> TermsOf(const fusion::Element* body) {
-    std::vector<Term> terms = SplitOf(body);
-    const bool ok = std::ranges::all_of(terms, [](const Term& term) { return !term.fast.empty(); });
-    if (!ok || terms.size() > kTermsMax) terms = {{{}, {body}}};
-    for (Term& term : terms) term.product = factors_.Product(term.fast);
-    return terms;
-  }
-  std::vector<Term> SplitOf(const fusion::Element* body) {
-    using fusion::Prim;
-    if (!em_.DependsOn(body, std::span(region_.serial).last(1))) return {{{body}, {}}};
-    const std::vector<Term> whole = {{{}, {body}}};
-    if (body->kind != fusion::Element::Kind::kPrim || body->dtype != DType::kFloat32) return whole;
-    if (body->prim != Prim::kAdd && body->prim != Prim::kMul) return whole;
-    const std::vector<Term> a = SplitOf(body->args[0]), b = SplitOf(body->args[1]);
-    if (a.size() * b.size() > kTermsMax) return whole;
-    std::vector<Term> terms;
-    if (body->prim == Prim::kAdd) {
-      terms = a;
-      terms.insert(terms.end(), b.begin(), b.end());
-    } else {
-      for (const Term& x : a) {
-        for (const Term& y : b) {
-          Term& term = terms.emplace_back(x);
-          term.slow.insert(term.slow.end(), y.slow.begin(), y.slow.end());
-          term.fast.insert(term.fast.end(), y.fast.begin(), y.fast.end());
-        }
-      }
-    }
-    const bool pays =
-        std::ranges::any_of(terms, [](const Term& term) { return !term.slow.empty(); });
-    return pays ? terms : whole;
+  std::vector<Part> PartsOf(const fusion::Element* body) {
+    const auto is_fast = [&](const fusion::Element* e) {
+      return em_.DependsOn(e, std::span(region_.serial).last(1));
+    };
+    std::vector<Part> parts;
+    for (const Term& term : TermsOf(body, is_fast))
+      parts.push_back({term.slow, factors_.Product(term.fast)});
+    return parts;
   }
 
   // Finds what to add up in each row.
@@ -147,8 +123,8 @@ class CarriedEmitter {
         if (carried.accumulator.kind != fusion::ReduceKind::kSum ||
             carried.accumulator.dtype != DType::kFloat32)
           continue;
-        std::vector<Term>& terms = terms_[&carried] = TermsOf(carried.accumulator.body);
-        for (const Term& term : terms) {
+        std::vector<Part>& parts = parts_[&carried] = PartsOf(carried.accumulator.body);
+        for (const Part& term : parts) {
           const auto known = std::ranges::find_if(bases_, [&](const Base& base) {
             return base.phase == &phase && base.product == term.product;
           });
@@ -157,7 +133,7 @@ class CarriedEmitter {
       }
     }
   }
-  const Base& BaseOf(const Term& term, const Phase& phase) const {
+  const Base& BaseOf(const Part& term, const Phase& phase) const {
     return *std::ranges::find_if(bases_, [&](const Base& base) {
       return base.phase == &phase && base.product == term.product;
     });
@@ -167,18 +143,20 @@ class CarriedEmitter {
   void AddTerms() {
     for (const Phase& phase : region_.phases) {
       for (const Carried& carried : phase.carried) {
-        const auto terms = terms_.find(&carried);
-        if (terms == terms_.end()) continue;
+        const auto parts = parts_.find(&carried);
+        if (parts == parts_.end()) continue;
         Each([&] {
+          SetFixed();
           em_.Lanes([&] {
             const std::string lane = s_.lanes > 1 ? "[e]" : "[0]";
-            for (const Term& term : terms->second) {
+            for (const Part& term : parts->second) {
               std::vector<std::string> factors;
               for (const fusion::Element* factor : term.slow) factors.push_back(em_.Value(factor));
               factors.push_back(Cat(At(BaseOf(term, phase).array), lane));
               em_.Line(At(arrays_.at(&carried)), lane, " += ", base::Join(factors, " * "), ";");
             }
           });
+          em_.ForgetPacks();
         });
       }
     }
@@ -259,6 +237,38 @@ class CarriedEmitter {
       if (!IsAhead()) em_.Line("Pk<", em_.BytesOf(access), "> next_", name, "[", s_.unroll, "];");
     }
   }
+  // Vectors that are the same in all rows of the innermost loop, of threads that have several: loaded in front of it,
+  // within the first `depth` loops. One vector is in front of the rows anyhow.
+  void StartFixed(size_t depth) {
+    if (s_.unroll == 1 || s_.lanes == 1) return;
+    std::vector<const fusion::Element*> roots;
+    for (const Phase& phase : region_.phases) {
+      if (phase.loops.empty()) continue;
+      for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
+    }
+    std::vector<std::pair<Emitter::Access, std::string>> own;
+    for (const Emitter::Access& access : em_.VectorLoads(roots)) {
+      const std::span<const Loop> serial(region_.serial);
+      const bool by_last = depth > 0 && em_.Varies(access, serial.subspan(depth - 1, 1));
+      if (access.guard != 0 || em_.Varies(access, serial.subspan(depth)) || (depth > 0 && !by_last))
+        continue;
+      own.emplace_back(access, em_.NewName("c"));
+      em_.Line("Pk<", em_.BytesOf(access), "> ", own.back().second, "[", s_.unroll, "];");
+    }
+    if (own.empty()) return;
+    Each([&] {
+      for (const auto& [access, name] : own)
+        em_.Line(At(name), " = ", em_.LoadText(access, false), ";");
+    });
+    for (auto& each : own) {
+      std::erase_if(fixed_, [&](const auto& old) { return old.first.load == each.first.load; });
+      fixed_.push_back(std::move(each));
+    }
+  }
+  void SetFixed() {
+    for (const auto& [access, name] : fixed_) em_.SetPack(access, At(name));
+  }
+
   bool IsAhead() const { return s_.staging != Staging::kRegisters && !ring_.empty(); }
   // Chunks of 16 bytes that a vector of every tensor in the ring has.
   int ChunksOfRow() const {
@@ -468,6 +478,7 @@ class CarriedEmitter {
         arrays_[&carried] = sums.back().array;
       }
     }
+    if (in_registers_) StartFixed(i);
     for (const Sum& sum : sums) StartSum(sum);
     const bool innermost = in_registers_ && i + 1 == region_.serial.size();
     if (innermost) {
@@ -573,12 +584,13 @@ class CarriedEmitter {
             {Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), {base.product}});
       }
       for (const Carried& carried : phase.carried) {
-        if (terms_.contains(&carried)) continue;
+        if (parts_.contains(&carried)) continue;
         all.push_back(carried.accumulator);
         names.push_back(Cat(At(arrays_.at(&carried)), "[", s_.lanes > 1 ? "e" : "0", "]"));
       }
       Each([&] {
         for (const auto& [access, name] : ring_) em_.SetPack(access, At(name));
+        SetFixed();
         em_.Body(all, names, stores, products);
         em_.ForgetPacks();
       });
@@ -659,10 +671,11 @@ class CarriedEmitter {
   Factors factors_;
   std::vector<std::pair<Emitter::Access, std::string>> ring_;  // Vectors that every row has anew,
   std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
+  std::vector<std::pair<Emitter::Access, std::string>> fixed_;    // See StartFixed.
   bool all_own_ = false;                                          // No thread is without a vector.
   bool refill_due_ = false;                                       // The stage has been read.
   std::map<const Carried*, std::string> arrays_;
-  std::map<const Carried*, std::vector<Term>> terms_;  // Of sums that are made of bases.
+  std::map<const Carried*, std::vector<Part>> parts_;  // Of sums that are made of bases.
   std::vector<Base> bases_;
 };
 

@@ -96,12 +96,26 @@ const Loop* FindLoop(std::span<const Loop> loops, int variable) {
   return at == loops.end() ? nullptr : &*at;
 }
 
+// Whether the region adds up what another launch left in workspaces: that is most of what it moves.
+bool AddsParts(const LoopNest& nest, const Region& region) {
+  if (LoopingPhases(region) == 0 || !region.serial.empty()) return false;
+  const auto is_workspace = [&](const Tensor& t) { return t.role == Tensor::Role::kWorkspace; };
+  for (const Phase& phase : region.phases) {
+    for (const Store& store : phase.stores) {
+      if (is_workspace(nest.tensors[static_cast<size_t>(store.tensor)])) return false;
+    }
+  }
+  return std::ranges::any_of(nest.tensors, is_workspace);
+}
+
 // The widest vectors in which everything along `variable` fits, by bytes of the narrowest element moved.
 int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variable) {
   int64_t narrowest = 8;
   const bool reduces = LoopingPhases(region) > 0;  // What is stored is little.
+  const bool parts = AddsParts(nest, region);
   for (const Tensor& tensor : nest.tensors) {
-    if (!reduces || tensor.role != Tensor::Role::kOutput)
+    if (parts ? tensor.role == Tensor::Role::kWorkspace
+              : !reduces || tensor.role != Tensor::Role::kOutput)
       narrowest = std::min(narrowest, DTypeBytes(tensor.dtype));
   }
   const int most = std::min<int>(kLanesMax, static_cast<int>(16 / narrowest));
@@ -201,6 +215,7 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
     ChoosePointwise(s);
   } else if (FindLoop(region.grid, s.vector) != nullptr) {
     set_lanes();
+    s.adds_parts = AddsParts(nest, region);
     ChooseColumns(em, region, plan, s);
   } else {
     for (size_t p = 0; s.vector < 0 && p < region.phases.size(); ++p) {

@@ -19,7 +19,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
-constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
+constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
+constexpr int64_t kLongTrips = 64;   // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
 constexpr int64_t kUnknown = 4096;
 }  // namespace
@@ -47,14 +48,15 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   const int64_t vectors = SizeOf(em.TripsOf(std::span(column, 1)), plan.sizes, kUnknown);
   s.width = kWidth;
-  while (trips >= kLongTrips && s.width > kWidthMin &&
+  const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin;
+  while (trips >= kLongTrips && s.width > width_min &&
          (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors)
     s.width /= 2;
   const bool is_constant =
       column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
         return IsConstant(em.TripsOf(phase.loops));
       });
-  if (!is_constant && s.width < kWidth) s.width = kWidthMin;  // Few variants, each compiled once.
+  if (!is_constant && s.width < kWidth) s.width = width_min;  // Few variants, each compiled once.
   int height = kThreads / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   s.threads = s.width * height;

@@ -51,7 +51,7 @@ Schedule Shared(Schedule s) {
     s.unroll = std::min(s.unroll, 2);
   }
   s.threads = kSharedThreads;
-  s.ctas_per_sm = 1;
+  s.ctas_per_sm = s.kind == Schedule::Kind::kColumns && s.lanes > 1 ? 4 : 1;
   s.is_exact = false;
   const int64_t vectors = int64_t{s.threads} * s.unroll * s.lanes;
   s.items_per_cta = s.kind == Schedule::Kind::kPointwise ? vectors

@@ -46,8 +46,8 @@ bool Emitter::DependsOn(const Element* element, std::span<const Loop> loops) {
 
 bool Emitter::VariesWith(const Element* element, std::span<const Loop> loops) {
   const uint64_t vars = VarsOf(element);
-  return std::ranges::any_of(
-      loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
+  return std::ranges::any_of(loops,
+                             [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
 
 void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,

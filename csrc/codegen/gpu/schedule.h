@@ -37,12 +37,14 @@ struct Schedule {
   bool repack = false;
   int64_t shared_bytes = 0;  // Dynamic.
   int ctas_per_sm = 1;       // The registers of a thread are capped for as many.
+  bool adds_parts = false;   // kColumns: what another launch left, in cache.
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.
 };
 
-// What sizes choose: the trip counts of loops, in the first iteration of those around them, or `otherwise` where unknown.
+// What sizes choose: the trip counts of loops, in the first iteration of those around them, or `otherwise` where
+// unknown.
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
 // No size is in it, loop variables may be.
 bool IsConstant(const ir::Expr* expr);
