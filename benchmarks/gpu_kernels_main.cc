@@ -265,7 +265,7 @@ Result<std::vector<Candidate>> CandidatesOf(const host::ProgramPlan& plan, const
     std::vector<Tuning> all(options.launch + 1);
     all[options.launch] = tuning;
     HIR_ASSIGN(const Source source, EmitCuda(plan.kernels[0], {}, all));
-    if (!texts.insert(source.text).second) continue;
+    if (!texts.insert(base::Join(source.parts, "")).second) continue;
     Candidate candidate;
     candidate.processors = processors;
     candidate.is_own = tuning == Tuning();

@@ -1,6 +1,7 @@
 // From a plan to an artifact, and the caches.
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/gpu/disk_cache.h"
@@ -14,20 +15,71 @@ using base::Cat;
 
 namespace {
 
-constexpr std::string_view kMagic = "hostir-gpu-2";
+constexpr std::string_view kMagic = "hostir-gpu-3";
 constexpr int kOldest = 80;
 constexpr int64_t kKernelsMax = 64;
 
-// Lines: magic, architecture, number of kernels, then of each its numbers; the cubin to the end.
+// Lines: magic, architecture, number of kernels, then of each its numbers and its cubin's bytes; the cubins.
 std::string Pack(const Code& code) {
   std::string out = Cat(kMagic, "\n", code.architecture, "\n", code.kernels.size(), "\n");
   for (size_t i = 0; i < code.kernels.size(); ++i) {
     const KernelInfo& info = code.kernels[i];
     Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n",
            info.shared_bytes, "\n", info.dependent ? 1 : 0, "\n", info.num_slots, "\n",
-           code.registers[i], "\n", code.spill_bytes[i], "\n");
+           code.registers[i], "\n", code.spill_bytes[i], "\n", code.caps[i], "\n",
+           code.cubins[i].size(), "\n");
   }
-  return out + code.cubin;
+  return out + base::Join(code.cubins, "");
+}
+
+struct Built {
+  std::string cubin;
+  Resources resources;
+  int cap = 0;
+};
+
+// Kernel `index`. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and again.
+Result<Built> BuildKernel(const KernelPlan& plan, const Source& source,
+                          std::span<const Tuning> tunings, size_t index, int architecture) {
+  std::vector<int> caps = source.caps;
+  std::string text = Cat(source.prelude, source.parts[index]);
+  while (true) {
+    HIR_ASSIGN(Compiled compiled, CompileCuda(text, architecture));
+    const Resources resources = ResourcesOf(compiled.log, Cat("k", index));
+    if (resources.spill_bytes == 0 || caps[index] == 1)
+      return Built{std::move(compiled.cubin), resources, caps[index]};
+    --caps[index];
+    HIR_ASSIGN(const Source relaxed, EmitCuda(plan, caps, tunings));
+    text = Cat(relaxed.prelude, relaxed.parts[index]);
+  }
+}
+
+// The kernels side by side: a text each.
+Result<Code> Build(const KernelPlan& plan, const Source& source, std::span<const Tuning> tunings,
+                   int architecture) {
+  std::vector<Result<Built>> built(source.parts.size(), Internal("not compiled"));
+  const auto build = [&](size_t i) {
+    built[i] = BuildKernel(plan, source, tunings, i, architecture);
+  };
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < built.size(); ++i) others.emplace_back(build, i);
+    if (!built.empty()) build(0);
+  }
+  Code code = {.architecture = architecture,
+               .kernels = source.kernels,
+               .registers = {},
+               .spill_bytes = {},
+               .caps = {},
+               .cubins = {}};
+  for (Result<Built>& kernel : built) {
+    HIR_TRY(kernel.status());
+    code.registers.push_back(kernel->resources.registers);
+    code.spill_bytes.push_back(kernel->resources.spill_bytes);
+    code.caps.push_back(kernel->cap);
+    code.cubins.push_back(std::move(kernel->cubin));
+  }
+  return code;
 }
 
 }  // namespace
@@ -51,6 +103,7 @@ Result<Code> Unpack(std::string_view bytes) {
   Code code;
   code.architecture = static_cast<int>(number(1, 10000));
   const int64_t count = number(0, kKernelsMax);
+  std::vector<size_t> cubin_bytes;
   for (int64_t i = 0; ok && i < count; ++i) {
     KernelInfo info;
     info.threads = static_cast<int>(number(1, 1024));
@@ -62,9 +115,15 @@ Result<Code> Unpack(std::string_view bytes) {
     code.kernels.push_back(info);
     code.registers.push_back(static_cast<int>(number(0, 255)));
     code.spill_bytes.push_back(static_cast<int>(number(0, INT32_MAX)));
+    code.caps.push_back(static_cast<int>(number(0, 64)));
+    cubin_bytes.push_back(static_cast<size_t>(number(0, INT32_MAX)));
   }
-  if (!ok) return bad;
-  code.cubin = bytes;
+  for (const size_t size : cubin_bytes) {
+    if (!ok || size > bytes.size()) return bad;
+    code.cubins.emplace_back(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+  }
+  if (!ok || !bytes.empty()) return bad;
   return code;
 }
 
@@ -78,9 +137,10 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
                              architecture % 10, ": the oldest is ", kOldest / 10, ".",
                              kOldest % 10));
   }
-  HIR_ASSIGN(Source source, EmitCuda(plan, {}, tunings));
+  HIR_ASSIGN(const Source source, EmitCuda(plan, {}, tunings));
   HIR_ASSIGN(const std::string version, NvrtcVersion());
-  const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.text);
+  const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.prelude,
+                              base::Join(source.parts, ""));
   {
     const std::lock_guard lock(mutex_);
     const auto found = cache_.find(key);
@@ -103,30 +163,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
     remember(num_from_disk_);
     return artifact;
   }
-  Code code = {.architecture = architecture,
-               .kernels = source.kernels,
-               .registers = {},
-               .spill_bytes = {},
-               .cubin = {}};
-  while (!source.kernels.empty()) {
-    HIR_ASSIGN(Compiled compiled, CompileCuda(source.text, architecture));
-    // A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and again.
-    std::vector<int> caps = source.caps;
-    bool spills = false;
-    code.registers.clear();
-    code.spill_bytes.clear();
-    for (size_t i = 0; i < caps.size(); ++i) {
-      const Resources resources = ResourcesOf(compiled.log, Cat("k", i));
-      code.registers.push_back(resources.registers);
-      code.spill_bytes.push_back(resources.spill_bytes);
-      if (resources.spill_bytes == 0 || caps[i] == 1) continue;
-      --caps[i];
-      spills = true;
-    }
-    code.cubin = std::move(compiled.cubin);
-    if (!spills) break;
-    HIR_ASSIGN(source, EmitCuda(plan, caps, tunings));
-  }
+  HIR_ASSIGN(const Code code, Build(plan, source, tunings, architecture));
   artifact.bytes = Pack(code);
   if (on_disk) disk.Write(key, artifact.bytes);
   remember(num_compiled_);

@@ -43,11 +43,12 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
-// The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order. `caps`: for each kernel how many CTAs of it a
-// multiprocessor is to hold, which limits its registers; 0: what its schedule asks for. `tunings`: one a kernel; of
-// kernels of several regions they have no effect.
+// The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order, a text each. `caps`: for each kernel how many CTAs
+// of it a multiprocessor is to hold, which limits its registers; 0: what its schedule asks for. `tunings`: one a kernel;
+// of kernels of several regions they have no effect.
 struct Source {
-  std::string text;
+  std::string prelude;             // What every text starts with.
+  std::vector<std::string> parts;  // A kernel each; with `prelude` in front, what is compiled.
   std::vector<KernelInfo> kernels;
   std::vector<int> caps;        // Those used.
   std::vector<Tuning> tunings;  // The same.
@@ -62,7 +63,8 @@ Result<std::string> EmitKernels(const KernelPlan& plan);
 Result<std::string> NvrtcVersion();
 
 // Compiles plans; equal kernels, whatever their names, are compiled once, and once a machine when there is a cache
-// directory. Needs no device. Thread-safe; compiles on the caller's thread.
+// directory. Needs no device. Thread-safe; compiles on the caller's thread, and the other kernels of a plan on threads
+// that end before it returns.
 class Compiler {
  public:
   struct Options {
@@ -95,7 +97,8 @@ struct Code {
   std::vector<KernelInfo> kernels;
   std::vector<int> registers;    // Per thread, as the compiler said.
   std::vector<int> spill_bytes;  // Of the path that is taken when its conditions hold.
-  std::string cubin;
+  std::vector<int> caps;         // CTAs a multiprocessor that the registers were limited for.
+  std::vector<std::string> cubins;
 };
 Result<Code> Unpack(std::string_view bytes);
 

@@ -1,4 +1,6 @@
 // Cubins to kernels of a device.
+#include <map>
+
 #include "csrc/base/text.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/device/cuda/cuda_device.h"
@@ -7,12 +9,20 @@ namespace hir::codegen::gpu {
 
 namespace {
 
-// Of a plan without launches.
-class NoKernels final : public device::KernelSource {
+// Those of a plan, each with its cubin; there are plans without any.
+class Kernels final : public device::KernelSource {
  public:
-  Result<const device::Kernel*> Get(std::string_view name) override {
-    return Status(hir::Code::kNotFound, base::Cat("no kernel ", name));
+  void Add(std::string name, std::unique_ptr<device::KernelSource> source) {
+    sources_[std::move(name)] = std::move(source);
   }
+  Result<const device::Kernel*> Get(std::string_view name) override {
+    const auto found = sources_.find(name);
+    if (found == sources_.end()) return Status(hir::Code::kNotFound, base::Cat("no kernel ", name));
+    return found->second->Get(name);
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<device::KernelSource>, std::less<>> sources_;
 };
 
 }  // namespace
@@ -24,7 +34,7 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
     return InvalidArgument(
         base::Cat(code.kernels.size(), " kernels with ", artifact.kernels.size(), " names"));
   }
-  if (code.kernels.empty()) return std::make_unique<NoKernels>();
+  if (code.kernels.empty()) return std::make_unique<Kernels>();
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
   // A cubin runs on its own generation, from its minor version on.
   if (facts.architecture / 10 != code.architecture / 10 || facts.architecture < code.architecture) {
@@ -32,19 +42,21 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
                   base::Cat("kernels for sm_", code.architecture, " do not run on ", facts.model,
                             ", sm_", facts.architecture));
   }
-  std::vector<device::CudaKernelInfo> infos;
+  auto kernels = std::make_unique<Kernels>();
   for (size_t i = 0; i < code.kernels.size(); ++i) {
     const KernelInfo& info = code.kernels[i];
-    infos.push_back({.name = artifact.kernels[i],
-                     .symbol = base::Cat("k", i),
-                     .threads = info.threads,
-                     .shared_bytes = info.shared_bytes,
-                     .ctas_per_sm = info.ctas_per_sm,
-                     .dependent = info.dependent,
-                     .num_slots = info.num_slots,
-                     .grid_per_cta = info.items_per_cta});
+    const device::CudaKernelInfo loaded[] = {{.name = artifact.kernels[i],
+                                              .symbol = base::Cat("k", i),
+                                              .threads = info.threads,
+                                              .shared_bytes = info.shared_bytes,
+                                              .ctas_per_sm = info.ctas_per_sm,
+                                              .dependent = info.dependent,
+                                              .num_slots = info.num_slots,
+                                              .grid_per_cta = info.items_per_cta}};
+    HIR_ASSIGN(auto source, device::LoadCubin(device, code.cubins[i], loaded));
+    kernels->Add(artifact.kernels[i], std::move(source));
   }
-  return device::LoadCubin(device, code.cubin, infos);
+  return std::unique_ptr<device::KernelSource>(std::move(kernels));
 }
 
 }  // namespace hir::codegen::gpu

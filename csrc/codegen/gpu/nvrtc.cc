@@ -83,14 +83,20 @@ Result<std::string> NvrtcVersion() {
   return Cat(major, ".", minor);
 }
 
-Result<Compiled> CompileCuda(const std::string& text, int architecture) {
+Result<Compiled> CompileCuda(const std::string& text, int architecture,
+                             std::span<const std::string> more) {
   HIR_ASSIGN(const Nvrtc nvrtc, Library());
   Program program = nullptr;
   const std::string arch = Cat("--gpu-architecture=sm_", architecture);
   std::vector<const char*> options = {arch.c_str(), "--std=c++17", "--ptxas-options=-v"};
   int major = 0, minor = 0;
-  // What comes from NVRTC's own cache comes without the assembler's words on spills.
-  if (nvrtc.version(&major, &minor) == 0 && major >= 13) options.push_back("--no-cache");
+  if (nvrtc.version(&major, &minor) == 0 && major >= 13) {
+    // What comes from NVRTC's own cache comes without the assembler's words on spills. Minimal: nothing for textures
+    // and launches from kernels is read before the text.
+    options.push_back("--no-cache");
+    options.push_back("--minimal");
+  }
+  for (const std::string& option : more) options.push_back(option.c_str());
   int result = nvrtc.create(&program, text.c_str(), "kernels.cu", 0, nullptr, nullptr);
   if (result != 0) return Internal(Cat("NVRTC: ", nvrtc.error(result)));
   Compiled compiled;

@@ -1,8 +1,8 @@
 // NVRTC, loaded at run time. Private to csrc/codegen/gpu.
 #pragma once
 
+#include <span>
 #include <string>
-#include <vector>
 
 #include "csrc/base/status.h"
 
@@ -14,8 +14,9 @@ struct Compiled {
   std::string log;  // With the assembler's words on each kernel: registers, spills.
 };
 
-// Thread-safe. Errors: kFailedPrecondition: no NVRTC; kInternal: it refuses the text, with its words.
-Result<Compiled> CompileCuda(const std::string& text, int architecture);
+// `more`: further options, for measurements. Thread-safe. Errors: kFailedPrecondition: no NVRTC; kInternal: it refuses the text, with its words.
+Result<Compiled> CompileCuda(const std::string& text, int architecture,
+                             std::span<const std::string> more = {});
 
 // What the log says of function `name`.
 struct Resources {

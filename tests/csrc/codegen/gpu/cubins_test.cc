@@ -77,8 +77,8 @@ TEST(Cubins, OfEveryProgram) {
         ASSERT_TRUE(code.ok());
         EXPECT_EQ(code->architecture, architecture);
         ASSERT_EQ(code->kernels.size(), artifact->kernels.size());
-        EXPECT_EQ(code->cubin.substr(1, 3), "ELF");
         for (size_t i = 0; i < code->kernels.size(); ++i) {
+          EXPECT_EQ(code->cubins[i].substr(1, 3), "ELF");
           EXPECT_EQ(code->spill_bytes[i], 0) << artifact->kernels[i];
           std::printf("sm_%d %-40s %-8s %4d threads, %lld items a CTA, %3d registers\n",
                       architecture, path.stem().c_str(), artifact->kernels[i].c_str(),
@@ -175,7 +175,10 @@ TEST(DiskCache, ForgetsTheOldest) {
 TEST(Artifacts, RefuseOtherBytes) {
   EXPECT_EQ(Unpack("").status().code(), hir::Code::kInvalidArgument);
   EXPECT_EQ(Unpack("hostir-cpu-1\n").status().code(), hir::Code::kInvalidArgument);
-  EXPECT_EQ(Unpack("hostir-gpu-1\n90\n1\n0\n").status().code(), hir::Code::kInvalidArgument);
+  EXPECT_TRUE(Unpack("hostir-gpu-3\n90\n0\n").ok());
+  EXPECT_EQ(Unpack("hostir-gpu-3\n90\n0\nmore").status().code(), hir::Code::kInvalidArgument);
+  EXPECT_EQ(Unpack("hostir-gpu-3\n90\n1\n0\n").status().code(), hir::Code::kInvalidArgument);
+  EXPECT_EQ(Unpack("hostir-gpu-1\n90\n0\n").status().code(), hir::Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -222,7 +222,7 @@ Emulator::~Emulator() {
 
 Result<int> Emulator::Add(const KernelPlan& plan) {
   HIR_ASSIGN(const Source source, EmitCuda(plan));
-  plans_.push_back({source.text.substr(kIntrinsics.size() + kPrelude.size()), source.kernels});
+  plans_.push_back({base::Join(source.parts, ""), source.kernels});
   return static_cast<int>(plans_.size()) - 1;
 }
 
