@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/passes.h"
 #include "csrc/ir/lexer.h"
@@ -31,9 +32,20 @@ int64_t NumDevices(const ir::Graph& graph) {
   return last + 1;
 }
 
-Result<host::ProgramPlan> Plan(GraphPtr graph) {
+Result<host::ProgramPlan> Plan(GraphPtr graph, const codegen::Target& target = {}) {
   const int64_t num_devices = NumDevices(*graph);
-  return host::PlanProgram(std::move(graph), {.num_devices = num_devices});
+  return host::PlanProgram(std::move(graph), {.num_devices = num_devices, .target = target});
+}
+
+// The CUDA C++ of its kernels.
+Result<std::string> Cuda(GraphPtr graph) {
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), codegen::kHopper));
+  std::string text;
+  for (const codegen::KernelPlan& kernel : plan.kernels) {
+    HIR_ASSIGN(const std::string own, codegen::gpu::EmitKernels(kernel));
+    text += own;
+  }
+  return text;
 }
 
 Result<GraphPtr> Localize(GraphPtr graph) {
@@ -81,6 +93,7 @@ Result<std::string> Transform(std::string_view text, std::string_view passes) {
       HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph)));
       return host::DescribeSegments(plan);
     }
+    if (fusion && name == "cuda") return Cuda(std::move(graph));
     const auto* step = std::find_if(std::begin(kSteps), std::end(kSteps),
                                     [&](const Step& s) { return s.name == name; });
     if (fusion && step != std::end(kSteps)) {
@@ -103,7 +116,8 @@ std::string PassList() {
     base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
   return out +
          "  localize, segments, lower: steps that make one rank's program, its segments, the host "
-         "program\n";
+         "program\n"
+         "  cuda: the CUDA C++ of one rank's kernels\n";
 }
 
 }  // namespace hir::tools

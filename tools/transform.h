@@ -17,6 +17,7 @@ const ir::OpSet& OpSetOf(std::string_view text);
 //   localize   one rank's program
 //   segments   the segments of one rank, a line each (ends the list)
 //   lower      the host program, ready to load
+//   cuda       the CUDA C++ of one rank's kernels, for an H200 (ends the list)
 // Errors: the parser's, the pass's; kInvalidArgument for an unknown pass.
 Result<std::string> Transform(std::string_view text, std::string_view passes);
 

@@ -5,7 +5,9 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
@@ -58,6 +60,9 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
   }
   for (const codegen::KernelPlan& kernels : plan.kernels) {
     HIR_ASSIGN(codegen::Artifact compiled, options.compile(kernels));
+    if (auto notes = codegen::gpu::NotesOf(compiled); is_gpu && notes.ok()) {
+      for (std::string& note : *notes) message.mutable_explanation()->add_notes(std::move(note));
+    }
     pb::Artifact& artifact = *message.add_artifacts();
     artifact.set_backend(options.backend);
     artifact.set_code(std::move(compiled.bytes));

@@ -262,6 +262,7 @@ Tuning TuningOf(const Schedule& s) {
   constexpr std::string_view kNames[] = {"pointwise", "rows", "columns", "transposed", "carried"};
   return {.schedule = std::string(kNames[static_cast<size_t>(s.kind)]),
           .vectors = s.vectors,
+          .lanes = s.lanes,
           .threads = s.threads,
           .rows = s.rows,
           .width = s.width,

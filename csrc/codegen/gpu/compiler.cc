@@ -27,7 +27,7 @@ std::string Pack(const Code& code) {
     Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n",
            info.shared_bytes, "\n", info.dependent ? 1 : 0, "\n", info.num_slots, "\n",
            code.registers[i], "\n", code.spill_bytes[i], "\n", code.caps[i], "\n",
-           code.cubins[i].size(), "\n");
+           code.schedules[i], "\n", code.cubins[i].size(), "\n");
   }
   return out + base::Join(code.cubins, "");
 }
@@ -71,9 +71,14 @@ Result<Code> Build(const KernelPlan& plan, const Source& source, std::span<const
                .registers = {},
                .spill_bytes = {},
                .caps = {},
+               .schedules = {},
                .cubins = {}};
-  for (Result<Built>& kernel : built) {
+  Source relaxed = source;
+  for (size_t i = 0; i < built.size(); ++i) {
+    Result<Built>& kernel = built[i];
     HIR_TRY(kernel.status());
+    relaxed.caps[i] = kernel->cap;
+    code.schedules.push_back(DescribeSchedule(relaxed, i));
     code.registers.push_back(kernel->resources.registers);
     code.spill_bytes.push_back(kernel->resources.spill_bytes);
     code.caps.push_back(kernel->cap);
@@ -116,6 +121,7 @@ Result<Code> Unpack(std::string_view bytes) {
     code.registers.push_back(static_cast<int>(number(0, 255)));
     code.spill_bytes.push_back(static_cast<int>(number(0, INT32_MAX)));
     code.caps.push_back(static_cast<int>(number(0, 64)));
+    code.schedules.emplace_back(line());
     cubin_bytes.push_back(static_cast<size_t>(number(0, INT32_MAX)));
   }
   for (const size_t size : cubin_bytes) {
@@ -138,36 +144,38 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
                              kOldest % 10));
   }
   HIR_ASSIGN(const Source source, EmitCuda(plan, {}, tunings));
+  HIR_ASSIGN(artifact.bytes, BytesOf(plan, source, tunings, architecture));
+  return artifact;
+}
+
+Result<std::string> Compiler::BytesOf(const KernelPlan& plan, const Source& source,
+                                      std::span<const Tuning> tunings, int architecture) {
   HIR_ASSIGN(const std::string version, NvrtcVersion());
   const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.prelude,
                               base::Join(source.parts, ""));
   {
     const std::lock_guard lock(mutex_);
     const auto found = cache_.find(key);
-    if (found != cache_.end()) {
-      artifact.bytes = found->second;
-      return artifact;
-    }
+    if (found != cache_.end()) return found->second;
   }
-  const auto remember = [&](int64_t& counter) {
+  const auto remember = [&](const std::string& bytes, int64_t& counter) {
     const std::lock_guard lock(mutex_);
     ++counter;
     if (cache_.size() >= options_.cached_plans_max) cache_.clear();
-    cache_.emplace(key, artifact.bytes);
+    cache_.emplace(key, bytes);
   };
   const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
   const bool on_disk = !options_.cache_directory.empty();
   if (std::optional<std::string> bytes = on_disk ? disk.Read(key) : std::nullopt;
       bytes && Unpack(*bytes).ok()) {
-    artifact.bytes = std::move(*bytes);
-    remember(num_from_disk_);
-    return artifact;
+    remember(*bytes, num_from_disk_);
+    return *std::move(bytes);
   }
   HIR_ASSIGN(const Code code, Build(plan, source, tunings, architecture));
-  artifact.bytes = Pack(code);
-  if (on_disk) disk.Write(key, artifact.bytes);
-  remember(num_compiled_);
-  return artifact;
+  const std::string bytes = Pack(code);
+  if (on_disk) disk.Write(key, bytes);
+  remember(bytes, num_compiled_);
+  return bytes;
 }
 
 int64_t Compiler::num_compiled() const {

@@ -33,6 +33,7 @@ struct KernelInfo {
 struct Tuning {
   std::string schedule;  // "rows", "columns", ...: what it is, never what it is to be.
   int64_t vectors = 0;   // The same: of the longest phase.
+  int lanes = 0;         // The same: elements of a vector.
   int threads = 0;       // Of a CTA.
   int rows = 0;          // Of a CTA, of "rows".
   int width = 0;         // Threads along the columns, of "columns".
@@ -56,8 +57,11 @@ struct Source {
 // Errors: kUnimplemented for what no kernel can hold. REQUIRES: a plan for a GPU.
 Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {},
                         std::span<const Tuning> tunings = {});
-// The kernels alone, without what every text starts with. For tests and people.
+// The kernels alone, without what every text starts with, under comments that name them, how they run, and what their
+// parameters are. For tests and people.
 Result<std::string> EmitKernels(const KernelPlan& plan);
+// In words, without names: "rows, 512 threads, vectors of 8, ...".
+std::string DescribeSchedule(const Source& source, size_t index);
 
 // "13.0". Errors: kFailedPrecondition: no NVRTC on this machine, naming what was tried.
 Result<std::string> NvrtcVersion();
@@ -83,6 +87,10 @@ class Compiler {
   int64_t num_from_disk() const;  // Plans that were read from disk.
 
  private:
+  // Of the artifact: remembered, from disk, or compiled.
+  Result<std::string> BytesOf(const KernelPlan& plan, const Source& source,
+                              std::span<const Tuning> tunings, int architecture);
+
   const Options options_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
@@ -95,12 +103,15 @@ class Compiler {
 struct Code {
   int architecture = 0;
   std::vector<KernelInfo> kernels;
-  std::vector<int> registers;    // Per thread, as the compiler said.
-  std::vector<int> spill_bytes;  // Of the path that is taken when its conditions hold.
-  std::vector<int> caps;         // CTAs a multiprocessor that the registers were limited for.
+  std::vector<int> registers;          // Per thread, as the compiler said.
+  std::vector<int> spill_bytes;        // Of the path that is taken when its conditions hold.
+  std::vector<int> caps;               // CTAs a multiprocessor that the registers were limited for.
+  std::vector<std::string> schedules;  // In words.
   std::vector<std::string> cubins;
 };
 Result<Code> Unpack(std::string_view bytes);
+// For `explain`, a line a kernel: "k0: rows, 512 threads, ...; 32 registers a thread, ...".
+Result<std::vector<std::string>> NotesOf(const Artifact& artifact);
 
 // The kernels of `artifact` on `device`, a GPU of csrc/device/cuda.
 // Errors: kInvalidArgument for other bytes, or when the driver refuses them; kFailedPrecondition naming both

@@ -280,9 +280,4 @@ Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps,
   return source;
 }
 
-Result<std::string> EmitKernels(const KernelPlan& plan) {
-  HIR_ASSIGN(const Source source, EmitCuda(plan));
-  return base::Join(source.parts, "");
-}
-
 }  // namespace hir::codegen::gpu
