@@ -150,9 +150,13 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
 
 Result<std::string> Compiler::BytesOf(const KernelPlan& plan, const Source& source,
                                       std::span<const Tuning> tunings, int architecture) {
-  HIR_ASSIGN(const std::string version, NvrtcVersion());
-  const std::string key = Cat("sm_", architecture, " nvrtc ", version, "\n", source.prelude,
-                              base::Join(source.parts, ""));
+  // All that makes the cubins: what comes from another compiler has another key.
+  const auto key_of = [&](const std::string& compiler) {
+    return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude,
+               base::Join(source.parts, ""));
+  };
+  HIR_ASSIGN(const std::string compiler, NvrtcIdentity());
+  std::string key = key_of(compiler);
   {
     const std::lock_guard lock(mutex_);
     const auto found = cache_.find(key);
@@ -173,6 +177,9 @@ Result<std::string> Compiler::BytesOf(const KernelPlan& plan, const Source& sour
   }
   HIR_ASSIGN(const Code code, Build(plan, source, tunings, architecture));
   const std::string bytes = Pack(code);
+  HIR_ASSIGN(const std::string loaded, NvrtcIdentity());
+  // Another than was found first when that could not be loaded.
+  if (loaded != compiler) key = key_of(loaded);
   if (on_disk) disk.Write(key, bytes);
   remember(bytes, num_compiled_);
   return bytes;

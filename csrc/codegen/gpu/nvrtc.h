@@ -3,10 +3,23 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "csrc/base/status.h"
 
 namespace hir::codegen::gpu {
+
+// What CompileCuda asks for beside the architecture; it makes the cubin, so it is part of a cache's key.
+inline constexpr std::string_view kNvrtcOptions =
+    "--std=c++17 --ptxas-options=-v --no-cache --minimal";
+
+// The files that may be NVRTC, the one that is loaded if it can be first.
+std::vector<std::string> NvrtcFiles();
+
+// What tells this machine's NVRTC from every other: the one that is loaded, or else the file that will be, which is not
+// loaded for it. Errors: kFailedPrecondition: no NVRTC.
+Result<std::string> NvrtcIdentity();
 
 // What one compilation gives.
 struct Compiled {
