@@ -87,6 +87,7 @@ function(hir_tests dir)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
     gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                         NO_PRETTY_VALUES  # Names are the cases', not the bytes or addresses of their values.
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   endforeach()
 endfunction()

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <ostream>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/interpret/interpret.h"
@@ -25,6 +26,9 @@ struct MeshCase {
   std::vector<int64_t> shape;
   uint64_t first_seed;
 };
+void PrintTo(const MeshCase& c, std::ostream* out) {
+  *out << "a mesh of " << base::JoinInts(c.shape, " x ") << ", seeds from " << c.first_seed;
+}
 
 class ShardedProperty : public ::testing::TestWithParam<MeshCase> {};
 

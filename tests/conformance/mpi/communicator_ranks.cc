@@ -3,20 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdio>
 
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
 #include "multidevice/comm/mpi/mpi.h"
-#include "multidevice/rendezvous/mpi/mpi.h"
 #include "tests/conformance/communicator_suite.h"
+#include "tests/multidevice/rendezvous/mpi/mpi_ranks.h"
 
 namespace hir::comm {
 namespace {
 
 constexpr base::Nanos kTogether = std::chrono::seconds(60);
-
-MpiRendezvous* ranks = nullptr;  // MPI starts once in a process.
 
 class ProcessBackend final : public CommBackend {
  public:
@@ -27,10 +24,11 @@ class ProcessBackend final : public CommBackend {
   std::string Absent() const override {
     const Result<int64_t> devices = backends_.num_devices();
     if (!devices.ok()) return devices.status().ToString();
-    if (backends_.uses_host_memory || *devices >= ranks->size()) return "";
-    return base::Cat(ranks->size(), " ranks of this machine need a device each; it has ", *devices);
+    if (backends_.uses_host_memory || *devices >= Ranks().size()) return "";
+    return base::Cat(Ranks().size(), " ranks of this machine need a device each; it has ",
+                     *devices);
   }
-  int64_t size_max() const override { return std::min<int64_t>(4, ranks->size()); }
+  int64_t size_max() const override { return std::min<int64_t>(4, Ranks().size()); }
   // NCCL adds in an order of its own. Collectives of NCCL and MPI do not know who is missing.
   bool fixed_order() const override { return backends_.uses_host_memory; }
   bool names_missing_rank() const override { return comm_ == "ucx"; }
@@ -39,27 +37,27 @@ class ProcessBackend final : public CommBackend {
            const std::function<void(Communicator&, device::Device&)>& body) override {
     static int64_t num_runs = 0;
     const int64_t generation = ++num_runs;
-    if (ranks->rank() < size) {
-      auto device = backends_.make_device({.rank = ranks->rank(), .ordinal = ranks->node_rank()});
+    if (Ranks().rank() < size) {
+      auto device = backends_.make_device({.rank = Ranks().rank(), .ordinal = Ranks().node_rank()});
       ASSERT_TRUE(device.ok()) << device.status().ToString();
-      auto comm = backends_.make_communicator({.rank = ranks->rank(),
+      auto comm = backends_.make_communicator({.rank = Ranks().rank(),
                                                .size = size,
                                                .generation = generation,
                                                .setup_timeout = kTogether,
                                                .op_timeout = op_timeout},
-                                              *ranks, **device);
+                                              Ranks(), **device);
       EXPECT_TRUE(comm.ok()) << comm.status().ToString();
       if (comm.ok()) body(**comm, **device);
       Meet(generation, size);  // A rank that is done early stays as long as others may wait for it.
     }
-    Meet(-generation, ranks->size());
+    Meet(-generation, Ranks().size());
   }
 
  private:
   static void Meet(int64_t place, int64_t size) {
-    ASSERT_TRUE(ranks->Publish(base::Cat("meet/", place, "/", ranks->rank()), "").ok());
+    ASSERT_TRUE(Ranks().Publish(base::Cat("meet/", place, "/", Ranks().rank()), "").ok());
     for (int64_t peer = 0; peer < size; ++peer) {
-      ASSERT_TRUE(ranks->Get(base::Cat("meet/", place, "/", peer), kTogether).ok())
+      ASSERT_TRUE(Ranks().Get(base::Cat("meet/", place, "/", peer), kTogether).ok())
           << "rank " << peer;
     }
   }
@@ -96,14 +94,3 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, testing::Values(&Nccl));
 
 }  // namespace
 }  // namespace hir::comm
-
-int main(int argc, char** argv) {
-  testing::InitGoogleMock(&argc, argv);
-  auto started = hir::comm::MpiRendezvous::Start();
-  if (!started.ok()) {
-    std::fprintf(stderr, "%s\n", started.status().ToString().c_str());
-    return 1;
-  }
-  hir::comm::ranks = started->get();
-  return RUN_ALL_TESTS();  // MPI ends with `started`.
-}

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
@@ -28,6 +29,7 @@ struct Format {
     return static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
   }
 };
+void PrintTo(const Format& c, std::ostream* out) { *out << DTypeName(c.dtype); }
 
 constexpr Format kFormats[] = {
     {DType::kFloat16, 5, 10, Float16ToFloat, FloatToFloat16},

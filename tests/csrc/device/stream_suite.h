@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct DeviceCase {
   // The bytes of a buffer of it, once its work is done.
   std::function<std::vector<std::byte>(Device&, Buffer)> read;
 };
+inline void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.name; }
 
 inline std::string CaseName(const testing::TestParamInfo<DeviceCase>& info) {
   return info.param.name;

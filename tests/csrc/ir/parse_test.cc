@@ -86,6 +86,7 @@ struct Bad {
   std::string text;
   std::string error;
 };
+void PrintTo(const Bad& c, std::ostream* out) { *out << testing::PrintToString(c.text); }
 
 class Errors : public testing::TestWithParam<Bad> {};
 

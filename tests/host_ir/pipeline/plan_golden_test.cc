@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <sstream>
 
 #include "csrc/base/text.h"
@@ -72,6 +73,7 @@ struct Bound {
   int kernels_max;
   int library_calls;
 };
+void PrintTo(const Bound& c, std::ostream* out) { *out << c.name; }
 
 class PlanBounds : public testing::TestWithParam<Bound> {};
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "csrc/device/cuda/cuda_device.h"
@@ -20,6 +21,7 @@ struct GraphCase {
   // its value plus the number, plus the CTAs times 1000.
   std::string code;
 };
+inline void PrintTo(const GraphCase& c, std::ostream* out) { *out << c.name; }
 
 class GraphSuite : public testing::TestWithParam<GraphCase> {
  protected:

@@ -98,6 +98,7 @@ struct Bad {
   std::string message;
   std::string error;
 };
+void PrintTo(const Bad& c, std::ostream* out) { *out << testing::PrintToString(c.message); }
 class ProtoErrors : public testing::TestWithParam<Bad> {};
 TEST_P(ProtoErrors, AreWhole) {
   EXPECT_EQ(Convert(GetParam().message), "INVALID_ARGUMENT: " + GetParam().error);

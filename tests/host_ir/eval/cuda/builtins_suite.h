@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct BuiltinsCase {
   std::string name;
   std::function<Result<RunBuiltin>()> open;  // Or why not: then the tests are skipped.
 };
+inline void PrintTo(const BuiltinsCase& c, std::ostream* out) { *out << c.name; }
 
 inline constexpr int64_t kBytes = 1 << 16;
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,7 @@ struct ReplayCase {
   CompileCuda compile;                    // For the built-in kernels.
   std::function<int64_t()> num_replayed;  // Graphs launched so far; null: nobody counts.
 };
+inline void PrintTo(const ReplayCase& c, std::ostream* out) { *out << c.name; }
 
 // One rank with a GPU.
 class CudaEvaluator : public testing::TestWithParam<ReplayCase> {
