@@ -36,10 +36,11 @@ constexpr int64_t kCpuParts = 64;
 constexpr int64_t kRowsThatPay = 64;
 // Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
 constexpr int64_t kColumnsInItem = 4096;
-// Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once.
-constexpr int64_t kLongRow = 2048;  // 4 KiB of 16-bit elements.
-constexpr int64_t kLongRowBlocks = 2;
-constexpr int64_t kShortRowBlocks = 5;
+// Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
+// 16-bit elements each has 512 threads, 256, 128, 32 (gpu/carried.cc).
+constexpr std::pair<int64_t, int64_t> kBlocks[] = {
+    {8192, 1}, {2048, 2}, {513, 5}, {0, 16}};
+constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
 class RowParts {
@@ -152,8 +153,16 @@ class RowParts {
     for (const int axis : builder_.structure().columns) {
       columns = pool_.Mul(columns, pool_.Import(builder_.classes().Extent(axis)));
     }
-    const bool is_long = builder_.facts().AtLeast(columns, kLongRow, true);
-    return std::max(target.multiprocessors, 1) * (is_long ? kLongRowBlocks : kShortRowBlocks);
+    SizeFacts& facts = builder_.facts();
+    const int64_t processors = std::max(target.multiprocessors, 1);
+    int64_t blocks = 1;
+    for (const auto& [columns_min, count] : kBlocks) {
+      blocks = count;
+      if (facts.AtLeast(columns, columns_min, true)) break;
+    }
+    // Parts of few rows write much beside what they read.
+    if (blocks > 1 && !facts.AtLeast(total_, processors * blocks * kRowsThatFill, true)) blocks = 1;
+    return processors * blocks;
   }
 
   NestBuilder& builder_;

@@ -4,15 +4,21 @@
 // At the end the sums are the part's partial result; the plan's second launch adds up the parts.
 //
 // Bytes: inputs and outputs once, and the partial results. A row at a time is little in flight, so rows ahead are
-// loaded before they are needed:
-//   short rows (below 4 KiB a tensor): 3 rows ahead, copied to shared memory; each thread copies and reads its own
-//     vectors, so the ring needs no barrier. 128 threads, 5 CTAs a multiprocessor: 60 KiB in flight with two tensors.
-//   long rows: the next row, in registers. 512 threads, 2 CTAs: 32 KiB ahead of the 32 KiB being used.
+// loaded before they are needed, to shared memory:
+//   rows below 4 KiB a tensor: each thread copies and reads its own vectors, so the ring needs no barrier. 40 KiB in
+//     flight a multiprocessor: with two tensors of 2 KiB 128 threads, 5 CTAs, 2 rows (measured on an H200: 4 rows 3 %
+//     slower, and so 6 CTAs or 4).
+//   longer ones: whole rows by one thread and the copy engine, 3 rows, refilled behind the barrier of the row's
+//     reduction. 8 KiB a tensor: 256 threads, 2 CTAs, 96 KiB; from 16 KiB 512 threads, 1 CTA, 96 to 192 KiB.
+//   before compute capability 9.0: the next row, in registers. 2 CTAs of 512 threads: 32 KiB ahead of 32 KiB in use.
+// What follows from a row once its sums are known is computed from the same registers: nothing is read twice.
+//
 // Factors that are the same in all rows of the innermost loop are taken out of the sums over them: the weight and bias
 // sums of a layer norm's backward pass are made of two sums instead of four.
 //
 // All CTAs are resident at once (the plan made as many parts), or the last ones would run alone.
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 #include "csrc/codegen/gpu/factors.h"
@@ -27,6 +33,8 @@ using base::Cat;
 namespace {
 
 constexpr int64_t kUnknown = 1024;
+constexpr int kBulkStages = 3;
+constexpr int64_t kBytesAhead = 40 << 10;      // Of a multiprocessor, by copies; more is slower.
 constexpr int64_t kShortRow = 256;             // Vectors of 16 bytes.
 constexpr int kVectorsMax = 4;                 // That a thread holds of a row.
 constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are static in all.
@@ -703,17 +711,35 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   int64_t chunks = 0;  // Of 16 bytes, in a vector of each tensor of a row.
   for (const Emitter::Access& access : RingOf(em, region, roots)) chunks += em.BytesOf(access) / 16;
-  const int64_t threads_max = nv <= 512 ? 256 : 512;
-  s.threads = static_cast<int>(std::clamp<int64_t>((nv + 31) / 32 * 32, 32, threads_max));
+  // As many CTAs as the plan made parts, all resident; their threads by what registers that leaves.
+  const int64_t parts = SizeOf(em.TripsOf(region.grid), plan.sizes, -1);
+  const int64_t processors = std::max(plan.target.multiprocessors, 1);
+  s.ctas_per_sm =
+      parts < 0
+          ? 2
+          : static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16));
+  if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
+  const int64_t threads_max = s.ctas_per_sm == 1    ? 512
+                              : s.ctas_per_sm <= 3  ? (nv <= 512 ? 256 : 512)
+                              : s.ctas_per_sm <= 5  ? 128
+                              : s.ctas_per_sm <= 10 ? 64
+                                                    : 32;
+  const bool is_constant = IsConstant(em.TripsOf(columns));
+  // Where the code serves many sizes there are few numbers of threads and vectors: each is compiled once.
+  const auto round = [&](int64_t count, int64_t unit) {
+    return is_constant ? (count + unit - 1) / unit * unit
+                       : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+  };
+  s.threads =
+      static_cast<int>(std::clamp<int64_t>(round(std::max<int64_t>(nv, 1), 32), 32, threads_max));
   if (tried.threads > 0) s.threads = tried.threads;
-  s.unroll = static_cast<int>(std::max<int64_t>(1, (nv + s.threads - 1) / s.threads));
+  s.unroll = static_cast<int>(round(std::max<int64_t>(1, (nv + s.threads - 1) / s.threads), 1));
   s.width = static_cast<int>(std::min<int64_t>(nv, 1 << 20));
   s.held = same && s.unroll <= kVectorsMax && !columns.empty();
   s.items_per_cta = 1;
-  s.ctas_per_sm = nv < kShortRow ? std::clamp(640 / s.threads, 1, 16) : 2;
-  if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   if (!s.held) {
     s.unroll = 1;
+    s.threads = std::max(s.threads, 128);
     return;
   }
   const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
@@ -722,7 +748,11 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   if (tried.staging != Staging::kChosen) s.staging = tried.staging;
   if (row_bytes == 0 || (s.staging == Staging::kBulk && (columns.size() != 1 || !has_bulk)))
     s.staging = Staging::kRegisters;
-  s.stages = tried.stages > 0 ? tried.stages : s.staging == Staging::kBulk ? 3 : 4;
+  const int64_t of_copies = (kBytesAhead + s.ctas_per_sm * row_bytes - 1) /
+                            std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
+  s.stages = tried.stages > 0              ? tried.stages
+             : s.staging == Staging::kBulk ? kBulkStages
+                                           : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
   const int64_t bytes_max = s.staging == Staging::kBulk
                                 ? plan.target.shared_bytes / s.ctas_per_sm - kOtherBytes
                                 : kStaticBytesMax;

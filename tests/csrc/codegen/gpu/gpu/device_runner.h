@@ -24,7 +24,7 @@ class DeviceRunner {
   }
   device::Stream& stream() { return *stream_; }
 
-  // Room for `bytes` at an address that is a multiple of 64, or that plus `shift`; filled with `fill`.
+  // Room for `bytes` at an address that is a multiple of 256, or that plus `shift`; filled with `fill`.
   Result<device::Buffer> Allocate(int64_t bytes, int64_t shift, uint8_t fill) {
     HIR_ASSIGN(auto allocation, device_.Allocate(bytes + 2 * kRedZone + shift));
     const device::Buffer whole = allocation->buffer();
@@ -93,7 +93,8 @@ class DeviceRunner {
       stream_->Launch(*ready.launches[i], ready.args[i], ready.grids[i]);
   }
 
-  static constexpr int64_t kRedZone = 64;
+  // A multiple of the 128 bytes of a cache line: what straddles lines is slower to copy.
+  static constexpr int64_t kRedZone = 1024;
 
  private:
   device::Device& device_;
