@@ -223,8 +223,8 @@ class Rank {
   std::string MachineJson() const {
     const Result<device::CudaFacts> facts = device::FactsOf(*device_);
     const int cuda = facts.ok() ? facts->driver_version : 0;
-    return Cat("{\"gpu\": \"", facts.ok() ? facts->model : "?", "\", \"gpus\": ", size_,
-               ", \"driver\": \"CUDA ", cuda / 1000, ".", cuda % 1000 / 10, "\", \"nccl\": \"",
+    return Cat("{\"gpu\": \"", facts.ok() ? facts->model : "?", "\", \"num_gpus\": ", size_,
+               ", \"cuda\": \"", cuda / 1000, ".", cuda % 1000 / 10, "\", \"nccl\": \"",
                comm::NcclVersionText(nccl_.version), "\"}");
   }
 

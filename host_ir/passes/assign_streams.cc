@@ -1,10 +1,13 @@
 // Moves every communication to stream 1 and orders the streams by events: a record after an op, a
 // wait before another, where the second touches bytes that the first touches, one of them writes,
-// and nothing orders them yet. A program that has events or a stream other than 0 is left alone.
+// and nothing orders them yet. A program that has events or a stream other than 0 is left alone, and
+// one whose communications all wait for what is right before them, and keep waiting what is right behind
+// them: a second stream would let nothing overlap, and each crossing costs the device some microseconds.
+// (All or none: communications of two streams are in no order, and may meet on a device that cannot hold both.)
 //
-// Before: launch(%x, %c) stream=0   communication(%c, %y) stream=0                       launch(%y, %z) stream=0
+// Before: launch(%x, %c) stream=0   communication(%c, %y) stream=0           launch(%x, %w) launch(%y, %z) stream=0
 // After:  launch(%x, %c) stream=0   record(e[0]) 0   wait(e[0]) 1   communication stream=1   record(e[1]) 1
-//         wait(e[1]) 0   launch(%y, %z) stream=0
+//         launch(%x, %w) stream=0   wait(e[1]) 0   launch(%y, %z) stream=0
 //
 // Right because every conflict of every rank's run is looked at, in program order, loops unrolled:
 // what is not ordered when the later op comes gets its edge there and then. Edges only add order,
@@ -180,10 +183,59 @@ bool IsAssigned(const ir::Graph& graph) {
   return assigned;
 }
 
+bool Conflict(const Step& a, const Step& b, ir::ExprPool& pool) {
+  for (const AccessedRegion& x : a.accesses) {
+    for (const AccessedRegion& y : b.accesses) {
+      const bool same = x.region.base == y.region.base && (Writes(x.access) || Writes(y.access));
+      if (same && !ProveDisjoint(pool, x.region, y.region)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether `outside` conflicts with steps[at], or with one that starts together with it.
+bool Meets(const std::vector<Step>& steps, size_t at, const Step& outside, ir::ExprPool& pool) {
+  const auto together = [&](size_t i) {
+    return i == at || (steps[at].group >= 0 && steps[i].group == steps[at].group);
+  };
+  size_t first = at;
+  while (first > 0 && together(first - 1)) --first;
+  for (size_t i = first; i < steps.size() && together(i); ++i) {
+    if (Conflict(steps[i], outside, pool)) return true;
+  }
+  return false;
+}
+
+// Whether on these ranks some communication could run beside the op before it, or the one behind it. Of several in a row
+// the first and the last count: they are in order on either stream.
+Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
+  ir::ExprPool pool;
+  HIR_ASSIGN(std::vector<Step> steps, Unroll(graph, ranks, pool));
+  // What does nothing on these ranks is not there.
+  std::erase_if(steps,
+                [](const Step& step) { return step.stream == nullptr || step.accesses.empty(); });
+  const auto communicates = [&](size_t i) {
+    return i < steps.size() && CodeOf(*steps[i].op) == HostOp::kCommunication;
+  };
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!communicates(i)) continue;
+    if (i > 0 && !communicates(i - 1) && !Meets(steps, i, steps[i - 1], pool)) return true;
+    if (i + 1 < steps.size() && !communicates(i + 1) && !Meets(steps, i, steps[i + 1], pool))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Status AssignStreams(ir::Graph& graph) {
   if (IsAssigned(graph)) return {};
+  bool overlaps = false;
+  for (const RankClass& ranks : RankClasses(graph)) {
+    HIR_ASSIGN(const bool can, CanOverlap(graph, ranks));
+    overlaps |= can;
+  }
+  if (!overlaps) return {};
   ir::ForEachOp(graph.body, [&graph](ir::Op* op) {
     if (CodeOf(*op) != HostOp::kCommunication) return;
     for (ir::Attr& attr : op->attrs) {
