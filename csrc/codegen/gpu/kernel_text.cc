@@ -248,10 +248,10 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
     Append(kernel.text, "ANY void run_any(const Args& a) {\n", other.body, "}\n");
   }
   Append(kernel.text, "KERNEL(k", index, ", ", kernel.info.threads, ", ", kernel.cap, ") {\n");
-  if (kernel.info.dependent) kernel.text += "after_previous();\n";
-  // The last of a plan lets go of the next plan's kernel at once: that waits for the end of this one, in slots that
-  // this one no longer needs. The second launch of a plan is let go at the end, which was measured.
+  // The last of a plan lets go of the next plan's kernel at once, before it waits itself: that one waits for the end of
+  // this, in slots that this no longer needs. The second launch of a plan is let go at the end, which was measured.
   if (is_small && index + 1 == plan.nests.size()) kernel.text += "start_next();\n";
+  if (kernel.info.dependent) kernel.text += "after_previous();\n";
   if (fast.conditions.empty()) {
     kernel.text += "run(a);\n";
   } else {

@@ -13,11 +13,11 @@ Result<std::string> Compile(std::string_view text, int architecture) {
 constexpr std::string_view kScale = R"(
 typedef unsigned long long u64;
 template <int kSlots> struct Args { u64 slot[kSlots]; };
-// As the code generator's kernels: after the one before, and the one after may be made ready.
+// As the code generator's kernels: the one after may be made ready, and this goes on behind the one before.
 __device__ void begin() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 extern "C" __global__ void scale(const __grid_constant__ Args<4> a) {
