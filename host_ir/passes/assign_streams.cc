@@ -206,8 +206,8 @@ bool Meets(const std::vector<Step>& steps, size_t at, const Step& outside, ir::E
   return false;
 }
 
-// Whether on these ranks some communication could run beside the op before it, or the one behind it. Of several in a row
-// the first and the last count: they are in order on either stream.
+// Whether on these ranks some communication could run beside the op before it, or the one behind it. Of several in a
+// row the first and the last count: they are in order on either stream.
 Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
   ir::ExprPool pool;
   HIR_ASSIGN(std::vector<Step> steps, Unroll(graph, ranks, pool));

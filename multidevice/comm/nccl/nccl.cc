@@ -276,8 +276,8 @@ class NcclCommunicator final : public Communicator {
     return watch_.failure();
   }
 
-  // The copies on this rank. A large one runs beside NCCL's kernel, on a stream of its own that is queued behind it: else
-  // its time would be added to that of the link.
+  // The copies on this rank. A large one runs beside NCCL's kernel, queued behind it on a stream of its own: else its
+  // time would be added to that of the link.
   void QueueBefore(const NcclOp& op) {
     QueueScratchCopy(op, rank());
     const OwnCopy own = OwnCopyOf(op, rank());
