@@ -60,13 +60,14 @@ std::string Quoted(std::string_view text) {
 }
 
 std::string Json(const Row& row) {
-  std::string attrs;
+  std::string attrs, optional;
   for (const AttrInfo& attr : row.attrs) {
-    attrs += (attrs.empty() ? "" : ", ") + Quoted(attr.name) + ": " + Quoted(KindName(attr.kind));
+    std::string& to = attr.fallback.empty() ? attrs : optional;
+    to += (to.empty() ? "" : ", ") + Quoted(attr.name) + ": " + Quoted(KindName(attr.kind));
   }
   return "{\"name\": " + Quoted(row.name) + ", \"operands\": " + std::to_string(row.operands) +
          ", \"kind\": " + Quoted(row.kind) + ", \"doc\": " + Quoted(row.doc) + ", \"attrs\": {" +
-         attrs + "}}";
+         attrs + "}, \"optional\": {" + optional + "}}";
 }
 
 std::string JsonTable() {

@@ -138,7 +138,10 @@ Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info,
     HIR_TRY(CheckValue(info.attrs[i], at->value));
   }
   for (size_t i = 0; i < matched.size(); ++i) {
-    if (!seen[i]) return InvalidArgument(Cat("missing attribute ", matched[i].name));
+    if (seen[i]) continue;
+    if (info.attrs[i].fallback.empty())
+      return InvalidArgument(Cat("missing attribute ", matched[i].name));
+    matched[i].value = info.attrs[i].fallback;
   }
   return matched;
 }

@@ -9,10 +9,10 @@ namespace hir::ir {
 
 std::string_view AttrKindName(AttrKind kind);  // "an integer", "a list of extents"
 
-// `attrs` (any order) in the order of the row, converted where nothing is lost: an integer to a
-// float or an extent, a list of integers to a list of extents. Errors: kInvalidArgument for an
-// attribute that is missing, unknown, given twice, of another kind, or not a word where a word is
-// due; kResourceExhausted for a list that is too long.
+// `attrs` (any order) in the order of the row, converted where nothing is lost: an integer to a float or an extent, a
+// list of integers to a list of extents; what is not written is its fallback. Errors: kInvalidArgument for an attribute
+// that is missing, unknown, given twice, of another kind, or not a word where a word is due; kResourceExhausted for a
+// list that is too long.
 Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info, std::span<const Attr> attrs);
 
 // Whether a value of `kind` is in `value` as MatchAttrs leaves it.

@@ -38,7 +38,7 @@ class Builder {
     const OpInfo* info = nullptr;
     std::string_view name = {};  // Looked up when info is null.
     std::span<Value* const> operands = {};
-    std::span<const Attr> attrs = {};  // Any order; all of the row's, and no other.
+    std::span<const Attr> attrs = {};  // Any order; all of the row's but those with a fallback.
     std::span<const std::string_view> result_names = {};  // Empty: names are made up.
     std::span<const Type* const> declared = {};           // Empty, or one a result; null: infer.
     int num_results = -1;  // For a row with a variable number of results.

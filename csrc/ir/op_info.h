@@ -30,6 +30,8 @@ enum class AttrKind : uint8_t {
 struct AttrInfo {
   std::string_view name = {};
   AttrKind kind = AttrKind::kInt;
+  // The word that a kName attribute is where nobody writes it; empty: it must be written.
+  std::string_view fallback = {};
 };
 
 // What an op does beyond computing its results; 0 for a pure function.

@@ -69,13 +69,14 @@ std::string Print(const Op& op) {
   if (!out.empty()) out += " = ";
   Append(out, op.info->name, "(",
          List(op.operands, [](const Value* v) { return Cat("%", v->name); }), ")");
-  if (op.attrs.empty()) return out;
-  out += " {";
+  std::string attrs;
   for (size_t i = 0; i < op.attrs.size(); ++i) {
-    Append(out, i == 0 ? "" : ", ", op.attrs[i].name, "=",
-           ValueText(op.attrs[i].value, op.info->attrs[i].kind));
+    const AttrInfo& row = op.info->attrs[i];
+    const std::string value = ValueText(op.attrs[i].value, row.kind);
+    if (!row.fallback.empty() && value == row.fallback) continue;  // As when it is not written.
+    Append(attrs, attrs.empty() ? " {" : ", ", op.attrs[i].name, "=", value);
   }
-  return out + "}";
+  return attrs.empty() ? out : out + attrs + "}";
 }
 
 std::string Print(const Graph& graph) {
