@@ -149,8 +149,12 @@ Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
   constexpr std::string_view kOps[] = {"matmul", "linear"};
   HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
   const int64_t inputs = op.Int("inputs");
-  const bool bias = op.Name("op") == "linear" && inputs == 3;
-  if (inputs != 2 && !bias) return InvalidArgument(Cat(op.Name("op"), " of ", inputs, " inputs"));
+  if (inputs != 2 && inputs != 3)
+    return InvalidArgument(Cat(op.Name("op"), " of ", inputs, " inputs"));
+  constexpr std::string_view kEpilogues[] = {"none", "gelu", "relu", "tanh_gelu"};
+  HIR_TRY(CheckOneOf("epilogue", op.Name("epilogue"), kEpilogues));
+  constexpr std::string_view kPrecisions[] = {"full", "tf32"};
+  HIR_TRY(CheckOneOf("precision", op.Name("precision"), kPrecisions));
   if (static_cast<int64_t>(op.operands.size()) != inputs + 1) {
     return InvalidArgument(
         Cat(inputs, " inputs and an output are not ", op.operands.size(), " operands"));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 
 namespace hir::fusion {
@@ -57,6 +58,20 @@ Status CheckUserProgram(const ir::Graph& graph) {
       status = InvalidArgument(
           Located(*op, "communications come from shardings; a program cannot hold them"));
       return;
+    }
+    if (op->info->effects & ir::kLibrary) {
+      // Planning makes these of the ops behind a product.
+      if (op->Name("epilogue") != kNoEpilogue) {
+        status =
+            InvalidArgument(Located(*op, base::Cat("write ", op->Name("epilogue"),
+                                                   " behind it; an epilogue is made by planning")));
+        return;
+      }
+      if (CodeOf(*op) == FusionOp::kMatmul && op->operands.size() > 2) {
+        status = InvalidArgument(
+            Located(*op, "add the bias behind it; matmul with a bias is made by planning"));
+        return;
+      }
     }
     for (const ir::Value* result : op->results) {
       if (status.ok()) status = check(*result);

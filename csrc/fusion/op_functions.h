@@ -29,5 +29,7 @@ using DefineFn = const Element* (*)(ElementBuilder& builder, const ir::Op& op,
 Status InferPointwise(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);
 void AxesPointwise(const ir::Op& op, std::vector<AxisLink>& links);
 const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index index);
+// The formula of a POINTWISE row of one operand, on `x`, of a compute type.
+const Element* ApplyFormula(FusionOp op, ElementBuilder& builder, const Element* x);
 
 }  // namespace hir::fusion

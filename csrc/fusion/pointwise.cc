@@ -88,4 +88,8 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
   return builder.Convert((*types).result, formula(operands[0], operands[1], operands[2]).e);
 }
 
+const Element* ApplyFormula(FusionOp op, ElementBuilder& builder, const Element* x) {
+  return kFormulas[static_cast<size_t>(op)]({&builder, x}, {}, {}).e;
+}
+
 }  // namespace hir::fusion

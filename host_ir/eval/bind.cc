@@ -93,7 +93,7 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
 
 Status EvaluatorImpl::MakeCalls(Sizes& sizes) {
   for (const LibraryCode& library : code_.libraries) {
-    LibraryDesc desc = {.op = library.op};
+    LibraryDesc desc = {.op = library.op, .epilogue = library.epilogue, .tf32 = library.tf32};
     for (const TensorCode& input : library.inputs) {
       HIR_ASSIGN(desc.inputs.emplace_back(), Describe(input, sizes));
     }

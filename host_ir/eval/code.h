@@ -80,6 +80,8 @@ struct TensorCode {
 
 struct LibraryCode {
   std::string op = {};
+  std::string epilogue = {};
+  bool tf32 = false;
   std::vector<TensorCode> inputs = {};
   TensorCode output = {};
 };

@@ -65,7 +65,9 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
 }
 
 Status Compiler::CompileLibrary(const ir::Op& op) {
-  LibraryCode library = {.op = std::string(op.Name("op"))};
+  LibraryCode library = {.op = std::string(op.Name("op")),
+                         .epilogue = std::string(op.Name("epilogue")),
+                         .tf32 = op.Name("precision") == "tf32"};
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_ASSIGN(TensorCode tensor, Tensor(*op.operands[i]));
     tensor.buffer = BufferOf(op, i);

@@ -23,9 +23,12 @@ struct LibraryTensor {
 
 // One call with all sizes known.
 struct LibraryDesc {
-  std::string op;  // "matmul": a, b; "linear": x, w, perhaps a bias
+  std::string op;  // "matmul": a, b; "linear": x, w; of both perhaps a bias
   std::vector<LibraryTensor> inputs = {};
   LibraryTensor output = {};
+  std::string epilogue =
+      "none";         // "gelu", "relu", "tanh_gelu": what is done to sums before they are rounded.
+  bool tf32 = false;  // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
 // A call made ready once and queued any number of times. One thread at a time queues.

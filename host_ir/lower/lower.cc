@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
@@ -33,6 +34,14 @@ SegmentKind KindOf(const ir::Graph& local, const Group& group) {
                group.outputs.end();
       });
   return returned ? SegmentKind::kKernel : SegmentKind::kView;
+}
+
+// "", "tanh_gelu", "relu, tf32".
+std::string DescribeCall(const Op& op) {
+  std::vector<std::string_view> said;
+  if (op.Name("epilogue") != fusion::kNoEpilogue) said.push_back(op.Name("epilogue"));
+  if (op.Name("precision") != fusion::kFullPrecision) said.push_back(op.Name("precision"));
+  return base::Join(said, ", ");
 }
 
 class Lowering {
@@ -199,8 +208,11 @@ class Lowering {
     AddOp("library", operands,
           {{"op", op.info->name},
            {"inputs", static_cast<int64_t>(op.operands.size())},
+           {"epilogue", host_->Copy(op.Name("epilogue"))},
+           {"precision", host_->Copy(op.Name("precision"))},
            {"stream", stream_}});
-    lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), "", 1});
+    lowered_.segments.push_back(
+        {SegmentKind::kLibrary, std::string(op.info->name), DescribeCall(op), 1});
   }
 
   Status LowerKernel(const Group& group) {

@@ -22,9 +22,10 @@ std::string_view SegmentKindName(SegmentKind kind);  // "kernel", "library", "co
 // What became of one group, for `explain`.
 struct LoweredSegment {
   SegmentKind kind = SegmentKind::kKernel;
-  std::string name;      // "k0", "matmul", "allreduce"
-  std::string schedule;  // Of a kernel; else empty.
-  int launches = 0;      // Kernel launches, library calls or communications.
+  std::string name;  // "k0", "matmul", "allreduce"
+  std::string
+      schedule;  // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); else empty.
+  int launches = 0;  // Kernel launches, library calls or communications.
 };
 
 struct Lowered {

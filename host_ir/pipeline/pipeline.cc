@@ -11,6 +11,7 @@
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
 #include "csrc/segment/rematerialize.h"
+#include "host_ir/lower/products.h"
 #include "host_ir/lower/segmentation.h"
 #include "host_ir/passes/passes.h"
 
@@ -36,8 +37,9 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
 
-// Which ops run together. Forwarding first, so that no boundary carries what is cheap to make again.
-Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local) {
+// Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
+Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen::Target& target) {
+  HIR_TRY(FitProducts(local, target));
   HIR_TRY(segment::Forward(local));
   std::vector<segment::Group> groups =
       segment::Segment(local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true});
@@ -79,7 +81,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global));
   // 3. Segments.
-  HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph));
+  HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph, options.target));
   // 4, 5. Kernels, and the host program.
   HIR_ASSIGN(Lowered lowered, Lower(*plan.local.graph, plan.groups, options.target, options.sizes));
   plan.segments = std::move(lowered.segments);

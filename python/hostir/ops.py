@@ -164,13 +164,20 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     # --- contractions -------------------------------------------------------------------------------------------
 
-    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """As NumPy's matmul."""
-        return self._tensor("matmul", [a, b])
+    def matmul(self, a: Tensor, b: Tensor, *, precision: str = "full") -> Tensor:
+        """As NumPy's matmul. ``precision="tf32"`` allows products of float32 to round their operands to 10 bits of
+        mantissa, which GPUs multiply several times as fast; CPUs multiply in full either way."""
+        return self._tensor("matmul", [a, b], _precision(precision))
 
-    def linear(self, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-        """``a @ b.T + bias`` with ``b`` of shape [out, in]."""
-        return self._tensor("linear", [a, b] if bias is None else [a, b, bias])
+    def linear(self, a: Tensor, b: Tensor, bias: Tensor | None = None, *, precision: str = "full") -> Tensor:
+        """``a @ b.T + bias`` with ``b`` of shape [out, in]. ``precision``: as of matmul."""
+        return self._tensor("linear", [a, b] if bias is None else [a, b, bias], _precision(precision))
+
+
+def _precision(precision: str) -> dict[str, Attribute]:
+    if precision not in ("full", "tf32"):
+        raise invalid(f"precision is 'full' or 'tf32', not {precision!r}")
+    return {} if precision == "full" else {"precision": precision}
 
 
 def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:

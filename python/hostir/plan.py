@@ -14,7 +14,7 @@ class Segment:
 
     name: str
     kind: str
-    schedule: str
+    schedule: str  # of a kernel; of a library call what it does behind its sums ("gelu", "relu, tf32")
     ops: list[str]
     launches: int
     inputs: list[str]
@@ -65,7 +65,8 @@ class Plan:
     def __str__(self) -> str:
         rows = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]
         for s in self.segments:
-            work = s.schedule or ", ".join(op.split("= ")[-1] for op in s.ops)
+            ops = ", ".join(op.split("= ")[-1] for op in s.ops)
+            work = f"{ops}, {s.schedule}" if s.kind == "library" and s.schedule else s.schedule or ops
             rows.append((s.name, s.kind, work, _short(s.inputs), _short(s.outputs), _amount(s.bytes)))
         lines = _columns(rows)
         if self.communications:

@@ -23,7 +23,8 @@ std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
     operands.push_back(graph->AddParam("", graph->Tensor(input.dtype, axes)));
   }
   ir::Builder builder(*graph);
-  const auto op = builder.Add({.name = desc.op, .operands = operands});
+  const ir::Attr attrs[] = {{"epilogue", std::string_view(desc.epilogue)}};
+  const auto op = builder.Add({.name = desc.op, .operands = operands, .attrs = attrs});
   HIR_CHECK(op.ok());
   graph->outputs.push_back({(*op)->results[0], nullptr});
   return graph;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -278,6 +279,40 @@ def test_linear(client: hostir.Client, leading: tuple[int, ...]) -> None:
         near(with_bias, want + bias.astype(F64), dtype, 8)
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu", "tanh_gelu"])
+def test_activations_behind_contractions(client: hostir.Client, activation: str) -> None:
+    """The library's, where it has them: rounded once, as the explanation says."""
+    for dtype in (F64, F32, BF16, F16):
+        x, w, bias = random((9, 7), dtype, 1), random((5, 7), dtype, 2), random((5,), dtype, 3)
+        x.reshape(-1)[3] = np.nan  # Of row 0: no activation hides it.
+
+        def define(ops: Any, *t: hostir.Tensor) -> Any:
+            return getattr(ops, activation)(ops.add(ops.matmul(t[0], ops.permute(t[1], [1, 0])), t[2]))
+
+        got = run(client, define, x, w, bias)
+        sums = x.astype(F64) @ w.astype(F64).T + bias.astype(F64)
+        want = {
+            "relu": np.where(sums <= 0, 0, sums),
+            "gelu": 0.5 * sums * (1 + np.vectorize(math.erf)(sums / math.sqrt(2))),
+            "tanh_gelu": 0.5 * sums * (1 + np.tanh(math.sqrt(2 / math.pi) * (sums + 0.044715 * sums**3))),
+        }[activation]
+        assert np.isnan(got[0].astype(F64)).all()
+        near(got[1:], want[1:], dtype, 8)
+
+
+def test_tf32_is_allowed_only_where_asked(client: hostir.Client) -> None:
+    with FusionDefinition("products") as fd:
+        x = fd.define_tensor(shape=[8, 8], contiguity=True, dtype=F32)
+        fd.add_output(fd.ops.matmul(x, x))
+        fd.add_output(fd.ops.linear(x, x, precision="tf32"))
+    assert [segment.schedule for segment in client.explain(fd).segments] == ["", "tf32"]
+    assert "linear, tf32" in str(client.explain(fd))
+    with FusionDefinition("refused") as fd, pytest.raises(hostir.InvalidArgument, match="'full' or 'tf32'"):
+        fd.ops.matmul(fd.define_tensor(shape=[8, 8]), fd.define_tensor(shape=[8, 8]), precision="bf16")
+    a = random((8, 8), F32)
+    near(run(client, lambda ops, t: ops.matmul(t, t, precision="tf32"), a), a.astype(F64) @ a.astype(F64), F32, 8)
+
+
 def test_contractions_between_other_ops(client: hostir.Client) -> None:
     """The operands are made by kernels, one by a permutation; the result goes on."""
     a, b = random((6, 40), F32, 1), random((6, 50), F32, 2)
@@ -308,9 +343,7 @@ def taken(x: Array, index: Array, axis: int) -> Array:
 
 
 @pytest.mark.parametrize(("shape", "indices", "axis"), TAKES, ids=str)
-def test_take_along_axis(
-    client: hostir.Client, shape: tuple[int, ...], indices: tuple[int, ...], axis: int
-) -> None:
+def test_take_along_axis(client: hostir.Client, shape: tuple[int, ...], indices: tuple[int, ...], axis: int) -> None:
     for dtype, index_dtype in ((F32, I64), (BF16, I32), (I64, I32), (BOOL, I64)):
         x = random(shape, dtype)
         rng = np.random.default_rng([1, *indices])

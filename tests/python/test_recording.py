@@ -215,6 +215,8 @@ def test_every_other_op() -> None:
             fd.ops.matmul(x, x),
             fd.ops.linear(x, x),
             fd.ops.linear(x, x, bias=x),
+            fd.ops.matmul(x, x, precision="tf32"),
+            fd.ops.linear(x, x, x, precision="tf32"),
         ]
     assert [line.split(" = ")[1] for line in body(fd)[1:]] == [
         "cast(%x) {dtype=f16}",
@@ -240,6 +242,8 @@ def test_every_other_op() -> None:
         "matmul(%x, %x)",
         "linear(%x, %x)",
         "linear(%x, %x, %x)",
+        "matmul(%x, %x) {precision=tf32}",
+        "linear(%x, %x, %x) {precision=tf32}",
     ]
 
 

@@ -98,6 +98,13 @@ constexpr Row kRows[] = {
        return Status();
      },
      "compile once more by a compiler that knows what is on disk alone, and report its time"},
+    {"--tf32", "",
+     [](Options& o, std::string_view) {
+       o.tf32 = true;
+       return Status();
+     },
+     "products of f32 may round operands to TF32, 10 bits of mantissa, as {precision=tf32} says of "
+     "one (cuda)"},
     {"--json", "FILE",
      [](Options& o, std::string_view v) {
        o.json = v;

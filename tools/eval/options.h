@@ -30,6 +30,7 @@ struct Options {
   bool cold_l2 = false;
   bool graph = false;
   bool compile_again = false;
+  bool tf32 = false;
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

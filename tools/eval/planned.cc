@@ -5,6 +5,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/loop_nest.h"
+#include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
@@ -58,6 +59,17 @@ Status CheckGuards(const ir::Graph& program, const Sizes& sizes) {
   return {};
 }
 
+// As if every product of f32 were written with {precision=tf32}.
+void AllowTf32(ir::Graph& graph) {
+  ir::ForEachOp(graph.body, [](ir::Op* op) {
+    if ((op->info->effects & ir::kLibrary) == 0 || op->results[0]->type->dtype != DType::kFloat32)
+      return;
+    for (ir::Attr& attr : op->attrs) {
+      if (attr.name == "precision") attr.value = fusion::kTf32;
+    }
+  });
+}
+
 void Count(Planned& planned) {
   for (const host::LoweredSegment& segment : planned.plan.segments) {
     switch (segment.kind) {
@@ -75,6 +87,7 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
                      const codegen::Target& target) {
   Stopwatch watch;
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
+  if (options.tf32) AllowTf32(*graph);
   HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
   HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
   std::string name(graph->name());

@@ -10,6 +10,7 @@
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
+#include "csrc/codegen/library/abilities.h"
 
 namespace hir::codegen::library {
 
@@ -20,14 +21,16 @@ struct Tensor {
 };
 
 struct Desc {
-  std::string op;  // "matmul": a, b, as NumPy's; "linear": x, w[n, k], perhaps a bias[n]
+  // "matmul": a, b, as NumPy's, of a matrix b perhaps a bias[n]; "linear": x, w[n, k], perhaps a bias[n]
+  std::string op;
   std::vector<Tensor> inputs = {};  // All of one element type, no bool; as is the output.
   Tensor output = {};
+  Epilogue epilogue = Epilogue::kNone;  // Of floats.
+  bool tf32 = false;                    // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
 // Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself
-// for others;
-// integers wrap. A sum of nothing is 0.
+// for others, with the bias added and through the epilogue, then rounded once; integers wrap. A sum of nothing is 0.
 class Call {
  public:
   virtual ~Call() = default;

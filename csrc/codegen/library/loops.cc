@@ -1,6 +1,7 @@
 // Products by blocked loops, for types and strides that no library takes: right for all, fast for none.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 #include "csrc/codegen/library/problem.h"
@@ -28,6 +29,23 @@ uint32_t FromI32(int32_t value) { return static_cast<uint32_t>(value); }
 int32_t ToI32(uint32_t value) { return static_cast<int32_t>(value); }
 uint64_t FromI64(int64_t value) { return static_cast<uint64_t>(value); }
 int64_t ToI64(uint64_t value) { return static_cast<int64_t>(value); }
+
+// The formulas of csrc/fusion/fusion_ops.def; integers have none.
+template <typename Sum>
+Sum Finished(Epilogue epilogue, Sum x) {
+  if constexpr (std::is_floating_point_v<Sum>) {
+    constexpr auto kHalf = Sum(0.5), kOne = Sum(1);
+    switch (epilogue) {
+      case Epilogue::kNone: break;
+      case Epilogue::kGelu: return kHalf * x * (kOne + std::erf(Sum(0.70710678118654752) * x));
+      case Epilogue::kRelu: return x <= Sum(0) ? Sum(0) : x;
+      case Epilogue::kTanhGelu:
+        return kHalf * x *
+               (kOne + std::tanh(Sum(0.79788456080286536) * (x + Sum(0.044715) * (x * x * x))));
+    }
+  }
+  return x;
+}
 
 template <typename F>
 class Loops final : public Call {
@@ -85,7 +103,7 @@ class Loops final : public Call {
       for (int64_t n = 0; n < columns; ++n) {
         Sum sum = sums_[static_cast<size_t>(i)][static_cast<size_t>(n)];
         if (bias != nullptr) sum += F::Load(bias[(n0 + n) * p_.bias_n]);
-        c[(m0 + i) * p_.c_m + (n0 + n) * p_.c_n] = F::Store(sum);
+        c[(m0 + i) * p_.c_m + (n0 + n) * p_.c_n] = F::Store(Finished(p_.epilogue, sum));
       }
     }
   }

@@ -15,6 +15,10 @@ Status CheckTypes(const Desc& desc) {
     }
   }
   if (desc.output.dtype == DType::kBool) return Unimplemented(Cat(desc.op, " of bool"));
+  if (desc.epilogue != Epilogue::kNone && !IsFloat(desc.output.dtype)) {
+    return Unimplemented(Cat(desc.op, " of ", DTypeName(desc.output.dtype), " with the epilogue ",
+                             EpilogueName(desc.epilogue)));
+  }
   return {};
 }
 
@@ -50,6 +54,17 @@ Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count
   return {};
 }
 
+// The third input, a number for each column.
+Status AddBias(const Desc& desc, Problem& p) {
+  if (desc.inputs.size() < 3) return {};
+  const Tensor& bias = desc.inputs[2];
+  if (bias.shape.size() != 1)
+    return InvalidArgument(Cat(desc.op, ": the bias has more or fewer axes than one"));
+  p.bias = true;
+  p.bias_n = StrideOf(bias, 0);
+  return CheckExtent(desc, "the bias", bias.shape[0], p.n);
+}
+
 Result<Problem> Matmul(const Desc& desc) {
   const Tensor& a = desc.inputs[0];
   const Tensor& b = desc.inputs[1];
@@ -80,6 +95,9 @@ Result<Problem> Matmul(const Desc& desc) {
   p.b_k = StrideOf(b, b_k);
   HIR_TRY(CheckExtent(desc, "the contracted axis of the right operand", b.shape[b_k], p.k));
   HIR_TRY(AddBatches(desc, batch, a_batch, b_batch, p));
+  if (desc.inputs.size() == 3 && b.shape.size() != 2)
+    return InvalidArgument("matmul: a bias, but the right operand is no matrix");
+  HIR_TRY(AddBias(desc, p));
   return p;
 }
 
@@ -105,13 +123,7 @@ Result<Problem> Linear(const Desc& desc) {
     p.batches.push_back(
         {.extent = y.shape[axis], .a = StrideOf(x, axis), .b = 0, .c = y.strides[axis]});
   }
-  if (desc.inputs.size() == 3) {
-    if (desc.inputs[2].shape.size() != 1)
-      return InvalidArgument("linear: the bias has more or fewer axes than one");
-    p.bias = true;
-    p.bias_n = StrideOf(desc.inputs[2], 0);
-    HIR_TRY(CheckExtent(desc, "the bias", desc.inputs[2].shape[0], p.n));
-  }
+  HIR_TRY(AddBias(desc, p));
   return p;
 }
 
@@ -149,13 +161,11 @@ void Merge(Problem& p) {
 
 Result<Problem> Normalize(const Desc& desc) {
   HIR_TRY(CheckTypes(desc));
-  if (desc.op == "matmul" && desc.inputs.size() == 2) {
-    HIR_ASSIGN(Problem problem, Matmul(desc));
-    Merge(problem);
-    return problem;
-  }
-  if (desc.op == "linear" && (desc.inputs.size() == 2 || desc.inputs.size() == 3)) {
-    HIR_ASSIGN(Problem problem, Linear(desc));
+  const bool known = desc.op == "matmul" || desc.op == "linear";
+  if (known && (desc.inputs.size() == 2 || desc.inputs.size() == 3)) {
+    HIR_ASSIGN(Problem problem, desc.op == "matmul" ? Matmul(desc) : Linear(desc));
+    problem.epilogue = desc.epilogue;
+    problem.tf32 = desc.tf32 && problem.dtype == DType::kFloat32;
     Merge(problem);
     return problem;
   }

@@ -1,4 +1,4 @@
-// A matmul or linear as batches of C[m, n] = sum over k of A[m, k] B[k, n] (+ bias[n]), all by strides.
+// A matmul or linear as batches of C[m, n] = epilogue(sum over k of A[m, k] B[k, n] (+ bias[n])), all by strides.
 // For this folder and those below it.
 #pragma once
 
@@ -21,6 +21,8 @@ struct Problem {
   int64_t a_m = 0, a_k = 0, b_k = 0, b_n = 0, c_m = 0, c_n = 0;
   bool bias = false;
   int64_t bias_n = 0;
+  Epilogue epilogue = Epilogue::kNone;
+  bool tf32 = false;
 };
 
 Result<Problem> Normalize(const Desc& desc);

@@ -22,14 +22,7 @@ Status InferLinear(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   HIR_ASSIGN(const DType dtype, ContractionType(op));
   HIR_TRY(Unify(graph, x.back().extent, w[1].extent, AxisName(*op.operands[0], x.size() - 1),
                 AxisName(weight, 1)));
-  if (op.operands.size() == 3) {
-    HIR_ASSIGN(const std::vector<ir::Axis> bias, TensorAxes(op, 2));
-    const ir::Value& value = *op.operands[2];
-    if (bias.size() != 1)
-      return InvalidArgument(
-          Cat("the bias %", value.name, " has ", bias.size(), " axes; it must be [out]"));
-    HIR_TRY(Unify(graph, w[0].extent, bias[0].extent, AxisName(weight, 0), AxisName(value, 0)));
-  }
+  if (op.operands.size() == 3) HIR_TRY(CheckBias(graph, op, 1, 0));
   std::vector<ir::Axis> result(x.begin(), x.end() - 1);
   result.push_back(w[0]);
   for (ir::Axis& axis : result)
@@ -63,11 +56,7 @@ const Element* DefineLinear(ElementBuilder& builder, const ir::Op& op, Index ind
   const DType dtype = op.results[0]->type->dtype;
   const Element* sum = SumOfProducts(builder, dtype, op.results[0]->type->axes.back().extent, x,
                                      x_index, last, w, {index.back(), nullptr}, 1);
-  if (op.operands.size() == 3) {
-    const Element* bias = builder.Load(op.operands[2], std::span(&index.back(), 1));
-    sum = builder.Apply(Prim::kAdd, {sum, builder.Convert(ComputeDType(dtype), bias)});
-  }
-  return builder.Convert(dtype, sum);
+  return Finished(builder, op, sum, index.back());
 }
 
 }  // namespace hir::fusion

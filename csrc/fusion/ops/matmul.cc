@@ -1,5 +1,7 @@
 // NumPy's matmul: x[..., m, k] y[..., k, n] -> [..., m, n, r:k]; an operand of one axis is a row (x) or column (y) that
-// the result lacks.
+// the result lacks. Planning may give it a bias[n].
+#include <algorithm>
+
 #include "csrc/base/text.h"
 #include "csrc/fusion/ops/contraction.h"
 
@@ -44,7 +46,48 @@ Result<DType> ContractionType(const ir::Op& op) {
                                  "; operands have one element type"));
     }
   }
+  const std::string_view epilogue = op.Name("epilogue"), precision = op.Name("precision");
+  const auto names = [&](FusionOp code) {
+    return kFusionOps.ops[static_cast<size_t>(code)].name == epilogue;
+  };
+  if (epilogue != kNoEpilogue) {
+    if (std::ranges::none_of(kEpilogues, names))
+      return InvalidArgument(Cat("epilogue is none, gelu, relu or tanh_gelu, not ", epilogue));
+    if (!IsFloat(dtype))
+      return InvalidArgument(Cat("epilogue ", epilogue, " is for floats, not ", DTypeName(dtype)));
+  }
+  if (precision != kFullPrecision) {
+    if (precision != kTf32)
+      return InvalidArgument(Cat("precision is full or tf32, not ", precision));
+    if (dtype != DType::kFloat32)
+      return InvalidArgument(Cat("precision tf32 is for f32, not ", DTypeName(dtype)));
+  }
   return dtype;
+}
+
+Status CheckBias(ir::Graph& graph, const ir::Op& op, size_t weight, size_t weight_axis) {
+  HIR_ASSIGN(const std::vector<ir::Axis> bias, TensorAxes(op, 2));
+  const ir::Value& value = *op.operands[2];
+  if (bias.size() != 1)
+    return InvalidArgument(
+        Cat("the bias %", value.name, " has ", bias.size(), " axes; it must be [out]"));
+  const ir::Value& of = *op.operands[weight];
+  return Unify(graph, ir::ValueAxes(*of.type)[weight_axis].extent, bias[0].extent,
+               AxisName(of, weight_axis), AxisName(value, 0));
+}
+
+const Element* Finished(ElementBuilder& builder, const ir::Op& op, const Element* sum,
+                        const Element* column) {
+  const DType dtype = op.results[0]->type->dtype;
+  if (op.operands.size() == 3) {
+    const ir::Axis axis = ir::ValueAxes(*op.operands[2]->type)[0];
+    const Element* at = IsOne(axis) ? builder.Int(DType::kInt64, 0) : column;
+    const Element* bias = builder.Load(op.operands[2], std::span(&at, 1));
+    sum = builder.Apply(Prim::kAdd, {sum, builder.Convert(ComputeDType(dtype), bias)});
+  }
+  if (const std::string_view epilogue = op.Name("epilogue"); epilogue != kNoEpilogue)
+    sum = ApplyFormula(static_cast<FusionOp>(kFusionOps.Find(epilogue)->code), builder, sum);
+  return builder.Convert(dtype, sum);
 }
 
 const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent,
@@ -66,6 +109,8 @@ const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Exp
 }
 
 Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  if (op.operands.size() != 2 && op.operands.size() != 3)
+    return InvalidArgument(Cat(op.operands.size(), " operands; it takes x and y"));
   Operand operands[2];
   for (int i = 0; i < 2; ++i) {
     HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, i));
@@ -78,6 +123,11 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   HIR_ASSIGN(const DType dtype, ContractionType(op));
   HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent,
                 AxisName(*op.operands[0], x.contracted), AxisName(*op.operands[1], y.contracted)));
+  if (op.operands.size() == 3) {
+    if (y.axes.size() != 2)
+      return InvalidArgument(Cat("a bias, but %", op.operands[1]->name, " is no matrix"));
+    HIR_TRY(CheckBias(graph, op, 1, y.free));
+  }
   std::vector<ShapedOperand> batches;
   for (size_t i = 0; i < 2; ++i) {
     const auto begin = operands[i].axes.begin();
@@ -110,6 +160,8 @@ void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
     if (!of.vector) link(i, of, of.free, i == 0 ? batch : contracted - 1);
     link(i, of, of.contracted, contracted);
   }
+  if (op.operands.size() == 3)
+    link(2, {.axes = ir::ValueAxes(*op.operands[2]->type)}, 0, contracted - 1);
 }
 
 const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index index) {
@@ -127,9 +179,11 @@ const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index ind
   }
   const DType dtype = op.results[0]->type->dtype;
   const ir::Expr* extent = op.results[0]->type->axes.back().extent;
-  return builder.Convert(
-      dtype, SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
-                           op.operands[1], own[1], operands[1].contracted));
+  return Finished(
+      builder, op,
+      SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
+                    op.operands[1], own[1], operands[1].contracted),
+      index.empty() ? nullptr : index.back());
 }
 
 }  // namespace hir::fusion

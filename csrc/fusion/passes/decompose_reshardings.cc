@@ -171,7 +171,8 @@ class Decomposition {
   // linear(x, w, b) as add(linear(x, w), b): every rank's partial result would hold the bias.
   Result<ir::Op*> WithoutBias(ir::Op* op, const Placement& wanted) {
     ir::Builder builder(graph_, graph_.body, op);
-    ir::Value* core = builder.Make("linear", {op->operands[0], op->operands[1]});
+    ir::Value* core = builder.Make("linear", {op->operands[0], op->operands[1]},
+                                   {{"precision", op->Name("precision")}});
     ir::Value* rest = builder.Make("add", {core, op->operands[2]});
     const Placement core_placement = WithoutPartial(*core->type, wanted);
     ir::Op* next = Replace(op, core, rest, core_placement, ".sum");

@@ -1,8 +1,10 @@
 #include "host_ir/rank/cpu/libraries.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/text.h"
 #include "csrc/codegen/library/onednn/onednn.h"
 
 namespace hir::rank {
@@ -34,7 +36,10 @@ class CpuLibraries final : public host::LibrarySource {
   explicit CpuLibraries(int num_threads) : num_threads_(num_threads) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
-    library::Desc wanted = {desc.op, {}, ToTensor(desc.output)};
+    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
+    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
+    library::Desc wanted = {
+        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, library::Make(wanted, {.num_threads = num_threads_}));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CpuCall>(std::move(call)));

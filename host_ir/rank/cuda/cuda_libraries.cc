@@ -1,9 +1,12 @@
 #include "host_ir/rank/cuda/cuda_libraries.h"
 
+#include <optional>
 #include <utility>
 
+#include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
 #include "csrc/device/cuda/cuda_device.h"
+#include "host_ir/rank/cuda/activations.h"
 
 namespace hir::rank {
 namespace {
@@ -35,9 +38,15 @@ class CudaLibraries final : public host::LibrarySource {
       library::CublasLtOptions options;
       options.native_stream = &device::NativeStream;
       options.make_current = &device::MakeCurrent;
+      options.make_activation = [this](library::Epilogue epilogue, DType dtype) {
+        return MakeActivation(epilogue, dtype, device_);
+      };
       HIR_ASSIGN(cublaslt_, library::CublasLt::Open(device_, options));
     }
-    library::Desc wanted = {desc.op, {}, ToTensor(desc.output)};
+    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
+    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
+    library::Desc wanted = {
+        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));

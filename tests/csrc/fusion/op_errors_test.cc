@@ -106,6 +106,18 @@ const Case kCases[] = {
      "matmul: %x is bool; numbers are needed: cast it first"},
     {"matmul C4", "%x: f32[], %w: f32[3]", "matmul(%x, %w)",
      "matmul: %x has no axes; one or more are needed"},
+    {"matmul C5", "%x: f64[2, 2]", "matmul(%x, %x) {precision=tf32}",
+     "matmul: precision tf32 is for f32, not f64"},
+    {"matmul C5", "%x: f32[2, 2]", "matmul(%x, %x) {precision=half}",
+     "matmul: precision is full or tf32, not half"},
+    {"matmul C5", "%x: i32[2, 2]", "matmul(%x, %x) {epilogue=relu}",
+     "matmul: epilogue relu is for floats, not i32"},
+    {"matmul C5", "%x: f32[2, 2]", "matmul(%x, %x) {epilogue=silu}",
+     "matmul: epilogue is none, gelu, relu or tanh_gelu, not silu"},
+    {"matmul C5", "%x: f32[2, 2], %b: f32[3]", "matmul(%x, %x, %b)",
+     "matmul: axis 1 of %x has extent 2, axis 0 of %b has extent 3"},
+    {"matmul C5", "%x: f32[2, 2, 2], %b: f32[2]", "matmul(%x, %x, %b)",
+     "matmul: a bias, but %x is no matrix"},
     {"linear C1", "%x: f32[8, 4096], %w: f32[16, 4095]", "linear(%x, %w)",
      "linear: axis 1 of %x has extent 4096, axis 1 of %w has extent 4095"},
     {"linear C2", "%x: f32[8], %w: f32[8]", "linear(%x, %w)",
@@ -198,6 +210,12 @@ TEST(Errors, UserPrograms) {
                   Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
             "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot "
             "hold them");
+  EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {epilogue=relu}")),
+            "INVALID_ARGUMENT: matmul: write relu behind it; an epilogue is made by planning");
+  EXPECT_EQ(
+      check(Program("%x: f32[i0, i0], %b: f32[i0]", "%y = matmul(%x, %x, %b)")),
+      "INVALID_ARGUMENT: matmul: add the bias behind it; matmul with a bias is made by planning");
+  EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {precision=tf32}")), "OK");
   EXPECT_EQ(check("mesh @m = [0, 1]\n" + Program("%x: f32[@m.x + 1]", "%y = neg(%x)")),
             "INVALID_ARGUMENT: %x: @m.x is a mesh coordinate; extents of a program have none");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%s = constant() {value=1.0, dtype=f64}", "%s")),

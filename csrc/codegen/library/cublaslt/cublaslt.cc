@@ -24,11 +24,30 @@ constexpr size_t kAlgorithmsMax = 4096;  // Remembered; about 300 bytes each.
 constexpr int64_t kUsualAlignment = device::kAlignmentBytes;
 constexpr int64_t kVectorAlignment = 16;  // The widest access of a thread.
 
+// What the library does behind the product; the rest is done before or after it.
+struct Fused {
+  bool bias = false;      // Else the result begins as the bias, and the product is added.
+  bool epilogue = false;  // Else it is applied to what was written.
+  bool operator==(const Fused&) const = default;
+};
+
 struct Algorithm {
   bool found = false;
   cublasLtMatmulAlgo_t algorithm = {};
   int64_t workspace_bytes = 0;
+  Fused fused = {};
 };
+
+cublasLtEpilogue_t EpilogueOf(Epilogue epilogue, bool bias) {
+  switch (epilogue) {
+    case Epilogue::kNone: return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::kRelu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::kTanhGelu: return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case Epilogue::kGelu: break;
+  }
+  HIR_CHECK(false);  // The library has none.
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
 
 cudaDataType_t TypeOf(DType dtype) {
   if (dtype == DType::kFloat16) return CUDA_R_16F;
@@ -53,6 +72,10 @@ class Library {
     return Unavailable(Cat(call, ": ", api.status_name(status)));
   }
   void MakeCurrent() const { options.make_current(device_); }
+  Result<CublasLtOptions::Activation> MakeActivation(Epilogue epilogue, DType dtype) const {
+    if (options.make_activation != nullptr) return options.make_activation(epilogue, dtype);
+    return Unimplemented(Cat("nothing applies ", EpilogueName(epilogue), " behind cuBLASLt"));
+  }
 
   std::optional<Algorithm> Known(const std::string& key) {
     const std::scoped_lock lock(mutex_);
@@ -90,10 +113,9 @@ class Descriptors {
 
   Status Make(const Gemm& gemm) {
     const bool wide = gemm.dtype == DType::kFloat64;
-    const bool tf32 = gemm.dtype == DType::kFloat32 && library_.options.tf32;
-    const cublasComputeType_t compute = wide   ? CUBLAS_COMPUTE_64F
-                                        : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                               : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = wide        ? CUBLAS_COMPUTE_64F
+                                        : gemm.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                    : CUBLAS_COMPUTE_32F;
     HIR_TRY(
         library_.Check(library_.api.desc_create(&product, compute, wide ? CUDA_R_64F : CUDA_R_32F),
                        "cublasLtMatmulDescCreate"));
@@ -157,21 +179,27 @@ void Fail(device::Stream& stream, Status status) {
 // An empty result, or sums of nothing.
 class FillCall final : public DeviceCall {
  public:
-  explicit FillCall(Gemm gemm) : gemm_(std::move(gemm)) {}
+  // `activation`: of biases; null where the epilogue leaves the result as it is.
+  FillCall(Gemm gemm, CublasLtOptions::Activation activation)
+      : gemm_(std::move(gemm)), activation_(std::move(activation)) {}
 
   void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
              device::Stream& stream) override {
     if (gemm_.calls.empty()) return;
-    if (!gemm_.bias) return stream.Fill(output, 0, 1);
+    if (!gemm_.bias) return stream.Fill(output, 0, 1);  // Every epilogue leaves 0 as it is.
     const int64_t elements = gemm_.repeats.empty() ? gemm_.bias_elements : 1;
     const int64_t bytes = elements * DTypeBytes(gemm_.dtype);
     stream.Copy(output.Slice(0, bytes), inputs[2].Slice(0, bytes));
     RepeatIn(stream, output, bytes);
+    if (activation_ == nullptr) return;
+    const Status status = activation_(output, stream);
+    if (!status.ok()) Fail(stream, status);
   }
   std::string implementation() const override { return gemm_.calls.empty() ? "nothing" : "fill"; }
 
  private:
   const Gemm gemm_;
+  const CublasLtOptions::Activation activation_;
 };
 
 class GemmCall final : public DeviceCall {
@@ -179,23 +207,15 @@ class GemmCall final : public DeviceCall {
   GemmCall(Library& library, Gemm gemm)
       : library_(library), gemm_(std::move(gemm)), descriptors_(library) {}
 
-  Status Prepare(const Desc& desc) {
+  Status Prepare() {
     library_.MakeCurrent();
     HIR_TRY(descriptors_.Make(gemm_));
-    key_ = ToString(gemm_);
-    if (gemm_.bias) HIR_TRY(SetBias());
-    HIR_ASSIGN(Algorithm algorithm, Choose(kUsualAlignment));
-    if (!algorithm.found && gemm_.bias) {
-      // No epilogue for this type: the result begins as the bias, and the product is added.
-      bias_first_ = true;
-      const cublasLtEpilogue_t none = CUBLASLT_EPILOGUE_DEFAULT;
-      HIR_TRY(descriptors_.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, none));
-      key_ += " first";
-      HIR_ASSIGN(algorithm, Choose(kUsualAlignment));
+    if (gemm_.bias) {
+      const cudaDataType_t type = TypeOf(gemm_.dtype);
+      HIR_TRY(descriptors_.Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type));
     }
-    if (!algorithm.found)
-      return Unimplemented(Cat(desc.op, " ", key_, ": cuBLASLt has no algorithm for it"));
-    algorithms_.emplace_back(kUsualAlignment, algorithm);
+    key_ = ToString(gemm_);
+    HIR_ASSIGN(const Algorithm algorithm, AlgorithmFor(0));
     const int64_t size = DTypeBytes(gemm_.dtype);
     for (const Repeat& repeat : gemm_.repeats) {
       int64_t& bytes = repeated_bytes_[repeat.operand];
@@ -224,18 +244,27 @@ class GemmCall final : public DeviceCall {
   }
 
  private:
-  // The epilogue is part of what an algorithm is chosen for; its address is not.
-  Status SetBias() {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const cudaDataType_t type = TypeOf(gemm_.dtype);
+  // The epilogue is part of what an algorithm is chosen for.
+  Status Describe(Fused fused) {
+    if (described_ == fused) return {};
+    const cublasLtEpilogue_t epilogue =
+        EpilogueOf(fused.epilogue ? gemm_.epilogue : Epilogue::kNone, gemm_.bias && fused.bias);
     HIR_TRY(descriptors_.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-    return descriptors_.Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    described_ = fused;
+    return {};
   }
 
   // For operands and results at multiples of `alignment` bytes; not found where the library has none.
-  Result<Algorithm> Choose(int64_t alignment) {
-    const std::string key = Cat(key_, " aligned ", alignment);
+  Result<Algorithm> Choose(int64_t alignment, Fused fused) {
+    const std::string key = Cat(key_, fused.bias ? "" : ", bias first",
+                                fused.epilogue ? "" : ", epilogue after", ", aligned ", alignment);
     if (const std::optional<Algorithm> known = library_.Known(key)) return *known;
+    HIR_TRY(Describe(fused));
+    if (gemm_.bias && fused.bias) {
+      // No preference says how the bias is aligned; the library looks at its address.
+      const auto* const address = reinterpret_cast<const void*>(alignment);
+      HIR_TRY(descriptors_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address));
+    }
     const Api& api = library_.api;
     cublasLtMatmulPreference_t preference = nullptr;
     HIR_TRY(library_.Check(api.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
@@ -266,6 +295,7 @@ class GemmCall final : public DeviceCall {
     }
     algorithm.algorithm = result.algo;
     algorithm.workspace_bytes = static_cast<int64_t>(result.workspaceSize);
+    algorithm.fused = fused;
     library_.Remember(key, algorithm);
     return algorithm;
   }
@@ -279,12 +309,28 @@ class GemmCall final : public DeviceCall {
     for (const auto& [known, algorithm] : algorithms_) {
       if (known == alignment) return algorithm;
     }
-    HIR_ASSIGN(const Algorithm algorithm, Choose(alignment));
-    if (!algorithm.found)
-      return Unimplemented(
-          Cat("cuBLASLt has no algorithm for ", key_, " at addresses of ", alignment, " bytes"));
+    HIR_ASSIGN(const Algorithm algorithm, ChooseFused(alignment));
+    if (!algorithm.fused.epilogue && activation_ == nullptr) {
+      HIR_ASSIGN(activation_, library_.MakeActivation(gemm_.epilogue, gemm_.dtype));
+    }
     algorithms_.emplace_back(alignment, algorithm);
     return algorithm;
+  }
+
+  // With as much behind the product as the library has an algorithm for.
+  Result<Algorithm> ChooseFused(int64_t alignment) {
+    const bool bias = gemm_.bias, epilogue = gemm_.epilogue != Epilogue::kNone;
+    const bool known = gemm_.epilogue != Epilogue::kGelu;
+    for (const Fused fused : {Fused{true, true}, {false, true}, {true, false}, {false, false}}) {
+      // What there is none of counts as done; what the library does not know is not asked for.
+      if ((!fused.bias && !bias) || (!fused.epilogue && !epilogue) || (fused.epilogue && !known))
+        continue;
+      if (!fused.epilogue && library_.options.make_activation == nullptr) continue;
+      HIR_ASSIGN(const Algorithm algorithm, Choose(alignment, fused));
+      if (algorithm.found) return algorithm;
+    }
+    return Unimplemented(
+        Cat("cuBLASLt has no algorithm for ", key_, " at multiples of ", alignment, " bytes"));
   }
 
   Status TryQueue(std::span<const device::Buffer> inputs, device::Buffer output,
@@ -305,7 +351,8 @@ class GemmCall final : public DeviceCall {
       HIR_ASSIGN(workspace, library_.workspaces.For(stream, bytes));
     }
     WriteOut(inputs, operands, workspace, stream);
-    if (bias_first_) {
+    HIR_TRY(Describe(algorithm.fused));
+    if (!algorithm.fused.bias) {
       const int64_t bytes = gemm_.bias_elements * size;
       const device::Buffer bias = {const_cast<std::byte*>(operands[2]), bytes};
       stream.Copy(output.Slice(0, bytes), bias);
@@ -319,7 +366,8 @@ class GemmCall final : public DeviceCall {
                        output.data + at.c * size, algorithm,
                        workspace.bytes == 0 ? nullptr : workspace.data + scratch_bytes_, stream));
     }
-    return {};
+    if (algorithm.fused.epilogue) return {};
+    return activation_(output, stream);
   }
 
   // Operands that are stored once along an axis, as often as the axis is long.
@@ -340,7 +388,7 @@ class GemmCall final : public DeviceCall {
 
   Status Multiply(const std::byte* left, const std::byte* right, std::byte* result,
                   const Algorithm& algorithm, std::byte* workspace, device::Stream& stream) {
-    const float one = 1, plus = bias_first_ ? 1 : 0;
+    const float one = 1, plus = algorithm.fused.bias ? 0 : 1;
     const double wide_one = 1, wide_plus = plus;
     const bool wide = gemm_.dtype == DType::kFloat64;
     const void* const alpha = wide ? static_cast<const void*>(&wide_one) : &one;
@@ -359,7 +407,8 @@ class GemmCall final : public DeviceCall {
   Descriptors descriptors_;
   std::string key_;
   std::vector<std::pair<int64_t, Algorithm>> algorithms_;  // By alignment.
-  bool bias_first_ = false;
+  CublasLtOptions::Activation activation_ = nullptr;       // Where an algorithm leaves it to us.
+  std::optional<Fused> described_ = std::nullopt;          // What the descriptor says now.
   int64_t repeated_bytes_[3] =
       {};  // Of a, b and the bias in the workspace; 0: read where they are.
   int64_t scratch_bytes_ = 0;
@@ -374,10 +423,16 @@ class Opened final : public CublasLt {
   Result<std::unique_ptr<DeviceCall>> Make(const Desc& desc) override {
     HIR_ASSIGN(const Problem problem, Normalize(desc));
     HIR_ASSIGN(Gemm gemm, MakeGemm(desc, problem));
-    if (gemm.calls.empty() || gemm.k == 0)
-      return std::unique_ptr<DeviceCall>(std::make_unique<FillCall>(std::move(gemm)));
+    if (gemm.calls.empty() || gemm.k == 0) {
+      CublasLtOptions::Activation activation = nullptr;
+      if (gemm.bias && gemm.epilogue != Epilogue::kNone && !gemm.calls.empty()) {
+        HIR_ASSIGN(activation, library_.MakeActivation(gemm.epilogue, gemm.dtype));
+      }
+      return std::unique_ptr<DeviceCall>(
+          std::make_unique<FillCall>(std::move(gemm), std::move(activation)));
+    }
     auto call = std::make_unique<GemmCall>(library_, std::move(gemm));
-    HIR_TRY(call->Prepare(desc));
+    HIR_TRY(call->Prepare());
     return std::unique_ptr<DeviceCall>(std::move(call));
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,8 +18,6 @@
 namespace hir::codegen::library {
 
 struct CublasLtOptions {
-  // Products of float32 in TF32: operands lose 13 of their 23 bits of mantissa, sums do not.
-  bool tf32 = false;
   // What an algorithm may use: NVIDIA's advice for Hopper.
   int64_t workspace_bytes = int64_t{32} << 20;
   // The first that can be loaded, behind the one that $HOSTIR_CUBLASLT names.
@@ -28,6 +27,10 @@ struct CublasLtOptions {
   // The driver's own handle of a stream, and the device's context made current: those of csrc/device/cuda. REQUIRED.
   void* (*native_stream)(device::Stream&) = nullptr;
   void (*make_current)(device::Device&) = nullptr;
+  // Makes what queues an epilogue on what was written, in place, for problems that cuBLASLt has no algorithm with it
+  // for. Null: those are refused.
+  using Activation = std::function<Status(device::Buffer, device::Stream&)>;
+  std::function<Result<Activation>(Epilogue, DType)> make_activation = nullptr;
 };
 
 // One call with all sizes known, made once and queued any number of times, on any of the device's streams. One thread
@@ -51,7 +54,8 @@ class CublasLt {
   static Result<std::unique_ptr<CublasLt>> Open(device::Device& device,
                                                 const CublasLtOptions& options);
   virtual ~CublasLt() = default;
-  // Sums of 16-bit floats are carried in float32, of others in their type; a sum of nothing is 0, or the bias.
+  // Sums of 16-bit floats are carried in float32, of others in their type; a sum of nothing is 0, or the bias. The bias
+  // and the epilogue act on sums before they are rounded, but where cuBLASLt has no algorithm for that.
   // Chooses an algorithm, which takes 10 to 100 us and is remembered for equal problems: make calls when sizes are
   // known, not in a run. Errors: as Normalize's; kUnimplemented for other types than f16, bf16, f32, f64, and for what
   // cuBLASLt has no algorithm for; those of Device::Allocate for workspaces.

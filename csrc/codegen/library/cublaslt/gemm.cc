@@ -115,7 +115,7 @@ std::string ToString(const Matrix& m) {
 
 Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
   HIR_TRY(CheckType(desc, p.dtype));
-  Gemm gemm = {.dtype = p.dtype, .k = p.k, .bias = p.bias};
+  Gemm gemm = {.dtype = p.dtype, .k = p.k, .bias = p.bias, .epilogue = p.epilogue, .tf32 = p.tf32};
   const bool empty = p.m == 0 || p.n == 0 || std::ranges::any_of(p.batches, [](const Batch& batch) {
                        return batch.extent == 0;
                      });
@@ -147,7 +147,9 @@ Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
 
 std::string ToString(const Gemm& gemm) {
   return Cat(DTypeName(gemm.dtype), " ", ToString(gemm.left), " x ", ToString(gemm.right), " -> ",
-             ToString(gemm.result), ", ", gemm.batches, " batches", gemm.bias ? ", bias" : "");
+             ToString(gemm.result), ", ", gemm.batches, " batches", gemm.bias ? ", bias" : "",
+             gemm.epilogue == Epilogue::kNone ? "" : Cat(", ", EpilogueName(gemm.epilogue)),
+             gemm.tf32 ? ", tf32" : "");
 }
 
 }  // namespace hir::codegen::library

@@ -43,6 +43,8 @@ struct Gemm {
   int64_t k = 1;
   bool bias = false;
   int64_t bias_elements = 0;
+  Epilogue epilogue = Epilogue::kNone;
+  bool tf32 = false;
   // In order: of one operand, the later one repeats what the earlier one made.
   std::vector<Repeat> repeats = {};
 };

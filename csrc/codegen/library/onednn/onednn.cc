@@ -30,6 +30,27 @@ dnnl::memory::data_type TypeOf(DType dtype) {
   return dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
+// relu is the elu of slope 0, plus 0: oneDNN's own makes 0 of NaN, and elu's zeros are negative.
+dnnl::primitive_attr AttributesOf(Epilogue epilogue) {
+  using enum dnnl::algorithm;
+  dnnl::post_ops operations;
+  const auto add = [&](dnnl::algorithm algorithm, float alpha) {
+    operations.append_eltwise(1.0F, algorithm, alpha, 0.0F);
+  };
+  switch (epilogue) {
+    case Epilogue::kNone: break;
+    case Epilogue::kGelu: add(eltwise_gelu_erf, 0); break;
+    case Epilogue::kRelu:
+      add(eltwise_elu, 0);
+      add(eltwise_linear, 1);
+      break;
+    case Epilogue::kTanhGelu: add(eltwise_gelu_tanh, 0); break;
+  }
+  dnnl::primitive_attr attributes;
+  if (epilogue != Epilogue::kNone) attributes.set_post_ops(operations);
+  return attributes;
+}
+
 // Axes of a matrix that is stored once along one of them are no strides that oneDNN knows.
 bool Fits(const Problem& p) {
   if (p.dtype != DType::kFloat32 && p.dtype != DType::kBFloat16) return false;
@@ -74,7 +95,7 @@ class OneDnn final : public Call {
     const dnnl::memory::desc a_desc(a, type, a_stride), b_desc(b, type, b_stride),
         c_desc(c, type, c_stride);
     SetThreads(num_threads_);
-    dnnl::primitive_attr attributes;
+    const dnnl::primitive_attr attributes = AttributesOf(p.epilogue);
     dnnl::matmul::primitive_desc description;
     if (p.bias) {
       bias.insert(bias.end(), {1, p.n});

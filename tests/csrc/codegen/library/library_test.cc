@@ -245,6 +245,111 @@ TEST(Library, Linear) {
   }
 }
 
+constexpr Epilogue kEpilogues[] = {Epilogue::kGelu, Epilogue::kRelu, Epilogue::kTanhGelu};
+
+double Activated(Epilogue epilogue, double x) {
+  switch (epilogue) {
+    case Epilogue::kNone: break;
+    case Epilogue::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2)));
+    case Epilogue::kRelu: return x > 0 ? x : 0;
+    case Epilogue::kTanhGelu:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  }
+  return x;
+}
+
+// Of linear and of matmul with a matrix on the right, with and without a bias.
+TEST(Library, Epilogues) {
+  base::Prng prng(6);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const Epilogue epilogue : kEpilogues) {
+      for (const bool linear : {false, true}) {
+        for (const bool with_bias : {false, true}) {
+          for (const int64_t k : {0, 3, 64}) {
+            SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue), " k ", k));
+            const Data x = MakeData(prng, dtype, {2, 9, k}), bias = MakeData(prng, dtype, {21});
+            const Data w = linear ? MakeData(prng, dtype, {21, k}) : MakeData(prng, dtype, {k, 21});
+            const Data y = MakeData(prng, dtype, {2, 9, 21});
+            Desc desc = {.op = linear ? "linear" : "matmul",
+                         .inputs = {x.tensor, w.tensor},
+                         .output = y.tensor,
+                         .epilogue = epilogue};
+            std::vector<Data> inputs = {x, w};
+            if (with_bias) {
+              desc.inputs.push_back(bias.tensor);
+              inputs.push_back(bias);
+            }
+            const auto expected = [&](std::vector<int64_t> index) {
+              const int64_t n = index.back();
+              double sum = with_bias ? At(bias, {n}) : 0;
+              for (int64_t i = 0; i < k; ++i) {
+                index.back() = i;
+                sum += At(x, index) * (linear ? At(w, {n, i}) : At(w, {i, n}));
+              }
+              return Activated(epilogue, sum);
+            };
+            Check(desc, inputs, y, expected, k);
+          }
+        }
+      }
+    }
+  }
+}
+
+// One rounding, behind the activation: the sum of 16-bit floats never is one itself.
+TEST(Library, EpiloguesRoundOnce) {
+  const double factor = 1.0078125, other = 1.1171875;  // Two bf16.
+  const double sum = factor * other;                   // Not a bf16.
+  const double once = RoundTo(DType::kBFloat16, Activated(Epilogue::kGelu, sum));
+  const double twice =
+      RoundTo(DType::kBFloat16, Activated(Epilogue::kGelu, RoundTo(DType::kBFloat16, sum)));
+  ASSERT_NE(once, twice);
+  const Tensor one = {DType::kBFloat16, {64, 64}, {64, 1}};
+  for (const bool fast : {false, true}) {
+    const Desc desc = {
+        .op = "matmul", .inputs = {one, one}, .output = one, .epilogue = Epilogue::kGelu};
+    std::vector<std::byte> a(8192), b(8192), c(8192);
+    for (int64_t i = 0; i < 64; ++i) {
+      Put(a.data() + i * 130, DType::kBFloat16, factor);
+      Put(b.data() + i * 130, DType::kBFloat16, other);
+    }
+    auto call = fast ? Make(desc, {}) : MakeLoops(desc);
+    ASSERT_TRUE(call.ok()) << call.status().ToString();
+    const std::byte* const inputs[] = {a.data(), b.data()};
+    (*call)->Run(inputs, c.data());
+    EXPECT_EQ(Take(c.data(), DType::kBFloat16), once) << (*call)->implementation();
+  }
+}
+
+// A NaN is seen behind every epilogue, and a zero of relu is no negative zero.
+TEST(Library, EpiloguesKeepNaN) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const Epilogue epilogue : kEpilogues) {
+      SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue)));
+      const Tensor square = {dtype, {64, 64}, {64, 1}};
+      const Desc desc = {
+          .op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
+      const int64_t size = DTypeBytes(dtype);
+      std::vector<std::byte> a(static_cast<size_t>(4096 * size)), b = a, c = a;
+      for (int64_t i = 0; i < 64; ++i) {
+        Put(a.data() + i * 65 * size, dtype, i == 3 ? NAN : -static_cast<double>(i));
+        Put(b.data() + i * 65 * size, dtype, 1);
+      }
+      for (const bool fast : {false, true}) {
+        auto call = fast ? Make(desc, {}) : MakeLoops(desc);
+        ASSERT_TRUE(call.ok()) << call.status().ToString();
+        const std::byte* const inputs[] = {a.data(), b.data()};
+        (*call)->Run(inputs, c.data());
+        EXPECT_TRUE(std::isnan(Take(c.data() + 3 * 65 * size, dtype))) << (*call)->implementation();
+        const double zero = Take(c.data() + 20 * 65 * size, dtype);
+        if (epilogue != Epilogue::kRelu) continue;
+        EXPECT_EQ(zero, 0) << (*call)->implementation();
+        EXPECT_FALSE(std::signbit(zero)) << (*call)->implementation();
+      }
+    }
+  }
+}
+
 TEST(Library, RefusesByName) {
   const Tensor f = {DType::kFloat32, {2, 3}, {3, 1}};
   const Tensor d = {DType::kFloat64, {3, 2}, {2, 1}};
@@ -255,6 +360,11 @@ TEST(Library, RefusesByName) {
             "UNIMPLEMENTED: matmul of f64 to f32");
   EXPECT_EQ(MakeLoops({"matmul", {f, f}, out}).status().ToString(),
             "INVALID_ARGUMENT: matmul: axis -1 of the right operand has extent 3, not 2");
+  const Tensor i = {DType::kInt32, {2, 2}, {2, 1}};
+  EXPECT_EQ(MakeLoops({.op = "matmul", .inputs = {i, i}, .output = i, .epilogue = Epilogue::kRelu})
+                .status()
+                .ToString(),
+            "UNIMPLEMENTED: matmul of i32 with the epilogue relu");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // memory what its descriptors say (fake_cublaslt.cc), on random problems, against the interpreter.
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
 
+#include <cublasLt.h>
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -75,11 +76,32 @@ class HostMemoryDevice final : public device::Device {
   int64_t memory_bytes_max_ = int64_t{1} << 30;
 };
 
+int activations = 0;  // Queued by calls, not done by the library.
+
+Status ActivateOnHost(Epilogue epilogue, DType dtype, device::Buffer buffer) {
+  const std::string text =
+      base::Cat("fusion @f(%x: ", DTypeName(dtype), "[", buffer.bytes / DTypeBytes(dtype),
+                "]) {\n  %y = ", EpilogueName(epilogue), "(%x)\n  return %y\n}\n");
+  HIR_ASSIGN(const auto graph, ir::Parse(text, fusion::kFusionOps));
+  const fusion::HostTensor tensor = {
+      dtype, {buffer.bytes / DTypeBytes(dtype)}, Bytes(buffer.data, buffer.data + buffer.bytes)};
+  HIR_ASSIGN(const auto outputs, fusion::Interpret(*graph, std::vector{tensor}));
+  std::memcpy(buffer.data, outputs[0].bytes.data(), static_cast<size_t>(buffer.bytes));
+  return {};
+}
+
 CublasLtOptions Options() {
   CublasLtOptions options;
   options.libraries = {"libnone.so.1", HIR_FAKE_CUBLASLT};
   options.native_stream = [](device::Stream& stream) -> void* { return &stream; };
   options.make_current = [](device::Device&) {};
+  options.make_activation = [](Epilogue epilogue,
+                               DType dtype) -> Result<CublasLtOptions::Activation> {
+    return CublasLtOptions::Activation([=](device::Buffer buffer, device::Stream&) {
+      ++activations;
+      return ActivateOnHost(epilogue, dtype, buffer);
+    });
+  };
   return options;
 }
 
@@ -93,6 +115,7 @@ class CublasLtTest : public ::testing::Test {
     void* const fake = dlopen(HIR_FAKE_CUBLASLT, RTLD_NOW);
     heuristics_ = reinterpret_cast<int (*)()>(dlsym(fake, "FakeHeuristics"));
     products_ = reinterpret_cast<int (*)()>(dlsym(fake, "FakeProducts"));
+    compute_type_ = reinterpret_cast<int (*)()>(dlsym(fake, "FakeComputeType"));
     heuristics_();
     products_();
   }
@@ -139,6 +162,7 @@ class CublasLtTest : public ::testing::Test {
   std::unique_ptr<CublasLt> library_;
   int (*heuristics_)() = nullptr;
   int (*products_)() = nullptr;
+  int (*compute_type_)() = nullptr;
 };
 
 TEST_F(CublasLtTest, RandomProducts) {
@@ -186,16 +210,55 @@ TEST_F(CublasLtTest, WorkspacesAreAStreamsAndMadeBeforeItRuns) {
   EXPECT_EQ(device_.allocations, 1);
 }
 
-TEST_F(CublasLtTest, Tf32IsForFloat32AndOnlyWhenAsked) {
-  // The fake refuses TF32 for every other type.
+TEST_F(CublasLtTest, Tf32OnlyWhenAsked) {
+  base::Prng prng(4);
+  Case c = {"matmul", DType::kFloat32, {{{4, 6}}, {{6, 8}}}};
+  CheckCase(c, prng, runner());
+  EXPECT_EQ(compute_type_(), CUBLAS_COMPUTE_32F);
+  c.tf32 = true;
+  CheckCase(c, prng, runner(), 1e3);
+  EXPECT_EQ(compute_type_(), CUBLAS_COMPUTE_32F_FAST_TF32);
+  c.tf32 = false;  // The algorithm of one is not taken for the other.
+  CheckCase(c, prng, runner());
+  EXPECT_EQ(compute_type_(), CUBLAS_COMPUTE_32F);
+}
+
+TEST_F(CublasLtTest, EpiloguesAreTheLibrarysWhereItHasThem) {
+  base::Prng prng(5);
+  const auto queued = [&](DType dtype, Epilogue epilogue, int64_t columns) {
+    activations = 0;
+    CheckCase({.op = "linear",
+               .dtype = dtype,
+               .operands = {{{6, 8}}, {{columns, 8}}, {{columns}}},
+               .epilogue = epilogue},
+              prng, runner());
+    return activations;
+  };
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+    EXPECT_EQ(queued(dtype, Epilogue::kRelu, 8), 0);
+    EXPECT_EQ(queued(dtype, Epilogue::kTanhGelu, 8), 0);
+    EXPECT_EQ(queued(dtype, Epilogue::kGelu, 8), 1);  // It has the one by tanh.
+    EXPECT_EQ(queued(dtype, Epilogue::kRelu, 10),
+              1);  // The fake has no algorithm with it for these columns,
+    EXPECT_EQ(queued(dtype, Epilogue::kRelu, 16), 0);  // none with a bias,
+    EXPECT_EQ(queued(dtype, Epilogue::kRelu, 38), 1);  // and none with either.
+  }
+  EXPECT_EQ(queued(DType::kFloat64, Epilogue::kRelu, 8), 1);
+}
+
+TEST_F(CublasLtTest, WithoutActivationsOtherEpiloguesAreRefused) {
   CublasLtOptions options = Options();
-  options.tf32 = true;
+  options.make_activation = nullptr;
   auto opened = CublasLt::Open(device_, options);
   ASSERT_TRUE(opened.ok());
-  library_ = std::move(*opened);
-  base::Prng prng(4);
-  for (const DType dtype : kFloats)
-    CheckCase({"matmul", dtype, {{{4, 6}}, {{6, 8}}}}, prng, runner());
+  const Tensor x = {DType::kFloat32, {8, 8}, {8, 1}};
+  Desc desc = {.op = "matmul", .inputs = {x, x}, .output = x, .epilogue = Epilogue::kGelu};
+  EXPECT_EQ((*opened)->Make(desc).status().ToString(),
+            "UNIMPLEMENTED: cuBLASLt has no algorithm for f32 [8, 8] ld 8 batch 0 x [8, 8] ld 8 "
+            "batch 0 -> [8, 8] ld 8 "
+            "batch 0, 1 batches, gelu at multiples of 64 bytes");
+  desc.epilogue = Epilogue::kRelu;
+  EXPECT_TRUE((*opened)->Make(desc).ok());
 }
 
 TEST_F(CublasLtTest, RefusesByName) {
@@ -208,10 +271,10 @@ TEST_F(CublasLtTest, RefusesByName) {
       status(DType::kInt64, 2, 2),
       "UNIMPLEMENTED: matmul of i64 on a GPU: cuBLASLt multiplies f16, bf16, f32 and f64; cast "
       "the operands");
-  EXPECT_EQ(
-      status(DType::kFloat32, 77, 77),
-      "UNIMPLEMENTED: matmul f32 [77, 8] ld 77 batch 0 x [8, 77] ld 8 batch 0 -> [77, 77] ld 77 "
-      "batch 0, 1 batches: cuBLASLt has no algorithm for it");
+  EXPECT_EQ(status(DType::kFloat32, 77, 77),
+            "UNIMPLEMENTED: cuBLASLt has no algorithm for f32 [77, 8] ld 77 batch 0 x [8, 77] ld 8 "
+            "batch 0 -> [77, 77] ld 77 "
+            "batch 0, 1 batches at multiples of 64 bytes");
   const Tensor odd = {DType::kFloat32, {4, 4}, {8, 2}}, out = {DType::kFloat32, {4, 4}, {4, 1}};
   EXPECT_EQ(
       library_->Make({"matmul", {odd, out}, out}).status().ToString(),

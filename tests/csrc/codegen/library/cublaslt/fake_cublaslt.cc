@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -37,15 +38,43 @@ struct Chosen {
   uint64_t alignments[4] = {};
   uint64_t workspace_bytes = 0;
   uint64_t problem = 0;
+  uint64_t bias_alignment = 256;
 };
 static_assert(sizeof(Chosen) <= sizeof(cublasLtMatmulAlgo_t));
 
-int heuristics = 0, products = 0;
+int heuristics = 0, products = 0, compute_type = 0;
 
 // The layouts that the opaque handles stand for.
 Layout& Of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(layout); }
 Product& Of(cublasLtMatmulDesc_t product) { return *reinterpret_cast<Product*>(product); }
 Preference& Of(cublasLtMatmulPreference_t p) { return *reinterpret_cast<Preference*>(p); }
+
+bool HasBias(const Product& product) {
+  return (static_cast<unsigned>(product.epilogue) & CUBLASLT_EPILOGUE_BIAS) != 0;
+}
+
+// Of an address; the library takes one that it does not know for the best.
+uint64_t AlignmentOf(const void* address) {
+  const auto value = reinterpret_cast<uint64_t>(address);
+  return value == 0 ? 256 : std::min<uint64_t>(value & (~value + 1), 256);
+}
+
+double Activated(cublasLtEpilogue_t epilogue, double x) {
+  const auto bits = static_cast<unsigned>(epilogue);
+  if (bits & CUBLASLT_EPILOGUE_RELU) return x <= 0 ? 0 : x;
+  if ((bits & CUBLASLT_EPILOGUE_GELU) == 0) return x;
+  return 0.5 * x * (1 + std::tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
+
+// 10 bits of mantissa.
+double ToTf32(double value) {
+  auto single = static_cast<float>(value);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &single, sizeof(bits));
+  bits = (bits + 0x1000) & 0xffffe000U;
+  std::memcpy(&single, &bits, sizeof(bits));
+  return single;
+}
 
 double Widen(const void* data, int64_t at, cudaDataType_t type) {
   const auto read = [&]<typename T>(T value) {
@@ -123,7 +152,8 @@ struct Work {
 void Run(const Work& w) {
   const auto& [product, left, right, result, shape, workspace_bytes, a, b, c, d, workspace, alpha,
                beta] = w;
-  const bool bias = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  const bool bias = HasBias(product);
+  const bool tf32 = product.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   if (workspace_bytes > 0) std::memset(workspace, 0xee, workspace_bytes);
   std::vector<double> column(shape.m);
   for (int32_t batch = 0; batch < result.batches; ++batch) {
@@ -132,7 +162,8 @@ void Run(const Work& w) {
       const auto at = static_cast<int64_t>(transposed ? j : i) +
                       static_cast<int64_t>(transposed ? i : j) * layout.ld +
                       batch * layout.batch_stride;
-      return Widen(data, at, layout.type);
+      const double value = Widen(data, at, layout.type);
+      return tf32 && data != c ? ToTf32(value) : value;
     };
     for (uint64_t j = 0; j < shape.n; ++j) {
       for (uint64_t i = 0; i < shape.m; ++i) {
@@ -144,7 +175,7 @@ void Run(const Work& w) {
         sum *= alpha;
         if (beta != 0) sum += beta * read(c, result, false, i, j);
         if (bias) sum += Widen(product.bias, static_cast<int64_t>(i), product.bias_type);
-        column[i] = sum;
+        column[i] = Activated(product.epilogue, sum);
       }
       for (uint64_t i = 0; i < shape.m; ++i) {
         Narrow(d,
@@ -164,7 +195,8 @@ Queue queue = nullptr;
 
 extern "C" {
 
-// For the test: what was asked since the last call.
+// For the test: what was asked since the last call, and the compute type of the last product.
+int FakeComputeType() { return compute_type; }
 int FakeHeuristics() { return std::exchange(heuristics, 0); }
 int FakeProducts() { return std::exchange(products, 0); }
 void FakeQueueThrough(void* function) { queue = reinterpret_cast<Queue>(function); }
@@ -268,15 +300,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const Product& product = Of(desc);
   const Shape shape = ShapeOf(product, Of(a), Of(b), Of(d));
   if (!shape.ok || wanted != 1 || c != d) return CUBLAS_STATUS_INVALID_VALUE;
-  // As the real one for some types: no bias epilogue. And a shape for which there is nothing.
-  const bool bias = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
-  if (bias && Of(d).type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // As the real one for some types: no epilogue. And shapes for which there is nothing, or no activation, or no bias.
+  const bool plain = product.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+  const bool activates = !plain && product.epilogue != CUBLASLT_EPILOGUE_BIAS;
+  if (!plain && Of(d).type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (shape.m == 77 && shape.n == 77) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (activates && shape.m % 7 == 3) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (HasBias(product) && shape.m % 11 == 5) return CUBLAS_STATUS_NOT_SUPPORTED;
   Chosen chosen;
   chosen.workspace_bytes =
       shape.k % 2 == 0 ? 0 : std::min<size_t>(Of(preference).workspace_bytes, 1000 + 8 * shape.k);
   for (int i = 0; i < 4; ++i) chosen.alignments[i] = Of(preference).alignments[i];
   chosen.problem = Fingerprint(product, Of(a), Of(b), Of(d));
+  if (HasBias(product)) chosen.bias_alignment = AlignmentOf(product.bias);
   results[0] = {};
   std::memcpy(&results[0].algo, &chosen, sizeof(chosen));
   results[0].workspaceSize = chosen.workspace_bytes;
@@ -293,16 +329,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               size_t workspace_bytes, cudaStream_t stream) {
   ++products;
   const Product& product = Of(desc);
+  compute_type = product.compute;
   const Layout &left = Of(a_desc), &right = Of(b_desc), &result = Of(d_desc);
   const Shape shape = ShapeOf(product, left, right, result);
   Chosen chosen;
   std::memcpy(static_cast<void*>(&chosen), algorithm, sizeof(chosen));
-  const bool bias = product.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  const bool bias = HasBias(product);
   if (!shape.ok || c_desc != d_desc || c != d || stream == nullptr ||
       chosen.magic != Chosen().magic ||
       chosen.problem != Fingerprint(product, left, right, result) ||
       workspace_bytes < chosen.workspace_bytes || (workspace_bytes > 0 && workspace == nullptr) ||
-      (bias && (product.bias == nullptr || product.bias_type != result.type))) {
+      (bias && (product.bias == nullptr || product.bias_type != result.type ||
+                AlignmentOf(product.bias) < chosen.bias_alignment))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (reinterpret_cast<uint64_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;

@@ -29,6 +29,8 @@ struct Case {
   std::string op = "matmul";
   DType dtype = DType::kFloat32;
   std::vector<Operand> operands = {};
+  Epilogue epilogue = Epilogue::kNone;
+  bool tf32 = false;
 
   std::string Text() const {
     std::string params, names;
@@ -40,7 +42,9 @@ struct Case {
       base::Append(params, i > 0 ? ", %x" : "%x", i, ": ", DTypeName(dtype), "[", axes, "]");
       base::Append(names, i > 0 ? ", %x" : "%x", i);
     }
-    return base::Cat("fusion @f(", params, ") {\n  %y = ", op, "(", names, ")\n  return %y\n}\n");
+    return base::Cat("fusion @f(", params, ") {\n  %y = ", op, "(", names,
+                     ") {epilogue=", EpilogueName(epilogue), ", precision=", tf32 ? "tf32" : "full",
+                     "}\n  return %y\n}\n");
   }
 };
 
@@ -67,7 +71,10 @@ inline void CheckCase(const Case& c, base::Prng& prng, const Runner& run, double
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   std::vector<fusion::HostTensor> inputs;
   std::vector<Bytes> stored;
-  Desc desc = {c.op, {}, Described(*(*graph)->outputs[0].value->type)};
+  Desc desc = {.op = c.op,
+               .output = Described(*(*graph)->outputs[0].value->type),
+               .epilogue = c.epilogue,
+               .tf32 = c.tf32};
   int64_t k = 1;
   for (const ir::Value* param : (*graph)->params) {
     desc.inputs.push_back(Described(*param->type));
@@ -114,6 +121,8 @@ inline Case RandomCase(base::Prng& prng, int64_t extent_max) {
   const int64_t m = extent(), n = extent(), k = prng.OneIn(20) ? 0 : extent();
   std::vector<int64_t> batch;
   for (int64_t i = prng.Below(4); i > 0; --i) batch.push_back(prng.Between(1, 4));
+  constexpr Epilogue kEpilogues[] = {Epilogue::kRelu, Epilogue::kTanhGelu, Epilogue::kGelu};
+  if (prng.OneIn(2)) c.epilogue = kEpilogues[prng.Below(3)];
   const auto operand = [&](bool batched, std::vector<int64_t> last) {
     Operand made;
     const auto skip = batched ? prng.Below(std::ssize(batch) + 1) : std::ssize(batch);
@@ -133,6 +142,7 @@ inline Case RandomCase(base::Prng& prng, int64_t extent_max) {
   const bool row = prng.OneIn(10), column = prng.OneIn(10);
   c.operands = {row ? operand(false, {k}) : operand(true, {m, k}),
                 column ? operand(false, {k}) : operand(true, {k, n})};
+  if (c.operands[1].shape.size() == 2 && prng.OneIn(2)) c.operands.push_back(operand(false, {n}));
   return c;
 }
 

@@ -1,0 +1,45 @@
+#include "csrc/codegen/library/abilities.h"
+
+#include <utility>
+
+namespace hir::codegen::library {
+namespace {
+
+constexpr std::pair<Epilogue, std::string_view> kNames[] = {{Epilogue::kNone, "none"},
+                                                            {Epilogue::kGelu, "gelu"},
+                                                            {Epilogue::kRelu, "relu"},
+                                                            {Epilogue::kTanhGelu, "tanh_gelu"}};
+
+}  // namespace
+
+std::string_view EpilogueName(Epilogue epilogue) {
+  for (const auto& [known, name] : kNames) {
+    if (known == epilogue) return name;
+  }
+  return {};
+}
+
+std::optional<Epilogue> EpilogueNamed(std::string_view name) {
+  for (const auto& [epilogue, known] : kNames) {
+    if (known == name) return epilogue;
+  }
+  return std::nullopt;
+}
+
+bool HasProducts(Provider provider, DType dtype) {
+  // Integers by the loops beside oneDNN.
+  return dtype != DType::kBool && (provider == Provider::kOneDnn || IsFloat(dtype));
+}
+
+bool HasEpilogue(Provider provider, Epilogue epilogue, DType dtype) {
+  switch (provider) {
+    case Provider::kOneDnn:  // The loops have what oneDNN has, for every float.
+      return epilogue != Epilogue::kNone && IsFloat(dtype);
+    case Provider::kCublasLt:  // Its GELU is the one by tanh. No epilogue of f64.
+      return (epilogue == Epilogue::kRelu || epilogue == Epilogue::kTanhGelu) && IsFloat(dtype) &&
+             dtype != DType::kFloat64;
+  }
+  return false;
+}
+
+}  // namespace hir::codegen::library
