@@ -29,6 +29,8 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   # At -O3 GCC 12's flow warnings err, on std::string for one (its bug 105651): the other builds hold the line.
   target_compile_options(hir_flags INTERFACE -Wno-error -Wno-restrict)
+  # What is packed names no folder of the machine that made it.
+  target_compile_options(hir_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endif()
 find_program(HIR_MOLD mold)
 if(HIR_MOLD)

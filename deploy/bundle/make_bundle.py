@@ -112,6 +112,18 @@ def check(out: Path) -> None:
     print(f"bundle: {len(carried)} libraries; needs glibc {newest[0]}.{newest[1]}")
 
 
+def check_paths(out: Path, build: Path) -> None:
+    """That no file names a folder of this machine: of the source tree, the build, this Python or the home."""
+    folders = {str(path) for path in (ROOT, build.resolve(), Path(sys.prefix))}
+    ours = folders | {str(Path.home())}
+    for path in sorted(p for p in out.rglob("*") if p.is_file()):
+        # Wheels were made elsewhere: a home in them is no home of here.
+        wanted = folders if path.is_relative_to(out / "python") and path.suffix == ".so" else ours
+        pattern = re.compile(b"(?:" + b"|".join(re.escape(f.encode()) for f in sorted(wanted)) + rb")/[\x20-\x7e]*")
+        if (named := pattern.search(path.read_bytes())) is not None:
+            sys.exit(f"bundle: {path.relative_to(out)} names {named[0].decode()}, a path of this machine")
+
+
 def pack(out: Path, archive: Path, fast: bool) -> None:
     """Equal contents make equal archives."""
     xz, zstd = ("xz -0", "zstd -1 -q") if fast else ("xz -6 -T0", "zstd -12 --long=27 -T0 -q")
@@ -145,6 +157,8 @@ def main() -> None:
     if args.wheels_for:
         collect_wheels(out, args.wheels_for, ROOT / "build/wheels")
     check(out)
+    if not args.fast:  # Builds for tests have paths of sources in their messages.
+        check_paths(out, args.build)
     sizes(out)
     pack(out, archive, args.fast)
     packed = archive.stat().st_size / 2**20

@@ -1,6 +1,7 @@
 """A bundle runs from an empty folder with an empty environment: the programs, and the examples through its daemon.
 
-It packs the programs of this build ($HOSTIR_BUILD_DIR), without the client's libraries for another Python.
+It packs the programs of this build ($HOSTIR_BUILD_DIR), without the client's libraries for another Python; or takes the
+packed bundle that $HOSTIR_BUNDLE names.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ BUILD = Path(os.environ.get("HOSTIR_BUILD_DIR", ""))
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked bundle."""
+    folder = tmp_path_factory.mktemp("bundle")
+    if packed := os.environ.get("HOSTIR_BUNDLE"):
+        subprocess.run(["tar", "xf", packed, "-C", folder], check=True)
+        return folder / "hostir"
     if not (BUILD / "hostird").exists():
         pytest.skip("this build has no daemon")
-    folder = tmp_path_factory.mktemp("bundle")
     archive = folder / "hostir-bundle.tar.xz"
     make = [sys.executable, ROOT / "deploy/bundle/make_bundle.py", "--build", BUILD, "--out", archive]
     made = subprocess.run([*make, "--wheels-for", "", "--fast"], capture_output=True, text=True)
