@@ -32,59 +32,39 @@ std::string Pack(const Code& code) {
   return out + base::Join(code.cubins, "");
 }
 
-struct Built {
-  std::string cubin;
-  Resources resources;
-  int cap = 0;
-};
-
-// Kernel `index`. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and again.
-Result<Built> BuildKernel(const KernelPlan& plan, const Source& source,
-                          std::span<const Tuning> tunings, size_t index, int architecture) {
-  std::vector<int> caps = source.caps;
-  std::string text = Cat(source.prelude, source.parts[index]);
+// Kernel `index`, alone. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and
+// again.
+Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning> tunings,
+                   size_t index, int architecture) {
   while (true) {
+    const std::string text = Cat(source.prelude, source.parts[index]);
     HIR_ASSIGN(Compiled compiled, CompileCuda(text, architecture));
     const Resources resources = ResourcesOf(compiled.log, Cat("k", index));
-    if (resources.spill_bytes == 0 || caps[index] == 1)
-      return Built{std::move(compiled.cubin), resources, caps[index]};
+    if (resources.spill_bytes == 0 || source.caps[index] == 1) {
+      return Code{.architecture = architecture,
+                  .kernels = {source.kernels[index]},
+                  .registers = {resources.registers},
+                  .spill_bytes = {resources.spill_bytes},
+                  .caps = {source.caps[index]},
+                  .schedules = {DescribeSchedule(source, index)},
+                  .cubins = {std::move(compiled.cubin)}};
+    }
+    std::vector<int> caps = source.caps;
     --caps[index];
-    HIR_ASSIGN(const Source relaxed, EmitCuda(plan, caps, tunings));
-    text = Cat(relaxed.prelude, relaxed.parts[index]);
+    HIR_ASSIGN(source, EmitCuda(plan, caps, tunings));
   }
 }
 
-// The kernels side by side: a text each.
-Result<Code> Build(const KernelPlan& plan, const Source& source, std::span<const Tuning> tunings,
-                   int architecture) {
-  std::vector<Result<Built>> built(source.parts.size(), Internal("not compiled"));
-  const auto build = [&](size_t i) {
-    built[i] = BuildKernel(plan, source, tunings, i, architecture);
+void Add(Code& all, Code one) {
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   };
-  {
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < built.size(); ++i) others.emplace_back(build, i);
-    if (!built.empty()) build(0);
-  }
-  Code code = {.architecture = architecture,
-               .kernels = source.kernels,
-               .registers = {},
-               .spill_bytes = {},
-               .caps = {},
-               .schedules = {},
-               .cubins = {}};
-  Source relaxed = source;
-  for (size_t i = 0; i < built.size(); ++i) {
-    Result<Built>& kernel = built[i];
-    HIR_TRY(kernel.status());
-    relaxed.caps[i] = kernel->cap;
-    code.schedules.push_back(DescribeSchedule(relaxed, i));
-    code.registers.push_back(kernel->resources.registers);
-    code.spill_bytes.push_back(kernel->resources.spill_bytes);
-    code.caps.push_back(kernel->cap);
-    code.cubins.push_back(std::move(kernel->cubin));
-  }
-  return code;
+  append(all.kernels, one.kernels);
+  append(all.registers, one.registers);
+  append(all.spill_bytes, one.spill_bytes);
+  append(all.caps, one.caps);
+  append(all.schedules, one.schedules);
+  append(all.cubins, one.cubins);
 }
 
 }  // namespace
@@ -144,45 +124,75 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
                              kOldest % 10));
   }
   HIR_ASSIGN(const Source source, EmitCuda(plan, {}, tunings));
-  HIR_ASSIGN(artifact.bytes, BytesOf(plan, source, tunings, architecture));
+  // All that makes a cubin: what comes from another compiler has another key.
+  const auto key_of = [&](const std::string& compiler, size_t index) {
+    return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude,
+               source.parts[index]);
+  };
+  HIR_ASSIGN(const std::string compiler, NvrtcIdentity());
+  std::vector<Result<std::string>> kernels(source.parts.size(), Internal("not compiled"));
+  const auto compile = [&](size_t i) -> Result<std::string> {
+    HIR_ASSIGN(const Code code, Build(plan, source, tunings, i, architecture));
+    std::string bytes = Pack(code);
+    // Another than was found first, when that could not be loaded.
+    HIR_ASSIGN(const std::string loaded, NvrtcIdentity());
+    const std::string key = key_of(loaded, i);
+    if (!options_.cache_directory.empty())
+      DiskCache(options_.cache_directory, options_.cache_bytes_max).Write(key, bytes);
+    Keep(key, bytes, num_compiled_);
+    return bytes;
+  };
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (auto known = Find(key_of(compiler, i))) {
+      kernels[i] = *std::move(known);
+    } else {
+      missing.push_back(i);
+    }
+  }
+  {
+    std::vector<std::jthread> others;
+    for (size_t k = 1; k < missing.size(); ++k)
+      others.emplace_back([&, i = missing[k]] { kernels[i] = compile(i); });
+    if (!missing.empty()) kernels[missing[0]] = compile(missing[0]);
+  }
+  Code code = {.architecture = architecture,
+               .kernels = {},
+               .registers = {},
+               .spill_bytes = {},
+               .caps = {},
+               .schedules = {},
+               .cubins = {}};
+  for (const Result<std::string>& kernel : kernels) {
+    HIR_TRY(kernel.status());
+    HIR_ASSIGN(Code own, Unpack(*kernel));
+    Add(code, std::move(own));
+  }
+  artifact.bytes = Pack(code);
   return artifact;
 }
 
-Result<std::string> Compiler::BytesOf(const KernelPlan& plan, const Source& source,
-                                      std::span<const Tuning> tunings, int architecture) {
-  // All that makes the cubins: what comes from another compiler has another key.
-  const auto key_of = [&](const std::string& compiler) {
-    return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude,
-               base::Join(source.parts, ""));
-  };
-  HIR_ASSIGN(const std::string compiler, NvrtcIdentity());
-  std::string key = key_of(compiler);
+std::optional<std::string> Compiler::Find(const std::string& key) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = cache_.find(key);
     if (found != cache_.end()) return found->second;
   }
-  const auto remember = [&](const std::string& bytes, int64_t& counter) {
-    const std::lock_guard lock(mutex_);
-    ++counter;
-    if (cache_.size() >= options_.cached_plans_max) cache_.clear();
-    cache_.emplace(key, bytes);
-  };
+  if (options_.cache_directory.empty()) return std::nullopt;
   const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
-  const bool on_disk = !options_.cache_directory.empty();
-  if (std::optional<std::string> bytes = on_disk ? disk.Read(key) : std::nullopt;
-      bytes && Unpack(*bytes).ok()) {
-    remember(*bytes, num_from_disk_);
-    return *std::move(bytes);
-  }
-  HIR_ASSIGN(const Code code, Build(plan, source, tunings, architecture));
-  const std::string bytes = Pack(code);
-  HIR_ASSIGN(const std::string loaded, NvrtcIdentity());
-  // Another than was found first when that could not be loaded.
-  if (loaded != compiler) key = key_of(loaded);
-  if (on_disk) disk.Write(key, bytes);
-  remember(bytes, num_compiled_);
+  std::optional<std::string> bytes = disk.Read(key);
+  if (!bytes) return std::nullopt;
+  const Result<Code> code = Unpack(*bytes);
+  if (!code.ok() || code->kernels.size() != 1) return std::nullopt;
+  Keep(key, *bytes, num_from_disk_);
   return bytes;
+}
+
+void Compiler::Keep(const std::string& key, const std::string& bytes, int64_t& counter) {
+  const std::lock_guard lock(mutex_);
+  ++counter;
+  if (cache_.size() >= options_.cached_kernels_max) cache_.clear();
+  cache_.emplace(key, bytes);
 }
 
 int64_t Compiler::num_compiled() const {

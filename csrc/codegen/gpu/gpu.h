@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,9 +45,9 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
-// The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order, a text each. `caps`: for each kernel how many CTAs
-// of it a multiprocessor is to hold, which limits its registers; 0: what its schedule asks for. `tunings`: one a kernel;
-// of kernels of several regions they have no effect.
+// The CUDA C++ of a plan: kernels "k0", "k1", ... in the plan's order, a text each. `caps`: for each kernel how many
+// CTAs of it a multiprocessor is to hold, which limits its registers; 0: what its schedule asks for. `tunings`: one a
+// kernel; of kernels of several regions they have no effect.
 struct Source {
   std::string prelude;             // What every text starts with.
   std::vector<std::string> parts;  // A kernel each; with `prelude` in front, what is compiled.
@@ -66,15 +67,15 @@ std::string DescribeSchedule(const Source& source, size_t index);
 // "13.0". Errors: kFailedPrecondition: no NVRTC on this machine, naming what was tried.
 Result<std::string> NvrtcVersion();
 
-// Compiles plans; equal kernels, whatever their names, are compiled once, and once a machine when there is a cache
-// directory. Needs no device. Thread-safe; compiles on the caller's thread, and the other kernels of a plan on threads
-// that end before it returns.
+// Compiles plans; equal kernels, whatever their names and plans, are compiled once, and once a machine when there is a
+// cache directory. Needs no device. Thread-safe; compiles on the caller's thread, and the other kernels of a plan on
+// threads that end before it returns.
 class Compiler {
  public:
   struct Options {
-    int architecture = 90;           // At least 80. Plans for a target that names one get that one.
-    size_t cached_plans_max = 4096;  // In memory; beyond, the cache is emptied.
-    std::string cache_directory;     // Empty: none on disk. Made when missing; shared by processes.
+    int architecture = 90;  // At least 80. Plans for a target that names one get that one.
+    size_t cached_kernels_max = 4096;  // In memory; beyond, the cache is emptied.
+    std::string cache_directory;  // Empty: none on disk. Made when missing; shared by processes.
     int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
   };
   explicit Compiler(Options options) : options_(std::move(options)) {}
@@ -83,18 +84,17 @@ class Compiler {
   // Errors: kUnimplemented for what no kernel can hold; kFailedPrecondition without NVRTC; kInternal with its words.
   Result<Artifact> Compile(const KernelPlan& plan, std::span<const Tuning> tunings = {});
 
-  int64_t num_compiled() const;   // Plans that were in no cache.
-  int64_t num_from_disk() const;  // Plans that were read from disk.
+  int64_t num_compiled() const;   // Kernels that were in no cache.
+  int64_t num_from_disk() const;  // Kernels that were read from disk.
 
  private:
-  // Of the artifact: remembered, from disk, or compiled.
-  Result<std::string> BytesOf(const KernelPlan& plan, const Source& source,
-                              std::span<const Tuning> tunings, int architecture);
+  std::optional<std::string> Find(const std::string& key);
+  void Keep(const std::string& key, const std::string& bytes, int64_t& counter);
 
   const Options options_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
-      cache_;                  // Artifact bytes by text and architecture. Guarded by mutex_.
+      cache_;                  // Packed kernels by all that makes them. Guarded by mutex_.
   int64_t num_compiled_ = 0;   // Guarded by mutex_.
   int64_t num_from_disk_ = 0;  // Guarded by mutex_.
 };

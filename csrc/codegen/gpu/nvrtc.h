@@ -27,7 +27,8 @@ struct Compiled {
   std::string log;  // With the assembler's words on each kernel: registers, spills.
 };
 
-// `more`: further options, for measurements. Thread-safe. Errors: kFailedPrecondition: no NVRTC; kInternal: it refuses the text, with its words.
+// `more`: further options, for measurements. Thread-safe. Errors: kFailedPrecondition: no NVRTC; kInternal: it refuses
+// the text, with its words.
 Result<Compiled> CompileCuda(const std::string& text, int architecture,
                              std::span<const std::string> more = {});
 

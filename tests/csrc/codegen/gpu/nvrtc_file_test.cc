@@ -1,6 +1,6 @@
 // Goal: a compiler is known by its file, without loading it, and what one compiled is never given for another.
-// Method: copies of a library with a bit changed; processes of their own that share a directory of kernels, each of which
-// says what it compiled, what it read, and whether NVRTC is in its memory then.
+// Method: copies of a library with a bit changed; processes of their own that share a directory of kernels, each of
+// which says what it compiled, what it read, and whether NVRTC is in its memory then.
 #include "csrc/codegen/gpu/nvrtc_file.h"
 
 #include <dlfcn.h>
