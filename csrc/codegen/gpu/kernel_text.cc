@@ -182,13 +182,14 @@ struct Kernel {
   Tuning tuning;
 };
 
-// Whether all CTAs run at once, at most 2048 threads a multiprocessor; not when a size is not known.
+// Whether all CTAs run at once, at most 2048 threads a multiprocessor; not when a size is a symbol: every schedule
+// would have twice as many texts.
 bool IsOneWave(const KernelPlan& plan, const LoopNest& nest, const KernelInfo& info) {
   int64_t items = 0;
   for (const Region& region : nest.regions) {
     Emitter em(nest, {});
     em.StartRegion(region);
-    const int64_t own = SizeOf(GridOf(em.pool(), region), plan.sizes, -1);
+    const int64_t own = SizeOf(GridOf(em.pool(), region), {}, -1);
     if (own < 0) return false;
     items += own;
   }
