@@ -1,6 +1,6 @@
 // How long NVRTC takes for each kernel, and for what: `compile_times [--arch 90] [--repeat 3] [--text DIR]
-// [PROGRAM.hir...]`, by default all of benchmarks/gpu/programs. Needs no GPU. For each kernel: the text's emission; then
-// a compilation's wall time (the least of the repetitions), its parts (front end, optimizer, assembler), the same
+// [PROGRAM.hir...]`, by default all of benchmarks/gpu/programs. Needs no GPU. For each kernel: the text's emission;
+// then a compilation's wall time (the least of the repetitions), its parts (front end, optimizer, assembler), the same
 // without the path for any size, and without the fast one; the cap on registers asked for and kept, registers, spills;
 // then the time under other options. Then what a plan of several kernels costs through Compiler, as a first run does.
 // `--text DIR` writes what is compiled.
