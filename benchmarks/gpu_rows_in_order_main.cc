@@ -61,17 +61,20 @@ std::vector<RowsInOrder> Tried(const Options& options) {
   for (const int threads : options.threads) {
     for (const int resident : options.resident) {
       if (resident % threads != 0) continue;
-      const auto add = [&](Staging staging, int stages, int repack) {
+      const auto add = [&](Staging staging, int stages, int repack, int strided = 2) {
         tried.push_back({.staging = staging,
                          .stages = stages,
                          .threads = threads,
                          .ctas_per_sm = resident / threads,
+                         .strided = strided,
                          .repack = repack});
       };
       for (const int repack : {2, 1}) add(Staging::kRegisters, 2, repack);
+      add(Staging::kRegisters, 2, 2, 1);
       for (const Staging staging : {Staging::kCopies, Staging::kBulk}) {
         for (const int stages : {2, 3, 4, 6}) add(staging, stages, 2);
         add(staging, 3, 1);
+        add(staging, 3, 2, 1);
       }
     }
   }
@@ -102,7 +105,8 @@ std::vector<Variant> Compiled(const std::string& text, const Target& target,
       }
       for (const KernelPlan& kernel : plan->kernels) {
         const auto source = EmitCuda(kernel);
-        if (source.ok()) variant.text += source->text;
+        if (!source.ok()) continue;
+        for (const std::string& part : source->parts) variant.text += part;
       }
       {
         const std::lock_guard lock(mutex);
@@ -216,7 +220,11 @@ void Print(const Variant& v, bool own) {
       "%s\n",
       own ? '*' : ' ', v.all.median_ms, v.all.low_ms, v.all.high_ms, v.first.median_ms, v.error,
       std::string(NameOf(v.tried.staging)).c_str(), v.tried.stages, v.tried.threads,
-      v.tried.ctas_per_sm, v.tried.repack == 1 ? "packed" : "      ", kernels.c_str());
+      v.tried.ctas_per_sm,
+      v.tried.repack == 1    ? "packed "
+      : v.tried.strided == 1 ? "strided"
+                             : "       ",
+      kernels.c_str());
 }
 
 // The program with the numbers of its first parameter's shape, wherever they stand, replaced.

@@ -38,8 +38,7 @@ constexpr int64_t kRowsThatPay = 64;
 constexpr int64_t kColumnsInItem = 4096;
 // Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
 // 16-bit elements each has 512 threads, 256, 128, 32 (gpu/carried.cc).
-constexpr std::pair<int64_t, int64_t> kBlocks[] = {
-    {8192, 1}, {2048, 2}, {513, 5}, {0, 16}};
+constexpr std::pair<int64_t, int64_t> kBlocks[] = {{8192, 1}, {2048, 2}, {513, 5}, {0, 16}};
 constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
@@ -52,6 +51,8 @@ class RowParts {
     const ir::Expr* least = pool_.Const(is_cpu ? kRowsMin : kRowsMinGpu);
     length_ = pool_.Max(least, pool_.CeilDiv(total_, pool_.Const(PartsMax())));
     count_ = pool_.CeilDiv(total_, length_);
+    is_strided_ = !is_cpu && rows_.size() == 1 && builder.target().rows_in_order.strided == 1;
+    if (is_strided_) count_ = pool_.Min(pool_.Const(PartsMax()), pool_.CeilDiv(total_, least));
   }
 
   const ir::Expr* count() const { return count_; }
@@ -67,6 +68,9 @@ class RowParts {
 
   // The loops over the rows of part `part`: each over what is left of the part within the ones before it.
   std::vector<Loop> LoopsOf(int part) {
+    if (is_strided_) {
+      return {{builder_.Variable(rows_[0]), pool_.Symbol(VariableSymbol(part)), total_, count_}};
+    }
     const ir::Expr* begin = pool_.Mul(pool_.Symbol(VariableSymbol(part)), length_);
     const ir::Expr* end = pool_.Min(pool_.Add(begin, length_), total_);
     std::vector<Loop> loops;
@@ -171,6 +175,7 @@ class RowParts {
   const ir::Expr* total_ = nullptr;
   const ir::Expr* length_ = nullptr;  // Rows of a part, but the last.
   const ir::Expr* count_ = nullptr;
+  bool is_strided_ = false;
 };
 
 // Where no phase needs all of a row: blocks of columns are items of the grid, too, so that few rows keep a machine

@@ -30,12 +30,13 @@
 
 namespace hir::codegen {
 
-// Runs `variable` over [begin, end). Both may depend on variables of loops outside this one, as symbols
-// (VariableSymbol).
+// Runs `variable` over [begin, end), in steps where it has one (loops of `serial`, on GPUs alone). Begin and end may
+// depend on variables of loops outside this one, as symbols (VariableSymbol).
 struct Loop {
   int variable = -1;
   const ir::Expr* begin = nullptr;
   const ir::Expr* end = nullptr;
+  const ir::Expr* step = nullptr;  // Null: 1.
 };
 
 // A tensor in memory: an address slot. The element at `index` lies at the sum of index[k] * strides[k] elements.

@@ -179,8 +179,10 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
         ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
     }
     for (const Loop& loop : region.grid) ir::CollectSymbols(loop.end, symbols);
-    for (const Loop& loop : region.serial)
+    for (const Loop& loop : region.serial) {
       ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
+      if (loop.step != nullptr) ir::CollectSymbols(loop.step, symbols);
+    }
     if (region.columns) ir::CollectSymbols(region.columns->end, symbols);
   }
   std::set<const ir::Value*> scalars;

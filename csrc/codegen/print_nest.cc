@@ -59,6 +59,7 @@ class Printer {
     for (const Loop& loop : region.serial) {
       Append(out_, "  in order ", VariableSymbol(loop.variable), "\n    from ",
              ir::ToString(loop.begin), "\n    to ", ir::ToString(loop.end), "\n");
+      if (loop.step != nullptr) Append(out_, "    by ", ir::ToString(loop.step), "\n");
     }
     for (const Phase& phase : region.phases) {
       printed_.clear();

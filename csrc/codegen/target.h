@@ -14,6 +14,7 @@ struct RowsInOrder {
   int stages = 0;       // Rows that are loaded ahead.
   int threads = 0;      // Of a CTA.
   int ctas_per_sm = 0;  // Resident, and as many parts.
+  int strided = 0;      // 1: a part's rows lie apart, those of all parts side by side; 2: together.
   int repack = 0;       // 1: rows stay packed between their phases; 2: as the compiler likes.
 
   bool operator==(const RowsInOrder&) const = default;

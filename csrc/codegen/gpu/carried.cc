@@ -310,6 +310,10 @@ class CarriedEmitter {
     const size_t last = region_.serial.size() - 1;
     return Cat(AheadOf(last), " < ", EndOf(last));
   }
+  std::string StepOf(size_t i) {
+    const ir::Expr* step = region_.serial[i].step;
+    return step == nullptr ? std::string("1") : em_.Expr(em_.Import(step));
+  }
   // To the first trip of loop `i`.
   std::string First(size_t i) {
     const Loop& loop = region_.serial[i];
@@ -406,7 +410,8 @@ class CarriedEmitter {
     const std::string load = em_.Close();
     em_.SetDefinitions(before);
     const size_t last = region_.serial.size() - 1;
-    em_.Line("if (", IsThere(), ") {\n", load, "++", AheadOf(last), ";\n", Skip(last), "}");
+    em_.Line("if (", IsThere(), ") {\n", load, AheadOf(last), " += ", StepOf(last), ";\n",
+             Skip(last), "}");
     if (HasCopies()) em_.Line("copies_end();");
   }
   bool HasCopies() const {
@@ -495,12 +500,13 @@ class CarriedEmitter {
     const Loop& loop = region_.serial[i];
     const std::string at = Cat("row", loop.variable);
     const std::string begin = em_.Expr(em_.Import(loop.begin)),
-                      end = em_.Expr(em_.Import(loop.end));
+                      end = em_.Expr(em_.Import(loop.end)), step = StepOf(i);
     em_.Open();
     em_.Define(loop.variable, at);
     Serial(i + 1);
     const std::string body = em_.Close();
-    em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ++", at, ") {\n", body, "}");
+    em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ", at, " += ", step, ") {\n",
+             body, "}");
     if (innermost) AddTerms();
     for (const Sum& sum : sums) EndSum(sum);
   }
