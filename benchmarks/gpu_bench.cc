@@ -9,6 +9,7 @@ namespace hir::codegen::gpu {
 namespace {
 
 constexpr int kWarmup = 5;
+constexpr int kAhead = 16;  // Samples queued before the host waits.
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
 constexpr uint64_t kIndexMax = 1000;  // Of drawn integers.
 constexpr int64_t kPeriod =
@@ -114,18 +115,26 @@ Status GpuBench::Run() {
 }
 
 Result<Times> GpuBench::Time(int samples, bool first_only) {
-  HIR_ASSIGN(const auto from, device::CreateTimedEvent(device_));
-  HIR_ASSIGN(const auto to, device::CreateTimedEvent(device_));
+  std::vector<std::unique_ptr<device::Event>> events;
+  for (int i = 0; i < 2 * kAhead; ++i) {
+    HIR_ASSIGN(events.emplace_back(), device::CreateTimedEvent(device_));
+  }
   std::vector<double> times;
-  for (int i = 0; i < samples + kWarmup; ++i) {
-    runner_.stream().Fill(flush_->buffer(), 0, 4);
-    runner_.stream().Record(*from);
-    for (const DeviceRunner::Ready& each : ready_)
-      runner_.Launch(each, first_only ? 1 : each.launches.size());
-    runner_.stream().Record(*to);
+  for (int i = 0; i < samples + kWarmup; i += kAhead) {
+    const int count = std::min(kAhead, samples + kWarmup - i);
+    for (int k = 0; k < count; ++k) {
+      runner_.stream().Fill(flush_->buffer(), 0, 1);
+      runner_.stream().Record(*events[static_cast<size_t>(2 * k)]);
+      for (const DeviceRunner::Ready& each : ready_)
+        runner_.Launch(each, first_only ? 1 : each.launches.size());
+      runner_.stream().Record(*events[static_cast<size_t>(2 * k + 1)]);
+    }
     HIR_TRY(runner_.stream().Synchronize(std::chrono::seconds(60)));
-    HIR_ASSIGN(const double ms, device::ElapsedMs(*from, *to));
-    if (i >= kWarmup) times.push_back(ms);
+    for (int k = 0; k < count; ++k) {
+      HIR_ASSIGN(const double ms, device::ElapsedMs(*events[static_cast<size_t>(2 * k)],
+                                                    *events[static_cast<size_t>(2 * k + 1)]));
+      if (i + k >= kWarmup) times.push_back(ms);
+    }
   }
   std::ranges::sort(times);
   const size_t count = times.size();

@@ -96,7 +96,7 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="programs (default: the 13 workloads)")
+    parser.add_argument("names", nargs="*", help="programs (default: all workloads)")
     parser.add_argument("--eval", type=Path, default=ROOT / "build/gpu/hostir-eval", help="the program to measure")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to try this script where there is no GPU")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")

@@ -1,4 +1,4 @@
-"""Device time and values of the 13 workloads beside torch.compile and JAX, on one GPU, in one run.
+"""Device time and values of the workloads beside torch.compile and JAX, on one GPU, in one run.
 
 python3 benchmarks/gpu/kernels.py --eval build/gpu/hostir-eval --json benchmarks/results/NAME.json [NAME...]
 
@@ -27,6 +27,7 @@ from workloads import BY_NAME, OFF_PATH_NAMES, TOLERANCES, WORKLOADS, Array, Sha
 ROOT = Path(__file__).resolve().parents[2]
 TORCH_DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32, "i64": torch.int64}
 SAMPLES = 50
+NEAR = 1.15  # Times the time of a kernel written by hand that a size off the path may take.
 
 
 def draw(array: Array) -> torch.Tensor:
@@ -217,6 +218,12 @@ def main() -> int:
         add_peers(good, deadline)
     print(LEGEND)
     write(args.json, where, gbps, rows)
+    by_hand = [row for row in good if row["hand_written_ms"]]
+    near = [row for row in by_hand if row["ms"] <= NEAR * row["hand_written_ms"]]
+    print(f"\n{len(near)} of {len(by_hand)} within {NEAR - 1:.0%} of the best kernel written by hand")
+    for row in by_hand:
+        if row not in near:
+            print(f"  not: {line(row)}")
     wrong = [row["name"] for row in good if not row["right"]]
     failed = [row["name"] for row in rows if "failure" in row]
     print(f"\n{len(good) - len(wrong)} of {len(rows)} right; wrong: {wrong or 'none'}; failed: {failed or 'none'}")

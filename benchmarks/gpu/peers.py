@@ -80,6 +80,7 @@ def torch_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callabl
         "adaptive_layer_norm_backward": adaptive_layer_norm_backward,
         "softmax": lambda x: torch.softmax(x.float(), -1).to(BF16),
         "layer_norm": lambda x, weight, bias: F.layer_norm(x, (x.shape[1],), weight, bias),
+        "batch_norm": lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
         "rms_norm": rms_norm,
         "rms_norm_backward": rms_norm_backward,
         "bias_gelu": lambda x, bias: F.gelu((x + bias).float(), approximate="tanh").to(BF16),
@@ -172,6 +173,11 @@ def jax_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callable[
         variance = (centered**2).mean(-1, keepdims=True)
         return (centered * jax.lax.rsqrt(variance + 1e-5) * weight + bias).astype(bf16)
 
+    def batch_norm(x, weight, bias):
+        xf, w, b = wide(x, weight, bias)
+        centered = xf - xf.mean(0)
+        return (centered * jax.lax.rsqrt((centered**2).mean(0) + 1e-5) * w + b).astype(bf16)
+
     def rms(x, weight):
         xf, w = wide(x, weight)
         return (xf * jax.lax.rsqrt((xf * xf).mean(-1, keepdims=True) + 1e-6) * w).astype(bf16)
@@ -208,6 +214,7 @@ def jax_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callable[
         "adaptive_layer_norm_backward": adaptive,
         "softmax": lambda x: jax.nn.softmax(x.astype(f32), -1).astype(bf16),
         "layer_norm": layer_norm,
+        "batch_norm": batch_norm,
         "rms_norm": rms,
         "rms_norm_backward": rms_backward,
         "bias_gelu": lambda x, bias: jax.nn.gelu((x + bias).astype(f32)).astype(bf16),

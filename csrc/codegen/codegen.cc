@@ -1,6 +1,7 @@
 #include "csrc/codegen/codegen.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/schedules.h"
@@ -25,11 +26,17 @@ void AddGuard(KernelPlan& plan, const ir::Guard& guard) {
   if (!known) plan.guards.push_back(guard);
 }
 
-Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name) {
+// `workspaces`: those of its slots, in their order; all that there are where it says nothing.
+Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name,
+                 std::optional<std::vector<int>> workspaces = {}) {
   HIR_ASSIGN(auto made, builder.Finish());
   made.first.kernel = std::move(name);
-  for (size_t i = 0; i < plan.workspaces.size(); ++i)
-    made.first.workspaces.push_back(static_cast<int>(i));
+  if (workspaces) {
+    made.first.workspaces = std::move(*workspaces);
+  } else {
+    for (size_t i = 0; i < plan.workspaces.size(); ++i)
+      made.first.workspaces.push_back(static_cast<int>(i));
+  }
   for (const ir::Guard& guard : builder.facts().guards()) AddGuard(plan, guard);
   plan.launches.push_back(std::move(made.first));
   plan.nests.push_back(std::move(made.second));
@@ -51,6 +58,52 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   NestBuilder second(group, classes, structure, plan.target, plan.sizes);
   AddSumsOfParts(second, sums);
   return AddLaunch(plan, second, Cat(name, ".1"));
+}
+
+// Reductions part by part: see partials.cc. `region` is what MakeReductionRegion made of `builder`, which decided so.
+Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes,
+                   const Structure& structure, const std::string& name, NestBuilder& builder,
+                   Region region, KernelPlan& plan) {
+  const std::vector<size_t> reducing = ReducingPhases(region);
+  std::vector<size_t> storing;
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    if (!region.phases[p].loops.empty() && region.phases[p].accumulators.empty())
+      storing.push_back(p);
+  }
+  std::vector<Kept> results;
+  const auto launch = [&](NestBuilder& own, Region whole,
+                          const auto& make) -> Result<std::vector<Kept>> {
+    PartsLaunch parts(own, std::move(whole), static_cast<int>(plan.workspaces.size()));
+    make(parts);
+    AddRegion(own, parts.Finish(results));
+    if (plan.launches.empty()) AddPointwiseRegions(own, PointwiseOutputs(structure));
+    for (const Kept& kept : parts.made()) {
+      plan.workspaces.push_back(
+          {.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
+    }
+    const size_t number = plan.launches.size();
+    HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), parts.workspaces()));
+    return parts.made();
+  };
+  const auto anew = [&](const auto& make) {
+    NestBuilder own(group, classes, structure, plan.target, plan.sizes);
+    Region whole = MakeReductionRegion(own);
+    return launch(own, std::move(whole), make);
+  };
+  std::vector<Kept> parts;
+  for (const size_t p : reducing) {
+    const auto reduce = [&](PartsLaunch& l) { l.ReduceParts(p); };
+    if (plan.launches.empty()) {
+      HIR_ASSIGN(parts, launch(builder, std::move(region), reduce));
+    } else {
+      HIR_ASSIGN(parts, anew(reduce));
+    }
+    HIR_ASSIGN(const std::vector<Kept> made,
+               anew([&](PartsLaunch& l) { l.CombineParts(p, parts, p == reducing.back()); }));
+    results.insert(results.end(), made.begin(), made.end());
+  }
+  for (const size_t p : storing) HIR_TRY(anew([&](PartsLaunch& l) { l.StorePoints(p); }).status());
+  return {};
 }
 
 }  // namespace
@@ -83,29 +136,16 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
       return plan;
     }
   }
-  bool partial = false;
-  std::vector<const ir::Value*> partials;
   if (!structure.reductions.empty()) {
     Region region = MakeReductionRegion(builder);
-    if (!region.phases.empty()) {
-      partial = WantsPartials(builder, region);
-      if (partial) partials = MakePartials(builder, region);
-      AddRegion(builder, std::move(region));
+    if (!region.phases.empty() && WantsParts(builder, region)) {
+      HIR_TRY(PlanInParts(group, classes, structure, name, builder, std::move(region), plan));
+      return plan;
     }
+    if (!region.phases.empty()) AddRegion(builder, std::move(region));
   }
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
-  for (const ir::Value* value : partials) {
-    plan.workspaces.push_back(
-        {.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
-  }
   HIR_TRY(AddLaunch(plan, builder, name));
-  if (partial) {
-    NestBuilder second(group, classes, structure, target, sizes);
-    Region region = MakeReductionRegion(second);
-    CombinePartials(second, region, partials);
-    AddRegion(second, std::move(region));
-    HIR_TRY(AddLaunch(plan, second, Cat(name, ".1")));
-  }
   return plan;
 }
 

@@ -1,14 +1,19 @@
-// Few rows, long reductions: the reduced range is cut into parts, each reduced by another piece of the grid
-// into a workspace
-// [part, row...]; a second launch reduces over the parts.
+// Few rows, long reductions: the reduced range is cut into parts, each reduced by another piece of the grid into a
+// workspace [part, row...]; a second launch reduces over the parts. What then runs over the same range again
+// (statistics over the outer axes, and what they normalise) reads the results of that launch: a further reduction in
+// parts and its second launch, and at last everything that is stored, point by point.
 //
-// Bytes moved: the inputs once, as in one launch; the workspace (parts * rows * 4 to 8 bytes, some hundred
-// KiB) written and
-// read once; one launch more, about 10 us, of a GPU that starts it early 1 to 2.
+//   sum:         parts of x;  the sum of the parts, and its epilogue
+//   batch norm:  parts of x and x * x;  their sums;  y, point by point, which reads x again
+//
+// Bytes moved: the inputs once a reduction that waits for another and once for what is stored, from the second-level
+// cache where they fit it; the workspace (parts * rows * 4 to 8 bytes, some hundred KiB) written and read once; one
+// launch more each, about 10 us, of a GPU that starts it early 1 to 2.
 //
 // Of a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
 // once: an expression of the sizes, so one plan serves all that are few.
 #include <algorithm>
+#include <set>
 
 #include "csrc/codegen/schedules.h"
 
@@ -21,6 +26,10 @@ constexpr int64_t kItemsOfMultiprocessor = 2;
 // Elements reduced into each: below, one launch is as fast.
 constexpr int64_t kLongTrips = 16384;
 constexpr int64_t kLongTripsGpu = 4096;
+// The same along rows, which one CTA reads at some 50 GB/s: less is read before a second launch has begun (128 rows of
+// 8192: 0.0052 ms in one launch, 0.0078 in two).
+constexpr int64_t kLongRowGpu = 131072;
+constexpr int64_t kLongTripsAgain = 4096;  // Where one launch would read what it reduces again.
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 // Of a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
@@ -72,38 +81,54 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
 
 }  // namespace
 
-bool WantsPartials(NestBuilder& builder, const Region& region) {
-  // One phase reduces, and nothing loops after it.
-  if (region.phases[0].accumulators.empty() || region.phases.size() > 2) return false;
-  if (region.phases.size() == 2 && !region.phases[1].loops.empty()) return false;
+bool WantsParts(NestBuilder& builder, const Region& region) {
+  const std::vector<size_t> reducing = ReducingPhases(region);
+  if (reducing.empty() || reducing.front() != 0) return false;
   ir::ExprPool& pool = builder.nest().exprs;
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
+  // What is read again for each phase: only where a row lies across memory, so that one piece of the grid reads little
+  // of many lines. Along rows one piece holds what it reads again, or has it in its cache.
+  const auto loops =
+      std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); });
+  const bool again = loops > 1;
+  if (again && (is_cpu || ReducesInnermost(builder))) return false;
   const ir::Expr* trips = pool.Const(1);
   for (const Loop& loop : region.phases[0].loops) trips = pool.Mul(trips, loop.end);
   SizeFacts& facts = builder.facts();
   // Of a GPU: so few that there are two parts and more.
   const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
-  return !facts.AtLeast(BlocksOf(builder, region), few, true) &&
-         facts.AtLeast(trips, is_cpu ? kLongTrips : kLongTripsGpu, true);
+  const int64_t many = is_cpu                      ? kLongTrips
+                       : again                     ? kLongTripsAgain
+                       : ReducesInnermost(builder) ? kLongRowGpu
+                                                   : kLongTripsGpu;
+  return !facts.AtLeast(BlocksOf(builder, region), few, true) && facts.AtLeast(trips, many, true);
 }
 
-std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region) {
-  ir::ExprPool& pool = builder.nest().exprs;
-  fusion::ElementBuilder& elements = builder.nest().elements;
-  Phase& phase = region.phases[0];
+std::vector<size_t> ReducingPhases(const Region& region) {
+  std::vector<size_t> phases;
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    if (!region.phases[p].accumulators.empty()) phases.push_back(p);
+  }
+  return phases;
+}
+
+void PartsLaunch::ReduceParts(size_t p) {
+  ir::ExprPool& pool = builder_.nest().exprs;
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  Phase phase = std::move(region_.phases[p]);
   Loop& loop = phase.loops[LongestLoop(phase)];
-  const int64_t most = FewItems(builder.target());
+  const int64_t most = FewItems(builder_.target());
   const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
   const ir::Expr* length = nullptr;
-  if (builder.target().kind == Target::Kind::kGpu) {
-    const bool along_rows = ReducesInnermost(builder);
+  if (builder_.target().kind == Target::Kind::kGpu) {
+    const bool along_rows = ReducesInnermost(builder_);
     const ir::Expr* one = pool.Const(1);
     const ir::Expr* trips = one;
     for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
     const ir::Expr* long_enough =
         pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
     const ir::Expr* fill =
-        pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder, region), one));
+        pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder_, region_), one));
     parts = pool.Max(one, pool.Min(pool.Min(long_enough, fill), loop.end));
     if (along_rows && phase.loops.size() == 1) {
       const ir::Expr* unit = pool.Const(kPartUnit);
@@ -111,46 +136,119 @@ std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region)
     }
   }
   if (length == nullptr) length = pool.CeilDiv(loop.end, parts);
-  const int part = builder.NewVariable();
+  const int part = builder_.NewVariable();
   const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), length);
   loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), loop.end)};
-  region.grid.insert(region.grid.begin(), {part, pool.Const(0), parts});
+  region_.grid.insert(region_.grid.begin(), {part, pool.Const(0), parts});
 
-  std::vector<const ir::Value*> partials;
   Phase last;
   for (const Accumulator& accumulator : phase.accumulators) {
     std::vector<ir::Axis> axes = ir::ValueAxes(*accumulator.value->type);
     axes.insert(axes.begin(), {ir::AxisKind::kIteration, parts});
-    partials.push_back(builder.MakeValue(accumulator.dtype, axes));
-    const std::vector<const fusion::Element*> canonical = builder.RowIndex(accumulator.value);
-    std::vector<const fusion::Element*> stored = canonical;
-    stored.insert(stored.begin(), elements.Index(part));
-    last.stores.push_back({builder.AddTensor(Tensor::Role::kWorkspace, partials.back()), stored,
-                           elements.MakeLoad(accumulator.value, canonical)});
+    std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
+    index.insert(index.begin(), elements.Index(part));
+    last.stores.push_back(Make(accumulator, std::move(axes), std::move(index)));
   }
-  region.phases.resize(1);
-  region.phases.push_back(std::move(last));
-  return partials;
+  region_.phases.clear();
+  region_.phases.push_back(std::move(phase));
+  region_.phases.push_back(std::move(last));
 }
 
-void CombinePartials(NestBuilder& builder, Region& region,
-                     const std::vector<const ir::Value*>& partials) {
-  ir::ExprPool& pool = builder.nest().exprs;
-  fusion::ElementBuilder& elements = builder.nest().elements;
-  Phase& phase = region.phases[0];
-  const int part = builder.NewVariable();
-  for (size_t k = 0; k < partials.size(); ++k) {
-    Accumulator& accumulator = phase.accumulators[k];
-    const ir::Value* partial =
-        builder.MakeValue(accumulator.dtype, ir::ValueAxes(*partials[k]->type));
-    builder.AddTensor(Tensor::Role::kWorkspace, partial);
-    std::vector<const fusion::Element*> index = builder.RowIndex(accumulator.value);
-    index.insert(index.begin(), elements.Index(part));
-    accumulator.body = elements.MakeLoad(partial, index);
-  }
-  const ir::Expr* parts = ir::ValueAxes(*partials[0]->type)[0].extent;
-  phase.loops = {{part, pool.Const(0), pool.Import(parts)}};
+void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_last) {
+  ir::ExprPool& pool = builder_.nest().exprs;
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  Phase phase = std::move(region_.phases[p]);
+  const int part = builder_.NewVariable();
+  const ir::Expr* count = ir::ValueAxes(*parts[0].value->type)[0].extent;
+  phase.loops = {{part, pool.Const(0), pool.Import(count)}};
   phase.stores.clear();  // The first launch made them.
+  Phase last;
+  const bool read_later = std::ranges::any_of(region_.phases, [&](const Phase& other) {
+    return &other > &region_.phases[p] && !other.loops.empty();
+  });
+  for (size_t k = 0; k < parts.size(); ++k) {
+    Accumulator& accumulator = phase.accumulators[k];
+    std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
+    if (read_later)
+      last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
+    index.insert(index.begin(), elements.Index(part));
+    accumulator.body = elements.MakeLoad(Use(parts[k]), index);
+  }
+  for (const Phase& other : region_.phases) {
+    if (is_last && other.loops.empty())
+      last.stores.insert(last.stores.end(), other.stores.begin(), other.stores.end());
+  }
+  region_.phases.clear();
+  region_.phases.push_back(std::move(phase));
+  if (!last.stores.empty()) region_.phases.push_back(std::move(last));
+}
+
+void PartsLaunch::StorePoints(size_t p) {
+  Phase phase = std::move(region_.phases[p]);
+  std::vector<Loop> loops = std::move(phase.loops);
+  loops.insert(loops.begin(), region_.grid.begin(), region_.grid.end());
+  // As the first output lies.
+  const auto& index = phase.stores[0].index;
+  std::ranges::stable_sort(loops, {}, [&](const Loop& loop) {
+    const auto at = std::ranges::find_if(index, [&](const fusion::Element* e) {
+      return e->kind == fusion::Element::Kind::kIndex && e->integer == loop.variable;
+    });
+    return at - index.begin();
+  });
+  region_.grid = std::move(loops);
+  phase.loops.clear();
+  region_.phases.clear();
+  region_.phases.push_back(std::move(phase));
+}
+
+Region PartsLaunch::Finish(std::span<const Kept> results) {
+  std::unordered_map<const ir::Value*, const Kept*> known;
+  std::set<const ir::Value*> own;
+  for (const Phase& phase : region_.phases) {
+    for (const Accumulator& accumulator : phase.accumulators) own.insert(accumulator.value);
+  }
+  for (const auto& [phase, accumulators] : builder_.accumulators()) {
+    for (const Accumulator& accumulator : accumulators) {
+      if (own.contains(accumulator.value)) continue;
+      const auto kept =
+          std::ranges::find(results, builder_.SourceOf(accumulator.value), &Kept::source);
+      if (kept != results.end()) known[accumulator.value] = &*kept;
+    }
+  }
+  const auto read = [&](const fusion::Element*& element) {
+    element = builder_.Rewrite(element, [&](const fusion::Element* e) -> const fusion::Element* {
+      if (e->kind != fusion::Element::Kind::kLoad || !known.contains(e->value)) return nullptr;
+      return builder_.nest().elements.MakeLoad(Use(*known.at(e->value)), e->args);
+    });
+  };
+  for (Phase& phase : region_.phases) {
+    for (Accumulator& accumulator : phase.accumulators) read(accumulator.body);
+    for (Store& store : phase.stores) read(store.value);
+  }
+  return std::move(region_);
+}
+
+const ir::Value* PartsLaunch::Use(const Kept& kept) {
+  const auto at = std::ranges::find(used_, kept.workspace);
+  if (at != used_.end()) return values_[static_cast<size_t>(at - used_.begin())];
+  const ir::Value* value =
+      builder_.MakeValue(kept.value->type->dtype, ir::ValueAxes(*kept.value->type));
+  builder_.AddTensor(Tensor::Role::kWorkspace, value);
+  used_.push_back(kept.workspace);
+  values_.push_back(value);
+  return value;
+}
+
+Store PartsLaunch::Make(const Accumulator& accumulator, std::vector<ir::Axis> axes,
+                        std::vector<const fusion::Element*> index) {
+  const ir::Value* value = builder_.MakeValue(accumulator.dtype, std::move(axes));
+  const int number = first_workspace_ + static_cast<int>(made_.size());
+  made_.push_back({builder_.SourceOf(accumulator.value), value, number});
+  used_.push_back(number);
+  values_.push_back(value);
+  return {
+      builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index),
+      builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value))};
 }
 
 }  // namespace hir::codegen

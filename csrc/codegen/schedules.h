@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include "csrc/codegen/nest_builder.h"
@@ -15,14 +16,48 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
 // decision about vectors.
 Region MakeReductionRegion(NestBuilder& builder);
 
-// partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in two launches.
-bool WantsPartials(NestBuilder& builder, const Region& region);
-// First launch: each of several parts of the reduced range into a workspace, one per accumulator, returned in
-// their order.
-std::vector<const ir::Value*> MakePartials(NestBuilder& builder, Region& region);
-// Second launch, on a region made anew: the parts together, and what depends on them.
-void CombinePartials(NestBuilder& builder, Region& region,
-                     const std::vector<const ir::Value*>& partials);
+// partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in several launches.
+bool WantsParts(NestBuilder& builder, const Region& region);
+// The phases that accumulate, in their order.
+std::vector<size_t> ReducingPhases(const Region& region);
+// What a launch leaves in a workspace for later ones: the results of an accumulator, or of each part of its range.
+struct Kept {
+  NestBuilder::Source source;
+  const ir::Value* value = nullptr;
+  int workspace = 0;  // Of the plan.
+};
+// One of those launches, made of the region anew: one of the three, then Finish.
+class PartsLaunch {
+ public:
+  // `workspaces`: how many the plan has.
+  PartsLaunch(NestBuilder& builder, Region region, int workspaces)
+      : builder_(builder), region_(std::move(region)), first_workspace_(workspaces) {}
+
+  // Phase `p` part by part, each kept.
+  void ReduceParts(size_t p);
+  // The `parts` of phase `p` together: kept, where phases follow that loop; the last time with what is stored once a
+  // row.
+  void CombineParts(size_t p, std::span<const Kept> parts, bool is_last);
+  // Phase `p`, which stores, point by point.
+  void StorePoints(size_t p);
+  // Results of earlier launches are read from where they are kept.
+  Region Finish(std::span<const Kept> results);
+
+  const std::vector<Kept>& made() const { return made_; }
+  const std::vector<int>& workspaces() const { return used_; }  // In the order of its slots.
+
+ private:
+  const ir::Value* Use(const Kept& kept);
+  Store Make(const Accumulator& accumulator, std::vector<ir::Axis> axes,
+             std::vector<const fusion::Element*> index);
+
+  NestBuilder& builder_;
+  Region region_;
+  const int first_workspace_;
+  std::vector<Kept> made_;
+  std::vector<int> used_;
+  std::vector<const ir::Value*> values_;  // Of this nest, as used_.
+};
 
 // inner_outer.cc: reductions over columns and over rows, in one pass over the rows and a second launch.
 // Whether a "reduction" that could run its rows in order is fast so: a CPU reads pages that follow each other faster

@@ -230,6 +230,7 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
 
 void Tune(Schedule& s, const Tuning& tuning) {
   using Kind = Schedule::Kind;
+  if (tuning == Tuning()) return;
   if (s.kind == Kind::kCarried) return;
   if (s.kind == Kind::kTransposed) {
     if (tuning.ctas_per_sm > 0) s.ctas_per_sm = tuning.ctas_per_sm;
@@ -249,6 +250,7 @@ void Tune(Schedule& s, const Tuning& tuning) {
     s.items_per_cta = s.rows;
   } else if (s.kind == Kind::kColumns) {
     if (tuning.width > 0) s.width = tuning.width;
+    if (s.held && tuning.width + tuning.threads + tuning.unroll > 0) s.held = false;
     const bool was_exact = s.is_exact;
     const int64_t before = s.items_per_cta;
     s.items_per_cta = int64_t{s.width} * s.lanes;
@@ -284,6 +286,7 @@ Schedule AnySize(Schedule s) {
       const int width = std::min(s.width * s.lanes, s.threads);
       s.width = width;
       s.unroll = 1;
+      s.held = false;
       break;
     }
     case Schedule::Kind::kRows:

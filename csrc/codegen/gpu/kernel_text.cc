@@ -39,7 +39,11 @@ Schedule Shared(Schedule s) {
     s.lanes = 1;
     s.unroll = 4;
   }
-  if (s.kind == Schedule::Kind::kColumns) s.width = std::min(s.width, kSharedThreads);
+  if (s.kind == Schedule::Kind::kColumns) {
+    s.width = std::min(s.width, kSharedThreads);
+    s.unroll = s.held ? 1 : s.unroll;
+    s.held = false;
+  }
   if (s.kind == Schedule::Kind::kCarried) {
     s.held = false;
     s.unroll = 1;

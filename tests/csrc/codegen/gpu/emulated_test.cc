@@ -135,6 +135,50 @@ TEST(Emulated, Reductions) {
   programs.Check();
 }
 
+// Statistics over outer axes and what they normalise: held in registers, read again, and in several launches.
+TEST(Emulated, NormalizationsOverOuterAxes) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(9);
+  for (const auto& [n, m] : {std::pair{200, 24}, {700, 64}, {1000, 17}, {4100, 40}, {5000, 9}}) {
+    programs.Add(Cat("fusion @f(%x: bf16[", n, ", ", m, "], %w: bf16[", m, "]) {", R"(
+      %xf = cast(%x) {dtype=f32}
+      %square = mul(%xf, %xf)
+      %sum = sum(%xf) {axes=[0], keepdim=true, dtype=null}
+      %squares = sum(%square) {axes=[0], keepdim=true, dtype=null}
+      %k = constant() {value=0.001, dtype=f64}
+      %mean = mul(%sum, %k)
+      %mean_square = mul(%squares, %k)
+      %above = add(%mean_square, %k)
+      %rstd = rsqrt(%above)
+      %centered = sub(%xf, %mean)
+      %normed = mul(%centered, %rstd)
+      %scaled = mul(%normed, %w)
+      %y = cast(%scaled) {dtype=bf16}
+      return %y, %rstd
+    })"),
+                 {});
+    programs.Add(R"(fusion @f(%x: f32[i0, i1]) {
+      %m = max(%x) {axes=[0], keepdim=true, dtype=null}
+      %d = sub(%x, %m)
+      %e = exp(%d)
+      %s = sum(%e) {axes=[0], keepdim=true, dtype=null}
+      %y = div(%e, %s)
+      return %y, %s
+    })",
+                 {{"i0", n}, {"i1", m}});
+  }
+  // Channels between the axes that are reduced.
+  programs.Add(R"(fusion @f(%x: f32[i0, 6, 32]) {
+      %s = sum(%x) {axes=[0, 2], keepdim=true, dtype=null}
+      %k = constant() {value=0.001, dtype=f64}
+      %m = mul(%s, %k)
+      %y = sub(%x, %m)
+      return %y
+    })",
+               {{"i0", 150}});
+  programs.Check();
+}
+
 TEST(Emulated, Normalizations) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(5);
