@@ -2,8 +2,8 @@
 
 python3 benchmarks/gpu/host.py --eval build/gpu/hostir-eval --json benchmarks/results/NAME.json [NAME...]
 
-Each program is run twice with one empty cache directory: cold, every kernel is compiled; first, the first kernel of a
-process is read from disk, which loads the compiler's library too; warm, it is read by a process that has done so.
+Each program is run twice with one empty cache directory: cold, every kernel is compiled; first, a new process reads the
+kernels from disk, which does not load the compiler; warm, it reads them again.
 Then the host's time to bind and to queue a run, by launch, vendor calls included; and ten tiny launches queued one by
 one and replayed as a graph. Vendor calls apart: the evaluator's own time is what `./run bench evaluator` measures.
 """

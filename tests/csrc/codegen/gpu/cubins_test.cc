@@ -93,14 +93,24 @@ TEST(Cubins, OfEveryProgram) {
     std::printf("compilation of a plan: median %.1f ms\n", times[times.size() / 2]);
 }
 
-KernelPlan SmallPlan(std::unique_ptr<ir::Graph>& graph, std::vector<segment::Group>& groups) {
-  graph =
-      *ir::Parse("fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}", fusion::kFusionOps);
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp(graph->body, [&](ir::Op* op) { ops.push_back(op); });
-  groups.push_back(segment::MakeGroup(*graph, ops));
-  return *Plan(groups[0].View(*graph), "k", kHopper, {});
-}
+// A program of one group, and its plans for sizes.
+class Planned {
+ public:
+  explicit Planned(std::string_view program) : graph_(*ir::Parse(program, fusion::kFusionOps)) {
+    std::vector<ir::Op*> ops;
+    ir::ForEachOp(graph_->body, [&](ir::Op* op) { ops.push_back(op); });
+    group_ = segment::MakeGroup(*graph_, ops);
+  }
+  KernelPlan For(const Sizes& sizes) const {
+    return *Plan(group_.View(*graph_), "k", kHopper, sizes);
+  }
+
+ private:
+  const std::unique_ptr<ir::Graph> graph_;
+  segment::Group group_;
+};
+
+constexpr std::string_view kSmall = "fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}";
 
 class CacheDirectory {
  public:
@@ -120,9 +130,8 @@ class CacheDirectory {
 
 TEST(Cubins, AreKeptInMemoryAndOnDisk) {
   SKIP_WITHOUT_NVRTC();
-  std::unique_ptr<ir::Graph> graph;
-  std::vector<segment::Group> groups;
-  const KernelPlan plan = SmallPlan(graph, groups);
+  const Planned program(kSmall);
+  const KernelPlan plan = program.For({});
   const CacheDirectory directory;
   Compiler first({.cache_directory = directory.path()});
   const auto compiled = first.Compile(plan);
@@ -157,6 +166,46 @@ TEST(Cubins, AreKeptInMemoryAndOnDisk) {
   const auto mended = third.Compile(plan);
   ASSERT_TRUE(mended.ok());
   EXPECT_EQ(third.num_compiled(), 1);
+}
+
+TEST(Cubins, OfEqualKernelsAreMadeOnce) {
+  SKIP_WITHOUT_NVRTC();
+  const Planned program(R"(fusion @few_rows(%x: bf16[i0, i1]) {
+  %f = cast(%x) {dtype=f32}
+  %s = sum(%f) {axes=[1], keepdim=false, dtype=null}
+  return %s
+})");
+  const KernelPlan middling = program.For({{"i0", 128}, {"i1", 4096}}),
+                   long_rows = program.For({{"i0", 128}, {"i1", 1 << 22}});
+  const auto first = EmitCuda(middling), second = EmitCuda(long_rows);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_EQ(first->parts.size(), 2u);
+  ASSERT_NE(first->parts[0], second->parts[0]);  // Other loops over a row's parts,
+  ASSERT_EQ(first->parts[1], second->parts[1]);  // and the same sums of them.
+  Compiler compiler({.cache_directory = {}});
+  ASSERT_TRUE(compiler.Compile(middling).ok());
+  EXPECT_EQ(compiler.num_compiled(), 2);
+  ASSERT_TRUE(compiler.Compile(long_rows).ok());
+  EXPECT_EQ(compiler.num_compiled(), 3);
+}
+
+TEST(Artifacts, SayHowTheirKernelsRun) {
+  SKIP_WITHOUT_NVRTC();
+  const Planned program(kSmall);
+  Compiler compiler({.cache_directory = {}});
+  const auto artifact = compiler.Compile(program.For({}));
+  ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
+  const auto notes = NotesOf(*artifact);
+  ASSERT_TRUE(notes.ok());
+  ASSERT_EQ(notes->size(), 1u);
+  const auto code = Unpack(artifact->bytes);
+  EXPECT_TRUE((*notes)[0].starts_with(
+      Cat("k: pointwise, ", code->kernels[0].threads, " threads, vectors of 4")))
+      << (*notes)[0];
+  EXPECT_NE((*notes)[0].find(Cat("; ", code->registers[0], " registers a thread")),
+            std::string::npos)
+      << (*notes)[0];
+  EXPECT_FALSE(NotesOf({.bytes = "none", .kernels = {"k"}}).ok());
 }
 
 TEST(DiskCache, ForgetsTheOldest) {
