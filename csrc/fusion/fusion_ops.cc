@@ -54,4 +54,10 @@ bool IsCommunication(FusionOp op) {
   return (kFusionOps.ops[static_cast<size_t>(op)].effects & kComm) != 0;
 }
 
+bool IsBetweenMeshes(FusionOp op) {
+  return op == FusionOp::kBroadcastTo || op == FusionOp::kCollectivePermute ||
+         op == FusionOp::kGatherTo || op == FusionOp::kReduceTo || op == FusionOp::kScatterTo ||
+         op == FusionOp::kSendRecv;
+}
+
 }  // namespace hir::fusion

@@ -29,5 +29,6 @@ inline FusionOp CodeOf(const ir::Op& op) { return static_cast<FusionOp>(op.info-
 bool IsPointwise(FusionOp op);      // A POINTWISE row, or cast.
 bool IsReduction(FusionOp op);      // sum, prod, min, max.
 bool IsCommunication(FusionOp op);  // A COMM row.
+bool IsBetweenMeshes(FusionOp op);  // A COMM row with meshes `from` and `to`.
 
 }  // namespace hir::fusion

@@ -9,6 +9,7 @@
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/lower/storage.h"
+#include "multidevice/plan/resharding.h"
 
 namespace hir::host {
 namespace {
@@ -179,25 +180,122 @@ class Lowering {
   }
 
   void LowerCommunication(const Op& op) {
-    using fusion::FusionOp;
-    const FusionOp code = fusion::CodeOf(op);
-    const bool between = code == FusionOp::kBroadcastTo || code == FusionOp::kSendRecv;
-    const bool reduces = code == FusionOp::kAllreduce || code == FusionOp::kReduceScatter;
-    const std::string_view type = code == FusionOp::kBroadcastTo ? "broadcast" : op.info->name;
-    const ir::Mesh* mesh = host_->FindMesh(op.MeshOf(between ? "from" : "mesh")->name);
-    const ir::Mesh* to = between ? host_->FindMesh(op.MeshOf("to")->name) : mesh;
+    const fusion::FusionOp code = fusion::CodeOf(op);
     Value* source = buffer_.at(op.operands[0]);
     Value* destination = Allocate(op.results[0]);
-    if (!between) Guard(*op.results[0]);  // Between meshes, whoever has no part in it skips it.
+    lowered_.segments.push_back(
+        {SegmentKind::kCommunication, std::string(TypeOf(code, op)), "", 1});
+    if (fusion::IsBetweenMeshes(code)) {  // Whoever has no part in it skips it.
+      LowerBetweenMeshes(op, code, source, destination);
+      return;
+    }
+    Guard(*op.results[0]);
+    const bool reduces =
+        code == fusion::FusionOp::kAllreduce || code == fusion::FusionOp::kReduceScatter;
+    const ir::Mesh* mesh = host_->FindMesh(op.MeshOf("mesh")->name);
+    AddCommunication(op.info->name, reduces ? op.Name("reduce") : "none", mesh, op.Name("dim"),
+                     mesh, source, destination);
+  }
+
+  static std::string_view TypeOf(fusion::FusionOp code, const Op& op) {
+    using fusion::FusionOp;
+    if (code == FusionOp::kBroadcastTo) return "broadcast";
+    if (code == FusionOp::kScatterTo) return "scatter";
+    if (code == FusionOp::kGatherTo) return "gather";
+    if (code == FusionOp::kReduceTo) return "reduce";
+    return op.info->name;
+  }
+
+  void AddCommunication(std::string_view type, std::string_view reduce, const ir::Mesh* mesh,
+                        std::string_view dim, const ir::Mesh* to, Value* source,
+                        Value* destination) {
     AddOp("communication", {source, destination},
           {{"type", host_->Copy(type)},
-           {"reduce", reduces ? host_->Copy(op.Name("reduce")) : host_->Copy("none")},
+           {"reduce", host_->Copy(reduce)},
            {"mesh", mesh},
-           {"dim", between ? host_->Copy("none") : host_->Copy(op.Name("dim"))},
+           {"dim", host_->Copy(dim)},
            {"to", to},
            {"stream", stream_},
            {"seq", next_seq_++}});
-    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(type), "", 1});
+  }
+
+  // A mesh of the host program with these devices, in one dimension.
+  const ir::Mesh* MeshOf(std::vector<int64_t> devices) {
+    return host_->AddMesh(*mesh::DeviceMesh::Make({std::ssize(devices)}, std::move(devices)));
+  }
+
+  // One communication a row. Roots that are in no row of theirs are no members of a team: each chunk travels alone.
+  void LowerBetweenMeshes(const Op& op, fusion::FusionOp code, Value* source, Value* destination) {
+    const ir::Mesh* from = host_->FindMesh(op.MeshOf("from")->name);
+    const ir::Mesh* to = host_->FindMesh(op.MeshOf("to")->name);
+    const std::string_view type = TypeOf(code, op);
+    const bool spreads =
+        code == fusion::FusionOp::kBroadcastTo || code == fusion::FusionOp::kScatterTo;
+    const bool collects =
+        code == fusion::FusionOp::kGatherTo || code == fusion::FusionOp::kReduceTo;
+    const std::string_view reduce =
+        code == fusion::FusionOp::kReduceTo ? op.Name("reduce") : std::string_view("none");
+    if (!spreads && !collects) {
+      AddCommunication(type, reduce, from, "none", to, source, destination);
+      return;
+    }
+    const ir::Mesh& roots = spreads ? *from : *to;
+    const std::vector<std::vector<int64_t>> rows = plan::RowsOf((spreads ? to : from)->mesh);
+    const bool chunked =
+        code == fusion::FusionOp::kScatterTo || code == fusion::FusionOp::kGatherTo;
+    if (chunked && !HoldRoots(rows, roots.mesh)) {
+      SendChunks(rows, roots, spreads, source, destination);
+      return;
+    }
+    Grouped(rows.size() > 1);
+    for (size_t k = 0; k < rows.size(); ++k) {
+      const ir::Mesh* const root = MeshOf({roots.mesh.devices()[k]});
+      const ir::Mesh* const row = MeshOf(rows[k]);
+      AddCommunication(type, reduce, spreads ? root : row, "none", spreads ? row : root, source,
+                       destination);
+    }
+  }
+
+  static bool HoldRoots(const std::vector<std::vector<int64_t>>& rows,
+                        const mesh::DeviceMesh& roots) {
+    for (size_t k = 0; k < rows.size(); ++k) {
+      if (std::find(rows[k].begin(), rows[k].end(), roots.devices()[k]) == rows[k].end())
+        return false;
+    }
+    return true;
+  }
+
+  // Opens a group: the ops that follow are in it.
+  void Grouped(bool wanted) {
+    if (!wanted) return;
+    ir::Builder builder(*host_);
+    const auto group = builder.Add({.name = "group"});
+    if (group.ok()) block_ = (*group)->blocks[0];
+    if (!group.ok() && first_error_.ok()) first_error_ = group.status();
+  }
+
+  // Chunk j of the roots' buffer to or from the j-th device of each row.
+  void SendChunks(const std::vector<std::vector<int64_t>>& rows, const ir::Mesh& roots,
+                  bool spreads, Value* source, Value* destination) {
+    Grouped(true);
+    for (size_t j = 0; j < rows[0].size(); ++j) {
+      std::vector<int64_t> column;
+      for (const std::vector<int64_t>& row : rows) column.push_back(row[j]);
+      const ir::Mesh* const others = MeshOf(std::move(column));
+      Value*& chunked = spreads ? source : destination;
+      Value* const whole = chunked;
+      chunked =
+          AddOp("view_select", {whole},
+                {{"axis", int64_t{0}}, {"index", host_->exprs().Const(static_cast<int64_t>(j))}},
+                ChunkType(*whole->type), Cat(whole->name, ".chunk"));
+      AddCommunication("send_recv", "none", spreads ? &roots : others, "none",
+                       spreads ? others : &roots, source, destination);
+      chunked = whole;
+    }
+  }
+
+  const Type* ChunkType(const Type& type) {
+    return host_->Tensor(type.dtype, type.axes.subspan(1));
   }
 
   void LowerLibrary(const Op& op) {

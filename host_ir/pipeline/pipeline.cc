@@ -79,7 +79,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
   // 2. One rank's program.
-  HIR_ASSIGN(plan.local, plan::Localize(global));
+  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = options.sizes}));
   // 3. Segments.
   HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph, options.target));
   // 4, 5. Kernels, and the host program.

@@ -29,6 +29,26 @@ std::string Describe(const mesh::Sharding& sharding, bool with_mesh) {
                    : sharding.ToString();
 }
 
+std::string_view OpName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kAllreduce: return "allreduce";
+    case StepKind::kReduceScatter: return "reduce_scatter";
+    case StepKind::kAllgather: return "allgather";
+    case StepKind::kAllToAll: return "all_to_all";
+    case StepKind::kBroadcast: return "broadcast_to";
+    case StepKind::kScatter: return "scatter_to";
+    case StepKind::kGather: return "gather_to";
+    case StepKind::kReduce: return "reduce_to";
+    case StepKind::kSendRecv: return "send_recv";
+    case StepKind::kCollectivePermute: return "collective_permute";
+    case StepKind::kSlice:
+    case StepKind::kSpread:
+    case StepKind::kRelabel: break;
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
 // "@m.x"
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
   const std::string_view name = mesh::ParallelTypeName(type);  // "mesh_x"
@@ -45,11 +65,18 @@ void StepEmitter::Place(ir::Value& value, const ir::Mesh* mesh) {
 
 Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand,
                                      std::initializer_list<ir::Attr> attrs) {
+  return Emit(name, {operand}, attrs);
+}
+
+Result<ir::Value*> StepEmitter::Emit(std::string_view name,
+                                     std::initializer_list<ir::Value*> operands,
+                                     std::initializer_list<ir::Attr> attrs) {
   ir::Builder builder(graph_);
   const std::string_view location = request_ == nullptr ? std::string_view() : request_->location;
-  const std::string_view result_name = request_ == nullptr ? operand->name : request_->global->name;
+  const std::string_view result_name =
+      request_ == nullptr ? (*operands.begin())->name : request_->global->name;
   HIR_ASSIGN(ir::Op* const op, builder.Add({.name = name,
-                                            .operands = {&operand, 1},
+                                            .operands = {operands.begin(), operands.size()},
                                             .attrs = {attrs.begin(), attrs.size()},
                                             .result_names = {&result_name, 1},
                                             .location = location}));
@@ -74,21 +101,26 @@ Result<ir::Value*> StepEmitter::StoreLike(ir::Value* value, const ir::Type& type
   return value;
 }
 
-Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
-  std::vector<bool> stored_once;
-  for (const ir::Axis& axis : ir::ValueAxes(*request.global->type)) {
-    stored_once.push_back(axis.kind == ir::AxisKind::kBroadcast);
+TensorSize StepEmitter::SizeOf(const ir::Value& value) const {
+  TensorSize size = {.axes = {}, .element_bytes = DTypeBytes(value.type->dtype)};
+  for (const ir::Axis& axis : ir::ValueAxes(*value.type)) {
+    size.axes.push_back({.extent = extents_.Estimate(axis.extent),
+                         .is_known = axis.extent->IsConst(),
+                         .may_be_uneven = extents_.IsUneven(axis.extent),
+                         .is_stored_once = axis.kind == ir::AxisKind::kBroadcast});
   }
+  return size;
+}
+
+Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
   request_ = &request;
   at_ = request.from;
   const size_t num_values = graph_.values().size();
   ir::Value* value = request.value;
-  for (const Step& step : PlanResharding(request.from, request.to, stored_once)) {
-    const Key key = {value->id,    step.kind,
-                     step.type,    step.axis,
-                     step.to_axis, Cat(step.after.mesh.ToString(), step.after.ToString())};
-    mesh_ = graph_.AddMesh(step.after.mesh);
-    ir::Value*& result = taken_[key];
+  HIR_ASSIGN(const Plan plan,
+             PlanResharding(request.from, request.to, SizeOf(*request.global), cost_));
+  for (const Step& step : plan.steps) {
+    ir::Value*& result = taken_[KeyOf(step, *value)];
     if (result == nullptr) {
       HIR_ASSIGN(result, Take(step, value));
     }
@@ -109,7 +141,20 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
   return value;
 }
 
+StepEmitter::Key StepEmitter::KeyOf(const Step& step, const ir::Value& value) {
+  const auto text = [](const std::optional<mesh::DeviceMesh>& mesh) {
+    return mesh ? mesh->ToString() : std::string();
+  };
+  return {value.id,
+          step.kind,
+          step.type,
+          step.axis,
+          step.to_axis,
+          Cat(text(step.from), text(step.to), step.after.mesh.ToString(), step.after.ToString())};
+}
+
 Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
+  mesh_ = graph_.AddMesh(step.after.mesh);
   switch (step.kind) {
     case StepKind::kSlice: return Slice(step, value);
     case StepKind::kSpread: return Spread(step, value);
@@ -119,72 +164,198 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
     case StepKind::kAllgather:
     case StepKind::kAllToAll:
     case StepKind::kBroadcast:
-    case StepKind::kSendRecv: break;
+    case StepKind::kScatter:
+    case StepKind::kGather:
+    case StepKind::kReduce:
+    case StepKind::kSendRecv:
+    case StepKind::kCollectivePermute: break;
   }
-  const Extents shape = ShareOf(step.after);
+  mesh_ = value->layout->mesh;
   if (LosesStoredOnce(step)) {
     HIR_ASSIGN(value, Compact(value));
   }
   HIR_ASSIGN(value, Communicate(step, value));
-  return ExpandTo(value, shape);  // On the new mesh.
+  return ExpandTo(value, ShareOf(step.after));  // On the new mesh.
 }
 
 // A reshape that splits or merges an axis of symbolic extent cannot be matched axis by axis, so axes that are stored
 // once would come out written out. As axes of one element they do not.
 bool StepEmitter::LosesStoredOnce(const Step& step) const {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
-  const bool merges = step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll;
-  const bool splits = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllToAll;
-  const size_t split = step.kind == StepKind::kAllToAll ? step.to_axis : step.axis;
-  return (merges && !axes[step.axis].extent->IsConst()) ||
-         (splits && !axes[split].extent->IsConst());
+  const auto loses = [&](size_t axis) {
+    return !axes[axis].extent->IsConst() || extents_.IsUneven(axes[axis].extent);
+  };
+  for (size_t axis = 0; axis < step.chunks.size(); ++axis) {
+    if (step.chunks[axis] > 1 && loses(axis)) return true;
+  }
+  const bool along = step.kind == StepKind::kAllgather || step.kind == StepKind::kReduceScatter;
+  if (step.kind == StepKind::kAllToAll) return loses(step.axis) || loses(step.to_axis);
+  return along && loses(step.axis);
 }
 
 Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) {
-  const ir::Attr mesh = {"mesh", mesh_};
+  const ir::Mesh* const to = graph_.AddMesh(step.after.mesh);
   const ir::Attr dim = {"dim", mesh::ParallelTypeName(step.type)};
   const ir::Attr reduce = {"reduce", request_->reduce};
+  const ir::Attr mesh = {"mesh", to};
+  const int64_t ways = at_.mesh.Size(
+      step.type == mesh::ParallelType::kSerial ? mesh::ParallelType::kMeshX : step.type);
+  std::vector<int64_t> sent_chunks(step.after.axes.size(), 1), got_chunks = sent_chunks;
+  if (step.kind == StepKind::kReduceScatter) sent_chunks[step.axis] = ways;
+  if (step.kind == StepKind::kAllToAll) sent_chunks[step.to_axis] = ways;
+  if (step.kind == StepKind::kScatter) sent_chunks = step.chunks;
+  if (step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll)
+    got_chunks[step.axis] = ways;
+  if (step.kind == StepKind::kGather) got_chunks = step.chunks;
+
   ir::Value* sent = value;
+  HIR_ASSIGN(sent, SplitToFront(value, sent_chunks));
+  mesh_ = to;
   ir::Value* got = nullptr;
-  if (step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllToAll) {
-    const size_t axis = step.kind == StepKind::kAllToAll ? step.to_axis : step.axis;
-    HIR_ASSIGN(sent, SplitToFront(value, axis, at_.mesh.Size(step.type)));
-  }
-  if (step.kind == StepKind::kAllreduce) {
-    HIR_ASSIGN(got, Emit("allreduce", sent, {mesh, dim, reduce}));
-  } else if (step.kind == StepKind::kReduceScatter) {
-    HIR_ASSIGN(got, Emit("reduce_scatter", sent, {mesh, dim, reduce}));
-  } else if (step.kind == StepKind::kAllgather) {
-    HIR_ASSIGN(got, Emit("allgather", sent, {mesh, dim}));
-  } else if (step.kind == StepKind::kAllToAll) {
-    HIR_ASSIGN(got, Emit("all_to_all", sent, {mesh, dim}));
+  if (IsBetweenMeshes(step.kind)) {
+    const ir::Attr from_mesh = {"from", graph_.AddMesh(*step.from)};
+    const ir::Attr to_mesh = {"to", graph_.AddMesh(*step.to)};
+    if (step.kind == StepKind::kReduce) {
+      HIR_ASSIGN(got, Emit("reduce_to", sent, {from_mesh, to_mesh, reduce}));
+    } else {
+      HIR_ASSIGN(got, Emit(OpName(step.kind), sent, {from_mesh, to_mesh}));
+    }
+  } else if (step.kind == StepKind::kAllreduce || step.kind == StepKind::kReduceScatter) {
+    HIR_ASSIGN(got, Emit(OpName(step.kind), sent, {mesh, dim, reduce}));
   } else {
-    const std::string_view name = step.kind == StepKind::kBroadcast ? "broadcast_to" : "send_recv";
-    HIR_ASSIGN(got, Emit(name, sent, {{"from", graph_.AddMesh(at_.mesh)}, {"to", mesh_}}));
+    HIR_ASSIGN(got, Emit(OpName(step.kind), sent, {mesh, dim}));
   }
   Record(step, *sent, *got);
-  if (step.kind != StepKind::kAllgather && step.kind != StepKind::kAllToAll) return got;
-  return MergeFromFront(got, step.axis, ShareOf(step.after)[step.axis]);
+  return MergeFromFront(got, got_chunks, ShareOf(step.after));
 }
 
-// [a, b] -> [ways, a, b / ways] for axis 1.
-Result<ir::Value*> StepEmitter::SplitToFront(ir::Value* value, size_t axis, int64_t ways) {
+// [a, b] -> [2, a, b / 2] for chunks [1, 2]; [4, a / 2, b / 2], the last axis counting fastest, for [2, 2].
+Result<ir::Value*> StepEmitter::SplitToFront(ir::Value* value, const std::vector<int64_t>& chunks) {
+  size_t fronts = 0;
+  int64_t count = 1;
+  for (size_t axis = 0; axis < chunks.size(); ++axis) {
+    if (chunks[axis] == 1) continue;
+    const size_t at = axis + fronts;
+    const ir::Expr* part = ShareOf(at_, axis, chunks[axis]);
+    if (!IsEven(axis)) {
+      const ir::Expr* const all = graph_.exprs().Mul(graph_.exprs().Const(chunks[axis]), part);
+      HIR_ASSIGN(value, PadTo(value, at, all));
+    }
+    Extents shape = ExtentsOf(*value);
+    shape[at] = part;
+    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(at),
+                 graph_.exprs().Const(chunks[axis]));
+    HIR_ASSIGN(value, Reshape(value, shape));
+    HIR_ASSIGN(value, MoveAxis(value, at, fronts));
+    count *= chunks[axis];
+    ++fronts;
+  }
+  if (fronts < 2) return value;
   Extents shape = ExtentsOf(*value);
-  const ir::Axis whole = ir::ValueAxes(*request_->global->type)[axis];
-  shape[axis] = extents_.Share(whole.extent, at_.Ways(axis) * ways);
-  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), graph_.exprs().Const(ways));
-  HIR_ASSIGN(value, Reshape(value, shape));
-  return MoveAxis(value, axis, 0);
-}
-
-// [d, a, b] -> [a, merged] for axis 1.
-Result<ir::Value*> StepEmitter::MergeFromFront(ir::Value* value, size_t axis,
-                                               const ir::Expr* merged) {
-  HIR_ASSIGN(value, MoveAxis(value, 0, axis));
-  Extents shape = ExtentsOf(*value);
-  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
-  shape[axis] = merged;
+  shape.erase(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(fronts - 1));
+  shape[0] = graph_.exprs().Const(count);
   return Reshape(value, shape);
+}
+
+// The way back: [2, a, b] -> [a, 2 b] for chunks [1, 2], where `shape` is the extents to come to.
+Result<ir::Value*> StepEmitter::MergeFromFront(ir::Value* value, const std::vector<int64_t>& chunks,
+                                               const Extents& shape) {
+  std::vector<size_t> axes;
+  for (size_t axis = 0; axis < chunks.size(); ++axis) {
+    if (chunks[axis] > 1) axes.push_back(axis);
+  }
+  if (axes.size() > 1) {
+    Extents split = ExtentsOf(*value);
+    split.erase(split.begin());
+    for (size_t i = axes.size(); i-- > 0;)
+      split.insert(split.begin(), graph_.exprs().Const(chunks[axes[i]]));
+    HIR_ASSIGN(value, Reshape(value, split));
+  }
+  for (size_t fronts = axes.size(); fronts-- > 0;) {  // Those left when this one is merged.
+    const size_t axis = axes[fronts];
+    const size_t at = fronts + axis;
+    HIR_ASSIGN(value, MoveAxis(value, fronts, at));
+    Extents merged = ExtentsOf(*value);
+    const ir::Expr* const part = merged[at + 1];
+    merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(at));
+    const bool even = IsEven(axis);
+    merged[at] = even ? shape[axis] : graph_.exprs().Mul(graph_.exprs().Const(chunks[axis]), part);
+    HIR_ASSIGN(value, Reshape(value, merged));
+    if (!even) {
+      HIR_ASSIGN(value, CropTo(value, at, shape[axis]));
+    }
+  }
+  return value;
+}
+
+bool StepEmitter::IsEven(size_t axis) const {
+  return !extents_.IsUneven(ir::ValueAxes(*request_->global->type)[axis].extent);
+}
+
+// With zeros behind, which nobody reads.
+Result<ir::Value*> StepEmitter::PadTo(ir::Value* value, size_t axis, const ir::Expr* extent) {
+  ir::ExprPool& pool = graph_.exprs();
+  Extents shape = ExtentsOf(*value);
+  if (shape[axis] == extent) return value;
+  const ir::Expr* const more = pool.Add(extent, pool.Mul(pool.Const(-1), shape[axis]));
+  if (more->IsConst()) {
+    std::vector<int64_t> widths(2 * shape.size(), 0);
+    widths[2 * (shape.size() - 1 - axis) + 1] = more->value;
+    return Emit("pad", value, {{"widths", std::span<const int64_t>(widths)}, {"value", 0.0}});
+  }
+  shape[axis] = more;
+  ir::Builder builder(graph_);
+  HIR_ASSIGN(ir::Op* const zeros,
+             builder.Add({.name = "full",
+                          .attrs = {{{"shape", std::span<const ir::Expr* const>(shape)},
+                                     {"value", 0.0},
+                                     {"dtype", DTypeName(value->type->dtype)}}},
+                          .location = request_->location}));
+  Place(*zeros->results[0], mesh_);
+  return Emit("cat", {value, zeros->results[0]}, {{"axis", static_cast<int64_t>(axis)}});
+}
+
+Result<ir::Value*> StepEmitter::CropTo(ir::Value* value, size_t axis, const ir::Expr* extent) {
+  const Extents shape = ExtentsOf(*value);
+  if (shape[axis] == extent) return value;
+  return SliceAxis(value, axis, graph_.exprs().Const(0), extent);
+}
+
+Result<ir::Value*> StepEmitter::SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start,
+                                          const ir::Expr* end) {
+  Extents starts, ends;
+  for (const ir::Expr* extent : ExtentsOf(*value)) {
+    starts.push_back(graph_.exprs().Const(0));
+    ends.push_back(extent);
+  }
+  starts[axis] = start;
+  ends[axis] = end;
+  const std::vector<int64_t> strides(starts.size(), 1);
+  return Emit("slice", value,
+              {{"start", std::span<const ir::Expr* const>(starts)},
+               {"end", std::span<const ir::Expr* const>(ends)},
+               {"strides", std::span<const int64_t>(strides)}});
+}
+
+Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::Expr* extent,
+                                      const mesh::Sharding& sharding, std::string_view location) {
+  const Request request = {
+      .value = value, .global = value, .from = sharding, .to = sharding, .location = location};
+  request_ = &request;
+  mesh_ = value->layout->mesh;
+  ir::ExprPool& pool = graph_.exprs();
+  const ir::Expr* valid = pool.Import(extent);
+  int64_t ways = 1;
+  for (const mesh::ParallelType type : sharding.axes[axis]) {
+    ways *= sharding.mesh.Size(type);
+    const ir::Expr* const block = extents_.Share(extent, ways);
+    const ir::Expr* const begin = pool.Mul(pool.Symbol(CoordinateOf(*mesh_, type)), block);
+    const ir::Expr* const rest = pool.Add(valid, pool.Mul(pool.Const(-1), begin));
+    valid = pool.Min(block, pool.Max(pool.Const(0), rest));
+  }
+  Result<ir::Value*> result = SliceAxis(value, axis, pool.Const(0), valid);
+  request_ = nullptr;
+  return result;
 }
 
 Result<ir::Value*> StepEmitter::Reshape(ir::Value* value, const Extents& shape) {
@@ -214,24 +385,17 @@ Result<ir::Value*> StepEmitter::MoveAxis(ir::Value* value, size_t from, size_t t
 
 Result<ir::Value*> StepEmitter::Slice(const Step& step, ir::Value* value) {
   ir::ExprPool& pool = graph_.exprs();
-  Extents starts, ends;
-  for (const ir::Expr* extent : ExtentsOf(*value)) {
-    starts.push_back(pool.Const(0));
-    ends.push_back(extent);
-  }
-  const ir::Expr* block = ShareOf(step.after)[step.axis];
+  const ir::Expr* const block = ShareOf(step.after)[step.axis];
   // All blocks of an axis that is stored once are alike: no need for the rank's own.
   const bool stored_once =
       ir::ValueAxes(*request_->global->type)[step.axis].kind == ir::AxisKind::kBroadcast;
-  const ir::Expr* number =
-      stored_once ? pool.Const(0) : pool.Symbol(CoordinateOf(*mesh_, step.type));
-  starts[step.axis] = pool.Mul(number, block);
-  ends[step.axis] = pool.Add(starts[step.axis], block);
-  const std::vector<int64_t> strides(starts.size(), 1);
-  return Emit("slice", value,
-              {{"start", std::span<const ir::Expr* const>(starts)},
-               {"end", std::span<const ir::Expr* const>(ends)},
-               {"strides", std::span<const int64_t>(strides)}});
+  if (stored_once) return SliceAxis(value, step.axis, pool.Const(0), block);
+  const int64_t ways = step.after.mesh.Size(step.type);
+  if (!IsEven(step.axis)) {
+    HIR_ASSIGN(value, PadTo(value, step.axis, pool.Mul(pool.Const(ways), block)));
+  }
+  const ir::Expr* const start = pool.Mul(pool.Symbol(CoordinateOf(*mesh_, step.type)), block);
+  return SliceAxis(value, step.axis, start, pool.Add(start, block));
 }
 
 // A broadcast axis made as long as it is after `step`: its one element serves.
@@ -273,10 +437,14 @@ Result<ir::Value*> StepEmitter::ExpandTo(ir::Value* value, const Extents& shape)
 
 Extents StepEmitter::ShareOf(const mesh::Sharding& sharding) {
   Extents shape;
-  for (const ir::Axis& axis : ir::ValueAxes(*request_->global->type)) {
-    shape.push_back(extents_.Share(axis.extent, sharding.Ways(shape.size())));
-  }
+  for (size_t axis = 0; axis < sharding.axes.size(); ++axis)
+    shape.push_back(ShareOf(sharding, axis, 1));
   return shape;
+}
+
+const ir::Expr* StepEmitter::ShareOf(const mesh::Sharding& sharding, size_t axis, int64_t ways) {
+  const ir::Axis whole = ir::ValueAxes(*request_->global->type)[axis];
+  return extents_.Share(whole.extent, sharding.Ways(axis) * ways);
 }
 
 const ir::Expr* StepEmitter::BytesOf(const ir::Value& value) {
@@ -293,7 +461,8 @@ void StepEmitter::Record(const Step& step, const ir::Value& operand, const ir::V
   communications_.push_back(
       {.type = StepName(step.kind),
        .teams = TeamsOf(step, at_),
-       .bytes = BytesOf(step.kind == StepKind::kAllgather ? result : operand),
+       .bytes = BytesOf(
+           step.kind == StepKind::kAllgather || step.kind == StepKind::kGather ? result : operand),
        .tensor = std::string(UserName(request_->source)),
        .reason = Cat(Describe(request_->from, meshes), " -> ", Describe(request_->to, meshes)),
        .op = result.def});

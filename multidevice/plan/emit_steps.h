@@ -23,8 +23,9 @@ namespace hir::plan {
 //   slice:                slice(%x) {start=[0, @m.x*(b/d)], ...}
 class StepEmitter {
  public:
-  // Both outlive it. Ops go to the end of graph.body.
-  StepEmitter(ir::Graph& graph, LocalExtents& extents) : graph_(graph), extents_(extents) {}
+  // All outlive it. Ops go to the end of graph.body.
+  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost)
+      : graph_(graph), extents_(extents), cost_(cost) {}
 
   struct Request {
     ir::Value* value = nullptr;         // A rank's part.
@@ -37,6 +38,9 @@ class StepEmitter {
   // A rank's part of the resharded tensor. A step that was taken before from the same part is shared.
   Result<ir::Value*> Reshard(const Request& request);
 
+  // The elements of `value`, a rank's part, along value axis `axis` of global `extent` that are no padding.
+  Result<ir::Value*> Valid(ir::Value* value, size_t axis, const ir::Expr* extent,
+                           const mesh::Sharding& sharding, std::string_view location);
   // Gives `value` the layout {mesh}.
   void Place(ir::Value& value, const ir::Mesh* mesh);
   // `value`, where axes that `type` stores are stored: one that came out with one element along them is written out.
@@ -47,7 +51,13 @@ class StepEmitter {
   std::vector<ir::Guard>& guards() { return guards_; }
 
  private:
+  // A step from one part: its kind, type, axes, meshes and what it leads to.
+  using Key = std::tuple<int, StepKind, mesh::ParallelType, size_t, size_t, std::string>;
+  static Key KeyOf(const Step& step, const ir::Value& value);
+
   Result<ir::Value*> Emit(std::string_view name, ir::Value* operand,
+                          std::initializer_list<ir::Attr> attrs);
+  Result<ir::Value*> Emit(std::string_view name, std::initializer_list<ir::Value*> operands,
                           std::initializer_list<ir::Attr> attrs);
   Result<ir::Value*> Take(const Step& step, ir::Value* value);
   Result<ir::Value*> Communicate(const Step& step, ir::Value* value);
@@ -55,22 +65,28 @@ class StepEmitter {
   Result<ir::Value*> Spread(const Step& step, ir::Value* value);
   Result<ir::Value*> Compact(ir::Value* value);
   bool LosesStoredOnce(const Step& step) const;
-  Result<ir::Value*> SplitToFront(ir::Value* value, size_t axis, int64_t ways);
-  Result<ir::Value*> MergeFromFront(ir::Value* value, size_t axis, const ir::Expr* merged);
+  Result<ir::Value*> SplitToFront(ir::Value* value, const std::vector<int64_t>& chunks);
+  Result<ir::Value*> MergeFromFront(ir::Value* value, const std::vector<int64_t>& chunks,
+                                    const std::vector<const ir::Expr*>& shape);
+  Result<ir::Value*> PadTo(ir::Value* value, size_t axis, const ir::Expr* extent);
+  Result<ir::Value*> CropTo(ir::Value* value, size_t axis, const ir::Expr* extent);
+  Result<ir::Value*> SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start,
+                               const ir::Expr* end);
   Result<ir::Value*> Reshape(ir::Value* value, const std::vector<const ir::Expr*>& shape);
   Result<ir::Value*> MoveAxis(ir::Value* value, size_t from, size_t to);
   Result<ir::Value*> ExpandTo(ir::Value* value, const std::vector<const ir::Expr*>& shape);
 
-  // The extents of a rank's part under `sharding`.
+  // The extents of a rank's part under `sharding`; of one axis, cut into `ways` more.
   std::vector<const ir::Expr*> ShareOf(const mesh::Sharding& sharding);
+  const ir::Expr* ShareOf(const mesh::Sharding& sharding, size_t axis, int64_t ways);
+  bool IsEven(size_t axis) const;  // All blocks of it, in the program.
+  TensorSize SizeOf(const ir::Value& value) const;
   const ir::Expr* BytesOf(const ir::Value& value);
   void Record(const Step& step, const ir::Value& operand, const ir::Value& result);
 
-  // A step from one part: its kind, type, axes, mesh and what it leads to.
-  using Key = std::tuple<int, StepKind, mesh::ParallelType, size_t, size_t, std::string>;
-
   ir::Graph& graph_;
   LocalExtents& extents_;
+  const CostModel& cost_;
   std::map<Key, ir::Value*> taken_;
   std::vector<Communication> communications_;
   std::vector<ir::Guard> guards_;

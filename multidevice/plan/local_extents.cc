@@ -1,10 +1,36 @@
 #include "multidevice/plan/local_extents.h"
 
+#include <algorithm>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 namespace hir::plan {
+
+namespace {
+
+constexpr int64_t kGuess = 1024;  // An extent that nothing is known of.
+
+}  // namespace
+
+int64_t LocalExtents::Estimate(const ir::Expr* extent) const {
+  const auto value = [&](std::string_view symbol) -> std::optional<int64_t> {
+    const auto found = sizes_.find(std::string(symbol));
+    return found == sizes_.end() ? kGuess : found->second;
+  };
+  const Result<int64_t> estimate = ir::Evaluate(extent, value);
+  return estimate.ok() ? std::max<int64_t>(*estimate, 0) : kGuess;
+}
+
+bool LocalExtents::LooksEven(const ir::Expr* extent, int64_t ways) const {
+  if (extent->IsConst()) return extent->value % ways == 0;
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(extent, symbols);
+  const bool known = std::ranges::all_of(
+      symbols, [&](std::string_view symbol) { return sizes_.contains(std::string(symbol)); });
+  return !known || Estimate(extent) % ways == 0;
+}
 
 bool LocalExtents::Require(const ir::Expr* extent, int64_t ways) {
   if (ways == 1 || extent->IsConst()) return false;
@@ -20,6 +46,7 @@ bool LocalExtents::Require(const ir::Expr* extent, int64_t ways) {
 
 const ir::Expr* LocalExtents::Share(const ir::Expr* extent, int64_t ways) {
   if (ways == 1) return pool_.Import(extent);
+  if (IsUneven(extent)) return pool_.CeilDiv(pool_.Import(extent), pool_.Const(ways));
   if (extent->IsConst()) return pool_.Const(extent->value / ways);
   return Back(factors_.FloorDiv(InFactors(extent), factors_.Const(ways)));
 }

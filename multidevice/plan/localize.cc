@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/axes.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/placement.h"
@@ -31,16 +32,18 @@ bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind:
 
 class Localizer {
  public:
-  explicit Localizer(const ir::Graph& global)
+  Localizer(const ir::Graph& global, const LocalizeOptions& options)
       : global_(global),
+        allow_uneven_(options.allow_uneven),
         graph_(new ir::Graph(global.ops(), global.name())),
-        extents_(graph_->exprs()),
-        emitter_(*graph_, extents_) {}
+        extents_(graph_->exprs(), options.sizes),
+        emitter_(*graph_, extents_, options.cost) {}
 
   Result<LocalProgram> Run() {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
     for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
     HIR_TRY(ReadPlacements());
+    HIR_TRY(FindUneven());
     HIR_TRY(CollectGuards());
     GuardInnerExtents();
     LocalProgram program;
@@ -80,6 +83,23 @@ class Localizer {
     return {};
   }
 
+  // Before extents are divided: one extent is even everywhere, or nowhere.
+  Status FindUneven() {
+    for (const ir::Value* value : order_) {
+      const Placement& placement = Of(*value);
+      if (!allow_uneven_) {
+        HIR_TRY(fusion::CheckPlacement(*value, placement));
+        continue;
+      }
+      for (size_t i = 0; i < placement.axes.size(); ++i) {
+        const ir::Expr* extent = value->type->axes[i].extent;
+        if (!extents_.LooksEven(extent, fusion::Ways(*placement.mesh, placement.axes[i])))
+          extents_.AllowUneven(extent);
+      }
+    }
+    return {};
+  }
+
   Status CollectGuards() {
     ir::ExprPool& pool = graph_->exprs();
     for (const ir::Guard& guard : global_.guards) {
@@ -94,7 +114,8 @@ class Localizer {
         for (size_t i = 0; i < placement.axes.size(); ++i) {
           const ir::Expr* extent = value->type->axes[i].extent;
           const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
-          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || !extents_.Require(extent, ways))
+          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || extents_.IsUneven(extent) ||
+              !extents_.Require(extent, ways))
             continue;
           const ir::Expr* rest = pool.Mod(pool.Import(extent), pool.Const(ways));
           if (!known.insert(rest).second) continue;
@@ -185,6 +206,7 @@ class Localizer {
     }
     std::vector<ir::Value*> operands;
     for (const ir::Value* operand : op.operands) operands.push_back(locals_.at(operand));
+    if (IsTensor(result)) HIR_TRY(MaskPadding(op, operands));
     const std::vector<ir::Attr> attrs = LocalAttrs(op);
     ir::Builder builder(*graph_);
     HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info,
@@ -220,6 +242,44 @@ class Localizer {
     return {};
   }
 
+  // A reduction must not see the padding of uneven blocks; ops that would mix it with elements are refused.
+  Status MaskPadding(const ir::Op& op, std::vector<ir::Value*>& operands) {
+    for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
+      const auto number = static_cast<size_t>(link.operand);
+      const ir::Value& operand = *op.operands[number];
+      const auto axis = static_cast<size_t>(link.operand_axis);
+      const mesh::Sharding sharding = fusion::ToSharding(*operand.type, Of(operand));
+      const ir::Expr* extent = ir::ValueAxes(*operand.type)[axis].extent;
+      if (sharding.axes[axis].empty() || !extents_.IsUneven(extent)) continue;
+      switch (link.relation) {
+        case fusion::AxisRelation::kSame:
+        case fusion::AxisRelation::kBroadcast: break;
+        case fusion::AxisRelation::kReduced: {
+          HIR_ASSIGN(operands[number],
+                     emitter_.Valid(operands[number], axis, extent, sharding, op.location));
+          break;
+        }
+        case fusion::AxisRelation::kContracted:
+        case fusion::AxisRelation::kSplitOuter:
+        case fusion::AxisRelation::kMergedOuter:
+        case fusion::AxisRelation::kMergedInner:
+        case fusion::AxisRelation::kGathered:
+        case fusion::AxisRelation::kSliced:
+        case fusion::AxisRelation::kPadded:
+        case fusion::AxisRelation::kConcatenated:
+        case fusion::AxisRelation::kSplitInner:
+        case fusion::AxisRelation::kOpaque:
+          return Unimplemented(Cat(
+              op.info->name, ": ", mesh::DescribeSplit(sharding.mesh, axis, sharding.axes[axis]),
+              " of %", operand.name,
+              " has uneven blocks; only pointwise ops, reductions and reshardings take those: make "
+              "its extent a multiple of ",
+              sharding.Ways(axis), ", or replicate it"));
+      }
+    }
+    return {};
+  }
+
   // Attributes that name extents name those of the part.
   std::vector<ir::Attr> LocalAttrs(const ir::Op& op) {
     std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
@@ -246,6 +306,7 @@ class Localizer {
   }
 
   const ir::Graph& global_;
+  const bool allow_uneven_;
   std::unique_ptr<ir::Graph> graph_;
   LocalExtents extents_;
   StepEmitter emitter_;
@@ -257,6 +318,8 @@ class Localizer {
 
 }  // namespace
 
-Result<LocalProgram> Localize(const ir::Graph& global) { return Localizer(global).Run(); }
+Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options) {
+  return Localizer(global, options).Run();
+}
 
 }  // namespace hir::plan

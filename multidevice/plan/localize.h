@@ -1,6 +1,7 @@
 // From a program over global tensors to one rank's program over its parts.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,15 +9,20 @@
 #include <vector>
 
 #include "csrc/ir/graph.h"
+#include "multidevice/plan/cost.h"
 #include "multidevice/sharding.h"
 
 namespace hir::plan {
 
+// Sizes by symbol.
+using SymbolSizes = std::map<std::string, int64_t>;
+
 // One communication of a plan, for people and for `explain`.
 struct Communication {
-  // "Allreduce", "Allgather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv"
+  // "Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast", "SendRecv", "AllToAll",
+  // "CollectivePermute"
   std::string_view type;
-  // Ranks that communicate with each other; teams run side by side.
+  // Ranks that communicate with each other, a root first; teams run side by side.
   std::vector<std::vector<int64_t>> teams;
   // The larger buffer of one rank: what is gathered, scattered, reduced or sent.
   const ir::Expr* bytes = nullptr;
@@ -44,9 +50,18 @@ struct LocalProgram {
   std::vector<Communication> communications;  // In program order.
 };
 
+struct LocalizeOptions {
+  SymbolSizes sizes = {};  // At hand: they choose between sequences of steps.
+  // Constant extents, and symbolic ones whose size at hand says so, may be split into uneven blocks: every rank's part
+  // is a ceil-sized block, the last ones padded (docs/decisions/0004). Otherwise they are refused, or guarded against.
+  bool allow_uneven = false;
+  CostModel cost = {};
+};
+
 // `global` has gone through PropagateShardings and DecomposeReshardings.
-// Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an
-//         input that lies otherwise; kResourceExhausted where a step needs more axes than a tensor may have.
-Result<LocalProgram> Localize(const ir::Graph& global);
+// Errors: those of fusion::PlacementOf; kInvalidArgument for an uneven split that is not allowed, a guard that cannot
+//         hold, or an output that takes over an input that lies otherwise; kUnimplemented for an op that cannot be
+//         computed on uneven blocks, naming it; kResourceExhausted where a step needs more axes than a tensor may have.
+Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options = {});
 
 }  // namespace hir::plan

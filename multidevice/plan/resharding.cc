@@ -3,99 +3,12 @@
 #include <algorithm>
 
 #include "csrc/base/check.h"
-#include "multidevice/plan/one_mesh.h"
 
 namespace hir::plan {
-namespace {
 
 using mesh::DeviceMesh;
 using mesh::ParallelType;
 using mesh::Sharding;
-
-// `to` with only the outermost part of what splits each axis, so that it splits like `from`: the same number of blocks.
-// Nothing where there is no such part.
-std::optional<Sharding> SplitLike(const Sharding& from, const Sharding& to) {
-  Sharding result = Sharding::Replicated(to.mesh, to.axes.size());
-  for (size_t axis = 0; axis < to.axes.size(); ++axis) {
-    const int64_t ways = from.Ways(axis);
-    for (const ParallelType type : to.axes[axis]) {
-      if (result.Ways(axis) == ways) break;
-      result.axes[axis].push_back(type);
-    }
-    if (result.Ways(axis) != ways) return std::nullopt;
-  }
-  return result;
-}
-
-// For each device of `to`, a device of `from` that holds the same block, no device twice and itself where it can be;
-// nothing where that cannot be.
-std::optional<std::vector<int64_t>> Sources(const Sharding& from, const Sharding& to) {
-  const std::span<const int64_t> devices = to.mesh.devices();
-  std::vector<int64_t> sources(devices.size(), -1);
-  const auto holds = [&](int64_t source, int64_t device) {
-    return from.mesh.PositionOf(source) && mesh::BlockOf(from, source) == mesh::BlockOf(to, device);
-  };
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (holds(devices[i], devices[i])) sources[i] = devices[i];
-  }
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (sources[i] >= 0) continue;
-    for (const int64_t source : from.mesh.devices()) {
-      if (std::ranges::find(sources, source) != sources.end() || !holds(source, devices[i]))
-        continue;
-      sources[i] = source;
-      break;
-    }
-    if (sources[i] < 0) return std::nullopt;
-  }
-  return sources;
-}
-
-// Collects steps; `at` is where they lead.
-struct Route {
-  Sharding at;
-  std::vector<Step> steps;
-  const std::vector<bool>& stored_once;
-
-  void Within(const Sharding& to) {
-    for (Step& step : PlanOnOneMesh(at, to, stored_once)) Take(std::move(step));
-  }
-  void Take(Step step) {
-    at = step.after;
-    steps.push_back(std::move(step));
-  }
-  void Relabel(Sharding to) {
-    if (to != at) Take({.kind = StepKind::kRelabel, .after = std::move(to)});
-  }
-};
-
-// Moves what `route` holds to the mesh of `to` without gathering it, if it can.
-bool Across(Route& route, const Sharding& to) {
-  const std::optional<Sharding> like = SplitLike(route.at, to);
-  if (!like) return false;
-  const std::optional<std::vector<int64_t>> sources = Sources(route.at, *like);
-  if (!sources) return false;
-  const std::vector<int64_t> devices(to.mesh.devices().begin(), to.mesh.devices().end());
-  if (*sources == devices) {
-    route.Relabel(*like);
-    return true;
-  }
-  if (route.at.IsReplicated()) return false;  // One broadcast rather than pairs.
-  const std::vector<int64_t> shape(to.mesh.shape().begin(), to.mesh.shape().end());
-  Sharding from = *like;
-  from.mesh = *DeviceMesh::Make(shape, *sources);
-  route.Relabel(std::move(from));
-  route.Take({.kind = StepKind::kSendRecv, .after = *like});
-  return true;
-}
-
-void DropStoredOnce(Sharding& sharding, const std::vector<bool>& stored_once) {
-  for (size_t axis = 0; axis < stored_once.size(); ++axis) {
-    if (stored_once[axis]) sharding.axes[axis].clear();
-  }
-}
-
-}  // namespace
 
 std::string_view StepName(StepKind kind) {
   switch (kind) {
@@ -107,7 +20,11 @@ std::string_view StepName(StepKind kind) {
     case StepKind::kSpread: return "spread";
     case StepKind::kRelabel: return "relabel";
     case StepKind::kBroadcast: return "Broadcast";
+    case StepKind::kScatter: return "Scatter";
+    case StepKind::kGather: return "Gather";
+    case StepKind::kReduce: return "Reduce";
     case StepKind::kSendRecv: return "SendRecv";
+    case StepKind::kCollectivePermute: return "CollectivePermute";
   }
   HIR_CHECK(false);
   return {};
@@ -117,52 +34,64 @@ bool Communicates(StepKind kind) {
   return kind != StepKind::kSlice && kind != StepKind::kSpread && kind != StepKind::kRelabel;
 }
 
-std::vector<Step> PlanResharding(const Sharding& from, const Sharding& to,
-                                 const std::vector<bool>& stored_once) {
-  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() &&
-            stored_once.size() == to.axes.size());
-  Route route = {from, {}, stored_once};
-  if (from.mesh == to.mesh) {
-    route.Within(to);
-    return route.steps;
+bool IsBetweenMeshes(StepKind kind) {
+  return kind == StepKind::kBroadcast || kind == StepKind::kScatter || kind == StepKind::kGather ||
+         kind == StepKind::kReduce || kind == StepKind::kSendRecv ||
+         kind == StepKind::kCollectivePermute;
+}
+
+std::vector<std::vector<int64_t>> RowsOf(const DeviceMesh& mesh) {
+  std::vector<std::vector<int64_t>> rows;
+  const auto length = static_cast<size_t>(mesh.Size(ParallelType::kMeshX));
+  const std::span<const int64_t> devices = mesh.devices();
+  for (size_t at = 0; at < devices.size(); at += length) {
+    const std::span<const int64_t> row = devices.subspan(at, length);
+    rows.emplace_back(row.begin(), row.end());
   }
-  // Axes that are stored once are whole on every rank: nothing of them needs to travel.
-  Sharding whole = from;
-  whole.partial.clear();
-  DropStoredOnce(whole, stored_once);
-  Sharding arrived = to;
-  DropStoredOnce(arrived, stored_once);
-  route.Within(whole);
-  if (!Across(route, arrived)) {
-    route.Within(Sharding::Replicated(from.mesh, from.axes.size()));
-    if (!Across(route, arrived)) {
-      route.Take(
-          {.kind = StepKind::kBroadcast, .after = Sharding::Replicated(to.mesh, to.axes.size())});
+  return rows;
+}
+
+namespace {
+
+// The rows of `mesh` with the device of each that `roots` names first, or before them.
+std::vector<std::vector<int64_t>> WithRoots(const DeviceMesh& mesh, const DeviceMesh& roots) {
+  std::vector<std::vector<int64_t>> teams;
+  const std::vector<std::vector<int64_t>> rows = RowsOf(mesh);
+  for (size_t k = 0; k < rows.size(); ++k) {
+    std::vector<int64_t>& team = teams.emplace_back();
+    team.push_back(roots.devices()[k]);
+    for (const int64_t device : rows[k]) {
+      if (device != team[0]) team.push_back(device);
     }
   }
-  route.Within(to);
-  return route.steps;
+  return teams;
 }
+
+}  // namespace
 
 std::vector<std::vector<int64_t>> TeamsOf(const Step& step, const Sharding& before) {
   std::vector<std::vector<int64_t>> teams;
-  const std::span<const int64_t> devices = before.mesh.devices();
-  const std::span<const int64_t> targets = step.after.mesh.devices();
-  if (!Communicates(step.kind)) return teams;
-  if (step.kind == StepKind::kBroadcast) {
-    teams.push_back({devices[0]});
-    for (const int64_t target : targets) {
-      if (target != devices[0]) teams[0].push_back(target);
-    }
-    return teams;
+  switch (step.kind) {
+    case StepKind::kSlice:
+    case StepKind::kSpread:
+    case StepKind::kRelabel: return teams;
+    case StepKind::kBroadcast:
+    case StepKind::kScatter: return WithRoots(*step.to, *step.from);
+    case StepKind::kGather:
+    case StepKind::kReduce: return WithRoots(*step.from, *step.to);
+    case StepKind::kSendRecv:
+    case StepKind::kCollectivePermute:
+      for (size_t k = 0; k < step.to->devices().size(); ++k) {
+        if (step.from->devices()[k] != step.to->devices()[k])
+          teams.push_back({step.from->devices()[k], step.to->devices()[k]});
+      }
+      return teams;
+    case StepKind::kAllreduce:
+    case StepKind::kReduceScatter:
+    case StepKind::kAllgather:
+    case StepKind::kAllToAll: break;
   }
-  if (step.kind == StepKind::kSendRecv) {
-    for (size_t k = 0; k < targets.size(); ++k) {
-      if (devices[k] != targets[k]) teams.push_back({devices[k], targets[k]});
-    }
-    return teams;
-  }
-  for (const int64_t device : devices) {
+  for (const int64_t device : before.mesh.devices()) {
     std::vector<int64_t> team = before.mesh.Team(device, step.type);
     if (team[0] == device) teams.push_back(std::move(team));
   }

@@ -87,23 +87,92 @@ Status InferReduceScatter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
 }
 void AxesReduceScatter(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, -1, links); }
 
+// Between meshes. A row of a mesh is the devices that differ along mesh_x only.
+namespace {
+
+int64_t RowLength(const ir::Mesh& mesh) { return mesh.mesh.Size(mesh::ParallelType::kMeshX); }
+
+// One device of `roots` for each row of `rows`.
+Status CheckRows(const ir::Mesh& roots, const ir::Mesh& rows) {
+  const int64_t count = rows.mesh.num_devices() / RowLength(rows);
+  if (roots.mesh.num_devices() == count) return {};
+  return InvalidArgument(Cat("mesh @", roots.name, " has ", roots.mesh.num_devices(),
+                             " devices, mesh @", rows.name, " has ", count,
+                             " rows along mesh_x; each row has one root"));
+}
+
+Status CheckPairs(const ir::Mesh& from, const ir::Mesh& to) {
+  if (from.mesh.num_devices() == to.mesh.num_devices()) return {};
+  return InvalidArgument(Cat("mesh @", from.name, " has ", from.mesh.num_devices(),
+                             " devices, mesh @", to.name, " has ", to.mesh.num_devices(),
+                             "; positions pair up"));
+}
+
+}  // namespace
+
 Status InferBroadcastTo(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_TRY(CheckRows(*op.MeshOf("from"), *op.MeshOf("to")));
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   return SetLike(graph, op, axes);
 }
 void AxesBroadcastTo(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
 
-Status InferSendRecv(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+Status InferScatterTo(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_TRY(CheckRows(*op.MeshOf("from"), *op.MeshOf("to")));
+  HIR_ASSIGN(std::vector<ir::Axis> axes, Chunked(op, RowLength(*op.MeshOf("to"))));
+  axes.erase(axes.begin());
+  return SetLike(graph, op, axes);
+}
+void AxesScatterTo(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, -1, links); }
+
+Status InferGatherTo(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  const ir::Mesh* from = op.MeshOf("from");
+  HIR_TRY(CheckRows(*op.MeshOf("to"), *from));
+  HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  axes.insert(axes.begin(), {ir::AxisKind::kIteration, graph.exprs().Const(RowLength(*from))});
+  return SetLike(graph, op, axes);
+}
+void AxesGatherTo(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 1, links); }
+
+Status InferReduceTo(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   const ir::Mesh* from = op.MeshOf("from");
   const ir::Mesh* to = op.MeshOf("to");
-  if (from->mesh.num_devices() != to->mesh.num_devices()) {
-    return InvalidArgument(Cat("mesh @", from->name, " has ", from->mesh.num_devices(),
-                               " devices, mesh @", to->name, " has ", to->mesh.num_devices(),
-                               "; positions pair up"));
+  HIR_TRY(CheckReduce(op));
+  HIR_TRY(CheckRows(*to, *from));
+  for (int64_t row = 0; row < to->mesh.num_devices(); ++row) {
+    const int64_t root = to->mesh.devices()[static_cast<size_t>(row)];
+    const std::optional<int64_t> position = from->mesh.PositionOf(root);
+    if (position && *position / RowLength(*from) == row) continue;
+    return InvalidArgument(Cat("device ", root, " is at position ", row, " of mesh @", to->name,
+                               ", but not in row ", row, " of mesh @", from->name,
+                               "; a root holds a partial result"));
   }
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   return SetLike(graph, op, axes);
 }
+void AxesReduceTo(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
+
+Status InferSendRecv(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_TRY(CheckPairs(*op.MeshOf("from"), *op.MeshOf("to")));
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  return SetLike(graph, op, axes);
+}
 void AxesSendRecv(const ir::Op& op, std::vector<AxisLink>& links) { Shifted(op, 0, links); }
+
+Status InferCollectivePermute(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  const ir::Mesh* from = op.MeshOf("from");
+  const ir::Mesh* to = op.MeshOf("to");
+  HIR_TRY(CheckPairs(*from, *to));
+  for (const int64_t device : from->mesh.devices()) {
+    if (to->mesh.PositionOf(device)) continue;
+    return InvalidArgument(Cat("mesh @", to->name, " lacks device ", device, " of mesh @",
+                               from->name, "; a permutation stays within its devices"));
+  }
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  return SetLike(graph, op, axes);
+}
+void AxesCollectivePermute(const ir::Op& op, std::vector<AxisLink>& links) {
+  Shifted(op, 0, links);
+}
 
 }  // namespace hir::fusion

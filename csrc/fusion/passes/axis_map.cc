@@ -51,7 +51,8 @@ bool AxisMap::Stretches(const AxisLink& link) const {
 
 bool AxisMap::CanSplit(size_t axis, int64_t ways) const {
   if (ways == 1) return true;
-  if (!reduced_[axis] && !Divides(ways, op_->results[0]->type->axes[axis].extent)) return false;
+  // Elements keep their places in uneven blocks, too, as long as they are the operands' elements, or their reduction.
+  const bool uneven = !reduced_[axis] && !Divides(ways, op_->results[0]->type->axes[axis].extent);
   for (const AxisLink& link : links_) {
     if (static_cast<size_t>(link.result_axis) != axis || Stretches(link)) continue;
     const ir::Expr* operand = OperandAxis(link).extent;
@@ -61,14 +62,16 @@ bool AxisMap::CanSplit(size_t axis, int64_t ways) const {
         // Unequal extents are possible where a reshape has no elements at all.
         if (!MayBeEqual(operand, ResultAxisOf(link).extent)) return false;
         break;
-      case AxisRelation::kReduced:
+      case AxisRelation::kReduced: break;
       case AxisRelation::kContracted:
       case AxisRelation::kSplitOuter:
       case AxisRelation::kMergedOuter:
-        if (!Divides(ways, operand)) return false;
+        if (uneven || !Divides(ways, operand)) return false;
         break;
-      case AxisRelation::kMergedInner:      // Whole on every rank; the outermost one is split.
-      case AxisRelation::kGathered: break;  // Whole on every rank; the indices are split.
+      case AxisRelation::kMergedInner:  // Whole on every rank; the outermost one is split.
+      case AxisRelation::kGathered:     // Whole on every rank; the indices are split.
+        if (uneven) return false;
+        break;
       case AxisRelation::kSliced:
       case AxisRelation::kPadded:
       case AxisRelation::kConcatenated:

@@ -20,7 +20,7 @@ class AxisMap {
   const std::vector<int>& tensors() const { return tensors_; }
 
   // Whether the op can be computed with logical axis `axis` of the result split `ways` ways. False also for constant
-  // extents that would not be even; symbolic ones are left to guards.
+  // extents that would not be even where elements change places; symbolic ones are left to guards.
   bool CanSplit(size_t axis, int64_t ways) const;
 
   // The logical axis of the result that is split when value axis `axis` of operand `operand` is, or nothing where the

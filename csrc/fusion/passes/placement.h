@@ -22,8 +22,8 @@ struct Placement {
 
 // Of `value`, a tensor that has a layout.
 // Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner
-//         splits, merges, blocks dealt in turns), naming value and axis; kInvalidArgument for an uneven shard of a
-//         constant extent.
+//         splits, merges, blocks dealt in turns), naming value and axis. Whether blocks are even is not looked at:
+//         CheckPlacement.
 Result<Placement> PlacementOf(const ir::Value& value);
 
 // All copies, on `mesh`.

@@ -103,7 +103,7 @@ TEST(Axes, Contractions) {
 
 TEST(Axes, Communications) {
   const auto of = [](const std::string& type, const std::string& op) {
-    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2, 3]\nfusion @f(%x: " + type +
+    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2, 3]\nmesh @o = [1]\nmesh @p = [1, 0]\nfusion @f(%x: " + type +
                              ") {\n  %y = " + op + "\n  return %y\n}\n";
     const auto graph = ir::Parse(text, kFusionOps);
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
@@ -118,7 +118,11 @@ TEST(Axes, Communications) {
             "f32[i0]: 1>0");
   EXPECT_EQ(of("f32[i0]", "allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"), "f32[i0]: 0>0");
   EXPECT_EQ(of("f32[2, i0]", "all_to_all(%x) {mesh=@m, dim=mesh_x}"), "f32[2, i0]: 0>0 1>1");
-  EXPECT_EQ(of("f32[i0]", "broadcast_to(%x) {from=@m, to=@n}"), "f32[i0]: 0>0");
+  EXPECT_EQ(of("f32[i0]", "broadcast_to(%x) {from=@o, to=@n}"), "f32[i0]: 0>0");
+  EXPECT_EQ(of("f32[i0]", "collective_permute(%x) {from=@m, to=@p}"), "f32[i0]: 0>0");
+  EXPECT_EQ(of("f32[i0]", "gather_to(%x) {from=@m, to=@o}"), "f32[2, i0]: 0>1");
+  EXPECT_EQ(of("f32[i0]", "reduce_to(%x) {from=@m, to=@o, reduce=max}"), "f32[i0]: 0>0");
+  EXPECT_EQ(of("f32[2, i0]", "scatter_to(%x) {from=@o, to=@m}"), "f32[i0]: 1>0");
   EXPECT_EQ(of("f32[i0]", "send_recv(%x) {from=@m, to=@n}"), "f32[i0]: 0>0");
 }
 

@@ -146,16 +146,36 @@ const Case kCommunications[] = {
      "allreduce: reduce=mean is not sum, prod, min or max"},
     {"reduce_scatter C1", "", "reduce_scatter(%x) {mesh=@m, dim=mesh_x, reduce=sum}",
      "reduce_scatter: %x is f32[3, i0]; its leading axis must hold 2 chunks"},
+    {"broadcast_to C1", "", "broadcast_to(%x) {from=@m, to=@n}",
+     "broadcast_to: mesh @m has 2 devices, mesh @n has 1 rows along mesh_x; each row has one root"},
+    {"collective_permute C1", "", "collective_permute(%x) {from=@m, to=@n}",
+     "collective_permute: mesh @m has 2 devices, mesh @n has 1; positions pair up"},
+    {"collective_permute C2", "", "collective_permute(%x) {from=@m, to=@o}",
+     "collective_permute: mesh @o lacks device 0 of mesh @m; a permutation stays within its "
+     "devices"},
+    {"gather_to C1", "", "gather_to(%x) {from=@m, to=@m}",
+     "gather_to: mesh @m has 2 devices, mesh @m has 1 rows along mesh_x; each row has one root"},
+    {"reduce_to C1", "", "reduce_to(%x) {from=@m, to=@n, reduce=mean}",
+     "reduce_to: reduce=mean is not sum, prod, min or max"},
+    {"reduce_to C2", "", "reduce_to(%x) {from=@m, to=@m, reduce=sum}",
+     "reduce_to: mesh @m has 2 devices, mesh @m has 1 rows along mesh_x; each row has one root"},
+    {"reduce_to C3", "", "reduce_to(%x) {from=@m, to=@n, reduce=sum}",
+     "reduce_to: device 2 is at position 0 of mesh @n, but not in row 0 of mesh @m; a root holds a "
+     "partial result"},
+    {"scatter_to C1", "", "scatter_to(%x) {from=@m, to=@m}",
+     "scatter_to: mesh @m has 2 devices, mesh @m has 1 rows along mesh_x; each row has one root"},
+    {"scatter_to C2", "", "scatter_to(%x) {from=@n, to=@m}",
+     "scatter_to: %x is f32[3, i0]; its leading axis must hold 2 chunks"},
     {"send_recv C1", "", "send_recv(%x) {from=@m, to=@n}",
      "send_recv: mesh @m has 2 devices, mesh @n has 1; positions pair up"},
 };
 
 TEST(Errors, WholeMessagesOfCommunications) {
   for (const Case& c : kCommunications) {
-    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2]\n" +
+    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2]\nmesh @o = [2, 1]\n" +
                              Program("%x: f32[3, i0]", "%y = " + std::string(c.op));
     const auto graph = ir::Parse(text, kFusionOps);
-    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 4: ") + c.message)
+    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 5: ") + c.message)
         << c.op;
   }
 }

@@ -52,6 +52,8 @@ struct Case {
   std::vector<int64_t> shape;
   bool symbolic = false;
   std::vector<bool> stored_once = {};  // One an axis, or none.
+  bool allow_uneven = false;
+  int64_t reduced = 12;  // The extent of the axis that is summed over.
 };
 
 HostTensor Counting(const std::vector<int64_t>& shape) {
@@ -61,7 +63,7 @@ HostTensor Counting(const std::vector<int64_t>& shape) {
   return fusion::TensorOfInts(DType::kInt64, shape, values);
 }
 
-// p = sum(x) over a last axis of 12, which is split where `from` is partial; y = set(p).
+// p = sum(x) over a last axis, which is split where `from` is partial; y = set(p).
 void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>& from,
            const DeviceMesh& to_mesh, const std::vector<Types>& to) {
   ir::Graph graph(fusion::kFusionOps, "pair");
@@ -72,7 +74,7 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>&
     const bool once = !c.stored_once.empty() && c.stored_once[i];
     axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, extent});
   }
-  axes.push_back({ir::AxisKind::kIteration, graph.exprs().Const(12)});
+  axes.push_back({ir::AxisKind::kIteration, graph.exprs().Const(c.reduced)});
   ir::Value* x = graph.AddParam("x", graph.Tensor(DType::kInt64, axes));
   ir::Builder builder(graph);
   const std::vector<int64_t> reduced = {static_cast<int64_t>(c.shape.size())};
@@ -91,10 +93,13 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>&
 
   Status status = ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
   ASSERT_TRUE(status.ok()) << status.ToString();
-  const Result<LocalProgram> program = Localize(graph);
+  SymbolSizes sizes;
+  for (size_t i = 0; c.symbolic && i < c.shape.size(); ++i) sizes[Cat("i", i)] = c.shape[i];
+  const Result<LocalProgram> program =
+      Localize(graph, {.sizes = sizes, .allow_uneven = c.allow_uneven});
   ASSERT_TRUE(program.ok()) << program.status().ToString() << ir::Print(graph);
   std::vector<int64_t> shape = c.shape;
-  shape.push_back(12);
+  shape.push_back(c.reduced);
   HostTensor input = Counting(shape);
   if (!c.stored_once.empty()) {  // The same along the axes that are stored once.
     std::vector<mesh::Range> ranges;
@@ -169,6 +174,28 @@ TEST(ReshardingPairs, AcrossMeshes) {
       CheckAllPairs({{12, 12}, false}, from, to, false);
     }
   }
+}
+
+// Blocks one element over, smaller than the mesh, and none: also of the axis that partial results come from.
+TEST(ReshardingPairs, UnevenBlocks) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {3, 1, 0, 2}),
+                               Make({2, 2}, {2, 0, 3, 1}), Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  for (const DeviceMesh& mesh : meshes) {
+    const int64_t n = mesh.num_devices();
+    for (const bool symbolic : {false, true}) {
+      for (const int64_t extent : {2 * n + 1, n - 1, int64_t{0}}) {
+        Case c = {.shape = {extent}, .symbolic = symbolic, .allow_uneven = true, .reduced = n + 1};
+        CheckAllPairs(c, mesh, mesh);
+        c.shape = {extent, n + 1};
+        if (mesh.shape().size() == 1) CheckAllPairs(c, mesh, mesh);
+      }
+    }
+  }
+  CheckAllPairs({.shape = {5, 3}, .allow_uneven = true, .reduced = 3}, meshes[3], meshes[3]);
+  CheckAllPairs({.shape = {5, 3}, .allow_uneven = true, .reduced = 3}, meshes[3],
+                Make({3}, {1, 4, 0}));
+  CheckAllPairs({.shape = {3, 5}, .symbolic = true, .allow_uneven = true, .reduced = 3},
+                Make({4}, {0, 1, 2, 3}), Make({4}, {4, 5, 1, 0}));
 }
 
 TEST(ReshardingPairs, AxesStoredOnce) {

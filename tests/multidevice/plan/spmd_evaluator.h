@@ -10,7 +10,9 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/interpret/interpret.h"
+#include "multidevice/plan/check_plan.h"
 #include "multidevice/plan/localize.h"
+#include "multidevice/plan/resharding.h"
 
 namespace hir::plan {
 
@@ -32,6 +34,24 @@ void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::R
     }
     visit(whole, n);
   }
+}
+
+// The same for the elements of a part that are no padding; its memory holds the padding, too.
+template <typename Visit>
+void ForEachInPart(const std::vector<int64_t>& shape, const PartRange& part, const Visit& visit) {
+  std::vector<mesh::Range> ranges = part.valid;
+  for (mesh::Range& range : ranges) range.end = std::max(range.begin, range.end);
+  std::vector<int64_t> sizes;
+  for (const mesh::Range& range : ranges) sizes.push_back(range.size());
+  ForEachInBlock(shape, ranges, [&](int64_t whole, int64_t n) {
+    int64_t at = 0, stride = 1;
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      at += n % sizes[axis] * stride;
+      n /= sizes[axis];
+      stride *= part.block[axis];
+    }
+    visit(whole, at);
+  });
 }
 
 inline HostTensor BlockOfTensor(const HostTensor& whole, const std::vector<mesh::Range>& ranges) {
@@ -95,10 +115,15 @@ class SpmdEvaluator {
       for (const int64_t device : devices_) parts[device] = whole;
       return {};
     }
+    const auto size = static_cast<size_t>(DTypeBytes(whole.dtype));
     for (const int64_t device : input.sharding->mesh.devices()) {
-      HIR_ASSIGN(const std::vector<mesh::Range> ranges,
-                 mesh::ShardSlices(*input.sharding, whole.shape, device, input.name));
-      parts[device] = BlockOfTensor(whole, ranges);
+      const PartRange range = PartRangeOf(*input.sharding, whole.shape, device);
+      HostTensor& part = parts[device] = fusion::ZeroTensor(whole.dtype, range.block);
+      std::ranges::fill(part.bytes, std::byte{0x55});  // Padding that whoever reads it can see.
+      ForEachInPart(whole.shape, range, [&](int64_t from, int64_t to) {
+        std::memcpy(&part.bytes[static_cast<size_t>(to) * size],
+                    &whole.bytes[static_cast<size_t>(from) * size], size);
+      });
       HIR_TRY(CheckShape(*input.local, device));
     }
     return {};
@@ -111,10 +136,10 @@ class SpmdEvaluator {
     std::vector<bool> written(static_cast<size_t>(whole.num_elements()), false);
     bool differs = false;
     for (const int64_t device : output.sharding->mesh.devices()) {
-      HIR_ASSIGN(const std::vector<mesh::Range> ranges,
-                 mesh::ShardSlices(*output.sharding, shape, device, output.name));
+      const PartRange range = PartRangeOf(*output.sharding, shape, device);
       HIR_ASSIGN(const HostTensor* const part, PartOf(*output.local, device));
-      ForEachInBlock(shape, ranges, [&](int64_t at, int64_t n) {
+      if (part->shape != range.block) return Internal(base::Cat("output %", output.name));
+      ForEachInPart(shape, range, [&](int64_t at, int64_t n) {
         const auto to = static_cast<size_t>(at);
         const std::byte* element = &part->bytes[static_cast<size_t>(n) * size];
         differs |= written[to] && std::memcmp(&whole.bytes[to * size], element, size) != 0;
@@ -190,16 +215,7 @@ class SpmdEvaluator {
   Result<HostTensor> Communicate(const ir::Op& op, int64_t device) {
     const ir::Value& x = *op.operands[0];
     const fusion::FusionOp code = fusion::CodeOf(op);
-    if (code == fusion::FusionOp::kBroadcastTo) {
-      HIR_ASSIGN(const HostTensor* const part, PartOf(x, op.MeshOf("from")->mesh.devices()[0]));
-      return *part;
-    }
-    if (code == fusion::FusionOp::kSendRecv) {
-      const auto position = static_cast<size_t>(*op.MeshOf("to")->mesh.PositionOf(device));
-      HIR_ASSIGN(const HostTensor* const part,
-                 PartOf(x, op.MeshOf("from")->mesh.devices()[position]));
-      return *part;
-    }
+    if (fusion::IsBetweenMeshes(code)) return BetweenMeshes(op, device);
     const mesh::DeviceMesh& mesh = op.MeshOf("mesh")->mesh;
     const mesh::ParallelType type = *mesh::ParseParallelType(op.Name("dim"));
     const int64_t own = mesh.Coordinate(*mesh.PositionOf(device), type);
@@ -215,6 +231,40 @@ class SpmdEvaluator {
     for (const HostTensor* part : parts) {
       chunks.push_back(code == fusion::FusionOp::kAllgather ? *part : ChunkOf(*part, own));
     }
+    return Stacked(chunks);
+  }
+
+  Result<HostTensor> BetweenMeshes(const ir::Op& op, int64_t device) {
+    const ir::Value& x = *op.operands[0];
+    const mesh::DeviceMesh& from = op.MeshOf("from")->mesh;
+    const mesh::DeviceMesh& to = op.MeshOf("to")->mesh;
+    const fusion::FusionOp code = fusion::CodeOf(op);
+    const std::optional<int64_t> position = to.PositionOf(device);
+    if (!position) return Internal(base::Cat("device ", device, " receives nothing"));
+    const auto at = static_cast<size_t>(*position);
+    if (code == fusion::FusionOp::kBroadcastTo || code == fusion::FusionOp::kScatterTo) {
+      const auto length = static_cast<size_t>(to.Size(mesh::ParallelType::kMeshX));
+      HIR_ASSIGN(const HostTensor* const part, PartOf(x, from.devices()[at / length]));
+      if (code == fusion::FusionOp::kBroadcastTo) return *part;
+      return ChunkOf(*part, static_cast<int64_t>(at % length));
+    }
+    if (code == fusion::FusionOp::kSendRecv || code == fusion::FusionOp::kCollectivePermute) {
+      HIR_ASSIGN(const HostTensor* const part, PartOf(x, from.devices()[at]));
+      return *part;
+    }
+    std::vector<const HostTensor*> parts;
+    const std::vector<std::vector<int64_t>> rows = RowsOf(from);
+    for (const int64_t peer : rows[at]) {
+      HIR_ASSIGN(parts.emplace_back(), PartOf(x, peer));
+    }
+    if (parts.size() < 2) return Internal("a communication of one rank");
+    if (code == fusion::FusionOp::kReduceTo) return Reduce(parts, op.Name("reduce"));
+    std::vector<HostTensor> chunks;
+    for (const HostTensor* part : parts) chunks.push_back(*part);
+    return Stacked(chunks);
+  }
+
+  static HostTensor Stacked(const std::vector<HostTensor>& chunks) {
     HostTensor stacked = chunks[0];
     stacked.shape.insert(stacked.shape.begin(), std::ssize(chunks));
     for (size_t i = 1; i < chunks.size(); ++i) {

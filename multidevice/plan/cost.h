@@ -1,0 +1,57 @@
+// What steps cost: bytes, memory, and the time that a simple model gives them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "multidevice/sharding.h"
+
+namespace hir::plan {
+
+struct Step;
+
+inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
+
+struct AxisSize {
+  int64_t extent = 1;
+  bool is_known =
+      true;  // Else `extent` is an estimate: blocks are even, or, with may_be_uneven, may not be.
+  bool may_be_uneven = false;
+  bool is_stored_once = false;  // One element in memory, whatever the extent.
+};
+
+struct TensorSize {
+  std::vector<AxisSize> axes;
+  int64_t element_bytes = 1;
+
+  // Of known extents.
+  static TensorSize Of(const std::vector<int64_t>& extents, int64_t element_bytes);
+  // Whether `ways` blocks of `axis` are alike for every size that a plan may meet.
+  bool IsEven(size_t axis, int64_t ways) const;
+  // What one rank stores under `sharding`; blocks are of equal size, the last ones padded.
+  double PartBytes(const mesh::Sharding& sharding) const;
+};
+
+// A step takes `communication_seconds` if it communicates (`local_seconds` else), the bytes that its busiest rank sends
+// or receives divided by `bytes_per_second`, and what is packed, unpacked or copied by `copied_bytes_per_second`.
+// The defaults are of the order of one node's ranks; only their ratios decide: a communication costs as much as
+// sending 512 KiB.
+struct CostModel {
+  double communication_seconds = 10e-6;
+  double local_seconds = 1e-7;
+  double bytes_per_second = 50e9;
+  double copied_bytes_per_second = 1e12;
+};
+
+struct StepCost {
+  double seconds = 0;
+  double bytes = 0;
+  double peak_bytes = 0;
+};
+// Of `step`, taken where the tensor lies as `before`.
+StepCost CostOf(const Step& step, const mesh::Sharding& before, const TensorSize& size,
+                const CostModel& model);
+
+}  // namespace hir::plan

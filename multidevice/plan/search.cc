@@ -1,0 +1,220 @@
+// PlanResharding: a shortest path (Dijkstra) over the ways in which the tensor may lie. Within a mesh a step changes
+// what one dimension splits: each dimension is where it starts, where it belongs, or nowhere. Between meshes it arrives
+// at one of a list of shardings. With at most three dimensions a mesh there are few of either.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+#include "multidevice/plan/between_meshes.h"
+
+namespace hir::plan {
+namespace {
+
+using base::Cat;
+using mesh::ParallelType;
+using mesh::Sharding;
+
+struct Node {
+  Sharding at;
+  double seconds = 0;
+  size_t before = 0;  // The node this one was reached from.
+  std::optional<Step> step = {};
+  bool done = false;
+};
+
+class Search {
+ public:
+  Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost,
+         double peak_bytes_max)
+      : from_(from), to_(to), size_(size), cost_(cost), peak_bytes_max_(peak_bytes_max) {
+    if (from.mesh != to.mesh) arrivals_ = Arrivals(from, to, size);
+    nodes_.push_back({.at = from});
+  }
+
+  Result<Plan> Run() {
+    for (;;) {
+      size_t next = nodes_.size();
+      for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (!nodes_[i].done && (next == nodes_.size() || nodes_[i].seconds < nodes_[next].seconds))
+          next = i;
+      }
+      if (next == nodes_.size()) return Refused();
+      if (nodes_[next].at == to_) return PlanTo(next);
+      nodes_[next].done = true;
+      Expand(next);
+    }
+  }
+
+ private:
+  Plan PlanTo(size_t node) const {
+    Plan plan = {.steps = {}, .seconds = nodes_[node].seconds};
+    for (; nodes_[node].step; node = nodes_[node].before) plan.steps.push_back(*nodes_[node].step);
+    std::ranges::reverse(plan.steps);
+    const Sharding* at = &from_;
+    for (const Step& step : plan.steps) {
+      const StepCost cost = CostOf(step, *at, size_, cost_);
+      plan.bytes += cost.bytes;
+      plan.peak_bytes = std::max(plan.peak_bytes, cost.peak_bytes);
+      at = &step.after;
+    }
+    return plan;
+  }
+
+  Status Refused() const {
+    HIR_CHECK(least_refused_ < kNoBound);  // Gathering everything and slicing leads everywhere.
+    return ResourceExhausted(
+        Cat("resharding from ", from_.ToString(), " to ", to_.ToString(),
+            ": every sequence of steps holds more than peak_bytes_max = ",
+            static_cast<int64_t>(peak_bytes_max_), " bytes on a rank at once (at least ",
+            static_cast<int64_t>(least_refused_), "); allow that, or split the tensor further"));
+  }
+
+  // The axes that `type` of the mesh of `at` may split: where it belongs; on other meshes, whatever is split there.
+  std::vector<size_t> Goals(const Sharding& at, ParallelType type) const {
+    std::vector<size_t> goals;
+    for (size_t axis = 0; axis < to_.axes.size(); ++axis) {
+      const auto& types = to_.axes[axis];
+      if (at.mesh == to_.mesh ? std::ranges::count(types, type) > 0 : !types.empty())
+        goals.push_back(axis);
+    }
+    return goals;
+  }
+
+  // Whether blocks along `axis` are even, or no more uneven than both ends make them.
+  bool IsFine(const Sharding& at, size_t axis) const {
+    const int64_t ways = at.Ways(axis);
+    return from_.Ways(axis) % ways == 0 || to_.Ways(axis) % ways == 0 ||
+           (size_.axes[axis].is_known && size_.IsEven(axis, ways));
+  }
+
+  void Reach(size_t before, Step step) {
+    const StepCost cost = CostOf(step, nodes_[before].at, size_, cost_);
+    if (cost.peak_bytes > peak_bytes_max_) {
+      least_refused_ = std::min(least_refused_, cost.peak_bytes);
+      return;
+    }
+    const double seconds = nodes_[before].seconds + cost.seconds;
+    for (Node& node : nodes_) {
+      if (node.at != step.after) continue;
+      if (!node.done && seconds < node.seconds) {
+        node.seconds = seconds;
+        node.before = before;
+        node.step = std::move(step);
+      }
+      return;
+    }
+    nodes_.push_back(
+        {.at = step.after, .seconds = seconds, .before = before, .step = std::move(step)});
+  }
+
+  void Expand(size_t node) {
+    const Sharding at = nodes_[node].at;
+    for (const ParallelType type : mesh::kMeshTypes) {
+      if (at.mesh.Size(type) == 1) continue;
+      const bool partial = std::ranges::find(at.partial, type) != at.partial.end();
+      if (partial) {
+        ExpandPartial(node, at, type);
+      } else if (!IsSplitting(at, type)) {
+        Split(node, at, type);
+      }
+    }
+    for (size_t axis = 0; axis < at.axes.size(); ++axis) {
+      if (!at.axes[axis].empty()) ExpandAxis(node, at, axis);
+    }
+    ExpandAcross(node, at);
+  }
+
+  static bool IsSplitting(const Sharding& at, ParallelType type) {
+    return std::ranges::any_of(
+        at.axes, [&](const auto& types) { return std::ranges::find(types, type) != types.end(); });
+  }
+
+  void Split(size_t node, const Sharding& at, ParallelType type) {
+    for (const size_t axis : Goals(at, type)) {
+      if (size_.axes[axis].is_stored_once && at.mesh != to_.mesh) continue;
+      Step step = {.kind = StepKind::kSlice, .type = type, .axis = axis, .after = at};
+      step.after.axes[axis].push_back(type);
+      if (IsFine(step.after, axis)) Reach(node, std::move(step));
+    }
+  }
+
+  void ExpandPartial(size_t node, const Sharding& at, ParallelType type) {
+    Step all = {.kind = StepKind::kAllreduce, .type = type, .after = at};
+    std::erase(all.after.partial, type);
+    for (const size_t axis : Goals(at, type)) {
+      if (size_.axes[axis].is_stored_once) continue;
+      Step scatter = {
+          .kind = StepKind::kReduceScatter, .type = type, .axis = axis, .after = all.after};
+      scatter.after.axes[axis].push_back(type);
+      if (IsFine(scatter.after, axis)) Reach(node, std::move(scatter));
+    }
+    Reach(node, std::move(all));
+  }
+
+  // What can become of the innermost split of `axis`.
+  void ExpandAxis(size_t node, const Sharding& at, size_t axis) {
+    const ParallelType type = at.axes[axis].back();
+    if (size_.axes[axis].is_stored_once) {
+      Step spread = {.kind = StepKind::kSpread, .axis = axis, .after = at};
+      spread.after.axes[axis].clear();
+      Reach(node, std::move(spread));
+      return;
+    }
+    Step gather = {.kind = StepKind::kAllgather, .type = type, .axis = axis, .after = at};
+    gather.after.axes[axis].pop_back();
+    for (const size_t to : Goals(at, type)) {
+      if (to == axis || size_.axes[to].is_stored_once) continue;
+      Step exchange = {.kind = StepKind::kAllToAll,
+                       .type = type,
+                       .axis = axis,
+                       .to_axis = to,
+                       .after = gather.after};
+      exchange.after.axes[to].push_back(type);
+      if (IsFine(exchange.after, to) && IsFine(exchange.after, axis))
+        Reach(node, std::move(exchange));
+    }
+    if (IsFine(gather.after, axis)) Reach(node, std::move(gather));
+  }
+
+  // Axes that are stored once are whole on every rank: nothing of them needs to travel.
+  bool SplitsStoredOnce(const Sharding& at) const {
+    for (size_t axis = 0; axis < at.axes.size(); ++axis) {
+      if (size_.axes[axis].is_stored_once && !at.axes[axis].empty()) return true;
+    }
+    return false;
+  }
+
+  void ExpandAcross(size_t node, const Sharding& at) {
+    if (SplitsStoredOnce(at)) return;
+    for (const Sharding& arrival : arrivals_) {
+      if (arrival.mesh == at.mesh || at.mesh == to_.mesh) continue;
+      if (std::optional<Step> step = StepBetween(at, arrival, size_)) Reach(node, std::move(*step));
+    }
+    // Another order of the dimensions that split an axis, or another dimension: blocks change devices.
+    if (at.mesh != to_.mesh || at == to_ || !at.partial.empty() || SplitsStoredOnce(to_)) return;
+    std::optional<Step> step = StepBetween(at, to_, size_);
+    if (step && step->kind == StepKind::kCollectivePermute) Reach(node, std::move(*step));
+  }
+
+  const Sharding& from_;
+  const Sharding& to_;
+  const TensorSize& size_;
+  const CostModel& cost_;
+  const double peak_bytes_max_;
+  double least_refused_ = kNoBound;
+  std::vector<Sharding> arrivals_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+Result<Plan> PlanResharding(const Sharding& from, const Sharding& to, const TensorSize& size,
+                            const CostModel& cost, double peak_bytes_max) {
+  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() &&
+            size.axes.size() == to.axes.size());
+  return Search(from, to, size, cost, peak_bytes_max).Run();
+}
+
+}  // namespace hir::plan

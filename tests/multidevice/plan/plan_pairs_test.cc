@@ -1,0 +1,274 @@
+// Every pair of ways to lie, by brute force: {replicated, split along axes, partial} before and after, on meshes of one
+// to three dimensions and between meshes, of up to three axes, for sizes that divide, leave one over, are smaller than
+// the mesh, or are zero. Each plan is followed element range by element range (CheckPlan). Prints how many pairs held.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+
+#include "csrc/base/text.h"
+#include "multidevice/plan/check_plan.h"
+#include "multidevice/plan/resharding.h"
+
+namespace hir::plan {
+namespace {
+
+using base::Cat;
+using mesh::DeviceMesh;
+using mesh::ParallelType;
+using mesh::Sharding;
+
+// Every sharding of a tensor of `rank` axes over `mesh`; with `partial` also those that hold partial results.
+std::vector<Sharding> AllShardings(const DeviceMesh& mesh, size_t rank, bool partial) {
+  std::vector<Sharding> found;
+  std::vector<ParallelType> order(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
+  do {
+    std::vector<Sharding> some = {Sharding::Replicated(mesh, rank)};
+    for (const ParallelType type : order) {
+      if (mesh.Size(type) == 1) continue;
+      const size_t count = some.size();
+      for (size_t i = 0; i < count; ++i) {
+        for (size_t axis = 0; axis < rank; ++axis) {
+          some.push_back(some[i]);
+          some.back().axes[axis].push_back(type);
+        }
+        if (!partial) continue;
+        some.push_back(some[i]);
+        some.back().partial.push_back(type);
+        std::ranges::sort(some.back().partial);
+      }
+    }
+    for (Sharding& one : some) {
+      if (std::ranges::find(found, one) == found.end()) found.push_back(std::move(one));
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  return found;
+}
+
+struct Tally {
+  int pairs = 0;
+  std::map<std::string, int, std::less<>> steps;
+
+  std::string Describe() const {
+    std::string text = Cat(pairs, " pairs;");
+    for (const auto& [name, n] : steps) base::Append(text, " ", name, " ", n);
+    return text;
+  }
+};
+
+void Check(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents,
+           Tally& tally) {
+  const TensorSize size = TensorSize::Of(extents, 4);
+  const Result<Plan> plan = PlanResharding(from, to, size);
+  const std::string what =
+      Cat(from.ToString(), " on ", from.mesh.ToString(), " to ", to.ToString(), " on ",
+          to.mesh.ToString(), ", extents [", base::JoinInts(extents, ", "), "]");
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString() << "\n" << what;
+  std::string steps;
+  for (const Step& step : (*plan).steps)
+    base::Append(steps, "\n  ", StepName(step.kind), " ", step.after.ToString(), " on ",
+                 step.after.mesh.ToString());
+  const Status status = CheckPlan(from, to, extents, {}, *plan);
+  ASSERT_TRUE(status.ok()) << status.ToString() << "\n" << what << steps;
+  ++tally.pairs;
+  const Sharding* at = &from;
+  for (const Step& step : (*plan).steps) {
+    ++tally.steps[std::string(StepName(step.kind))];
+    for (const auto& team : TeamsOf(step, *at)) ASSERT_GE(team.size(), 2u) << what << steps;
+    at = &step.after;
+  }
+}
+
+// Sizes around those that `ways` divides.
+std::vector<std::vector<int64_t>> Sizes(size_t rank, int64_t ways) {
+  std::vector<std::vector<int64_t>> sizes;
+  for (const int64_t extent : {2 * ways, 2 * ways + 1, ways - 1, int64_t{0}}) {
+    std::vector<int64_t> extents(rank, 2 * ways);
+    extents[0] = extent;
+    sizes.push_back(extents);
+    if (rank > 1) sizes.push_back(std::vector<int64_t>(rank, extent));
+  }
+  return sizes;
+}
+
+void CheckAll(const DeviceMesh& from, const DeviceMesh& to, size_t rank, Tally& tally) {
+  const std::vector<Sharding> before = AllShardings(from, rank, true);
+  const std::vector<Sharding> after = AllShardings(to, rank, false);
+  for (const auto& extents : Sizes(rank, std::max(from.num_devices(), to.num_devices()))) {
+    for (const Sharding& a : before) {
+      for (const Sharding& b : after) {
+        Check(a, b, extents, tally);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+DeviceMesh Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
+  return *DeviceMesh::Make(std::move(shape), std::move(devices));
+}
+
+TEST(PlanPairs, OneMesh) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {3, 1, 0, 2}),
+                               Make({2, 2}, {2, 0, 3, 1}), Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  for (const DeviceMesh& mesh : meshes) {
+    Tally tally;
+    for (const size_t rank : {1, 2, 3}) CheckAll(mesh, mesh, rank, tally);
+    std::cout << mesh.ToString() << ": " << tally.Describe() << "\n";
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(PlanPairs, ThreeDimensions) {
+  const DeviceMesh mesh = Make({2, 2, 2}, {7, 1, 2, 3, 4, 5, 6, 0});
+  Tally tally;
+  for (const size_t rank : {1, 2}) {
+    for (const Sharding& a : AllShardings(mesh, rank, true)) {
+      for (const Sharding& b : AllShardings(mesh, rank, false)) {
+        Check(a, b, std::vector<int64_t>(rank, 17), tally);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  std::cout << mesh.ToString() << ": " << tally.Describe() << "\n";
+}
+
+TEST(PlanPairs, AcrossMeshes) {
+  const DeviceMesh meshes[] = {Make({1}, {3}),
+                               Make({2}, {0, 1}),
+                               Make({2}, {1, 0}),
+                               Make({2}, {2, 3}),
+                               Make({3}, {4, 0, 2}),
+                               Make({4}, {3, 1, 0, 2}),
+                               Make({4}, {4, 5, 6, 7}),
+                               Make({2, 2}, {0, 1, 2, 3}),
+                               Make({2, 2}, {2, 5, 0, 6}),
+                               Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  Tally tally;
+  for (const DeviceMesh& from : meshes) {
+    for (const DeviceMesh& to : meshes) {
+      if (from == to) continue;
+      for (const size_t rank : {1, 2}) CheckAll(from, to, rank, tally);
+      if (HasFatalFailure()) return;
+    }
+  }
+  std::cout << "between meshes: " << tally.Describe() << "\n";
+  for (const char* type : {"Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter",
+                           "Broadcast", "SendRecv", "AllToAll", "CollectivePermute"}) {
+    EXPECT_GT(tally.steps[type], 0) << "no pair needs a " << type;
+  }
+}
+
+std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to,
+                                 const std::vector<int64_t>& extents) {
+  std::vector<std::string> names;
+  const Result<Plan> plan = PlanResharding(from, to, TensorSize::Of(extents, 4));
+  EXPECT_TRUE(plan.ok());
+  for (const Step& step : (*plan).steps) names.emplace_back(StepName(step.kind));
+  return names;
+}
+
+Sharding Split(DeviceMesh mesh, std::vector<std::vector<ParallelType>> axes,
+               std::vector<ParallelType> partial = {}) {
+  return {std::move(mesh), std::move(axes), std::move(partial)};
+}
+
+// One row of the table each: how the tensor lies before and after, and the one communication between.
+TEST(PlanPairs, EachKindOfCommunication) {
+  using Names = std::vector<std::string>;
+  const ParallelType x = ParallelType::kMeshX, y = ParallelType::kMeshY;
+  const DeviceMesh a = Make({2}, {0, 1}), b = Make({2}, {2, 3}), swapped = Make({2}, {1, 0});
+  const DeviceMesh first = Make({1}, {0}), other = Make({1}, {2});
+  const std::vector<int64_t> rows = {1 << 20};
+  EXPECT_EQ(StepsOf(Split(a, {{}}), Split(b, {{}}), rows), Names{"Broadcast"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(a, {{}}), rows), Names{"Allgather"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(first, {{}}), rows), Names{"Gather"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(other, {{}}), rows), Names{"Gather"});
+  EXPECT_EQ(StepsOf(Split(first, {{}}), Split(a, {{x}}), rows), Names{"Scatter"});
+  EXPECT_EQ(StepsOf(Split(other, {{}}), Split(a, {{x}}), rows), Names{"Scatter"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(b, {{x}}), rows), Names{"SendRecv"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(swapped, {{x}}), rows), Names{"CollectivePermute"});
+  EXPECT_EQ(StepsOf(Split(a, {{x}, {}}), Split(a, {{}, {x}}), {1024, 1024}), Names{"AllToAll"});
+  EXPECT_EQ(StepsOf(Split(a, {{}}, {x}), Split(a, {{}}), rows), Names{"Allreduce"});
+  EXPECT_EQ(StepsOf(Split(a, {{}}, {x}), Split(first, {{}}), rows), Names{"Reduce"});
+  EXPECT_EQ(StepsOf(Split(a, {{}}, {x}), Split(a, {{x}}), rows), Names{"ReduceScatter"});
+  // Two dimensions: a Gather of all four blocks at once; blocks that change devices go straight there.
+  const DeviceMesh square = Make({2, 2}, {0, 1, 2, 3});
+  EXPECT_EQ(StepsOf(Split(square, {{y}, {x}}), Split(Make({1}, {5}), {{}, {}}), {512, 512}),
+            Names{"Gather"});
+  EXPECT_EQ(StepsOf(Split(square, {{x}, {y}}), Split(square, {{y}, {x}}), {512, 512}),
+            Names{"CollectivePermute"});
+  EXPECT_EQ(StepsOf(Split(square, {{y, x}}), Split(square, {{x, y}}), rows),
+            Names{"CollectivePermute"});
+}
+
+TEST(PlanPairs, SizesDecide) {
+  const ParallelType x = ParallelType::kMeshX;
+  const DeviceMesh a = Make({4}, {0, 1, 2, 3}), b = Make({4}, {4, 5, 6, 7});
+  const Sharding from = Split(a, {{x}}), to = Split(b, {{}});
+  // Few bytes: fewest steps. Many: each block crosses once, and is spread where it arrives.
+  EXPECT_LE(StepsOf(from, to, {64}).size(), 2u);
+  EXPECT_EQ(StepsOf(from, to, {1 << 24}), (std::vector<std::string>{"SendRecv", "Allgather"}));
+}
+
+TEST(PlanPairs, PeakBytesAreBounded) {
+  const ParallelType x = ParallelType::kMeshX, y = ParallelType::kMeshY;
+  const DeviceMesh mesh = Make({2, 2}, {0, 1, 2, 3});
+  const Sharding from = Split(mesh, {{}, {}}, {x, y}), to = Split(mesh, {{y}, {x}});
+  const TensorSize size = TensorSize::Of({64, 64}, 4);
+  const Result<Plan> free = PlanResharding(from, to, size);
+  ASSERT_TRUE(free.ok());
+  const Result<Plan> bounded = PlanResharding(from, to, size, {}, (*free).peak_bytes);
+  ASSERT_TRUE(bounded.ok());
+  EXPECT_LE((*bounded).peak_bytes, (*free).peak_bytes);
+  const Status refused = PlanResharding(from, to, size, {}, 1000).status();
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.message().find("peak_bytes_max = 1000 bytes"), std::string::npos)
+      << refused.ToString();
+  // Where a bound leaves another way, it is taken.
+  int tighter = 0;
+  for (const Sharding& a : AllShardings(mesh, 2, true)) {
+    for (const Sharding& b : AllShardings(mesh, 2, false)) {
+      const Result<Plan> any = PlanResharding(a, b, size);
+      ASSERT_TRUE(any.ok());
+      if ((*any).steps.empty()) continue;
+      const Result<Plan> less = PlanResharding(a, b, size, {}, (*any).peak_bytes - 1);
+      if (!less.ok()) continue;
+      ++tighter;
+      EXPECT_LT((*less).peak_bytes, (*any).peak_bytes);
+      EXPECT_TRUE(CheckPlan(a, b, std::vector<int64_t>{64, 64}, {}, *less).ok());
+    }
+  }
+  EXPECT_GT(tighter, 0);
+}
+
+// A plan that is wrong is found out.
+TEST(PlanPairs, WrongPlansAreRefused) {
+  const ParallelType x = ParallelType::kMeshX;
+  const DeviceMesh a = Make({2}, {0, 1}), b = Make({2}, {2, 3});
+  const Sharding split = Split(a, {{x}}), whole = Split(a, {{}}), partial = Split(a, {{}}, {x});
+  const std::vector<int64_t> extents = {5};
+  const auto check = [&](const Sharding& from, const Sharding& to, Step step) {
+    return CheckPlan(from, to, extents, {}, {.steps = {std::move(step)}}).ToString();
+  };
+  EXPECT_NE(check(split, whole, {.kind = StepKind::kRelabel, .after = whole}), "OK");
+  EXPECT_NE(check(partial, whole, {.kind = StepKind::kRelabel, .after = whole}), "OK");
+  EXPECT_NE(check(whole, whole, {.kind = StepKind::kAllreduce, .type = x, .after = whole}), "OK");
+  EXPECT_NE(check(split, Split(b, {{x}}),
+                  {.kind = StepKind::kSendRecv,
+                   .after = Split(b, {{x}}),
+                   .from = Make({2}, {1, 0}),
+                   .to = b}),
+            "OK");
+  EXPECT_NE(check(split, Split(Make({1}, {0}), {{}}),
+                  {.kind = StepKind::kGather,
+                   .after = Split(Make({1}, {0}), {{}}),
+                   .from = Make({2}, {1, 0}),
+                   .to = Make({1}, {0}),
+                   .chunks = {2}}),
+            "OK");
+}
+
+}  // namespace
+}  // namespace hir::plan
