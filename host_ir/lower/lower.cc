@@ -220,8 +220,8 @@ class Lowering {
   }
 
   // A mesh of the host program with these devices, in one dimension.
-  const ir::Mesh* MeshOf(std::vector<int64_t> devices) {
-    return host_->AddMesh(*mesh::DeviceMesh::Make({std::ssize(devices)}, std::move(devices)));
+  const ir::Mesh* MeshOf(const std::vector<int64_t>& devices) {
+    return host_->AddMesh(*mesh::DeviceMesh::Make({std::ssize(devices)}, devices));
   }
 
   // One communication a row. Roots that are in no row of theirs are no members of a team: each chunk travels alone.
@@ -281,7 +281,7 @@ class Lowering {
     for (size_t j = 0; j < rows[0].size(); ++j) {
       std::vector<int64_t> column;
       for (const std::vector<int64_t>& row : rows) column.push_back(row[j]);
-      const ir::Mesh* const others = MeshOf(std::move(column));
+      const ir::Mesh* const others = MeshOf(column);
       Value*& chunked = spreads ? source : destination;
       Value* const whole = chunked;
       chunked =

@@ -56,14 +56,15 @@ std::vector<int64_t> ChainOf(const Sharding& sharding, size_t axis) {
   return chain;
 }
 
-// Whether each block of `fine` along `axis` is one of `ways` blocks of one of `coarse`, numbered in order. Uneven
-// blocks are only where the splits of `coarse` come first.
+// Whether each block of `fine` along `axis` is one of equally many chunks of one of `coarse`, numbered in order. Uneven
+// blocks are only where the splits of `coarse` come first, and at most one more: two are not chunks of one size.
 bool Refines(const Sharding& fine, const Sharding& coarse, size_t axis, const TensorSize& size) {
   const int64_t ways = fine.Ways(axis);
   if (ways % coarse.Ways(axis) != 0) return false;
   if (size.IsEven(axis, ways)) return true;
   const std::vector<int64_t> inner = ChainOf(fine, axis), outer = ChainOf(coarse, axis);
-  return outer.size() <= inner.size() && std::equal(outer.begin(), outer.end(), inner.begin());
+  return outer.size() <= inner.size() && inner.size() <= outer.size() + 1 &&
+         std::equal(outer.begin(), outer.end(), inner.begin());
 }
 
 bool RefinesAll(const Sharding& fine, const Sharding& coarse, const TensorSize& size) {

@@ -1,5 +1,5 @@
-// Where the parts of a tensor lie, padding included, and the proof that a plan is right for given sizes: who sends which
-// block to whom, element ranges against element ranges.
+// Where the parts of a tensor lie, padding included, and the proof that a plan is right for given sizes: who sends
+// which block to whom, element ranges against element ranges.
 #pragma once
 
 #include <span>

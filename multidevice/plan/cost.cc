@@ -45,6 +45,19 @@ double OthersOf(const mesh::DeviceMesh& rows, const mesh::DeviceMesh& roots, dou
   return most;
 }
 
+// Bytes of a rooted collective of n ranks that moves all of a part: scattered, then gathered, or the other way round;
+// of two ranks, sent at once.
+double Through(const mesh::DeviceMesh& rows, const mesh::DeviceMesh& roots, double part) {
+  size_t most = 2;
+  const std::vector<std::vector<int64_t>> teams = RowsOf(rows);
+  for (size_t k = 0; k < teams.size(); ++k) {
+    const bool inside = std::ranges::find(teams[k], roots.devices()[k]) != teams[k].end();
+    most = std::max(most, teams[k].size() + (inside ? 0 : 1));
+  }
+  const double n = static_cast<double>(most);
+  return most == 2 ? part : 2 * (n - 1) / n * part;
+}
+
 }  // namespace
 
 TensorSize TensorSize::Of(const std::vector<int64_t>& extents, int64_t element_bytes) {
@@ -95,7 +108,7 @@ StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size
       cost.seconds = model.local_seconds + out / model.copied_bytes_per_second;
       break;
     case StepKind::kRelabel: cost.seconds = model.local_seconds; break;
-    case StepKind::kBroadcast: cost.bytes = out; break;
+    case StepKind::kBroadcast: cost.bytes = Through(*step.to, *step.from, out); break;
     case StepKind::kScatter:
       cost.bytes = OthersOf(*step.to, *step.from, out);
       packs = RepacksAny(step.chunks, before, size);
@@ -104,7 +117,7 @@ StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size
       cost.bytes = OthersOf(*step.from, *step.to, in);
       unpacks = RepacksAny(step.chunks, step.after, size);
       break;
-    case StepKind::kReduce:
+    case StepKind::kReduce: cost.bytes = Through(*step.from, *step.to, out); break;
     case StepKind::kSendRecv:
     case StepKind::kCollectivePermute: cost.bytes = out; break;
   }

@@ -26,7 +26,9 @@ class Segment:
 class Communication:
     """One communication of the plan. team: the lists of ranks that run it side by side."""
 
-    type: str  # "Allreduce", "Allgather", "ReduceScatter", "AllToAll", "Broadcast", "SendRecv"
+    # "Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast", "SendRecv", "AllToAll",
+    # "CollectivePermute"
+    type: str
     team: list[list[int]]
     bytes: int | str  # per rank
     tensor: str

@@ -8,6 +8,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/interpret/interpret.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "tests/property/run_on_ranks.h"
@@ -42,7 +43,8 @@ fusion @between(%x: f32[i0, 8] {mesh=@a, shard(0, mesh_x)}, %w: f32[i0, 8] {mesh
   %swapped: f32[i0, 8] {mesh=@square, shard(0, mesh_x), shard(1, mesh_y)} = set(%s)
   %moved: f32[i0, 8] {mesh=@across, shard(1, mesh_y), shard(0, mesh_x)} = set(%s)
   %rows: f32[i0, 8] {mesh=@across, shard(0, mesh_y)} = set(%x)
-  return %gathered, %far, %spread, %scattered, %own, %reduced, %most_far, %permuted, %sent, %blocks, %swapped, %moved, %rows
+  return %gathered, %far, %spread, %scattered, %own, %reduced, %most_far, %permuted, %sent, %blocks, %swapped,
+         %moved, %rows
 }
 )";
 

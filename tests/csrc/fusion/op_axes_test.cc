@@ -103,8 +103,10 @@ TEST(Axes, Contractions) {
 
 TEST(Axes, Communications) {
   const auto of = [](const std::string& type, const std::string& op) {
-    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2, 3]\nmesh @o = [1]\nmesh @p = [1, 0]\nfusion @f(%x: " + type +
-                             ") {\n  %y = " + op + "\n  return %y\n}\n";
+    const std::string text =
+        "mesh @m = [0, 1]\nmesh @n = [2, 3]\nmesh @o = [1]\nmesh @p = [1, 0]\n"
+        "fusion @f(%x: " +
+        type + ") {\n  %y = " + op + "\n  return %y\n}\n";
     const auto graph = ir::Parse(text, kFusionOps);
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     std::string links = ir::ToString(*(*graph)->outputs[0].value->type) + ":";

@@ -80,7 +80,7 @@ void Check(const Sharding& from, const Sharding& to, const std::vector<int64_t>&
   }
 }
 
-// Sizes around those that `ways` divides.
+// Sizes around those that `ways` divides: even, one over, fewer than devices, none.
 std::vector<std::vector<int64_t>> Sizes(size_t rank, int64_t ways) {
   std::vector<std::vector<int64_t>> sizes;
   for (const int64_t extent : {2 * ways, 2 * ways + 1, ways - 1, int64_t{0}}) {
@@ -149,7 +149,11 @@ TEST(PlanPairs, AcrossMeshes) {
   for (const DeviceMesh& from : meshes) {
     for (const DeviceMesh& to : meshes) {
       if (from == to) continue;
-      for (const size_t rank : {1, 2}) CheckAll(from, to, rank, tally);
+      CheckAll(from, to, 1, tally);
+      // Of two axes one size: both uneven.
+      for (const Sharding& a : AllShardings(from, 2, true)) {
+        for (const Sharding& b : AllShardings(to, 2, false)) Check(a, b, {9, 7}, tally);
+      }
       if (HasFatalFailure()) return;
     }
   }
@@ -181,7 +185,7 @@ TEST(PlanPairs, EachKindOfCommunication) {
   const DeviceMesh a = Make({2}, {0, 1}), b = Make({2}, {2, 3}), swapped = Make({2}, {1, 0});
   const DeviceMesh first = Make({1}, {0}), other = Make({1}, {2});
   const std::vector<int64_t> rows = {1 << 20};
-  EXPECT_EQ(StepsOf(Split(a, {{}}), Split(b, {{}}), rows), Names{"Broadcast"});
+  EXPECT_EQ(StepsOf(Split(a, {{}}), Split(b, {{}}), {1024}), Names{"Broadcast"});
   EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(a, {{}}), rows), Names{"Allgather"});
   EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(first, {{}}), rows), Names{"Gather"});
   EXPECT_EQ(StepsOf(Split(a, {{x}}), Split(other, {{}}), rows), Names{"Gather"});
