@@ -1,5 +1,7 @@
 #include "host_ir/rank/cuda/cuda_libraries.h"
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -39,7 +41,7 @@ class CudaLibraries final : public host::LibrarySource {
       options.native_stream = &device::NativeStream;
       options.make_current = &device::MakeCurrent;
       options.make_activation = [this](library::Epilogue epilogue, DType dtype) {
-        return MakeActivation(epilogue, dtype, device_);
+        return ActivationOf(epilogue, dtype);
       };
       HIR_ASSIGN(cublaslt_, library::CublasLt::Open(device_, options));
     }
@@ -53,7 +55,19 @@ class CudaLibraries final : public host::LibrarySource {
   }
 
  private:
+  // One kernel for all calls.
+  Result<Activation> ActivationOf(library::Epilogue epilogue, DType dtype) {
+    const std::scoped_lock lock(mutex_);
+    Activation& activation = activations_[{epilogue, dtype}];
+    if (activation == nullptr) {
+      HIR_ASSIGN(activation, MakeActivation(epilogue, dtype, device_));
+    }
+    return activation;
+  }
+
   device::Device& device_;
+  std::mutex mutex_;
+  std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.
   std::unique_ptr<library::CublasLt> cublaslt_;
 };
 
