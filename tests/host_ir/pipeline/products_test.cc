@@ -61,7 +61,9 @@ TEST(Products, ActivationsBecomeEpilogues) {
   for (const std::string dtype : {"f16", "bf16", "f32"}) {
     for (const std::string activation : {"relu", "tanh_gelu"}) {
       EXPECT_EQ(Fitted(Program(dtype, activated(activation)), kCpu), fused(activation));
-      EXPECT_EQ(Fitted(Program(dtype, activated(activation)), codegen::kHopper), fused(activation));
+      const bool kept = dtype == "f32" && activation == "tanh_gelu";  // cuBLASLt's is not exact.
+      EXPECT_EQ(Fitted(Program(dtype, activated(activation)), codegen::kHopper),
+                kept ? kernel(activation) : fused(activation));
     }
     EXPECT_EQ(Fitted(Program(dtype, activated("gelu")), kCpu), fused("gelu"));
     EXPECT_EQ(Fitted(Program(dtype, activated("gelu")), codegen::kHopper), kernel("gelu"));

@@ -320,7 +320,7 @@ class GemmCall final : public DeviceCall {
   // With as much behind the product as the library has an algorithm for.
   Result<Algorithm> ChooseFused(int64_t alignment) {
     const bool bias = gemm_.bias, epilogue = gemm_.epilogue != Epilogue::kNone;
-    const bool known = gemm_.epilogue != Epilogue::kGelu;
+    const bool known = !epilogue || HasEpilogue(Provider::kCublasLt, gemm_.epilogue, gemm_.dtype);
     for (const Fused fused : {Fused{true, true}, {false, true}, {true, false}, {false, false}}) {
       // What there is none of counts as done; what the library does not know is not asked for.
       if ((!fused.bias && !bias) || (!fused.epilogue && !epilogue) || (fused.epilogue && !known))
