@@ -1,7 +1,7 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 TOML LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -61,8 +61,14 @@ if(HIR_HAVE_CLI11)
   target_include_directories(hir_cli11 SYSTEM INTERFACE ${HIR_CLI11_INCLUDE})
 endif()
 
+find_path(HIR_TOML_INCLUDE toml++/toml.h)
+hir_dependency(TOML "no daemon, no workers" ${HIR_TOML_INCLUDE}/toml++/toml.h HIR_TOML_INCLUDE)
+if(HIR_HAVE_TOML)
+  target_include_directories(hir_toml SYSTEM INTERFACE ${HIR_TOML_INCLUDE})
+endif()
+
 set(HIR_HAVE_SERVICE FALSE)
-if(HIR_HAVE_GRPC AND HIR_HAVE_SPDLOG AND HIR_HAVE_CLI11)
+if(HIR_HAVE_GRPC AND HIR_HAVE_SPDLOG AND HIR_HAVE_CLI11 AND HIR_HAVE_TOML)
   set(HIR_HAVE_SERVICE TRUE)
 endif()
 

@@ -45,8 +45,8 @@ function(hir_library name dir)
   endif()
   if(arg_WITH)
     foreach(header ${headers})
-      file(STRINGS ${header} includes
-           REGEX "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
+      file(STRINGS ${header} includes REGEX
+           "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|toml|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
       if(includes)
         list(REMOVE_ITEM headers ${header})
       endif()

@@ -96,20 +96,20 @@ Result<std::string> Engine::OpenSession() {
 }
 
 void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-                     CompileDone done) {
+                     CompileDone done, int64_t request) {
   if (draining_) return done(Unavailable("the daemon is shutting down"));
   if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
   if (Status status = CheckDevices(); !status.ok()) return done(std::move(status));
   const Result<std::string> text =
       CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
-  programs_.Get(*text, source, std::move(done));
+  programs_.Get(*text, source, std::move(done), request);
 }
 
 void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                     CompileDone done) {
+                     CompileDone done, int64_t request) {
   if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
-  programs_.GetFor(program, sizes, std::move(done));
+  programs_.GetFor(program, sizes, std::move(done), request);
 }
 
 void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then) {
@@ -118,8 +118,9 @@ void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Sta
   // What is wrong with the request is for Run to say.
   if (!program.ok() || (*program)->ServesAll() || !Look(request, **program, job).ok())
     return then({});
-  programs_.GetFor(*program, job.sizes,
-                   [then = std::move(then)](const auto& sized) { then(sized.status()); });
+  programs_.GetFor(
+      *program, job.sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
+      request.request);
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {
@@ -140,6 +141,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   if (made.ok()) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
+    job.request = request.request;
     made = sequencer_.Post(std::move(job));
   }
   if (!made.ok()) {

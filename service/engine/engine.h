@@ -54,11 +54,13 @@ class Engine {
   void CloseSession(std::string_view session) { store_.CloseSession(session); }
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
+  // `request`, here and below: the number that the log knows the request by.
   // Errors: CheckProgram's; ProgramCache::Get's.
   void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-               CompileDone done);
+               CompileDone done, int64_t request = 0);
   // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
-  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done);
+  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done,
+               int64_t request = 0);
 
   struct Named {
     std::string handle;
@@ -69,8 +71,10 @@ class Engine {
     std::string session;
     std::string program_id;
     std::vector<RunArg> args;
-    int64_t timeout_ms = 0;                        // 0: run_timeout_ms.
-    std::function<void(const Status&)> done = {};  // When the run is over; may be null.
+    int64_t timeout_ms = 0;  // 0: run_timeout_ms.
+    // When the run is over, with the time since its turn; may be null.
+    std::function<void(const Status&, base::Nanos)> done = {};
+    int64_t request = 0;
   };
   struct Accepted {
     int64_t run = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/store/store.h"
 
@@ -40,7 +41,7 @@ void ProgramCache::Stop(const Status& cause) {
 }
 
 void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source,
-                       Done done) {
+                       Done done, int64_t request) {
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
     const std::shared_ptr<const Program> program = found->second;
@@ -48,11 +49,11 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     lock.unlock();
     return done(program);
   }
-  Queue({text, source}, std::move(done), std::move(lock));
+  Queue({.text = text, .source = source, .request = request}, std::move(done), std::move(lock));
 }
 
 void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                          Done done) {
+                          Done done, int64_t request_number) {
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
     lock.unlock();
@@ -64,8 +65,9 @@ void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const S
     return done(Status(Code::kNotFound, base::Cat("no program \"", program->id(),
                                                   "\" here, or no longer: compile it again")));
   }
-  Request request = {entry->second.text, {}, program, sizes};
+  Request request = {.text = entry->second.text, .source = {}, .of = program, .sizes = sizes};
   request.source.set_text(request.text);
+  request.request = request_number;
   Queue(std::move(request), std::move(done), std::move(lock));
 }
 
@@ -137,7 +139,7 @@ void ProgramCache::Touch(const std::shared_ptr<const Program>& program) {
 void ProgramCache::Loop() {
   // At once, so that the first program does not wait for it. A failure shows when there is a program to plan.
   if (const Status status = planner_.Start(); !status.ok())
-    spdlog::error("planner error=\"{}\"", status.ToString());
+    spdlog::error("planner error={}", base::Quoted(status.ToString()));
   for (;;) {
     changed_.Clear();
     std::unique_lock lock(mutex_);
@@ -160,14 +162,16 @@ void ProgramCache::Loop() {
 
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
   PlannerProcess::Outcome outcome = planner_.MakePlan(
-      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms),
-      [&] { spdlog::info("planning planner={} bytes={}", planner_.pid(), request.text.size()); });
+      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms), [&] {
+        spdlog::info("planning planner={} request={} bytes={}", planner_.pid(), request.request,
+                     request.text.size());
+      });
   if (outcome.killed) {
     const std::scoped_lock lock(mutex_);
     if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
       deaths_.erase(deaths_.begin());
     const int64_t deaths = ++deaths_[request.text];
-    spdlog::error("planner deaths={} error=\"{}\"", deaths, outcome.status.ToString());
+    spdlog::error("planner deaths={} error={}", deaths, base::Quoted(outcome.status.ToString()));
   }
   HIR_TRY(outcome.status);
   ++num_planned_;

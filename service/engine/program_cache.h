@@ -35,11 +35,14 @@ class ProgramCache {
   // the planning thread; it must not block.
   // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
   //         program that killed it planner_deaths_max times; kResourceExhausted naming queued_plans_max.
-  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done);
+  // `request`: the number of the request that asks, for the log.
+  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done,
+           int64_t request = 0);
   // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
   // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
   // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
-  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done);
+  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done,
+              int64_t request = 0);
   // The same when it is there; else null.
   std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program,
                                          const Sizes& sizes);
@@ -64,6 +67,7 @@ class ProgramCache {
         {};  // Whose plan for `sizes` it is; null: a program's first.
     Sizes sizes = {};
     std::vector<Done> waiting = {};
+    int64_t request = 0;  // The first that asked.
   };
   struct Entry {
     std::shared_ptr<const Program> program;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -136,8 +137,8 @@ void Sequencer::Loop() {
 }
 
 void Sequencer::Heal() {
-  spdlog::error("generation={} ended error=\"{}\"", fleet_.generation(),
-                fleet_.failure().ToString());
+  spdlog::error("generation={} ended error={}", fleet_.generation(),
+                base::Quoted(fleet_.failure().ToString()));
   Forget();
   const Status status = fleet_.Start();
   if (status.ok()) {
@@ -166,13 +167,13 @@ void Sequencer::FailQueued(const Status& cause) {
 
 void Sequencer::Finish(RunJob& job, const Status& outcome) {
   if (!outcome.ok()) {
-    spdlog::warn("run={} program={} error=\"{}\"", job.run, job.program->plan().name(),
-                 outcome.ToString());
+    spdlog::warn("run={} request={} program={} error={}", job.run, job.request,
+                 job.program->plan().name(), base::Quoted(outcome.ToString()));
   }
   for (const auto& output : job.outputs) {
     if (output != nullptr) output->Settle(outcome);
   }
-  if (job.done) job.done(outcome);
+  if (job.done) job.done(outcome, job.took);
 }
 
 void Sequencer::Release() {
@@ -252,14 +253,15 @@ void Sequencer::Run(RunJob& job) {
   if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
   const base::Nanos start = base::Clock::Steady().Now();
   const Status status = Execute(job, what);
+  job.took = base::Clock::Steady().Now() - start;
   if (fleet_.healthy() && status.ok()) {
     loaded_.insert(job.program->number());
     Settled(job);
   } else if (fleet_.healthy() && options_.on_devices) {
     Unbind();
   }
-  spdlog::debug("run={} program={} us={} code={}", job.run, job.program->plan().name(),
-                (base::Clock::Steady().Now() - start).count() / 1000, CodeName(status.code()));
+  spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request,
+                job.program->plan().name(), job.took.count() / 1000, CodeName(status.code()));
   Finish(job, status);
 }
 

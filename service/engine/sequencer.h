@@ -27,6 +27,7 @@ namespace hir::service {
 // A run that was accepted: everything is checked, the outputs have memory.
 struct RunJob {
   int64_t run = 0;
+  int64_t request = 0;  // That asked for it: for the log.
   std::shared_ptr<const Program> program;
   std::vector<std::shared_ptr<Tensor>> inputs;  // Null for a number.
   std::vector<double> float_scalars;  // One per input; the two are each the nearest to the other.
@@ -35,8 +36,9 @@ struct RunJob {
       outputs;  // Settled when the run is over; null for what is another's.
   Sizes sizes;
   TimeLimit timeout = {};
-  std::function<void(const Status&)>
-      done;  // Called once when it is over, on any thread; may be null.
+  base::Nanos took = {};  // From its turn to its end.
+  // Called once when it is over, with `took`, on any thread; may be null.
+  std::function<void(const Status&, base::Nanos)> done;
 };
 
 // A copy of what only devices have, of a tensor that was ready.

@@ -9,15 +9,21 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "service/config/config.h"
 #include "service/engine/engine.h"
+#include "service/os/address.h"
+#include "service/os/exit_code.h"
 #include "service/os/fd.h"
+#include "service/os/notify.h"
 #include "service/rpc/server.h"
 #include "service/supervise/devices.h"
 
@@ -26,60 +32,84 @@ namespace {
 
 using base::Cat;
 
-struct Flags {
-  std::string devices = "cpu:1";
-  ServerOptions server;
-  std::string worker;
-  std::string log_level = "info";
-  int64_t threads_per_rank = 0;
-  bool own_memory = false;
+// What belongs to one process, and is no setting.
+struct Plumbing {
+  std::string config;  // The file of --config; empty: none.
+  bool check_config = false;
   int ready_fd = -1;
   int alive_fd = -1;
   std::string scratch;
-  Limits limits;
 };
 
-std::string DefaultListen() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/') return Cat("unix:", runtime, "/hostir/socket");
-  return Cat("unix:/tmp/hostir-", getuid(), "/socket");
+Config Defaults() {
+  Config config;
+  config.listen = DefaultAddress();
+  config.worker =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
+  return config;
 }
 
-void AddFlags(CLI::App& app, Flags& flags) {
-  flags.server.listen = DefaultListen();
-  flags.worker =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
-  app.add_option(
-         "--devices", flags.devices,
-         "cpu:N: N devices, each a process with a share of the cores; cuda:all, or cuda:0,2: "
-         "all GPUs, or those with these numbers")
-      ->capture_default_str();
-  app.add_option("--listen", flags.server.listen,
-                 "unix:/path in a directory that is this user's alone, or tcp:host:port")
-      ->capture_default_str();
-  app.add_flag("--insecure-tcp", flags.server.insecure_tcp,
-               "allow tcp: on loopback, where every user of this machine can connect");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error, off")
-      ->capture_default_str();
-  app.add_option("--threads-per-rank", flags.threads_per_rank,
-                 "0: the cores divided by the devices")
-      ->capture_default_str();
-  app.add_flag("--own-memory", flags.own_memory,
-               "keep tensors in the memory of CPU workers, as it is with GPUs: for tests");
-  app.add_option("--worker", flags.worker, "the worker program")->capture_default_str();
-  app.add_option("--ready-fd", flags.ready_fd,
-                 "write the address and a newline there when ready, and close it");
-  app.add_option("--alive-fd", flags.alive_fd,
-                 "exit when this descriptor ends: a private daemon of its opener");
-  app.add_option("--scratch", flags.scratch,
-                 "a folder that is removed when --alive-fd has ended: its opener no longer can");
-  for (const LimitInfo& info : kLimits) {
-    std::string name = Cat("--", info.name);
-    std::replace(name.begin(), name.end(), '_', '-');
-    app.add_option(name, flags.limits.*info.value, std::string(info.what))
-        ->capture_default_str()
-        ->check(CLI::Range(info.least, info.most))
-        ->group("Limits");
+std::string RangeOf(const Setting& setting) {
+  if (setting.IsText()) return setting.words.empty() ? "TEXT" : base::Join(setting.words, "|");
+  return Cat(setting.least, " to ", setting.most);
+}
+
+// The flags of settings put what they are given into `given`, as text.
+void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
+  app.add_option("--config", plumbing.config,
+                 "a TOML file of settings: keys are the flags' names with underscores");
+  app.add_flag("--check-config", plumbing.check_config,
+               "print the configuration and the origin of each value, and exit: 0, or 2 when "
+               "something is wrong with it");
+  const Config defaults = Defaults();
+  for (const Setting& setting : Settings()) {
+    const auto give = [&given, &setting](const std::string& text) {
+      const std::string flag = setting.Flag();
+      given.push_back({setting.key, text, Cat(flag, "=", text), flag});
+    };
+    CLI::Option* option = nullptr;
+    if (setting.IsSwitch()) {
+      option = app.add_flag_function(
+          setting.Flag(), [give](int64_t count) { give(count > 0 ? "true" : "false"); },
+          setting.what);
+    } else {
+      option = app.add_option_function<std::string>(setting.Flag(), give, setting.what);
+      option->type_name(RangeOf(setting))->default_str(setting.ValueIn(defaults));
+    }
+    if (setting.IsLimit()) option->group("Limits");
+  }
+  app.add_option("--ready-fd", plumbing.ready_fd,
+                 "write the address and a newline there when ready, and close it")
+      ->group("Of one process");
+  app.add_option("--alive-fd", plumbing.alive_fd,
+                 "exit when this descriptor ends: a private daemon of its opener")
+      ->group("Of one process");
+  app.add_option("--scratch", plumbing.scratch,
+                 "a folder that is removed when --alive-fd has ended: its opener no longer can")
+      ->group("Of one process");
+  app.footer(
+      "Values: flags, then the environment (HOSTIR_QUEUED_RUNS_MAX), then --config, then "
+      "defaults.\n"
+      "Exit codes: 0 ended as asked; 2 command line or configuration; 3 the devices' processes do "
+      "not start;\n4 another daemon has the address; 1 anything else.\n\n"
+      "  hostird --devices cpu:4\n"
+      "  hostird --devices cuda:all --listen unix:/run/user/1000/hostir/socket\n"
+      "  hostird --config /etc/hostir/hostird.toml --check-config");
+}
+
+// The flags that CLI11 did not know, each with the nearest that there is.
+void RefuseUnknown(const CLI::App& app, std::vector<std::string>& faults) {
+  std::vector<std::string_view> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  for (const std::string& argument : app.remaining()) {
+    const std::string name = argument.substr(0, argument.find('='));
+    const std::string_view near =
+        name.starts_with("--") ? base::Nearest(name.substr(2), names) : std::string_view();
+    faults.push_back(Cat(name, name.starts_with("-") ? ": no such flag" : ": no such argument",
+                         near.empty() ? "" : Cat("; did you mean --", near, "?"),
+                         " (hostird --help lists them)"));
   }
 }
 
@@ -90,10 +120,11 @@ void Log(const Devices& devices) {
                  device.ordinal, device.model, device.memory_bytes, device.target.architecture());
   }
   for (const LocalDevice& device : devices.failed) {
-    spdlog::error("device={}:{} error=\"{}\"", devices.kind, device.ordinal,
-                  device.failure.ToString());
+    spdlog::error("device={}:{} error={}", devices.kind, device.ordinal,
+                  base::Quoted(device.failure.ToString()));
   }
-  if (!devices.failure.ok()) spdlog::error("no device error=\"{}\"", devices.failure.ToString());
+  if (!devices.failure.ok())
+    spdlog::error("no device error={}", base::Quoted(devices.failure.ToString()));
 }
 
 // A descriptor per shard: as many as the machine allows.
@@ -116,81 +147,147 @@ bool WaitForEnd(const Fd& signals, const Fd& alive) {
   }
 }
 
-// Returns when asked to end. `abandoned`: the opener of --alive-fd has gone.
-Status Serve(Flags& flags, const Fd& signals, bool& abandoned) {
-  const Fd alive(flags.alive_fd);
-  Fd ready(flags.ready_fd);
-  HIR_ASSIGN(const DeviceRequest request, ParseDevices(flags.devices));
-  std::vector<std::string> worker_args = {Cat("--log-level=", flags.log_level)};
-  if (flags.own_memory) worker_args.push_back("--own-memory");
-  if (flags.limits.device_bytes_max > 0)
-    worker_args.push_back(Cat("--device-bytes-max=", flags.limits.device_bytes_max));
-  Devices devices = FindDevices(request, {.worker_path = flags.worker, .worker_args = worker_args});
-  if (flags.own_memory) devices.own_memory = true;
+// How it ended: a status, and the exit code of one that is not OK.
+struct Ending {
+  Status status = {};
+  int code = kExitFailed;
+  bool abandoned = false;  // The opener of --alive-fd has gone.
+};
+
+int CodeOfAddress(const Status& status) {
+  if (status.code() == Code::kAlreadyExists || status.code() == Code::kUnavailable)
+    return kExitAddress;
+  return status.code() == Code::kPermissionDenied ? kExitUsage : kExitFailed;
+}
+
+// What the engine runs on, with everything that depends on the machine settled.
+EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
+  std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
+  if (config.own_memory) worker_args.push_back("--own-memory");
+  if (config.limits.device_bytes_max > 0)
+    worker_args.push_back(Cat("--device-bytes-max=", config.limits.device_bytes_max));
+  Devices devices =
+      FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
+  if (config.own_memory) devices.own_memory = true;
   Log(devices);
   const int64_t num_devices = devices.size();
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   int64_t memory_bytes = 0;
   for (const LocalDevice& device : devices.used) memory_bytes += device.memory_bytes;
-  EngineOptions options = {.worker_path = flags.worker,
+  EngineOptions options = {.worker_path = config.worker,
                            .worker_args = std::move(worker_args),
                            .devices = std::move(devices),
-                           .threads_per_rank = flags.threads_per_rank,
-                           .limits = Resolved(flags.limits, memory_bytes)};
+                           .threads_per_rank = config.threads_per_rank,
+                           .limits = Resolved(config.limits, memory_bytes)};
   if (options.threads_per_rank == 0)
     options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));
+  return options;
+}
+
+void SayReady(const std::string& address, Fd& ready) {
+  NotifyManager(Cat("READY=1\nSTATUS=serving on ", address));
+  if (!ready.valid()) return;
+  const std::string line = address + "\n";
+  (void)!write(ready.get(), line.data(), line.size());
+  ready.Close();
+}
+
+void Drain(Engine& engine, Server& server) {
+  spdlog::info("draining");
+  NotifyManager("STOPPING=1");
+  const int64_t timeout_ms = engine.options().limits.drain_timeout_ms;
+  const base::Nanos deadline = base::Clock::Steady().Now() + std::chrono::milliseconds(timeout_ms);
+  engine.Drain(deadline);
+  if (!server.Drain(deadline)) {
+    spdlog::warn("drain_timeout_ms={} is over: what is still under way is ended", timeout_ms);
+  }
+}
+
+// Returns when asked to end.
+Ending Serve(const Config& config, const Plumbing& plumbing, const Fd& signals) {
+  const Fd alive(plumbing.alive_fd);
+  Fd ready(plumbing.ready_fd);
+  // First, since it takes no time: what is in the way of the address is known before any worker starts.
+  Result<Address> address = ParseAddress(config.listen);
+  if (!address.ok()) return {address.status(), kExitUsage};
+  Result<HeldAddress> held = HeldAddress::Take(*address);
+  if (!held.ok())
+    return {held.status().WithContext(Cat("--listen=", config.listen)),
+            CodeOfAddress(held.status())};
+  const Result<DeviceRequest> request = ParseDevices(config.devices);
+  if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
+  const EngineOptions options = FindOptions(config, *request);
   Engine engine(options);
-  HIR_TRY(engine.Start().WithContext(Cat("cannot start ", num_devices, " workers")));
-  HIR_ASSIGN(const std::unique_ptr<Server> server, Server::Start(flags.server, engine));
-  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", server->address(),
-               flags.devices, options.threads_per_rank, getpid());
-  if (ready.valid()) {
-    const std::string line = server->address() + "\n";
-    (void)!write(ready.get(), line.data(), line.size());
-    ready.Close();
+  if (const Status status = engine.Start(); !status.ok()) {
+    return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")),
+            kExitDevice};
   }
-  abandoned = !WaitForEnd(signals, alive);
-  if (!abandoned) {
-    spdlog::info("draining");
-    const base::Nanos deadline =
-        base::Clock::Steady().Now() + std::chrono::milliseconds(options.limits.drain_timeout_ms);
-    engine.Drain(deadline);
-    if (!server->Drain(deadline)) {
-      spdlog::warn("drain_timeout_ms = {} is over: what is still under way is ended",
-                   options.limits.drain_timeout_ms);
-    }
-  }
+  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), engine);
+  if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
+  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(),
+               config.devices, options.threads_per_rank, getpid());
+  SayReady((*server)->address(), ready);
+  const bool asked = WaitForEnd(signals, alive);
+  if (asked) Drain(engine, **server);
   engine.Stop();  // While the server can still say so to those who wait.
   spdlog::info("stopped");
-  return {};
+  return {.abandoned = !asked};
+}
+
+// Flags, environment and file together.
+Resolution Configure(CLI::App& app, const std::vector<Given>& flags, const Plumbing& plumbing) {
+  std::vector<std::string> faults;
+  RefuseUnknown(app, faults);
+  std::vector<Given> file;
+  if (!plumbing.config.empty()) file = FromFile(plumbing.config, faults);
+  const std::vector<std::vector<Given>> layers = {file, FromEnvironment(environ, faults), flags};
+  Resolution resolved = Resolve(Defaults(), layers);
+  resolved.faults.insert(resolved.faults.begin(), faults.begin(), faults.end());
+  return resolved;
+}
+
+// Blocks the signals that ask for the end, before there are threads: they all block them. They arrive here.
+Fd EndingSignals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return Fd(signalfd(-1, &ending, SFD_CLOEXEC));
 }
 
 int Main(int argc, char** argv) {
   CLI::App app(
       "hostird: runs tensor programs on the devices of this machine, for clients over gRPC.");
-  Flags flags;
-  AddFlags(app, flags);
-  CLI11_PARSE(app, argc, argv);
-  spdlog::set_level(spdlog::level::from_str(flags.log_level));
-  spdlog::flush_on(spdlog::level::info);
-
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGTERM);
-  sigaddset(&ending, SIGINT);
-  sigprocmask(SIG_BLOCK, &ending, nullptr);  // Before there are threads: they all block them.
-  signal(SIGPIPE, SIG_IGN);
-  const Fd signals(signalfd(-1, &ending, SFD_CLOEXEC));
-  RaiseDescriptorLimit();
-  bool abandoned = false;
-  const Status status = Serve(flags, signals, abandoned);
-  if (abandoned && !flags.scratch.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(flags.scratch, ignored);
+  std::vector<Given> flags;
+  Plumbing plumbing;
+  AddFlags(app, flags, plumbing);
+  app.allow_extras();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitUsage;
   }
-  if (status.ok()) return 0;
-  spdlog::critical("error=\"{}\"", status.ToString());
-  return 1;
+  const Resolution resolved = Configure(app, flags, plumbing);
+  for (const std::string& fault : resolved.faults)
+    std::fprintf(stderr, "hostird: %s\n", fault.c_str());
+  if (!resolved.faults.empty()) return kExitUsage;
+  if (plumbing.check_config) {
+    std::fputs(resolved.ToString().c_str(), stdout);
+    return kExitDone;
+  }
+  spdlog::set_level(spdlog::level::from_str(resolved.config.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  RaiseDescriptorLimit();
+  const Ending ending = Serve(resolved.config, plumbing, EndingSignals());
+  if (ending.abandoned && !plumbing.scratch.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(plumbing.scratch, ignored);
+  }
+  if (ending.status.ok()) return kExitDone;
+  spdlog::critical("error={}", base::Quoted(ending.status.ToString()));
+  return ending.code;
 }
 
 }  // namespace

@@ -5,16 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/version.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
+#include "service/os/process_usage.h"
 #include "service/rpc/explain.h"
 
 namespace hir::service {
 namespace {
 
 namespace pb = ::hostir::v1;
-
-constexpr std::string_view kVersion = "0.1.0";
 
 Engine::RunArg FromProto(const pb::RunArg& arg) {
   switch (arg.value_case()) {
@@ -38,6 +38,7 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
 
 RuntimeService::RuntimeService(Engine& engine)
     : engine_(engine),
+      start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
 
@@ -62,18 +63,20 @@ grpc::ServerUnaryReactor* RuntimeService::Start(
 
 void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileReply* reply,
                                Call call) {
-  engine_.Compile(request.session_id(), request.program(),
-                  [call, reply](Result<std::shared_ptr<const Program>> program) {
-                    if (!call->Claim()) return;
-                    if (program.ok()) {
-                      const pb::Plan& plan = (*program)->plan();
-                      reply->set_program_id((*program)->id());
-                      *reply->mutable_inputs() = plan.inputs();
-                      *reply->mutable_outputs() = plan.outputs();
-                      *reply->mutable_guards() = plan.guards();
-                    }
-                    call->End(program.status());
-                  });
+  engine_.Compile(
+      request.session_id(), request.program(),
+      [call, reply](Result<std::shared_ptr<const Program>> program) {
+        if (!call->Claim()) return;
+        if (program.ok()) {
+          const pb::Plan& plan = (*program)->plan();
+          reply->set_program_id((*program)->id());
+          *reply->mutable_inputs() = plan.inputs();
+          *reply->mutable_outputs() = plan.outputs();
+          *reply->mutable_guards() = plan.guards();
+        }
+        call->End(program.status());
+      },
+      call->id());
 }
 
 void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply,
@@ -83,19 +86,22 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
     if (!call->Claim()) return;
     call->End(program.ok() ? ExplainProgram(**program, sizes, reply) : program.status());
   };
-  engine_.Compile(request.session_id(), request.program(),
-                  [this, call, sizes, explain](Result<std::shared_ptr<const Program>> program) {
-                    const bool all_known = program.ok() && CheckNames(**program, sizes).ok() &&
-                                           sizes.size() == (*program)->Symbols().size();
-                    // With all sizes it is the plan that a run of them gets.
-                    if (all_known && !(*program)->ServesAll())
-                      return engine_.PlanFor(*program, sizes, explain);
-                    explain(program);
-                  });
+  engine_.Compile(
+      request.session_id(), request.program(),
+      [this, call, sizes, explain](Result<std::shared_ptr<const Program>> program) {
+        const bool all_known = program.ok() && CheckNames(**program, sizes).ok() &&
+                               sizes.size() == (*program)->Symbols().size();
+        // With all sizes it is the plan that a run of them gets.
+        if (all_known && !(*program)->ServesAll())
+          return engine_.PlanFor(*program, sizes, explain, call->id());
+        explain(program);
+      },
+      call->id());
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
+  run.request = call->id();
   for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
@@ -110,7 +116,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
       (void)engine_.Free(session, std::span(&output.handle, 1));
   };
   if (request.wait()) {
-    run.done = [call, reply, waited, drop](const hir::Status& outcome) {
+    run.done = [call, reply, waited, drop](const hir::Status& outcome, base::Nanos took) {
       const std::scoped_lock lock(waited->mutex);
       if (!outcome.ok() || !call->Claim()) {
         drop(waited->accepted);
@@ -118,6 +124,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
         return;
       }
       ToProto(waited->accepted, reply);
+      reply->set_run_us(took.count() / 1000);
       call->End({});
     };
   }
@@ -199,6 +206,10 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
     device.set_num_threads(options.threads_per_rank);
     const size_t index = static_cast<size_t>(rank);
     device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
+    const ProcessUsage usage =
+        device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));
+    device.set_resident_bytes(usage.resident_bytes);
+    device.set_cpu_ms(usage.cpu_ms);
   }
   reply->set_planner_pid(report.planner_pid);
   reply->set_generation(report.mesh.generation);
@@ -210,6 +221,9 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_programs(report.programs);
   reply->set_plans(report.plans);
   reply->set_runs(report.runs);
+  reply->set_requests(in_flight_.total());
+  reply->set_requests_under_way(in_flight_.under_way());
+  reply->set_uptime_ms((base::Clock::Steady().Now() - start_).count() / 1000000);
   reply->set_queued_plans(report.queued_plans);
   reply->set_queued_runs(report.queued_runs);
   for (const LimitInfo& info : kLimits) {

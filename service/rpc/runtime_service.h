@@ -75,6 +75,7 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   Engine& engine_;
   InFlight in_flight_;
   OpenSessions open_sessions_;
+  const base::Nanos start_;
   base::WorkPool pool_;
 };
 

@@ -8,22 +8,16 @@
 #include "csrc/base/status.h"
 #include "csrc/base/work_pool.h"
 #include "service/engine/engine.h"
+#include "service/os/address.h"
 
 namespace hir::service {
-
-struct ServerOptions {
-  std::string listen;         // "unix:/path" or "tcp:127.0.0.1:50051" (port 0: any)
-  bool insecure_tcp = false;  // TCP has neither encryption nor authentication yet.
-};
 
 // Serves from Start to its destruction. Threads: one at a time.
 class Server {
  public:
   // `engine` has been started, and outlives the server.
-  // Errors: kInvalidArgument for an address that is none, or TCP without insecure_tcp; kPermissionDenied for TCP that
-  //         is not loopback, or a socket's directory that others may enter; kAlreadyExists when another daemon
-  //         listens there; kUnavailable.
-  static Result<std::unique_ptr<Server>> Start(const ServerOptions& options, Engine& engine);
+  // Errors: kUnavailable: the address cannot be listened on.
+  static Result<std::unique_ptr<Server>> Start(HeldAddress held, Engine& engine);
   virtual ~Server() = default;
 
   virtual const std::string& address()

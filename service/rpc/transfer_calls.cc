@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
@@ -209,7 +210,8 @@ SessionCall::SessionCall(RpcContext context, OpenSessions& open, const std::stri
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
   // The id is what a handle is good for: only its beginning is for the log.
-  spdlog::info("session={} opened client=\"{}\"", session->substr(0, 8), client.substr(0, 128));
+  spdlog::info("session={} opened client={}", session->substr(0, 8),
+               base::Quoted(client.substr(0, 128)));
   StartWrite(&event_);
 }
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "service/convert/status.h"
 
 namespace hir::service {
@@ -64,6 +65,16 @@ void InFlight::Leave() {
   if (--count_ == 0) none_.notify_all();
 }
 
+int64_t InFlight::total() const {
+  const std::scoped_lock lock(mutex_);
+  return last_id_;
+}
+
+int64_t InFlight::under_way() const {
+  const std::scoped_lock lock(mutex_);
+  return count_;
+}
+
 bool InFlight::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
   return none_.wait_for(lock, timeout, [this] { return count_ == 0; });
@@ -74,7 +85,8 @@ void LogCall(std::string_view method, int64_t id, const Status& status, base::Na
   if (status.ok()) {
     spdlog::debug("request={} method={} us={}", id, method, us);
   } else {
-    spdlog::warn("request={} method={} us={} error=\"{}\"", id, method, us, status.ToString());
+    spdlog::warn("request={} method={} us={} error={}", id, method, us,
+                 base::Quoted(status.ToString()));
   }
 }
 

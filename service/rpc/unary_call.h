@@ -55,11 +55,13 @@ class InFlight {
  public:
   int64_t Enter();  // The number of a new call.
   void Leave();
+  int64_t total() const;      // Calls since the start.
+  int64_t under_way() const;  // Of them.
   // Waits until there is none; false after `timeout`.
   bool Drain(base::Nanos timeout);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable none_;
   int64_t count_ = 0;  // Guarded by mutex_.
   int64_t last_id_ = 0;

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 
 Status Unusable(std::string_view text, std::string_view why) {
-  return InvalidArgument(Cat("--devices=", text, ": want cpu:N with N from 1 to ", kDevicesMax,
+  return InvalidArgument(Cat(text, ": want cpu:N with N from 1 to ", kDevicesMax,
                              ", cuda:all, or GPUs by number such as cuda:0,2 (", why, ")"));
 }
 

@@ -118,7 +118,7 @@ def test_devices_that_there_are_not(daemon_program: str) -> None:
     with pytest.raises(hostir.Unavailable) as caught:
         hostir.connect(devices="cpu:0")
     first, *log = str(caught.value).splitlines()
-    assert first == f"{daemon_program} --devices=cpu:0 exited with 1; its log ends:"
+    assert first == f"{daemon_program} --devices=cpu:0 exited with 2; its log ends:"
     assert "--devices=cpu:0: want cpu:N with N from 1 to 64" in log[-1]
 
 

@@ -102,7 +102,7 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
     flags.push_back(Flag(limit, other));
     for (const int64_t value : {limit.least - 1, limit.most + 1}) {
       const std::string failure = Daemon::FailureOf({Flag(limit, value)});
-      EXPECT_THAT(failure, testing::HasSubstr(std::to_string(value) + " not in range"));
+      EXPECT_THAT(failure, testing::HasSubstr(std::to_string(value) + " is not in range"));
       EXPECT_THAT(failure, testing::HasSubstr(Flag(limit, value).substr(0, limit.name.size() + 2)));
     }
   }

@@ -37,7 +37,9 @@ class RequestQueue : public testing::Test {
         (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
     HIR_CHECK(mkdtemp(directory.data()) != nullptr);
     directory_ = directory;
-    auto server = Server::Start({.listen = "unix:" + directory_ + "/socket"}, *engine_);
+    auto held = HeldAddress::Take({true, directory_ + "/socket"});
+    HIR_CHECK(held.ok());
+    auto server = Server::Start(*std::move(held), *engine_);
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
     client_ = std::make_unique<Client>(server_->address());

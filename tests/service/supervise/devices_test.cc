@@ -29,7 +29,7 @@ TEST(ParseDevices, Refuses) {
   const std::string want =
       ": want cpu:N with N from 1 to 64, cuda:all, or GPUs by number such as cuda:0,2 (";
   const auto error = [&](const std::string& text, const std::string& why) {
-    EXPECT_EQ(ErrorOf(text), "INVALID_ARGUMENT: --devices=" + text + want + why + ")");
+    EXPECT_EQ(ErrorOf(text), "INVALID_ARGUMENT: " + text + want + why + ")");
   };
   error("cpu", "no colon");
   error("cpu:0", "no such number of CPU devices");

@@ -1,0 +1,201 @@
+#include "service/config/config.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/quoted.h"
+#include "csrc/base/text.h"
+#include "service/os/address.h"
+#include "service/supervise/devices.h"
+
+namespace hir::service {
+namespace {
+
+using base::Cat;
+
+constexpr std::string_view kPrefix = "HOSTIR_";
+constexpr int64_t kThreadsMax = 1024;
+
+std::vector<Setting> MakeSettings() {
+  std::vector<Setting> settings = {
+      {"devices",
+       "cpu:N: N devices, each a process with a share of the cores; cuda:all, or cuda:0,2: all "
+       "GPUs, "
+       "or those with these numbers",
+       &Config::devices},
+      {"listen", "unix:/path in a directory that is this user's alone, or tcp:host:port",
+       &Config::listen},
+      {"insecure_tcp", "allow tcp: on loopback, where every user of this machine can connect",
+       &Config::insecure_tcp},
+      {.key = "log_level",
+       .what = "which lines the log has",
+       .field = &Config::log_level,
+       .words = {"trace", "debug", "info", "warn", "error", "off"}},
+      {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0,
+       kThreadsMax},
+      {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests",
+       &Config::own_memory},
+      {"worker", "the worker program", &Config::worker},
+  };
+  for (const LimitInfo& info : kLimits) {
+    settings.push_back(
+        {std::string(info.name), std::string(info.what), info.value, info.least, info.most});
+  }
+  return settings;
+}
+
+std::vector<std::string_view> Keys() {
+  std::vector<std::string_view> keys;
+  for (const Setting& setting : Settings()) keys.push_back(setting.key);
+  return keys;
+}
+
+const Setting* Find(std::string_view key) {
+  const std::span<const Setting> all = Settings();
+  const auto found =
+      std::ranges::find_if(all, [&](const Setting& setting) { return setting.key == key; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// What texts must be beyond their words. Errors: what is wrong with it.
+Status CheckText(const Setting& setting, const std::string& text) {
+  if (!setting.words.empty() && std::ranges::find(setting.words, text) == setting.words.end())
+    return InvalidArgument(Cat("want ", base::Join(setting.words, ", ")));
+  if (setting.key == "devices") {
+    const Status status = ParseDevices(text).status();
+    return status.ok() ? status
+                       : InvalidArgument(std::string(status.message().substr(text.size() + 2)));
+  }
+  if (setting.key == "listen") return ParseAddress(text).status();
+  return {};
+}
+
+Status Set(const Setting& setting, const Given& given, Config& config) {
+  if (setting.IsText()) {
+    if (given.kind != Given::Kind::kAny && given.kind != Given::Kind::kText)
+      return InvalidArgument("want a text in quotes");
+    HIR_TRY(CheckText(setting, given.text));
+    config.*std::get<0>(setting.field) = given.text;
+    return {};
+  }
+  if (setting.IsSwitch()) {
+    const bool on = given.text == "true" || given.text == "1";
+    const bool typed = given.kind == Given::Kind::kAny || given.kind == Given::Kind::kSwitch;
+    if (!typed || (!on && given.text != "false" && given.text != "0"))
+      return InvalidArgument("want true or false");
+    config.*std::get<1>(setting.field) = on;
+    return {};
+  }
+  const std::optional<int64_t> number = base::ParseInt(given.text);
+  const bool typed = given.kind == Given::Kind::kAny || given.kind == Given::Kind::kNumber;
+  if (!typed || !number.has_value())
+    return InvalidArgument(Cat("want a whole number from ", setting.least, " to ", setting.most));
+  if (*number < setting.least || *number > setting.most) {
+    return InvalidArgument(Cat(*number, " is not in range: want ", setting.least, " to ",
+                               setting.most, " (", setting.what, ")"));
+  }
+  (setting.IsLimit() ? config.limits.*std::get<3>(setting.field)
+                     : config.*std::get<2>(setting.field)) = *number;
+  return {};
+}
+
+// What holds of several values together; the fault names the one that can be changed.
+void CheckTogether(Resolution& resolved) {
+  const Config& config = resolved.config;
+  const Result<Address> address = ParseAddress(config.listen);
+  if (!address.ok()) return;  // Said already.
+  if (const Status status = CheckListen(*address, config.insecure_tcp); !status.ok()) {
+    resolved.faults.push_back(
+        Cat("--listen=", config.listen, " (", resolved.origins["listen"], "): ", status.message()));
+  }
+}
+
+}  // namespace
+
+std::string Setting::Flag() const {
+  std::string flag = Cat("--", key);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::string Setting::Variable() const {
+  std::string name(kPrefix);
+  for (const char c : key) name += c == '_' ? '_' : static_cast<char>(c - 'a' + 'A');
+  return name;
+}
+
+std::string Setting::ValueIn(const Config& config) const {
+  switch (field.index()) {
+    case 0: return base::Quoted(config.*std::get<0>(field));
+    case 1: return Cat(config.*std::get<1>(field));
+    case 2: return Cat(config.*std::get<2>(field));
+    default: return Cat(config.limits.*std::get<3>(field));
+  }
+}
+
+std::span<const Setting> Settings() {
+  static const std::vector<Setting> settings = MakeSettings();
+  return settings;
+}
+
+std::vector<Given> FromEnvironment(const char* const* environment,
+                                   std::vector<std::string>& faults) {
+  std::vector<Given> all;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t equals = entry.find('=');
+    if (!entry.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    const std::string variable(entry.substr(0, equals));
+    std::string key = variable.substr(kPrefix.size());
+    for (char& c : key) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (Find(key) != nullptr) {
+      all.push_back({key, std::string(entry.substr(equals + 1)), std::string(entry), variable});
+    } else if (const std::string_view near = base::Nearest(key, Keys()); !near.empty()) {
+      faults.push_back(
+          Cat(variable, ": no such setting; did you mean ", Find(near)->Variable(), "?"));
+    }
+  }
+  return all;
+}
+
+Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers) {
+  Resolution resolved = {.config = std::move(defaults), .origins = {}, .faults = {}};
+  for (const Setting& setting : Settings()) resolved.origins[setting.key] = "default";
+  for (const std::vector<Given>& layer : layers) {
+    for (const Given& given : layer) {
+      const Setting* setting = Find(given.key);
+      if (setting == nullptr) {
+        const std::string_view near = base::Nearest(given.key, Keys());
+        resolved.faults.push_back(Cat(given.name, ": no such key",
+                                      near.empty() ? "" : Cat("; did you mean ", near, "?"),
+                                      " (hostird --help lists them)"));
+        continue;
+      }
+      if (const Status status = Set(*setting, given, resolved.config); !status.ok()) {
+        resolved.faults.push_back(Cat(given.name, ": ", status.message()));
+        continue;
+      }
+      resolved.origins[given.key] = given.origin;
+    }
+  }
+  CheckTogether(resolved);
+  return resolved;
+}
+
+std::string Resolution::ToString() const {
+  std::vector<std::string> lines;
+  size_t width = 0;
+  for (const Setting& setting : Settings()) {
+    lines.push_back(Cat(setting.key, " = ", setting.ValueIn(config)));
+    width = std::max(width, lines.back().size());
+  }
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    lines[i].append(width - lines[i].size(), ' ');
+    base::Append(out, lines[i], "  # ", origins.at(Settings()[i].key), "\n");
+  }
+  return out;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,133 @@
+#include "service/os/address.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "service/os/error.h"
+
+namespace hir::service {
+namespace {
+
+using base::Cat;
+
+constexpr std::string_view kUnix = "unix:";
+constexpr std::string_view kTcp = "tcp:";
+constexpr int64_t kPortMax = 65535;
+
+Result<HeldAddress> InUse(const Address& address) {
+  return Status(Code::kAlreadyExists, Cat("another daemon listens on ", address.ToString(),
+                                          ": use that one, or --listen elsewhere"));
+}
+
+// The lock beside the socket at `path`. Errors: HeldAddress::Take's.
+Result<Fd> LockPath(const std::string& path) {
+  const std::string directory = path.substr(0, std::max<size_t>(1, path.rfind('/')));
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(directory);
+  struct stat info = {};
+  if (stat(directory.c_str(), &info) != 0) return ErrnoStatus(directory);
+  if (info.st_uid != getuid() || (info.st_mode & 077) != 0) {
+    return Status(Code::kPermissionDenied,
+                  Cat(directory,
+                      " must be this user's alone (chmod 700): whoever can "
+                      "reach the socket can run programs"));
+  }
+  Fd lock(open(Cat(path, ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  if (!lock.valid()) return ErrnoStatus(Cat(path, ".lock"));
+  return lock;
+}
+
+// Whether a socket can be bound to `target`, "host:port". Errors: as above.
+Status TryBind(const Address& address) {
+  const size_t colon = address.target.rfind(':');
+  std::string host = address.target.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const std::string port = address.target.substr(colon + 1);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
+    return Unavailable(Cat(address.ToString(), ": ", gai_strerror(error)));
+  const Fd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;  // As the server does: connections that just ended are in nobody's way.
+  setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool bound = bind(probe.get(), found->ai_addr, found->ai_addrlen) == 0;
+  const int error = errno;
+  freeaddrinfo(found);
+  if (bound) return {};
+  errno = error;
+  if (error == EADDRINUSE) return InUse(address).status();
+  return ErrnoStatus(address.ToString());
+}
+
+}  // namespace
+
+std::string Address::ToString() const { return Cat(is_unix ? kUnix : kTcp, target); }
+
+Result<Address> ParseAddress(std::string_view text) {
+  if (text.starts_with(kUnix)) {
+    const std::string_view path = text.substr(kUnix.size());
+    if (!path.starts_with('/')) return InvalidArgument("the path must be absolute");
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+      return InvalidArgument(Cat("a socket's path has at most ", sizeof(sockaddr_un::sun_path) - 1,
+                                 " bytes, this one has ", path.size()));
+    }
+    return Address{true, std::string(path)};
+  }
+  if (!text.starts_with(kTcp)) return InvalidArgument("want unix:/path or tcp:host:port");
+  const std::string_view target = text.substr(kTcp.size());
+  const size_t colon = target.rfind(':');
+  const std::optional<int64_t> port = colon == std::string_view::npos || colon == 0
+                                          ? std::nullopt
+                                          : base::ParseInt(target.substr(colon + 1));
+  if (!port.has_value() || *port < 0 || *port > kPortMax)
+    return InvalidArgument(Cat("want tcp:host:port with a port from 0 to ", kPortMax));
+  return Address{false, std::string(target)};
+}
+
+std::string DefaultAddress() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return Cat(kUnix, runtime, "/hostir/socket");
+  return Cat(kUnix, "/tmp/hostir-", getuid(), "/socket");
+}
+
+Status CheckListen(const Address& address, bool insecure_tcp) {
+  if (address.is_unix) return {};
+  if (!insecure_tcp) {
+    return InvalidArgument(
+        "TCP has neither encryption nor authentication: --insecure-tcp allows it on loopback");
+  }
+  const std::string_view host =
+      std::string_view(address.target).substr(0, address.target.rfind(':'));
+  if (host == "127.0.0.1" || host == "localhost" || host == "[::1]") return {};
+  return {Code::kPermissionDenied,
+          "without encryption only loopback is served (127.0.0.1, localhost, [::1])"};
+}
+
+Result<HeldAddress> HeldAddress::Take(const Address& address) {
+  if (!address.is_unix) {
+    HIR_TRY(TryBind(address));
+    return HeldAddress(address, Fd());
+  }
+  HIR_ASSIGN(Fd lock, LockPath(address.target));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return InUse(address);
+  unlink(address.target.c_str());  // Of one that was killed.
+  return HeldAddress(address, std::move(lock));
+}
+
+HeldAddress::~HeldAddress() {
+  if (lock_.valid()) unlink(address_.target.c_str());
+}
+
+}  // namespace hir::service

@@ -1,0 +1,54 @@
+// Address: where a daemon listens, and what clients call it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "service/os/fd.h"
+
+namespace hir::service {
+
+struct Address {
+  bool is_unix = true;
+  std::string target;  // The socket's path, or "127.0.0.1:50051".
+
+  std::string ToString() const;  // "unix:/run/user/1000/hostir/socket", "tcp:127.0.0.1:50051"
+};
+
+// "unix:/path" or "tcp:host:port". Errors: kInvalidArgument: what is wrong with it; paths are absolute and have at most
+// 107 bytes, ports are 0 to 65535.
+Result<Address> ParseAddress(std::string_view text);
+
+// Where a daemon listens that is told nothing: $XDG_RUNTIME_DIR/hostir/socket, else /tmp/hostir-<uid>/socket.
+std::string DefaultAddress();
+
+// Whether a daemon may listen there. TCP has neither encryption nor authentication: it wants `insecure_tcp`
+// (kInvalidArgument) and loopback (kPermissionDenied).
+Status CheckListen(const Address& address, bool insecure_tcp);
+
+// An address held against other daemons until destruction, which removes the socket. Immutable, movable.
+class HeldAddress {
+ public:
+  // Unix: makes the directory, for this user alone. TCP: says whether the port is free; port 0 always is.
+  // Errors: kAlreadyExists when another process listens there; kPermissionDenied for a directory that others may enter;
+  //         kUnavailable.
+  static Result<HeldAddress> Take(const Address& address);
+
+  HeldAddress() = default;
+  HeldAddress(HeldAddress&& other) noexcept
+      : address_(std::exchange(other.address_, {})), lock_(std::move(other.lock_)) {}
+  HeldAddress& operator=(HeldAddress&&) = delete;
+  ~HeldAddress();
+
+  const Address& address() const { return address_; }
+
+ private:
+  HeldAddress(Address address, Fd lock) : address_(std::move(address)), lock_(std::move(lock)) {}
+
+  Address address_;
+  Fd lock_;  // Of a socket's path.
+};
+
+}  // namespace hir::service

@@ -1,0 +1,18 @@
+// What the system says that a process uses.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace hir::service {
+
+struct ProcessUsage {
+  int64_t resident_bytes = 0;  // In memory, what it shares with others counted too.
+  int64_t cpu_ms = 0;          // Of all its threads, since it started.
+};
+
+// Zeros for a process that is not there.
+ProcessUsage UsageOf(pid_t pid);
+
+}  // namespace hir::service

@@ -1,0 +1,336 @@
+"""hostird's configuration: who wins, what is refused and how, exit codes, the manager of services.
+
+Method: the program itself. --check-config is the oracle's subject: the expected table is written by hand.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+
+BUILD = pathlib.Path(os.environ.get("HOSTIR_BUILD_DIR", "build/dev")).resolve()
+HOSTIRD = BUILD / "hostird"
+UNIT = pathlib.Path("deploy/systemd/hostird@.service")
+
+pytestmark = pytest.mark.skipif(
+    not HOSTIRD.exists() and not os.environ.get("HOSTIR_TESTS_NEED_DAEMON"), reason="hostird is not built"
+)
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOSTIR_")}
+    return {**kept, **variables}
+
+
+def hostird(*flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [HOSTIRD, *flags]
+    return subprocess.run(
+        command, env=clean_environment(**variables), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def check(*flags: str, **variables: str) -> dict[str, tuple[str, str]]:
+    """{key: (value, origin)} of what --check-config prints."""
+    done = hostird("--check-config", *flags, **variables)
+    assert done.returncode == 0, done.stderr
+    rows = [re.fullmatch(r"(\w+) = (.*?) +# (.*)", line) for line in done.stdout.splitlines()]
+    assert all(rows), done.stdout
+    return {row[1]: (row[2], row[3]) for row in rows if row}
+
+
+def write(path: pathlib.Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults():
+    rows = check(XDG_RUNTIME_DIR="/run/user/7")
+    assert {origin for _, origin in rows.values()} == {"default"}
+    assert rows["devices"][0] == '"cpu:1"'
+    assert rows["listen"][0] == '"unix:/run/user/7/hostir/socket"'
+    assert rows["queued_runs_max"][0] == "1024"
+    assert check(XDG_RUNTIME_DIR="")["listen"][0] == f'"unix:/tmp/hostir-{os.getuid()}/socket"'
+
+
+# Which of flag, environment and file give a value, and who wins.
+@pytest.mark.parametrize(
+    ("flag", "variable", "file", "value", "origin"),
+    [
+        (None, None, None, "1024", "default"),
+        (None, None, "30", "30", "{file}:2"),
+        (None, "20", None, "20", "HOSTIR_QUEUED_RUNS_MAX"),
+        (None, "20", "30", "20", "HOSTIR_QUEUED_RUNS_MAX"),
+        ("10", None, None, "10", "--queued-runs-max"),
+        ("10", None, "30", "10", "--queued-runs-max"),
+        ("10", "20", None, "10", "--queued-runs-max"),
+        ("10", "20", "30", "10", "--queued-runs-max"),
+    ],
+)
+def test_precedence(tmp_path, flag, variable, file, value, origin):
+    path = write(tmp_path / "hostird.toml", f"# comment\n{f'queued_runs_max = {file}' if file else ''}\n")
+    flags = [f"--config={path}", *([f"--queued-runs-max={flag}"] if flag else [])]
+    variables = {"HOSTIR_QUEUED_RUNS_MAX": variable} if variable else {}
+    assert check(*flags, **variables)["queued_runs_max"] == (value, origin.format(file=path))
+
+
+def test_every_kind_of_value_by_every_way(tmp_path):
+    path = write(
+        tmp_path / "hostird.toml",
+        'devices = "cpu:3"\ninsecure_tcp = true\nown_memory = true\nlog_level = "warn"\nthreads_per_rank = 2\n',
+    )
+    rows = check(
+        "--config",
+        path,
+        "--own-memory=false",
+        "--log-level=off",
+        HOSTIR_DEVICES="cuda:0,2",
+        HOSTIR_LISTEN="tcp:localhost:0",
+        HOSTIR_WORKER='/opt/a "b"\\c',
+    )
+    assert {key: rows[key] for key in ("devices", "listen", "insecure_tcp", "own_memory", "log_level", "worker")} == {
+        "devices": ('"cuda:0,2"', "HOSTIR_DEVICES"),
+        "listen": ('"tcp:localhost:0"', "HOSTIR_LISTEN"),
+        "insecure_tcp": ("true", f"{path}:2"),
+        "own_memory": ("false", "--own-memory"),
+        "log_level": ('"off"', "--log-level"),
+        "worker": (r'"/opt/a \"b\"\\c"', "HOSTIR_WORKER"),
+    }
+    assert rows["threads_per_rank"] == ("2", f"{path}:5")
+
+
+def test_what_is_printed_is_a_file_that_says_the_same(tmp_path):
+    first = hostird("--check-config", "--devices=cpu:2", '--worker=/a "b"\\c', "--rpc-threads=7", "--own-memory").stdout
+    path = write(tmp_path / "printed.toml", first)
+    second = check("--config", path)
+    assert {origin.rsplit(":", 1)[0] for _, origin in second.values()} == {path}
+    values = re.findall(r"^(\w+) = (.*?) +#", first, re.M)
+    assert [(key, value) for key, (value, _) in second.items()] == values
+
+
+def test_the_example_of_deploy_is_good():
+    rows = check("--config", "deploy/systemd/hostird.toml")
+    assert rows["devices"][1].startswith("deploy/systemd/hostird.toml:")
+
+
+# (file, environment, flags) and what the one line that is printed says. {f}: the file's path.
+FAULTS = {
+    "range in a file": (
+        "\nqueued_runs_max = 0\n",
+        {},
+        [],
+        "{f}:2: queued_runs_max = 0: 0 is not in range: want 1 to 1000000 (runs that wait for their turn)",
+    ),
+    "above the range": (
+        "",
+        {},
+        ["--rpc-threads=1025"],
+        "--rpc-threads=1025: 1025 is not in range: want 1 to 1024 (threads that carry out requests)",
+    ),
+    "range in the environment": (
+        "",
+        {"HOSTIR_RPC_THREADS": "-1"},
+        [],
+        "HOSTIR_RPC_THREADS=-1: -1 is not in range: want 1 to 1024 (threads that carry out requests)",
+    ),
+    "no number": ("", {}, ["--rpc-threads=four"], "--rpc-threads=four: want a whole number from 1 to 1024"),
+    "a number with a fraction": ("rpc_threads = 1.5", {}, [], "{f}:1: rpc_threads = 1.5: want a whole number from 1"),
+    "a number in quotes": ('rpc_threads = "4"', {}, [], '{f}:1: rpc_threads = "4": want a whole number from 1 to 1024'),
+    "a text without quotes": ("log_level = 3", {}, [], "{f}:1: log_level = 3: want a text in quotes"),
+    "a switch": ("own_memory = 1", {}, [], "{f}:1: own_memory = 1: want true or false"),
+    "a switch in the environment": ("", {"HOSTIR_OWN_MEMORY": "yes"}, [], "HOSTIR_OWN_MEMORY=yes: want true or false"),
+    "a word": ("", {}, ["--log-level=loud"], "--log-level=loud: want trace, debug, info, warn, error, off"),
+    "devices": ("", {}, ["--devices=cpu:65"], "--devices=cpu:65: want cpu:N with N from 1 to 64"),
+    "devices in a file": ('devices = "gpu:1"', {}, [], '{f}:1: devices = "gpu:1": want cpu:N'),
+    "address": ("", {}, ["--listen=unix:socket"], "--listen=unix:socket: the path must be absolute"),
+    "port": ("", {}, ["--listen=tcp:localhost:65536"], "want tcp:host:port with a port from 0 to 65535"),
+    "long path": ("", {}, ["--listen=unix:/" + "x" * 107], "has at most 107 bytes, this one has 108"),
+    "tcp": ("", {}, ["--listen=tcp:localhost:0"], "--insecure-tcp allows it on loopback"),
+    "tcp, by a file": ('listen = "tcp:localhost:0"', {}, [], "--listen=tcp:localhost:0 ({f}:1): TCP has neither"),
+    "beyond loopback": (
+        "",
+        {},
+        ["--listen=tcp:0.0.0.0:0", "--insecure-tcp"],
+        "--listen=tcp:0.0.0.0:0 (--listen): without encryption only loopback is served",
+    ),
+    "unknown key": (
+        "\n\nqueued_run_max = 4\n",
+        {},
+        [],
+        "{f}:3: queued_run_max = 4: no such key; did you mean queued_runs_max?",
+    ),
+    "a table": ("[limits]\nrpc_threads = 4\n", {}, [], "{f}:1: limits = a table: no such key"),
+    "unknown variable": (
+        "",
+        {"HOSTIR_QUEUED_RUN_MAX": "4"},
+        [],
+        "HOSTIR_QUEUED_RUN_MAX: no such setting; did you mean HOSTIR_QUEUED_RUNS_MAX?",
+    ),
+    "unknown flag": ("", {}, ["--device=cpu:1"], "--device: no such flag; did you mean --devices?"),
+    "argument": ("", {}, ["cpu:4"], "cpu:4: no such argument"),
+    "syntax": ('\ndevices = "cpu:1\n', {}, [], "{f}:2: "),
+    "twice": ("rpc_threads = 1\nrpc_threads = 2\n", {}, [], "{f}:2: "),
+    "no file": (None, {}, [], "--config={f}: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_refused(tmp_path, case):
+    text, variables, flags, expected = FAULTS[case]
+    path = tmp_path / "hostird.toml"
+    if text is not None:
+        path.write_text(text)
+    for mode in (["--check-config"], []):  # The daemon itself refuses the same.
+        done = hostird(f"--config={path}", *flags, *mode, **variables)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("hostird: ") and done.stderr.count("\n") == 1
+        assert expected.format(f=path) in done.stderr
+
+
+def test_all_faults_are_named(tmp_path):
+    path = write(tmp_path / "hostird.toml", "rpc_threads = 0\nqueued_rpcs_max = 0\n")
+    done = hostird("--check-config", f"--config={path}", "--tensors-max=0")
+    assert done.returncode == 2
+    assert [line.split(" ")[1] for line in done.stderr.splitlines()] == [f"{path}:1:", f"{path}:2:", "--tensors-max=0:"]
+
+
+def test_variables_of_others_are_nobodys_business():
+    assert check(HOSTIR_ADDRESS="unix:/x", HOSTIR_BUILD_DIR="x", HOSTIR_DAEMON="x", HOSTIR_NVRTC="x", HOSTIR_SEED="1")
+
+
+@pytest.mark.parametrize("flags", [["--queued-runs-max"], ["--devices", "cpu:1", "--devices", "cpu:2"]])
+def test_a_flag_that_is_used_wrongly(flags):
+    assert hostird(*flags).returncode == 2
+
+
+def test_help_names_every_setting():
+    done = hostird("--help")
+    assert done.returncode == 0
+    for key in check():
+        assert f"--{key.replace('_', '-')}" in done.stdout
+    for words in ("Exit codes", "HOSTIR_", "hostird --devices cpu:4", "1 to 1000000"):
+        assert words in done.stdout
+
+
+class Daemon:
+    """A hostird that has said that it is ready."""
+
+    def __init__(self, *flags: str, **variables: str) -> None:
+        read, write_end = os.pipe()
+        self.process = subprocess.Popen(
+            [HOSTIRD, f"--ready-fd={write_end}", *flags],
+            env=clean_environment(**variables),
+            pass_fds=[write_end],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        os.close(write_end)
+        with os.fdopen(read) as ready:
+            self.address = ready.readline().strip()
+
+    def stop(self) -> tuple[int, str]:
+        """SIGTERM; its exit code and log."""
+        self.process.send_signal(signal.SIGTERM)
+        log, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, log
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+def test_exit_codes_of_a_daemon_and_of_one_that_comes_second(folder):
+    listen = f"--listen=unix:{folder}/socket"
+    daemon = Daemon(listen)
+    assert daemon.address == f"unix:{folder}/socket"
+    second = hostird(listen)
+    assert second.returncode == 4
+    assert f"ALREADY_EXISTS: {listen}: another daemon listens on unix:{folder}/socket" in second.stdout
+    code, log = daemon.stop()
+    assert code == 0
+    assert "draining" in log and log.rstrip().endswith("stopped")
+
+
+def test_a_port_that_is_taken_is_4():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = hostird(f"--listen=tcp:127.0.0.1:{port}", "--insecure-tcp")
+    assert done.returncode == 4
+    assert f"another daemon listens on tcp:127.0.0.1:{port}" in done.stdout
+
+
+def test_workers_that_do_not_start_are_3(folder):
+    done = hostird(f"--listen=unix:{folder}/socket", "--worker=/nowhere/hostir-worker")
+    assert done.returncode == 3
+    assert "cannot start 1 workers: cannot start /nowhere/hostir-worker: No such file" in done.stdout
+    done = hostird(f"--listen=unix:{folder}/socket", f"--worker={shutil.which('false')}")
+    assert done.returncode == 3, done.stdout
+
+
+def test_a_folder_that_others_may_enter_is_2(folder):
+    folder.chmod(0o755)
+    done = hostird(f"--listen=unix:{folder}/socket")
+    assert done.returncode == 2
+    assert f"{folder} must be this user's alone (chmod 700)" in done.stdout
+
+
+def test_one_line_an_event(folder):
+    """Whatever a client or a file calls itself, it cannot write a second line, or fields of its own."""
+    worker = folder / 'a\n[critical] "b"'
+    done = hostird(f"--listen=unix:{folder}/socket", f"--worker={worker}")
+    assert done.returncode == 3
+    lines = done.stdout.splitlines()
+    assert all(re.match(r"\[\d{4}-\d\d-\d\d ", line) for line in lines), done.stdout
+    assert r"/a\n[critical] \"b\": No such file" in lines[-1]
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_manager_of_services_is_told(folder, abstract):
+    name = f"\0hostir-test-{os.getpid()}" if abstract else str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(60)
+        manager.bind(name)
+        daemon = Daemon(f"--listen=unix:{folder}/socket", NOTIFY_SOCKET=name.replace("\0", "@"))
+        assert manager.recv(4096).decode() == f"READY=1\nSTATUS=serving on unix:{folder}/socket"
+        assert daemon.stop()[0] == 0
+        assert manager.recv(4096).decode() == "STOPPING=1"
+
+
+def unit_values(key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", UNIT.read_text(), re.M)
+
+
+def test_the_unit_starts_the_daemon(folder):
+    """Method: what systemd would do with ExecStart and Type=notify, with the paths of this machine."""
+    assert unit_values("Type") == ["notify"]
+    (start,) = unit_values("ExecStart")
+    program, *flags = start.split()
+    assert program == "/opt/hostir/bin/hostird"
+    config = folder / "hostird.toml"
+    example = pathlib.Path("deploy/systemd/hostird.toml").read_text()
+    config.write_text(example.replace("cuda:all", "cpu:1"))
+    paths = {"/etc/hostir/hostird.toml": str(config), "unix:/run/hostir-%i/socket": f"unix:{folder}/socket"}
+    daemon = Daemon(*[paths.get(flag, flag) for flag in flags])
+    assert daemon.address == f"unix:{folder}/socket"
+    assert daemon.stop()[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_systemd_accepts_the_unit(folder):
+    """systemd wants ExecStart to exist, so the copy that it reads names the one that was built."""
+    unit = folder / "hostird@me.service"
+    unit.write_text(UNIT.read_text().replace("/opt/hostir/bin/hostird", str(HOSTIRD)))
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "hostird" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
