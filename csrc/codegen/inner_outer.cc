@@ -2,7 +2,8 @@
 // normalisation. Every tensor is read once (but for its second use within a row, which is in cache).
 //
 //   launch 1: the rows, in row-major order, are cut into parts of one length; each item of the grid is a part and goes
-//             through its rows in order. Each row runs the phases of a normalisation; what is reduced over rows has one
+//             through its rows in order. (On GPUs, where rows have one axis: each part takes every count'th row, so that
+//             parts that run at once read rows side by side: RMS norm backward 16384x4096 5 % faster on an H200.) Each row runs the phases of a normalisation; what is reduced over rows has one
 //             accumulator a column, carried from row to row. A reduction that keeps some of the rows' axes (a sum for
 //             each batch) begins anew where those change, in the middle of a part too.
 //   launch 2: for every element of such a reduction, the partial results that the parts left, and what is made of it.
@@ -37,8 +38,10 @@ constexpr int64_t kRowsThatPay = 64;
 // Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
 constexpr int64_t kColumnsInItem = 4096;
 // Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
-// 16-bit elements each has 512 threads, 256, 128, 32 (gpu/carried.cc).
-constexpr std::pair<int64_t, int64_t> kBlocks[] = {{8192, 1}, {2048, 2}, {513, 5}, {0, 16}};
+// 16-bit elements each has 512 threads, 512, 256, 128, 32 (gpu/carried.cc).
+constexpr int64_t kBlocksOfShortRows = 16;
+constexpr std::pair<int64_t, int64_t> kBlocks[] = {
+    {8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
 constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
@@ -51,7 +54,7 @@ class RowParts {
     const ir::Expr* least = pool_.Const(is_cpu ? kRowsMin : kRowsMinGpu);
     length_ = pool_.Max(least, pool_.CeilDiv(total_, pool_.Const(PartsMax())));
     count_ = pool_.CeilDiv(total_, length_);
-    is_strided_ = !is_cpu && rows_.size() == 1 && builder.target().rows_in_order.strided == 1;
+    is_strided_ = !is_cpu && rows_.size() == 1 && builder.target().rows_in_order.strided != 2;
     if (is_strided_) count_ = pool_.Min(pool_.Const(PartsMax()), pool_.CeilDiv(total_, least));
   }
 
@@ -165,7 +168,9 @@ class RowParts {
       if (facts.AtLeast(columns, columns_min, true)) break;
     }
     // Parts of few rows write much beside what they read.
-    if (blocks > 1 && !facts.AtLeast(total_, processors * blocks * kRowsThatFill, true)) blocks = 1;
+    if (blocks > 1 && blocks < kBlocksOfShortRows &&
+        !facts.AtLeast(total_, processors * blocks * kRowsThatFill, true))
+      blocks = 1;
     return processors * blocks;
   }
 

@@ -8,9 +8,10 @@
 //   rows below 4 KiB a tensor: each thread copies and reads its own vectors, so the ring needs no barrier. 40 KiB in
 //     flight a multiprocessor: with two tensors of 2 KiB 128 threads, 5 CTAs, 2 rows (measured on an H200: 4 rows 3 %
 //     slower, and so 6 CTAs or 4).
-//   longer ones: whole rows by one thread and the copy engine, 3 rows, refilled behind the barrier of the row's
-//     reduction. 8 KiB a tensor: 256 threads, 2 CTAs, 96 KiB; from 16 KiB 512 threads, 1 CTA, 96 to 192 KiB.
-//   before compute capability 9.0: the next row, in registers. 2 CTAs of 512 threads: 32 KiB ahead of 32 KiB in use.
+//   longer ones that a CTA's threads hold in a vector each: the next row, in registers. With two tensors of 8 KiB 512
+//     threads, 2 CTAs: 32 KiB ahead of 32 KiB in use (RMS norm backward 16384x4096 0.1058 ms; rings 0.1079 to 0.1082).
+//   the longest: whole rows by one thread and the copy engine, 3 rows, refilled behind the barrier of the row's
+//     reduction: 512 threads, 1 CTA, 96 to 192 KiB. Before compute capability 9.0 in registers, too.
 // What follows from a row once its sums are known is computed from the same registers: nothing is read twice.
 //
 // Factors that are the same in all rows of the innermost loop are taken out of the sums over them: the weight and bias
@@ -726,7 +727,8 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
           : static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16));
   if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   const int64_t threads_max = s.ctas_per_sm == 1    ? 512
-                              : s.ctas_per_sm <= 3  ? (nv <= 512 ? 256 : 512)
+                              : s.ctas_per_sm <= 2  ? 512
+                              : s.ctas_per_sm <= 4  ? 256
                               : s.ctas_per_sm <= 5  ? 128
                               : s.ctas_per_sm <= 10 ? 64
                                                     : 32;
@@ -750,7 +752,9 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
   const bool has_bulk = plan.target.architecture >= 90;
-  s.staging = nv < kShortRow ? Staging::kCopies : has_bulk ? Staging::kBulk : Staging::kRegisters;
+  s.staging = nv < kShortRow                                     ? Staging::kCopies
+              : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
+                                                                 : Staging::kRegisters;
   if (tried.staging != Staging::kChosen) s.staging = tried.staging;
   if (row_bytes == 0 || (s.staging == Staging::kBulk && (columns.size() != 1 || !has_bulk)))
     s.staging = Staging::kRegisters;

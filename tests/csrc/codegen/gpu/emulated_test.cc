@@ -260,6 +260,26 @@ TEST(Emulated, RowsInOrder) {
     })",
         {{"i0", b}, {"i1", n}, {"i2", m}});
   }
+  // One axis of rows: each part takes every count'th.
+  for (const auto& [n, m] :
+       {std::pair{300, 64}, {37, 1000}, {21, 4096}, {9, 8192}, {1, 24}, {0, 64}}) {
+    programs.Add(
+        R"(fusion @f(%g: bf16[i0, i1], %x: bf16[i0, i1], %w: bf16[i1], %r: f32[i0, 1]) {
+      %gf = cast(%g) {dtype=f32}
+      %xf = cast(%x) {dtype=f32}
+      %xh = mul(%xf, %r)
+      %gw = mul(%gf, %w)
+      %p = mul(%gw, %xh)
+      %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+      %xs = mul(%xh, %s)
+      %d = sub(%gw, %xs)
+      %dx = cast(%d) {dtype=bf16}
+      %q = mul(%gf, %xh)
+      %dw = sum(%q) {axes=[0], keepdim=false, dtype=null}
+      return %dx, %dw
+    })",
+        {{"i0", n}, {"i1", m}});
+  }
   programs.Check();
 }
 
