@@ -2,10 +2,11 @@
 // normalisation. Every tensor is read once (but for its second use within a row, which is in cache).
 //
 //   launch 1: the rows, in row-major order, are cut into parts of one length; each item of the grid is a part and goes
-//             through its rows in order. (On GPUs, where rows have one axis: each part takes every count'th row, so that
-//             parts that run at once read rows side by side: RMS norm backward 16384x4096 5 % faster on an H200.) Each row runs the phases of a normalisation; what is reduced over rows has one
+//             through its rows in order. Each row runs the phases of a normalisation; what is reduced over rows has one
 //             accumulator a column, carried from row to row. A reduction that keeps some of the rows' axes (a sum for
 //             each batch) begins anew where those change, in the middle of a part too.
+//             On GPUs, where rows have one axis, a part takes every count'th row instead: parts that run at once read
+//             rows side by side (RMS norm backward 16384x4096 5 % faster on an H200).
 //   launch 2: for every element of such a reduction, the partial results that the parts left, and what is made of it.
 //
 // Workspace: part p leaves its result for the rows whose kept index is b (row-major; 0 if none are kept) at p + b. Both
