@@ -169,8 +169,8 @@ class RowParts {
       if (facts.AtLeast(columns, columns_min, true)) break;
     }
     // Parts of few rows write much beside what they read.
-    if (blocks > 1 && blocks < kBlocksOfShortRows &&
-        !facts.AtLeast(total_, processors * blocks * kRowsThatFill, true))
+    if (blocks < kBlocksOfShortRows && total_->IsConst() &&
+        total_->value < processors * blocks * kRowsThatFill)
       blocks = 1;
     return processors * blocks;
   }

@@ -718,13 +718,20 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   int64_t chunks = 0;  // Of 16 bytes, in a vector of each tensor of a row.
   for (const Emitter::Access& access : RingOf(em, region, roots)) chunks += em.BytesOf(access) / 16;
-  // As many CTAs as the plan made parts, all resident; their threads by what registers that leaves.
+  // As many CTAs as the plan made parts, all resident; their threads by what registers that leaves. Where the code
+  // serves many sizes there are few numbers of CTAs, threads and vectors: each is compiled once.
+  const bool is_constant = IsConstant(em.TripsOf(columns)) && IsConstant(em.TripsOf(region.grid));
   const int64_t parts = SizeOf(em.TripsOf(region.grid), plan.sizes, -1);
   const int64_t processors = std::max(plan.target.multiprocessors, 1);
+  const int64_t length = nv * s.lanes;
   s.ctas_per_sm =
-      parts < 0
-          ? 2
-          : static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16));
+      is_constant
+          ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
+      : length >= 8192 ? 1
+      : length >= 4096 ? 2
+      : length >= 2048 ? 4
+      : length >= 513  ? 5
+                       : 16;
   if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   const int64_t threads_max = s.ctas_per_sm == 1    ? 512
                               : s.ctas_per_sm <= 2  ? 512
@@ -732,8 +739,6 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
                               : s.ctas_per_sm <= 5  ? 128
                               : s.ctas_per_sm <= 10 ? 64
                                                     : 32;
-  const bool is_constant = IsConstant(em.TripsOf(columns));
-  // Where the code serves many sizes there are few numbers of threads and vectors: each is compiled once.
   const auto round = [&](int64_t count, int64_t unit) {
     return is_constant ? (count + unit - 1) / unit * unit
                        : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));

@@ -61,7 +61,8 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
         return IsConstant(em.TripsOf(phase.loops));
       });
-  if (!is_constant && s.width < kWidth) s.width = width_min;  // Few variants, each compiled once.
+  if (!is_constant && (s.width < kWidth || s.adds_parts))
+    s.width = kWidthMin;  // Few variants, each compiled once.
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
   const bool few = s.width == kWidthMin && is_constant &&
                    (vectors + s.width - 1) / s.width * others * 2 < plan.target.multiprocessors;
