@@ -228,6 +228,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
                 .rolled = s.rolled,
                 .is_whole = s.held,
                 .is_exact = !s.held && trips->IsConst() && trips->value % (width * s.unroll) == 0,
+                .is_single = !s.held && trips->IsConst(int64_t{width} * s.unroll),
                 .stream = s.stream && is_last};
   };
   for (size_t p = 0; p < region.phases.size(); ++p) {

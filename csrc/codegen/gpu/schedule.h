@@ -86,8 +86,8 @@ struct Walk {
   int unroll = 1;
   bool rolled = false;
   bool is_whole = false;  // `unroll` steps from `start` cover all.
-  bool is_exact =
-      false;  // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step.
+  // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step; and it is one of them.
+  bool is_exact = false, is_single = false;
   bool stream = false;
 };
 // Arrays of packs that live across phases.

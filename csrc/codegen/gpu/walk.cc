@@ -127,6 +127,11 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
   }
   if (walk.is_whole) return;
   const std::string inner = em.Close();
+  if (walk.is_single) {  // The compiler does not see that, and would unroll a loop.
+    em.Line("const ix ", first, " = ", walk.start, ";\nif (", first, " < ", walk.count, ") {\n",
+            inner, "}");
+    return;
+  }
   em.Line("for (ix ", first, " = ", walk.start, "; ", first, " < ", walk.count, "; ", first,
           " += ", walk.step * walk.unroll, ") {\n", inner, "}");
 }
