@@ -174,9 +174,11 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     registers = weights ? 80 : 48;
     if (s.threads > 512) s.unroll *= 2, s.threads = round((nv + s.unroll - 1) / s.unroll);
   } else {  // Read again for each phase; of few rows by as many threads as there are.
+    // (128 x 65536: 2 vectors in flight are 4 % faster than 4; not worth one more text where sizes are symbols.)
     const bool is_long = nv > 2048;
     s.threads = is_long ? 1024 : 512;
-    s.unroll = std::max<int>(1, static_cast<int>((is_long && !few ? 4 : 2) / tensors));
+    s.unroll =
+        std::max<int>(1, static_cast<int>((is_long && !(few && is_constant) ? 4 : 2) / tensors));
     s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
   }
