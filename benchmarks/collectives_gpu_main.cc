@@ -139,8 +139,7 @@ class Rank {
   Status CallNccl(const comm::CommDesc& desc) {
     const comm::NcclOp op = {
         .desc = desc, .team = &team_, .comm = raw_->handle(), .stream = stream_.get()};
-    if (const comm::OwnCopy own = comm::OwnCopyOf(op, rank_); own.dst.bytes > 0)
-      stream_->Copy(own.dst, own.src);
+    comm::QueueCopies(op, rank_);
     HIR_TRY(comm::NcclStatus(nccl_, nccl_.GroupStart(), "ncclGroupStart", nullptr));
     const auto stream = static_cast<cudaStream_t>(device::NativeStream(*stream_));
     HIR_TRY(comm::IssueCalls(nccl_, op, rank_, stream));

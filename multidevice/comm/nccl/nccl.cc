@@ -32,8 +32,6 @@ using std::chrono::milliseconds;
 constexpr base::Nanos kLockForAbort = milliseconds(500);
 // What every member sends every other when a team is made: it makes them connect.
 constexpr int64_t kGreetingBytes = 64;
-// A copy of so many bytes takes longer than what it costs to put it on another stream.
-constexpr int64_t kBesideBytes = int64_t{8} << 20;
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -71,9 +69,6 @@ class NcclCommunicator final : public Communicator {
   // All ranks meet.
   Status Start() {
     HIR_ASSIGN(stream_, options_.device->CreateStream());
-    HIR_ASSIGN(copies_, options_.device->CreateStream());
-    HIR_ASSIGN(fork_, options_.device->CreateEvent());
-    HIR_ASSIGN(join_, options_.device->CreateEvent());
     HIR_ASSIGN(greetings_, options_.device->Allocate(2 * kGreetingBytes * options_.size));
     if (options_.size == 1) return {};
     std::vector<int64_t> all;
@@ -254,9 +249,8 @@ class NcclCommunicator final : public Communicator {
     const bool captured = IsCaptured(ops_[0]);
     Status status = captured ? CheckCapture() : Enter();
     if (status.ok()) {
-      for (const NcclOp& op : ops_) QueueBefore(op);
+      for (const NcclOp& op : ops_) QueueCopies(op, rank());
       status = Issue();
-      QueueBeside();
     }
     if (!status.ok()) {
       // The library says what it met; the device, why.
@@ -274,27 +268,6 @@ class NcclCommunicator final : public Communicator {
     starting_.clear();
     ops_.clear();
     return watch_.failure();
-  }
-
-  // The copies on this rank. A large one runs beside NCCL's kernel, queued behind it on a stream of its own: else its
-  // time would be added to that of the link.
-  void QueueBefore(const NcclOp& op) {
-    QueueScratchCopy(op, rank());
-    const OwnCopy own = OwnCopyOf(op, rank());
-    if (own.dst.bytes == 0) return;
-    if (own.dst.bytes < kBesideBytes || !NeedsNccl(op, rank()))
-      return op.stream->Copy(own.dst, own.src);
-    // What it waited for is known to have ended: it would be kept for ever. (In a capture nothing may be asked.)
-    if (beside_.empty() && !IsCaptured(op) && join_->Fired()) copies_->ClearError();
-    op.stream->Record(*fork_);
-    copies_->Wait(*fork_);
-    beside_.emplace_back(op.stream, own);
-  }
-  void QueueBeside() {
-    for (const auto& [stream, own] : beside_) copies_->Copy(own.dst, own.src);
-    if (!beside_.empty()) copies_->Record(*join_);
-    for (const auto& [stream, own] : beside_) stream->Wait(*join_);
-    beside_.clear();
   }
 
   // What is captured is followed when its graph is launched.
@@ -412,9 +385,6 @@ class NcclCommunicator final : public Communicator {
   TeamTable teams_;
   std::unique_ptr<device::Stream> stream_;         // For greetings.
   std::unique_ptr<device::Allocation> greetings_;  // Out, then in; kGreetingBytes a rank.
-  std::unique_ptr<device::Stream> copies_;
-  std::unique_ptr<device::Event> fork_, join_;
-  std::vector<std::pair<device::Stream*, OwnCopy>> beside_;  // Empty but in Launch.
   std::map<device::Stream*, Scratch> scratch_;
   std::vector<std::unique_ptr<device::Allocation>>
       of_graphs_;                             // Scratch that was replaced, in graphs.

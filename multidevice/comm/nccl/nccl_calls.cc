@@ -132,28 +132,26 @@ int64_t ScratchBytes(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
   return in_place && Exchanges(desc.type) && team.size() > 1 && !to_itself ? bytes.src : 0;
 }
 
-void QueueScratchCopy(const NcclOp& op, int64_t rank) {
-  if (op.scratch == nullptr) return;
-  const int64_t all = BytesOf(op.desc, *op.team, rank).src;
-  op.stream->Copy({op.scratch, all}, {op.desc.src.data, all});
-}
-
-OwnCopy OwnCopyOf(const NcclOp& op, int64_t rank) {
+void QueueCopies(const NcclOp& op, int64_t rank) {
   const CommDesc& desc = op.desc;
   const int64_t bytes = ChunkBytes(desc);
-  if (bytes == 0) return {};
+  if (bytes == 0) return;
+  if (op.scratch != nullptr) {
+    const int64_t all = BytesOf(desc, *op.team, rank).src;
+    op.stream->Copy({op.scratch, all}, {desc.src.data, all});
+  }
   // The chunk from this rank to itself. NCCL's own collectives do that; in a team of one we do.
   const bool chunks =
       desc.type == CommType::kAllToAll || (IsRooted(desc.type) && desc.root == rank);
   const bool ours = desc.type == CommType::kGather || desc.type == CommType::kScatter ||
                     desc.type == CommType::kAllToAll;
-  if (HasHalves(desc.type) ? desc.to != rank : op.team->size() > 1 && !(ours && chunks)) return {};
+  if (HasHalves(desc.type) ? desc.to != rank : op.team->size() > 1 && !(ours && chunks)) return;
   const int64_t own = op.team->index * bytes;
   const bool many_src = desc.type == CommType::kScatter || desc.type == CommType::kAllToAll;
   const bool many_dst = desc.type == CommType::kGather || desc.type == CommType::kAllToAll;
   const device::Buffer from = {desc.src.data + (many_src ? own : 0), bytes};
   const device::Buffer to = {desc.dst.data + (many_dst ? own : 0), bytes};
-  return from.data == to.data ? OwnCopy() : OwnCopy{.dst = to, .src = from};
+  if (from.data != to.data) op.stream->Copy(to, from);
 }
 
 bool NeedsNccl(const NcclOp& op, int64_t rank) {

@@ -26,15 +26,8 @@ struct NcclOp {
 // What NCCL cannot do in place is sent from a copy: as many bytes as that takes.
 int64_t ScratchBytes(const CommDesc& desc, const TeamInfo& team, int64_t rank);
 
-// Queues the copy in scratch, which comes before NCCL's calls.
-void QueueScratchCopy(const NcclOp& op, int64_t rank);
-// What stays on this rank, its own chunk: a copy that nothing else of the communication touches. `dst` is empty when
-// there is none, or NCCL does it.
-struct OwnCopy {
-  device::Buffer dst = {};
-  device::Buffer src = {};
-};
-OwnCopy OwnCopyOf(const NcclOp& op, int64_t rank);
+// Queues what stays on this rank: its own chunk, the copy in scratch.
+void QueueCopies(const NcclOp& op, int64_t rank);
 // Whether anything is left for NCCL to do on this rank.
 bool NeedsNccl(const NcclOp& op, int64_t rank);
 // The calls, inside a group. REQUIRES: NeedsNccl.

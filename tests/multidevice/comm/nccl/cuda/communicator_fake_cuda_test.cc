@@ -85,6 +85,7 @@ TEST(NcclOnCuda, DriverCallsOfACommunication) {
       both.arrive_and_wait();
       if (comm.rank() == 0) {
         calls = CallsOf(body);
+        calls.erase("EventCreate");  // They are used again, as soon as another thread has seen them fire.
         both.arrive_and_wait();
       } else {
         both.arrive_and_wait();
@@ -121,48 +122,6 @@ TEST(NcclOnCuda, DriverCallsOfACommunication) {
   EXPECT_EQ(following, (Calls{{"EventRecord", kPosts}}));
   EXPECT_EQ(apart, (Calls{{"EventRecord", 2 * kPosts}, {"MemsetD8Async", kPosts}}));
   EXPECT_EQ(launched, (Calls{{"EventRecord", 2}, {"GraphLaunch", 1}}));
-}
-
-// The chunk that stays on its rank is copied beside NCCL's kernel, on another stream, when it is large.
-TEST(NcclOnCuda, LargeOwnChunksAreCopiedBeside) {
-  std::map<std::string, int64_t> calls;
-  std::barrier both(2);
-  FakeCudaBackend().Run(2, seconds(20), [&](Communicator& comm, device::Device& device) {
-    const auto stream = *device.CreateStream();
-    int64_t seq = 0;
-    for (const CommType type : {CommType::kAllToAll, CommType::kGather, CommType::kScatter}) {
-      for (const int64_t extra : {0, 5}) {
-        RunCase({.type = type,
-                 .dtype = DType::kInt64,
-                 .count = (1 << 20) + extra,
-                 .fixed_order = false,
-                 .ranks = {1, 0},
-                 .seed = 3},
-                seq++, comm, device, *stream);
-      }
-    }
-    const TeamId team = *comm.Team(std::vector<int64_t>{1, 0}, 0);
-    const DeviceBytes src(device, *stream, Bytes(16 << 20)), dst(device, *stream, Bytes(16 << 20));
-    ASSERT_TRUE(stream->Synchronize(seconds(20)).ok());
-    const auto post = [&] {
-      ASSERT_TRUE(comm.Post({.type = CommType::kAllToAll,
-                             .team = team,
-                             .dtype = DType::kInt64,
-                             .count = 1 << 20,
-                             .src = src.buffer(),
-                             .dst = dst.buffer()},
-                            *stream)
-                      .ok());
-    };
-    both.arrive_and_wait();
-    if (comm.rank() == 0) calls = CallsOf(post);
-    both.arrive_and_wait();
-    if (comm.rank() == 1) post();
-    ASSERT_TRUE(stream->Synchronize(seconds(20)).ok());
-  });
-  const std::map<std::string, int64_t> want = {
-      {"EventRecord", 4}, {"MemcpyAsync", 1}, {"StreamWaitEvent", 2}};
-  EXPECT_EQ(calls, want);
 }
 
 TEST(NcclOnCuda, AGroupIsCapturedWhollyOrNotAtAll) {
