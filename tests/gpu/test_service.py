@@ -1,4 +1,4 @@
-"""The service on GPUs: the examples, full devices, workers that die. `$HOSTIR_TEST_DEVICES` says on what (cuda:all).
+"""The service on GPUs: the examples, full devices, workers that die. `$SERVICE_TEST_DEVICES` says on what (cuda:all).
 
 By pytest, or without it: `hostir-python tests/gpu/test_service.py` prints each test as it goes. On "cpu:2" the same
 tests run on CPU workers with memory of their own.
@@ -28,7 +28,7 @@ except ImportError:  # Where only a bundle is.
     pytest = None
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
-DEVICES = os.environ.get("HOSTIR_TEST_DEVICES", "cuda:all")
+DEVICES = os.environ.get("SERVICE_TEST_DEVICES", "cuda:all")
 MIB = 1 << 20
 
 

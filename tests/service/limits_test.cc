@@ -247,7 +247,7 @@ TEST(Limits, TimeOfTheDrain) {
   EXPECT_EQ(queued.get(), "UNAVAILABLE: " + cause);
   EXPECT_EQ(compiling.get(), "UNAVAILABLE: " + cause);
   EXPECT_EQ(served.daemon.Wait(), 0);
-  EXPECT_THAT(served.daemon.Log(), testing::HasSubstr("drain_timeout_ms = 300 is over"));
+  EXPECT_THAT(served.daemon.Log(), testing::HasSubstr("drain_timeout_ms=300 is over"));
 }
 
 TEST(Limits, NobodyIsWaitedForWhenTheOnlyClientHasGone) {

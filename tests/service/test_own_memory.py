@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-os.environ["HOSTIR_TEST_DEVICES"] = "cpu:2"
+os.environ["SERVICE_TEST_DEVICES"] = "cpu:2"
 _spec = importlib.util.spec_from_file_location("gpu_service", Path(__file__).parent.parent / "gpu" / "test_service.py")
 assert _spec is not None and _spec.loader is not None
 _module = importlib.util.module_from_spec(_spec)

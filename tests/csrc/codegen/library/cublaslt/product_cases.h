@@ -122,7 +122,8 @@ inline Case RandomCase(base::Prng& prng, int64_t extent_max) {
   std::vector<int64_t> batch;
   for (int64_t i = prng.Below(4); i > 0; --i) batch.push_back(prng.Between(1, 4));
   constexpr Epilogue kEpilogues[] = {Epilogue::kRelu, Epilogue::kTanhGelu, Epilogue::kGelu};
-  if (prng.OneIn(2)) c.epilogue = kEpilogues[prng.Below(3)];
+  const Epilogue epilogue = kEpilogues[prng.Below(3)];
+  if (prng.OneIn(2) && HasEpilogue(Provider::kCublasLt, epilogue, c.dtype)) c.epilogue = epilogue;
   const auto operand = [&](bool batched, std::vector<int64_t> last) {
     Operand made;
     const auto skip = batched ? prng.Below(std::ssize(batch) + 1) : std::ssize(batch);
