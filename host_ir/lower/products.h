@@ -12,7 +12,7 @@ namespace hir::host {
 // - A product of a type that the library lacks becomes a sum of products, for kernels.
 // - A bias and an activation behind a product become a part of it, where nothing else reads what is between and
 //   the library has the activation. Sums then are rounded once, behind the activation, where the ops round in between:
-//   docs/decisions/0004-epilogues-round-once.md. A cast to f32 before the activation and back behind it goes with it.
+//   docs/decisions/0005-epilogues-round-once.md. A cast to f32 before the activation and back behind it goes with it.
 //
 // Before: %p = matmul(%x, %w)   %s = add(%p, %b)   %y = relu(%s)
 // After:  %y = matmul(%x, %w, %b) {epilogue=relu}

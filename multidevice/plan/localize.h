@@ -53,7 +53,7 @@ struct LocalProgram {
 struct LocalizeOptions {
   SymbolSizes sizes = {};  // At hand: they choose between sequences of steps.
   // Constant extents, and symbolic ones whose size at hand says so, may be split into uneven blocks: every rank's part
-  // is a ceil-sized block, the last ones padded (docs/decisions/0004). Otherwise they are refused, or guarded against.
+  // is a ceil-sized block, the last ones padded (docs/decisions/0006). Otherwise they are refused, or guarded against.
   bool allow_uneven = false;
   CostModel cost = {};
 };
