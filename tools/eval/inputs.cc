@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "csrc/base/prng.h"
 #include "csrc/base/text.h"
+#include "tools/arrays/made_up.h"
 
 namespace hir::eval {
 namespace {
@@ -20,41 +20,13 @@ std::string Text(const Sizes& sizes) {
   return out.empty() ? "no sizes" : out;
 }
 
-// Elements [first, first + count) of an array made up, each by its place in the whole: the same on every rank.
-template <typename T, typename Convert>
-void MakeUpAs(uint64_t seed, int64_t first, int64_t count, std::byte* to, Convert convert) {
-  for (int64_t i = 0; i < count; ++i) {
-    const double unit =
-        base::Prng(seed ^ static_cast<uint64_t>(first + i) * 0xd1342543de82ef95).Unit();
-    const T element = convert((2.0 * unit - 1.0) * 1.7320508);  // Of variance 1.
-    std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &element, sizeof(T));
-  }
-}
-
-void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte* to) {
-  const auto make_up = [&]<typename T>(T, auto convert) {
-    MakeUpAs<T>(seed, first, count, to, convert);
-  };
-  switch (dtype) {
-    case DType::kBool: return make_up(uint8_t{}, [](double v) -> uint8_t { return v > 0; });
-    case DType::kInt32: return make_up(int32_t{}, [](double v) -> int32_t { return v > 0; });
-    case DType::kInt64: return make_up(int64_t{}, [](double v) -> int64_t { return v > 0; });
-    case DType::kFloat16:
-      return make_up(uint16_t{}, [](double v) { return FloatToFloat16(static_cast<float>(v)); });
-    case DType::kBFloat16:
-      return make_up(uint16_t{}, [](double v) { return FloatToBFloat16(static_cast<float>(v)); });
-    case DType::kFloat32: return make_up(float{}, [](double v) { return static_cast<float>(v); });
-    case DType::kFloat64: return make_up(double{}, [](double v) { return v; });
-  }
-}
-
 // Errors of one input start with its name.
 std::string NameOf(const InputType& input) { return Cat("input %", input.name); }
 
-Status CheckFile(const InputType& input, const NpyFile& file) {
+Status CheckFile(const InputType& input, const arrays::NpyFile& file) {
   const bool scalar = input.type->kind == ir::TypeKind::kScalar;
-  const NpyHeader& header = file.header();
-  if (!Holds(header.descr, input.type->dtype)) {
+  const arrays::NpyHeader& header = file.header();
+  if (!arrays::Holds(header.descr, input.type->dtype)) {
     return InvalidArgument(Cat(NameOf(input), ": ", file.path(), " holds ", header.descr,
                                "; the program wants ", DTypeName(input.type->dtype)));
   }
@@ -99,7 +71,8 @@ Result<Inputs> Inputs::Open(std::span<const InputType> types, const Options& opt
             ": say where they are (--in DIR), or have them made up (--random SEED)"));
   }
   for (const InputType& input : types) {
-    HIR_ASSIGN(NpyFile file, NpyFile::Open(Cat(options.in, "/", input.name, ".npy")));
+    HIR_ASSIGN(arrays::NpyFile file,
+               arrays::NpyFile::Open(Cat(options.in, "/", input.name, ".npy")));
     HIR_TRY(CheckFile(input, file));
     inputs.files_.push_back(std::move(file));
   }
@@ -144,9 +117,9 @@ std::vector<int64_t> Inputs::ArrayShape(size_t index, const std::vector<int64_t>
   return files_.empty() ? shape : files_[index].header().shape;
 }
 
-std::span<const std::byte> Inputs::Bytes(size_t index, DType dtype, const Part& part,
+std::span<const std::byte> Inputs::Bytes(size_t index, DType dtype, const arrays::Part& part,
                                          std::vector<std::byte>& staging) const {
-  const Part read = part.FirstOfStoredOnce();
+  const arrays::Part read = part.FirstOfStoredOnce();
   const auto bytes = static_cast<size_t>(part.bytes);
   if (!files_.empty() && read.IsOnePiece())
     return {files_[index].data() + read.whole_offset, bytes};
@@ -158,9 +131,8 @@ std::span<const std::byte> Inputs::Bytes(size_t index, DType dtype, const Part& 
                       static_cast<size_t>(piece));
           return Status();
         }
-        const uint64_t seed = static_cast<uint64_t>(*seed_) * 0x9e3779b97f4a7c15 + index;
-        MakeUp(dtype, seed, whole / part.element_bytes, piece / part.element_bytes,
-               staging.data() + at);
+        arrays::MakeUp(dtype, arrays::SeedOf(*seed_, index), whole / part.element_bytes,
+                       piece / part.element_bytes, staging.data() + at);
         return Status();
       })
       .ok();

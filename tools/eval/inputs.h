@@ -11,9 +11,9 @@
 
 #include "csrc/base/status.h"
 #include "csrc/ir/graph.h"
-#include "tools/eval/npy.h"
+#include "tools/arrays/npy.h"
+#include "tools/arrays/part.h"
 #include "tools/eval/options.h"
-#include "tools/eval/part.h"
 
 namespace hir::eval {
 
@@ -45,7 +45,7 @@ class Inputs {
   // The extents of the array of input `index`; 1 where it has one element for an axis that is stored once.
   std::vector<int64_t> ArrayShape(size_t index, const std::vector<int64_t>& shape) const;
   // The bytes of `part` of input `index`: in the file where they lie there as they are, else put into `staging`.
-  std::span<const std::byte> Bytes(size_t index, DType dtype, const Part& part,
+  std::span<const std::byte> Bytes(size_t index, DType dtype, const arrays::Part& part,
                                    std::vector<std::byte>& staging) const;
   // The bits of a host scalar: of the f64, or the int64.
   int64_t ScalarBits(size_t index, DType dtype) const;
@@ -54,7 +54,7 @@ class Inputs {
   Inputs(std::optional<int64_t> seed, std::map<std::string, int64_t> sizes)
       : seed_(seed), given_(sizes.begin(), sizes.end()) {}
 
-  std::vector<NpyFile> files_;  // One an input; none when they are made up.
+  std::vector<arrays::NpyFile> files_;  // One an input; none when they are made up.
   std::optional<int64_t> seed_;
   Sizes given_;
 };

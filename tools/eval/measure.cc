@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/stopwatch.h"
 #include "tools/eval/rank_run.h"
-#include "tools/eval/stopwatch.h"
 
 namespace hir::eval {
 namespace {
@@ -33,7 +33,7 @@ Status RankRun::Measure() {
 }
 
 Status RankRun::MeasureBind() {
-  Stopwatch watch;
+  base::Stopwatch watch;
   for (int i = 0; i < kBinds; ++i) HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
   timing_.bind_us = watch.Ms() * 1e3 / kBinds;
   return {};
@@ -42,7 +42,7 @@ Status RankRun::MeasureBind() {
 // The runs of one sample.
 Status RankRun::QueueSample() {
   for (int64_t i = 0; i < options_.batch; ++i) {
-    Stopwatch watch;
+    base::Stopwatch watch;
     HIR_TRY(Queue());
     queue_us_.push_back(watch.Ms() * 1e3);
   }
@@ -72,7 +72,7 @@ Status RankRun::Samples() {
       streams_[0]->Record(*ends[i]);
     } else {
       HIR_TRY(streams_[0]->Synchronize(Timeout()));
-      Stopwatch watch;
+      base::Stopwatch watch;
       HIR_TRY(QueueSample());
       HIR_TRY(Synchronize());
       timing_.samples_ms.push_back(watch.Ms() / static_cast<double>(options_.batch));

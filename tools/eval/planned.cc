@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/loop_nest.h"
 #include "csrc/fusion/epilogue.h"
@@ -10,7 +11,6 @@
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "host_ir/host_ops.h"
-#include "tools/eval/stopwatch.h"
 
 namespace hir::eval {
 namespace {
@@ -85,7 +85,7 @@ void Count(Planned& planned) {
 
 Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks,
                      const codegen::Target& target) {
-  Stopwatch watch;
+  base::Stopwatch watch;
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
   if (options.tf32) AllowTf32(*graph);
   HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
@@ -167,14 +167,14 @@ std::string Explain(const Planned& planned) {
 Status Compile(const Options& options, const rank::Backends& backends, Planned& planned) {
   const rank::CompileKernels compile = backends.make_compiler();
   for (const codegen::KernelPlan& kernel : planned.plan.kernels) {
-    Stopwatch watch;
+    base::Stopwatch watch;
     HIR_ASSIGN(planned.artifacts.emplace_back(), compile(kernel));
     planned.compile_ms.push_back(watch.Ms());
   }
   if (!options.compile_again) return {};
   const rank::CompileKernels again = backends.make_compiler();
   for (const codegen::KernelPlan& kernel : planned.plan.kernels) {
-    Stopwatch watch;
+    base::Stopwatch watch;
     HIR_TRY(again(kernel).status());
     planned.compile_again_ms.push_back(watch.Ms());
   }

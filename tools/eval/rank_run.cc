@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
-#include "tools/eval/npy.h"
-#include "tools/eval/stopwatch.h"
+#include "tools/arrays/npy.h"
 
 namespace hir::eval {
 namespace {
@@ -65,7 +65,7 @@ Status RankRun::Connect() {
 }
 
 Status RankRun::Prepare() {
-  Stopwatch watch;
+  base::Stopwatch watch;
   HIR_ASSIGN(kernels_, kind_.backends.load_kernels(planned_.artifacts, *device_));
   HIR_ASSIGN(program_, host::HostProgram::Load(std::move(planned_.plan.host)));
   arguments_.resize(program_->graph().params.size());
@@ -93,21 +93,21 @@ Status RankRun::Prepare() {
   return {};
 }
 
-Result<Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
-                             bool* held) const {
+Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
+                                     bool* held) const {
   HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*boundary.global, planned_.sizes));
   *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
   if (!*held) {
     HIR_TRY(mesh::CheckEven(*boundary.sharding, shape, boundary.name));
-    return Part();
+    return arrays::Part();
   }
   HIR_ASSIGN(const std::vector<mesh::Range> ranges,
              mesh::ShardSlices(*boundary.sharding, shape, ranks_.rank(), boundary.name));
-  return Part::Of(whole.empty() ? shape : whole, ranges, StoredOnce(*boundary.global),
-                  DTypeBytes(boundary.global->dtype));
+  return arrays::Part::Of(whole.empty() ? shape : whole, ranges, StoredOnce(*boundary.global),
+                          DTypeBytes(boundary.global->dtype));
 }
 
-Status RankRun::Allocate(size_t param, std::string_view name, const Part& part) {
+Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part& part) {
   Result<std::unique_ptr<device::Allocation>> memory = device_->Allocate(part.bytes);
   if (!memory.ok()) return memory.status().WithContext(Cat("%", name));
   memory_[param] = *std::move(memory);
@@ -126,8 +126,8 @@ Status RankRun::LoadOwn() {
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
     std::vector<mesh::Range> ranges;
     for (const int64_t extent : shape) ranges.push_back({0, extent});
-    const Part part =
-        Part::Of(shape, ranges, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
+    const arrays::Part part =
+        arrays::Part::Of(shape, ranges, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
     HIR_TRY(Allocate(i, param.name, part));
     HIR_TRY(
         kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
@@ -148,7 +148,7 @@ Status RankRun::LoadInputs() {
     }
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned_.sizes));
     bool held = false;
-    HIR_ASSIGN(const Part part, PartOf(input, planned_.inputs.ArrayShape(i, shape), &held));
+    HIR_ASSIGN(const arrays::Part part, PartOf(input, planned_.inputs.ArrayShape(i, shape), &held));
     if (!held) continue;
     HIR_TRY(Allocate(i, input.name, part));
     HIR_TRY(kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
@@ -158,7 +158,7 @@ Status RankRun::LoadInputs() {
     const auto param = static_cast<size_t>(program_->outputs()[i]);
     if (param < NumInputs() || memory_[param] != nullptr) continue;
     bool held = false;
-    HIR_ASSIGN(const Part part, PartOf(planned_.plan.local.outputs[i], {}, &held));
+    HIR_ASSIGN(const arrays::Part part, PartOf(planned_.plan.local.outputs[i], {}, &held));
     if (held) HIR_TRY(Allocate(param, planned_.plan.local.outputs[i].name, part));
   }
   return {};
@@ -180,7 +180,7 @@ Status RankRun::Synchronize() { return HasPart() ? evaluator_->Synchronize(Timeo
 
 Status RankRun::RunOnce() {
   HIR_TRY(Poison());
-  Stopwatch watch;
+  base::Stopwatch watch;
   if (HasPart()) HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
   const Status queued = Queue();
   const Status done =
@@ -205,8 +205,8 @@ Status RankRun::CreateOutputs() {
   if (ranks_.rank() != 0) return {};
   for (const plan::Boundary& output : planned_.plan.local.outputs) {
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
-    HIR_TRY(NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"), output.global->dtype,
-                            shape, /*create=*/true)
+    HIR_TRY(arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
+                                    output.global->dtype, shape, /*create=*/true)
                 .status());
   }
   return {};
@@ -217,7 +217,7 @@ Status RankRun::WriteOutputs() {
   for (size_t i = 0; i < planned_.plan.local.outputs.size(); ++i) {
     const plan::Boundary& output = planned_.plan.local.outputs[i];
     bool held = false;
-    HIR_ASSIGN(const Part part, PartOf(output, {}, &held));
+    HIR_ASSIGN(const arrays::Part part, PartOf(output, {}, &held));
     if (!held) continue;
     const std::vector<int64_t> owners = mesh::Owners(*output.sharding);
     if (std::find(owners.begin(), owners.end(), ranks_.rank()) == owners.end()) continue;
@@ -225,8 +225,9 @@ Status RankRun::WriteOutputs() {
     const device::Buffer buffer = arguments_[static_cast<size_t>(program_->outputs()[i])].buffer;
     HIR_TRY(kind_.backends.copy_to_host(*device_, staging, {buffer.data, part.bytes}));
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
-    HIR_ASSIGN(NpyWriter file, NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
-                                               output.global->dtype, shape, /*create=*/false));
+    HIR_ASSIGN(arrays::NpyWriter file,
+               arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
+                                       output.global->dtype, shape, /*create=*/false));
     HIR_TRY(part.ForEachPiece([&](int64_t whole, int64_t at, int64_t bytes) {
       return file.Write(
           whole, std::span(staging).subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));

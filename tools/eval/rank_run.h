@@ -50,9 +50,9 @@ class RankRun {
  private:
   static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
 
-  Status Allocate(size_t param, std::string_view name, const Part& part);
-  Result<Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
-                      bool* held) const;
+  Status Allocate(size_t param, std::string_view name, const arrays::Part& part);
+  Result<arrays::Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
+                              bool* held) const;
   Status LoadOwn();  // Of a host program.
   Status Poison();
   Status Queue();

@@ -1,9 +1,10 @@
 #include "tools/eval/report.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <numeric>
 
+#include "csrc/base/quartiles.h"
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 
 namespace hir::eval {
@@ -16,15 +17,6 @@ std::string Short(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g", value);
   return text;
-}
-
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out + "\"";
 }
 
 // "1 run", "3 launches"
@@ -48,14 +40,6 @@ std::string List(std::span<const double> values) {
 
 }  // namespace
 
-Quartiles QuartilesOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
-  return {at(0.25), at(0.5), at(0.75)};
-}
-
 std::string ReportText(const Report& report, const Options& options) {
   const double compile_ms =
       std::accumulate(report.compile_ms.begin(), report.compile_ms.end(), 0.0);
@@ -68,7 +52,7 @@ std::string ReportText(const Report& report, const Options& options) {
                " ms, prepare ", Short(report.timing.prepare_ms), " ms, first run ",
                Short(report.timing.first_run_ms), " ms\n");
   if (!report.timing.samples_ms.empty()) {
-    const Quartiles q = QuartilesOf(report.timing.samples_ms);
+    const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, Counted(std::ssize(report.timing.samples_ms), "sample"), " of ",
                  Counted(options.batch, "run"), options.graph ? ", replayed from a graph" : "",
                  options.cold_l2 ? ", caches cold" : "", ": median ", Short(q.median),
@@ -84,8 +68,9 @@ std::string ReportText(const Report& report, const Options& options) {
 
 std::string ReportJson(const Report& report, const Options& options) {
   std::string out =
-      Cat("{\n  \"program\": ", Quoted(report.program), ",\n  \"device\": ", Quoted(report.device),
-          ",\n  \"model\": ", Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
+      Cat("{\n  \"program\": ", base::Quoted(report.program),
+          ",\n  \"device\": ", base::Quoted(report.device),
+          ",\n  \"model\": ", base::Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
           ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
           ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
           ",\n  \"compile_ms\": ", List(report.compile_ms),
@@ -93,12 +78,12 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
           ",\n  \"first_run_ms\": ", report.timing.first_run_ms);
   if (!report.timing.samples_ms.empty()) {
-    const Quartiles q = QuartilesOf(report.timing.samples_ms);
+    const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,
                  ",\n  \"graph\": ", options.graph, ",\n  \"median_ms\": ", q.median,
                  ",\n  \"quartiles_ms\": ", List({{q.low, q.high}}),
                  ",\n  \"samples_ms\": ", List(report.timing.samples_ms), ",\n  \"graphs\": [",
-                 base::Join(Mapped(report.timing.graphs, &Quoted), ", "),
+                 base::Join(Mapped(report.timing.graphs, &base::Quoted), ", "),
                  "],\n  \"bind_us\": ", report.timing.bind_us,
                  ",\n  \"queue_us\": ", report.timing.queue_us);
   }

@@ -24,12 +24,6 @@ struct Report {
   std::vector<std::string> outputs = {};
 };
 
-struct Quartiles {
-  double low = 0, median = 0, high = 0;
-};
-// REQUIRES: values is not empty.
-Quartiles QuartilesOf(std::vector<double> values);
-
 std::string ReportText(const Report& report, const Options& options);
 std::string ReportJson(const Report& report, const Options& options);
 

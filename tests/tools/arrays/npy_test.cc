@@ -1,5 +1,5 @@
 // Headers of .npy files as NumPy writes them, what is refused, and files that are written and read again.
-#include "tools/eval/npy.h"
+#include "tools/arrays/npy.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "csrc/base/text.h"
 
-namespace hir::eval {
+namespace hir::arrays {
 namespace {
 
 using namespace std::string_literals;
@@ -99,4 +99,4 @@ TEST(Npy, FilesRoundTripAndSayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace hir::eval
+}  // namespace hir::arrays

@@ -9,7 +9,7 @@
 #include "csrc/base/status.h"
 #include "multidevice/sharding.h"
 
-namespace hir::eval {
+namespace hir::arrays {
 
 // One axis, as both sides store it: strides in bytes, 0 where one element stands for all.
 struct PartAxis {
@@ -41,4 +41,4 @@ struct Part {
   Status ForEachPiece(const Copy& copy) const;
 };
 
-}  // namespace hir::eval
+}  // namespace hir::arrays

@@ -1,11 +1,11 @@
 // Which pieces of a whole array a rank copies: compared with indices counted one element at a time.
-#include "tools/eval/part.h"
+#include "tools/arrays/part.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-namespace hir::eval {
+namespace hir::arrays {
 namespace {
 
 // Bytes of the part by the bytes of the whole they stand for.
@@ -70,4 +70,4 @@ TEST(Part, NothingAndNumbers) {
 }
 
 }  // namespace
-}  // namespace hir::eval
+}  // namespace hir::arrays

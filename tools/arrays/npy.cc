@@ -1,4 +1,4 @@
-#include "tools/eval/npy.h"
+#include "tools/arrays/npy.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
-namespace hir::eval {
+namespace hir::arrays {
 namespace {
 
 using base::Cat;
@@ -205,4 +205,4 @@ Status NpyWriter::Write(int64_t offset, std::span<const std::byte> bytes) {
   return {};
 }
 
-}  // namespace hir::eval
+}  // namespace hir::arrays

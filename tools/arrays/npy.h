@@ -10,7 +10,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
 
-namespace hir::eval {
+namespace hir::arrays {
 
 // What the header says.
 struct NpyHeader {
@@ -76,4 +76,4 @@ class NpyWriter {
   int64_t data_offset_ = 0;
 };
 
-}  // namespace hir::eval
+}  // namespace hir::arrays

@@ -1,8 +1,8 @@
-#include "tools/eval/part.h"
+#include "tools/arrays/part.h"
 
 #include <algorithm>
 
-namespace hir::eval {
+namespace hir::arrays {
 namespace {
 
 Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_offset,
@@ -66,4 +66,4 @@ Status Part::ForEachPiece(const Copy& copy) const {
   return Walk(outer, whole_offset, 0, piece, copy);
 }
 
-}  // namespace hir::eval
+}  // namespace hir::arrays

@@ -1,0 +1,18 @@
+// Arrays that nobody saved: elements by their place, the same for every program that makes them up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/dtype.h"
+
+namespace hir::arrays {
+
+// The seed of the input `index` of a program whose inputs are made up by `seed`.
+uint64_t SeedOf(int64_t seed, size_t index);
+
+// Writes elements [first, first + count) of an array to `to`: floats uniform in [-1.7, 1.7], integers and booleans 0
+// or 1.
+void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte* to);
+
+}  // namespace hir::arrays
