@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_MIB = 60.0
 GLIBC_MAX = (2, 39)  # Ubuntu 24.04's.
 PROGRAMS = ("hostird", "hostir-worker")
-OPTIONAL_PROGRAMS = ("hostir-eval",)
+OPTIONAL_PROGRAMS = ("hostir", "hostir-eval")
 # The C library is the machine's, and so are Open MPI (its parts must be of one version) and the GPU's driver.
 SYSTEM = re.compile(
     r"(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|mvec|nss_\w+|nsl))\.so\.\d+$"

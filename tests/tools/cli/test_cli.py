@@ -1,0 +1,422 @@
+"""hostir against a real daemon: values, errors, exit codes.
+
+Oracles: NumPy; the Python client, which asks the same daemon; hostir-eval, which makes the same inputs up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hostir as client_of_python
+from conftest import BUILD, CORPUS, HOSTIR, Daemon, clean_environment, good, hostir, size_flags, sizes_of
+
+COLUMN_SUMS = """\
+mesh @m = [0, 1]
+fusion @column_sums(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}) {
+  %y = sum(%x) {axes=[0], keepdim=false, dtype=null}
+  return %y
+}
+"""
+# Every kind of input: bf16, an axis that is stored once, a number, integers, booleans.
+MIXED = """\
+fusion @mixed(%a: bf16[i0, 4], %row: f32[b:i0, 4], %s: f64, %n: i64[i0, 4], %t: bool[4]) {
+  %af = cast(%a) {dtype=f32}
+  %b = add(%af, %row)
+  %c = mul(%b, %s)
+  %nf = cast(%n) {dtype=f32}
+  %d = add(%c, %nf)
+  %zero = constant() {value=0.0, dtype=f64}
+  %tt = broadcast(%t) {is_broadcast_dim=[1, 0]}
+  %e = where(%tt, %d, %zero)
+  %f = cast(%e) {dtype=bf16}
+  %again = add(%row, %row)
+  return %e, %f, %again
+}
+"""
+NEGATE = "fusion @negate(%x: f32[i0]) {\n  %y = neg(%x)\n  return %y\n}\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "program.hir"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def save(folder: Path, **arrays: np.ndarray) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+# --- run ---------------------------------------------------------------------------------------------------------
+
+
+def test_run_on_two_ranks(daemon, program, tmp_path):
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    out = tmp_path / "new" / "out"
+    said = good(
+        "run", program(COLUMN_SUMS), "--in", save(tmp_path / "in", x=x), "--out", out, "--address", daemon.address
+    )
+    np.testing.assert_array_equal(np.load(out / "y.npy"), x.sum(axis=0))
+    assert said.startswith(f"program on 2 cpu devices ({daemon.address})\nplan and compile ")
+    assert "put 96 B in " in said and " on the devices; get in " in said
+    assert said.endswith(f"output %y: f32[i1] -> {out}/y.npy\n")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_run_with_every_kind_of_input(daemon, program, tmp_path, full):
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal((3, 4)).astype(ml_dtypes.bfloat16)
+    row = rng.standard_normal((1, 4)).astype(np.float32)
+    n = rng.integers(-9, 9, (3, 4))
+    t = np.array([True, False, True, True])
+    stored = np.ascontiguousarray(np.broadcast_to(row, (3, 4))) if full else row
+    folder = save(tmp_path / "in", a=a, row=stored, s=np.float64(0.5), n=n, t=t)
+    good("run", program(MIXED), "--in", folder, "--out", tmp_path / "out", HOSTIR_ADDRESS=daemon.address)
+    e = np.where(t, (a.astype(np.float32) + row) * np.float32(0.5) + n.astype(np.float32), np.float32(0))
+    np.testing.assert_allclose(np.load(tmp_path / "out/e.npy"), e, rtol=1e-6)
+    f = np.load(tmp_path / "out/f.npy")
+    assert f.dtype == np.dtype("V2")
+    np.testing.assert_array_equal(
+        f.view(ml_dtypes.bfloat16), np.load(tmp_path / "out/e.npy").astype(ml_dtypes.bfloat16)
+    )
+    # Stored once, written whole.
+    np.testing.assert_array_equal(np.load(tmp_path / "out/again.npy"), np.broadcast_to(row + row, (3, 4)))
+
+
+@pytest.mark.parametrize("text", [NEGATE, MIXED])
+def test_inputs_made_up_are_those_of_hostir_eval(daemon, program, tmp_path, text):
+    path = program(text)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    theirs.mkdir()
+    arguments = [path, "--random", "5", "--size", "i0=37"]
+    good("run", *arguments, "--out", ours, "--address", daemon.address)
+    subprocess.run([BUILD / "hostir-eval", *arguments, "--out", theirs], capture_output=True, timeout=120, check=True)
+    names = sorted(path.name for path in theirs.glob("*.npy"))
+    assert names == sorted(path.name for path in ours.glob("*.npy")) != []
+    for name in names:
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+
+
+def test_empty_arrays_and_standard_input(daemon, tmp_path):
+    folder = save(tmp_path / "in", x=np.zeros(0, np.float32))
+    arguments = ["run", "-", "--in", folder, "--out", tmp_path / "out", "--address", daemon.address]
+    done = hostir(*arguments, text=NEGATE)
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "out/y.npy").shape == (0,)
+
+
+def test_a_daemon_of_its_own(program, tmp_path):
+    """It is gone when the command is, and nothing is left of it."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    x = np.ones((2, 2), np.float32)
+    arguments = ["run", program(COLUMN_SUMS), "--in", save(tmp_path / "in", x=x), "--out", tmp_path]
+    said = good(*arguments, "--devices", "cpu:2", TMPDIR=str(scratch))
+    assert "(a daemon of its own on cpu:2)" in said
+    assert list(scratch.iterdir()) == []
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [2, 2])
+
+
+def test_the_default_address(daemon, tmp_path, program):
+    """Where a socket is at the default address it is used; where none is, run starts a daemon, and status does not."""
+    (tmp_path / "hostir").mkdir()
+    socket = tmp_path / "hostir/socket"
+    socket.symlink_to(daemon.address.removeprefix("unix:"))
+    assert f"hostird 0.1.0 at unix:{socket}: serving" in good("status", XDG_RUNTIME_DIR=str(tmp_path))
+    socket.unlink()
+    assert hostir("status", XDG_RUNTIME_DIR=str(tmp_path)).returncode == 4
+    said = good("run", program(NEGATE), "--random=1", "--size=i0=4", XDG_RUNTIME_DIR=str(tmp_path))
+    assert "(a daemon of its own on cpu:4)" in said
+
+
+# --- explain -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sized", [False, True], ids=["symbols", "sizes"])
+def test_explain_says_what_the_python_client_says(four, path, sized):
+    daemon, sizes = four, sizes_of(path) if sized else {}
+    flags = size_flags(sizes)
+    said = good("explain", path, *flags, "--address", daemon.address)
+    with client_of_python.connect(daemon.address) as python:
+        request = client_of_python.client.pb.ExplainRequest(session_id=python._session, sizes=sizes)
+        request.program.text = path.read_text()
+        reply = python._call(python._stub.Explain, request)
+    assert said == f"{client_of_python.plan.Plan(reply)}\n"
+    shown = json.loads(good("explain", path, *flags, "--json", "--address", daemon.address))
+    assert shown["program_id"] == reply.program_id
+    assert shown["explanation"]["host_ir"] == reply.explanation.host_ir
+    assert [s["ops"] for s in shown["explanation"]["segments"]] == [list(s.ops) for s in reply.explanation.segments]
+    for ours, theirs in zip(shown["explanation"]["segments"], reply.explanation.segments, strict=True):
+        assert ours.get("bytes_value") == (theirs.bytes_value if theirs.HasField("bytes_value") else None)
+    assert [g["condition"] for g in shown["guards"]] == [g.condition for g in reply.guards]
+
+
+# --- status, top, bench ------------------------------------------------------------------------------------------
+
+
+def test_status(daemon):
+    said = good("status", "--address", daemon.address)
+    assert said.startswith(f"hostird 0.1.0 at {daemon.address}: serving, up ")
+    shown = json.loads(good("status", "--json", "--address", daemon.address))
+    with client_of_python.connect(daemon.address) as python:
+        asked = python.status()
+    assert [list(device) for device in shown["devices"]] == [
+        [field for field in device if field != "error"] for device in asked["devices"]
+    ]
+    for field in ("version", "planner_pid", "generation", "serving", "limits"):
+        assert shown[field] == asked[field]
+    for device in shown["devices"]:
+        resident = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{device['pid']}/status").read_text(), re.M)
+        assert resident is not None and 0.5 < device["resident_bytes"] / (int(resident[1]) * 1024) < 2
+        assert re.search(rf"^{device['rank']}\s+cpu:{device['ordinal']}\s.*\s{device['pid']}\s", said, re.M)
+    for limit in shown["limits"]:
+        assert re.search(rf"^{limit['name']} +{limit['value']}$", said, re.M)
+    assert shown["requests"] > 0 and shown["requests_under_way"] == 1 and shown["uptime_ms"] > 0
+
+
+def test_top_once(daemon):
+    said = good("top", "--once", "--address", daemon.address)
+    assert [line.split()[0] for line in said.splitlines()[1:5]] == ["tensors", "requests", "runs", "plans"]
+    assert len(re.findall(r"^[01] +cpu:[01] ", said, re.M)) == 2
+    assert "\x1b" not in said
+
+
+def test_top_goes_on_until_it_is_interrupted(daemon):
+    command = [HOSTIR, "top", "--interval", "0.1", "--address", daemon.address]
+    process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    heads = 0
+    for line in process.stdout:
+        heads += line.startswith("hostird ")
+        if heads == 2 and line.startswith("requests"):
+            assert re.search(r"\(\d+\.\d/s\)", line)
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_bench(daemon, program):
+    arguments = ["bench", program(COLUMN_SUMS), "--random=1", "--size=i0=2", "--size=i1=3", "--address", daemon.address]
+    runs = json.loads(good("status", "--json", "--address", daemon.address))["runs"]
+    shown = json.loads(good(*arguments, "--repeat=5", "--warmup=2", "--json"))
+    assert json.loads(good("status", "--json", "--address", daemon.address))["runs"] == runs + 1 + 2 + 5
+    assert (shown["program"], shown["num_devices"], shown["upload_bytes"]) == ("program", 2, 24)
+    assert len(shown["request_ms"]) == len(shown["devices_ms"]) == 5
+    for kind in ("request", "devices"):
+        assert shown[f"{kind}_quartiles_ms"] == [sorted(shown[f"{kind}_ms"])[i] for i in (1, 2, 3)]
+    for request, devices in zip(shown["request_ms"], shown["devices_ms"], strict=True):
+        assert 0 < devices < request
+    said = good(*arguments, "--repeat=1")
+    assert re.search(r"^request to answer( +\S+){3}$", said, re.M) and re.search(
+        r"^on the devices( +\S+){3}$", said, re.M
+    )
+
+
+def test_bench_of_a_program_that_takes_its_input_over(daemon, program):
+    text = "fusion @p(%x: f32[4]) {\n  %y = neg(%x)\n  return %y alias %x\n}\n"
+    good("bench", program(text), "--random=1", "--repeat=3", "--address", daemon.address)
+
+
+# --- exit codes and errors ---------------------------------------------------------------------------------------
+
+USAGE = {
+    "no command": ([], "which command? run, explain, status, top, bench, completion (hostir --help)"),
+    "unknown command": (["statsu"], "statsu: no such command; did you mean status? (hostir --help)"),
+    "unknown option": (
+        ["run", "--dervices", "x"],
+        "--dervices: no such option; did you mean --devices? (hostir run --help)",
+    ),
+    "unknown option of hostir": (["--versoin"], "--versoin: no such option; did you mean --version? (hostir --help)"),
+    "no program": (["run"], "which program? PROGRAM.hir is missing (hostir run --help)"),
+    "two programs": (["run", "a.hir", "b.hir"], "b.hir: one argument too many (hostir run --help)"),
+    "no shell": (["completion"], "for which shell? bash, zsh or fish (hostir completion --help)"),
+    "a shell": (["completion", "csh"], "csh not in {"),
+    "two daemons": (["run", "a.hir", "--address=unix:/a", "--devices=cpu:1"], "--address and --devices:"),
+    "two sources": (["run", "a.hir", "--in=d", "--random=1"], "--in and --random:"),
+    "sizes of files": (
+        ["run", "a.hir", "--in=d", "--size=i0=1"],
+        "--size: the sizes of inputs that are read are theirs",
+    ),
+    "a size": (["explain", "a.hir", "--size=i0"], "--size i0: want NAME=EXTENT with an extent of 0 or more"),
+    "a negative size": (["explain", "a.hir", "--size=i0=-1"], "--size i0=-1: want NAME=EXTENT"),
+    "repeat": (["bench", "a.hir", "--repeat=0"], "--repeat"),
+    "repeat, above": (["bench", "a.hir", "--repeat=1000001"], "1000001 not in range"),
+    "interval": (["top", "--interval=0.05"], "--interval"),
+    "seed": (["run", "a.hir", "--random=-1"], "--random"),
+    "svg and json": (["explain", "a.hir", "--svg=a", "--json"], "--json"),
+    "no file": (["run", "/nowhere/a.hir"], "NOT_FOUND: cannot read /nowhere/a.hir"),
+    "a folder": (["explain", "/tmp"], "NOT_FOUND: cannot read /tmp"),
+    "address": (["status", "--address=/run/socket"], "/run/socket: want unix:/path or tcp:host:port"),
+    "devices": (["run", "{negate}", "--devices=cpu:0"], "--devices: cpu:0: want cpu:N with N from 1 to 64"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage_is_2(program, case):
+    arguments, expected = USAGE[case]
+    done = hostir(*[argument.format(negate=program(NEGATE)) for argument in arguments])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hostir: ") and done.stderr.count("\n") == 1
+    assert expected in done.stderr
+
+
+def test_files_that_are_not_there_are_2(daemon, program, tmp_path):
+    arguments = ["run", program(NEGATE), "--address", daemon.address]
+    done = hostir(*arguments, "--in", tmp_path)
+    assert done.returncode == 2
+    assert f"NOT_FOUND: cannot read {tmp_path}/x.npy: No such file or directory" in done.stderr
+    done = hostir(*arguments, "--random=1", "--size=i0=1", "--out", program(NEGATE))
+    assert done.returncode == 2 and "cannot make" in done.stderr
+    done = hostir("explain", program(NEGATE), "--svg", "/nowhere/a.svg", "--address", daemon.address)
+    assert done.returncode == 2 and "cannot write /nowhere/a.svg" in done.stderr
+
+
+REFUSED = {
+    "program": ("fusion @p(", {}, "INVALID_ARGUMENT: {path}: line 1: "),
+    "dtype": (NEGATE, {"x": np.zeros(2)}, "input %x: {folder}/x.npy holds <f8; the program wants f32"),
+    "axes": (
+        NEGATE,
+        {"x": np.zeros((2, 2), np.float32)},
+        "input %x: {folder}/x.npy has 2 axes; the program wants f32[i0]",
+    ),
+    "column-major": (
+        COLUMN_SUMS,
+        {"x": np.zeros((4, 2), np.float32).T},
+        "{folder}/x.npy is column-major; save numpy.ascontiguousarray of it",
+    ),
+    "extent": (
+        "fusion @p(%x: f32[i0], %y: f32[i0]) {\n  %z = add(%x, %y)\n  return %z\n}\n",
+        {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)},
+        "input %y: axis 0 of {folder}/y.npy has extent 3; the program wants i0 = 2 (i0 = 2)",
+    ),
+    "uneven": (COLUMN_SUMS, {"x": np.zeros((3, 2), np.float32)}, "INVALID_ARGUMENT: input %x: "),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_1(daemon, program, tmp_path, case):
+    text, arrays, expected = REFUSED[case]
+    folder = save(tmp_path / "in", **arrays)
+    path = program(text)
+    done = hostir("run", path, "--in", folder, "--address", daemon.address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert expected.format(path=path, folder=folder) in done.stderr
+
+
+def test_missing_sizes_and_inputs_are_named(daemon, program):
+    path = program(NEGATE)
+    done = hostir("run", path, "--random=1", "--address", daemon.address)
+    assert done.returncode == 1
+    assert "input %x: f32[i0]: nothing gives a value for the size i0 (--size i0=N)" in done.stderr
+    done = hostir("run", path, "--address", daemon.address)
+    assert done.returncode == 1 and "say where they are (--in DIR), or have them made up" in done.stderr
+    done = hostir("explain", path, "--size=i9=3", "--address", daemon.address)
+    assert done.returncode == 1 and "negate has no size i9; its sizes are i0" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]])
+def test_nobody_at_the_address_is_4(program, tmp_path, command):
+    address = f"unix:{tmp_path}/socket"
+    arguments = [word.format(program(NEGATE)) for word in command]
+    done = hostir(*arguments, "--address", address)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == (
+        f"hostir: UNAVAILABLE: no daemon answers at {address}; start one (hostird --listen {address}), "
+        "or name another (--address, HOSTIR_ADDRESS)\n"
+    )
+
+
+def test_no_device_is_3(program):
+    arguments = ["run", program(NEGATE), "--random=1", "--size=i0=1"]
+    done = hostir(*arguments, "--devices=cuda:all", HOSTIR_WORKER="/bin/false")
+    assert done.returncode == 3, done.stderr
+    assert "FAILED_PRECONDITION: " in done.stderr
+    done = hostir(*arguments, "--devices=cpu:1", HOSTIR_WORKER="/nowhere/hostir-worker")
+    assert done.returncode == 3
+    assert "hostird --devices=cpu:1 exited with 3; its log ends:\n" in done.stderr
+    assert "cannot start /nowhere/hostir-worker: No such file or directory" in done.stderr
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(("victim", "code"), [("worker", 3), ("daemon", 4)])
+def test_who_dies_during_a_run(own_daemon: Daemon, program, victim, code):
+    address = own_daemon.address
+    status = json.loads(good("status", "--json", "--address", address))
+    worker = status["devices"][1]["pid"]
+    os.kill(worker, signal.SIGSTOP)  # The run cannot end.
+    arguments = ["run", program(COLUMN_SUMS), "--random=1", "--size=i0=2", "--size=i1=2", "--address", address]
+    running = subprocess.Popen([HOSTIR, *arguments], env=clean_environment(), stderr=subprocess.PIPE, text=True)
+    until(lambda: json.loads(good("status", "--json", "--address", address))["runs"] == 1)
+    os.kill(worker if victim == "worker" else own_daemon.process.pid, signal.SIGKILL)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == code, error
+    assert error.startswith("hostir: UNAVAILABLE: ")
+    assert ("rank 1 died" if victim == "worker" else f"the daemon at {address} has gone") in error
+
+
+# --- terminals ---------------------------------------------------------------------------------------------------
+
+
+def test_progress_on_a_terminal(own_daemon: Daemon, program):
+    """While the planner is stopped the line says so; when it goes on the line is erased, and stdout has the answer."""
+    planner = json.loads(good("status", "--json", "--address", own_daemon.address))["planner_pid"]
+    os.kill(planner, signal.SIGSTOP)
+    terminal, inner = pty.openpty()
+    command = [HOSTIR, "run", program(NEGATE), "--random=1", "--size=i0=4", "--address", own_daemon.address]
+    process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=inner)
+    os.close(inner)
+    seen = b""
+    deadline = time.monotonic() + 60
+    while b"planning and compiling program  0." not in seen:
+        assert select.select([terminal], [], [], deadline - time.monotonic())[0], seen
+        seen += os.read(terminal, 4096)
+    os.kill(planner, signal.SIGCONT)
+    answer, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"output %y: f32[i0]" in answer and b"\x1b" not in answer
+    rest = b""
+    while select.select([terminal], [], [], 0)[0]:
+        try:
+            rest += os.read(terminal, 4096)
+        except OSError:  # The end of a terminal whose other side is closed.
+            break
+    os.close(terminal)
+    assert (seen + rest).endswith(b"\r\x1b[K")
+
+
+def test_requests_have_a_number_in_the_log(own_daemon: Daemon, program):
+    """The plan and the run that a request asks for say which."""
+    arguments = ["--random=1", "--size=i0=2", "--size=i1=2", "--address", own_daemon.address]
+    good("run", program(COLUMN_SUMS), *arguments)
+    log = own_daemon.log.read_text()
+    compiled = re.search(r"request=(\d+) method=Compile ", log)
+    ran = re.search(r"request=(\d+) method=Run ", log)
+    assert compiled and re.search(rf"planning planner=\d+ request={compiled[1]} bytes=\d+", log)
+    assert ran and re.search(rf"run=1 request={ran[1]} program=column_sums us=\d+ code=OK", log)
+    assert all(line.startswith("[20") for line in log.splitlines())

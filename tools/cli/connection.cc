@@ -1,0 +1,93 @@
+#include "tools/cli/connection.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/base/version.h"
+#include "service/os/address.h"
+#include "service/supervise/devices.h"
+
+namespace hir::cli {
+namespace {
+
+using base::Cat;
+
+constexpr std::string_view kOwnDevices = "cpu:4";
+constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
+constexpr std::chrono::seconds kGpuTimeout =
+    std::chrono::seconds(60);  // Opening GPUs takes a while.
+
+std::string AddressInEnvironment() {
+  const char* address = std::getenv("HOSTIR_ADDRESS");
+  return address == nullptr ? "" : address;
+}
+
+// Whether a socket is there; somebody may have left it.
+bool HasSocket(const std::string& address) {
+  const Result<service::Address> parsed = service::ParseAddress(address);
+  struct stat info = {};
+  return parsed.ok() && parsed->is_unix && stat(parsed->target.c_str(), &info) == 0;
+}
+
+// The devices that a daemon is to be started on; empty: one runs.
+std::string OwnDevices(const Options& options) {
+  if (!options.devices.empty()) return options.devices;
+  if (!options.address.empty() || !AddressInEnvironment().empty()) return "";
+  return HasSocket(service::DefaultAddress()) ? "" : std::string(kOwnDevices);
+}
+
+}  // namespace
+
+std::string AddressOf(const Options& options) {
+  if (!options.address.empty()) return options.address;
+  const std::string named = AddressInEnvironment();
+  return named.empty() ? service::DefaultAddress() : named;
+}
+
+Outcome Connection::Open(const Options& options, Progress& progress, Connection* out) {
+  const std::string devices = OwnDevices(options);
+  const bool is_gpu = devices.starts_with("cuda");
+  std::string address = AddressOf(options);
+  if (!devices.empty()) {
+    if (const Status status = service::ParseDevices(devices).status(); !status.ok())
+      return Usage(status.WithContext("--devices"));
+    const Progress::Stage stage(progress, Cat("starting a daemon on ", devices));
+    int exit_code = -1;
+    auto daemon = service::PrivateDaemon::Start(service::PrivateDaemon::FindProgram(), devices,
+                                                is_gpu ? kGpuTimeout : kTimeout, &exit_code);
+    if (!daemon.ok()) {
+      const bool told = exit_code == service::kExitDevice || exit_code == service::kExitUsage;
+      return {daemon.status(), told ? exit_code : service::kExitAddress};
+    }
+    out->daemon_ = *std::move(daemon);
+    address = out->daemon_->address();
+  }
+  out->where_ = devices.empty() ? address : Cat("a daemon of its own on ", devices);
+  Result<std::unique_ptr<service::Client>> client = service::Client::Connect(address, kTimeout);
+  if (!client.ok()) {
+    const bool usage = client.status().code() == Code::kInvalidArgument;
+    return {client.status(), usage ? service::kExitUsage : service::kExitAddress};
+  }
+  out->client_ = *std::move(client);
+  const Status opened =
+      out->client_->OpenSession(Cat("hostir ", options.command, " ", kVersion, ", pid ", getpid()));
+  return opened.ok() ? Outcome() : out->Failed(opened, /*of_run=*/false);
+}
+
+Outcome Connection::Failed(const Status& status, bool of_run) const {
+  if (client_->lost()) return {status, service::kExitAddress};
+  const Code code = status.code();
+  const bool no_device = code == Code::kFailedPrecondition && client_->session().num_devices() == 0;
+  const bool of_device = code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+                         code == Code::kDataLoss || code == Code::kAborted;
+  return {status, no_device || (of_run && of_device) ? service::kExitDevice : service::kExitFailed};
+}
+
+}  // namespace hir::cli

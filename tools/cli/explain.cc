@@ -1,0 +1,138 @@
+// hostir explain.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/connection.h"
+#include "tools/cli/json.h"
+#include "tools/cli/picture.h"
+#include "tools/cli/plan_items.h"
+#include "tools/cli/session.h"
+#include "tools/cli/table.h"
+
+namespace hir::cli {
+namespace {
+
+namespace pb = ::hostir::v1;
+using base::Cat;
+
+constexpr int kNamesMax = 4;
+
+template <typename Record>
+std::string Amount(const Record& record) {
+  return record.has_bytes_value() ? Bytes(record.bytes_value()) : record.bytes();
+}
+
+// "x, w, b, c, +2" of "x: f32[4]", ...
+std::string Names(const google::protobuf::RepeatedPtrField<std::string>& typed) {
+  std::vector<std::string> names;
+  for (int i = 0; i < std::min(typed.size(), kNamesMax); ++i)
+    names.push_back(typed[i].substr(0, typed[i].find(':')));
+  if (typed.size() > kNamesMax) names.push_back(Cat("+", typed.size() - kNamesMax));
+  return base::Join(names, ", ");
+}
+
+std::string WorkOf(const pb::SegmentRecord& segment) {
+  // Of a library call the schedule is what it does behind its sums.
+  const bool library = segment.kind() == "library";
+  if (!segment.schedule().empty() && !library) return segment.schedule();
+  std::vector<std::string> names;
+  for (const std::string& op : segment.ops()) {
+    const size_t equals = op.rfind("= ");
+    names.push_back(equals == std::string::npos ? op : op.substr(equals + 2));
+  }
+  if (library && !segment.schedule().empty()) names.push_back(segment.schedule());
+  return base::Join(names, ", ");
+}
+
+std::string Teams(const pb::CommunicationRecord& record) {
+  std::vector<std::string> teams;
+  for (const pb::RankList& team : record.team())
+    teams.push_back(Cat("[", base::Join(team.ranks(), ", "), "]"));
+  return base::Join(teams, "; ");
+}
+
+std::string PoolBytes(const pb::Explanation& plan) {
+  if (plan.has_pool_bytes_value())
+    return plan.pool_bytes_value() == 0 ? "" : Bytes(plan.pool_bytes_value());
+  return plan.pool_bytes() == "0" ? "" : plan.pool_bytes();
+}
+
+std::string PlanText(const pb::ExplainReply& reply) {
+  const pb::Explanation& plan = reply.explanation();
+  std::vector<std::vector<std::string>> rows = {
+      {"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
+  for (const pb::SegmentRecord& segment : plan.segments()) {
+    rows.push_back({segment.name(), segment.kind(), WorkOf(segment), Names(segment.inputs()),
+                    Names(segment.outputs()), Amount(segment)});
+  }
+  std::string out = Table(rows);
+  if (plan.communications().empty()) {
+    out += "no communication\n";
+  } else {
+    rows = {{"communication", "tensor", "team", "bytes a rank"}};
+    for (const pb::CommunicationRecord& record : plan.communications())
+      rows.push_back({record.type(), record.tensor(), Teams(record), Amount(record)});
+    base::Append(out, "\n", Table(rows));
+  }
+  std::vector<std::string> guards;
+  for (const pb::PlanGuard& guard : reply.guards())
+    guards.push_back(guard.reason().empty() ? guard.condition()
+                                            : Cat(guard.condition(), " (", guard.reason(), ")"));
+  if (!guards.empty())
+    base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
+  if (const std::string pool = PoolBytes(plan); !pool.empty())
+    base::Append(out, "intermediates: ", pool, " a rank\n");
+  for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
+  return out;
+}
+
+std::string Subtitle(const pb::ExplainReply& reply, const Options& options) {
+  const pb::Explanation& plan = reply.explanation();
+  std::string out = Cat(Counted(plan.segments_size(), "segment"), ", ",
+                        Counted(plan.communications_size(), "communication"));
+  if (const std::string pool = PoolBytes(plan); !pool.empty())
+    base::Append(out, ", intermediates ", pool, " a rank");
+  std::string sizes;
+  for (const auto& [name, value] : options.sizes)
+    base::Append(sizes, sizes.empty() ? "" : ", ", name, " = ", value);
+  return sizes.empty() ? out : Cat(out, "; ", sizes);
+}
+
+Outcome WriteSvg(const pb::ExplainReply& reply, const Options& options, const std::string& name) {
+  const Result<std::vector<PlanItem>> items = ItemsOf(reply);
+  if (!items.ok()) return {items.status()};
+  std::ofstream file(options.svg, std::ios::binary);
+  file << DrawPlan({name, Subtitle(reply, options)}, *items);
+  if (!file.flush()) return Usage(Unavailable(Cat("cannot write ", options.svg)));
+  std::fputs(Cat(options.svg, ": ", Subtitle(reply, options), "\n").c_str(), stdout);
+  return {};
+}
+
+}  // namespace
+
+Outcome ExplainProgram(const Options& options) {
+  const Result<std::string> text = ReadProgram(options.program);
+  if (!text.ok()) return Usage(text.status());
+  Progress progress;
+  Connection connection;
+  if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok())
+    return outcome;
+  Result<pb::ExplainReply> reply = Internal("not asked");
+  {
+    const Progress::Stage stage(progress, Cat("planning ", options.program));
+    reply = connection.client().Explain(*text, options.sizes);
+  }
+  if (!reply.ok()) return connection.Failed(reply.status().WithContext(options.program), false);
+  const std::string name = std::filesystem::path(options.program).stem().string();
+  if (!options.svg.empty())
+    return WriteSvg(*reply, options, options.program == "-" ? "plan" : name);
+  std::fputs((options.json ? ToJson(*reply) + "\n" : PlanText(*reply)).c_str(), stdout);
+  return {};
+}
+
+}  // namespace hir::cli

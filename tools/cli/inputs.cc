@@ -1,0 +1,203 @@
+#include "tools/cli/inputs.h"
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "csrc/ir/graph.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/host_ops.h"
+#include "service/convert/tensor.h"
+#include "tools/arrays/made_up.h"
+#include "tools/arrays/part.h"
+
+namespace hir::cli {
+namespace {
+
+namespace pb = ::hostir::v1;
+using arrays::Part;
+using base::Cat;
+
+std::string NameOf(const pb::PlanParam& param) { return Cat("input %", param.name()); }
+
+// The elements of an array of `shape`, of the axes `once` one.
+Part AllOf(const std::vector<int64_t>& stored, const std::vector<int64_t>& shape,
+           const std::vector<bool>& once, int64_t element_bytes) {
+  std::vector<mesh::Range> ranges;
+  for (const int64_t extent : shape) ranges.push_back({0, extent});
+  return Part::Of(stored, ranges, once, element_bytes);
+}
+
+std::vector<bool> StoredOnce(const pb::PlanParam& param) {
+  return {param.stored_once().begin(), param.stored_once().end()};
+}
+
+// "i0 = 8, i1 = 3"
+std::string Text(const std::map<std::string, int64_t, std::less<>>& sizes) {
+  std::string out;
+  for (const auto& [name, value] : sizes)
+    base::Append(out, out.empty() ? "" : ", ", name, " = ", value);
+  return out.empty() ? "no sizes" : out;
+}
+
+}  // namespace
+
+Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& options) {
+  ProgramInputs inputs;
+  inputs.params_ = params;
+  inputs.seed_ = options.random;
+  inputs.sizes_.insert(options.sizes.begin(), options.sizes.end());
+  if (!options.random) {
+    if (!params.empty() && options.in.empty()) {
+      return InvalidArgument(
+          Cat("the program has ", params.size(), params.size() == 1 ? " input" : " inputs",
+              ": say where they are (--in DIR), or have them made up (--random SEED)"));
+    }
+    for (const pb::PlanParam& param : params) {
+      HIR_ASSIGN(arrays::NpyFile file,
+                 arrays::NpyFile::Open(Cat(options.in, "/", param.name(), ".npy")));
+      inputs.files_.push_back(std::move(file));
+      HIR_TRY(inputs.CheckFile(static_cast<int>(inputs.files_.size()) - 1));
+    }
+    inputs.BindSizes();
+  }
+  for (int i = 0; i < params.size(); ++i) HIR_TRY(inputs.ShapeOf(i).status());
+  return inputs;
+}
+
+Status ProgramInputs::CheckFile(int index) const {
+  const pb::PlanParam& param = params_[index];
+  const arrays::NpyFile& file = files_[static_cast<size_t>(index)];
+  HIR_ASSIGN(const DType dtype, service::FromProto(param.dtype()));
+  if (!arrays::Holds(file.header().descr, dtype)) {
+    return InvalidArgument(Cat(NameOf(param), ": ", file.path(), " holds ", file.header().descr,
+                               "; the program wants ", DTypeName(dtype)));
+  }
+  const size_t axes = static_cast<size_t>(param.shape_size());
+  if (file.header().shape.size() != axes) {
+    return InvalidArgument(
+        Cat(NameOf(param), ": ", file.path(), " has ", file.header().shape.size(),
+            file.header().shape.size() == 1 ? " axis" : " axes", "; the program wants ",
+            param.scalar() ? "a number, an array without axes" : std::string_view(param.type())));
+  }
+  return {};
+}
+
+// What the shapes of files say about sizes. Where they disagree ShapeOf says so.
+void ProgramInputs::BindSizes() {
+  for (int i = 0; i < params_.size(); ++i) {
+    for (int axis = 0; axis < params_[i].shape_size(); ++axis) {
+      const int64_t extent =
+          files_[static_cast<size_t>(i)].header().shape[static_cast<size_t>(axis)];
+      if (params_[i].stored_once(axis) && extent == 1) continue;  // One element for all.
+      if (ir::IsSymbolName(params_[i].shape(axis))) sizes_.emplace(params_[i].shape(axis), extent);
+    }
+  }
+}
+
+Result<std::vector<int64_t>> ProgramInputs::ShapeOf(int index) const {
+  const pb::PlanParam& param = params_[index];
+  ir::Graph graph(host::kHostOps, "sizes");  // For its pool of expressions alone.
+  std::vector<int64_t> shape;
+  for (int axis = 0; axis < param.shape_size(); ++axis) {
+    HIR_ASSIGN(const ir::Expr* expr, ir::ParseExtent(param.shape(axis), graph, {}));
+    std::string_view missing;
+    const Result<int64_t> value =
+        ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+          const auto found = sizes_.find(symbol);
+          if (found != sizes_.end()) return found->second;
+          missing = symbol;
+          return std::nullopt;
+        });
+    if (!missing.empty()) {
+      return InvalidArgument(Cat(NameOf(param), ": ", param.type(),
+                                 ": nothing gives a value for the size ", missing,
+                                 seed_ ? Cat(" (--size ", missing, "=N)") : ""));
+    }
+    HIR_TRY(value.status().WithContext(NameOf(param)));
+    shape.push_back(*value);
+    if (files_.empty()) continue;
+    const arrays::NpyFile& file = files_[static_cast<size_t>(index)];
+    const int64_t extent = file.header().shape[static_cast<size_t>(axis)];
+    if (extent == *value || (extent == 1 && param.stored_once(axis))) continue;
+    return InvalidArgument(Cat(NameOf(param), ": axis ", axis, " of ", file.path(), " has extent ",
+                               extent, "; the program wants ", param.shape(axis),
+                               expr->IsConst() ? "" : Cat(" = ", *value, " (", Text(sizes_), ")")));
+  }
+  return shape;
+}
+
+int64_t ProgramInputs::total_bytes() const {
+  int64_t bytes = 0;
+  for (int i = 0; i < params_.size(); ++i) {
+    if (params_[i].scalar()) continue;
+    const Result<std::vector<int64_t>> shape = ShapeOf(i);
+    const Result<DType> dtype = service::FromProto(params_[i].dtype());
+    if (shape.ok() && dtype.ok())
+      bytes += AllOf(*shape, *shape, StoredOnce(params_[i]), DTypeBytes(*dtype)).bytes;
+  }
+  return bytes;
+}
+
+Result<InputBytes> ProgramInputs::Read(int index) const {
+  const pb::PlanParam& param = params_[index];
+  HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(index));
+  HIR_ASSIGN(const DType dtype, service::FromProto(param.dtype()));
+  const std::vector<bool> once = StoredOnce(param);
+  const std::vector<int64_t>& stored =
+      files_.empty() ? shape : files_[static_cast<size_t>(index)].header().shape;
+  const Part part = AllOf(stored, shape, once, DTypeBytes(dtype));
+  InputBytes input;
+  input.header.set_dtype(param.dtype());
+  input.header.mutable_shape()->Add(shape.begin(), shape.end());
+  for (const bool flag : once) input.header.add_sent_once(flag);
+  const Part read = part.FirstOfStoredOnce();
+  const auto bytes = static_cast<size_t>(part.bytes);
+  if (!files_.empty() && (read.IsOnePiece() || bytes == 0)) {
+    input.bytes = {files_[static_cast<size_t>(index)].data() + read.whole_offset, bytes};
+    return input;
+  }
+  input.staging.resize(bytes);
+  HIR_TRY(read.ForEachPiece([&](int64_t whole, int64_t at, int64_t piece) {
+    std::byte* to = input.staging.data() + at;
+    if (!files_.empty()) {
+      std::memcpy(to, files_[static_cast<size_t>(index)].data() + whole,
+                  static_cast<size_t>(piece));
+    } else {
+      arrays::MakeUp(dtype, arrays::SeedOf(*seed_, static_cast<size_t>(index)),
+                     whole / part.element_bytes, piece / part.element_bytes, to);
+    }
+    return Status();
+  }));
+  input.bytes = input.staging;
+  return input;
+}
+
+pb::RunArg ProgramInputs::Number(int index) const {
+  pb::RunArg argument;
+  const DType dtype = *service::FromProto(params_[index].dtype());  // Checked by Open.
+  const std::byte* from = files_.empty() ? nullptr : files_[static_cast<size_t>(index)].data();
+  const auto read = [&]<typename T>(T value) {
+    if (from != nullptr) std::memcpy(&value, from, sizeof(value));
+    return value;
+  };
+  // Made up: 1.
+  switch (dtype) {
+    case DType::kBool: argument.set_bool_value(read(uint8_t{1}) != 0); break;
+    case DType::kInt32: argument.set_int_value(read(int32_t{1})); break;
+    case DType::kInt64: argument.set_int_value(read(int64_t{1})); break;
+    case DType::kFloat16:
+      argument.set_float_value(Float16ToFloat(read(FloatToFloat16(1.0F))));
+      break;
+    case DType::kBFloat16:
+      argument.set_float_value(BFloat16ToFloat(read(FloatToBFloat16(1.0F))));
+      break;
+    case DType::kFloat32: argument.set_float_value(read(1.0F)); break;
+    case DType::kFloat64: argument.set_float_value(read(1.0)); break;
+  }
+  return argument;
+}
+
+}  // namespace hir::cli

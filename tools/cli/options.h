@@ -1,0 +1,62 @@
+// The command line of hostir.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+
+namespace hir::cli {
+
+inline constexpr int64_t kRepeatMax = 1000000;
+
+struct Options {
+  std::string command;  // "run"
+  std::string program;  // Path of the program; "-": standard input.
+  std::string address;
+  std::string devices;
+  std::string in;
+  std::string out;
+  std::optional<int64_t> random;         // Seed of inputs made up.
+  std::map<std::string, int64_t> sizes;  // "i0": 128
+  int64_t timeout_s = 0;                 // Of one run; 0: the daemon's run_timeout_ms.
+  std::string svg;                       // Path of the picture.
+  bool json = false;
+  bool once = false;
+  double interval_s = 1.0;
+  int64_t repeat = 100;
+  int64_t warmup = 3;
+  std::string shell;
+};
+
+// What became of a command line: options, or a text that answers it (--help, --version).
+struct Parsed {
+  Options options;
+  std::optional<std::string> answer;
+};
+
+// `arguments`: without the program's name. Errors: kInvalidArgument naming what is wrong, the nearest word there is,
+// and where the help is.
+Result<Parsed> ParseCommandLine(std::span<const char* const> arguments);
+
+// The parser's description of itself, for completion.
+struct OptionWords {
+  std::string name;                  // "--devices"
+  std::string value;                 // "DIR"; empty: a flag without one.
+  std::vector<std::string> choices;  // What the value can be; empty: anything.
+  std::string what;
+};
+struct CommandWords {
+  std::string name;
+  std::string what;
+  bool takes_program = false;
+  std::vector<std::string> choices;  // Of its argument; empty: it has none, or a program.
+  std::vector<OptionWords> options;
+};
+std::vector<CommandWords> DescribeCommands();
+
+}  // namespace hir::cli

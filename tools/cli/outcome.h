@@ -1,0 +1,21 @@
+// How a command ended.
+#pragma once
+
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "service/os/exit_code.h"
+
+namespace hir::cli {
+
+// A status, and the exit code of one that is not OK.
+struct Outcome {
+  Status status = {};
+  int code = service::kExitFailed;
+
+  bool ok() const { return status.ok(); }
+};
+
+inline Outcome Usage(Status status) { return {std::move(status), service::kExitUsage}; }
+
+}  // namespace hir::cli

@@ -1,0 +1,47 @@
+// ProgramSession: a program on a daemon with its inputs there: what run and bench have in common.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/cli/connection.h"
+#include "tools/cli/inputs.h"
+
+namespace hir::cli {
+
+// The text of the program at `path`; "-" is standard input. kNotFound.
+Result<std::string> ReadProgram(const std::string& path);
+
+class ProgramSession {
+ public:
+  // Reads the program, connects, compiles, puts the inputs.
+  static Outcome Open(const Options& options, Progress& progress, ProgramSession* out);
+
+  Connection& connection() { return connection_; }
+  const ::hostir::v1::CompileReply& compiled() const { return compiled_; }
+  const std::string& name() const { return name_; }
+  double compile_ms() const { return compile_ms_; }
+  double upload_ms() const { return upload_ms_; }
+  int64_t upload_bytes() const { return upload_bytes_; }
+
+  // One run, to its end. An input that an output takes over is put again before the next.
+  Outcome Run(::hostir::v1::RunReply* reply);
+
+ private:
+  Outcome Put(Progress& progress);
+  Outcome PutOne(int index, const std::function<void(int64_t)>& sent);
+
+  Options options_;
+  Connection connection_;
+  std::string name_;
+  ::hostir::v1::CompileReply compiled_;
+  std::optional<ProgramInputs> inputs_;
+  std::vector<::hostir::v1::RunArg> args_;
+  double compile_ms_ = 0, upload_ms_ = 0;
+  int64_t upload_bytes_ = 0;
+};
+
+}  // namespace hir::cli

@@ -1,0 +1,191 @@
+// hostir status and hostir top.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "service/client/client.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/connection.h"
+#include "tools/cli/json.h"
+#include "tools/cli/table.h"
+
+namespace hir::cli {
+namespace {
+
+namespace pb = ::hostir::v1;
+using base::Cat;
+
+constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
+constexpr const char* kHomeAndErase = "\x1b[H\x1b[J";
+
+Outcome Connect(const Options& options, std::unique_ptr<service::Client>* client) {
+  Result<std::unique_ptr<service::Client>> connected =
+      service::Client::Connect(AddressOf(options), kTimeout);
+  if (!connected.ok()) {
+    const bool usage = connected.status().code() == Code::kInvalidArgument;
+    return {connected.status(), usage ? service::kExitUsage : service::kExitAddress};
+  }
+  *client = *std::move(connected);
+  return {};
+}
+
+Outcome Ask(service::Client& client, pb::StatusReply* reply) {
+  Result<pb::StatusReply> asked = client.GetStatus();
+  if (!asked.ok())
+    return {asked.status(), client.lost() ? service::kExitAddress : service::kExitFailed};
+  *reply = *std::move(asked);
+  return {};
+}
+
+// "2 d 3 h", "4 min 5 s"
+std::string Duration(int64_t ms) {
+  const int64_t s = ms / 1000;
+  if (s >= 86400) return Cat(s / 86400, " d ", s % 86400 / 3600, " h");
+  if (s >= 3600) return Cat(s / 3600, " h ", s % 3600 / 60, " min");
+  if (s >= 60) return Cat(s / 60, " min ", s % 60, " s");
+  return Cat(s, " s");
+}
+
+int64_t LimitOf(const pb::StatusReply& status, const std::string& name) {
+  for (const pb::Limit& limit : status.limits()) {
+    if (limit.name() == name) return limit.value();
+  }
+  return 0;
+}
+
+// "3 of 1024"
+std::string Of(int64_t value, int64_t limit) { return Cat(value, " of ", limit); }
+
+std::string Head(const std::string& address, const pb::StatusReply& status) {
+  return Cat("hostird ", status.version(), " at ", address, ": ",
+             status.serving()           ? "serving"
+             : status.devices().empty() ? "no device"
+                                        : "restarting its workers",
+             ", up ", Duration(status.uptime_ms()), ", generation ", status.generation(), "\n");
+}
+
+// How much changed per second since `before`; empty when there is none.
+std::string Rate(int64_t now, std::optional<int64_t> before, double seconds) {
+  if (!before.has_value() || seconds <= 0) return "";
+  return Cat(" (", Fixed(static_cast<double>(now - *before) / seconds, 1), "/s)");
+}
+
+// `before`: the state `seconds` ago; null at first.
+std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
+  const auto was = [&](int64_t value) {
+    return before == nullptr ? std::optional<int64_t>() : std::optional(value);
+  };
+  const pb::StatusReply& then = before == nullptr ? now : *before;
+  return Cat("tensors   ", Of(now.tensors(), LimitOf(now, "tensors_max")), ", ",
+             Bytes(now.tensor_bytes()), " of ", Bytes(LimitOf(now, "tensor_bytes_max")),
+             "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds),
+             ", ", now.requests_under_way(), " under way; ",
+             Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions", "\nruns      ",
+             now.runs(), Rate(now.runs(), was(then.runs()), seconds), ", ",
+             Of(now.queued_runs(), LimitOf(now, "queued_runs_max")), " queued", "\nplans     ",
+             now.plans(), Rate(now.plans(), was(then.plans()), seconds), ", ",
+             Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
+             Of(now.programs(), LimitOf(now, "programs_max")), " programs\n");
+}
+
+std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "device", "model", "memory", "threads",
+                                                 "pid", "resident",
+                                                 before == nullptr ? "cpu s" : "cpu %"}};
+  for (int i = 0; i < now.devices_size(); ++i) {
+    const pb::Device& device = now.devices(i);
+    const bool same =
+        before != nullptr && i < before->devices_size() && before->devices(i).pid() == device.pid();
+    const int64_t since = same ? before->devices(i).cpu_ms() : 0;
+    const double cpu_s = static_cast<double>(device.cpu_ms() - since) / 1e3;
+    rows.push_back({Cat(device.rank()), Cat(device.kind(), ":", device.ordinal()),
+                    device.model().empty() ? "-" : device.model(),
+                    device.memory_bytes() == 0 ? "shared" : Bytes(device.memory_bytes()),
+                    Cat(device.num_threads()), device.pid() == 0 ? "-" : Cat(device.pid()),
+                    Bytes(device.resident_bytes()),
+                    before == nullptr ? Fixed(cpu_s, 1)
+                    : same            ? Fixed(100 * cpu_s / seconds, 0)
+                                      : "-"});
+  }
+  std::string out = Table(rows);
+  for (const pb::Device& device : now.failed_devices())
+    base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ",
+                 device.error().message(), "\n");
+  if (!now.last_failure().empty()) base::Append(out, "last failure: ", now.last_failure(), "\n");
+  return out;
+}
+
+std::string LimitTable(const pb::StatusReply& status) {
+  std::vector<std::vector<std::string>> rows = {{"limit", "value"}};
+  for (const pb::Limit& limit : status.limits()) rows.push_back({limit.name(), Cat(limit.value())});
+  return Table(rows);
+}
+
+// Waits for the next table; true when a signal asks for the end instead.
+bool Interrupted(double seconds) {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGINT);
+  sigaddset(&ending, SIGTERM);
+  const auto whole = static_cast<time_t>(seconds);
+  const timespec wait = {whole, static_cast<int64_t>((seconds - static_cast<double>(whole)) * 1e9)};
+  return sigtimedwait(&ending, nullptr, &wait) > 0;
+}
+
+void BlockSignals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGINT);
+  sigaddset(&ending, SIGTERM);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);  // Before gRPC has threads: they all block them.
+}
+
+}  // namespace
+
+Outcome ShowStatus(const Options& options) {
+  std::unique_ptr<service::Client> client;
+  if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
+  pb::StatusReply status;
+  if (Outcome outcome = Ask(*client, &status); !outcome.ok()) return outcome;
+  const std::string text =
+      options.json
+          ? ToJson(status) + "\n"
+          : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
+                status.planner_pid(), "\n\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
+  std::fputs(text.c_str(), stdout);
+  return {};
+}
+
+Outcome ShowTop(const Options& options) {
+  if (!options.once) BlockSignals();
+  std::unique_ptr<service::Client> client;
+  if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
+  std::optional<pb::StatusReply> before;
+  const bool screen = isatty(STDOUT_FILENO) == 1 && !options.once;
+  for (;;) {
+    pb::StatusReply now;
+    if (Outcome outcome = Ask(*client, &now); !outcome.ok()) return outcome;
+    const pb::StatusReply* then = before.has_value() ? &*before : nullptr;
+    const double seconds =
+        then == nullptr
+            ? 0
+            : static_cast<double>(std::max<int64_t>(1, now.uptime_ms() - then->uptime_ms())) / 1e3;
+    std::fputs(
+        Cat(screen ? kHomeAndErase : "", Head(client->address(), now), Amounts(now, then, seconds),
+            "\n", Ranks(now, then, seconds), screen || options.once ? "" : "\n")
+            .c_str(),
+        stdout);
+    std::fflush(stdout);
+    if (options.once || Interrupted(options.interval_s)) return {};
+    before = std::move(now);
+  }
+}
+
+}  // namespace hir::cli
