@@ -43,12 +43,11 @@ Part Part::FirstOfStoredOnce() const {
 }
 
 bool Part::IsOnePiece() const {
-  bool one = false;
-  (void)ForEachPiece([&](int64_t, int64_t, int64_t piece) -> Status {
-    one = piece == bytes;
-    return Status(Code::kCancelled, "the first tells");
-  }).ok();
-  return one;
+  int64_t pieces = 0;
+  const Status walked = ForEachPiece([&](int64_t, int64_t, int64_t) -> Status {
+    return ++pieces == 1 ? Status() : Status(Code::kCancelled, "the second tells");
+  });
+  return walked.ok() && pieces == 1;
 }
 
 Status Part::ForEachPiece(const Copy& copy) const {
