@@ -14,12 +14,12 @@ using fusion::Element;
 
 constexpr const char* kReduceNames[] = {"sum", "prod", "min", "max"};  // By ReduceKind.
 constexpr const char* kPrimNames[] = {
-    "add",  "sub",   "mul",   "div",   "rem",   "min",  "max",   "neg",    "abs",
-    "pow",  "atan2", "exp",   "exp2",  "expm1", "log",  "log2",  "log10",  "log1p",
-    "sqrt", "rsqrt", "sin",   "cos",   "tan",   "asin", "acos",  "atan",   "sinh",
-    "cosh", "tanh",  "asinh", "acosh", "atanh", "erf",  "erfc",  "lgamma", "floor",
-    "ceil", "round", "trunc", "eq",    "ne",    "lt",   "le",    "gt",     "ge",
-    "and",  "or",    "xor",   "not",   "shl",   "shr",  "isnan", "select"};  // By Prim.
+    "add",   "sub",       "mul",   "div",   "rem",  "min",   "max",    "neg",     "abs",    "pow",
+    "atan2", "nextafter", "gcd",   "exp",   "exp2", "expm1", "log",    "log2",    "log10",  "log1p",
+    "sqrt",  "rsqrt",     "sin",   "cos",   "tan",  "asin",  "acos",   "atan",    "sinh",   "cosh",
+    "tanh",  "asinh",     "acosh", "atanh", "erf",  "erfc",  "erfinv", "erfcinv", "lgamma", "floor",
+    "ceil",  "round",     "trunc", "eq",    "ne",   "lt",    "le",     "gt",      "ge",     "and",
+    "or",    "xor",       "not",   "shl",   "shr",  "isnan", "select"};  // By Prim.
 static_assert(std::size(kPrimNames) == static_cast<size_t>(fusion::Prim::kSelect) + 1);
 
 class Printer {

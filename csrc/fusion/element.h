@@ -26,14 +26,15 @@ enum class Prim : uint8_t {
   kRem,            // integers: C's %; x % 0 is 0. Floats: fmod.
   kMin, kMax,      // floats: NaN if either is NaN.
   kNeg, kAbs,
-  kPow, kAtan2,
+  kPow, kAtan2, kNextAfter,
+  kGcd,            // integers: not negative, of 0 and 0 it is 0; the least number is its own.
   kExp, kExp2, kExpm1, kLog, kLog2, kLog10, kLog1p, kSqrt, kRsqrt,
   kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
-  kErf, kErfc, kLgamma,
+  kErf, kErfc, kErfinv, kErfcinv, kLgamma,
   kFloor, kCeil, kRound /* half to even */, kTrunc,
   kEq, kNe, kLt, kLe, kGt, kGe,      // -> bool
   kAnd, kOr, kXor, kNot,             // bool, or bitwise on integers; with kSelect all that is done on bools
-  kShl, kShr,                        // integers
+  kShl, kShr,      // integers; kShr keeps the sign. Beyond the bits: 0, or the sign everywhere.
   kIsNan,                            // float -> bool
   kSelect,                           // (bool, T, T) -> T; only the chosen side need be defined
 };

@@ -24,7 +24,7 @@ const Element* FoldConstants(ElementBuilder& builder, Prim prim,
   if (hir::IsFloat(a->dtype)) {
     if (const FloatTestFn test = FloatTest(prim))
       return builder.Int(DType::kBool, test(a->number, b->number));
-    const FloatFn function = FloatFunction(prim);
+    const FloatFn function = FloatFunction(prim, a->dtype);
     HIR_CHECK(function != nullptr);
     return builder.Float(a->dtype, function(a->number, b->number));
   }

@@ -42,6 +42,8 @@ inline S operator-(const S& x) { return Apply(Prim::kNeg, x); }
 inline S operator&(const S& x, const S& y) { return Apply(Prim::kAnd, x, y); }
 inline S operator|(const S& x, const S& y) { return Apply(Prim::kOr, x, y); }
 inline S operator^(const S& x, const S& y) { return Apply(Prim::kXor, x, y); }
+inline S operator<<(const S& x, const S& y) { return Apply(Prim::kShl, x, y); }
+inline S operator>>(const S& x, const S& y) { return Apply(Prim::kShr, x, y); }
 inline S operator~(const S& x) { return Apply(Prim::kNot, x); }
 inline S operator!(const S& x) { return Apply(Prim::kNot, x); }
 inline S operator==(const S& x, const S& y) { return Apply(Prim::kEq, Ordered(x), Ordered(y)); }
@@ -81,6 +83,14 @@ inline S Pow(const S& x, const S& y) {
   };
   return {x.builder, x.builder->Convert(x.e->dtype, Apply(Prim::kPow, wide(x), wide(y)).e)};
 }
+// On integers: the bits that the sign left behind are cleared by a mask of as many zeros; y beyond the bits gives 0.
+inline S LogicalShiftRight(const S& x, const S& y) {
+  const S bits = Number(x, x.e->dtype == DType::kInt32 ? 32 : 64);
+  const S mask = ~(Number(x, -1) << (bits - y));
+  return Select((y < 0.0) | (y >= bits), 0.0, (x >> y) & mask);
+}
+inline S Gcd(const S& x, const S& y) { return Apply(Prim::kGcd, x, y); }
+inline S NextAfter(const S& x, const S& y) { return Apply(Prim::kNextAfter, x, y); }
 inline S Atan2(const S& x, const S& y) { return Apply(Prim::kAtan2, x, y); }
 
 inline S IsNan(const S& x) {
@@ -91,6 +101,16 @@ inline S Abs(const S& x) { return Apply(Prim::kAbs, x); }
 inline S IsInf(const S& x) {
   if (IsFloat(x.e->dtype)) return Abs(x) == Number(x, INFINITY);
   return {x.builder, x.builder->Int(DType::kBool, 0)};
+}
+inline S IsInf(const S& x, int sign) {
+  if (IsFloat(x.e->dtype)) return x == Number(x, sign * INFINITY);
+  return {x.builder, x.builder->Int(DType::kBool, 0)};
+}
+inline S True(const S& x) { return {x.builder, x.builder->Int(DType::kBool, 1)}; }
+// NaN has no sign here: which one arithmetic gives it differs between machines.
+inline S SignBit(const S& x) {
+  if (!IsFloat(x.e->dtype)) return x < 0.0;
+  return (x < 0.0) | ((x == Number(x, 0)) & (1.0 / x < 0.0));
 }
 
 // Roundings leave integers alone.
@@ -122,6 +142,9 @@ inline S Asinh(const S& x) { return Apply(Prim::kAsinh, x); }
 inline S Acosh(const S& x) { return Apply(Prim::kAcosh, x); }
 inline S Atanh(const S& x) { return Apply(Prim::kAtanh, x); }
 inline S Erf(const S& x) { return Apply(Prim::kErf, x); }
+inline S Erfinv(const S& x) { return Apply(Prim::kErfinv, x); }
+inline S Erfcinv(const S& x) { return Apply(Prim::kErfcinv, x); }
+inline S Lgamma(const S& x) { return Apply(Prim::kLgamma, x); }
 inline S Erfc(const S& x) { return Apply(Prim::kErfc, x); }
 
 }  // namespace hir::fusion

@@ -84,7 +84,7 @@ std::string PythonMethods() {
       "class PointwiseOps:\n"
       "    def _record(self, name: str, operands: list[Any]) -> Any:\n"
       "        raise NotImplementedError\n";
-  constexpr std::string_view kOperands[] = {"x", "y", "z"};
+  constexpr std::string_view kOperands[] = {"x", "y", "z", "w"};
   for (const Row& row : Rows()) {
     if (row.kind != "pointwise") continue;
     std::string parameters, names;

@@ -17,12 +17,11 @@ TypeRule RuleOf(FusionOp op) {
   return kRules[static_cast<size_t>(op)];
 }
 
-using Formula = S (*)(const S& x, const S& y, const S& z);
+using Formula = S (*)(const S& x, const S& y, const S& z, const S& w);
 constexpr Formula kFormulas[] = {
-#define POINTWISE(Name, mnemonic, operands, rule, formula, doc)                                    \
-  [](const S& x [[maybe_unused]], const S& y [[maybe_unused]], const S& z [[maybe_unused]]) -> S { \
-    return formula;                                                                                \
-  },
+#define POINTWISE(Name, mnemonic, operands, rule, formula, doc)                             \
+  [](const S& x [[maybe_unused]], const S& y [[maybe_unused]], const S& z [[maybe_unused]], \
+     const S& w [[maybe_unused]]) -> S { return formula; },
 #define OP(...) nullptr,
 #define COMM(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
@@ -76,7 +75,7 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
   const TypeRule rule = RuleOf(CodeOf(op));
   const Result<PointwiseTypes> types = ApplyRule(rule, op.operands);
   HIR_CHECK(types.ok());
-  S operands[3];
+  S operands[4];
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const ir::Value* value = op.operands[i];
     const Element* e =
@@ -85,11 +84,12 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
     operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e)};
   }
   const Formula formula = kFormulas[static_cast<size_t>(CodeOf(op))];
-  return builder.Convert((*types).result, formula(operands[0], operands[1], operands[2]).e);
+  return builder.Convert((*types).result,
+                         formula(operands[0], operands[1], operands[2], operands[3]).e);
 }
 
 const Element* ApplyFormula(FusionOp op, ElementBuilder& builder, const Element* x) {
-  return kFormulas[static_cast<size_t>(op)]({&builder, x}, {}, {}).e;
+  return kFormulas[static_cast<size_t>(op)]({&builder, x}, {}, {}, {}).e;
 }
 
 }  // namespace hir::fusion

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "csrc/base/check.h"
+#include "csrc/base/special_functions.h"
 
 namespace hir::fusion {
 namespace {
@@ -19,6 +21,11 @@ int64_t Divide(int64_t a, int64_t b) {
   if (b == 0) return 0;
   return b == -1 ? I(-U(a)) : a / b;
 }
+// On magnitudes, unsigned: that of the least number has no other.
+int64_t Gcd(int64_t a, int64_t b) {
+  const auto magnitude = [](int64_t x) { return x < 0 ? -U(x) : U(x); };
+  return I(std::gcd(magnitude(a), magnitude(b)));
+}
 int64_t Modulo(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
 }  // namespace
@@ -28,7 +35,7 @@ int NumOperands(Prim prim) {
   switch (prim) {
     case Prim::kSelect: return 3;
     case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin:
-    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kEq: case Prim::kNe:
+    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kNextAfter: case Prim::kGcd: case Prim::kEq: case Prim::kNe:
     case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor:
     case Prim::kShl: case Prim::kShr:
       return 2;
@@ -36,8 +43,8 @@ int NumOperands(Prim prim) {
     case Prim::kLog2: case Prim::kLog10: case Prim::kLog1p: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kSin:
     case Prim::kCos: case Prim::kTan: case Prim::kAsin: case Prim::kAcos: case Prim::kAtan: case Prim::kSinh:
     case Prim::kCosh: case Prim::kTanh: case Prim::kAsinh: case Prim::kAcosh: case Prim::kAtanh: case Prim::kErf:
-    case Prim::kErfc: case Prim::kLgamma: case Prim::kFloor: case Prim::kCeil: case Prim::kRound: case Prim::kTrunc:
-    case Prim::kNot: case Prim::kIsNan:
+    case Prim::kErfc: case Prim::kErfinv: case Prim::kErfcinv: case Prim::kLgamma: case Prim::kFloor: case Prim::kCeil:
+    case Prim::kRound: case Prim::kTrunc: case Prim::kNot: case Prim::kIsNan:
       return 1;
   }
   HIR_CHECK(false);
@@ -50,6 +57,7 @@ const char* LibraryName(Prim prim) {
     case Prim::kAbs: return "fabs";
     case Prim::kPow: return "pow";
     case Prim::kAtan2: return "atan2";
+    case Prim::kNextAfter: return "nextafter";
     case Prim::kExp: return "exp";
     case Prim::kExp2: return "exp2";
     case Prim::kExpm1: return "expm1";
@@ -72,6 +80,8 @@ const char* LibraryName(Prim prim) {
     case Prim::kAtanh: return "atanh";
     case Prim::kErf: return "erf";
     case Prim::kErfc: return "erfc";
+    case Prim::kErfinv: return "erfinv";
+    case Prim::kErfcinv: return "erfcinv";
     case Prim::kLgamma: return "lgamma";
     case Prim::kFloor: return "floor";
     case Prim::kCeil: return "ceil";
@@ -80,7 +90,7 @@ const char* LibraryName(Prim prim) {
     case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kMin: case Prim::kMax:
     case Prim::kNeg: case Prim::kRsqrt: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt:
     case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr:
-    case Prim::kIsNan: case Prim::kSelect:
+    case Prim::kGcd: case Prim::kIsNan: case Prim::kSelect:
       return nullptr;
   }
   return nullptr;
@@ -88,7 +98,7 @@ const char* LibraryName(Prim prim) {
 
 bool MakesBool(Prim prim) { return FloatTest(prim) != nullptr; }
 
-FloatFn FloatFunction(Prim prim) {
+FloatFn FloatFunction(Prim prim, DType dtype) {
   switch (prim) {
     case Prim::kAdd: return [](double a, double b) { return a + b; };
     case Prim::kSub: return [](double a, double b) { return a - b; };
@@ -101,6 +111,9 @@ FloatFn FloatFunction(Prim prim) {
     case Prim::kAbs: return [](double a, double) { return std::fabs(a); };
     case Prim::kPow: return [](double a, double b) { return std::pow(a, b); };
     case Prim::kAtan2: return [](double a, double b) { return std::atan2(a, b); };
+    case Prim::kNextAfter:
+      if (dtype == DType::kFloat64) return [](double a, double b) { return std::nextafter(a, b); };
+      return [](double a, double b) -> double { return std::nextafter(static_cast<float>(a), static_cast<float>(b)); };
     case Prim::kExp: return [](double a, double) { return std::exp(a); };
     case Prim::kExp2: return [](double a, double) { return std::exp2(a); };
     case Prim::kExpm1: return [](double a, double) { return std::expm1(a); };
@@ -124,14 +137,16 @@ FloatFn FloatFunction(Prim prim) {
     case Prim::kAtanh: return [](double a, double) { return std::atanh(a); };
     case Prim::kErf: return [](double a, double) { return std::erf(a); };
     case Prim::kErfc: return [](double a, double) { return std::erfc(a); };
-    case Prim::kLgamma: return [](double a, double) { return std::lgamma(a); };
+    case Prim::kErfinv: return [](double a, double) { return base::Erfinv(a); };
+    case Prim::kErfcinv: return [](double a, double) { return base::Erfcinv(a); };
+    case Prim::kLgamma: return [](double a, double) { return base::Lgamma(a); };
     case Prim::kFloor: return [](double a, double) { return std::floor(a); };
     case Prim::kCeil: return [](double a, double) { return std::ceil(a); };
     case Prim::kRound: return [](double a, double) { return std::nearbyint(a); };
     case Prim::kTrunc: return [](double a, double) { return std::trunc(a); };
     case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd:
     case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr: case Prim::kIsNan:
-    case Prim::kSelect:
+    case Prim::kSelect: case Prim::kGcd:
       return nullptr;
   }
   return nullptr;
@@ -175,6 +190,7 @@ IntFn IntFunction(Prim prim) {
     return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
   if (prim == Prim::kShr)
     return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
+  if (prim == Prim::kGcd) return Gcd;
   return nullptr;
 }
 

@@ -13,13 +13,14 @@ int NumOperands(Prim prim);
 // eq, ne, lt, le, gt, ge, isnan: the result is bool whatever the operands are.
 bool MakesBool(Prim prim);
 
-// The function of the C library that it is on doubles; with an f behind it on floats. Null where there is none.
+// The function of the C library that it is on doubles; with an f behind it on floats (erfinv and erfcinv as CUDA has
+// them). Null where there is none.
 const char* LibraryName(Prim prim);
 
-// Floats are computed in double; `b` is ignored by primitives of one operand. Null for those that make a bool, for
-// kSelect and for those without a meaning on floats.
+// Floats are computed in double, but for what depends on the width of `dtype` (kNextAfter); `b` is ignored by
+// primitives of one operand. Null for those that make a bool, for kSelect and for those without a meaning on floats.
 using FloatFn = double (*)(double a, double b);
-FloatFn FloatFunction(Prim prim);
+FloatFn FloatFunction(Prim prim, DType dtype);
 using FloatTestFn = bool (*)(double a, double b);
 FloatTestFn FloatTest(Prim prim);  // Null but for those that make a bool.
 

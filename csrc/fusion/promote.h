@@ -21,6 +21,8 @@ enum class TypeRule : uint8_t {
   kCompare,  // any, compared after promotion -> bool
   kLogic,    // any, converted to bool (not 0) -> bool
   kBits,     // bools and integers -> promoted
+  kInts,     // integers -> promoted
+  kWide,     // what promotes to float32 or float64 -> promoted
   kTest,     // any, one operand as it is -> bool
   kSelect,   // (bool, any, any) -> the last two promoted
 };

@@ -86,6 +86,10 @@ class Generator {
   void Where();
   void Clamp();
   void Lerp();
+  void Threshold();
+  void Addcmul();
+  void Integers(std::string_view name);
+  void NextAfter();
   void Cast();
   void Constants();
   Item AsNumber(Item x);            // Bools cast to a float.

@@ -21,6 +21,7 @@ struct UnaryUse {
     kUnit /* |x| <= 1/2 */,
     kPositive /* 1 + |x| */,
     kAboveOne /* 2 + |x| */,
+    kNearOne /* 1 + |x| <= 3/2 */,
     kExact
   };
   Domain domain = kAny;
@@ -64,6 +65,10 @@ const std::map<std::string_view, UnaryUse>& UnaryUses() {
       {"asin", {U::kUnit, 1.5, 2}},
       {"atanh", {U::kUnit, 1.5, 1}},
       {"tan", {U::kUnit, 1.5, 1}},
+      {"erfinv", {U::kUnit, 1.2, 1}},
+      {"erfcinv", {U::kNearOne, 1.2, 1}},
+      {"lgamma", {U::kNearOne, 1, 1}},
+      {"frac", {U::kExact, 0, 1, 0, true}},
       {"floor", {U::kExact, 0, 1, 1, true}},
       {"ceil", {U::kExact, 0, 1, 1, true}},
       {"round", {U::kExact, 0, 1, 1, true}},
@@ -95,6 +100,10 @@ void Generator::Pointwise(FusionOp op) {
   if (op == FusionOp::kClamp) return Clamp();
   if (op == FusionOp::kLerp) return Lerp();
   if (op == FusionOp::kPow) return Power();
+  if (op == FusionOp::kNextAfter) return NextAfter();
+  if (op == FusionOp::kThreshold) return Threshold();
+  if (op == FusionOp::kAddcmul) return Addcmul();
+  if (rule == TypeRule::kInts) return Integers(name);
   if (op == FusionOp::kMod || op == FusionOp::kFmod || op == FusionOp::kRemainder)
     return Remainder(name);
   const bool jumps = rule == TypeRule::kCompare || rule == TypeRule::kLogic ||
@@ -135,6 +144,7 @@ void Generator::Unary(std::string_view name) {
                : AsNumber(PickNumber());
   if (use.domain == UnaryUse::kSmall) x = Tame(x, 2);
   if (use.domain == UnaryUse::kUnit) x = Tame(x, 0.5);
+  if (use.domain == UnaryUse::kNearOne) x = Positive(Tame(x, 0.5));
   if (use.domain == UnaryUse::kPositive || use.domain == UnaryUse::kAboveOne) x = Positive(x);
   if (use.domain == UnaryUse::kAboveOne) {
     x = Add(Emit("add", {x.value, NewConstant(DType::kFloat64, 1).value}), x.bound + 1, x.error);
@@ -328,6 +338,52 @@ void Generator::Lerp() {
   if (y.value->type->kind == ir::TypeKind::kTensor) y = Tame(y, 64);
   const Item z = NewScalar(DType::kFloat64, OneOf<double>({0, 0.25, 0.5, 1}));
   Add(Emit("lerp", {x.value, y.value, z.value}), x.bound + y.bound, x.error + y.error);
+}
+
+void Generator::Threshold() {
+  const Accept accept = [](const Item& i) { return i.exact() && IsNumber(i); };
+  const Item x = AsNumber(Pick(accept, RandomFloat()));
+  const DType dtype = IsFloat(x.dtype()) ? DType::kFloat64 : DType::kInt64;
+  const Item y = NewScalar(dtype, OneOf<double>({-1, 0, 1}));
+  const Item z = Companion(x, accept, x.dtype(), Draw::kSigned);
+  AddExact(Emit("threshold", {x.value, y.value, z.value}), std::max(x.bound, z.bound), 0);
+}
+
+void Generator::Addcmul() {
+  const Item x = Tame(PickNumber(), 64);
+  const Item y = NewParam(x.dtype(), AxesOf(x.value));
+  const Item z = Companion(
+      y, [](const Item&) { return false; }, RandomFloat());
+  const Item w = NewScalar(DType::kFloat64, OneOf<double>({-2, 0.5, 1}));
+  ir::Value* value = Emit("addcmul", {x.value, y.value, z.value, w.value});
+  const double product = y.bound * z.bound * 2;
+  IsFloat(value->type->dtype) ? Add(value, x.bound + product, x.error)
+                              : AddExact(value, x.bound + product, 0);
+}
+
+// Shifts and gcd. A shift may be by less than 0, and may make numbers of any size.
+void Generator::Integers(std::string_view name) {
+  const Accept accept = [](const Item& i) { return i.exact() && IsInt(i.dtype()); };
+  Item x = Pick(accept, Chance(50) ? DType::kInt32 : DType::kInt64);
+  if (!accept(x)) x = NewParam(DType::kInt32, AxesOf(x.value));
+  const DType dtype = Chance(60) ? x.dtype() : DType::kInt64;
+  const Item y = Companion(
+      x, name == "gcd" ? accept : [](const Item&) { return false; }, dtype, Draw::kSigned, false);
+  const double bound = name == "gcd"                   ? x.bound + y.bound
+                       : name == "bitwise_left_shift"  ? x.bound * 32
+                       : name == "bitwise_right_shift" ? x.bound + 1
+                                                       : 0x1p64;
+  AddExact(Emit(name, {x.value, y.value}), bound, 0);
+}
+
+void Generator::NextAfter() {
+  const Accept accept = [](const Item& i) {
+    return i.exact() && (i.dtype() == DType::kFloat32 || i.dtype() == DType::kFloat64);
+  };
+  Item x = Pick(accept, Chance(50) ? DType::kFloat32 : DType::kFloat64);
+  if (!accept(x)) x = NewParam(DType::kFloat32, AxesOf(x.value));
+  const Item y = Companion(x, accept, x.dtype(), Draw::kSigned);
+  AddExact(Emit("nextafter", {x.value, y.value}), x.bound + 1, 0);
 }
 
 void Generator::Cast() {

@@ -33,13 +33,15 @@ class Pointwise:
     result: str = "same"  # "same", "float" (integers give float32) or "bool"
     exact: bool = True  # Nothing to round but the result.
     arity: int = 1
+    floats: tuple[np.dtype[Any], ...] = FLOATS
+    wide: bool = True  # Floats as float64; else as the type that kernels compute them in.
 
     @property
     def dtypes(self) -> tuple[np.dtype[Any], ...]:
         if self.result == "float":
             return ALL
         ints = INTS if self.of_ints else ()
-        return (*FLOATS * bool(self.of_floats), *ints, *(BOOL,) * bool(self.of_bools))
+        return (*self.floats * bool(self.of_floats), *ints, *(BOOL,) * bool(self.of_bools))
 
     def __call__(self, dtype: np.dtype[Any], *operands: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):
@@ -48,7 +50,8 @@ class Pointwise:
                 value = self.of_floats(*wide)
                 return rounded(value, dtype if dtype in FLOATS else F32)
             if dtype in FLOATS:
-                value = self.of_floats(*(x.astype(F64) for x in operands))
+                computed = F64 if self.wide or dtype == F64 else F32
+                value = self.of_floats(*(x.astype(computed) for x in operands))
             else:
                 of = self.of_bools if dtype == BOOL else self.of_ints
                 assert of is not None
@@ -105,6 +108,47 @@ def _wrap(wide: Any, dtype: np.dtype[Any]) -> Any:
     return ((wide + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)).astype(dtype)
 
 
+def _bisected(function: Callable[[float], float], x: float, high: float) -> float:
+    """Where `function`, which falls between 0 and `high`, is x."""
+    low = 0.0
+    for _ in range(400):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) > x else (low, middle)
+    return (low + high) / 2
+
+
+def _erfcinv(x: float) -> float:
+    if not 0 <= x <= 2:
+        return math.nan
+    if x in (0, 2):
+        return math.inf if x == 0 else -math.inf
+    return _bisected(math.erfc, x, 28) if x <= 1 else -_bisected(math.erfc, 2 - x, 28)
+
+
+def _erfinv(x: float) -> float:
+    if not abs(x) < 0.5:
+        return math.copysign(_erfcinv(1 - abs(x)), x)
+    return math.copysign(_bisected(lambda y: -math.erf(y), -abs(x), 1), x) if x else x
+
+
+def _lgamma(x: float) -> float:
+    if not math.isfinite(x):
+        return abs(x)
+    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+
+
+def _logical_right_shift(x: Any, y: Any) -> Any:
+    bits = 8 * x.dtype.itemsize
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    inside = (y >= 0) & (y < bits)
+    moved = unsigned >> np.where(inside, y, 0).astype(unsigned.dtype)
+    return np.where(inside, moved, 0).astype(unsigned.dtype).view(x.dtype)
+
+
+def _ints(function: Function) -> Pointwise:
+    return Pointwise(None, function, arity=2)  # type: ignore[arg-type]
+
+
 def _smooth(function: Function, arity: int = 1) -> Pointwise:
     return Pointwise(function, result="float", exact=False, arity=arity)
 
@@ -139,14 +183,21 @@ POINTWISE: dict[str, Pointwise] = {
     "cosh": _smooth(np.cosh),
     "erf": _smooth(erf),
     "erfc": _smooth(erfc),
+    "erfcinv": _smooth(np.vectorize(_erfcinv, otypes=[float])),
+    "erfinv": _smooth(np.vectorize(_erfinv, otypes=[float])),
     "exp": _smooth(np.exp),
     "exp2": _smooth(np.exp2),
     "expm1": _smooth(np.expm1),
     "floor": Pointwise(np.floor, _identity),
+    "frac": Pointwise(lambda x: x - np.trunc(x), np.zeros_like),
     "gelu": _smooth(_gelu),
     "isfinite": _test(np.isfinite, lambda x: np.ones(x.shape)),
     "isinf": _test(np.isinf, lambda x: np.zeros(x.shape)),
     "isnan": _test(np.isnan, lambda x: np.zeros(x.shape)),
+    "isneginf": _test(np.isneginf, lambda x: np.zeros(x.shape)),
+    "isposinf": _test(np.isposinf, lambda x: np.zeros(x.shape)),
+    "isreal": _test(np.isreal, np.isreal),
+    "lgamma": _smooth(np.vectorize(_lgamma, otypes=[float])),
     "log": _smooth(np.log),
     "log10": _smooth(np.log10),
     "log1p": _smooth(np.log1p),
@@ -159,6 +210,7 @@ POINTWISE: dict[str, Pointwise] = {
     "rsqrt": _smooth(lambda x: 1 / np.sqrt(x)),
     "sigmoid": _smooth(lambda x: 1 / (1 + np.exp(-x))),
     "sign": Pointwise(lambda x: np.where(np.isnan(x), 0, _sign(x)), _sign),
+    "signbit": _test(lambda x: np.signbit(x) & ~np.isnan(x), lambda x: x.astype(I64) < 0),
     "silu": _smooth(lambda x: x / (1 + np.exp(-x))),
     "sin": _smooth(np.sin),
     "sinh": _smooth(np.sinh),
@@ -170,28 +222,39 @@ POINTWISE: dict[str, Pointwise] = {
     "add": Pointwise(np.add, np.add, np.logical_or, arity=2),
     "atan2": _smooth(np.arctan2, 2),
     "bitwise_and": _bits(np.bitwise_and, 2),
+    "bitwise_left_shift": _ints(np.left_shift),
     "bitwise_or": _bits(np.bitwise_or, 2),
+    "bitwise_right_shift": _ints(np.right_shift),
     "bitwise_xor": _bits(np.bitwise_xor, 2),
     "div": Pointwise(np.divide, _int_divide, arity=2),
     "eq": _compare(np.equal),
     "fmod": Pointwise(np.fmod, _int_rem, arity=2),
+    "gcd": _ints(np.gcd),
     "ge": _compare(np.greater_equal),
     "gt": _compare(np.greater),
     "le": _compare(np.less_equal),
     "logical_and": _logic(np.logical_and, 2),
     "logical_or": _logic(np.logical_or, 2),
+    "logical_right_shift": _ints(_logical_right_shift),
     "lt": _compare(np.less),
     "maximum": Pointwise(np.maximum, np.maximum, np.logical_or, arity=2),
     "minimum": Pointwise(np.minimum, np.minimum, np.logical_and, arity=2),
     "mod": Pointwise(np.fmod, _int_rem, arity=2),
     "mul": Pointwise(np.multiply, np.multiply, np.logical_and, arity=2),
     "ne": _compare(np.not_equal),
+    "nextafter": Pointwise(np.nextafter, floats=(F32, F64), wide=False, arity=2),
     "pow": Pointwise(np.power, lambda x, y: np.power(x.astype(F64), y), exact=False, arity=2),
     "remainder": Pointwise(_floor_rem, _int_floor_rem, exact=False, arity=2),
     "sub": Pointwise(np.subtract, np.subtract, arity=2),
     "truediv": _smooth(np.divide, 2),
+    "addcmul": Pointwise(
+        lambda x, y, z, w: x + w * (y * z), lambda x, y, z, w: x + w * (y * z), arity=4, wide=False
+    ),
     "clamp": Pointwise(
         lambda x, y, z: np.minimum(np.maximum(x, y), z), lambda x, y, z: np.minimum(np.maximum(x, y), z), arity=3
     ),
     "lerp": _smooth(lambda x, y, z: x + z * (y - x), 3),
+    "threshold": Pointwise(
+        lambda x, y, z: np.where(x <= y, z, x), lambda x, y, z: np.where(x <= y, z, x), arity=3
+    ),
 }  # And where, whose first operand is a bool.

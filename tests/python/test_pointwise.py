@@ -13,7 +13,7 @@ from hostir import FusionDefinition
 from numpy_ops import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, POINTWISE, rounded
 
 # The first operand's shape gives the result's; the others broadcast to it.
-SHAPES = [[(6, 17), (17,), (6, 1)], [(1, 1), (1, 1), (1,)], [(0, 3), (1, 3), ()]]
+SHAPES = [[(6, 17), (17,), (6, 1), (1,)], [(1, 1), (1, 1), (1,), ()], [(0, 3), (1, 3), (), (3,)]]
 # Units in the last place, by type: the kernels' float32 and float64 functions are not rounded correctly.
 TOLERANCE = {F64: 1e-14, F32: 2e-6, F16: 1.1e-3, BF16: 8.5e-3}
 
@@ -30,6 +30,8 @@ def values(op: str, dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> 
     else:
         special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.5, -3.5]
         x = rounded(rng.standard_normal(shape) * 3, dtype)
+        if op in ("erfinv", "erfcinv"):
+            x = rounded(np.tanh(x.astype(F64)) + (op == "erfcinv"), dtype)
     flat = x.reshape(-1)
     for i, value in enumerate(special[: flat.size // 2]):
         flat[rng.integers(flat.size)] = np.array(value, dtype)

@@ -8,15 +8,22 @@
 #include <cmath>
 #include <deque>
 
+#include "csrc/base/special_functions.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/artifact.h"
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/device/host/host_kernel.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen::cpu {
 namespace {
 
 uint16_t FloatToHalf(float value) { return FloatToFloat16(value); }
+template <typename T>
+T Gcd(T a, T b) {
+  return static_cast<T>(fusion::Wrap(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64,
+                                     fusion::IntFunction(fusion::Prim::kGcd)(a, b)));
+}
 
 // Everything that code may call, by address: nothing is looked up by name in the process.
 llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
@@ -38,14 +45,24 @@ llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   TWO(fmod)
   TWO(pow)
   TWO(atan2)
-  ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan)
-      ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh)
-          ONE(erf) ONE(erfc) ONE(lgamma) ONE(sqrt) ONE(floor) ONE(ceil) ONE(trunc) ONE(roundeven)
+  TWO(nextafter)
+  ONE(exp)
+  ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin)
+      ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf)
+          ONE(erfc) ONE(sqrt) ONE(floor) ONE(ceil) ONE(trunc) ONE(roundeven)
       // What LLVM makes of calls of those: pow(10, x), exp2 of an integer, sin and cos of one number.
       ONE(cbrt) ONE(exp10) add("ldexp", static_cast<double (*)(double, int)>(::ldexp));
   add("ldexpf", static_cast<float (*)(float, int)>(::ldexpf));
   add("sincos", &::sincos);
   add("sincosf", &::sincosf);
+  add("lgamma", static_cast<One>(base::Lgamma));
+  add("lgammaf", static_cast<OneF>(base::Lgamma));
+  add("erfinv", static_cast<One>(base::Erfinv));
+  add("erfinvf", static_cast<OneF>(base::Erfinv));
+  add("erfcinv", static_cast<One>(base::Erfcinv));
+  add("erfcinvf", static_cast<OneF>(base::Erfcinv));
+  add("hir_gcd_i32", &Gcd<int32_t>);
+  add("hir_gcd_i64", &Gcd<int64_t>);
 #undef ONE
 #undef TWO
   // What it makes of loops that copy or clear.

@@ -121,6 +121,8 @@ V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   if (prim == Prim::kNot)
     return e.Op("xor", a, is_bool ? IntConstant(Ty::kI1, 1, a.lanes) : e.Int(a, -1));
   if (prim == Prim::kShl || prim == Prim::kShr) return e.Shift(a, b, prim == Prim::kShl);
+  if (prim == Prim::kGcd)
+    return w.Library(code, a.type == Ty::kI32 ? "hir_gcd_i32" : "hir_gcd_i64", {a, b});
   HIR_CHECK(false);
   return a;
 }

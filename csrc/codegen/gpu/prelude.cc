@@ -247,6 +247,9 @@ template <class T> DEV T shr(T a, T b) {
   const T most = (T)(8 * sizeof(T) - 1);
   return a >> (b < 0 || b > most ? most : b);
 }
+template <class U> DEV U gcd_of(U x, U y) { while (y != 0) { const U r = x % y; x = y, y = r; } return x; }
+DEV int gcd(int a, int b) { return (int)gcd_of(a < 0 ? 0 - (u32)a : (u32)a, b < 0 ? 0 - (u32)b : (u32)b); }
+DEV i64 gcd(i64 a, i64 b) { return (i64)gcd_of(a < 0 ? 0 - (u64)a : (u64)a, b < 0 ? 0 - (u64)b : (u64)b); }
 template <class T> DEV T floor_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b > a ? q - 1 : q; }
 template <class T> DEV T floor_mod(T a, T b) { if (b == 0) return 0; const T r = a % b; return r < 0 ? r + b : r; }
 template <class T> DEV T ceil_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b < a ? q + 1 : q; }

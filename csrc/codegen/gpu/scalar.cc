@@ -111,6 +111,7 @@ std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::str
   if (prim == Prim::kMax) return Cat("maxi(", a, ", ", b, ")");
   if (prim == Prim::kShl) return Cat("shl(", a, ", ", b, ")");
   if (prim == Prim::kShr) return Cat("shr(", a, ", ", b, ")");
+  if (prim == Prim::kGcd) return Cat("gcd(", a, ", ", b, ")");
   HIR_CHECK(false);
   return {};
 }

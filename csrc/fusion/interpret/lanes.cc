@@ -220,7 +220,7 @@ class Evaluator {
     } else if (const FloatTestFn test = FloatTest(e->prim)) {
       for (size_t n = 0; n < width_; ++n) lane.i[n] = test(x.f[n], y.f[n]);
     } else {
-      const FloatFn function = FloatFunction(e->prim);
+      const FloatFn function = FloatFunction(e->prim, e->dtype);
       HIR_CHECK(function != nullptr);
       for (size_t n = 0; n < width_; ++n) lane.f[n] = function(x.f[n], y.f[n]);
     }
@@ -282,7 +282,7 @@ class Evaluator {
     if (IsFloat(e->dtype) && prim == Prim::kAdd) {  // Most of all reductions.
       for (size_t n = 0; n < width_; ++n) lane.f[n] += x.f[n];
     } else if (IsFloat(e->dtype)) {
-      const FloatFn function = FloatFunction(prim);
+      const FloatFn function = FloatFunction(prim, e->dtype);
       for (size_t n = 0; n < width_; ++n) lane.f[n] = function(lane.f[n], x.f[n]);
     } else {
       const IntFn function = IntFunction(prim);

@@ -27,7 +27,7 @@ std::string RuleName(std::string_view rule) {
 
 std::string Operands(int count) {
   if (count < 0) return "...";
-  constexpr std::string_view kNames = "x, y, z";
+  constexpr std::string_view kNames = "x, y, z, w";
   return std::string(kNames.substr(0, count == 0 ? 0 : static_cast<size_t>(3 * count - 2)));
 }
 

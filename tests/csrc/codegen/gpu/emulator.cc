@@ -135,6 +135,29 @@ DEV float fminn(float a, float b) { return a != a || a < b ? a : b; }
 DEV float fast_ex2(float x) { return exp2f(x); }
 DEV float fast_tanh(float x) { return tanhf(x); }
 DEV float fast_rcp(float x) { return 1.0f / x; }
+// What CUDA has and C lacks, by bisection.
+DEV double erfcinv(double x) {
+  if (!(x >= 0 && x <= 2)) return NAN;
+  if (x == 0 || x == 2) return x == 0 ? INFINITY : -INFINITY;
+  double low = 0, high = 28;
+  const double tail = x <= 1 ? x : 2 - x;
+  for (int i = 0; i < 200; ++i) {
+    const double middle = (low + high) / 2;
+    (erfc(middle) > tail ? low : high) = middle;
+  }
+  return x <= 1 ? low : -low;
+}
+DEV double erfinv(double x) {
+  if (!(fabs(x) < 0.5)) return copysign(erfcinv(1 - fabs(x)), x);
+  double low = 0, high = 1;
+  for (int i = 0; i < 200; ++i) {
+    const double middle = (low + high) / 2;
+    (erf(middle) < fabs(x) ? low : high) = middle;
+  }
+  return copysign(low, x);
+}
+DEV float erfcinvf(float x) { return (float)erfcinv((double)x); }
+DEV float erfinvf(float x) { return (float)erfinv((double)x); }
 DEV u32 pick(u32 a, u32 b, u32 s) {
   const u64 both = (u64)b << 32 | a;
   u32 r = 0;
