@@ -35,6 +35,7 @@ struct AxisLink {
 
 // The links of `op`, sorted by (result, result_axis, operand). An operand axis without a link was dropped (squeeze); a
 // result axis without one is new (broadcast, full).
+// REQUIRES: op is not composite (fusion_ops.h).
 std::vector<AxisLink> AxesOf(const ir::Op& op);
 
 }  // namespace hir::fusion

@@ -17,6 +17,17 @@ std::string Located(const ir::Op& op, std::string message) {
   return text;
 }
 
+// Of the attributes that hold extents.
+void CollectSymbols(const ir::Op& op, std::vector<std::string_view>& symbols) {
+  for (const ir::Attr& attr : op.attrs) {
+    if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value))
+      ir::CollectSymbols(*expr, symbols);
+    if (const auto* exprs = std::get_if<std::span<const ir::Expr* const>>(&attr.value)) {
+      for (const ir::Expr* expr : *exprs) ir::CollectSymbols(expr, symbols);
+    }
+  }
+}
+
 }  // namespace
 
 Status CheckOutputs(const ir::Graph& graph) {
@@ -38,6 +49,7 @@ Status CheckUserProgram(const ir::Graph& graph) {
   const auto check = [&](const ir::Value& value) -> Status {
     std::vector<std::string_view> symbols;
     for (const ir::Axis& axis : value.type->axes) ir::CollectSymbols(axis.extent, symbols);
+    if (value.def != nullptr) CollectSymbols(*value.def, symbols);
     for (std::string_view symbol : symbols) {
       if (symbol.starts_with('@')) {
         return InvalidArgument(base::Cat("%", value.name, ": ", symbol,

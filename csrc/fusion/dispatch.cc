@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "csrc/fusion/decompose.h"
 #include "csrc/fusion/op_functions.h"
 
 namespace hir::fusion {
@@ -10,6 +11,7 @@ namespace {
 constexpr AxesFn kAxes[] = {
 #define POINTWISE(...) AxesPointwise,
 #define OP(Name, ...) Axes##Name,
+#define COMPOSITE(...) nullptr,
 #define COMM(Name, ...) Axes##Name,
 #include "csrc/fusion/fusion_ops.def"
 };
@@ -17,6 +19,15 @@ constexpr AxesFn kAxes[] = {
 constexpr DefineFn kDefine[] = {
 #define POINTWISE(...) DefinePointwise,
 #define OP(Name, ...) Define##Name,
+#define COMPOSITE(Name, ...) Define##Name,
+#define COMM(...) nullptr,
+#include "csrc/fusion/fusion_ops.def"
+};
+
+constexpr DecomposeFn kDecompose[] = {
+#define POINTWISE(...) nullptr,
+#define OP(...) nullptr,
+#define COMPOSITE(Name, ...) Decompose##Name,
 #define COMM(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
 };
@@ -25,6 +36,7 @@ constexpr DefineFn kDefine[] = {
 
 std::vector<AxisLink> AxesOf(const ir::Op& op) {
   std::vector<AxisLink> links;
+  HIR_CHECK(kAxes[op.info->code] != nullptr);
   kAxes[op.info->code](op, links);
   std::ranges::stable_sort(links, {}, [](const AxisLink& link) {
     return std::tuple(link.result, link.result_axis, link.operand, link.operand_axis);
@@ -38,6 +50,11 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, int result,
   const Element* element = kDefine[op.info->code](builder, op, index);
   HIR_CHECK(element->dtype == op.results[0]->type->dtype);
   return element;
+}
+
+ir::Value* Decompose(ir::Builder& builder, const ir::Op& op) {
+  HIR_CHECK(kDecompose[op.info->code] != nullptr);
+  return kDecompose[op.info->code](builder, op);
 }
 
 }  // namespace hir::fusion

@@ -88,7 +88,9 @@ const Element* ElementBuilder::Scalar(const ir::Value* value) {
     const size_t before = pending.size();
     if (!scalars_.contains(next) && next->def != nullptr) {
       for (const ir::Value* operand : next->def->operands) {
-        if (!scalars_.contains(operand)) pending.push_back(operand);
+        const bool is_scalar =
+            operand->type->kind == ir::TypeKind::kScalar;  // size reads a tensor.
+        if (is_scalar && !scalars_.contains(operand)) pending.push_back(operand);
       }
     }
     if (pending.size() > before) continue;

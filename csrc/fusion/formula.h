@@ -103,7 +103,7 @@ inline S IsInf(const S& x) {
   return {x.builder, x.builder->Int(DType::kBool, 0)};
 }
 inline S IsInf(const S& x, int sign) {
-  if (IsFloat(x.e->dtype)) return x == Number(x, sign * INFINITY);
+  if (IsFloat(x.e->dtype)) return x == Number(x, sign < 0 ? -HUGE_VAL : HUGE_VAL);
   return {x.builder, x.builder->Int(DType::kBool, 0)};
 }
 inline S True(const S& x) { return {x.builder, x.builder->Int(DType::kBool, 1)}; }

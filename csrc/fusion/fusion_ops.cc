@@ -24,6 +24,17 @@ constexpr ir::OpInfo kTable[] = {
    doc,                                                 \
    Infer##Name,                                         \
    {__VA_ARGS__}},
+#define COMPOSITE(Name, mnemonic, operands, doc, ...) \
+  {                                                   \
+      mnemonic,                                       \
+      static_cast<uint16_t>(FusionOp::k##Name),       \
+      operands,                                       \
+      1,                                              \
+      0,                                              \
+      kPure,                                          \
+      doc,                                            \
+      Infer##Name,                                    \
+      {__VA_ARGS__}},
 #define COMM(Name, mnemonic, doc, ...)                                                       \
   {mnemonic,     static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, \
    {__VA_ARGS__}},
@@ -39,6 +50,7 @@ bool IsPointwise(FusionOp op) {
   constexpr bool kIs[] = {
 #define POINTWISE(...) true,
 #define OP(...) false,
+#define COMPOSITE(...) false,
 #define COMM(...) false,
 #include "csrc/fusion/fusion_ops.def"
   };
@@ -48,6 +60,17 @@ bool IsPointwise(FusionOp op) {
 bool IsReduction(FusionOp op) {
   return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin ||
          op == FusionOp::kMax;
+}
+
+bool IsComposite(FusionOp op) {
+  constexpr bool kIs[] = {
+#define POINTWISE(...) false,
+#define OP(...) false,
+#define COMPOSITE(...) true,
+#define COMM(...) false,
+#include "csrc/fusion/fusion_ops.def"
+  };
+  return kIs[static_cast<int>(op)];
 }
 
 bool IsCommunication(FusionOp op) {

@@ -11,6 +11,7 @@ namespace hir::fusion {
 enum class FusionOp : uint16_t {
 #define POINTWISE(Name, ...) k##Name,
 #define OP(Name, ...) k##Name,
+#define COMPOSITE(Name, ...) k##Name,
 #define COMM(Name, ...) k##Name,
 #include "csrc/fusion/fusion_ops.def"
 };
@@ -18,6 +19,7 @@ enum class FusionOp : uint16_t {
 inline constexpr int kNumFusionOps = 0
 #define POINTWISE(...) +1
 #define OP(...) +1
+#define COMPOSITE(...) +1
 #define COMM(...) +1
 #include "csrc/fusion/fusion_ops.def"
     ;
@@ -28,6 +30,7 @@ extern const ir::OpSet kFusionOps;
 inline FusionOp CodeOf(const ir::Op& op) { return static_cast<FusionOp>(op.info->code); }
 bool IsPointwise(FusionOp op);      // A POINTWISE row, or cast.
 bool IsReduction(FusionOp op);      // sum, prod, min, max.
+bool IsComposite(FusionOp op);      // A COMPOSITE row.
 bool IsCommunication(FusionOp op);  // A COMM row.
 bool IsBetweenMeshes(FusionOp op);  // A COMM row with meshes `from` and `to`.
 

@@ -29,6 +29,8 @@ const std::vector<Row>& Rows() {
   {mnemonic, operands, "pointwise", doc, {}},
 #define OP(Name, mnemonic, operands, effects, doc, ...) \
   {mnemonic, operands, "op", doc, {__VA_ARGS__}},
+#define COMPOSITE(Name, mnemonic, operands, doc, ...) \
+  {mnemonic, operands, "op", doc, {__VA_ARGS__}},
 #define COMM(Name, mnemonic, doc, ...) {mnemonic, 1, "communication", doc, {__VA_ARGS__}},
 #include "csrc/fusion/fusion_ops.def"
   };

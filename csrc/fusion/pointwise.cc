@@ -11,6 +11,7 @@ TypeRule RuleOf(FusionOp op) {
   constexpr TypeRule kRules[] = {
 #define POINTWISE(Name, mnemonic, operands, rule, formula, doc) TypeRule::rule,
 #define OP(...) TypeRule::kAny,
+#define COMPOSITE(...) TypeRule::kAny,
 #define COMM(...) TypeRule::kAny,
 #include "csrc/fusion/fusion_ops.def"
   };
@@ -23,6 +24,7 @@ constexpr Formula kFormulas[] = {
   [](const S& x [[maybe_unused]], const S& y [[maybe_unused]], const S& z [[maybe_unused]], \
      const S& w [[maybe_unused]]) -> S { return formula; },
 #define OP(...) nullptr,
+#define COMPOSITE(...) nullptr,
 #define COMM(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
 };

@@ -35,9 +35,9 @@ int NumOperands(Prim prim) {
   switch (prim) {
     case Prim::kSelect: return 3;
     case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin:
-    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kNextAfter: case Prim::kGcd: case Prim::kEq: case Prim::kNe:
-    case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor:
-    case Prim::kShl: case Prim::kShr:
+    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kNextAfter: case Prim::kGcd: case Prim::kEq:
+    case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd: case Prim::kOr:
+    case Prim::kXor: case Prim::kShl: case Prim::kShr:
       return 2;
     case Prim::kNeg: case Prim::kAbs: case Prim::kExp: case Prim::kExp2: case Prim::kExpm1: case Prim::kLog:
     case Prim::kLog2: case Prim::kLog10: case Prim::kLog1p: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kSin:

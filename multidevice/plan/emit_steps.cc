@@ -49,13 +49,12 @@ std::string_view OpName(StepKind kind) {
   return {};
 }
 
-// "@m.x"
+}  // namespace
+
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
   const std::string_view name = mesh::ParallelTypeName(type);  // "mesh_x"
   return Cat("@", mesh.name, ".", name.substr(name.size() - 1));
 }
-
-}  // namespace
 
 void StepEmitter::Place(ir::Value& value, const ir::Mesh* mesh) {
   const std::vector<mesh::ParallelType> serial(value.type->axes.size(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "multidevice/plan/resharding.h"
 
 namespace hir::plan {
+
+// The symbol of a rank's coordinate: "@m.x".
+std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 
 // One per localized graph. Communications move whole contiguous buffers, chunk by chunk along a new leading axis, so
 // what lies elsewhere is brought there first and back after:

@@ -280,12 +280,26 @@ class Localizer {
     return {};
   }
 
+  // Where a rank's part of `axis` begins: the number of the part times its extent.
+  const ir::Expr* OffsetOf(const Placement& placement, size_t axis, const ir::Expr* extent) {
+    ir::ExprPool& pool = graph_->exprs();
+    const ir::Expr* part = pool.Const(0);
+    for (const mesh::ParallelType type : placement.axes[axis]) {
+      part = pool.Add(pool.Mul(part, pool.Const(placement.mesh->mesh.Size(type))),
+                      pool.Symbol(CoordinateOf(*placement.mesh, type)));
+    }
+    const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[axis]);
+    return pool.Mul(part, extents_.Share(extent, ways));
+  }
+
   // Attributes that name extents name those of the part.
   std::vector<ir::Attr> LocalAttrs(const ir::Op& op) {
     std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
     for (ir::Attr& attr : attrs) {
-      HIR_CHECK(!std::holds_alternative<const ir::Expr*>(attr.value) &&
-                !std::holds_alternative<const ir::Mesh*>(attr.value));
+      HIR_CHECK(!std::holds_alternative<const ir::Mesh*>(attr.value));
+      // A lone extent is a size of the whole program.
+      if (std::holds_alternative<const ir::Expr*>(attr.value))
+        attr.value = graph_->exprs().Import(std::get<const ir::Expr*>(attr.value));
       if (!std::holds_alternative<std::span<const ir::Expr* const>>(attr.value)) continue;
       const auto given = std::get<std::span<const ir::Expr* const>>(attr.value);
       const Placement& placement = Of(*op.results[0]);
@@ -295,6 +309,11 @@ class Localizer {
       std::vector<const ir::Expr*> exprs;
       for (size_t i = 0; i < given.size(); ++i) {
         const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
+        if (attr.name == "offset") {  // Where the part begins.
+          exprs.push_back(graph_->exprs().Add(graph_->exprs().Import(given[i]),
+                                              OffsetOf(placement, i, type.axes[i].extent)));
+          continue;
+        }
         // A `shape` entry or the `end` of a slice of the whole axis is the extent; the `start` is 0.
         exprs.push_back(attr.name == "start"
                             ? graph_->exprs().Import(given[i])

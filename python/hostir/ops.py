@@ -33,7 +33,10 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         fd = self._definition
         fd._check_open()
         values = [self._value(name, operand) for operand in operands]
-        scalar = bool(values) and all(isinstance(v, Scalar) for v in values)
+        return self._append(name, values, attrs, bool(values) and all(isinstance(v, Scalar) for v in values))
+
+    def _append(self, name: str, values: Sequence[Value], attrs: dict[str, Attribute] | None, scalar: bool) -> Any:
+        fd = self._definition
         result_name = fd._new_name(caller_variable())
         result = Scalar(fd, result_name, None) if scalar else Tensor(fd, result_name)
         operand_names = tuple(v._name for v in values)
@@ -70,11 +73,8 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     # --- reductions ---------------------------------------------------------------------------------------------
 
     def _reduce(self, name: str, arg: Tensor, dims: Any, keepdim: bool, dtype: Any) -> Tensor:
-        axes = [] if dims is None else _ints(name, dims)
-        if dims is not None and not axes:
-            raise invalid(f"{name}: dims is empty; None means all axes")
         attrs: dict[str, Attribute] = {
-            "axes": axes,
+            "axes": _reduced_axes(name, dims),
             "keepdim": bool(keepdim),
             "dtype": as_data_type(dtype or DataType.Null).value,
         }
@@ -95,6 +95,35 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def min(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:
         """The least element over axes ``dims`` (None: all); NaN if any is."""
         return self._reduce("min", arg, dims, keepdim, dtype)
+
+    def mean(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """The mean over axes ``dims`` (None: all). Of integers and bools: float32."""
+        return self._tensor("mean", [arg], {"axes": _reduced_axes("mean", dims), "keepdim": bool(keepdim)})
+
+    def var(self, arg: Tensor, dims: Any = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+        """The sum of squared deviations from the mean over axes ``dims``, over the count less ``correction``."""
+        attrs: dict[str, Attribute] = {"axes": _reduced_axes("var", dims), "correction": as_axis("var", correction)}
+        return self._tensor("var", [arg], {**attrs, "keepdim": bool(keepdim)})
+
+    def var_mean(
+        self, arg: Tensor, dims: Any = None, correction: int = 1, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``var`` and ``mean`` of the same arguments; recorded as these two."""
+        return self.var(arg, dims, correction, keepdim), self.mean(arg, dims, keepdim)
+
+    def var_sum(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """The sum of squared deviations from the mean over axes ``dims``."""
+        return self._tensor("var_sum", [arg], {"axes": _reduced_axes("var_sum", dims), "keepdim": bool(keepdim)})
+
+    def welford(self, arg: Tensor, dims: Any) -> tuple[Tensor, Tensor, Scalar]:
+        """(mean, sum of squared deviations, count) over axes ``dims``; recorded as mean, var_sum and sizes."""
+        count: Any = None
+        for axis in _reduced_axes("welford", dims):
+            size = self.size(arg, axis)
+            count = size if count is None else count * size
+        if count is None:
+            raise invalid("welford: dims is None; it names the axes")
+        return self.mean(arg, dims), self.var_sum(arg, dims), count
 
     # --- shape --------------------------------------------------------------------------------------------------
 
@@ -121,10 +150,29 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self._tensor("expand", [arg], {"shape": _extents("expand", shape)})
 
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
-        """``arg`` without axes of extent 1."""
+        """``arg`` without axes of extent 1; with ``squeeze_expanded`` also without broadcast ones of any extent."""
         if squeeze_expanded:
-            raise Unimplemented(located("squeeze: squeeze_expanded=True; slice the axis to extent 1 first"))
+            return self._tensor("squeeze_expanded", [arg], {"axes": _ints("squeeze", dims)})
         return self._tensor("squeeze", [arg], {"axes": _ints("squeeze", dims)})
+
+    def size(self, arg: Tensor, dim: int) -> Scalar:
+        """The extent of axis ``dim`` as a host scalar; that of an input also serves in ``shape=`` arguments."""
+        size: Scalar = self._append("size", [self._value("size", arg)], {"axis": as_axis("size", dim)}, True)
+        if isinstance(arg, Tensor) and arg._extents is not None:
+            size.extent = arg.size(dim)
+        return size
+
+    def shape(self, arg: Tensor) -> list[Scalar]:
+        """The extents of an input, each as ``size`` gives it."""
+        if not isinstance(arg, Tensor) or arg._extents is None:
+            raise Unimplemented(located(f"shape: {arg!r} is not an input, and the service knows its axes; use size"))
+        return [self.size(arg, dim) for dim in range(len(arg._extents))]
+
+    def stride_order(self, arg: Tensor, order: Sequence[int]) -> Tensor:
+        """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts")."""
+        result = self.set(arg)
+        result._annotate("stride_order", order=tuple(_ints("stride_order", order)))
+        return result
 
     def slice(
         self,
@@ -151,6 +199,28 @@ class Ops(PointwiseOps):  # type: ignore[misc]
             raise Unimplemented(located("cat: manual_padding=True; pass the unpadded tensors"))
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
 
+    def triu(self, arg: Tensor, diagonal: int = 0) -> Tensor:
+        """``arg`` on and above a diagonal of its last two axes, 0 below it."""
+        return self._tensor("triu", [arg], {"diagonal": as_axis("triu", diagonal)})
+
+    # --- indices that are data ----------------------------------------------------------------------------------
+
+    def select(self, arg: Tensor, index: int | Scalar, dim: int) -> Tensor:
+        """``arg`` at ``index``, a number or a host scalar, along axis ``dim``, which goes."""
+        return self._tensor("select", [arg, index], {"axis": as_axis("select", dim)})
+
+    def index_select(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """``arg`` at each of a list of indices along axis ``dim``; indices outside are clamped."""
+        return self._tensor("index_select", [arg, index], {"axis": as_axis("index_select", dim)})
+
+    def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """``arg``, along axis ``dim`` at the integers ``index``, as PyTorch's; indices outside are clamped."""
+        return self._tensor("gather", [arg, index], {"axis": as_axis("gather", dim)})
+
+    def scatter(self, arg: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
+        """``arg`` with the elements of ``src`` at ``index`` along axis ``dim``; the last of equal indices counts."""
+        return self._tensor("scatter", [arg, index, src], {"axis": as_axis("scatter", dim)})
+
     def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
         """``arg``, along axis ``dim`` at the integers ``index``, as NumPy's; indices outside are clamped."""
         return self._tensor("take_along_axis", [arg, index], {"axis": as_axis("take_along_axis", dim)})
@@ -161,6 +231,13 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """``fill_value``, a number or a constant scalar, everywhere."""
         attrs: dict[str, Attribute] = {"shape": _extents("full", shape), "value": _number("full", fill_value)}
         return self._tensor("full", [], {**attrs, "dtype": element_type(dtype).value})
+
+    def iota(self, length: Any, start: Any = 0, step: Any = 1, dtype: DataType | object = DataType.Int) -> Tensor:
+        """``start + k * step`` for k below ``length``, a size; start and step are numbers or host scalars."""
+        attrs: dict[str, Attribute] = {"shape": _extents("iota", [length]), "offset": _extents("iota", [0])}
+        operands = [self._value("iota", start), self._value("iota", step)]
+        result: Tensor = self._append("iota", operands, {**attrs, "dtype": element_type(dtype).value}, False)
+        return result
 
     # --- contractions -------------------------------------------------------------------------------------------
 
@@ -180,13 +257,20 @@ def _precision(precision: str) -> dict[str, Attribute]:
     return {} if precision == "full" else {"precision": precision}
 
 
+def _reduced_axes(op: str, dims: Any) -> list[int]:
+    axes = [] if dims is None else _ints(op, dims)
+    if dims is not None and not axes:
+        raise invalid(f"{op}: dims is empty; None means all axes")
+    return axes
+
+
 def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:
     """A shape argument: numbers, constant scalars of the definition, or sizes of inputs ("i0", see Tensor.size)."""
     if not isinstance(shape, (list, tuple)):
         raise invalid(f"{op}: {shape!r} is no list of sizes")
     extents: list[int | str] = []
     for entry in shape:
-        value = entry.value if isinstance(entry, Scalar) else entry
+        value = entry if not isinstance(entry, Scalar) else entry.value if entry.extent is None else entry.extent
         if value is None:
             raise invalid(f"{op}: %{entry.name} is not known yet; a size is a number, a constant scalar or Tensor.size")
         extents.append(value if isinstance(value, str) else as_axis(op, value))

@@ -158,6 +158,8 @@ class Value:
 class Scalar(Value):
     """A host scalar; ``value`` is its number when it is a constant, else None."""
 
+    extent: int | str | None = None  # Of what ops.size made of an input: the same size for ``shape=`` arguments.
+
     def __init__(self, definition: FusionDefinition, name: str, value: bool | int | float | None) -> None:
         super().__init__(definition, name)
         self.value = value

@@ -112,7 +112,27 @@ class Generator {
   void Pad();
   void Cat();
   void TakeAlongAxis();
+  void Gather();
+  void IndexSelect();
+  void Scatter();
+  void Select();
+  void SqueezeExpanded();
+  void Triu();
+  // generator_values.cc
   void Full();
+  void Iota();
+  void Sizes(fusion::FusionOp op);  // size and extent, added to something.
+  void Moments(std::string_view name);
+  Item NewIndices(const std::vector<ir::Axis>& axes) {
+    return NewParam(Chance(50) ? DType::kInt32 : DType::kInt64, axes);
+  }
+  // A tensor with something along each axis, and one of its axes.
+  struct Along {
+    Item x;
+    size_t axis = 0;
+    int64_t number = 0;  // The axis, perhaps from the end.
+  };
+  Along PickAlong();
   void Reduce(std::string_view name);
   void Matmul();
   void Linear();

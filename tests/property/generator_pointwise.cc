@@ -82,6 +82,7 @@ TypeRule RuleOf(FusionOp op) {
   constexpr TypeRule kRules[] = {
 #define POINTWISE(Name, mnemonic, operands, rule, formula, doc) TypeRule::rule,
 #define OP(...) TypeRule::kAny,
+#define COMPOSITE(...) TypeRule::kAny,
 #define COMM(...) TypeRule::kAny,
 #include "csrc/fusion/fusion_ops.def"
   };

@@ -19,6 +19,12 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kPad) return Pad();
   if (op == FusionOp::kCat) return Cat();
   if (op == FusionOp::kTakeAlongAxis) return TakeAlongAxis();
+  if (op == FusionOp::kGather) return Gather();
+  if (op == FusionOp::kIndexSelect) return IndexSelect();
+  if (op == FusionOp::kScatter) return Scatter();
+  if (op == FusionOp::kSelect) return Select();
+  if (op == FusionOp::kSqueezeExpanded) return SqueezeExpanded();
+  if (op == FusionOp::kTriu) return Triu();
   HIR_CHECK(op == FusionOp::kSet || op == FusionOp::kSegmentSet);
   const Item x = PickAny();
   AddExact(Emit(op == FusionOp::kSet ? "set" : "segment_set", {x.value}), x.bound, x.error);
@@ -253,23 +259,6 @@ void Generator::TakeAlongAxis() {
   }
   const int64_t number = static_cast<int64_t>(axis) - (Chance(30) ? std::ssize(axes) : 0);
   AddExact(Emit("take_along_axis", {x.value, y.value}, {{"axis", number}}), x.bound, x.error);
-}
-
-void Generator::Full() {
-  const DType dtype = RandomDType();
-  Exprs shape;
-  for (int64_t rank = rng_.Between(0, 3); rank > 0; --rank) shape.push_back(KnownExtent(8));
-  if (!pool_.empty() && Chance(50)) {
-    shape.clear();
-    for (const ir::Axis& axis : AxesOf(OneOf(pool_).value)) shape.push_back(axis.extent);
-  }
-  int64_t elements = 1;
-  for (const ir::Expr* extent : shape) elements *= *fusion::ValueOf(extent, sizes_);
-  if (elements > options_.elements_max) shape = {};
-  const double value = dtype == DType::kBool ? 1 : OneOf<double>({0, 1, -3});
-  AddExact(
-      Emit("full", {}, {{"shape", Copy(shape)}, {"value", value}, {"dtype", DTypeName(dtype)}}), 3,
-      0);
 }
 
 void Generator::Reduce(std::string_view name) {

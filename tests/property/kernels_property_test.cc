@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "csrc/fusion/passes/decompose_ops.h"
 #include "tests/csrc/codegen/kernel_runner.h"
 #include "tests/property/program_generator.h"
 
@@ -47,6 +48,7 @@ TEST_P(Kernels, EqualTheInterpreter) {
     SCOPED_TRACE(program.Describe());
     const auto want = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(want.ok()) << want.status().ToString();
+    ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
     for (const bool merge : {false, true}) {
       KernelRunner runner(seed);
       const auto groups = merge ? Merged(*program.graph, seed % 3 == 0) : Apart(*program.graph);

@@ -247,14 +247,10 @@ POINTWISE: dict[str, Pointwise] = {
     "remainder": Pointwise(_floor_rem, _int_floor_rem, exact=False, arity=2),
     "sub": Pointwise(np.subtract, np.subtract, arity=2),
     "truediv": _smooth(np.divide, 2),
-    "addcmul": Pointwise(
-        lambda x, y, z, w: x + w * (y * z), lambda x, y, z, w: x + w * (y * z), arity=4, wide=False
-    ),
+    "addcmul": Pointwise(lambda x, y, z, w: x + w * (y * z), lambda x, y, z, w: x + w * (y * z), arity=4, wide=False),
     "clamp": Pointwise(
         lambda x, y, z: np.minimum(np.maximum(x, y), z), lambda x, y, z: np.minimum(np.maximum(x, y), z), arity=3
     ),
     "lerp": _smooth(lambda x, y, z: x + z * (y - x), 3),
-    "threshold": Pointwise(
-        lambda x, y, z: np.where(x <= y, z, x), lambda x, y, z: np.where(x <= y, z, x), arity=3
-    ),
+    "threshold": Pointwise(lambda x, y, z: np.where(x <= y, z, x), lambda x, y, z: np.where(x <= y, z, x), arity=3),
 }  # And where, whose first operand is a bool.

@@ -381,3 +381,204 @@ def test_cross_entropy_is_one_kernel(client: hostir.Client, shape: tuple[int, in
     (segment,) = [s for s in client.explain(fd).segments if s.kind != "view"]
     assert (segment.kind, segment.schedule, segment.launches) == ("kernel", "normalization", 1)
     assert any("take_along_axis" in op for op in segment.ops)
+
+
+# --- moments, sequences, sizes ---
+
+
+def special(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Array:
+    """Random, with NaN, infinities and -0 where the type has them."""
+    x = random(shape, dtype, seed)
+    if dtype in FLOATS:
+        flat = x.reshape(-1)
+        for i, value in enumerate([np.nan, np.inf, -np.inf, -0.0][: flat.size // 2]):
+            flat[(5 * i + 1) % flat.size] = value
+    return x
+
+
+def bits(x: Array) -> Array:
+    """So that -0 differs from 0; NaNs are one."""
+    if x.dtype not in FLOATS:
+        return x
+    wide = x.astype(F64)
+    return np.where(np.isnan(wide), 1, np.where(wide == 0, np.copysign(0.5, wide), wide))
+
+
+def identical(got: Array, want: Array) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_array_equal(bits(got), bits(want))
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 130), (4, 1, 3), (2, 3, 1)], ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize(("dims", "keep"), [([0, 1], False), ([-1, 0], True), (None, False)], ids=str)
+def test_moments(client: hostir.Client, shape: tuple[int, ...], dtype: np.dtype[Any], dims: Any, keep: bool) -> None:
+    x = random(shape, dtype)
+    result = dtype if dtype in FLOATS else F32
+    axis = None if dims is None else tuple(dims)
+    got = run(
+        client,
+        lambda ops, t: [*ops.var_mean(t, dims, 1, keep), ops.var(t, dims, 0, keep), ops.var_sum(t, dims, keep)],
+        x,
+    )
+    wide = x.astype(F64)
+    count = x.size // wide.sum(axis).size
+    variance = wide.var(axis, keepdims=keep)
+    want = [wide.var(axis, ddof=1, keepdims=keep), wide.mean(axis, keepdims=keep), variance, variance * count]
+    for output, expected in zip(got, want, strict=True):
+        near(output, expected, result, 2 * count)
+
+
+def test_moments_of_special_values(client: hostir.Client) -> None:
+    for dtype in FLOATS:
+        x = np.array([[1, 2, np.nan], [1, np.inf, 2], [-0.0, -0.0, -0.0]], dtype)
+        variance, mean = run(client, lambda ops, t: list(ops.var_mean(t, [1])), x)
+        same(mean, np.array([np.nan, np.inf, 0], dtype))
+        same(variance, np.array([np.nan, np.nan, 0], dtype))
+    nothing = np.zeros((2, 0), F32)
+    mean, variance = run(client, lambda ops, t: [ops.mean(t, [1]), ops.var(t, [1])], nothing)
+    same(mean, np.full(2, np.nan, F32))
+    same(variance, np.full(2, np.nan, F32))
+
+
+def test_welford(client: hostir.Client) -> None:
+    def standardized(ops: Any, t: Any) -> Any:
+        mean, squares, count = ops.welford(t, [1])
+        deviation = ops.sqrt(squares / count)
+        return (t - ops.broadcast(mean, [False, True])) / ops.broadcast(deviation, [False, True])
+
+    x = random((6, 50), F32)
+    wide = x.astype(F64)
+    want = (wide - wide.mean(1, keepdims=True)) / wide.std(1, keepdims=True)
+    np.testing.assert_allclose(run(client, standardized, x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [t for t in ALL if t != BOOL], ids=str)
+@pytest.mark.parametrize("length", [1, 7, 300])
+def test_iota(client: hostir.Client, length: int, dtype: np.dtype[Any]) -> None:
+    x = np.zeros(length, dtype)
+    whole, steps, scalars = run(
+        client,
+        lambda ops, t: [
+            ops.iota(length, dtype=dtype),
+            ops.iota(t.size(0), 5, -2, dtype),
+            ops.iota(ops.size(t, 0), ops.size(t, 0), 3, dtype),
+        ],
+        x,
+    )
+    k = np.arange(length, dtype=F64)
+    same(whole, k.astype(dtype))
+    same(steps, (5 - 2 * k).astype(dtype))
+    same(scalars, (length + 3 * k).astype(dtype))
+
+
+def test_sizes(client: hostir.Client) -> None:
+    def sizes(ops: Any, t: Any) -> Any:
+        rows, columns = ops.shape(t)
+        both = ops.reshape(t, [ops.size(t, -1), rows])
+        half = ops.slice(t, [0, 0], [2, 3])
+        return [t * rows + columns, both, half + ops.size(half, 1)]
+
+    for dtype in (F32, I64, BF16):
+        x = random((4, 6), dtype)
+        scaled, reshaped, half = run(client, sizes, x)
+        same(scaled, (x.astype(F32).astype(dtype) * np.array(4, dtype) + np.array(6, dtype)).astype(dtype))
+        same(reshaped, x.reshape(6, 4))
+        same(half, (x[:2, :3] + np.array(3, dtype)).astype(dtype))
+
+
+def test_stride_order_copies(client: hostir.Client) -> None:
+    x = random((3, 4), F32)
+    same(run(client, lambda ops, t: ops.stride_order(t, [0, 1]), x), x)
+
+
+# --- indices and triangles ---
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 1), (2, 4, 6), (0, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_triu(client: hostir.Client, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    x = special(shape, dtype)
+    outputs = run(client, lambda ops, t: [ops.triu(t, k) for k in (0, 1, -2, 9)], x)
+    rows, columns = np.indices(shape[-2:])
+    for got, diagonal in zip(outputs, (0, 1, -2, 9), strict=True):
+        identical(got, np.where(columns - rows >= diagonal, x, np.zeros((), dtype)))
+
+
+def inside(index: Array, extent: int) -> Array:
+    """NumPy's indices of ours: from the end, then the nearer end."""
+    wide = index.astype(I64)
+    return np.clip(np.where(wide < 0, wide + extent, wide), 0, extent - 1)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 1), (4, 2, 130)], ids=str)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_select_and_index_select(
+    client: hostir.Client, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int
+) -> None:
+    x, n = special(shape, dtype), shape[axis]
+    for index_dtype in (I32, I64):
+        index = np.array([0, -1, n - 1, -n, n + 3, -n - 3], index_dtype)
+        for static in (False, True):
+            got = run(client, lambda ops, t, k: ops.index_select(t, k, axis), x, index, static=static)
+            identical(got, np.take(x, inside(index, n), axis))
+    first, last = run(client, lambda ops, t: [ops.select(t, 0, axis), ops.select(t, -1, axis)], x)
+    identical(first, np.take(x, 0, axis))
+    identical(last, np.take(x, n - 1, axis))
+    with FusionDefinition("select") as fd:
+        t, place = input_of(fd, x), fd.define_scalar(dtype=hostir.DataType.Int)
+        fd.add_output(fd.ops.select(t, place, axis))
+    for number in (0, n - 1, -n, n + 5, -n - 5):
+        (output,) = client.run(fd, [x, number])
+        identical(output.numpy(), np.take(x, inside(np.array(number), n), axis))
+
+
+GATHERS: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+    ((5, 7), (5, 3), 1),
+    ((5, 7), (2, 9), 1),
+    ((5, 7), (20, 4), 0),
+    ((3, 4, 6), (1, 4, 2), -1),
+    ((4, 130), (4, 0), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "indices", "axis"), GATHERS, ids=str)
+def test_gather(client: hostir.Client, shape: tuple[int, ...], indices: tuple[int, ...], axis: int) -> None:
+    for dtype in ALL:
+        x = special(shape, dtype)
+        rng = np.random.default_rng([2, *indices])
+        index = rng.integers(-shape[axis] - 3, shape[axis] + 3, indices).astype(I32 if dtype == F16 else I64)
+        own = tuple(slice(None) if k == axis % len(shape) else slice(n) for k, n in enumerate(indices))
+        want = np.take_along_axis(x[own], inside(index, shape[axis]), axis)
+        for static in (False, True):
+            got = run(client, lambda ops, t, k: ops.gather(t, k, axis), x, index, static=static)
+            identical(got, want)
+
+
+@pytest.mark.parametrize(("shape", "count", "axis"), [((5, 7), 9, 1), ((40,), 3, 0), ((3, 4, 6), 5, -2)], ids=str)
+def test_scatter(client: hostir.Client, shape: tuple[int, ...], count: int, axis: int) -> None:
+    """Equal indices often: the last one counts. Some are outside, and put nothing."""
+    for dtype in ALL:
+        x = special(shape, dtype)
+        put = list(shape)
+        put[axis] = count
+        z, n = special(tuple(put), dtype, 3), shape[axis]
+        index = np.random.default_rng([4, *put]).integers(-n - 2, n + 2, put).astype(I32 if dtype == F16 else I64)
+        want = x.copy()
+        for at in np.ndindex(*put):
+            place = index[at] + (n if index[at] < 0 else 0)
+            if 0 <= place < n:
+                to = list(at)
+                to[axis] = place
+                want[tuple(to)] = z[at]
+        for static in (False, True):
+            got = run(client, lambda ops, t, k, u: ops.scatter(t, k, u, axis), x, index, z, static=static)
+            identical(got, want)
+
+
+def test_squeeze_expanded(client: hostir.Client) -> None:
+    for dtype in ALL:
+        x = special((3, 1, 4), dtype)
+        got = run(client, lambda ops, t: ops.squeeze(ops.expand(t, [-1, 5, -1]), [1], True), x)
+        identical(got, x[:, 0])

@@ -1,7 +1,6 @@
 // x at data: the result at an index is x there, but along `axis` at the element that y holds.
 #include "csrc/base/text.h"
-#include "csrc/fusion/infer.h"
-#include "csrc/fusion/op_functions.h"
+#include "csrc/fusion/ops/indices.h"
 
 namespace hir::fusion {
 
@@ -16,19 +15,11 @@ Status InferTakeAlongAxis(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
     return InvalidArgument(
         Cat("%", from.name, " has ", x.size(), " axes, %", places.name, " has ", y.size()));
   }
-  const DType dtype = places.type->dtype;
-  if (dtype != DType::kInt32 && dtype != DType::kInt64) {
-    return InvalidArgument(
-        Cat("%", places.name, " is ", DTypeName(dtype), "; indices are i32 or i64: cast it first"));
-  }
+  HIR_TRY(CheckIndices(op, 1));
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));
   SetAttr(op, "axis", axis);
   const auto along = static_cast<size_t>(axis);
-  const std::string name = AxisName(from, along);
-  if (x[along].extent->IsConst(0))
-    return InvalidArgument(Cat(name, " has extent 0: there is nothing to take"));
-  HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), x[along].extent,
-                        Cat("take_along_axis over ", name)));
+  HIR_TRY(RequireSome(graph, op, x, along));
   x[along] = {ir::AxisKind::kBroadcast, graph.exprs().Const(1)};  // The result has y's axis.
   const ShapedOperand operands[] = {{&from, x}, {&places, y}};
   HIR_ASSIGN(const std::vector<ir::Axis> result, BroadcastAxes(graph, operands));
@@ -57,13 +48,7 @@ const Element* DefineTakeAlongAxis(ElementBuilder& builder, const ir::Op& op, In
     from.push_back(IsOne(x[k]) ? zero : index[k]);
     places.push_back(IsOne(y[k]) ? zero : index[k]);
   }
-  const Element* place = builder.Convert(DType::kInt64, builder.Load(op.operands[1], places));
-  const Element* extent = builder.Extent(x[axis].extent);
-  const Element* from_end = builder.Apply(Prim::kAdd, {place, extent});
-  place = builder.Select(builder.Apply(Prim::kLt, {place, zero}), from_end, place);
-  const Element* last = builder.Apply(Prim::kSub, {extent, builder.Int(DType::kInt64, 1)});
-  place = builder.Apply(Prim::kMax, {place, zero});
-  from[axis] = builder.Apply(Prim::kMin, {place, last});
+  from[axis] = PlaceInside(builder, builder.Load(op.operands[1], places), x[axis].extent);
   return builder.Load(op.operands[0], from);
 }
 

@@ -2,6 +2,7 @@
 
 #include "csrc/fusion/passes/cse.h"
 #include "csrc/fusion/passes/dce.h"
+#include "csrc/fusion/passes/decompose_ops.h"
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/fold_casts.h"
 #include "csrc/fusion/passes/propagate_shardings.h"

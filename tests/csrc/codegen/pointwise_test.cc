@@ -1,5 +1,6 @@
 // Pointwise kernels against the interpreter: every element type and way of indexing, at sizes around those of
 // vectors.
+#include "tests/csrc/codegen/every_pointwise.h"
 #include "tests/csrc/codegen/kernel_runner.h"
 
 namespace hir::codegen {
@@ -20,6 +21,15 @@ TEST(Pointwise, ChainWithSpecialValues) {
       return %c, %a, %m, %r, %t, %n
     })",
                  {{"i0", n}}, 1, true);
+  }
+}
+
+TEST(Pointwise, EveryOp) {
+  for (const auto& [real, whole] :
+       {std::pair("f32", "i32"), {"f64", "i64"}, {"bf16", "i32"}, {"f16", "i64"}}) {
+    for (const PointwiseProgram& program : EveryPointwiseOp(real, whole)) {
+      for (const int64_t n : {0, 1, 67}) CheckProgram(program.text, {{"i0", n}}, 12, program.unary);
+    }
   }
 }
 

@@ -43,6 +43,10 @@ const Case kCases[] = {
      "sum: dtype=bool: a sum or product is a number; use max or min"},
     {"max C1", "%x: f32[2, 0]", "max(%x) {axes=[1], keepdim=false, dtype=null}",
      "max: axis 1 of %x has extent 0: of nothing there is no max"},
+    {"mean C1", "%x: f64", "mean(%x) {axes=[0], keepdim=false}",
+     "mean: %x is f64; a tensor is needed"},
+    {"var C1", "%x: f32[2]", "var(%x) {axes=[0], correction=-1, keepdim=false}",
+     "var: correction=-1 is not in [0, 2^53]"},
     {"broadcast C1", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[1, 2]}",
      "broadcast: is_broadcast_dim holds 2; it holds 0 and 1"},
     {"broadcast C2", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[0, 0]}",
@@ -59,6 +63,36 @@ const Case kCases[] = {
      "expand: axis 0 of %x has extent 2, entry 0 of shape has extent 3"},
     {"squeeze C1", "%x: f32[2, i0]", "squeeze(%x) {axes=[1]}",
      "squeeze: axis 1 of %x has extent i0; only axes of extent 1 can go"},
+    {"squeeze_expanded C1", "%x: f32[2, i0]", "squeeze_expanded(%x) {axes=[1]}",
+     "squeeze_expanded: axis 1 of %x holds i0 elements; only axes that are stored once can go"},
+    {"gather C1", "%x: f32[2, 3], %k: i64[2]", "gather(%x, %k) {axis=0}",
+     "gather: %x has 2 axes, %k has 1"},
+    {"gather C2", "%x: f32[2], %k: bool[2]", "gather(%x, %k) {axis=0}",
+     "gather: %k is bool; indices are i32 or i64: cast it first"},
+    {"gather C3", "%x: f32[2, 3], %k: i64[4, 1]", "gather(%x, %k) {axis=1}",
+     "gather: axis 0 of %k has extent 4, more than the 2 of axis 0 of %x"},
+    {"gather C4", "%x: f32[2, 0], %k: i64[2, 1]", "gather(%x, %k) {axis=1}",
+     "gather: axis 1 of %x has extent 0: there is nothing to take"},
+    {"index_select C1", "%x: f32[2, 3], %k: i64[2, 1]", "index_select(%x, %k) {axis=1}",
+     "index_select: %k has 2 axes; a list of indices has one"},
+    {"index_select C2", "%x: f32[2, 3], %k: f32[2]", "index_select(%x, %k) {axis=1}",
+     "index_select: %k is f32; indices are i32 or i64: cast it first"},
+    {"index_select C3", "%x: f32[2, 0], %k: i64[2]", "index_select(%x, %k) {axis=1}",
+     "index_select: axis 1 of %x has extent 0: there is nothing to take"},
+    {"scatter C1", "%x: f32[2, 3], %k: i64[2, 1], %z: f32[2]", "scatter(%x, %k, %z) {axis=1}",
+     "scatter: %x has 2 axes, %z has 1"},
+    {"scatter C2", "%x: f32[2], %k: f32[1], %z: f32[1]", "scatter(%x, %k, %z) {axis=0}",
+     "scatter: %k is f32; indices are i32 or i64: cast it first"},
+    {"scatter C3", "%x: f32[2], %k: i64[1], %z: f16[1]", "scatter(%x, %k, %z) {axis=0}",
+     "scatter: %x is f32, %z is f16; nothing promotes: cast one"},
+    {"scatter C4", "%x: f32[2], %k: i64[1], %z: f32[3]", "scatter(%x, %k, %z) {axis=0}",
+     "scatter: axis 0 of %k has extent 1, axis 0 of %z has extent 3"},
+    {"scatter C5", "%x: f32[2], %k: i64[0], %z: f32[0]", "scatter(%x, %k, %z) {axis=0}",
+     "scatter: axis 0 of %k has extent 0: there is nothing to put"},
+    {"select C1", "%x: f32[2], %k: i64[1]", "select(%x, %k) {axis=0}",
+     "select: %k is i64[1]; the index is a host scalar of i32 or i64"},
+    {"select C2", "%x: f32[2, 0], %k: i64", "select(%x, %k) {axis=1}",
+     "select: axis 1 of %x has extent 0: there is nothing to take"},
     {"take_along_axis C1", "%x: f32[2, 3], %k: i64[2]", "take_along_axis(%x, %k) {axis=0}",
      "take_along_axis: %x has 2 axes, %k has 1"},
     {"take_along_axis C2", "%x: f32[2], %k: f32[2]", "take_along_axis(%x, %k) {axis=0}",
@@ -96,6 +130,19 @@ const Case kCases[] = {
      "cat: axis 1 of %x has extent 3, axis 1 of %w has extent 4"},
     {"full C1", "%x: f32[2]", "full() {shape=[2, -1], value=0.0, dtype=f32}",
      "full: f32[2, -1]: extent -1 is negative"},
+    {"iota C1", "%x: f32[2], %s: i64", "iota(%x, %s) {shape=[4], offset=[0], dtype=f32}",
+     "iota: %x is f32[2]; start and step are host scalars"},
+    {"iota C2", "%x: f32[2], %s: i64, %t: f64", "iota(%s, %t) {shape=[4], offset=[0], dtype=i32}",
+     "iota: %t is f64, dtype=i32 needs an integer: cast it first"},
+    {"iota C3", "%x: f32[2], %s: i64", "iota(%s, %s) {shape=[4], offset=[0], dtype=bool}",
+     "iota: dtype=bool: a sequence is of numbers"},
+    {"iota C4", "%x: f32[2], %s: i64", "iota(%s, %s) {shape=[4, 2], offset=[0], dtype=i64}",
+     "iota: shape has 2 entries; a sequence has one axis"},
+    {"size C1", "%x: f32[2], %s: i64", "size(%s) {axis=0}", "size: %s is i64; a tensor is needed"},
+    {"size C2", "%x: f32[2]", "size(%x) {axis=1}", "size: axis 1 is not in [-1, 0]"},
+    {"triu C1", "%x: f32[2]", "triu(%x) {diagonal=0}", "triu: %x has 1 axes; two are needed"},
+    {"triu C2", "%x: f32[2, 2]", "triu(%x) {diagonal=9223372036854775807}",
+     "triu: diagonal=9223372036854775807 is not in [-2^53, 2^53]"},
     {"constant C1", "%x: f32[2]", "constant() {value=0.5, dtype=i64}",
      "constant: value=0.5 is not an integer between -2^53 and 2^53"},
     {"constant C2", "%x: f32[2]", "constant() {value=4294967296.0, dtype=i32}",
@@ -140,6 +187,15 @@ TEST(Errors, WholeMessages) {
     EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 2: ") + c.message)
         << c.op;
   }
+}
+
+// Of a constant, which is an op of its own.
+TEST(Errors, SelectOfAConstantOutside) {
+  const std::string body =
+      "%k = constant() {value=-4.0, dtype=i64}\n  %y = select(%x, %k) {axis=1}";
+  const auto graph = ir::Parse(Program("%x: f32[2, 3]", body), kFusionOps);
+  EXPECT_EQ(graph.status().ToString(),
+            "INVALID_ARGUMENT: line 3: select: axis 1 of %x has extent 3; it has no element -4");
 }
 
 const Case kCommunications[] = {
@@ -200,6 +256,7 @@ std::set<std::string> DocumentedLabels() {
 TEST(Errors, EveryDocumentedDemandHasItsMessage) {
   std::set<std::string> cases;
   for (const Case& c : kCases) cases.insert(c.label);
+  cases.insert("select C3");  // SelectOfAConstantOutside.
   for (const Case& c : kCommunications) cases.insert(c.label);
   EXPECT_EQ(DocumentedLabels(), cases);
 }
@@ -230,6 +287,8 @@ TEST(Errors, UserPrograms) {
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = neg(%x)")), "OK");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = full() {shape=[i7], value=0.0, dtype=f32}")),
             "INVALID_ARGUMENT: full: %y: extent i7 is not the extent of an axis of any input");
+  EXPECT_EQ(check(Program("%x: f32[i0]", "%n = extent() {value=i0 + i7}\n%y = add(%x, %n)")),
+            "INVALID_ARGUMENT: extent: %n: extent i7 is not the extent of an axis of any input");
   EXPECT_EQ(check("mesh @m = [0, 1]\n" +
                   Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
             "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot "

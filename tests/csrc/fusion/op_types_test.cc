@@ -98,6 +98,27 @@ TEST(Shape, Types) {
   EXPECT_EQ(take("[2, b:8]", "[b:2, 4]"), "bf16[2, 4]");
 }
 
+TEST(Composite, Types) {
+  const auto of = [](const std::string& type, const std::string& op) {
+    return TypeOfY("%x: " + type + ", %i: i64[i1], %j: i32[2, 3]", "%y = " + op);
+  };
+  EXPECT_EQ(of("bf16[i0, 4]", "mean(%x) {axes=[-1], keepdim=false}"), "bf16[i0]");
+  EXPECT_EQ(of("i64[i0, 4]", "var(%x) {axes=[0], correction=1, keepdim=true}"), "f32[b, 4]");
+  EXPECT_EQ(of("f64[i0, 4]", "var_sum(%x) {axes=[], keepdim=false}"), "f64[]");
+  EXPECT_EQ(of("f32[i0, b:4]", "squeeze_expanded(%x) {axes=[1]}"), "f32[i0]");
+  EXPECT_EQ(of("f32[4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
+  EXPECT_EQ(of("f32[b:4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
+  EXPECT_EQ(of("bool[4, 8]", "index_select(%x, %i) {axis=-1}"), "bool[4, i1]");
+  EXPECT_EQ(of("i32[2, 8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
+  EXPECT_EQ(of("i32[2, b:8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
+  EXPECT_EQ(of("f16[b:4, b:8]", "triu(%x) {diagonal=1}"), "f16[4, 8]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0, 4, b:3], %k: i32", "%y = select(%x, %k) {axis=0}"), "f32[4, b:3]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0], %s: i64",
+                    "%n = size(%x) {axis=0}\n"
+                    "%y = iota(%s, %n) {shape=[i0], offset=[0], dtype=f16}"),
+            "f16[i0]");
+}
+
 TEST(Contraction, Types) {
   const auto matmul = [](const std::string& a, const std::string& b) {
     return TypeOfY("%a: f32" + a + ", %b: f32" + b, "%y = matmul(%a, %b)");
@@ -129,6 +150,11 @@ TEST(Guards, AreRecorded) {
             "1 <= i0 (max over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0], %k: i64[2]", "%y = take_along_axis(%x, %k) {axis=0}"),
             "1 <= i0 (take_along_axis over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0, i1], %k: i64[i2, 3]", "%y = gather(%x, %k) {axis=1}"),
+            "1 <= i1 (gather over axis 1 of %x); i2 <= i0 (gather from axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]",
+                   "%k = constant() {value=-3.0, dtype=i64}\n%y = select(%x, %k) {axis=0}"),
+            "1 <= i0 (select over axis 0 of %x); 3 <= i0 (element -3 of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[8], strides=[1]}"),
             "8 <= i0 (slice of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[i0], strides=[1]}"),

@@ -106,6 +106,86 @@ TEST(ShapeOps, TakeAlongAxis) {
   EXPECT_EQ(of("1", I64({2, 0}, {}), "i64[2, 0]"), Numbers{});
 }
 
+TEST(ShapeOps, GatherAndIndexSelect) {
+  const auto of = [](const std::string& op, const HostTensor& indices, const std::string& type) {
+    return ToDoubles(Execute(Program("%x: f32[3, 4], %k: " + type, "%y = " + op),
+                             {Counting(DType::kFloat32, {3, 4}), indices}));
+  };
+  EXPECT_EQ(of("gather(%x, %k) {axis=1}", I64({2, 2}, {3, 0, -1, 9}), "i64[2, 2]"),
+            (Numbers{3, 0, 7, 7}));
+  EXPECT_EQ(of("gather(%x, %k) {axis=0}", I64({2, 3}, {2, 0, 1, -9, 5, 0}), "i64[2, 3]"),
+            (Numbers{8, 1, 6, 0, 9, 2}));
+  EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({2}, {2, -3}), "i64[2]"),
+            (Numbers{8, 9, 10, 11, 0, 1, 2, 3}));
+  EXPECT_EQ(of("index_select(%x, %k) {axis=-1}", I32({3}, {1, 1, 100}), "i32[3]"),
+            (Numbers{1, 1, 3, 5, 5, 7, 9, 9, 11}));
+  EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({0}, {}), "i64[0]"), Numbers{});
+}
+
+TEST(ShapeOps, ScatterPutsTheLastOfEqualIndices) {
+  const auto of = [](const std::string& attrs, const HostTensor& indices, const HostTensor& z) {
+    const std::string types = "%x: f32[2, 4], %k: i64[i0, i1], %z: f32[i2, i3]";
+    return ToDoubles(Execute(Program(types, "%y = scatter(%x, %k, %z) {" + attrs + "}"),
+                             {Counting(DType::kFloat32, {2, 4}), indices, z}));
+  };
+  EXPECT_EQ(of("axis=1", I64({2, 3}, {0, 0, -1, 7, -5, 2}), F32({2, 3}, {10, 20, 30, 40, 50, 60})),
+            (Numbers{20, 1, 2, 30, 4, 5, 60, 7}));
+  EXPECT_EQ(of("axis=0", I64({1, 4}, {1, 0, 1, -3}), F32({1, 4}, {10, 20, 30, 40})),
+            (Numbers{0, 20, 2, 3, 10, 5, 30, 7}));
+}
+
+TEST(ShapeOps, Select) {
+  const std::string type = "%x: f32[2, 3], %k: i64";
+  const auto of = [&](int64_t index, const std::string& axis) {
+    return ToDoubles(Execute(Program(type, "%y = select(%x, %k) {axis=" + axis + "}"),
+                             {Counting(DType::kFloat32, {2, 3}), I64({}, {index})}));
+  };
+  EXPECT_EQ(of(1, "0"), (Numbers{3, 4, 5}));
+  EXPECT_EQ(of(-1, "-1"), (Numbers{2, 5}));
+  EXPECT_EQ(of(100, "1"), (Numbers{2, 5}));
+  EXPECT_EQ(of(-100, "1"), (Numbers{0, 3}));
+}
+
+TEST(ShapeOps, SqueezeExpanded) {
+  EXPECT_EQ(
+      Of("squeeze_expanded(%x) {axes=[0]}", "f32[b:3, 2]", WrittenOut(F32({1, 2}, {5, 6}), {3, 2})),
+      (Numbers{5, 6}));
+}
+
+TEST(ShapeOps, Triu) {
+  EXPECT_EQ(OfCounting("triu(%x) {diagonal=0}", {3, 3}), (Numbers{0, 1, 2, 0, 4, 5, 0, 0, 8}));
+  EXPECT_EQ(OfCounting("triu(%x) {diagonal=1}", {1, 2, 3}), (Numbers{0, 1, 2, 0, 0, 5}));
+  EXPECT_EQ(OfCounting("triu(%x) {diagonal=-1}", {3, 2}), (Numbers{0, 1, 2, 3, 0, 5}));
+  // Nothing of what goes remains, not even a NaN.
+  EXPECT_EQ(Of("triu(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, 2, kNan, 3})),
+            (Numbers{1, 2, 0, 3}));
+}
+
+TEST(ShapeOps, Sequences) {
+  const auto of = [](const std::string& type, int64_t start, const std::string& step,
+                     const std::string& offset) {
+    const std::string body =
+        "%d = constant() {value=" + step +
+        ", dtype=f64}\n%e = cast(%d) {dtype=" + (type[0] == 'i' ? "i64" : "f64") +
+        "}\n%y = iota(%s, %e) {shape=[i0], offset=[" + offset + "], dtype=" + type + "}";
+    return ToDoubles(
+        Execute(Program("%x: f32[i0], %s: i64", body), {F32({3}, {0, 0, 0}), I64({}, {start})}));
+  };
+  EXPECT_EQ(of("i32", 5, "-2.0", "0"), (Numbers{5, 3, 1}));
+  EXPECT_EQ(of("i64", 0, "1.0", "2*i0"), (Numbers{6, 7, 8}));
+  EXPECT_EQ(of("bf16", 1, "0.001953125", "0"), (Numbers{1, 1, 1}));
+  EXPECT_EQ(of("f64", -1, "0.25", "1"), (Numbers{-0.75, -0.5, -0.25}));
+}
+
+TEST(ShapeOps, SizesAsNumbers) {
+  const std::string body =
+      "%n = size(%x) {axis=-1}\n%e = extent() {value=2*i0 + i1}\n%m = mul(%n, %e)\n%y = add(%x, "
+      "%m)";
+  EXPECT_EQ(
+      ToDoubles(Execute(Program("%x: f32[i0, i1]", body), {Counting(DType::kFloat32, {2, 3})})),
+      (Numbers{21, 22, 23, 24, 25, 26}));
+}
+
 TEST(ShapeOps, NewValues) {
   EXPECT_EQ(
       ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"),
@@ -159,6 +239,30 @@ TEST(Reductions, OverBroadcastAxes) {
             (Numbers{5.0625, 16}));
   EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x),
             (Numbers{1.5, 2}));
+}
+
+TEST(Reductions, Moments) {
+  const auto of = [](const std::string& op, const Shape& shape) { return OfCounting(op, shape); };
+  EXPECT_EQ(of("mean(%x) {axes=[0], keepdim=false}", {2, 3}), (Numbers{1.5, 2.5, 3.5}));
+  EXPECT_EQ(of("mean(%x) {axes=[], keepdim=true}", {2, 3}), (Numbers{2.5}));
+  EXPECT_EQ(of("var(%x) {axes=[1], correction=0, keepdim=false}", {2, 4}), (Numbers{1.25, 1.25}));
+  EXPECT_EQ(of("var(%x) {axes=[-1], correction=1, keepdim=true}", {2, 3}), (Numbers{1, 1}));
+  EXPECT_EQ(of("var(%x) {axes=[0, 1], correction=2, keepdim=false}", {2, 3}), (Numbers{4.375}));
+  EXPECT_EQ(of("var_sum(%x) {axes=[], keepdim=false}", {2, 3}), (Numbers{17.5}));
+  // Too few elements, and none.
+  EXPECT_TRUE(std::isnan(of("var(%x) {axes=[0], correction=1, keepdim=false}", {1})[0]));
+  EXPECT_EQ(of("var(%x) {axes=[0], correction=2, keepdim=false}", {2}), Numbers{kInf});
+  EXPECT_TRUE(std::isnan(of("mean(%x) {axes=[0], keepdim=false}", {0})[0]));
+  EXPECT_EQ(of("var_sum(%x) {axes=[0], keepdim=false}", {0}), Numbers{0});
+  // Nothing cancels, and 16 bits do not bound the sum.
+  EXPECT_EQ(
+      Of("var(%x) {axes=[0], correction=0, keepdim=false}", "f64[2]", F64({2}, {1e9, 1e9 + 1})),
+      Numbers{0.25});
+  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bf16[512]",
+               Tensor(DType::kBFloat16, {512}, Numbers(512, 3))),
+            Numbers{3});
+  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bool[4]", Bools({4}, {1, 0, 1, 1})),
+            Numbers{0.75});
 }
 
 TEST(Contractions, Matmul) {

@@ -14,6 +14,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "tests/csrc/codegen/every_pointwise.h"
 
 namespace hir::codegen::gpu {
 namespace {
@@ -127,6 +128,22 @@ class CacheDirectory {
  private:
   std::string path_;
 };
+
+TEST(Cubins, OfEveryPointwiseOp) {
+  SKIP_WITHOUT_NVRTC();
+  Compiler compiler({.architecture = 90, .cache_directory = {}});
+  for (const PointwiseProgram& program : EveryPointwiseOp("f32", "i64")) {
+    auto graph = ir::Parse(program.text, fusion::kFusionOps);
+    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+    const auto plan =
+        host::PlanProgram(std::move(*graph), {.num_devices = 1, .target = kHopper, .sizes = {}});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    for (const KernelPlan& kernel : plan->kernels) {
+      const auto artifact = compiler.Compile(kernel);
+      EXPECT_TRUE(artifact.ok()) << artifact.status().ToString() << program.text;
+    }
+  }
+}
 
 TEST(Cubins, AreKeptInMemoryAndOnDisk) {
   SKIP_WITHOUT_NVRTC();

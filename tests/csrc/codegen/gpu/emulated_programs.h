@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/decompose_ops.h"
 #include "csrc/ir/parse.h"
 #include "tests/csrc/codegen/gpu/emulator.h"
 #include "tests/csrc/codegen/kernel_runner.h"
@@ -36,6 +37,7 @@ class EmulatedPrograms {
       inputs.push_back(
           fusion::WrittenOut(RandomTensor(prng_, param->type->dtype, stored, special), *shape));
     }
+    ASSERT_TRUE(fusion::DecomposeOps(**graph).ok());
     std::vector<ir::Op*> ops;
     ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
     std::vector<segment::Group> groups = {segment::MakeGroup(**graph, ops)};

@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "tests/csrc/codegen/every_pointwise.h"
 #include "tests/csrc/codegen/gpu/emulated_programs.h"
 #include "tests/property/program_generator.h"
 
@@ -66,6 +67,60 @@ TEST(Emulated, Pointwise) {
     return %o
   })",
                {{"i0", 3}});
+  programs.Check();
+}
+
+TEST(Emulated, EveryPointwiseOp) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(12);
+  for (const auto& [real, whole] : {std::pair("f32", "i32"), {"f64", "i64"}, {"bf16", "i32"}}) {
+    for (const PointwiseProgram& program : EveryPointwiseOp(real, whole))
+      programs.Add(program.text, {{"i0", 67}}, program.unary);
+  }
+  programs.Check();
+}
+
+// Ops made of others, and what only they need.
+TEST(Emulated, SequencesAndIndices) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(13);
+  for (const auto& [n, m] : {std::pair{5, 7}, {1, 1}, {33, 128}}) {
+    const SymbolValues sizes = {{"i0", n}, {"i1", m}, {"i2", 6}};
+    programs.Add(R"(fusion @f(%x: f32[i0, i1], %s: i64, %t: f64) {
+      %n = size(%x) {axis=0}
+      %i = iota(%s, %n) {shape=[i1], offset=[3], dtype=i32}
+      %f = iota(%t, %s) {shape=[i1], offset=[0], dtype=f32}
+      %y = mul(%x, %i)
+      %u = triu(%x) {diagonal=1}
+      return %y, %f, %u
+    })",
+                 sizes);
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1], %k: i32[i2], %j: i64[i0, i2], %s: i64) {
+      %a = index_select(%x, %k) {axis=1}
+      %g = gather(%x, %j) {axis=1}
+      return %a, %g
+    })",
+                 sizes);
+    programs.Add(R"(fusion @f(%x: f32[i0, i1], %s: i64) {
+      %a = select(%x, %s) {axis=0}
+      return %a
+    })",
+                 sizes);
+    programs.Add(R"(fusion @f(%x: f32[i0, i1], %j: i64[i0, i2], %z: f32[i0, i2]) {
+      %y = scatter(%x, %j, %z) {axis=1}
+      return %y
+    })",
+                 sizes);
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1]) {
+      %m = mean(%x) {axes=[1], keepdim=true}
+      %v = var(%x) {axes=[1], correction=0, keepdim=true}
+      %d = sub(%x, %m)
+      %r = rsqrt(%v)
+      %y = mul(%d, %r)
+      return %m, %v, %y
+    })",
+                 sizes);
+  }
   programs.Check();
 }
 
@@ -301,8 +356,9 @@ TEST_P(EmulatedRandom, EqualTheInterpreter) {
   for (uint64_t i = 0; i < 16; ++i) {
     testing::GeneratedProgram program =
         testing::Generate(static_cast<uint64_t>(GetParam()) * 16 + i);
-    std::vector<segment::Group> groups = Merged(*program.graph, i % 4 != 0);
     const std::string what = program.Describe();
+    ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
+    std::vector<segment::Group> groups = Merged(*program.graph, i % 4 != 0);
     programs.AddGroups(what, std::move(program.graph), std::move(program.inputs),
                        program.tolerances, std::move(groups));
   }

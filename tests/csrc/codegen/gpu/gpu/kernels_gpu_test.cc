@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/decompose_ops.h"
 #include "csrc/ir/parse.h"
 #include "tests/csrc/codegen/gpu/gpu/device_runner.h"
 #include "tests/csrc/codegen/kernel_runner.h"
@@ -178,6 +179,7 @@ TEST_F(GpuKernels, RandomProgramsEqualTheInterpreter) {
     SCOPED_TRACE(program.Describe());
     const auto want = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(want.ok()) << want.status().ToString();
+    ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
     const auto groups =
         segment::Segment(*program.graph,
                          [&](const segment::GroupView&, const segment::GroupView&,

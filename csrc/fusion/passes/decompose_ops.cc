@@ -1,0 +1,54 @@
+// Puts the ops that composite ops are made of in their places.
+//
+// Before: %y: f32[i0] = mean(%x: f32[i0, 8]) {axes=[1], keepdim=false}
+// After:  %y.sum: f32[i0, r:8] = sum(%x) {axes=[1], keepdim=false, dtype=null}
+//         %y.count: i64 = extent() {value=8}
+//         %y: f32[i0] = truediv(%y.sum, %y.count)
+//
+// The last op takes over name and layout. It comes before all other passes: they, sharding and code generation need no
+// axes, schedule or code for a composite op, and sizes are still those of the whole tensors.
+#include "csrc/fusion/passes/decompose_ops.h"
+
+#include <unordered_map>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/decompose.h"
+#include "csrc/fusion/fusion_ops.h"
+
+namespace hir::fusion {
+
+Status DecomposeOps(ir::Graph& graph) {
+  std::unordered_map<const ir::Value*, ir::Value*> replaced;
+  const auto current = [&](ir::Value* value) {
+    const auto found = replaced.find(value);
+    return found == replaced.end() ? value : found->second;
+  };
+  for (ir::Op* op = graph.body.first; op != nullptr;) {
+    ir::Op* const next = op->next;
+    for (ir::Value*& operand : op->operands) operand = current(operand);
+    if (IsComposite(CodeOf(*op))) {
+      ir::Value& before = *op->results[0];
+      ir::Builder builder(graph, graph.body, op);
+      ir::Op* const last = op->prev;
+      ir::Value* now = Decompose(builder, *op);
+      for (ir::Op* made = op->prev; made != last; made = made->prev) {
+        HIR_CHECK(!IsComposite(CodeOf(*made)));
+        made->location = op->location;
+      }
+      if (!ir::Equal(*now->type, *before.type)) {
+        return Internal(base::Cat(op->info->name, ": %", before.name, " is ",
+                                  ir::ToString(*before.type), ", made of others it is ",
+                                  ir::ToString(*now->type)));
+      }
+      now->layout = before.layout;
+      replaced.emplace(&before, now);
+      graph.TakeName(*now, before);
+      graph.body.Erase(op);
+    }
+    op = next;
+  }
+  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  return {};
+}
+
+}  // namespace hir::fusion

@@ -1,0 +1,10 @@
+// See decompose_ops.cc.
+#pragma once
+
+#include "csrc/ir/graph.h"
+
+namespace hir::fusion {
+
+Status DecomposeOps(ir::Graph& graph);
+
+}  // namespace hir::fusion
