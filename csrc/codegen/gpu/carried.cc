@@ -481,7 +481,7 @@ class CarriedEmitter {
         em_.Line("sync();");
         Refill();
       }
-      em_.Line("parity ^= 1;");
+      if (in_registers_ || HasReductions()) em_.Line("parity ^= 1;");
       return;
     }
     std::vector<Sum> sums;
