@@ -91,30 +91,62 @@ Status Forward(ir::Graph& graph) {
   return {};
 }
 
-void MergeCopies(ir::Graph& graph, std::vector<Group>& groups) {
-  for (Group& group : groups) {
-    std::vector<Op*> kept;
-    std::unordered_map<const Value*, Value*> replacement;
+namespace {
+
+// The copies of a group, when each reader reads the first one of its like. Undone by Restore.
+class Merging {
+ public:
+  explicit Merging(const Group& group) {
     for (Op* op : group.ops) {
       for (Value*& operand : op->operands) {
-        if (const auto found = replacement.find(operand); found != replacement.end())
-          operand = found->second;
+        const auto found = replacement_.find(operand);
+        if (found == replacement_.end()) continue;
+        redirected_.emplace_back(&operand, operand);
+        operand = found->second;
       }
-      const Value* result = op->results[0];
-      const bool inside =
-          std::find(group.outputs.begin(), group.outputs.end(), result) == group.outputs.end();
-      const auto same = std::find_if(kept.begin(), kept.end(), [&](const Op* other) {
-        return inside && other->info == op->info && op->info->effects == ir::kPure &&
-               SameValues(other->operands, op->operands) && ir::EqualAttrs(*other, *op);
-      });
-      if (same == kept.end()) {
+      const auto same = std::find_if(kept.begin(), kept.end(),
+                                     [&](const Op* other) { return AreCopies(*other, *op); });
+      const bool read_outside = std::find(group.outputs.begin(), group.outputs.end(),
+                                          op->results[0]) != group.outputs.end();
+      if (same == kept.end() || read_outside) {
         kept.push_back(op);
         continue;
       }
-      replacement[result] = (*same)->results[0];
-      graph.body.Erase(op);
+      replacement_[op->results[0]] = (*same)->results[0];
+      copies.push_back(op);
     }
-    if (kept.size() != group.ops.size()) group = MakeGroup(graph, std::move(kept));
+  }
+
+  void Restore() {
+    for (auto it = redirected_.rbegin(); it != redirected_.rend(); ++it) *it->first = it->second;
+  }
+
+  std::vector<Op*> kept;
+  std::vector<Op*> copies;
+
+ private:
+  static bool AreCopies(const Op& a, const Op& b) {
+    return a.info == b.info && a.info->effects == ir::kPure && SameValues(a.operands, b.operands) &&
+           ir::EqualAttrs(a, b);
+  }
+
+  std::unordered_map<const Value*, Value*> replacement_;  // Lookup only.
+  std::vector<std::pair<Value**, Value*>> redirected_;    // A place, and what it held.
+};
+
+}  // namespace
+
+void MergeCopies(ir::Graph& graph, std::vector<Group>& groups,
+                 const std::function<bool(const GroupView&)>& fits) {
+  for (Group& group : groups) {
+    Merging merging(group);
+    if (merging.copies.empty()) continue;
+    if (!fits({&graph, merging.kept, group.inputs, group.outputs})) {
+      merging.Restore();
+      continue;
+    }
+    for (Op* copy : merging.copies) graph.body.Erase(copy);
+    group = MakeGroup(graph, std::move(merging.kept));
   }
 }
 

@@ -44,7 +44,7 @@ Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen
   std::vector<segment::Group> groups =
       segment::Segment(local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true});
   HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
-  segment::MergeCopies(local, groups);
+  segment::MergeCopies(local, groups, FitsOneKernel);
   return OrderForOverlap(std::move(groups));
 }
 

@@ -130,17 +130,44 @@ fusion @f(%x: bf16[8]) {
                          const GroupView&) -> std::optional<Gain> { return Gain{}; };
   auto groups = Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
-  MergeCopies(*graph, groups);
+  MergeCopies(*graph, groups, [](const GroupView&) { return true; });
   EXPECT_EQ(Count(*graph, "cast"), 1);
   EXPECT_EQ(groups[0].ops.size(), 3u);
   EXPECT_TRUE(ir::Verify(*graph).ok()) << ir::Print(*graph);
+}
+
+TEST(MergeCopies, LeavesAGroupThatWouldFitNoKernel) {
+  const auto graph = Parse(R"(
+fusion @f(%x: i64[8, 8]) {
+  %o: i64 = constant() {value=0.0, dtype=i64}
+  %s: i64 = constant() {value=1.0, dtype=i64}
+  %k: i64[8] = iota(%o, %s) {shape=[8], offset=[0], dtype=i64}
+  %r: i64[8, b] = broadcast(%k) {is_broadcast_dim=[0, 1]}
+  %a: i64[8, 8] = add(%x, %r)
+  %b: i64[8, 8] = mul(%a, %k)
+  return %b
+})");
+  ASSERT_TRUE(Forward(*graph).ok());
+  ASSERT_EQ(Count(*graph, "iota"), 2);
+  const auto always = [](const GroupView&, const GroupView&,
+                         const GroupView&) -> std::optional<Gain> { return Gain{}; };
+  auto groups = Segment(*graph, always);
+  ASSERT_EQ(groups.size(), 1u);
+  const std::string before = ir::Print(*graph);
+  size_t asked = 0;
+  MergeCopies(*graph, groups, [&](const GroupView& group) {
+    asked = group.ops.size();
+    return false;
+  });
+  EXPECT_LT(asked, groups[0].ops.size());
+  EXPECT_EQ(ir::Print(*graph), before);
 }
 
 TEST(MergeCopies, LeavesCopiesInDifferentGroupsApart) {
   const auto graph = Parse(kZeros);
   ASSERT_TRUE(Forward(*graph).ok());
   auto groups = Segment(*graph, OneOpEach);
-  MergeCopies(*graph, groups);
+  MergeCopies(*graph, groups, [](const GroupView&) { return true; });
   EXPECT_EQ(Count(*graph, "full"), 2);
 }
 
