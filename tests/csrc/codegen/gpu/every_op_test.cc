@@ -3,6 +3,7 @@
 // that applies it to inputs of each type; ops that are more than a formula as tests/golden/ir/every_op.hir has them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -25,6 +26,8 @@ using base::Cat;
 struct Form {
   std::vector<std::string> params;
   std::string call;
+  bool makes_scalar =
+      false;  // A host scalar, which has no code of its own: a tensor is multiplied by it.
 };
 
 std::string Replaced(const std::string& text, const std::string& what, const std::string& by) {
@@ -52,9 +55,13 @@ const std::map<std::string, Form>& GoldenForms() {
         const std::vector<ir::Axis> axes = ir::ValueAxes(type);
         type.axes = axes;
         std::string words = ToString(type);
-        if (operand->type->dtype == first) words = Cat("T", words.substr(words.find('[')));
-        form.params.push_back(Cat("%", operand->name, ": ", words));
+        if (operand->type->kind == ir::TypeKind::kTensor && operand->type->dtype == first)
+          words = Cat("T", words.substr(words.find('[')));
+        const std::string param = Cat("%", operand->name, ": ", words);
+        if (std::ranges::find(form.params, param) == form.params.end())
+          form.params.push_back(param);
       }
+      form.makes_scalar = op->results[0]->type->kind == ir::TypeKind::kScalar;
       const std::string line = ir::Print(*op);
       form.call = Replaced(Replaced(line.substr(line.find(" = ") + 3), "dtype=\\w+", "dtype=T"),
                            "-inf", "1.0");
@@ -92,6 +99,10 @@ std::vector<Form> FormsOf(const ir::OpInfo& info) {
             {{"%x: T[i0, 8]", "%y: T[8]"}, name + "(%y, %x)"},
             {{"%x: T[i0, 8]", "%s: f64"}, name + "(%x, %s)"}};
   }
+  if (info.num_operands == 4) {
+    return {
+        {{"%x: T[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]", "%w: T[8]"}, name + "(%x, %y, %z, %w)"}};
+  }
   return {{{"%x: T[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]"}, name + "(%x, %y, %z)"},
           {{"%x: bool[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]"}, name + "(%x, %y, %z)"}};
 }
@@ -107,7 +118,12 @@ std::string Program(const Form& form, const std::vector<DType>& types) {
       return Replaced(Replaced(typed, "%(\\w+)", "%$1_" + suffix), "\\bi(\\d)\\b", "i$1_" + suffix);
     };
     for (const std::string& param : form.params) params.push_back(own(param));
-    base::Append(ops, "  %out_", suffix, " = ", own(form.call), "\n");
+    base::Append(ops, "  %", form.makes_scalar ? "scalar_" : "out_", suffix, " = ", own(form.call),
+                 "\n");
+    if (form.makes_scalar) {
+      const std::string tensor = own(form.params[0].substr(0, form.params[0].find(':')));
+      base::Append(ops, "  %out_", suffix, " = mul(", tensor, ", %scalar_", suffix, ")\n");
+    }
     returned.push_back(Cat("%out_", suffix));
   }
   return Cat("fusion @f(", base::Join(params, ", "), ") {\n", ops, "  return ",
