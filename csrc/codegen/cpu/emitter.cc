@@ -14,16 +14,6 @@ using base::Cat;
 namespace {
 
 constexpr size_t kRegionVariablesMax = 62;  // Sets of them are bits of a word; one is taken.
-constexpr int kCopies = 4;                  // Accumulators that do not wait for each other.
-constexpr size_t kLargeBody = 48;           // Elements above which fewer copies are made.
-
-size_t CountElements(const fusion::Element* root,
-                     std::unordered_map<const fusion::Element*, bool>& seen) {
-  if (!seen.emplace(root, true).second) return 0;
-  size_t count = root->dtype == DType::kInt64 ? 0 : 1;
-  for (const fusion::Element* arg : root->args) count += CountElements(arg, seen);
-  return count;
-}
 
 }  // namespace
 
@@ -115,7 +105,8 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
     return;
   }
   ChooseSaved(region);
-  EmitLoop(begin, end, 1, [&](const V& item) {
+  ChoosePrefetched(region);
+  EmitLoop(begin, end, IntConstant(Ty::kI64, 1), [&](const V& item) {
     V rest = item;
     for (size_t i = region.grid.size(); i-- > 0;) {
       const int variable = region.grid[i].variable;
@@ -195,14 +186,14 @@ void Emitter::OpenLoops(std::span<const Loop> loops, const std::function<void()>
   const Loop& loop = loops[0];
   const V begin = EmitExpr(pool_.Import(loop.begin));
   const V end = EmitExpr(pool_.Import(loop.end));
-  EmitLoop(begin, end, 1, [&](const V& at) {
+  EmitLoop(begin, end, IntConstant(Ty::kI64, 1), [&](const V& at) {
     variable_level_[static_cast<size_t>(loop.variable)] = static_cast<int>(levels_.size()) - 1;
     variable_value_[loop.variable] = at;
     OpenLoops(loops.subspan(1), body);
   });
 }
 
-void Emitter::EmitLoop(const V& begin, const V& end, int64_t step,
+void Emitter::EmitLoop(const V& begin, const V& end, const V& step,
                        const std::function<void(const V&)>& body) {
   const V at = {writer_.NewName(), Ty::kI64, 1};
   levels_.emplace_back();
@@ -218,7 +209,7 @@ void Emitter::EmitLoop(const V& begin, const V& end, int64_t step,
          inner.before, "  br label %", ready, "\n", ready, ":\n  br label %", top, "\n", top,
          ":\n  ", at.name, " = phi i64 [ ", begin.name, ", %", ready, " ], [ ", next, ", %", latch,
          " ]\n", inner.body, "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ",
-         at.name, ", ", step, "\n");
+         at.name, ", ", step.name, "\n");
   const V more = writer_.Compare(code, "slt", {next, Ty::kI64, 1}, end);
   Append(code, "  br i1 ", more.name, ", label %", top, ", label %", exit, "\n", exit, ":\n");
 }
@@ -230,18 +221,8 @@ void Emitter::EmitRowPhase(const Phase& phase) {
     return;
   }
   const Loop& inner = phase.loops.back();
-  const int lanes = LanesFor(inner);
-  int copies = 1;
-  if (!phase.accumulators.empty()) {
-    std::unordered_map<const Element*, bool> seen;
-    size_t size = 0;
-    for (const Accumulator& accumulator : phase.accumulators)
-      size += CountElements(accumulator.body, seen);
-    copies = size > kLargeBody ? 2 : kCopies;
-    if (inner.begin->IsConst(0) && inner.end->IsConst()) {
-      copies = static_cast<int>(std::clamp<int64_t>(inner.end->value / lanes, 1, copies));
-    }
-  }
+  const int lanes = LanesFor(phase, inner);
+  const int copies = CopiesFor(phase, inner, lanes);
   std::vector<std::vector<std::string>> slots;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
@@ -259,6 +240,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
       }
       for (const Carried& carried : phase.carried) EmitCarried(carried);
       EmitSaves();
+      EmitPrefetches();
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });
@@ -329,23 +311,25 @@ V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::strin
 
 void Emitter::EmitColumnPhase(const Phase& phase) {
   const Loop& columns = *region_->columns;
-  const int lanes = LanesFor(columns);
+  const int lanes = LanesFor(phase, columns);
+  const int copies = phase.accumulators.empty() ? CopiesFor(phase, columns, lanes) : 1;
   std::vector<std::string> arrays;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
     const int64_t size = (region_->columns_max + lanes - 1) / lanes * lanes;
     arrays.push_back(writer_.Alloca(type, size));
-    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), lanes, [&](const V& at) {
-      const V address = AddressOf(arrays.back(), type, at, Here());
-      const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
-      Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ", BytesOf(type),
-             "\n");
-    });
+    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), IntConstant(Ty::kI64, lanes),
+             [&](const V& at) {
+               const V address = AddressOf(arrays.back(), type, at, Here());
+               const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
+               Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ",
+                      BytesOf(type), "\n");
+             });
   }
   const ir::Expr* offset =
       pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
   OpenLoops(phase.loops, [&] {
-    EmitVectorLoop(columns, phase, lanes, 1, [&](int) {
+    EmitVectorLoop(columns, phase, lanes, copies, [&](int) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
         const V address =
             AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());

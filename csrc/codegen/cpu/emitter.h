@@ -81,9 +81,10 @@ class Emitter {
   void EmitCarried(const Carried& carried);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
-  void EmitLoop(const V& begin, const V& end, int64_t step,
+  void EmitLoop(const V& begin, const V& end, const V& step,
                 const std::function<void(const V&)>& body);
-  // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time.
+  // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time: neighbours, or
+  // on a long way each in a part of its own.
   void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
                       const std::function<void(int copy)>& body);
   // The same over [first, last).
@@ -94,6 +95,13 @@ class Emitter {
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
   int LanesFor(const Loop& loop) const;
+  int LanesFor(const Phase& phase, const Loop& inner) const;
+  size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
+  int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
+
+  // prefetch.cc: what the next row reads first is asked for while this one is finished.
+  void ChoosePrefetched(const Region& region);
+  void EmitPrefetches();  // In the innermost loop of the last phase.
 
   // saved.cc: what a phase computes at a cost and a later one needs again is kept, an element for every trip.
   void ChooseSaved(const Region& region);
@@ -185,6 +193,9 @@ class Emitter {
   };
   std::unordered_map<const Element*, Saved> saved_;
   std::vector<const Element*> saved_order_;
+  std::vector<std::pair<const Element*, const ir::Expr*>>
+      prefetched_;  // Loads; elements from a row to the next.
+  size_t prefetching_phase_ = 0;
   size_t phase_ = 0;  // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;

@@ -1,4 +1,6 @@
 // Loads and stores of elements: addresses, masks, contiguous vectors, gathers and scatters.
+#include <algorithm>
+
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/emitter.h"
 
@@ -12,6 +14,7 @@ namespace {
 constexpr int64_t kStreamedBytes = int64_t{64} << 20;
 constexpr int64_t kStreamedRun =
     1024;  // Bytes of one run of a loop: several lines, most of them whole.
+constexpr int64_t kLineBytes = 64;
 }  // namespace
 
 const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
@@ -136,7 +139,7 @@ V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
 }
 
 void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address) {
-  const int64_t bytes = int64_t{BytesOf(value.type)} * value.lanes;
+  const int64_t bytes = std::min<int64_t>(int64_t{BytesOf(value.type)} * value.lanes, kLineBytes);
   const V bits = StreamBits(tensor, bytes);
   std::string& code = Here();
   const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");

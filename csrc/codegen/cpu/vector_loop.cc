@@ -10,15 +10,92 @@
 namespace hir::codegen::cpu {
 
 namespace {
+
 constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditions are decided.
+// Vectors that do not wait for each other, and ways through memory: a core has several lines of each on their way, and
+// reads four ways at once a third faster than one.
+constexpr int kCopies = 4;
+constexpr size_t kLargeBody = 48;  // Instructions above which fewer copies are made.
+constexpr size_t kFunction = 32;   // Those of exp, erf, tanh.
+constexpr size_t kRounding = 5;    // Those of a conversion to bfloat16.
+// From so many trips of each on, copies go their own ways: pages of their own.
+constexpr int64_t kOwnWayMin = 1024;
+constexpr int kLineBytes = 64;
+
+// Unknown: many.
+int64_t TripsOf(const Loop& loop) {
+  const bool known = loop.begin->IsConst(0) && loop.end->IsConst();
+  return known ? std::max<int64_t>(loop.end->value, 1) : INT64_MAX;
+}
+
+// Elements as so many instructions.
+size_t CountInstructions(const fusion::Element* root,
+                         std::unordered_map<const fusion::Element*, bool>& seen) {
+  if (!seen.emplace(root, true).second) return 0;
+  size_t count = root->dtype == DType::kInt64 ? 0 : 1;
+  if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2)
+    count = kRounding;
+  if (root->kind == fusion::Element::Kind::kPrim && root->prim >= fusion::Prim::kPow &&
+      root->prim <= fusion::Prim::kLgamma) {
+    count = kFunction;
+  }
+  for (const fusion::Element* arg : root->args) count += CountInstructions(arg, seen);
+  return count;
+}
+
 }  // namespace
 
 int Emitter::LanesFor(const Loop& loop) const {
   const int most = target_.vector_bytes / 4;
-  const ir::Expr* begin = loop.begin;
-  if (!begin->IsConst(0) || !loop.end->IsConst()) return most;
-  const int64_t trips = std::max<int64_t>(loop.end->value, 1);
+  const int64_t trips = TripsOf(loop);
   return trips >= most ? most : static_cast<int>(std::bit_ceil(static_cast<uint64_t>(trips)));
+}
+
+size_t Emitter::InstructionsOf(const Phase& phase,
+                               std::unordered_map<const Element*, bool>& seen) const {
+  size_t size = 0;
+  for (const Accumulator& accumulator : phase.accumulators)
+    size += CountInstructions(accumulator.body, seen);
+  for (const Carried& carried : phase.carried)
+    size += CountInstructions(carried.accumulator.body, seen);
+  for (const Store& store : phase.stores) size += CountInstructions(store.value, seen);
+  return size;
+}
+
+// Where nothing is added up a vector may be several registers. Stores fill whole lines then: half of one, past the
+// caches, is a store and a read of memory. And long chains of instructions that wait for each other have neighbours
+// to run beside.
+int Emitter::LanesFor(const Phase& phase, const Loop& inner) const {
+  const int lanes = LanesFor(inner);
+  const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
+  if (!stores_alone || phase.stores.empty() || lanes * 4 != target_.vector_bytes) return lanes;
+  int bytes = 0;
+  for (const Store& store : phase.stores) {
+    const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+    bytes = std::max(bytes, BytesOf(MemoryTypeOf(tensor.dtype)));
+  }
+  std::unordered_map<const Element*, bool> seen;
+  const int64_t registers = InstructionsOf(phase, seen) > kLargeBody ? 4 : bytes == 2 ? 2 : 1;
+  return TripsOf(inner) >= registers * lanes ? static_cast<int>(registers) * lanes : lanes;
+}
+
+int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
+  std::unordered_map<const Element*, bool> seen;
+  const size_t size = InstructionsOf(phase, seen);
+  int64_t copies = kCopies;
+  if (phase.accumulators.empty()) {
+    // Ways that there are anyway.
+    const uint64_t lane = BitOf(inner.variable);
+    int ways = 0;
+    for (const auto& [element, counted] : seen) {
+      if (element->kind != Element::Kind::kLoad || results_.contains(element->value)) continue;
+      const uint64_t variables = VariablesOf(element);
+      ways += (variables & lane) != 0 && (variables & ~lane) != 0 ? 1 : 0;
+    }
+    copies = std::max(kCopies / std::max(ways, 1), 1);
+  }
+  if (size > kLargeBody) copies = std::min<int64_t>(copies, phase.accumulators.empty() ? 1 : 2);
+  return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
 void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
@@ -85,39 +162,58 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   const V begin = EmitExpr(first);
   const V end = EmitExpr(last);
   const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
-  const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
-  V middle = end;
-  if (!whole && trips->IsConst()) {
-    middle =
-        EmitExpr(pool_.Add(first, pool_.Const(std::max<int64_t>(trips->value, 0) / step * step)));
-  } else if (!whole) {
+  const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
+  // Whole steps are [begin, middle). In a step copy k is `distance` after copy k - 1.
+  V middle = end, distance = constant(lanes), stride = constant(step), stop = end;
+  if (trips->IsConst()) {
+    const int64_t in_steps = std::max<int64_t>(trips->value, 0) / step * step;
+    if (!whole) middle = EmitExpr(pool_.Add(first, pool_.Const(in_steps)));
+    stop = middle;
+    if (copies > 1 && in_steps / copies >= kOwnWayMin) {
+      distance = constant(in_steps / copies);
+      stride = constant(lanes);
+      stop = EmitExpr(pool_.Add(first, pool_.Const(in_steps / copies)));
+    }
+  } else {
     std::string& code = Here();
-    const V left = writer_.Intrinsic(
-        code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
-    const V rest = writer_.Binary(code, "urem", left, IntConstant(Ty::kI64, step));
-    middle = writer_.Binary(code, "add", begin, writer_.Binary(code, "sub", left, rest));
+    V in_steps =
+        writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), constant(0)});
+    if (!whole) {
+      const V rest = writer_.Binary(code, "urem", in_steps, constant(step));
+      in_steps = writer_.Binary(code, "sub", in_steps, rest);
+      middle = writer_.Binary(code, "add", begin, in_steps);
+    }
+    stop = middle;
+    if (copies > 1) {
+      const V own = writer_.Binary(code, "udiv", in_steps, constant(copies));
+      const V is_long = writer_.Compare(code, "sge", own, constant(kOwnWayMin));
+      distance = writer_.Select(code, is_long, own, distance);
+      stride = writer_.Select(code, is_long, constant(lanes), stride);
+      stop = writer_.Select(code, is_long, writer_.Binary(code, "add", begin, own), middle);
+    }
   }
   const auto enter = [&](const V& at, int copy, bool masked) {
     variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
     levels_.back().body_memo.clear();
     lanes_ = {variable, lanes, at, false, {}};
-    if (copy > 0)
-      lanes_.first =
-          writer_.Binary(Here(), "add", at, IntConstant(Ty::kI64, int64_t{copy} * lanes));
+    for (int i = 0; i < copy; ++i)
+      lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
     if (!masked) return;
     const V index =
         writer_.Binary(Here(), "add", writer_.Splat(Here(), at, lanes), writer_.Iota(lanes));
     lanes_.mask = writer_.Compare(Here(), "slt", index, writer_.Splat(Here(), end, lanes));
     lanes_.masked = true;
   };
-  EmitLoop(begin, middle, step, [&](const V& at) {
+  EmitLoop(begin, stop, stride, [&](const V& at) {
     for (int copy = 0; copy < copies; ++copy) {
       enter(at, copy, false);
       body(copy);
     }
   });
   if (!whole) {
-    EmitLoop(middle, end, lanes, [&](const V& at) {
+    lanes = std::min(lanes, target_.vector_bytes / 4);  // One register at a time.
+    const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
+    EmitLoop(middle, end, constant(lanes), [&](const V& at) {
       enter(at, 0, lanes > 1 && !whole_vectors);
       body(0);
     });

@@ -1,0 +1,72 @@
+// What the next row reads first. A row's later phases find it in the first-level cache and leave memory idle; so its
+// last phase asks for the next row, line by line. (A layer norm of rows of 4096 float32: 9.2 to 11 GB/s of one core
+// whose triad has 14.9.) Prefetching past the end of a tensor does nothing.
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/emitter.h"
+
+namespace hir::codegen::cpu {
+namespace {
+
+constexpr int kLineBytes = 64;
+constexpr size_t kPrefetchedMax = 4;
+
+}  // namespace
+
+void Emitter::ChoosePrefetched(const Region& region) {
+  prefetched_.clear();
+  if (region.columns || region.phases.size() < 2) return;
+  const Phase& first = region.phases.front();
+  size_t last = region.phases.size() - 1;
+  while (last > 0 && region.phases[last].loops.empty()) --last;
+  const Phase& final = region.phases[last];
+  if (last == 0 || first.loops.size() != 1 || final.loops.size() != 1 ||
+      first.loops[0].variable != final.loops[0].variable) {
+    return;
+  }
+  const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
+  if (rows.empty()) return;
+  const int row = rows.back().variable, lane = first.loops[0].variable;
+  std::unordered_map<const Element*, bool> seen;
+  const auto visit = [&](const auto& self, const Element* e) -> void {
+    if (!seen.emplace(e, true).second) return;
+    for (const Element* arg : e->args) self(self, arg);
+    const auto slot = slots_.find(e->value);
+    if (e->kind != Element::Kind::kLoad || slot == slots_.end()) return;
+    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
+    const ir::Expr* offset = pool_.Const(0);
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      const ir::Expr* at = math_.ToExpr(e->args[i]);
+      if (at == nullptr) return;  // Data.
+      offset = pool_.Add(offset, pool_.Mul(at, pool_.Import(tensor.strides[i])));
+    }
+    const auto along_row = math_.Split(offset, lane);
+    const auto to_next = math_.Split(offset, row);
+    if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0))
+      return;
+    if (prefetched_.size() < kPrefetchedMax)
+      prefetched_.emplace_back(e, pool_.Add(offset, to_next->stride));
+  };
+  for (const Accumulator& accumulator : first.accumulators) visit(visit, accumulator.body);
+  for (const Carried& carried : first.carried) visit(visit, carried.accumulator.body);
+  for (const Store& store : first.stores) visit(visit, store.value);
+  prefetching_phase_ = last;
+}
+
+void Emitter::EmitPrefetches() {
+  if (prefetched_.empty() || phase_ != prefetching_phase_ || lanes_.masked) return;
+  for (const auto& [element, offset] : prefetched_) {
+    const int slot = slots_.at(element->value);
+    const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
+    const V start = EmitExpr(offset);
+    for (int at = 0; at < lanes_.count * BytesOf(type); at += kLineBytes) {
+      const V element_at =
+          writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
+      const V address = AddressOf(base::Cat("%t", slot), type, element_at, Here());
+      writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+      base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name,
+                   ", i32 0, i32 3, i32 1)\n");
+    }
+  }
+}
+
+}  // namespace hir::codegen::cpu
