@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::mesh {
@@ -65,42 +66,41 @@ std::vector<int64_t> BlockOf(const Sharding& sharding, int64_t device) {
   return blocks;
 }
 
-Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape,
-                 std::string_view tensor) {
-  HIR_CHECK(shape.size() == sharding.axes.size());
+PartRange PartRangeOf(const Sharding& sharding, std::span<const int64_t> shape, int64_t device) {
+  const std::optional<int64_t> position = sharding.mesh.PositionOf(device);
+  HIR_CHECK(position.has_value() && shape.size() == sharding.axes.size());
+  PartRange part;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    const int64_t ways = sharding.Ways(axis);
-    if (shape[axis] % ways == 0) continue;
-    return InvalidArgument(Cat(tensor, ": axis ", axis, " has extent ", shape[axis],
-                               ", which factor ", ways, " does not divide: a shard over ",
-                               TypeNames(sharding.axes[axis]), " of ", sharding.mesh.ToString(),
-                               " would be uneven"));
+    int64_t begin = 0, block = shape[axis];
+    Range valid = {0, shape[axis]};
+    for (const ParallelType type : sharding.axes[axis]) {
+      block = base::CeilDiv(block, sharding.mesh.Size(type));
+      begin += sharding.mesh.Coordinate(*position, type) * block;
+      // Of the block before: what lies behind it is another device's.
+      valid.begin = std::min(begin, valid.end);
+      valid.end = std::min(begin + block, valid.end);
+    }
+    part.begin.push_back(begin);
+    part.block.push_back(block);
+    part.valid.push_back(valid);
   }
-  return {};
+  return part;
 }
 
 Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
                                        int64_t device, std::string_view tensor) {
   HIR_CHECK(sharding.partial.empty());
-  HIR_TRY(CheckEven(sharding, shape, tensor));
   if (!sharding.mesh.PositionOf(device)) {
     return InvalidArgument(
         Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
   }
-  const std::vector<int64_t> blocks = BlockOf(sharding, device);
-  std::vector<Range> ranges;
-  for (size_t axis = 0; axis < shape.size(); ++axis) {
-    const int64_t size = shape[axis] / sharding.Ways(axis);
-    ranges.push_back({blocks[axis] * size, (blocks[axis] + 1) * size});
-  }
-  return ranges;
+  return PartRangeOf(sharding, shape, device).valid;
 }
 
-Result<std::vector<int64_t>> ShardShape(const Sharding& sharding, std::span<const int64_t> shape,
-                                        std::string_view tensor) {
-  HIR_TRY(CheckEven(sharding, shape, tensor));
+std::vector<int64_t> ShardShape(const Sharding& sharding, std::span<const int64_t> shape) {
   std::vector<int64_t> extents(shape.begin(), shape.end());
-  for (size_t axis = 0; axis < shape.size(); ++axis) extents[axis] /= sharding.Ways(axis);
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    extents[axis] = base::CeilDiv(extents[axis], sharding.Ways(axis));
   return extents;
 }
 

@@ -21,8 +21,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Every mesh dimension splits one value axis into equal blocks, or holds partial results (the tensor is the reduction
+// Every mesh dimension splits one value axis into blocks, or holds partial results (the tensor is the reduction
 // over that dimension), or, named nowhere, holds copies. Dimensions of extent 1 are named nowhere.
+// Blocks are ceil-sized: where they are uneven, the last ones hold fewer elements, or none (docs/decisions/0006).
 struct Sharding {
   DeviceMesh mesh;
   std::vector<std::vector<ParallelType>> axes =
@@ -49,19 +50,25 @@ std::string DescribeSplit(const DeviceMesh& mesh, size_t axis, std::span<const P
 // Which block of each axis `device` holds: the block's number among Ways(axis). REQUIRES: the mesh holds the device.
 std::vector<int64_t> BlockOf(const Sharding& sharding, int64_t device);
 
-// Errors: kInvalidArgument for an axis of `shape` that its ways do not divide, naming tensor, axis, extent and factor.
-// REQUIRES: one extent per axis.
-Status CheckEven(const Sharding& sharding, std::span<const int64_t> shape, std::string_view tensor);
+// A device's part of a tensor: along each axis a block, cut again for each mesh dimension that splits it, and the
+// elements of the tensor in it. They come first; the rest of the block is padding.
+struct PartRange {
+  std::vector<int64_t> begin;
+  std::vector<int64_t> block;
+  std::vector<Range> valid;
+};
+// Blocks of mesh dimensions that hold partial results are not cut. REQUIRES: the mesh holds the device; one extent per
+// axis, 0 or more.
+PartRange PartRangeOf(const Sharding& sharding, std::span<const int64_t> shape, int64_t device);
 
-// The part of the tensor of global `shape` that `device` holds, one range an axis: what an upload scatters and a
-// download gathers. Every element is in the part of at least one device; copies have equal parts.
-// Errors: as CheckEven; kInvalidArgument when the mesh does not hold the device. REQUIRES: nothing is partial.
+// The part of the tensor of global `shape` that `device` holds, one range an axis, without padding: what an upload
+// scatters and a download gathers. Every element is in the part of at least one device; copies have equal parts.
+// Errors: kInvalidArgument when the mesh does not hold the device. REQUIRES: nothing is partial.
 Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
                                        int64_t device, std::string_view tensor);
 
-// The extents of every device's part. Errors: as CheckEven.
-Result<std::vector<int64_t>> ShardShape(const Sharding& sharding, std::span<const int64_t> shape,
-                                        std::string_view tensor);
+// The extents of every device's part in memory, padding included: the same on all of them.
+std::vector<int64_t> ShardShape(const Sharding& sharding, std::span<const int64_t> shape);
 
 // Devices that between them hold the whole tensor once: the first device, in mesh order, of each distinct block.
 std::vector<int64_t> Owners(const Sharding& sharding);

@@ -168,7 +168,6 @@ class Annotator {
     HIR_TRY(CheckSerial(axis));
     HIR_TRY(CheckHas(type));
     draft_.parallel[axis] = type;
-    HIR_TRY(CheckEven(*value_.type, draft_.mesh->mesh, draft_.transforms, draft_.parallel));
     const int64_t size = draft_.mesh->mesh.Size(type);
     const Expr* extent = leaves_[axis].extent;
     if (extent->IsConst() && !extent->IsConst(size)) {
@@ -223,50 +222,6 @@ class Annotator {
 };
 
 }  // namespace
-
-Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh,
-                 std::span<const LoopTransform> transforms,
-                 std::span<const ParallelType> parallel) {
-  // Replays the steps: each leaf with the uneven split it was the outer part of, if any.
-  struct Part {
-    const Expr* extent = nullptr;
-    int logical = -1;
-    int64_t whole = 0, factor = 0;  // Of a split that leaves a rest; factor 0: none.
-  };
-  ExprPool pool;
-  std::vector<Part> parts;
-  for (size_t i = 0; i < type.axes.size(); ++i)
-    parts.push_back({pool.Import(type.axes[i].extent), static_cast<int>(i)});
-  for (const LoopTransform& step : transforms) {
-    const auto at = parts.begin() + step.axis;
-    if (step.kind == LoopTransform::Kind::kMerge) {
-      *at = {pool.Mul(at->extent, (at + 1)->extent), -1};
-      parts.erase(at + 1);
-      continue;
-    }
-    const Expr* factor = pool.Const(step.factor);
-    const Expr* rest = pool.CeilDiv(at->extent, factor);
-    const bool outer = step.kind == LoopTransform::Kind::kOuterSplit;
-    const bool uneven = at->extent->IsConst() && at->extent->value % step.factor != 0;
-    Part part = {factor, at->logical, uneven ? at->extent->value : at->whole,
-                 uneven ? step.factor : at->factor};
-    Part inner = part;
-    part.extent = outer ? factor : rest;
-    inner.extent = outer ? rest : factor;
-    *at = part;
-    parts.insert(at + 1, inner);
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parallel[i] == ParallelType::kSerial || parts[i].factor == 0) continue;
-    const std::string which =
-        parts[i].logical < 0 ? "a merged axis" : Cat("axis ", parts[i].logical);
-    return InvalidArgument(Cat(which, " of ", ToString(type), " has extent ", parts[i].whole,
-                               ", which factor ", parts[i].factor, " does not divide: a shard on ",
-                               mesh::ParallelTypeName(parallel[i]), " of ", mesh.ToString(),
-                               " would be uneven"));
-  }
-  return pool.status();
-}
 
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
   const auto fail = [&](const Status& status) {

@@ -90,7 +90,7 @@ struct Annotation {
   std::string_view location = {};
 };
 // Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range,
-// no mesh yet, a mesh type used twice, a mesh the value has not, an uneven shard), kUnimplemented
+// no mesh yet, a mesh type used twice, a mesh the value has not), kUnimplemented
 // for ParallelType::kStream, naming the axis; the layout is unchanged. A stride order of a value
 // without a mesh is checked and then forgotten.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
@@ -98,11 +98,6 @@ Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
 // Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one
 // may come before the mesh.
 Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations);
-
-// Refuses a split of a constant extent that leaves a rest when a part of it is parallel.
-Status CheckEven(const Type& type, const mesh::DeviceMesh& mesh,
-                 std::span<const LoopTransform> transforms,
-                 std::span<const mesh::ParallelType> parallel);
 
 // The leaves of the loop domain of `type` under `transforms`: each leaf's extent and where it comes from.
 struct Leaf {

@@ -112,6 +112,13 @@ class Lowering {
     }
   }
 
+  // What to allocate for a buffer of `type`.
+  const Type* Largest(const Type& type) {
+    std::vector<ir::Axis> axes(type.axes.begin(), type.axes.end());
+    for (ir::Axis& axis : axes) axis.extent = LargestOnAnyRank(*host_, axis.extent);
+    return host_->Tensor(type.dtype, axes);
+  }
+
   // The buffer of a value that is about to be written.
   Value* Allocate(const Value* value) {
     if (const auto found = buffer_.find(value); found != buffer_.end()) return found->second;
@@ -119,7 +126,7 @@ class Lowering {
     const auto storage = storage_of_.find(value);
     Value* buffer =
         storage == storage_of_.end()
-            ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, type, value->name)
+            ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, Largest(*type), value->name)
             : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
     buffer_[value] = buffer;
     return buffer;
@@ -319,7 +326,7 @@ class Lowering {
     for (const Value* output : group.outputs) Allocate(output);
     std::vector<Value*> workspaces;
     for (const codegen::Workspace& workspace : plan.workspaces) {
-      const ir::Axis axis{ir::AxisKind::kIteration, host_->exprs().Import(workspace.bytes)};
+      const ir::Axis axis{ir::AxisKind::kIteration, LargestOnAnyRank(*host_, workspace.bytes)};
       workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}},
                                  host_->Tensor(DType::kBool, {&axis, 1}), Cat(name, ".workspace")));
     }

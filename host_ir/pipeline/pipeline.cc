@@ -8,12 +8,14 @@
 #include "csrc/codegen/loop_nest.h"
 #include "csrc/fusion/check_program.h"
 #include "csrc/fusion/passes/passes.h"
+#include "csrc/ir/clone.h"
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
 #include "csrc/segment/rematerialize.h"
 #include "host_ir/lower/products.h"
 #include "host_ir/lower/segmentation.h"
 #include "host_ir/passes/passes.h"
+#include "host_ir/pipeline/pin_sizes.h"
 
 namespace hir::host {
 namespace {
@@ -36,6 +38,18 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 }
 
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
+
+// Stages 1 and 2.
+Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, ProgramPlan& plan) {
+  plan.global = std::move(program);
+  ir::Graph& global = *plan.global;
+  // 1. The global program: simplified, sharded, reshardings apart.
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
+  // 2. One rank's program.
+  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes}));
+  return {};
+}
 
 // Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
 Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen::Target& target) {
@@ -70,16 +84,17 @@ std::string Names(std::span<ir::Value* const> values) {
 }  // namespace
 
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
+  HIR_TRY(fusion::CheckUserProgram(*program));
+  HIR_TRY(CheckDevices(*program, options.num_devices));
+  std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  plan.global = std::move(program);
-  ir::Graph& global = *plan.global;
-  HIR_TRY(fusion::CheckUserProgram(global));
-  HIR_TRY(CheckDevices(global, options.num_devices));
-  // 1. The global program: simplified, sharded, reshardings apart.
-  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
-  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
-  // 2. One rank's program.
-  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = options.sizes}));
+  Status localized = ToLocal(std::move(program), options.sizes, plan);
+  if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
+    HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
+    localized = ToLocal(std::move(program), {}, plan);
+    plan.pinned = options.sizes;
+  }
+  HIR_TRY(localized);
   // 3. Segments.
   HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph, options.target));
   // 4, 5. Kernels, and the host program.

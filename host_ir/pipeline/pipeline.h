@@ -25,16 +25,21 @@ struct ProgramPlan {
   std::vector<LoweredSegment> segments;  // One a group: what became of it.
   std::vector<codegen::KernelPlan> kernels;
   std::unique_ptr<ir::Graph> host;  // The host program, streams and deallocations included.
+  // Sizes that the plan was made for alone: its inputs have them as constants. Empty where it serves others, too.
+  codegen::Sizes pinned = {};
 };
 
 struct PlanOptions {
   int64_t num_devices = 1;
   codegen::Target target = {};  // What the kernels are for.
-  codegen::Sizes sizes = {};    // Values of the program's symbols, where known: they choose schedules.
+  codegen::Sizes sizes =
+      {};  // Values of the program's symbols, where known: they choose schedules.
 };
 
-// `program`: a user's program, verified. Errors: kInvalidArgument, kUnimplemented: what is wrong with the program,
-// with op, value and the user's location. Deterministic: equal programs give equal plans.
+// `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan
+// is for those sizes alone: as constants they are known early enough to gather what the op reads.
+// Errors: kInvalidArgument, kUnimplemented: what is wrong with the program, with op, value and the user's location.
+// Deterministic: equal programs give equal plans.
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options);
 
 // The segments, one line each, for goldens and dumps:

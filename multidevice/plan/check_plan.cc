@@ -14,6 +14,7 @@ namespace {
 using base::Cat;
 using mesh::DeviceMesh;
 using mesh::ParallelType;
+using mesh::PartRange;
 using mesh::Range;
 using mesh::Sharding;
 
@@ -92,7 +93,7 @@ class Checker {
       if (stored_once_[axis]) split.axes[axis].clear();
     }
     Part part;
-    static_cast<PartRange&>(part) = PartRangeOf(split, extents_, device);
+    static_cast<PartRange&>(part) = mesh::PartRangeOf(split, extents_, device);
     return part;
   }
 
@@ -241,20 +242,6 @@ class Checker {
 };
 
 }  // namespace
-
-PartRange PartRangeOf(const Sharding& sharding, std::span<const int64_t> extents, int64_t device) {
-  PartRange part = {.begin = std::vector<int64_t>(extents.size(), 0),
-                    .block = {extents.begin(), extents.end()},
-                    .valid = {}};
-  for (const int64_t extent : extents) part.valid.push_back({0, extent});
-  const std::optional<int64_t> position = sharding.mesh.PositionOf(device);
-  HIR_CHECK(position.has_value());
-  for (size_t axis = 0; axis < extents.size(); ++axis) {
-    for (const ParallelType type : sharding.axes[axis])
-      Cut(part, axis, sharding.mesh.Size(type), sharding.mesh.Coordinate(*position, type));
-  }
-  return part;
-}
 
 Status CheckPlan(const Sharding& from, const Sharding& to, std::span<const int64_t> extents,
                  const std::vector<bool>& stored_once, const Plan& plan) {

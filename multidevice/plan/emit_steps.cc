@@ -303,6 +303,15 @@ Result<ir::Value*> StepEmitter::PadTo(ir::Value* value, size_t axis, const ir::E
     return Emit("pad", value, {{"widths", std::span<const int64_t>(widths)}, {"value", 0.0}});
   }
   shape[axis] = more;
+  const Extents whole = shape;
+  bool stretched = false;  // What is stored once stays so.
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (i == axis || axes[i].kind != ir::AxisKind::kBroadcast || axes[i].extent->IsConst(1))
+      continue;
+    shape[i] = pool.Const(1);
+    stretched = true;
+  }
   ir::Builder builder(graph_);
   HIR_ASSIGN(ir::Op* const zeros,
              builder.Add({.name = "full",
@@ -311,7 +320,11 @@ Result<ir::Value*> StepEmitter::PadTo(ir::Value* value, size_t axis, const ir::E
                                      {"dtype", DTypeName(value->type->dtype)}}},
                           .location = request_->location}));
   Place(*zeros->results[0], mesh_);
-  return Emit("cat", {value, zeros->results[0]}, {{"axis", static_cast<int64_t>(axis)}});
+  ir::Value* behind = zeros->results[0];
+  if (stretched) {
+    HIR_ASSIGN(behind, ExpandTo(behind, whole));
+  }
+  return Emit("cat", {value, behind}, {{"axis", static_cast<int64_t>(axis)}});
 }
 
 Result<ir::Value*> StepEmitter::CropTo(ir::Value* value, size_t axis, const ir::Expr* extent) {

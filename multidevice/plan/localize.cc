@@ -9,6 +9,7 @@
 // of the result is made of (AxisMap), so it is the same op on smaller tensors; the sets are what emit_steps.h says.
 #include "multidevice/plan/localize.h"
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 
@@ -34,7 +35,6 @@ class Localizer {
  public:
   Localizer(const ir::Graph& global, const LocalizeOptions& options)
       : global_(global),
-        allow_uneven_(options.allow_uneven),
         graph_(new ir::Graph(global.ops(), global.name())),
         extents_(graph_->exprs(), options.sizes),
         emitter_(*graph_, extents_, options.cost) {}
@@ -43,7 +43,7 @@ class Localizer {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
     for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
     HIR_TRY(ReadPlacements());
-    HIR_TRY(FindUneven());
+    FindUneven();
     HIR_TRY(CollectGuards());
     GuardInnerExtents();
     LocalProgram program;
@@ -59,6 +59,7 @@ class Localizer {
     HIR_TRY(graph_->exprs().status());
     program.graph = std::move(graph_);
     program.communications = std::move(emitter_.communications());
+    program.evenness = std::move(evenness_);
     return program;
   }
 
@@ -84,20 +85,51 @@ class Localizer {
   }
 
   // Before extents are divided: one extent is even everywhere, or nowhere.
-  Status FindUneven() {
+  void FindUneven() {
+    ir::ExprPool& pool = graph_->exprs();
+    struct Uneven {
+      const ir::Expr* extent;
+      const ir::Expr* rests;  // Over all ways that it is split in: 0 where all are even.
+      std::string reason;
+    };
+    std::vector<Uneven> found;
     for (const ir::Value* value : order_) {
       const Placement& placement = Of(*value);
-      if (!allow_uneven_) {
-        HIR_TRY(fusion::CheckPlacement(*value, placement));
-        continue;
-      }
       for (size_t i = 0; i < placement.axes.size(); ++i) {
-        const ir::Expr* extent = value->type->axes[i].extent;
-        if (!extents_.LooksEven(extent, fusion::Ways(*placement.mesh, placement.axes[i])))
-          extents_.AllowUneven(extent);
+        const ir::Expr* const extent = value->type->axes[i].extent;
+        const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
+        if (extents_.LooksEven(extent, ways)) continue;
+        extents_.AllowUneven(extent);
+        if (extent->IsConst()) continue;
+        const ir::Expr* const own = pool.Import(extent);
+        const ir::Expr* const rest = pool.Mod(own, pool.Const(ways));
+        const auto known =
+            std::ranges::find_if(found, [&](const Uneven& u) { return u.extent == own; });
+        if (known != found.end()) {
+          known->rests = pool.Max(known->rests, rest);
+        } else {
+          found.push_back(
+              {own, rest,
+               Cat(value->name, ": ",
+                   mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]), ", unevenly")});
+        }
       }
     }
-    return {};
+    for (const Uneven& u : found)
+      AddEvenness({ir::Guard::Kind::kAtMost, pool.Const(1), u.rests, u.reason});
+  }
+
+  void AddEvenness(ir::Guard guard) {
+    guards_.push_back(guard);
+    evenness_.push_back(std::move(guard));
+  }
+
+  // That `extent` is a multiple of `ways`.
+  void GuardEven(const ir::Expr* extent, int64_t ways, std::string reason) {
+    ir::ExprPool& pool = graph_->exprs();
+    const ir::Expr* const rest = pool.Mod(pool.Import(extent), pool.Const(ways));
+    if (known_even_.insert(rest).second)
+      AddEvenness({ir::Guard::Kind::kEqual, rest, pool.Const(0), std::move(reason)});
   }
 
   Status CollectGuards() {
@@ -105,8 +137,9 @@ class Localizer {
     for (const ir::Guard& guard : global_.guards) {
       guards_.push_back(
           {guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
+      if (guard.kind == ir::Guard::Kind::kEqual && guard.right->IsConst(0))
+        known_even_.insert(pool.Import(guard.left));
     }
-    std::set<const ir::Expr*> known;
     for (const bool symbols :
          {true, false}) {  // Lone symbols first: they decide about expressions of them.
       for (const ir::Value* value : order_) {
@@ -117,11 +150,9 @@ class Localizer {
           if ((extent->kind == ir::ExprKind::kSymbol) != symbols || extents_.IsUneven(extent) ||
               !extents_.Require(extent, ways))
             continue;
-          const ir::Expr* rest = pool.Mod(pool.Import(extent), pool.Const(ways));
-          if (!known.insert(rest).second) continue;
-          guards_.push_back({ir::Guard::Kind::kEqual, rest, pool.Const(0),
-                             Cat(value->name, ": ",
-                                 mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]))});
+          GuardEven(extent, ways,
+                    Cat(value->name, ": ",
+                        mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i])));
         }
       }
     }
@@ -250,7 +281,10 @@ class Localizer {
       const auto axis = static_cast<size_t>(link.operand_axis);
       const mesh::Sharding sharding = fusion::ToSharding(*operand.type, Of(operand));
       const ir::Expr* extent = ir::ValueAxes(*operand.type)[axis].extent;
-      if (sharding.axes[axis].empty() || !extents_.IsUneven(extent)) continue;
+      const int64_t ways = sharding.Ways(axis);
+      if (ways == 1 || !extents_.IsUneven(extent)) continue;
+      const bool looks_even = extents_.LooksEven(extent, ways);
+      if (looks_even && extent->IsConst()) continue;  // Others of this extent are not.
       switch (link.relation) {
         case fusion::AxisRelation::kSame:
         case fusion::AxisRelation::kBroadcast: break;
@@ -268,13 +302,21 @@ class Localizer {
         case fusion::AxisRelation::kPadded:
         case fusion::AxisRelation::kConcatenated:
         case fusion::AxisRelation::kSplitInner:
-        case fusion::AxisRelation::kOpaque:
-          return Unimplemented(Cat(
-              op.info->name, ": ", mesh::DescribeSplit(sharding.mesh, axis, sharding.axes[axis]),
-              " of %", operand.name,
-              " has uneven blocks; only pointwise ops, reductions and reshardings take those: make "
-              "its extent a multiple of ",
-              sharding.Ways(axis), ", or replicate it"));
+        case fusion::AxisRelation::kOpaque: {
+          const std::string split = mesh::DescribeSplit(sharding.mesh, axis, sharding.axes[axis]);
+          if (looks_even) {
+            GuardEven(extent, ways, Cat(operand.name, ": ", split));
+            break;
+          }
+          const int64_t size = extents_.Estimate(extent);
+          return Unimplemented(
+              Cat(op.info->name, ": ", split, " of ", sharding.mesh.ToString(), " of %",
+                  operand.name, " has ", extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "),
+                  size, size == 1 ? " element" : " elements",
+                  ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
+                  "make its extent a multiple of ",
+                  ways, ", or replicate it"));
+        }
       }
     }
     return {};
@@ -325,7 +367,6 @@ class Localizer {
   }
 
   const ir::Graph& global_;
-  const bool allow_uneven_;
   std::unique_ptr<ir::Graph> graph_;
   LocalExtents extents_;
   StepEmitter emitter_;
@@ -333,6 +374,8 @@ class Localizer {
   std::vector<const ir::Value*> order_;                         // Tensors, in program order.
   std::unordered_map<const ir::Value*, ir::Value*> locals_;
   std::vector<ir::Guard> guards_;
+  std::vector<ir::Guard> evenness_;
+  std::set<const ir::Expr*> known_even_;  // Remainders that some guard says are 0.
 };
 
 }  // namespace

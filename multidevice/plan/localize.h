@@ -42,26 +42,28 @@ struct Boundary {
 // Every rank of any mesh runs `graph`: an op is run by the devices of its result's mesh, and a communication by those
 // of its operand's as well. Extents are of the rank's part, over the symbols of the global program; `@m.x`, `@m.y`,
 // `@m.z` are this rank's coordinates in mesh m. Layouts say only {mesh=@m}. The guards are the global ones and one for
-// each axis of symbolic extent that is split. Parameters and outputs are in the order of the global program.
+// each axis of symbolic extent that is split: that its blocks are even, or, where the sizes at hand say so, that some
+// are not. Parameters and outputs are in the order of the global program.
 struct LocalProgram {
   std::unique_ptr<ir::Graph> graph;
   std::vector<Boundary> inputs;
   std::vector<Boundary> outputs;
   std::vector<Communication> communications;  // In program order.
+  // Those of the graph's guards that say which blocks are even: with other sizes, Localize may give another program.
+  std::vector<ir::Guard> evenness = {};
 };
 
 struct LocalizeOptions {
-  SymbolSizes sizes = {};  // At hand: they choose between sequences of steps.
-  // Constant extents, and symbolic ones whose size at hand says so, may be split into uneven blocks: every rank's part
-  // is a ceil-sized block, the last ones padded (docs/decisions/0006). Otherwise they are refused, or guarded against.
-  bool allow_uneven = false;
+  // At hand: they choose between sequences of steps, and say which symbolic extents are split into uneven blocks
+  // (docs/decisions/0006). Without a size, blocks are even.
+  SymbolSizes sizes = {};
   CostModel cost = {};
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.
-// Errors: those of fusion::PlacementOf; kInvalidArgument for an uneven split that is not allowed, a guard that cannot
-//         hold, or an output that takes over an input that lies otherwise; kUnimplemented for an op that cannot be
-//         computed on uneven blocks, naming it; kResourceExhausted where a step needs more axes than a tensor may have.
+// Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an
+//         input that lies otherwise; kUnimplemented for an op that cannot be computed on uneven blocks, naming op,
+//         axis, size, mesh and remedy; kResourceExhausted where a step needs more axes than a tensor may have.
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options = {});
 
 }  // namespace hir::plan

@@ -14,7 +14,7 @@ from .mesh import DeviceMesh, as_parallel_type
 class Sharding:
     """On which devices an array lies, and how they split it.
 
-    ``axes`` maps an axis of the array to the mesh dimension that splits it into equal blocks: ``{0: "mesh_x"}``, or
+    ``axes`` maps an axis of the array to the mesh dimension that splits it into blocks: ``{0: "mesh_x"}``, or
     ``{0: ("mesh_y", "mesh_x")}``, the outer one first. A mesh dimension that is not named holds copies.
     """
 
@@ -50,23 +50,40 @@ class Sharding:
         """The axis that a mesh dimension splits, or None where it holds copies."""
         return self._axis_of.get(dimension)
 
-    def global_shape(self, local: tuple[int, ...]) -> tuple[int, ...]:
-        shape = list(local)
-        for name, axis in self._axis_of.items():
-            if not -len(local) <= axis < len(local):
-                raise invalid(f"axis {axis} is split over {name}, but the array has {len(local)} axes")
-            shape[axis] *= self.mesh.shape[self.mesh.dimensions.index(name)]
-        return tuple(shape)
+    def block(self, position: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
+        """What the device at ``position`` of the mesh (row-major) holds of an array of ``shape``.
 
-    def block(self, position: int, local: tuple[int, ...]) -> tuple[slice, ...]:
-        """What the device at ``position`` of the mesh (row-major) holds, when each holds a block of shape ``local``."""
+        Blocks are ceil-sized: 10 rows over 4 devices are 3, 3, 3 and 1.
+        """
+        at = [0] * len(shape)
+        block, end = list(shape), list(shape)
         coordinates = np.unravel_index(position, self.mesh.shape)
-        index = [0] * len(local)
-        for name, size, at in zip(self.mesh.dimensions, self.mesh.shape, coordinates, strict=True):
-            axis = self._axis_of.get(name)
-            if axis is not None:
-                index[axis] = index[axis] * size + int(at)
-        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, local, strict=True))
+        for name, size, coordinate in zip(self.mesh.dimensions, self.mesh.shape, coordinates, strict=True):
+            if name not in self._axis_of:
+                continue
+            axis = self._value_axis(name, len(shape))
+            block[axis] = -(-block[axis] // size)
+            at[axis] = min(at[axis] + int(coordinate) * block[axis], end[axis])
+            end[axis] = min(at[axis] + block[axis], end[axis])
+        return tuple(slice(start, stop) for start, stop in zip(at, end, strict=True))
+
+    def _value_axis(self, name: str, rank: int) -> int:
+        """The axis that mesh dimension ``name`` splits, counted from the front."""
+        axis = self._axis_of[name]
+        if not -rank <= axis < rank:
+            raise invalid(f"axis {axis} is split over {name}, but the array has {rank} axes")
+        return axis % rank
+
+    def _global_shape(self, locals_: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of the array whose blocks, in mesh order, have those shapes."""
+        shape = list(locals_[0])
+        splits = {name: self._value_axis(name, len(shape)) for name in self._axis_of}
+        for axis in set(splits.values()):
+            others = [i for i, name in enumerate(self.mesh.dimensions) if splits.get(name) != axis]
+            coordinates = [np.unravel_index(position, self.mesh.shape) for position in range(self.mesh.size)]
+            line = [local for local, at in zip(locals_, coordinates, strict=True) if not any(at[i] for i in others)]
+            shape[axis] = sum(local[axis] if axis < len(local) else 0 for local in line)
+        return tuple(shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sharding) and (self.mesh, self._axis_of) == (other.mesh, other._axis_of)
@@ -82,11 +99,12 @@ def assemble(shards: Sequence[np.ndarray[Any, Any]], sharding: Sharding) -> np.n
     """The global array whose blocks, in mesh order, are ``shards``. Of copies the last one is taken."""
     if len(shards) != sharding.mesh.size:
         raise invalid(f"{len(shards)} shards for {sharding.mesh!r}, which has {sharding.mesh.size} devices")
-    first = shards[0]
-    out = np.empty(sharding.global_shape(first.shape), first.dtype)
+    shape = sharding._global_shape([shard.shape for shard in shards])
+    out = np.empty(shape, shards[0].dtype)
     for position, shard in enumerate(shards):
-        if (shard.shape, shard.dtype) != (first.shape, first.dtype):
-            one, other = f"{first.dtype}{list(first.shape)}", f"{shard.dtype}{list(shard.shape)}"
-            raise invalid(f"shard 0 is {one}, shard {position} is {other}; shards are alike")
-        out[sharding.block(position, first.shape)] = shard
+        part = out[sharding.block(position, shape)]
+        if (shard.shape, shard.dtype) != (part.shape, part.dtype):
+            is_, wanted = (f"{x.dtype}{list(x.shape)}" for x in (shard, part))
+            raise invalid(f"shard {position} is {is_}; of {out.dtype}{list(shape)} it is {wanted}")
+        part[...] = shard
     return out

@@ -1,12 +1,19 @@
 #include "service/engine/transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "csrc/base/text.h"
 
 namespace hir::service {
+namespace {
+
+ShardMap MapOf(const TensorSpec& spec, int64_t device) {
+  if (device < 0) return {spec, spec.stored_once};
+  return ShardMap::OfShard(spec, static_cast<size_t>(*spec.sharding.mesh.PositionOf(device)));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string session,
                                               const TensorSpec& spec,
@@ -55,6 +62,11 @@ Result<Upload::Stored> Upload::End() {
     return InvalidArgument(base::Cat("the upload ended after ", received_bytes_, " of the ",
                                      map_.sent_bytes(), " bytes of ", ToString(spec_)));
   }
+  // Padding was not sent, but is there.
+  const int64_t padding =
+      ShardBytes(spec_) * spec_.sharding.mesh.num_devices() - received_bytes_ * map_.copies();
+  HIR_TRY(shards_->charge.Grow(padding));
+  if (store_.on_devices()) HIR_TRY(host_->staging.Grow(padding));
   Stored stored;
   stored.tensor = std::make_shared<Tensor>(spec_, shards_, TensorState::kReady);
   HIR_ASSIGN(stored.handle, store_.AddHandle(session_, stored.tensor));
@@ -69,31 +81,25 @@ Result<std::vector<size_t>> Download::Positions(const Tensor& tensor, int64_t de
     return InvalidArgument(
         base::Cat("device ", device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
   }
-  HIR_TRY(mesh::ShardShape(spec.sharding, spec.shape, "the tensor").status());
   return std::vector<size_t>{static_cast<size_t>(*position)};
 }
 
 Download::Download(std::shared_ptr<Tensor> tensor, int64_t device, std::shared_ptr<HostShards> host)
     : tensor_(std::move(tensor)),
       host_(std::move(host)),
-      map_(tensor_->spec(), tensor_->spec().stored_once),
+      map_(MapOf(tensor_->spec(), device)),
       addresses_(host_->Addresses()),
-      shape_(tensor_->spec().shape),
-      total_bytes_(map_.sent_bytes()) {
+      shape_(tensor_->spec().shape) {
   if (device < 0) return;
   const TensorSpec& spec = tensor_->spec();
-  shape_ = *mesh::ShardShape(spec.sharding, spec.shape, "the tensor");
-  total_bytes_ = ShardBytes(spec);
-  shard_ = addresses_[static_cast<size_t>(*spec.sharding.mesh.PositionOf(device))];
+  shape_.clear();
+  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, device).valid)
+    shape_.push_back(range.size());
 }
 
 std::string Download::Next(int64_t bytes_max) {
-  std::string bytes(static_cast<size_t>(std::min(bytes_max, total_bytes_ - sent_bytes_)), '\0');
-  if (shard_ != nullptr) {
-    std::memcpy(bytes.data(), shard_ + sent_bytes_, bytes.size());
-  } else {
-    map_.Gather(sent_bytes_, std::as_writable_bytes(std::span(bytes)), addresses_);
-  }
+  std::string bytes(static_cast<size_t>(std::min(bytes_max, total_bytes() - sent_bytes_)), '\0');
+  map_.Gather(sent_bytes_, std::as_writable_bytes(std::span(bytes)), addresses_);
   sent_bytes_ += static_cast<int64_t>(bytes.size());
   return bytes;
 }

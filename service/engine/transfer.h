@@ -49,7 +49,7 @@ class Upload {
   int64_t received_bytes_ = 0;
 };
 
-// A tensor, or one shard of it, as bytes to send. Threads: one at a time.
+// A tensor, or the elements that one device holds of it, as bytes to send. Threads: one at a time.
 class Download {
  public:
   // Whose shards, by their positions in the mesh, a download reads: of `device` alone, or (below 0) of one device for
@@ -61,7 +61,7 @@ class Download {
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }
   DType dtype() const { return tensor_->spec().dtype; }
-  int64_t total_bytes() const { return total_bytes_; }
+  int64_t total_bytes() const { return map_.sent_bytes(); }
 
   // The next at most `bytes_max` bytes; empty at the end.
   std::string Next(int64_t bytes_max);
@@ -71,9 +71,7 @@ class Download {
   const std::shared_ptr<HostShards> host_;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;
-  const std::byte* shard_ = nullptr;  // When one shard is read.
   std::vector<int64_t> shape_;
-  int64_t total_bytes_ = 0;
   int64_t sent_bytes_ = 0;
 };
 

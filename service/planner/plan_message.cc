@@ -108,7 +108,7 @@ std::string Condition(const ir::Guard& guard) {
   return Cat(ir::ToString(guard.left), equal ? " == " : " <= ", ir::ToString(guard.right));
 }
 
-// `replans`: the conditions of the plan's schedules; the others are the program's.
+// `replans`: the conditions of the plan's schedules, and of blocks that are even or not; the others are the program's.
 void AddGuard(const ir::Guard& guard, const std::set<std::string>& replans, v1::Plan* out) {
   v1::PlanGuard* message = out->add_guards();
   const bool equal = guard.kind == ir::Guard::Kind::kEqual;
@@ -135,7 +135,14 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   for (const codegen::KernelPlan& kernels : plan.kernels) {
     for (const ir::Guard& guard : kernels.guards) replans.insert(Condition(guard));
   }
+  for (const ir::Guard& guard : plan.local.evenness) replans.insert(Condition(guard));
   for (const ir::Guard& guard : plan.host->guards) AddGuard(guard, replans, &out);
+  ir::ExprPool pool;
+  for (const auto& [symbol, size] : plan.pinned) {
+    const ir::Guard guard = {ir::Guard::Kind::kEqual, pool.Symbol(symbol), pool.Const(size),
+                             base::Cat("uneven blocks are planned for ", symbol, " = ", size)};
+    AddGuard(guard, {Condition(guard)}, &out);
+  }
   v1::Explanation* explanation = out.mutable_explanation();
   for (size_t i = 0; i < plan.groups.size(); ++i) AddSegment(plan, i, explanation);
   for (const auto& communication : plan.local.communications)

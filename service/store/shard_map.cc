@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "csrc/base/check.h"
+#include "csrc/base/checked.h"
 
 namespace hir::service {
 
@@ -11,26 +12,32 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
   const mesh::Sharding& sharding = spec.sharding;
   sent_bytes_ = DTypeBytes(spec.dtype);
   // From the last axis, so that strides are known: of a shard in bytes, and of the numbers of blocks.
+  const std::vector<int64_t> shard = mesh::ShardShape(sharding, spec.shape);
   std::vector<int64_t> block_strides(spec.shape.size());
   int64_t shard_stride = DTypeBytes(spec.dtype);
   int64_t block_stride = 1;
-  steps_.push_back({shard_stride, 1, 0});
+  steps_.push_back({shard_stride, 1});
   for (size_t axis = spec.shape.size(); axis-- > 0;) {
-    const int64_t ways = sharding.Ways(axis);
-    const int64_t local = spec.shape[axis] / ways;
     const int64_t stride = spec.stored_once[axis] ? 0 : shard_stride;
     HIR_CHECK(sent_once[axis] || !spec.stored_once[axis] || spec.shape[axis] <= 1);
-    if (!spec.stored_once[axis]) shard_stride *= local;
+    if (!spec.stored_once[axis]) shard_stride *= shard[axis];
     if (sent_once[axis]) {
       if (spec.shape[axis] == 0) sent_bytes_ = 0;
-      if (!spec.stored_once[axis] && local > 1) repeats_.push_back({local, stride});
+      if (!spec.stored_once[axis] && shard[axis] > 1) repeats_.push_back({shard[axis], stride});
       continue;  // Every block along it gets what is sent.
     }
     sent_bytes_ *= spec.shape[axis];
-    steps_.push_back({local, stride, 0});
-    steps_.push_back({ways, 0, block_stride});
+    Step step = {spec.shape[axis], stride};
+    int64_t size = spec.shape[axis];
+    int64_t ways = sharding.Ways(axis);
     block_strides[axis] = block_stride;
     block_stride *= ways;
+    for (const mesh::ParallelType type : sharding.axes[axis]) {
+      size = base::CeilDiv(size, sharding.mesh.Size(type));
+      ways /= sharding.mesh.Size(type);
+      step.cuts.push_back({size, block_strides[axis] * ways});
+    }
+    steps_.push_back(std::move(step));
   }
   std::reverse(steps_.begin(), steps_.end());
   Simplify();
@@ -48,32 +55,59 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
   for (const Repeat& repeat : repeats_) copies_ *= repeat.extent;
 }
 
+ShardMap ShardMap::OfShard(const TensorSpec& spec, size_t position) {
+  const mesh::PartRange part =
+      mesh::PartRangeOf(spec.sharding, spec.shape, spec.sharding.mesh.devices()[position]);
+  ShardMap map;
+  int64_t stride = DTypeBytes(spec.dtype);
+  map.sent_bytes_ = stride;
+  map.steps_.push_back({stride, 1});
+  for (size_t axis = spec.shape.size(); axis-- > 0;) {
+    const int64_t held = part.valid[axis].size();
+    const int64_t sent = spec.stored_once[axis] ? std::min<int64_t>(held, 1) : held;
+    map.sent_bytes_ *= sent;
+    map.steps_.push_back({sent, stride});
+    if (!spec.stored_once[axis]) stride *= part.block[axis];
+  }
+  std::reverse(map.steps_.begin(), map.steps_.end());
+  map.Simplify();
+  map.blocks_.push_back({position});
+  return map;
+}
+
 // Drops steps of extent 1 and joins neighbours that lie side by side, so that runs are as long as can be.
 void ShardMap::Simplify() {
   std::vector<Step> joined;
-  for (const Step& step : steps_) {
+  for (Step& step : steps_) {
     if (step.extent == 1) continue;
-    const bool joins = !joined.empty() && joined.back().block_stride == 0 &&
-                       step.block_stride == 0 &&
+    const bool joins = !joined.empty() && step.cuts.empty() &&
                        joined.back().shard_stride == step.shard_stride * step.extent;
     if (joins) {
-      joined.back() = {joined.back().extent * step.extent, step.shard_stride, 0};
+      joined.back().extent *= step.extent;
+      joined.back().shard_stride = step.shard_stride;
+      for (Cut& cut : joined.back().cuts) cut.size *= step.extent;
     } else {
-      joined.push_back(step);
+      joined.push_back(std::move(step));
     }
   }
-  if (joined.empty() || joined.back().shard_stride != 1) joined.push_back({1, 1, 0});
+  if (joined.empty() || joined.back().shard_stride != 1) joined.push_back({1, 1});
   steps_ = std::move(joined);
 }
 
 ShardMap::Place ShardMap::Find(int64_t offset) const {
   Place place;
-  place.run = steps_.back().extent - offset % steps_.back().extent;
   for (size_t i = steps_.size(); i-- > 0;) {
-    const int64_t index = offset % steps_[i].extent;
-    offset /= steps_[i].extent;
-    place.block += index * steps_[i].block_stride;
-    place.shard_offset += index * steps_[i].shard_stride;
+    const Step& step = steps_[i];
+    int64_t index = offset % step.extent;
+    int64_t run = step.extent - index;
+    offset /= step.extent;
+    for (const Cut& cut : step.cuts) {
+      place.block += index / cut.size * cut.block_stride;
+      index %= cut.size;
+      run = std::min(run, cut.size - index);
+    }
+    place.shard_offset += index * step.shard_stride;
+    if (i + 1 == steps_.size()) place.run = run;
   }
   return place;
 }

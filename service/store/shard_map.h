@@ -16,11 +16,15 @@ class ShardMap {
   // `sent_once`: the axes of which one element travels. REQUIRES: CheckSpec(spec) is OK; every axis that is stored
   // once, and has not extent 1, travels once.
   ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once);
+  // Of the elements that the device at `position` holds, in the form that it stores them in, alone. REQUIRES:
+  // CheckSpec(spec) is OK.
+  static ShardMap OfShard(const TensorSpec& spec, size_t position);
 
   int64_t sent_bytes() const { return sent_bytes_; }
   // One position for each part of the tensor: those that Gather reads.
   std::vector<size_t> SourcePositions() const;
-  // How many bytes all shards together store for each byte sent (replicas, and elements repeated along an axis).
+  // How many bytes all shards together store for each byte sent (replicas, and elements repeated along an axis), but
+  // for padding.
   int64_t copies() const { return copies_; }
 
   // Writes the bytes [offset, offset + bytes.size()) of what travels to every shard that stores them. shards[p] is
@@ -31,11 +35,16 @@ class ShardMap {
   void Gather(int64_t offset, std::span<std::byte> bytes, std::span<std::byte* const> shards) const;
 
  private:
+  // Where an index leaves one block and enters the next: every `size`. A cut within it says the same of what is left.
+  struct Cut {
+    int64_t size = 1;
+    int64_t block_stride = 0;  // In blocks_.
+  };
   // One step of the index of what travels, outermost first.
   struct Step {
     int64_t extent = 1;
-    int64_t shard_stride = 0;  // In bytes; for a step within a shard.
-    int64_t block_stride = 0;  // In blocks_, for a step from block to block.
+    int64_t shard_stride = 0;  // In bytes, within a block.
+    std::vector<Cut> cuts = {};
   };
   struct Repeat {  // Elements repeated along an axis.
     int64_t extent = 1;
@@ -46,6 +55,7 @@ class ShardMap {
     int64_t shard_offset = 0;
     int64_t run = 0;  // Bytes from here on that lie side by side.
   };
+  ShardMap() = default;
   Place Find(int64_t offset) const;
   void WriteRepeated(std::byte* to, const std::byte* from, size_t bytes, size_t repeat) const;
   void Simplify();

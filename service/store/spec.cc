@@ -57,15 +57,14 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
     return InvalidArgument(base::Cat("mesh ", spec.sharding.mesh.ToString(), " names device ",
                                      device, "; this daemon has devices 0 to ", num_devices - 1));
   }
-  return mesh::CheckEven(spec.sharding, spec.shape, "the tensor");
+  return {};
 }
 
 int64_t ShardBytes(const TensorSpec& spec) {
   int64_t bytes = DTypeBytes(spec.dtype);
-  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
-    const int64_t extent = spec.shape[axis];
-    bytes *= spec.stored_once[axis] && extent > 0 ? 1 : extent / spec.sharding.Ways(axis);
-  }
+  const std::vector<int64_t> shard = mesh::ShardShape(spec.sharding, spec.shape);
+  for (size_t axis = 0; axis < shard.size(); ++axis)
+    bytes *= spec.stored_once[axis] ? std::min<int64_t>(shard[axis], 1) : shard[axis];
   return bytes;
 }
 

@@ -28,7 +28,7 @@ std::string Describe(
 // Errors: kInvalidArgument naming axis, extent, factor, device or limit.
 Status CheckSpec(const TensorSpec& spec, int64_t num_devices);
 
-// Bytes one device stores. REQUIRES: CheckSpec is OK.
+// Bytes one device stores, padding included: the same on all of them. REQUIRES: CheckSpec is OK.
 int64_t ShardBytes(const TensorSpec& spec);
 
 // Whether every device holds the same part, however the two came to it.

@@ -44,7 +44,7 @@ TEST(Sharding, SlicesFollowTheDeviceOrder) {
   const std::vector<int64_t> shape = {8, 5};
   EXPECT_THAT(*ShardSlices(rows, shape, 3, "x"), ElementsAre(Range{0, 2}, Range{0, 5}));
   EXPECT_THAT(*ShardSlices(rows, shape, 2, "x"), ElementsAre(Range{6, 8}, Range{0, 5}));
-  EXPECT_THAT(*ShardShape(rows, shape, "x"), ElementsAre(2, 5));
+  EXPECT_THAT(ShardShape(rows, shape), ElementsAre(2, 5));
   EXPECT_EQ(rows.ToString(), "axis 0 split 4 ways over mesh_x");
 }
 
@@ -58,21 +58,32 @@ TEST(Sharding, TheFirstTypeOfAnAxisIsTheOuter) {
   EXPECT_EQ(xy.ToString(), "axis 0 split 4 ways over mesh_x, mesh_y");
 }
 
-TEST(Sharding, UnevenShardsAreRefused) {
-  const Sharding rows = {Make({4}, {0, 1, 2, 3}), {{}, {kX}}, {}};
-  const std::vector<int64_t> shape = {8, 6};
-  const Status status = ShardSlices(rows, shape, 0, "x").status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "x: axis 1 has extent 6, which factor 4 does not divide: a shard over mesh_x of [0, 1, "
-            "2, 3] would be uneven");
-  EXPECT_EQ(ShardSlices(rows, std::vector<int64_t>{8, 8}, 7, "x").status().message(),
+TEST(Sharding, TheLastBlocksAreShortOrEmpty) {
+  const Sharding columns = {Make({4}, {0, 1, 2, 3}), {{}, {kX}}, {}};
+  const auto slice = [&](int64_t extent, int64_t device) {
+    return (*ShardSlices(columns, std::vector<int64_t>{8, extent}, device, "x"))[1];
+  };
+  EXPECT_EQ(slice(7, 0), (Range{0, 2}));
+  EXPECT_EQ(slice(7, 3), (Range{6, 7}));
+  EXPECT_EQ(slice(5, 2), (Range{4, 5}));
+  EXPECT_EQ(slice(5, 3), (Range{5, 5}));
+  EXPECT_EQ(slice(3, 3), (Range{3, 3}));
+  EXPECT_EQ(slice(0, 1), (Range{0, 0}));
+  EXPECT_THAT(ShardShape(columns, std::vector<int64_t>{8, 5}), ElementsAre(8, 2));
+  EXPECT_THAT(ShardShape(columns, std::vector<int64_t>{8, 3}), ElementsAre(8, 1));
+  EXPECT_THAT(ShardShape(columns, std::vector<int64_t>{8, 0}), ElementsAre(8, 0));
+  EXPECT_EQ(ShardSlices(columns, std::vector<int64_t>{8, 8}, 7, "x").status().message(),
             "x: device 7 is not in its mesh [0, 1, 2, 3]");
 }
 
-TEST(Sharding, EmptyShardsAreEven) {
-  const Sharding rows = {Make({2}, {0, 1}), {{kX}}, {}};
-  EXPECT_THAT(*ShardSlices(rows, std::vector<int64_t>{0}, 1, "x"), ElementsAre(Range{0, 0}));
+TEST(Sharding, ASecondDimensionCutsEachBlockAgain) {
+  const Sharding both = {Make({2, 2}, {0, 1, 2, 3}), {{kY, kX}}, {}};
+  const std::vector<int64_t> shape = {5};  // Blocks of 3, each of blocks of 2.
+  EXPECT_THAT(*ShardSlices(both, shape, 0, "x"), ElementsAre(Range{0, 2}));
+  EXPECT_THAT(*ShardSlices(both, shape, 1, "x"), ElementsAre(Range{2, 3}));
+  EXPECT_THAT(*ShardSlices(both, shape, 2, "x"), ElementsAre(Range{3, 5}));
+  EXPECT_THAT(*ShardSlices(both, shape, 3, "x"), ElementsAre(Range{5, 5}));
+  EXPECT_THAT(ShardShape(both, shape), ElementsAre(2));
 }
 
 TEST(Sharding, OwnersHoldTheWholeOnce) {

@@ -82,8 +82,10 @@ const ir::Expr* Generator::KnownExtent(int64_t limit) {
 
 const ir::Expr* Generator::RandomExtent(int64_t limit) {
   if (options_.zero_extents && rng_.OneIn(25)) return ExtentOfSize(0);
-  if (mesh_ != nullptr && limit >= 4 && Chance(60))
-    return ExtentOfSize(4 * rng_.Between(1, std::min<int64_t>(limit / 4, 3)));
+  if (mesh_ != nullptr && limit >= 4 && Chance(60)) {
+    const int64_t even = 4 * rng_.Between(1, std::min<int64_t>(limit / 4, 3));
+    return ExtentOfSize(options_.uneven ? even + rng_.Between(-1, 1) : even);
+  }
   return ExtentOfSize(rng_.Between(1, std::max<int64_t>(std::min<int64_t>(limit, 9), 1)));
 }
 
@@ -184,7 +186,7 @@ Item Generator::AddExact(ir::Value* value, double bound, double error) {
   return item;
 }
 
-// A mesh on a third of the values, sharded where the sizes allow it.
+// A mesh on a third of the values, sharded where the sizes allow it, or anywhere.
 void Generator::Annotate(ir::Value& value) {
   if (!rng_.OneIn(3) || value.type->kind != ir::TypeKind::kTensor || value.layout != nullptr)
     return;
@@ -197,7 +199,8 @@ void Generator::Annotate(ir::Value& value) {
     if (!mesh_->mesh.Has(type) || axes.empty() || !Chance(70)) continue;
     const auto axis = static_cast<size_t>(rng_.Below(std::ssize(axes)));
     const bool divides = shape[axis] > 0 && shape[axis] % mesh_->mesh.Size(type) == 0;
-    if (used[axis] || !divides || axes[axis].kind != ir::AxisKind::kIteration) continue;
+    const bool may_split = options_.uneven || (divides && !used[axis]);
+    if (!may_split || axes[axis].kind != ir::AxisKind::kIteration) continue;
     used[axis] = true;
     const ir::Annotation shard = {
         .kind = ir::Annotation::Kind::kShard, .axis = static_cast<int64_t>(axis), .type = type};

@@ -26,6 +26,8 @@ struct GeneratorOptions {
   // Not empty: a mesh of this shape over devices 0, 1, ..., on which a random part of the values is sharded, along axes
   // whose extent the mesh divides. Extents are then multiples of its size more often.
   std::vector<int64_t> mesh_shape = {};
+  // Axes of any extent are sharded: one over, smaller than the mesh, none; several mesh dimensions may split one axis.
+  bool uneven = false;
 };
 
 struct GeneratedProgram {

@@ -46,30 +46,34 @@ class Kernels final : public device::KernelSource {
   std::map<std::string, device::KernelSource*, std::less<>> by_name_;
 };
 
-// Copies the block `ranges` of `whole` to the dense array `part`, or back.
-void MoveBlock(const HostTensor& whole, const std::vector<Range>& ranges, std::byte* whole_bytes,
+// Copies the elements of `whole` that `range` has to their places in `part`, a padded block, or back.
+void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte* whole_bytes,
                std::byte* part, bool to_part) {
   const size_t element = static_cast<size_t>(DTypeBytes(whole.dtype));
-  const size_t rank = ranges.size();
+  const size_t rank = range.valid.size();
   std::vector<int64_t> index(rank, 0);
-  for (const Range& range : ranges) {
-    if (range.size() == 0) return;
+  for (const Range& valid : range.valid) {
+    if (valid.size() == 0) return;
   }
   for (;;) {
-    int64_t at = 0;
-    for (size_t i = 0; i < rank; ++i) at = at * whole.shape[i] + ranges[i].begin + index[i];
+    int64_t at = 0, place = 0;
+    for (size_t i = 0; i < rank; ++i) {
+      at = at * whole.shape[i] + range.valid[i].begin + index[i];
+      place = place * range.block[i] + index[i];
+    }
     std::byte* element_bytes = whole_bytes + static_cast<size_t>(at) * element;
-    std::memcpy(to_part ? part : element_bytes, to_part ? element_bytes : part, element);
-    part += element;
+    std::byte* part_bytes = part + static_cast<size_t>(place) * element;
+    std::memcpy(to_part ? part_bytes : element_bytes, to_part ? element_bytes : part_bytes,
+                element);
     size_t axis = rank;
-    while (axis > 0 && ++index[axis - 1] == ranges[axis - 1].size()) index[--axis] = 0;
+    while (axis > 0 && ++index[axis - 1] == range.valid[axis - 1].size()) index[--axis] = 0;
     if (axis == 0) return;
   }
 }
 
 // One rank's memory for a parameter of the program.
 struct Shard {
-  std::vector<Range> ranges;  // Of the stored form: stored-once axes have extent 1.
+  mesh::PartRange range;  // Of the stored form: stored-once axes have extent 1.
   std::vector<std::byte> bytes;
   bool held = false;  // By this rank.
 };
@@ -78,10 +82,15 @@ Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored
   Shard shard;
   shard.held = boundary.sharding->mesh.PositionOf(rank).has_value();
   if (!shard.held) return shard;
-  HIR_ASSIGN(shard.ranges,
-             mesh::ShardSlices(*boundary.sharding, stored.shape, rank, boundary.name));
+  // An axis that is stored once is whole on every rank that has it.
+  mesh::Sharding sharding = *boundary.sharding;
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*boundary.global);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i].kind == ir::AxisKind::kBroadcast) sharding.axes[i].clear();
+  }
+  shard.range = mesh::PartRangeOf(sharding, stored.shape, rank);
   int64_t elements = 1;
-  for (const Range& range : shard.ranges) elements *= range.size();
+  for (const int64_t extent : shard.range.block) elements *= extent;
   shard.bytes.assign(static_cast<size_t>(elements * DTypeBytes(stored.dtype)) + 1,
                      kPoison);  // Never empty.
   return shard;
@@ -121,11 +130,11 @@ Status Gather(Run& run, size_t output, const Shard& shard) {
   HostTensor& whole = run.outputs[output];
   HostTensor part = whole;  // What this rank says of its block.
   std::lock_guard lock(run.mutex);
-  MoveBlock(whole, shard.ranges, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()),
+  MoveBlock(whole, shard.range, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()),
             false);
   HostTensor mask = fusion::ZeroTensor(DType::kBool, whole.shape);
   std::vector<std::byte> ones(shard.bytes.size(), std::byte{1});
-  MoveBlock(mask, shard.ranges, mask.bytes.data(), ones.data(), false);
+  MoveBlock(mask, shard.range, mask.bytes.data(), ones.data(), false);
   const size_t element = static_cast<size_t>(DTypeBytes(whole.dtype));
   for (size_t i = 0; i < mask.bytes.size(); ++i) {
     if (mask.bytes[i] == std::byte{0}) continue;
@@ -183,7 +192,7 @@ Status RunRank(Run& run, comm::World& world, int64_t rank) {
     }
     HIR_ASSIGN(Shard shard, MakeShard(boundary, run.inputs[i], rank));
     if (shard.held)
-      MoveBlock(run.inputs[i], shard.ranges, run.inputs[i].bytes.data(), shard.bytes.data(), true);
+      MoveBlock(run.inputs[i], shard.range, run.inputs[i].bytes.data(), shard.bytes.data(), true);
     shards[std::string(graph.params[i]->name)] = std::move(shard);
   }
   for (size_t i = 0; i < run.outputs.size(); ++i) {

@@ -117,9 +117,10 @@ SHARDINGS = [
 ]
 
 
+@pytest.mark.parametrize("shape", [(8, 12), (5, 7), (1, 3), (0, 2)], ids=str)
 @pytest.mark.parametrize("sharding", SHARDINGS, ids=repr)
-def test_shards(client: hostir.Client, sharding: Sharding) -> None:
-    values = np.arange(96, dtype=np.int32).reshape(8, 12)
+def test_shards(client: hostir.Client, sharding: Sharding, shape: tuple[int, int]) -> None:
+    values = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape)
     array = client.put(values, sharding=sharding)
     assert array.sharding == sharding
     np.testing.assert_array_equal(array.numpy(), values)
@@ -127,7 +128,7 @@ def test_shards(client: hostir.Client, sharding: Sharding) -> None:
     assert [rank for rank, _, _ in shards] == list(sharding.mesh.devices)
     for position, (_, slices, shard) in enumerate(shards):
         np.testing.assert_array_equal(shard, values[slices])
-        assert slices == sharding.block(position, shard.shape)
+        assert slices == sharding.block(position, shape)
     again = client.from_shards([shard for _, _, shard in shards], sharding)
     np.testing.assert_array_equal(again.numpy(), values)
     again = hostir.from_shards([shard for _, _, shard in shards], sharding, client)
@@ -138,8 +139,9 @@ def test_shards(client: hostir.Client, sharding: Sharding) -> None:
     "target", [Sharding(FOUR, {1: "mesh_x"}), Sharding(FOUR), Sharding(SQUARE, {0: "mesh_y"})], ids=repr
 )
 @pytest.mark.parametrize("source", [Sharding(FOUR, {0: "mesh_x"}), Sharding(FOUR)], ids=repr)
-def test_reshard(client: hostir.Client, source: Sharding, target: Sharding) -> None:
-    values = np.arange(96, dtype=np.float32).reshape(8, 12)
+@pytest.mark.parametrize("shape", [(8, 12), (9, 3)], ids=str)
+def test_reshard(client: hostir.Client, source: Sharding, target: Sharding, shape: tuple[int, int]) -> None:
+    values = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
     array = client.reshard(client.put(values, sharding=source), target)
     assert array.sharding == target
     np.testing.assert_array_equal(array.numpy(), values)
@@ -149,6 +151,26 @@ def test_reshard_of_an_array_that_is_stored_once(client: hostir.Client) -> None:
     values = np.broadcast_to(np.arange(8, dtype=np.float32), (4, 8))
     array = client.reshard(client.put(values, sharding=Sharding(FOUR)), Sharding(FOUR, {1: "mesh_x"}))
     np.testing.assert_array_equal(array.numpy(), values)
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 3, 0])
+def test_uneven_shards(client: hostir.Client, rows: int) -> None:
+    """One definition, whatever the number of rows: blocks that are short or empty, reduced, and multiplied."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 3], contiguity=True, dtype=DataType.Float)
+        w = fd.define_tensor(shape=[3, 5], contiguity=True, dtype=DataType.Float)
+        half = fd.ops.mul(x, 0.5)
+        fd.add_output(fd.ops.exp(half))
+        fd.add_output(fd.ops.sum(half, dims=[0]))
+        fd.add_output(fd.ops.matmul(half, w))
+        fd.add_output(fd.ops.matmul(fd.ops.permute(x, [1, 0]), half))  # Contracted over the rows.
+        x.shard(FOUR, {0: "mesh_x"})
+    rng = np.random.default_rng(rows)
+    a, b = rng.standard_normal((rows, 3), np.float32), rng.standard_normal((3, 5), np.float32)
+    outputs = client.run(fd, [a, b])
+    assert outputs[0].sharding == Sharding(FOUR, {0: "mesh_x"})
+    for output, wanted in zip(outputs, [np.exp(a / 2), a.sum(0) / 2, a / 2 @ b, a.T @ a / 2], strict=True):
+        np.testing.assert_allclose(output.numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_put_as_an_input(client: hostir.Client) -> None:

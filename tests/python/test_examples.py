@@ -1,10 +1,9 @@
-"""The examples on 1 to 4 CPU ranks, each against NumPy in float64; where shards would be uneven, the refusal."""
+"""The examples on 1 to 4 CPU ranks, each against NumPy in float64; over 3 some shards are uneven."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,18 +53,8 @@ def kinds(outcome: Outcome) -> list[str]:
     return [segment.kind for segment in outcome.plan.segments]
 
 
-def refused(ranked: tuple[hostir.Client, int], example: Example) -> str:
-    client, ranks = ranked
-    with pytest.raises(hostir.InvalidArgument) as caught:
-        client.explain(example.define(ranks))
-    return str(caught.value)
-
-
 def test_adaptive_layer_norm_backward(ranked: tuple[hostir.Client, int]) -> None:
     _, ranks = ranked
-    if ranks == 3:  # At its own size: 56 over 3.
-        message = refused(ranked, adaptive_layernorm_backward.EXAMPLE)
-        assert re.search(r"56.* 3 .*\(adaptive_layernorm_backward\.py:\d+: ", message), message
     outcome = outcome_of(ranked, 0)
     assert kinds(outcome).count("kernel") <= 4
     assert kinds(outcome).count("library") == 0
@@ -74,13 +63,10 @@ def test_adaptive_layer_norm_backward(ranked: tuple[hostir.Client, int]) -> None
 
 def test_rope(ranked: tuple[hostir.Client, int]) -> None:
     _, ranks = ranked
-    if ranks == 3:
-        message = refused(ranked, rope.EXAMPLE)
-        assert re.search(r"16, which factor 3 does not divide.*\(rope\.py:\d+: ", message), message
-        return
     outcome = outcome_of(ranked, 1)
     assert kinds(outcome).count("kernel") <= 3
-    assert outcome.communications == []
+    # 16 heads over 3 are uneven: the reshape that makes heads of groups reads them gathered.
+    assert outcome.communications == ([] if ranks != 3 else ["Allgather"])
 
 
 def test_tensor_parallel_mlp(ranked: tuple[hostir.Client, int]) -> None:

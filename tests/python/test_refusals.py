@@ -103,7 +103,7 @@ INVALID: list[tuple[str, Call]] = [
         lambda fd, x: assemble([np.ones(2)], Sharding([0, 1], {0: "mesh_x"})),
     ),
     (
-        "shard 0 is float64[2], shard 1 is float64[3]; shards are alike",
+        "shard 0 is float64[2]; of float64[5] it is float64[3]",
         lambda fd, x: assemble([np.ones(2), np.ones(3)], Sharding([0, 1], {0: "mesh_x"})),
     ),
     (

@@ -75,17 +75,21 @@ def test_shardings() -> None:
 )
 def test_assembling_shards(axes: dict[int, Any]) -> None:
     sharding = Sharding(DeviceMesh([[3, 1], [0, 2]]), axes)
-    whole = np.arange(8 * 12).reshape(8, 12)
     ways = {axis % 2: 2 ** (1 if isinstance(names, str) else len(names)) for axis, names in axes.items()}
-    local = (8 // ways.get(0, 1), 12 // ways.get(1, 1))
-    shards = [whole[sharding.block(position, local)] for position in range(4)]
-    assert all(shard.shape == local for shard in shards)
-    np.testing.assert_array_equal(assemble(shards, sharding), whole)
+    for rows, columns in [(8, 12), (5, 3), (1, 7), (0, 2)]:
+        whole = np.arange(rows * columns).reshape(rows, columns)
+        shards = [whole[sharding.block(position, whole.shape)] for position in range(4)]
+        local = (-(-rows // ways.get(0, 1)), -(-columns // ways.get(1, 1)))
+        assert all(shard.shape == local for shard in shards) or (rows, columns) != (8, 12)
+        assert max(shard.shape[0] for shard in shards) == local[0]
+        np.testing.assert_array_equal(assemble(shards, sharding), whole)
 
 
 def test_two_dimensions_on_one_axis_split_it_outer_first() -> None:
     sharding = Sharding(DeviceMesh([[0, 1], [2, 3]]), {0: ("mesh_y", "mesh_x")})
-    assert [sharding.block(k, (5,))[0].start for k in range(4)] == [0, 5, 10, 15]
+    assert [sharding.block(k, (20,))[0].start for k in range(4)] == [0, 5, 10, 15]
+    parts = [sharding.block(k, (5,))[0] for k in range(4)]  # Halves of 3, each of 2.
+    assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 3), (3, 5), (5, 5)]
 
 
 class Producer:

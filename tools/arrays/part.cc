@@ -17,18 +17,18 @@ Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_o
 
 }  // namespace
 
-Part Part::Of(std::span<const int64_t> whole, std::span<const mesh::Range> ranges,
+Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
               const std::vector<bool>& stored_once, int64_t element_bytes) {
   Part part = {.element_bytes = element_bytes, .axes = std::vector<PartAxis>(whole.size())};
   int64_t whole_stride = element_bytes, part_stride = element_bytes;
   for (size_t axis = whole.size(); axis-- > 0;) {
     const bool one_for_all = whole[axis] == 1;
-    part.axes[axis] = {.extent = ranges[axis].size(),
+    part.axes[axis] = {.extent = range.valid[axis].size(),
                        .whole_stride = one_for_all ? 0 : whole_stride,
                        .part_stride = stored_once[axis] ? 0 : part_stride};
-    if (!one_for_all) part.whole_offset += ranges[axis].begin * whole_stride;
+    if (!one_for_all) part.whole_offset += range.valid[axis].begin * whole_stride;
     whole_stride *= whole[axis];
-    if (!stored_once[axis]) part_stride *= ranges[axis].size();
+    if (!stored_once[axis]) part_stride *= range.block[axis];
   }
   part.bytes = part_stride;
   return part;

@@ -21,13 +21,13 @@ struct PartAxis {
 // A value.
 struct Part {
   int64_t element_bytes = 1;
-  int64_t bytes = 0;         // That the rank stores.
+  int64_t bytes = 0;         // That the rank stores, padding included.
   int64_t whole_offset = 0;  // Of its first element.
   std::vector<PartAxis> axes;
 
-  // What the rank that holds `ranges` (one an axis) stores of a row-major array. `stored_once`: axes of which the part
-  // has one element. `whole`: extents of the array; 1 where it has one element for all.
-  static Part Of(std::span<const int64_t> whole, std::span<const mesh::Range> ranges,
+  // What the rank that holds `range` stores of a row-major array. `stored_once`: axes of which the part has one
+  // element. `whole`: extents of the array; 1 where it has one element for all.
+  static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range,
                  const std::vector<bool>& stored_once, int64_t element_bytes);
 
   // The same for reading the whole: of an axis that is stored once, the first element alone.

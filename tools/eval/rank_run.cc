@@ -97,14 +97,10 @@ Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<c
                                      bool* held) const {
   HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*boundary.global, planned_.sizes));
   *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
-  if (!*held) {
-    HIR_TRY(mesh::CheckEven(*boundary.sharding, shape, boundary.name));
-    return arrays::Part();
-  }
-  HIR_ASSIGN(const std::vector<mesh::Range> ranges,
-             mesh::ShardSlices(*boundary.sharding, shape, ranks_.rank(), boundary.name));
-  return arrays::Part::Of(whole.empty() ? shape : whole, ranges, StoredOnce(*boundary.global),
-                          DTypeBytes(boundary.global->dtype));
+  if (!*held) return arrays::Part();
+  return arrays::Part::Of(whole.empty() ? shape : whole,
+                          mesh::PartRangeOf(*boundary.sharding, shape, ranks_.rank()),
+                          StoredOnce(*boundary.global), DTypeBytes(boundary.global->dtype));
 }
 
 Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part& part) {
@@ -124,10 +120,9 @@ Status RankRun::LoadOwn() {
       continue;
     }
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
-    std::vector<mesh::Range> ranges;
-    for (const int64_t extent : shape) ranges.push_back({0, extent});
-    const arrays::Part part =
-        arrays::Part::Of(shape, ranges, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
+    const arrays::Part part = arrays::Part::Of(
+        shape, mesh::PartRangeOf(mesh::Sharding::OnDevice0(shape.size()), shape, 0),
+        StoredOnce(*param.type), DTypeBytes(param.type->dtype));
     HIR_TRY(Allocate(i, param.name, part));
     HIR_TRY(
         kind_.backends.copy_from_host(*device_, arguments_[i].buffer,

@@ -159,19 +159,4 @@ mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement) {
   return sharding;
 }
 
-Status CheckPlacement(const ir::Value& value, const Placement& placement) {
-  for (size_t i = 0; i < placement.axes.size(); ++i) {
-    const ir::Expr* extent = value.type->axes[i].extent;
-    const int64_t ways = Ways(*placement.mesh, placement.axes[i]);
-    if (!extent->IsConst() || extent->value % ways == 0) continue;
-    std::vector<std::string_view> names;
-    for (const ParallelType type : placement.axes[i]) names.push_back(mesh::ParallelTypeName(type));
-    return InvalidArgument(Cat(value.name, ": axis ", i, " of ", ir::ToString(*value.type),
-                               " has extent ", extent->value, ", which factor ", ways,
-                               " does not divide: a shard over ", base::Join(names, ", "), " of ",
-                               placement.mesh->mesh.ToString(), " would be uneven"));
-  }
-  return {};
-}
-
 }  // namespace hir::fusion

@@ -22,8 +22,7 @@ struct Placement {
 
 // Of `value`, a tensor that has a layout.
 // Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner
-//         splits, merges, blocks dealt in turns), naming value and axis. Whether blocks are even is not looked at:
-//         CheckPlacement.
+//         splits, merges, blocks dealt in turns), naming value and axis. Blocks may be uneven.
 Result<Placement> PlacementOf(const ir::Value& value);
 
 // All copies, on `mesh`.
@@ -47,8 +46,5 @@ std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement);
 // The other way; reduction axes are not split.
 Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh,
                          const std::vector<Types>& types);
-
-// Refuses constant extents that the placement does not divide. Errors: kInvalidArgument naming value, axis and factor.
-Status CheckPlacement(const ir::Value& value, const Placement& placement);
 
 }  // namespace hir::fusion

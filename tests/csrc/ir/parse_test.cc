@@ -225,9 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
             "line 3: x: parallelize: axis 0 of [6, i0, 5] has extent 6, but mesh_x of @m has 2 "
             "devices"},
         Bad{WithLayout("mesh=@m, outer_split(0, 4), parallelize(0, mesh_x)"),
-            "line 3: x: parallelize: axis 0 of f32[6, i0, r:5] has extent 6, which factor 4 does "
-            "not divide: a shard on "
-            "mesh_x of [0, 1] would be uneven"},
+            "line 3: x: parallelize: axis 0 of [4, 2, i0, 5] has extent 4, but mesh_x of @m has 2 "
+            "devices"},
         Bad{WithLayout("mesh=@m, parallelize(0, mesh_w)"),
             "line 3: expected a parallel type (mesh_x, mesh_y, mesh_z, stream or serial), got "
             "'mesh_w'"},

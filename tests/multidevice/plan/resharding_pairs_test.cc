@@ -14,6 +14,7 @@
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/fusion/passes/propagate_shardings.h"
 #include "csrc/ir/builder.h"
+#include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "multidevice/plan/localize.h"
 #include "tests/multidevice/plan/spmd_evaluator.h"
@@ -55,8 +56,7 @@ struct Case {
   std::vector<int64_t> shape;
   bool symbolic = false;
   std::vector<bool> stored_once = {};  // One an axis, or none.
-  bool allow_uneven = false;
-  int64_t reduced = 12;  // The extent of the axis that is reduced.
+  int64_t reduced = 12;                // The extent of the axis that is reduced.
   const char* reduction = "sum";
 };
 
@@ -95,15 +95,11 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>&
   p->layout = fusion::LayoutFor(graph, *p->type, {a, from});
   y->layout = fusion::LayoutFor(graph, *y->type, {b, std::vector<Types>(to.begin(), to.end() - 1)});
 
-  // The verifier behind each pass refuses uneven layouts, as those of users are.
-  Status status = c.allow_uneven ? fusion::PropagateShardings(graph)
-                                 : ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
-  if (c.allow_uneven && status.ok()) status = fusion::DecomposeReshardings(graph);
+  const Status status = ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
   ASSERT_TRUE(status.ok()) << status.ToString();
   SymbolSizes sizes;
   for (size_t i = 0; c.symbolic && i < c.shape.size(); ++i) sizes[Cat("i", i)] = c.shape[i];
-  const Result<LocalProgram> program =
-      Localize(graph, {.sizes = sizes, .allow_uneven = c.allow_uneven});
+  const Result<LocalProgram> program = Localize(graph, {.sizes = sizes});
   ASSERT_TRUE(program.ok()) << program.status().ToString() << ir::Print(graph);
   std::vector<int64_t> shape = c.shape;
   shape.push_back(c.reduced);
@@ -201,18 +197,35 @@ TEST_F(ReshardingPairs, UnevenBlocks) {
     const int64_t n = mesh.num_devices();
     for (const bool symbolic : {false, true}) {
       for (const int64_t extent : {2 * n + 1, n - 1, int64_t{0}}) {
-        Case c = {.shape = {extent}, .symbolic = symbolic, .allow_uneven = true, .reduced = n + 1};
+        Case c = {.shape = {extent}, .symbolic = symbolic, .reduced = n + 1};
         CheckAllPairs(c, mesh, mesh);
         c.shape = {extent, n + 1};
         if (mesh.shape().size() == 1) CheckAllPairs(c, mesh, mesh);
       }
     }
   }
-  CheckAllPairs({.shape = {5, 3}, .allow_uneven = true, .reduced = 3}, meshes[3], meshes[3]);
-  CheckAllPairs({.shape = {5, 3}, .allow_uneven = true, .reduced = 3}, meshes[3],
-                Make({3}, {1, 4, 0}));
-  CheckAllPairs({.shape = {3, 5}, .symbolic = true, .allow_uneven = true, .reduced = 3},
-                Make({4}, {0, 1, 2, 3}), Make({4}, {4, 5, 1, 0}));
+  CheckAllPairs({.shape = {5, 3}, .reduced = 3}, meshes[3], meshes[3]);
+  CheckAllPairs({.shape = {5, 3}, .reduced = 3}, meshes[3], Make({3}, {1, 4, 0}));
+  CheckAllPairs({.shape = {3, 5}, .symbolic = true, .reduced = 3}, Make({4}, {0, 1, 2, 3}),
+                Make({4}, {4, 5, 1, 0}));
+}
+
+// Of symbolic sizes no pass knows that they are uneven, so that nothing was gathered for the product.
+TEST(UnevenBlocks, OpsThatCannotTakeThemAreNamed) {
+  auto graph = ir::Parse(R"(mesh @m = [0, 1, 2, 3]
+fusion @f(%x: f32[3, i0] {mesh=@m, shard(1, mesh_x)}, %w: f32[i0, 2]) {
+  %p = matmul(%x, %w)
+  return %p
+}
+)",
+                         fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  ASSERT_TRUE(ir::RunPasses(**graph, fusion::kFusionPasses, fusion::kShard).ok());
+  EXPECT_TRUE(Localize(**graph, {.sizes = {{"i0", 8}}}).ok());
+  EXPECT_EQ(Localize(**graph, {.sizes = {{"i0", 9}}}).status().ToString(),
+            "UNIMPLEMENTED: matmul: axis 1 split 4 ways over mesh_x of [0, 1, 2, 3] of %x has i0 = "
+            "9 elements, so uneven blocks; only pointwise ops, reductions and reshardings take "
+            "those: make its extent a multiple of 4, or replicate it");
 }
 
 // Ranks without an element hold what changes nothing; padding changes nothing either.
@@ -220,8 +233,7 @@ TEST_F(ReshardingPairs, EveryReduction) {
   const DeviceMesh square = Make({2, 2}, {2, 0, 3, 1}), line = Make({4}, {3, 1, 0, 2});
   for (const char* reduction : {"sum", "prod", "min", "max"}) {
     for (const int64_t reduced : {3, 4, 5}) {
-      const Case c = {
-          .shape = {3}, .allow_uneven = true, .reduced = reduced, .reduction = reduction};
+      const Case c = {.shape = {3}, .reduced = reduced, .reduction = reduction};
       CheckAllPairs(c, square, square);
       CheckAllPairs(c, line, line);
       CheckAllPairs(c, line, Make({1}, {1}));

@@ -17,6 +17,7 @@
 namespace hir::plan {
 
 using fusion::HostTensor;
+using mesh::PartRange;
 
 // Calls `visit(position of the element in the whole, position in the block)` for each element of the block `ranges` of
 // `shape`.

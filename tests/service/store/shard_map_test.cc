@@ -1,10 +1,11 @@
 // Goal: every element of an upload lands where the sharding says, and a download finds it there.
 // Method: random specs; shards are compared element by element with what ShardSlices says each device
-// holds, whatever the sizes of the chunks.
+// holds, whatever the sizes of the chunks. Half of the specs have uneven blocks.
 #include "service/store/shard_map.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -33,6 +34,9 @@ Case RandomCase(base::Prng& prng) {
     const int64_t axis = rank == 0 ? -1 : prng.Between(-1, rank - 1);
     form.axis_of_dimension.push_back(axis);
     if (axis >= 0) out.spec.shape[static_cast<size_t>(axis)] *= extent;
+  }
+  if (prng.OneIn(2)) {
+    for (int64_t& extent : out.spec.shape) extent = std::max<int64_t>(0, extent - prng.Below(4));
   }
   for (int64_t device = num_devices; device-- > 0;) form.devices.push_back(device);
   out.spec.dtype = kAllDTypes[static_cast<size_t>(prng.Below(std::size(kAllDTypes)))];
@@ -95,23 +99,36 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
     at += n;
   }
 
+  const std::vector<int64_t> block = mesh::ShardShape(c.spec.sharding, c.spec.shape);
   for (size_t position = 0; position < shards.size(); ++position) {
     const int64_t device = c.spec.sharding.mesh.devices()[position];
     const auto ranges = mesh::ShardSlices(c.spec.sharding, c.spec.shape, device, "x");
     ASSERT_TRUE(ranges.ok());
     std::vector<int64_t> local, global(c.spec.shape.size());
     for (const mesh::Range& range : *ranges) local.push_back(range.size());
+    const ShardMap own = ShardMap::OfShard(c.spec, position);
+    std::string held(static_cast<size_t>(own.sent_bytes()), '\0');
+    own.Gather(0, std::as_writable_bytes(std::span(held)), addresses);
     ForEachIndex(local, [&](const std::vector<int64_t>& index) {
       for (size_t axis = 0; axis < index.size(); ++axis)
         global[axis] = (*ranges)[axis].begin + index[axis];
       const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once)) * element;
-      const size_t to = static_cast<size_t>(Offset(index, local, c.spec.stored_once)) * element;
+      const size_t to = static_cast<size_t>(Offset(index, block, c.spec.stored_once)) * element;
       ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element))
           << "device " << device;
+      const size_t at = static_cast<size_t>(Offset(index, local, c.spec.stored_once)) * element;
+      ASSERT_EQ(sent.substr(from, element), held.substr(at, element)) << "device " << device;
     });
   }
   if (c.spec.stored_once != c.sent_once) return;
-  EXPECT_EQ(map.sent_bytes() * map.copies(), ShardBytes(c.spec) * std::ssize(shards));
+  bool even = true;
+  for (size_t axis = 0; axis < block.size(); ++axis)
+    even &= c.spec.shape[axis] % c.spec.sharding.Ways(axis) == 0;
+  const int64_t stored = ShardBytes(c.spec) * std::ssize(shards);
+  EXPECT_LE(map.sent_bytes() * map.copies(), stored);
+  if (even) {
+    EXPECT_EQ(map.sent_bytes() * map.copies(), stored);
+  }
   std::string got(sent.size(), '\0');
   for (size_t at = 0; at < got.size();) {
     const size_t n = std::min(got.size() - at, static_cast<size_t>(prng.Between(1, 40)));
@@ -122,7 +139,7 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
   EXPECT_EQ(sent, got);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ShardMaps, testing::Range<uint64_t>(0, 400));
+INSTANTIATE_TEST_SUITE_P(Seeds, ShardMaps, testing::Range<uint64_t>(0, 600));
 
 TEST(CheckSpec, SaysWhatIsWrong) {
   const auto text = [](const TensorSpec& spec) { return CheckSpec(spec, 2).ToString(); };
@@ -137,10 +154,8 @@ TEST(CheckSpec, SaysWhatIsWrong) {
             "fit in 63 bits");
   spec.shape = {3, 6};
   spec.sharding = *mesh::FromDimensionForm({{2}, {0, 1}, {0}}, 2);
-  EXPECT_EQ(text(spec),
-            "INVALID_ARGUMENT: the tensor: axis 0 has extent 3, which factor 2 does not divide: a "
-            "shard over mesh_x "
-            "of [0, 1] would be uneven");
+  EXPECT_EQ(text(spec), "OK");
+  EXPECT_EQ(ShardBytes(spec), 2 * 6 * 4);
   spec.sharding = *mesh::FromDimensionForm({{2}, {0, 2}, {1}}, 2);
   EXPECT_EQ(text(spec),
             "INVALID_ARGUMENT: mesh [0, 2] names device 2; this daemon has devices 0 to 1");

@@ -22,9 +22,19 @@ std::map<int64_t, int64_t> Pairs(const Part& part, int64_t* pieces = nullptr) {
   return pairs;
 }
 
+// A block without padding.
+mesh::PartRange Block(std::vector<mesh::Range> ranges) {
+  mesh::PartRange part = {.begin = {}, .block = {}, .valid = std::move(ranges)};
+  for (const mesh::Range& range : part.valid) {
+    part.begin.push_back(range.begin);
+    part.block.push_back(range.size());
+  }
+  return part;
+}
+
 TEST(Part, ABlockOfAMatrix) {
   const int64_t whole[] = {4, 6};
-  const mesh::Range ranges[] = {{1, 3}, {2, 5}};
+  const mesh::PartRange ranges = Block({{1, 3}, {2, 5}});
   const Part part = Part::Of(whole, ranges, {false, false}, 2);
   EXPECT_EQ(part.bytes, 2 * 3 * 2);
   std::map<int64_t, int64_t> wanted;
@@ -37,7 +47,7 @@ TEST(Part, ABlockOfAMatrix) {
 
 TEST(Part, RowsAreOnePiece) {
   const int64_t whole[] = {4, 6};
-  const mesh::Range ranges[] = {{2, 4}, {0, 6}};
+  const mesh::PartRange ranges = Block({{2, 4}, {0, 6}});
   const Part part = Part::Of(whole, ranges, {false, false}, 4);
   int64_t pieces = 0;
   EXPECT_EQ(Pairs(part, &pieces).size(), 48u);
@@ -48,7 +58,7 @@ TEST(Part, RowsAreOnePiece) {
 
 TEST(Part, AnAxisStoredOnceIsReadOnceAndWrittenEverywhere) {
   const int64_t whole[] = {3, 2};
-  const mesh::Range ranges[] = {{0, 3}, {0, 2}};
+  const mesh::PartRange ranges = Block({{0, 3}, {0, 2}});
   const Part part = Part::Of(whole, ranges, {true, false}, 1);
   EXPECT_EQ(part.bytes, 2);
   EXPECT_EQ(Pairs(part),
@@ -62,13 +72,22 @@ TEST(Part, AnAxisStoredOnceIsReadOnceAndWrittenEverywhere) {
             (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
 }
 
+TEST(Part, RowsOfAPaddedBlockLieABlockApart) {
+  const int64_t whole[] = {2, 5};
+  const mesh::PartRange last = {.begin = {0, 3}, .block = {2, 3}, .valid = {{0, 2}, {3, 5}}};
+  const Part part = Part::Of(whole, last, {false, false}, 1);
+  EXPECT_EQ(part.bytes, 6);
+  EXPECT_EQ(Pairs(part), (std::map<int64_t, int64_t>{{3, 0}, {4, 1}, {8, 3}, {9, 4}}));
+  EXPECT_FALSE(part.IsOnePiece());
+}
+
 TEST(Part, NothingAndNumbers) {
   const int64_t whole[] = {0, 3};
-  const mesh::Range ranges[] = {{0, 0}, {0, 3}};
+  const mesh::PartRange ranges = Block({{0, 0}, {0, 3}});
   int64_t pieces = 0;
   Pairs(Part::Of(whole, ranges, {false, false}, 4), &pieces);
   EXPECT_EQ(pieces, 0);
-  EXPECT_EQ(Pairs(Part::Of({}, {}, {}, 4)).size(), 4u);
+  EXPECT_EQ(Pairs(Part::Of({}, Block({}), {}, 4)).size(), 4u);
 }
 
 }  // namespace

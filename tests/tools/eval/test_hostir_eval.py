@@ -247,11 +247,30 @@ def test_too_few_ranks_for_the_mesh(folder: Path) -> None:
     assert "mesh [0, 1, 2] names device 2; " in message and "2 devices" in message
 
 
-def test_a_split_that_leaves_a_rest(folder: Path) -> None:
-    sharded = ADD.replace("i0, 4], %s", "i0, 4] {mesh=@m, shard(0, mesh_x)}, %s", 1)
-    (folder / "add.hir").write_text("mesh @m = [0, 1]\n" + sharded)
-    message = refusal(1, folder / "add.hir", "--in", folder, ranks=2)
-    assert "x: axis 0" in message and "2 ways" in message
+UNEVEN = """mesh @m = [0, 1, 2, 3]
+fusion @uneven(%x: f32[i0, 3] {mesh=@m, shard(0, mesh_x)}, %w: f32[i0, 2]) {
+  %y = add(%x, %x)
+  %z: f32[i0, 3] {mesh=@m, shard(1, mesh_x)} = set(%y)
+  %sum = sum(%y) {axes=[0], keepdim=false, dtype=null}
+  %t = permute(%y) {dims=[1, 0]}
+  %p = matmul(%t, %w)
+  return %y, %z, %sum, %p
+}
+"""
+
+
+@pytest.mark.parametrize("comm", ["ucx", "mpi"])
+@pytest.mark.parametrize("rows", [8, 9, 3, 0])
+def test_uneven_shards(folder: Path, rows: int, comm: str) -> None:
+    (folder / "uneven.hir").write_text(UNEVEN)
+    rng = np.random.default_rng(rows)
+    x, w = rng.standard_normal((rows, 3), np.float32), rng.standard_normal((rows, 2), np.float32)
+    save(folder, "x", x)
+    save(folder, "w", w)
+    done = evaluate(folder / "uneven.hir", "--in", folder, "--out", folder / "out", "--comm", comm, ranks=4)
+    assert done.returncode == 0, done.stderr
+    for name, want in {"y": x + x, "z": x + x, "sum": 2 * x.sum(0), "p": 2 * x.T @ w}.items():
+        np.testing.assert_allclose(np.load(folder / f"out/{name}.npy"), want, rtol=1e-5, atol=1e-5)
 
 
 def test_ranks_with_different_programs_do_not_start(folder: Path) -> None:

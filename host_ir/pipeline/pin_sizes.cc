@@ -1,0 +1,96 @@
+#include "host_ir/pipeline/pin_sizes.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "csrc/ir/builder.h"
+
+namespace hir::host {
+namespace {
+
+class Pinned {
+ public:
+  Pinned(const ir::Graph& program, const codegen::Sizes& sizes)
+      : program_(program), graph_(new ir::Graph(program.ops(), program.name())) {
+    for (const auto& [symbol, size] : sizes) sizes_.emplace(symbol, graph_->exprs().Const(size));
+  }
+
+  Result<std::unique_ptr<ir::Graph>> Build() {
+    for (const ir::Mesh& mesh : program_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
+    for (const ir::Value* param : program_.params)
+      Keep(*param, graph_->AddParam(param->name, TypeOf(*param->type)));
+    for (const ir::Op* op = program_.body.first; op != nullptr; op = op->next)
+      HIR_TRY(ir::WithLocation(Add(*op), op->location));
+    for (const ir::Output& output : program_.outputs) {
+      ir::Value* const alias = output.alias == nullptr ? nullptr : values_.at(output.alias);
+      graph_->outputs.push_back({values_.at(output.value), alias});
+    }
+    for (const ir::Guard& guard : program_.guards) {
+      HIR_TRY(graph_->AddGuard(
+          {guard.kind, ExtentOf(guard.left), ExtentOf(guard.right), guard.reason}));
+    }
+    HIR_TRY(graph_->exprs().status());
+    return std::move(graph_);
+  }
+
+ private:
+  const ir::Expr* ExtentOf(const ir::Expr* extent) {
+    return graph_->exprs().Substitute(extent, sizes_);
+  }
+
+  const ir::Type* TypeOf(const ir::Type& type) {
+    if (type.kind != ir::TypeKind::kTensor) return graph_->Scalar(type.dtype);
+    std::vector<ir::Axis> axes(type.axes.begin(), type.axes.end());
+    for (ir::Axis& axis : axes) axis.extent = ExtentOf(axis.extent);
+    return graph_->Tensor(type.dtype, axes);
+  }
+
+  void Keep(const ir::Value& from, ir::Value* to) {
+    values_.emplace(&from, to);
+    if (from.layout == nullptr) return;
+    to->layout = graph_->New(ir::Layout{.mesh = graph_->AddMesh(from.layout->mesh->mesh),
+                                        .transforms = graph_->Copy(from.layout->transforms),
+                                        .parallel = graph_->Copy(from.layout->parallel),
+                                        .stride_order = graph_->Copy(from.layout->stride_order)});
+  }
+
+  Status Add(const ir::Op& op) {
+    std::vector<ir::Value*> operands;
+    for (const ir::Value* operand : op.operands) operands.push_back(values_.at(operand));
+    std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
+    for (ir::Attr& attr : attrs) {
+      using Extents = std::span<const ir::Expr* const>;
+      if (!std::holds_alternative<Extents>(attr.value)) continue;
+      std::vector<const ir::Expr*> extents;
+      for (const ir::Expr* extent : std::get<Extents>(attr.value))
+        extents.push_back(ExtentOf(extent));
+      attr.value = Extents(graph_->Copy(extents));
+    }
+    ir::Builder builder(*graph_);
+    const ir::Value& result = *op.results[0];
+    HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info,
+                                                .operands = operands,
+                                                .attrs = attrs,
+                                                .result_names = {&result.name, 1},
+                                                .location = op.location,
+                                                .line = op.line}));
+    Keep(result, made->results[0]);
+    return {};
+  }
+
+  const ir::Graph& program_;
+  std::unique_ptr<ir::Graph> graph_;
+  std::unordered_map<std::string_view, const ir::Expr*> sizes_;
+  std::unordered_map<const ir::Value*, ir::Value*> values_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ir::Graph>> PinSizes(const ir::Graph& program, const codegen::Sizes& sizes) {
+  return Pinned(program, sizes).Build();
+}
+
+}  // namespace hir::host
