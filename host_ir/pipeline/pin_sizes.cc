@@ -63,6 +63,8 @@ class Pinned {
     std::vector<ir::Attr> attrs(op.attrs.begin(), op.attrs.end());
     for (ir::Attr& attr : attrs) {
       using Extents = std::span<const ir::Expr* const>;
+      if (std::holds_alternative<const ir::Expr*>(attr.value))
+        attr.value = ExtentOf(std::get<const ir::Expr*>(attr.value));
       if (!std::holds_alternative<Extents>(attr.value)) continue;
       std::vector<const ir::Expr*> extents;
       for (const ir::Expr* extent : std::get<Extents>(attr.value))
@@ -70,14 +72,15 @@ class Pinned {
       attr.value = Extents(graph_->Copy(extents));
     }
     ir::Builder builder(*graph_);
-    const ir::Value& result = *op.results[0];
+    std::vector<std::string_view> names;
+    for (const ir::Value* result : op.results) names.push_back(result->name);
     HIR_ASSIGN(ir::Op* const made, builder.Add({.info = op.info,
                                                 .operands = operands,
                                                 .attrs = attrs,
-                                                .result_names = {&result.name, 1},
+                                                .result_names = names,
                                                 .location = op.location,
                                                 .line = op.line}));
-    Keep(result, made->results[0]);
+    for (size_t i = 0; i < op.results.size(); ++i) Keep(*op.results[i], made->results[i]);
     return {};
   }
 

@@ -322,16 +322,17 @@ class Localizer {
     return {};
   }
 
-  // Where a rank's part of `axis` begins: the number of the part times its extent.
+  // Where a rank's part of `axis` begins: each mesh dimension cuts the blocks of the one before it.
   const ir::Expr* OffsetOf(const Placement& placement, size_t axis, const ir::Expr* extent) {
     ir::ExprPool& pool = graph_->exprs();
-    const ir::Expr* part = pool.Const(0);
+    const ir::Expr* begin = pool.Const(0);
+    int64_t ways = 1;
     for (const mesh::ParallelType type : placement.axes[axis]) {
-      part = pool.Add(pool.Mul(part, pool.Const(placement.mesh->mesh.Size(type))),
-                      pool.Symbol(CoordinateOf(*placement.mesh, type)));
+      ways *= placement.mesh->mesh.Size(type);
+      begin = pool.Add(begin, pool.Mul(pool.Symbol(CoordinateOf(*placement.mesh, type)),
+                                       extents_.Share(extent, ways)));
     }
-    const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[axis]);
-    return pool.Mul(part, extents_.Share(extent, ways));
+    return begin;
   }
 
   // Attributes that name extents name those of the part.

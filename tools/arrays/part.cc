@@ -34,6 +34,12 @@ Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
   return part;
 }
 
+Part Part::All(std::span<const int64_t> whole, std::span<const int64_t> shape,
+               const std::vector<bool>& stored_once, int64_t element_bytes) {
+  const mesh::Sharding on_one = mesh::Sharding::OnDevice0(shape.size());
+  return Of(whole, mesh::PartRangeOf(on_one, shape, 0), stored_once, element_bytes);
+}
+
 Part Part::FirstOfStoredOnce() const {
   Part first = *this;
   for (PartAxis& axis : first.axes) {

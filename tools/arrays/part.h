@@ -30,6 +30,10 @@ struct Part {
   static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range,
                  const std::vector<bool>& stored_once, int64_t element_bytes);
 
+  // All of an array of `shape`. `whole` and `stored_once` as above.
+  static Part All(std::span<const int64_t> whole, std::span<const int64_t> shape,
+                  const std::vector<bool>& stored_once, int64_t element_bytes);
+
   // The same for reading the whole: of an axis that is stored once, the first element alone.
   Part FirstOfStoredOnce() const;
 

@@ -22,14 +22,6 @@ using base::Cat;
 
 std::string NameOf(const pb::PlanParam& param) { return Cat("input %", param.name()); }
 
-// The elements of an array of `shape`, of the axes `once` one.
-Part AllOf(const std::vector<int64_t>& stored, const std::vector<int64_t>& shape,
-           const std::vector<bool>& once, int64_t element_bytes) {
-  std::vector<mesh::Range> ranges;
-  for (const int64_t extent : shape) ranges.push_back({0, extent});
-  return Part::Of(stored, ranges, once, element_bytes);
-}
-
 std::vector<bool> StoredOnce(const pb::PlanParam& param) {
   return {param.stored_once().begin(), param.stored_once().end()};
 }
@@ -136,7 +128,7 @@ int64_t ProgramInputs::total_bytes() const {
     const Result<std::vector<int64_t>> shape = ShapeOf(i);
     const Result<DType> dtype = service::FromProto(params_[i].dtype());
     if (shape.ok() && dtype.ok())
-      bytes += AllOf(*shape, *shape, StoredOnce(params_[i]), DTypeBytes(*dtype)).bytes;
+      bytes += Part::All(*shape, *shape, StoredOnce(params_[i]), DTypeBytes(*dtype)).bytes;
   }
   return bytes;
 }
@@ -148,7 +140,7 @@ Result<InputBytes> ProgramInputs::Read(int index) const {
   const std::vector<bool> once = StoredOnce(param);
   const std::vector<int64_t>& stored =
       files_.empty() ? shape : files_[static_cast<size_t>(index)].header().shape;
-  const Part part = AllOf(stored, shape, once, DTypeBytes(dtype));
+  const Part part = Part::All(stored, shape, once, DTypeBytes(dtype));
   InputBytes input;
   input.header.set_dtype(param.dtype());
   input.header.mutable_shape()->Add(shape.begin(), shape.end());

@@ -31,9 +31,7 @@ class OutputFile {
                arrays::NpyWriter::Open(path_, dtype_, shape, /*create=*/true));
     writer_.emplace(std::move(writer));
     const std::vector<bool> once(header.sent_once().begin(), header.sent_once().end());
-    std::vector<mesh::Range> ranges;
-    for (const int64_t extent : shape) ranges.push_back({0, extent});
-    part_ = arrays::Part::Of(shape, ranges, once, DTypeBytes(dtype_));
+    part_ = arrays::Part::All(shape, shape, once, DTypeBytes(dtype_));
     as_sent_ = part_.IsOnePiece();
     return {};
   }

@@ -120,9 +120,8 @@ Status RankRun::LoadOwn() {
       continue;
     }
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
-    const arrays::Part part = arrays::Part::Of(
-        shape, mesh::PartRangeOf(mesh::Sharding::OnDevice0(shape.size()), shape, 0),
-        StoredOnce(*param.type), DTypeBytes(param.type->dtype));
+    const arrays::Part part =
+        arrays::Part::All(shape, shape, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
     HIR_TRY(Allocate(i, param.name, part));
     HIR_TRY(
         kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
