@@ -6,11 +6,9 @@
 #include <mutex>
 
 #include "csrc/base/text.h"
-#include "csrc/device/host/host_device.h"
 #include "csrc/fusion/interpret/bind.h"
 #include "csrc/ir/print.h"
 #include "host_ir/eval/evaluator.h"
-#include "multidevice/comm/local/world.h"
 #include "tests/property/interpreted_library.h"
 
 namespace hir::testing {
@@ -106,13 +104,7 @@ struct Run {
   std::vector<HostTensor> inputs;          // Stored form.
   std::vector<HostTensor> outputs;         // Stored form, being gathered.
   std::vector<std::vector<bool>> written;  // Per output and element.
-  std::mutex mutex;                        // Guards outputs, written, error.
-  Status error;
-
-  void Fail(const Status& status) {
-    std::lock_guard lock(mutex);
-    if (error.ok() && !status.ok()) error = status;
-  }
+  std::mutex mutex;                        // Guards outputs, written.
 };
 
 // The stored form of a whole tensor of the boundary's type.
@@ -160,27 +152,23 @@ int64_t ScalarBits(const HostTensor& tensor) {
   return bits;
 }
 
-Status RunRank(Run& run, comm::World& world, int64_t rank) {
-  std::unique_ptr<comm::Communicator> communicator = world.Join(rank);
-  HIR_ASSIGN(auto device,
-             device::CreateHostDevice({.name = base::Cat("host:", rank)}, world.executor(rank)));
+Status RunRank(Run& run, int64_t rank, comm::Communicator& communicator, device::Device& device) {
   std::vector<std::unique_ptr<device::Stream>> owned;
   std::vector<device::Stream*> streams;
   for (int i = 0; i < kStreams; ++i) {
-    HIR_ASSIGN(auto stream, device->CreateStream());
+    HIR_ASSIGN(auto stream, device.CreateStream());
     streams.push_back(stream.get());
     owned.push_back(std::move(stream));
   }
-  host::Pool pool(*device);
+  host::Pool pool(device);
   InterpretedLibrary library;
-  HIR_ASSIGN(auto evaluator,
-             host::Evaluator::Prepare(*run.program, {.rank = rank,
-                                                     .device = device.get(),
-                                                     .streams = streams,
-                                                     .kernels = run.kernels.get(),
-                                                     .libraries = &library,
-                                                     .communicator = communicator.get(),
-                                                     .pool = &pool}));
+  HIR_ASSIGN(auto evaluator, host::Evaluator::Prepare(*run.program, {.rank = rank,
+                                                                     .device = &device,
+                                                                     .streams = streams,
+                                                                     .kernels = run.kernels.get(),
+                                                                     .libraries = &library,
+                                                                     .communicator = &communicator,
+                                                                     .pool = &pool}));
   const ir::Graph& graph = run.program->graph();
   std::map<std::string, Shard, std::less<>> shards;
   std::vector<host::Argument> arguments(graph.params.size());
@@ -236,8 +224,7 @@ Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
           .inputs = {},
           .outputs = {},
           .written = {},
-          .mutex = {},
-          .error = {}};
+          .mutex = {}};
   HIR_ASSIGN(run.program, host::HostProgram::Load(ir::Print(*plan.host)));
   HIR_ASSIGN(run.kernels, Kernels::Make(plan, *options.compiler));
   HIR_ASSIGN(run.symbols, fusion::BindSymbols(*plan.global, inputs));
@@ -248,14 +235,13 @@ Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
     run.outputs.push_back(fusion::ZeroTensor(output.global->dtype, std::move(shape)));
     run.written.emplace_back(static_cast<size_t>(run.outputs.back().num_elements()), false);
   }
-  auto world = comm::World::Create({.size = options.num_ranks,
-                                    .seed = options.seed,
-                                    .random_delay_max = options.random_delay_max});
-  world->Run([&](int64_t rank) {
-    const Status status = RunRank(run, *world, rank);
-    if (!status.ok()) run.Fail(status.WithContext(base::Cat("rank ", rank)));
-  });
-  if (!run.error.ok()) return run.error;
+  const std::unique_ptr<Ranks> simulated =
+      MakeLocalRanks(options.num_ranks, options.seed, options.random_delay_max);
+  Ranks& ranks = options.ranks == nullptr ? *simulated : *options.ranks;
+  HIR_CHECK(ranks.size() == options.num_ranks);
+  HIR_TRY(ranks.Run([&](int64_t rank, comm::Communicator& communicator, device::Device& device) {
+    return RunRank(run, rank, communicator, device);
+  }));
   std::vector<HostTensor> outputs;
   for (size_t i = 0; i < run.outputs.size(); ++i) {
     if (std::find(run.written[i].begin(), run.written[i].end(), false) != run.written[i].end()) {

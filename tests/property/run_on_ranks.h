@@ -10,6 +10,7 @@
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/fusion/interpret/host_tensor.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "tests/property/ranks.h"
 
 namespace hir::testing {
 
@@ -17,7 +18,8 @@ struct RankRunOptions {
   int64_t num_ranks = 1;
   uint64_t seed = 0;  // Of the order in which things happen.
   base::Nanos random_delay_max = std::chrono::milliseconds(5);  // Of each message, simulated.
-  codegen::cpu::Compiler* compiler = nullptr;                   // Never null.
+  Ranks* ranks = nullptr;                      // Where they run; null: simulated ones.
+  codegen::cpu::Compiler* compiler = nullptr;  // Never null.
 };
 
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before

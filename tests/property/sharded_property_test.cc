@@ -1,7 +1,7 @@
 // Goal: a sharded program computes what the unsharded one does. Method: random programs with random shardings, of even
 // and of uneven blocks, on meshes of up to 2x2x1 and 2x3 go through the whole pipeline and run on simulated ranks
-// (compiled kernels, communications with random delays); the values are compared with the interpreter's on the program
-// as it was written. HOSTIR_SEEDS=286 runs 2,002 programs: 286 on each of the 7 meshes.
+// (compiled kernels, communications with random delays) and over UCX; the values are compared with the interpreter's on
+// the program as it was written. HOSTIR_SEEDS=286 runs 2,002 programs on either: 286 on each of the 7 meshes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include "csrc/fusion/interpret/interpret.h"
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/ir/clone.h"
+#include "multidevice/comm/ucx/ucx.h"
 #include "tests/property/program_generator.h"
 #include "tests/property/run_on_ranks.h"
 
@@ -75,14 +76,13 @@ void Count(const host::ProgramPlan& plan, const fusion::SymbolValues& sizes, Tal
   tally.uneven += uneven ? 1 : 0;
 }
 
-TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
-  const MeshCase& mesh = GetParam();
-  int64_t num_ranks = 1;
-  for (int64_t extent : mesh.shape) num_ranks *= extent;
+// `ranks` null: simulated ones.
+void RunSeeds(const MeshCase& mesh, int64_t num_ranks, int seeds, Ranks* ranks) {
   codegen::cpu::Compiler compiler({});
   const uint64_t only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
   const uint64_t first = only != 0 ? only : mesh.first_seed;
-  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 70));
+  const uint64_t count =
+      only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", seeds));
   Tally tally;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     GeneratedProgram program = Generate(seed, {.num_ops_max = 10,
@@ -94,19 +94,37 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
     ASSERT_TRUE(expected.ok()) << expected.status().ToString();
     auto plan = PlanFor(program, num_ranks);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    auto outputs = RunOnRanks(*plan, program.inputs,
-                              {.num_ranks = num_ranks, .seed = seed, .compiler = &compiler});
+    auto outputs =
+        RunOnRanks(*plan, program.inputs,
+                   {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
     for (size_t i = 0; i < expected->size(); ++i) {
-      EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "")
+      ASSERT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "")
           << "output " << i;
     }
-    if (HasFailure()) break;  // One program's story is enough.
     Count(*plan, program.sizes, tally);
   }
-  std::cout << tally.programs << " programs equal, seeds " << first << " to " << first + count - 1
-            << ": " << tally.uneven << " with uneven blocks, " << tally.pinned
-            << " planned for their sizes alone, " << tally.communications << " communications\n";
+  std::cout << tally.programs << " programs equal" << (ranks == nullptr ? "" : " over UCX")
+            << ", seeds " << first << " to " << first + count - 1 << ": " << tally.uneven
+            << " with uneven blocks, " << tally.pinned << " planned for their sizes alone, "
+            << tally.communications << " communications\n";
+}
+
+int64_t NumRanks(const MeshCase& mesh) {
+  int64_t num_ranks = 1;
+  for (int64_t extent : mesh.shape) num_ranks *= extent;
+  return num_ranks;
+}
+
+TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
+  RunSeeds(GetParam(), NumRanks(GetParam()), 60, nullptr);
+}
+
+TEST_P(ShardedProperty, EqualsTheUnshardedProgramOverUcx) {
+  if (!comm::HasUcx()) GTEST_SKIP() << "this build has no UCX";
+  auto ranks = MakeUcxRanks(NumRanks(GetParam()));
+  ASSERT_TRUE(ranks.ok()) << ranks.status().ToString();
+  RunSeeds(GetParam(), NumRanks(GetParam()), 15, ranks->get());
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ShardedProperty,
