@@ -64,6 +64,7 @@ void Watch::Follow(device::Stream& stream, InFlight in_flight) {
     queue = queues_.emplace(queues_.end());
     queue->stream = &stream;
   }
+  in_flight.order = num_followed_++;
   queue->followed.push_back({.what = std::move(in_flight)});
   if (std::exchange(asleep_, false)) changed_.notify_all();
 }
@@ -161,8 +162,8 @@ void Watch::Advance(Queue& queue) {
   for (size_t num_left = NumLeft(queue); num_left > 0; --num_left) {
     InFlight over = std::move(queue.followed.front().what);
     queue.followed.pop_front();
-    entered_ = over.last_seq;
-    left_ = over.last_seq;
+    SetEntered(over, over.last_seq);
+    SetLeft(over);
     over.over.Done({});
     over.scratch.clear();
     free_.push_back(std::move(over));
@@ -171,7 +172,20 @@ void Watch::Advance(Queue& queue) {
   Followed& front = queue.followed.front();
   if (front.entered_at || !(front.what.follows || front.what.entered->Fired())) return;
   front.entered_at = Now();
-  entered_ = front.what.entered_seq;
+  SetEntered(front.what, front.what.entered_seq);
+}
+
+// One look finds the ends of several streams, in the order of the streams: the latest post counts.
+void Watch::SetEntered(const InFlight& what, int64_t seq) {
+  if (what.order < entered_order_) return;
+  entered_order_ = what.order;
+  entered_ = seq;
+}
+
+void Watch::SetLeft(const InFlight& what) {
+  if (what.order < left_order_) return;
+  left_order_ = what.order;
+  left_ = what.last_seq;
 }
 
 void Watch::CheckDeadline(const Followed& followed) {

@@ -37,6 +37,7 @@ struct InFlight {
   int64_t entered_seq = 0;  // What progress is when it is entered,
   int64_t last_seq = 0;     // and when it is left.
   int64_t graph_posts = 0;  // So many posts of a graph; 0: it is no graph.
+  int64_t order = 0;        // Among all that is followed, on whatever stream; the watch's.
   // Scratch that was replaced by a larger one while this still uses it.
   std::vector<std::unique_ptr<device::Allocation>> scratch = {};
 };
@@ -89,6 +90,8 @@ class Watch {
   // Takes off what is done. REQUIRES of these: mutex_ is held.
   void Advance(Queue& queue);
   static size_t NumLeft(const Queue& queue);
+  void SetEntered(const InFlight& what, int64_t seq);
+  void SetLeft(const InFlight& what);
   void CheckDeadline(const Followed& followed);
   void PoisonLocked(const Status& cause);
   bool Busy() const;
@@ -98,6 +101,9 @@ class Watch {
   std::condition_variable changed_;
   std::list<Queue> queues_;  // One a stream. Guarded by mutex_, as are the next.
   std::vector<InFlight> free_;
+  int64_t num_followed_ = 0;
+  int64_t entered_order_ = -1;  // Of what entered_ and left_ tell.
+  int64_t left_order_ = -1;
   std::vector<Followed> ended_;  // By the failure; the device may still be in them.
   Status failure_;
   bool stopping_ = false;

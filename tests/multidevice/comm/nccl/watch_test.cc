@@ -95,5 +95,51 @@ TEST(Watch, WhatFollowsIsEnteredWhenItsPredecessorIsLeft) {
   EXPECT_TRUE(stream->Synchronize(seconds(20)).ok());
 }
 
+// One look may find the ends of posts of several streams: progress is that of the latest post, whatever stream is looked
+// at last.
+TEST(Watch, ProgressDoesNotGoBackToAnEarlierPostOfAnotherStream) {
+  const auto device = *device::CreateHostDevice({.name = "host"});
+  const auto a = *device->CreateStream(), b = *device->CreateStream();
+  struct ToldLast final : device::Completion::Target {
+    void Complete(Status) override { told = true; }
+    std::atomic<bool> told = false;
+  } last;
+  Told told[2];
+  std::atomic<bool> looks = false, may_look = false;
+  Watch watch({.op_timeout = seconds(60),
+               .device = device.get(),
+               .async_error =
+                   [&] {
+                     looks = true;
+                     EXPECT_TRUE(Until([&] { return may_look.load(); }));
+                     return Status();
+                   },
+               .abort = [] {}});
+  device::PendingOperation ops[3];
+  const auto follow = [&](device::Stream& stream, int64_t seq, device::Completion::Target& target) {
+    InFlight what = *watch.Take();
+    what.entered_seq = what.last_seq = seq;
+    what.over = device::Completion(target);
+    stream.Record(*what.entered);
+    stream.Enqueue(ops[seq]);
+    stream.Record(*what.left);
+    watch.Follow(stream, std::move(what));
+  };
+  follow(*a, 0, told[0]);
+  EXPECT_TRUE(Until([&] { return looks.load(); }));  // Now it does not look.
+  follow(*b, 1, last);
+  follow(*a, 2, told[1]);
+  for (device::PendingOperation& op : ops) {
+    op.WaitStarted();
+    op.Done();
+  }
+  EXPECT_TRUE(a->Synchronize(seconds(20)).ok());
+  EXPECT_TRUE(b->Synchronize(seconds(20)).ok());
+  may_look = true;
+  EXPECT_TRUE(Until([&] { return last.told.load(); }));  // The look is at b, after a.
+  EXPECT_EQ(watch.progress().entered, 2);
+  EXPECT_EQ(watch.progress().left, 2);
+}
+
 }  // namespace
 }  // namespace hir::comm
