@@ -212,6 +212,7 @@ class Emitter {
   std::string OffsetText(const Offset& offset, bool is_lane);
   bool IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer);
   bool IsVectorLoad(const Element* element, int guard);
+  std::string PackText(const Access& access);
   std::string LoadValue(const Element* element, int guard);
   void PairLoads(const Element* select, int guard);
   void Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
@@ -221,7 +222,9 @@ class Emitter {
                     std::vector<Access>& found);
 
   // lanes.cc: what is done with a vector.
-  std::string StoredText(const Element* value, DType dtype);
+  struct Packed;
+  Packed FindCopy(const Element* value, DType dtype);
+  std::string StoredText(const Element* value, DType dtype, int guard = 0);
   std::string PairsText(const Element* element);
 
   const LoopNest& nest_;

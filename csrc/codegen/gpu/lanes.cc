@@ -19,12 +19,61 @@ bool Emitter::IsVectorStore(const Store& store) {
   return IsVectorOffset(OffsetOf(store.index, tensor, 0), tensor.dtype, Cat("a.t", store.tensor));
 }
 
+namespace {
+
+using fusion::Element;
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// `value` without conversions between f32 and a half type `dtype` to which the store rounds it anyway.
+const Element* Unrounded(const Element* value, DType dtype) {
+  const auto is_either = [&](DType other) { return other == dtype || other == DType::kFloat32; };
+  while (IsHalf(dtype) && value->kind == Element::Kind::kConvert && is_either(value->dtype) &&
+         is_either(value->args[0]->dtype))
+    value = value->args[0];
+  return value;
+}
+
+}  // namespace
+
+// What is stored for a vector. Where indices alone tell that it is a copy, it stays packed: taking it apart and rounding
+// it again is a third of the instructions of a rotary embedding that copies most of each head.
+struct Emitter::Packed {
+  std::string copy = {};              // A pack; empty: nothing is copied.
+  std::string condition = {};         // Whether it is copied; empty: always.
+  const Element* computed = nullptr;  // What is stored otherwise, lane by lane,
+  int guard = 0;                      // where this holds.
+};
+
+Emitter::Packed Emitter::FindCopy(const Element* stored, DType dtype) {
+  const auto is_copy = [&](const Element* from, int guard) {
+    return from->kind == Element::Kind::kLoad && from->dtype == dtype && IsVectorLoad(from, guard);
+  };
+  const Element* value = Unrounded(stored, dtype);
+  if (is_copy(value, 0)) return {.copy = PackText({value, 0})};
+  const bool selects = value->kind == Element::Kind::kPrim && value->prim == fusion::Prim::kSelect;
+  if (!selects || !math_.IsIndexCondition(value->args[0]) || !IsUniform(value->args[0]))
+    return {.computed = stored};
+  const Element* condition = value->args[0];
+  const auto guard_of = [&](bool holds) {
+    const Element* side = value->args[holds ? 1 : 2];
+    return side->has_load ? AddGuard(0, condition, holds) : 0;
+  };
+  for (const bool holds : {true, false}) {
+    const Element* copied = Unrounded(value->args[holds ? 1 : 2], dtype);
+    if (!is_copy(copied, guard_of(holds))) continue;
+    PairLoads(value, 0);
+    return {.copy = PackText({copied, guard_of(holds)}),
+            .condition = Cat(holds ? "" : "!", ConditionText(condition)),
+            .computed = value->args[holds ? 2 : 1],
+            .guard = guard_of(!holds)};
+  }
+  return {.computed = stored};
+}
+
 // The value to store in registers: packing rounds to 16 bits.
-std::string Emitter::StoredText(const Element* value, DType dtype) {
-  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  if (is_half && value->kind == Element::Kind::kConvert && value->args[0]->dtype == DType::kFloat32)
-    return ValueText(value->args[0], 0);
-  return ValueText(value, 0);
+std::string Emitter::StoredText(const Element* value, DType dtype, int guard) {
+  return ValueText(Unrounded(value, dtype), guard);
 }
 
 void Emitter::Lanes(const std::function<void()>& body) {
@@ -54,6 +103,7 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
                    std::span<const Store> stores, std::span<const Product> products) {
   struct Vector {
     const Store* store;
+    Packed packed;
     std::string array;
   };
   std::vector<Vector> vectors;
@@ -61,9 +111,11 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
   if (has_lanes) {
     for (const Store& store : stores) {
       if (!IsVectorStore(store)) continue;
-      vectors.push_back({&store, NewName("o")});
       const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
-      Line(TypeText(dtype), " ", vectors.back().array, "[", lanes_, "];");
+      Vector& vector = vectors.emplace_back(Vector{&store, FindCopy(store.value, dtype), {}});
+      if (vector.packed.computed == nullptr) continue;
+      vector.array = NewName("o");
+      Line(TypeText(dtype), " ", vector.array, "[", lanes_, "];");
     }
     Open();
     lane_level_ = levels_.size() - 1;
@@ -80,11 +132,13 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
   for (const Store& store : stores) {
     const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
     const auto vector = std::ranges::find(vectors, &store, &Vector::store);
-    const std::string value = StoredText(store.value, dtype);
     if (vector != vectors.end()) {
-      Line(vector->array, "[e] = ", value, ";");
+      const Packed& packed = vector->packed;
+      if (packed.computed == nullptr) continue;
+      Line(vector->array, "[e] = ", StoredText(packed.computed, dtype, packed.guard), ";");
       continue;
     }
+    const std::string value = StoredText(store.value, dtype);
     const Offset offset =
         OffsetOf(store.index, nest_.tensors[static_cast<size_t>(store.tensor)], 0);
     Line("st_", Suffix(dtype), "(a.t", store.tensor, " + (",
@@ -96,8 +150,13 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
   Line("#pragma unroll\nfor (int e = 0; e < ", lanes_, "; ++e) {\n", lane, "}");
   for (const Vector& vector : vectors) {
     const DType dtype = nest_.tensors[static_cast<size_t>(vector.store->tensor)].dtype;
-    Line("stv(", AddressOf(vector.store->tensor, vector.store->index), ", put_", Suffix(dtype), "(",
-         vector.array, "));");
+    const Packed& packed = vector.packed;
+    const std::string put = Cat("put_", Suffix(dtype), "(", vector.array, ")");
+    Line("stv(", AddressOf(vector.store->tensor, vector.store->index), ", ",
+         packed.copy.empty()        ? put
+         : packed.condition.empty() ? packed.copy
+                                    : Cat(packed.condition, " ? ", packed.copy, " : ", put),
+         ");");
   }
 }
 

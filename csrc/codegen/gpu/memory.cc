@@ -95,6 +95,16 @@ bool Emitter::Varies(const Access& access, std::span<const Loop> loops) {
                              [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
 
+std::string Emitter::PackText(const Access& access) {
+  if (const auto made = packs_.find({access.load, access.guard}); made != packs_.end())
+    return made->second;
+  const size_t level = LevelOf(VarsOf(access.load) | VarsOf(access.guard), false);
+  const Key key = {access.load, access.guard, false};
+  const auto known = levels_[level].memo.find(key);
+  if (known != levels_[level].memo.end()) return known->second;
+  return Named(key, level, Cat("Pk<", BytesOf(access), ">"), LoadText(access, false));
+}
+
 std::string Emitter::LoadValue(const Element* element, int guard) {
   if (!slots_.contains(element->value)) {
     error_ = Internal("a kernel reads an accumulator before it is complete");
@@ -102,23 +112,8 @@ std::string Emitter::LoadValue(const Element* element, int guard) {
   }
   const int slot = slots_.at(element->value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
-  if (IsVectorLoad(element, guard)) {
-    std::string pack;
-    if (const auto made = packs_.find({element, guard}); made != packs_.end()) {
-      pack = made->second;
-    } else {
-      const size_t level = LevelOf(VarsOf(element) | VarsOf(guard), false);
-      const Key key = {element, guard, false};
-      const auto known = levels_[level].memo.find(key);
-      if (known != levels_[level].memo.end()) {
-        pack = known->second;
-      } else {
-        pack = Named(key, level, Cat("Pk<", BytesOf({element, guard}), ">"),
-                     LoadText({element, guard}, false));
-      }
-    }
-    return Cat("get_", Suffix(tensor.dtype), "(", pack, ", e)");
-  }
+  if (IsVectorLoad(element, guard))
+    return Cat("get_", Suffix(tensor.dtype), "(", PackText({element, guard}), ", e)");
   const Offset offset = OffsetOf(element->args, tensor, guard);
   const std::string load = Cat("ld_", Suffix(tensor.dtype), "(a.t", slot, " + (",
                                OffsetText(offset, IsLane(VarsOf(offset))), "))");
