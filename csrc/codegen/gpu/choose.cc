@@ -212,7 +212,7 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
     if (across >= 0) s.vector = across;
     if (s.vector < 0 && !region.grid.empty()) s.vector = region.grid.back().variable;
     set_lanes();
-    ChoosePointwise(s);
+    ChoosePointwise(em, region, plan, s);
   } else if (FindLoop(region.grid, s.vector) != nullptr) {
     set_lanes();
     s.adds_parts = AddsParts(nest, region);
@@ -243,6 +243,7 @@ void Tune(Schedule& s, const Tuning& tuning) {
   if (s.kind == Kind::kRows) {
     if (tuning.rows > 0) s.rows = tuning.rows;
     if (tuning.held != 0) s.held = tuning.held > 0 && s.can_hold;
+    s.early = s.early && s.held;
     s.rows = std::clamp(s.rows, 1, std::max(s.threads / 32, 1));
     s.threads = std::max(s.threads / s.rows / 32, 1) * 32 * s.rows;
     const int64_t width = s.threads / s.rows;
@@ -291,6 +292,7 @@ Schedule AnySize(Schedule s) {
     }
     case Schedule::Kind::kRows:
       s.held = false;
+      s.early = false;
       s.unroll = 1;
       break;
     case Schedule::Kind::kCarried:

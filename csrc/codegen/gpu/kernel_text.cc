@@ -52,6 +52,7 @@ Schedule Shared(Schedule s) {
   if (s.kind == Schedule::Kind::kRows) {
     s.rows = 1;
     s.held = false;
+    s.early = false;
     s.unroll = std::min(s.unroll, 2);
   }
   s.threads = kSharedThreads;
@@ -197,7 +198,7 @@ bool IsOneWave(const KernelPlan& plan, const LoopNest& nest, const KernelInfo& i
     if (own < 0) return false;
     items += own;
   }
-  return items / info.items_per_cta < plan.target.multiprocessors * (2048 / info.threads);
+  return items / info.items_per_cta < plan.target.multiprocessors * (kThreadsOfMultiprocessor / info.threads);
 }
 
 Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const Tuning& tuning) {

@@ -7,6 +7,7 @@
 // a vector.
 #include <algorithm>
 
+#include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/schedule.h"
 
 namespace hir::codegen::gpu {
@@ -57,11 +58,19 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
 
 }  // namespace
 
-void ChoosePointwise(Schedule& schedule) {
+void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan,
+                     Schedule& schedule) {
   schedule.kind = Schedule::Kind::kPointwise;
   schedule.threads = 128;
   schedule.unroll = schedule.lanes > 1 ? 1 : 4;
   schedule.items_per_cta = int64_t{schedule.threads} * schedule.unroll * schedule.lanes;
+  // Where a multiprocessor could hold all of its CTAs at once but for their registers, it does: there is no second wave.
+  const ir::Expr* items = GridOf(em.pool(), region);
+  if (!IsConstant(items)) return;
+  const int64_t ctas = base::CeilDiv(SizeOf(items, {}, 0), schedule.items_per_cta);
+  const int64_t share = base::CeilDiv(ctas, std::max<int64_t>(plan.target.multiprocessors, 1));
+  if (share <= kThreadsOfMultiprocessor / schedule.threads)
+    schedule.ctas_per_sm = static_cast<int>(std::max<int64_t>(share, 1));
 }
 
 const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& s) {

@@ -350,9 +350,20 @@ template <int W> DEV void online_collect(float& m, float& sum, float* ms, float*
     const int lane = TID & 31;
     if (lane == 0) ms[warp] = m, sums[warp] = sum;
     sync();
-    const float own = lane < W ? ms[lane] : u2f(0xff800000u);
-    m = across<Max, 32>(own);
-    sum = across<Sum, 32>((lane < W ? sums[lane] : 0.0f) * online_factor(own, m));
+    if constexpr (W <= 4) {
+      m = ms[0];
+#pragma unroll
+      for (int i = 1; i < W; ++i) m = fmaxn(m, ms[i]);
+      sum = 0.0f;
+#pragma unroll
+      for (int i = 0; i < W; ++i) sum += sums[i] * online_factor(ms[i], m);
+    } else {
+      constexpr int kLanes = W <= 8 ? 8 : W <= 16 ? 16 : 32;
+      const int part = TID & (kLanes - 1);
+      const float own = part < W ? ms[part] : u2f(0xff800000u);
+      m = across<Max, kLanes>(own);
+      sum = across<Sum, kLanes>((part < W ? sums[part] : 0.0f) * online_factor(own, m));
+    }
   }
 }
 // The values of Y rows of X threads with E columns each, for every row; s holds Y * X * E. Rows of a warp first.

@@ -11,6 +11,8 @@
 
 namespace hir::codegen::gpu {
 
+constexpr int kThreadsOfMultiprocessor = 2048;  // At most: of A100, H100 and H200.
+
 struct Schedule {
   enum class Kind : uint8_t {
     kPointwise,   // pointwise.cc: a vector of the grid a thread.
@@ -29,6 +31,7 @@ struct Schedule {
   int unroll = 1;  // Vectors loaded before the first is used; kRows: held in registers when `held`.
   bool held = false;      // A row is read once.
   bool can_hold = false;  // All rows are as long, and of vectors.
+  bool early = false;     // With the first row comes what all rows read alike.
   bool stream = false;    // Last reads do not stay in cache.
   bool rolled = false;    // Loops stay loops: short code instead of fast code.
   // kCarried: how rows are loaded ahead, how many of them, and whether they stay packed between phases.
@@ -59,7 +62,7 @@ void Tune(Schedule& schedule, const Tuning& tuning);
 Tuning TuningOf(const Schedule& schedule);
 
 // Heuristics, each beside its schedule's code.
-void ChoosePointwise(Schedule& schedule);
+void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
@@ -89,6 +92,7 @@ struct Walk {
   // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step; and it is one of them.
   bool is_exact = false, is_single = false;
   bool stream = false;
+  bool early = false;  // What does not vary with `outer` is loaded first, too.
 };
 // Arrays of packs that live across phases.
 struct Held {

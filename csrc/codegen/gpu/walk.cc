@@ -34,7 +34,7 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
   std::vector<Emitter::Access> loads;
   if (em.lanes() > 1) {
     for (const Emitter::Access& access : em.VectorLoads(roots)) {
-      if (em.Varies(access, outer)) loads.push_back(access);
+      if (walk.early || em.Varies(access, outer)) loads.push_back(access);
     }
   }
   std::vector<Emitter::Access> missing;
