@@ -95,8 +95,8 @@ TEST(Watch, WhatFollowsIsEnteredWhenItsPredecessorIsLeft) {
   EXPECT_TRUE(stream->Synchronize(seconds(20)).ok());
 }
 
-// One look may find the ends of posts of several streams: progress is that of the latest post, whatever stream is looked
-// at last.
+// One look may find the ends of posts of several streams: progress is that of the latest post, whatever stream is
+// looked at last.
 TEST(Watch, ProgressDoesNotGoBackToAnEarlierPostOfAnotherStream) {
   const auto device = *device::CreateHostDevice({.name = "host"});
   const auto a = *device->CreateStream(), b = *device->CreateStream();
