@@ -198,7 +198,8 @@ bool IsOneWave(const KernelPlan& plan, const LoopNest& nest, const KernelInfo& i
     if (own < 0) return false;
     items += own;
   }
-  return items / info.items_per_cta < plan.target.multiprocessors * (kThreadsOfMultiprocessor / info.threads);
+  return items / info.items_per_cta <
+         plan.target.multiprocessors * (kThreadsOfMultiprocessor / info.threads);
 }
 
 Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const Tuning& tuning) {

@@ -36,8 +36,8 @@ const Element* Unrounded(const Element* value, DType dtype) {
 
 }  // namespace
 
-// What is stored for a vector. Where indices alone tell that it is a copy, it stays packed: taking it apart and rounding
-// it again is a third of the instructions of a rotary embedding that copies most of each head.
+// What is stored for a vector. Where indices alone tell that it is a copy, it stays packed: taking it apart and
+// rounding it again is a fifth of the instructions of a rotary embedding that copies most of each head.
 struct Emitter::Packed {
   std::string copy = {};              // A pack; empty: nothing is copied.
   std::string condition = {};         // Whether it is copied; empty: always.

@@ -64,7 +64,7 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan,
   schedule.threads = 128;
   schedule.unroll = schedule.lanes > 1 ? 1 : 4;
   schedule.items_per_cta = int64_t{schedule.threads} * schedule.unroll * schedule.lanes;
-  // Where a multiprocessor could hold all of its CTAs at once but for their registers, it does: there is no second wave.
+  // Where a multiprocessor could hold all of its CTAs at once but for their registers, it does: no second wave.
   const ir::Expr* items = GridOf(em.pool(), region);
   if (!IsConstant(items)) return;
   const int64_t ctas = base::CeilDiv(SizeOf(items, {}, 0), schedule.items_per_cta);

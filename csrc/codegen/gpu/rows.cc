@@ -149,8 +149,8 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   };
   const int loops = LoopingPhases(region) - (online ? 1 : 0);
   // All threads that the rows want run at once, so that nothing hides a load's latency: 2 vectors a thread.
-  const bool one_wave =
-      is_constant && items * nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
+  const bool one_wave = is_constant && items * nv / 2 <= int64_t{kThreadsOfMultiprocessor} *
+                                                             plan.target.multiprocessors;
   const bool few = items < 2 * std::max(plan.target.multiprocessors, 1);
   int registers = 64;
   if (s.lanes == 1) {
