@@ -46,10 +46,11 @@ int64_t TeamSize(const Rule& rule, const ir::Op& op) {
 }
 
 Status CheckReduce(const Rule& rule, std::string_view reduce) {
-  const bool known = reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max";
+  const bool known =
+      reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max" || reduce == "mean";
   if (rule.reduces ? known : reduce == "none") return {};
   return InvalidArgument(Cat("reduce is ", reduce, "; ", rule.type, " wants ",
-                             rule.reduces ? "sum, prod, min or max" : "none"));
+                             rule.reduces ? "sum, prod, min, max or mean" : "none"));
 }
 
 // Between meshes: who must be where.

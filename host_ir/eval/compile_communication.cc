@@ -19,7 +19,8 @@ CommType TypeOf(std::string_view name) {
 }
 
 ReduceOp ReduceOf(std::string_view name) {
-  for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
+  for (ReduceOp reduce :
+       {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
     if (comm::ReduceOpName(reduce) == name) return reduce;
   }
   return ReduceOp::kSum;  // "none"

@@ -95,6 +95,10 @@ Status CheckDesc(const CommDesc& desc, const TeamInfo* team, int64_t rank) {
   if (!chunk || !base::CheckedMul(*chunk, team->size())) {
     return InvalidArgument(Cat(CommName(desc), ": count ", desc.count, " is too large"));
   }
+  if (Reduces(desc.type) && desc.reduce == ReduceOp::kMean && !IsFloat(desc.dtype)) {
+    return InvalidArgument(Cat(CommName(desc), ": reduce is mean, of ", DTypeName(desc.dtype),
+                               "; a mean is of floats: cast them, or use sum"));
+  }
   HIR_TRY(CheckPeers(desc, *team, rank));
   const Chunks chunks = ChunksOf(desc, *team, rank);
   HIR_TRY(CheckBuffer(desc, "src", desc.src, chunks.src));

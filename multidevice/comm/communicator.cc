@@ -27,6 +27,7 @@ std::string_view ReduceOpName(ReduceOp op) {
     case ReduceOp::kProd: return "prod";
     case ReduceOp::kMin: return "min";
     case ReduceOp::kMax: return "max";
+    case ReduceOp::kMean: return "mean";
   }
   HIR_CHECK(false);
   return {};

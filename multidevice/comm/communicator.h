@@ -48,8 +48,8 @@ constexpr bool Reduces(CommType type) {
          type == CommType::kReduceScatter;
 }
 
-enum class ReduceOp : uint8_t { kSum, kProd, kMin, kMax };
-std::string_view ReduceOpName(ReduceOp op);  // "sum"
+enum class ReduceOp : uint8_t { kSum, kProd, kMin, kMax, kMean };  // kMean: of floats alone.
+std::string_view ReduceOpName(ReduceOp op);                        // "sum"
 
 // A team of one communicator; made by Communicator::Team, valid as long as the communicator.
 enum class TeamId : int32_t {};
@@ -124,13 +124,16 @@ struct GraphPosts {
 // Numerics: every element is reduced in the order of the team's ranks, left to right, the same on
 // every rank and for every size: results are equal to the bit in every backend (NaN payloads
 // aside). f16 and bf16 are accumulated in f32 and rounded once. Integers wrap. bool: min and prod
-// are "and", max and sum are "or". min and max of a NaN are NaN.
+// are "and", max and sum are "or". min and max of a NaN are NaN. A mean is the sum, divided by n before
+// it is rounded.
 //   nccl: the sum and product of floats are in an order that NCCL picks by type, dtype, count, team
 // and machine. Every rank of a call gets the same bits, and so does a repeated call as far as NCCL
 // keeps to that choice, which it does not promise. A sum differs from the exact one by at most
 // (n - 1) u / (1 - (n - 1) u) times the sum of absolute values, u the unit roundoff of the dtype (f16
 // and bf16 too: they may be rounded at every step); a product likewise by its absolute value, when
-// nothing underflows. min and max may lose a NaN. The rest is equal to the bit: integers, bools (of
+// nothing underflows. A mean is ncclAvg: every contribution is multiplied by 1 / n before it is added, which
+// is no pass over the memory of its own, works in graphs, and cannot overflow where the mean does not; it is off
+// by at most as the sum of two ranks more, divided by n. min and max may lose a NaN. The rest is equal to the bit: integers, bools (of
 // bytes 0 and 1), min and max of numbers, whatever only moves.
 //
 // Failure: argument errors return before anything is queued. A later failure (a deadline, a peer,

@@ -56,7 +56,7 @@ T Wrapping(T a, T b, F f) {
 
 template <ReduceOp kOp, typename T>
 T Combine(T a, T b) {
-  if constexpr (kOp == ReduceOp::kSum) {
+  if constexpr (kOp == ReduceOp::kSum || kOp == ReduceOp::kMean) {
     return Wrapping(a, b, [](auto x, auto y) { return x + y; });
   } else if constexpr (kOp == ReduceOp::kProd) {
     return Wrapping(a, b, [](auto x, auto y) { return x * y; });
@@ -83,6 +83,10 @@ inline __attribute__((always_inline)) void ReduceBlock(std::span<const std::byte
     const auto* const next = reinterpret_cast<const Stored*>(source) + begin;
     for (int64_t i = 0; i < n; ++i) sum[i] = Combine<kOp>(sum[i], Type::Load(next[i]));
   }
+  if constexpr (kOp == ReduceOp::kMean) {
+    const auto n_srcs = static_cast<typename Type::Accumulated>(srcs.size());
+    for (int64_t i = 0; i < n; ++i) sum[i] /= n_srcs;
+  }
   Stored* const out = dst + begin;
   for (int64_t i = 0; i < n; ++i) out[i] = Type::Store(sum[i]);
 }
@@ -102,6 +106,10 @@ void ReduceBy(ReduceOp op, std::span<const std::byte* const> srcs, std::byte* ds
     case ReduceOp::kProd: return ReduceAll<Type, ReduceOp::kProd>(srcs, dst, count);
     case ReduceOp::kMin: return ReduceAll<Type, ReduceOp::kMin>(srcs, dst, count);
     case ReduceOp::kMax: return ReduceAll<Type, ReduceOp::kMax>(srcs, dst, count);
+    case ReduceOp::kMean:
+      if constexpr (std::is_floating_point_v<typename Type::Accumulated>)
+        return ReduceAll<Type, ReduceOp::kMean>(srcs, dst, count);
+      break;  // CheckDesc refuses it.
   }
   HIR_CHECK(false);
 }

@@ -108,7 +108,8 @@ inline Bytes InputOf(const CommCase& c, int64_t index) {
 template <typename T>
 T Two(ReduceOp op, T a, T b) {
   switch (op) {
-    case ReduceOp::kSum: return static_cast<T>(a + b);
+    case ReduceOp::kSum:
+    case ReduceOp::kMean: return static_cast<T>(a + b);
     case ReduceOp::kProd: return static_cast<T>(a * b);
     case ReduceOp::kMin: return std::min(a, b);
     case ReduceOp::kMax: return std::max(a, b);
@@ -123,6 +124,7 @@ inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, i
   const auto fold = [&](auto load) {
     auto value = load(inputs[0]);
     for (size_t j = 1; j < inputs.size(); ++j) value = Two(c.reduce, value, load(inputs[j]));
+    if (c.reduce == ReduceOp::kMean) value /= static_cast<decltype(value)>(c.n());
     return value;
   };
   switch (c.dtype) {
@@ -220,14 +222,18 @@ inline Rounding RoundingOf(DType dtype) {
 // Sums and products in any order: n - 1 operations, each of which rounds its result. So a sum s of
 // x_j is off by at most g * sum |x_j|, a product by g * prod |x_j|, with g = k u / (1 - k u), k = n -
 // 1; a product that underflows also by half the smallest number at each step, which later factors,
-// of at most 2, make larger. The exact value is taken in long double.
+// of at most 2, make larger. A mean may also round 1 / n and each product with it. The exact value is taken in long
+// double.
 inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& got) {
   const Rounding rounding = RoundingOf(c.dtype);
-  const auto k = static_cast<long double>(c.n() - 1);
+  const bool mean = c.reduce == ReduceOp::kMean;
+  const auto k = static_cast<long double>(mean ? c.n() + 1 : c.n() - 1);
   const long double g = k * rounding.unit / (1 - k * rounding.unit);
   const bool product = c.reduce == ReduceOp::kProd;
-  const long double underflow =
-      product ? rounding.smallest * static_cast<double>(int64_t{1} << c.n()) : 0;
+  const long double underflow = product
+                                    ? rounding.smallest * static_cast<double>(int64_t{1} << c.n())
+                                : mean ? rounding.smallest * static_cast<double>(c.n())
+                                       : 0;
   const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
   std::vector<Bytes> inputs;
   for (int64_t j = 0; j < c.n(); ++j) inputs.push_back(InputOf(c, j));
@@ -237,6 +243,10 @@ inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& go
       const long double x = RealAt(c.dtype, input, begin + i);
       exact = product ? exact * x : exact + x;
       size = product ? size * std::abs(x) : size + std::abs(x);
+    }
+    if (mean) {
+      exact /= static_cast<long double>(c.n());
+      size /= static_cast<long double>(c.n());
     }
     const long double off = std::abs(RealAt(c.dtype, got, i) - exact);
     if (off <= g * size + underflow) continue;
@@ -248,7 +258,8 @@ inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& go
 
 // Empty, or where `got`, the dst of the rank at place `index`, is wrong.
 inline std::string Difference(const CommCase& c, int64_t index, const Bytes& got) {
-  const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProd;
+  const bool rounds =
+      c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProd || c.reduce == ReduceOp::kMean;
   if (!c.fixed_order && Reduces(c.type) && IsFloat(c.dtype) && rounds)
     return OutOfBounds(c, index, got);
   const Bytes expected = ExpectedAt(c, index);

@@ -108,9 +108,10 @@ inline void RunCase(const CommCase& c, int64_t seq, Communicator& comm, device::
   RunCases({&c, 1}, seq, comm, device, stream);
 }
 
-inline std::vector<ReduceOp> OpsOf(CommType type) {
+inline std::vector<ReduceOp> OpsOf(CommType type, DType dtype) {
   if (!Reduces(type)) return {ReduceOp::kSum};
-  return {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax};
+  if (!IsFloat(dtype)) return {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax};
+  return {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean};
 }
 
 TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
@@ -124,7 +125,7 @@ TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
     std::vector<CommCase> cases;
     for (CommType type : kAllCommTypes) {
       for (DType dtype : kAllDTypes) {
-        for (ReduceOp reduce : OpsOf(type)) {
+        for (ReduceOp reduce : OpsOf(type, dtype)) {
           for (int64_t count : {0, 1, 1021}) {
             for (bool in_place : {false, true}) {
               for (const auto& ranks : teams) {

@@ -25,7 +25,12 @@ Result<int64_t> TeamSize(const ir::Op& op) {
 Status CheckReduce(const ir::Op& op) {
   const std::string_view reduce = op.Name("reduce");
   if (reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max") return {};
-  return InvalidArgument(Cat("reduce=", reduce, " is not sum, prod, min or max"));
+  if (reduce != "mean")
+    return InvalidArgument(Cat("reduce=", reduce, " is not sum, prod, min, max or mean"));
+  const ir::Value& x = *op.operands[0];
+  if (IsFloat(x.type->dtype)) return {};
+  return InvalidArgument(Cat("reduce=mean: %", x.name, " is ", DTypeName(x.type->dtype),
+                             "; a mean is of floats: cast it first"));
 }
 
 // The operand's axes, the first of which must count `chunks`.

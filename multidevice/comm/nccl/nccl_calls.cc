@@ -29,6 +29,7 @@ ncclRedOp_t OpOf(ReduceOp op, DType dtype) {
     case ReduceOp::kProd: return truth ? ncclMin : ncclProd;
     case ReduceOp::kMin: return ncclMin;
     case ReduceOp::kMax: return ncclMax;
+    case ReduceOp::kMean: return ncclAvg;
   }
   HIR_CHECK(false);
   return ncclSum;

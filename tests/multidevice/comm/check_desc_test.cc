@@ -46,6 +46,16 @@ TEST_F(CheckDescTest, TeamAndCount) {
             "INVALID_ARGUMENT: allreduce #9: count 1152921504606846975 is too large");
 }
 
+TEST_F(CheckDescTest, AMeanIsOfFloats) {
+  CommDesc desc = Legal(CommType::kAllreduce);
+  desc.reduce = ReduceOp::kMean;
+  EXPECT_EQ(Checked(desc), "OK");
+  desc.dtype = DType::kInt32;
+  EXPECT_EQ(Checked(desc),
+            "INVALID_ARGUMENT: allreduce #9: reduce is mean, of i32; a mean is of floats: cast "
+            "them, or use sum");
+}
+
 TEST_F(CheckDescTest, Peers) {
   for (CommType type :
        {CommType::kGather, CommType::kScatter, CommType::kReduce, CommType::kBroadcast}) {

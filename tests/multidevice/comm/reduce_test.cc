@@ -20,6 +20,19 @@ std::vector<T> Reduced(ReduceOp op, DType dtype, const std::vector<std::vector<T
   return out;
 }
 
+TEST(Reduce, AMeanIsRoundedOnce) {
+  // 2048 + 1 + 1 + 2 = 2052; a sum of f16 would stay at 2048, 2048, 2050.
+  const auto f16 = [](float value) { return FloatToFloat16(value); };
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kMean, DType::kFloat16,
+                              {{f16(2048)}, {f16(1)}, {f16(1)}, {f16(2)}}),
+            std::vector<uint16_t>{f16(513)});
+  EXPECT_EQ(Reduced<float>(ReduceOp::kMean, DType::kFloat32, {{1, -3}, {2, 0}, {6, 0}}),
+            (std::vector<float>{3, -1}));
+  // The sum of the ranks does not fit f16, the mean does.
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kMean, DType::kFloat16, {{f16(60000)}, {f16(40000)}}),
+            (std::vector<uint16_t>{f16(50000)}));
+}
+
 TEST(Reduce, NanStaysInMinAndMax) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {

@@ -286,7 +286,7 @@ class SpmdEvaluator {
 
   static HostTensor Reduce(const std::vector<const HostTensor*>& parts, std::string_view reduce) {
     const auto combine = [&](auto a, auto b) {
-      if (reduce == "sum") return a + b;
+      if (reduce == "sum" || reduce == "mean") return a + b;
       if (reduce == "prod") return a * b;
       return reduce == "min" ? std::min(a, b) : std::max(a, b);
     };
@@ -302,6 +302,9 @@ class SpmdEvaluator {
     for (size_t i = 1; i < parts.size(); ++i) {
       const std::vector<double> more = fusion::ToDoubles(*parts[i]);
       for (size_t k = 0; k < total.size(); ++k) total[k] = combine(total[k], more[k]);
+    }
+    if (reduce == "mean") {
+      for (double& element : total) element /= static_cast<double>(parts.size());
     }
     return fusion::TensorOf(parts[0]->dtype, parts[0]->shape, total);
   }

@@ -169,6 +169,7 @@ TEST_F(NcclTest, TypesAndReductions) {
   EXPECT_EQ(call(DType::kBFloat16, ReduceOp::kMin), "allreduce 2 type=9 op=3");
   EXPECT_EQ(call(DType::kFloat32, ReduceOp::kSum), "allreduce 2 type=7 op=0");
   EXPECT_EQ(call(DType::kFloat64, ReduceOp::kSum), "allreduce 2 type=8 op=0");
+  EXPECT_EQ(call(DType::kFloat16, ReduceOp::kMean), "allreduce 2 type=6 op=4");
   // Truth values: "or" is a maximum, "and" a minimum, of bytes.
   EXPECT_EQ(call(DType::kBool, ReduceOp::kSum), "allreduce 2 type=1 op=2");
   EXPECT_EQ(call(DType::kBool, ReduceOp::kMax), "allreduce 2 type=1 op=2");

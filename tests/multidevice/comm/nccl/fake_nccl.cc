@@ -156,7 +156,8 @@ struct BFloat {
 template <typename T>
 T Two(ncclRedOp_t op, T a, T b) {
   switch (op) {
-    case ncclSum: return static_cast<T>(a + b);
+    case ncclSum:
+    case ncclAvg: return static_cast<T>(a + b);
     case ncclProd: return static_cast<T>(a * b);
     case ncclMin: return std::min(a, b);
     case ncclMax: return std::max(a, b);
@@ -173,6 +174,10 @@ void Fold(const std::vector<const Call*>& calls, size_t offset, size_t count, ch
     for (size_t j = calls.size(); j-- > 0;) {
       T next = {};
       std::memcpy(&next, calls[j]->src + (offset + i) * sizeof(T), sizeof(T));
+      if constexpr (std::is_floating_point_v<decltype(S::Load(next))>) {
+        const auto n = static_cast<decltype(S::Load(next))>(calls.size());
+        if (calls[0]->op == ncclAvg) next = S::Store(S::Load(next) * (1 / n));
+      }
       sum = j + 1 == calls.size() ? next : S::Store(Two(calls[0]->op, S::Load(sum), S::Load(next)));
     }
     std::memcpy(out + i * sizeof(T), &sum, sizeof(T));
