@@ -126,7 +126,8 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
                    .plan_ms = planned->plan_ms,
                    .compile_ms = planned->compile_ms,
                    .compile_again_ms = planned->compile_again_ms,
-                   .timing = run.timing()};
+                   .timing = run.timing(),
+                   .memory = run.memory()};
   if (!options.out.empty()) report.outputs = run.OutputPaths();
   Result<std::vector<double>> slowest = SlowestSamples(run.timing(), ranks);
   if (!slowest.ok()) return {slowest.status(), kExitFailed};

@@ -185,6 +185,13 @@ Status RankRun::RunOnce() {
   return {};
 }
 
+Memory RankRun::memory() const {
+  Memory memory = {.pool_bytes = pool_->bytes()};
+  for (const auto& allocation : memory_)
+    memory.shard_bytes += allocation == nullptr ? 0 : allocation->buffer().bytes;
+  return memory;
+}
+
 std::vector<std::string> RankRun::OutputPaths() const {
   std::vector<std::string> paths;
   for (const plan::Boundary& output : planned_.plan.local.outputs) {

@@ -24,6 +24,12 @@ struct Timing {
   std::vector<std::string> graphs = {};  // What they are made of.
 };
 
+// What a rank holds while it runs.
+struct Memory {
+  int64_t shard_bytes = 0;  // Inputs and outputs.
+  int64_t pool_bytes = 0;   // Temporaries, at most at any time.
+};
+
 // One thread. The steps are called in this order; those marked collective by every rank. After an error it only accepts
 // destruction.
 class RankRun {
@@ -44,6 +50,7 @@ class RankRun {
   Status WriteOutputs();
 
   const Timing& timing() const { return timing_; }
+  Memory memory() const;  // After a run.
   // Written files, without repeats.
   std::vector<std::string> OutputPaths() const;
 

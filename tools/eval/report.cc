@@ -76,7 +76,9 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"compile_ms\": ", List(report.compile_ms),
           ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
-          ",\n  \"first_run_ms\": ", report.timing.first_run_ms);
+          ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
+          ",\n  \"shard_bytes\": ", report.memory.shard_bytes,
+          ",\n  \"pool_bytes\": ", report.memory.pool_bytes);
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,

@@ -21,6 +21,7 @@ struct Report {
   std::vector<double> compile_ms;  // One a kernel plan.
   std::vector<double> compile_again_ms;
   Timing timing;  // Of rank 0; samples_ms: of each sample the slowest rank's.
+  Memory memory;  // Of rank 0.
   std::vector<std::string> outputs = {};
 };
 

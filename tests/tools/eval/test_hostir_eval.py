@@ -117,6 +117,57 @@ def test_examples_under_mpirun(tmp_path: Path, device: str, index: int, ranks: i
         assert relative_error(got, want) <= EXAMPLES[index].tolerance, output.name
 
 
+ITEM_BYTES = {"bool": 1, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+ALLOC = re.compile(r"(%\S+): (\w+)\[(.*)\] = alloc\(\)")
+DEALLOC = re.compile(r"dealloc\((%\S+)\)")
+
+
+def most_alive(dump: str, sizes: dict[str, int]) -> int:
+    """The most bytes of temporaries that are alive at once, by the dump of a host program after `deallocate`."""
+    sizes_and_functions = {**sizes, "ceildiv": lambda a, b: -(-a // b), "min": min, "max": max}
+    bytes_of: dict[str, int] = {}
+    alive = most = 0
+    for line in dump[dump.rindex("host @") :].splitlines():
+        if made := ALLOC.search(line):
+            name, dtype, extents = made.groups()
+            bytes_of[name] = ITEM_BYTES[dtype]
+            for extent in re.split(r", (?![^(]*\))", extents) if extents else []:
+                if not extent.startswith("b"):
+                    bytes_of[name] *= eval(extent.replace("/", "//"), {}, sizes_and_functions)
+            alive += bytes_of[name]
+            most = max(most, alive)
+        if freed := DEALLOC.search(line):
+            alive -= bytes_of.pop(freed.group(1))
+    return most
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("index", range(3), ids=["layer_norm_backward", "rope", "mlp"])
+def test_peak_memory(tmp_path: Path, index: int, ranks: int) -> None:
+    """A rank holds its shards, and not more than 1.1 times what must be alive beside them."""
+    example = [adaptive_layernorm_backward.EXAMPLE, rope.EXAMPLE, tensor_parallel_mlp.EXAMPLE][index]
+    inputs = example.make_inputs()
+    fd = example.define(ranks)
+    (tmp_path / "program.hir").write_text(str(fd))
+    for array, tensor in zip(inputs, fd.fusion.inputs(), strict=True):
+        save(tmp_path, tensor.name, array)
+    report = tmp_path / "report.json"
+    os.environ["HOSTIR_DUMP"] = "host_ir"
+    try:
+        done = evaluate(tmp_path / "program.hir", "--in", tmp_path, "--json", report, ranks=ranks)
+    finally:
+        del os.environ["HOSTIR_DUMP"]
+    assert done.returncode == 0, done.stderr
+    memory = json.loads(report.read_text())
+    shards, pool = memory["shard_bytes"], memory["pool_bytes"]
+    sizes: dict[str, int] = {}
+    for array, shape in zip(inputs, re.findall(r"%\S+: \w+\[(.*?)\]", str(fd)), strict=False):
+        sizes |= {name: n for name, n in zip(shape.replace("b:", "").split(", "), array.shape, strict=True)}
+    bound = shards + most_alive(done.stderr, sizes)
+    print(f"{ranks} ranks: shards {shards}, pool {pool}, peak / bound {(shards + pool) / bound:.4f}")
+    assert shards + pool <= 1.1 * bound
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the program ADD, its inputs, and a folder for its output."""
