@@ -131,10 +131,10 @@ struct GraphPosts {
 // keeps to that choice, which it does not promise. A sum differs from the exact one by at most
 // (n - 1) u / (1 - (n - 1) u) times the sum of absolute values, u the unit roundoff of the dtype (f16
 // and bf16 too: they may be rounded at every step); a product likewise by its absolute value, when
-// nothing underflows. A mean is ncclAvg: every contribution is multiplied by 1 / n before it is added, which
-// is no pass over the memory of its own, works in graphs, and cannot overflow where the mean does not; it is off
-// by at most as the sum of two ranks more, divided by n. min and max may lose a NaN. The rest is equal to the bit: integers, bools (of
-// bytes 0 and 1), min and max of numbers, whatever only moves.
+// nothing underflows. A mean is ncclAvg: every contribution is multiplied by 1 / n before it is added, which takes no
+// pass over memory, works in graphs, and overflows only where the mean does; it is off by at most as the sum of two
+// ranks more, divided by n. min and max may lose a NaN. The rest is equal to the bit: integers, bools (of bytes 0
+// and 1), min and max of numbers, whatever only moves.
 //
 // Failure: argument errors return before anything is queued. A later failure (a deadline, a peer,
 // Abort, a stream that had failed and skips a communication) poisons the communicator: pending
