@@ -25,6 +25,13 @@ double ErfinvNearZero(double x) {
   return y;
 }
 
+// log(erfc(y)) for y > 25 by its asymptotic series, whose terms go down to 1e-17 there.
+double LogErfcFarOut(double y) {
+  const double v = 0.5 / (y * y);
+  const double series = 1 - v * (1 - 3 * v * (1 - 5 * v * (1 - 7 * v * (1 - 9 * v))));
+  return -y * y - std::log(y * kSqrtPi / series);
+}
+
 // 0 < x <= 1/2. Far out erfc(y) is e^(-y^2) / (y sqrt(pi)) but for a factor of about 1 - 1 / (2 y^2 + 2).
 double ErfcinvNearZero(double x) {
   double y = 0.5;
@@ -32,9 +39,12 @@ double ErfcinvNearZero(double x) {
     const double factor = 1 - 1 / (2 * y * y + 2);
     y = std::sqrt(std::fmax(-std::log(x * kSqrtPi * std::fmax(y, 0.45) / factor), 0.04));
   }
+  if (x < 1e-290) {  // erfc would lose digits with its results subnormal.
+    for (int i = 0; i < 3; ++i) y += (LogErfcFarOut(y) - std::log(x)) / (2 * y + 1 / y);
+    return y;
+  }
   for (int i = 0; i < 3; ++i) {
     const double tail = std::erfc(y);
-    if (tail < std::numeric_limits<double>::min()) break;  // Its digits are few; y has six already.
     // -erfc / erfc' without an overflow: both are tiny.
     const double slope = tail * kSqrtPi * 0.5 * std::exp(y * y);
     y = Halley(y, -slope * (1 - x / tail));

@@ -142,13 +142,19 @@ DEV double erfcinv(double x) {
   double low = 0, high = 28;
   const double tail = x <= 1 ? x : 2 - x;
   for (int i = 0; i < 200; ++i) {
-    const double middle = (low + high) / 2;
-    (erfc(middle) > tail ? low : high) = middle;
+    const double middle = (low + high) / 2, v = 0.5 / (middle * middle);
+    bool above = erfc(middle) > tail;
+    if (tail < 1e-290 && middle > 25) {  // Where erfc has few digits, by the logarithm of its asymptotic series.
+      const double series = 1 - v * (1 - 3 * v * (1 - 5 * v * (1 - 7 * v * (1 - 9 * v))));
+      above = -middle * middle - log(middle * 1.7724538509055160 / series) > log(tail);
+    }
+    (above ? low : high) = middle;
   }
   return x <= 1 ? low : -low;
 }
 DEV double erfinv(double x) {
   if (!(fabs(x) < 0.5)) return copysign(erfcinv(1 - fabs(x)), x);
+  if (fabs(x) < 1e-9) return x * 0.88622692545275801;  // The next term of the series is x^3.
   double low = 0, high = 1;
   for (int i = 0; i < 200; ++i) {
     const double middle = (low + high) / 2;
