@@ -14,6 +14,7 @@ namespace hir::fusion {
 struct S {
   ElementBuilder* builder = nullptr;
   const Element* e = nullptr;
+  DType type = DType::kFloat32;  // Of an operand: what it promoted to, while e is computed with.
 };
 
 inline S Number(const S& like, double value) {
@@ -90,7 +91,6 @@ inline S LogicalShiftRight(const S& x, const S& y) {
   return Select((y < 0.0) | (y >= bits), 0.0, (x >> y) & mask);
 }
 inline S Gcd(const S& x, const S& y) { return Apply(Prim::kGcd, x, y); }
-inline S NextAfter(const S& x, const S& y) { return Apply(Prim::kNextAfter, x, y); }
 inline S Atan2(const S& x, const S& y) { return Apply(Prim::kAtan2, x, y); }
 
 inline S IsNan(const S& x) {
@@ -111,6 +111,25 @@ inline S True(const S& x) { return {x.builder, x.builder->Int(DType::kBool, 1)};
 inline S SignBit(const S& x) {
   if (!IsFloat(x.e->dtype)) return x < 0.0;
   return (x < 0.0) | ((x == Number(x, 0)) & (1.0 / x < 0.0));
+}
+
+// Of 16-bit floats by the step of float32 that they are computed in: 2^16 or 2^13 times that, and in float16, which has
+// a smallest step sooner, at least 2^-24.
+inline S NextAfter16(const S& x, const S& y) {
+  const bool brain = x.type == DType::kBFloat16;
+  const S zero = Number(x, 0), smallest = Number(x, brain ? 0x1p-133 : 0x1p-24);
+  const S step = Number(x, brain ? 0x1p16 : 0x1p13) * (Apply(Prim::kNextAfter, x, y) - x);
+  const S moved = x + Select(step < zero, Min(step, -smallest), Max(step, smallest));
+  const S signed_zero = x * zero;
+  const S greatest = Number(x, brain ? 0x1.fep127 : 65504.0);
+  const S from_infinity = Select(x > zero, greatest, -greatest);
+  const S other =
+      Select(IsInf(x) & !IsNan(y), from_infinity, Select(moved == zero, signed_zero, moved));
+  return Select(x == y, y, other);
+}
+inline S NextAfter(const S& x, const S& y) {
+  const bool wide = x.type == DType::kFloat32 || x.type == DType::kFloat64;
+  return wide ? Apply(Prim::kNextAfter, x, y) : NextAfter16(x, y);
 }
 
 // Roundings leave integers alone.

@@ -83,7 +83,8 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
     const Element* e =
         IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
     const bool condition = rule == TypeRule::kSelect && i == 0;
-    operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e)};
+    operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e),
+                   (*types).operands};
   }
   const Formula formula = kFormulas[static_cast<size_t>(CodeOf(op))];
   return builder.Convert((*types).result,

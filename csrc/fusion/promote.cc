@@ -85,10 +85,10 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
     case TypeRule::kInts:
       HIR_TRY(refuse([](DType t) { return !IsInt(t); }, "integers are needed: cast it first"));
       return PointwiseTypes{common, common};
-    case TypeRule::kWide:
-      if (common != DType::kFloat32 && common != DType::kFloat64) {
+    case TypeRule::kReal:
+      if (!IsFloat(common)) {
         return InvalidArgument(base::Cat("the operands promote to ", DTypeName(common),
-                                         "; f32 or f64 is needed: cast them first"));
+                                         "; floats are needed: cast them first"));
       }
       return PointwiseTypes{common, common};
     case TypeRule::kTest: return PointwiseTypes{common, DType::kBool};

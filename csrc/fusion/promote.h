@@ -22,7 +22,7 @@ enum class TypeRule : uint8_t {
   kLogic,    // any, converted to bool (not 0) -> bool
   kBits,     // bools and integers -> promoted
   kInts,     // integers -> promoted
-  kWide,     // what promotes to float32 or float64 -> promoted
+  kReal,     // what promotes to a float -> promoted
   kTest,     // any, one operand as it is -> bool
   kSelect,   // (bool, any, any) -> the last two promoted
 };

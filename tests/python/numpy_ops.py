@@ -33,15 +33,14 @@ class Pointwise:
     result: str = "same"  # "same", "float" (integers give float32) or "bool"
     exact: bool = True  # Nothing to round but the result.
     arity: int = 1
-    floats: tuple[np.dtype[Any], ...] = FLOATS
-    wide: bool = True  # Floats as float64; else as the type that kernels compute them in.
+    native: bool = False  # Floats as they are, not as float64.
 
     @property
     def dtypes(self) -> tuple[np.dtype[Any], ...]:
         if self.result == "float":
             return ALL
         ints = INTS if self.of_ints else ()
-        return (*self.floats * bool(self.of_floats), *ints, *(BOOL,) * bool(self.of_bools))
+        return (*FLOATS * bool(self.of_floats), *ints, *(BOOL,) * bool(self.of_bools))
 
     def __call__(self, dtype: np.dtype[Any], *operands: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with np.errstate(all="ignore"):
@@ -50,8 +49,7 @@ class Pointwise:
                 value = self.of_floats(*wide)
                 return rounded(value, dtype if dtype in FLOATS else F32)
             if dtype in FLOATS:
-                computed = F64 if self.wide or dtype == F64 else F32
-                value = self.of_floats(*(x.astype(computed) for x in operands))
+                value = self.of_floats(*(x if self.native else x.astype(F64) for x in operands))
             else:
                 of = self.of_bools if dtype == BOOL else self.of_ints
                 assert of is not None
@@ -117,24 +115,42 @@ def _bisected(function: Callable[[float], float], x: float, high: float) -> floa
     return (low + high) / 2
 
 
+def _log_erfc(y: float) -> float:
+    """Far from 0, by its asymptotic series: erfc itself loses digits where its results are subnormal."""
+    v = 1 / (2 * y * y)
+    series = 1 - v * (1 - 3 * v * (1 - 5 * v * (1 - 7 * v * (1 - 9 * v * (1 - 11 * v)))))
+    return -y * y - math.log(y * math.sqrt(math.pi)) + math.log(series)
+
+
 def _erfcinv(x: float) -> float:
     if not 0 <= x <= 2:
         return math.nan
     if x in (0, 2):
         return math.inf if x == 0 else -math.inf
+    if x < 1e-290:
+        return _bisected(lambda y: _log_erfc(y) if y > 5 else 0, math.log(x), 28)
+    if abs(x - 1) < 0.5:
+        return _erfinv(1 - x)
     return _bisected(math.erfc, x, 28) if x <= 1 else -_bisected(math.erfc, 2 - x, 28)
 
 
 def _erfinv(x: float) -> float:
-    if not abs(x) < 0.5:
+    if not abs(x) <= 0.5:
         return math.copysign(_erfcinv(1 - abs(x)), x)
+    if abs(x) < 1e-9:  # The next term of the series is x^3.
+        return x * math.sqrt(math.pi) / 2
     return math.copysign(_bisected(lambda y: -math.erf(y), -abs(x), 1), x) if x else x
 
 
 def _lgamma(x: float) -> float:
     if not math.isfinite(x):
         return abs(x)
-    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+    if x <= 0 and x == math.floor(x):
+        return math.inf
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def _logical_right_shift(x: Any, y: Any) -> Any:
@@ -191,6 +207,7 @@ POINTWISE: dict[str, Pointwise] = {
     "floor": Pointwise(np.floor, _identity),
     "frac": Pointwise(lambda x: x - np.trunc(x), np.zeros_like),
     "gelu": _smooth(_gelu),
+    "imag": Pointwise(np.zeros_like, np.zeros_like, np.zeros_like),
     "isfinite": _test(np.isfinite, lambda x: np.ones(x.shape)),
     "isinf": _test(np.isinf, lambda x: np.zeros(x.shape)),
     "isnan": _test(np.isnan, lambda x: np.zeros(x.shape)),
@@ -204,6 +221,7 @@ POINTWISE: dict[str, Pointwise] = {
     "log2": _smooth(np.log2),
     "logical_not": _logic(np.logical_not, 1),
     "neg": Pointwise(np.negative, np.negative),
+    "real": Pointwise(_identity, _identity, _identity),
     "reciprocal": _smooth(lambda x: 1 / x),
     "relu": Pointwise(lambda x: np.where(x <= 0, 0.0, x), lambda x: np.maximum(x, 0)),
     "round": Pointwise(np.rint, _identity),
@@ -242,12 +260,13 @@ POINTWISE: dict[str, Pointwise] = {
     "mod": Pointwise(np.fmod, _int_rem, arity=2),
     "mul": Pointwise(np.multiply, np.multiply, np.logical_and, arity=2),
     "ne": _compare(np.not_equal),
-    "nextafter": Pointwise(np.nextafter, floats=(F32, F64), wide=False, arity=2),
+    # As C's where both are zeros: the second one.
+    "nextafter": Pointwise(lambda x, y: np.where(x == y, y, np.nextafter(x, y)), native=True, arity=2),
     "pow": Pointwise(np.power, lambda x, y: np.power(x.astype(F64), y), exact=False, arity=2),
     "remainder": Pointwise(_floor_rem, _int_floor_rem, exact=False, arity=2),
     "sub": Pointwise(np.subtract, np.subtract, arity=2),
     "truediv": _smooth(np.divide, 2),
-    "addcmul": Pointwise(lambda x, y, z, w: x + w * (y * z), lambda x, y, z, w: x + w * (y * z), arity=4, wide=False),
+    "addcmul": Pointwise(lambda x, y, z, w: x + w * (y * z), lambda x, y, z, w: x + w * (y * z), exact=False, arity=4),
     "clamp": Pointwise(
         lambda x, y, z: np.minimum(np.maximum(x, y), z), lambda x, y, z: np.minimum(np.maximum(x, y), z), arity=3
     ),

@@ -15,7 +15,7 @@ struct PointwiseProgram {
   bool unary = false;
 };
 
-// Floats as `real`, integers as `whole`; nextafter, which has no 16-bit form, on f32.
+// Floats as `real`, integers as `whole`.
 inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
                                                       std::string_view whole) {
   using fusion::TypeRule;
@@ -40,12 +40,12 @@ inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
       std::string params, ops, outputs;
       for (const std::string_view name : {"x", "y", "z", "w"}) {
         base::Append(params, params.empty() ? "" : ", ", "%", name, ": ", real, "[i0], %i", name,
-                     ": ", whole, "[i0], %f", name, ": f32[i0]");
+                     ": ", whole, "[i0]");
       }
       for (size_t k = first; k < std::min(first + kOpsOfOne, rows.size()); ++k) {
         const Row& row = rows[k];
         const bool ints = row.rule == TypeRule::kBits || row.rule == TypeRule::kInts;
-        const std::string_view kind = ints ? "i" : row.rule == TypeRule::kWide ? "f" : "";
+        const std::string_view kind = ints ? "i" : "";
         std::string operands;
         for (int n = 0; n < row.operands; ++n) {
           const bool condition = row.rule == TypeRule::kSelect && n == 0;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "csrc/base/text.h"
 #include "tests/csrc/fusion/run_program.h"
 
 namespace hir::fusion {
@@ -65,9 +66,9 @@ const Case kCases[] = {
      {1.0, 1.0, 0.4795001221869535, 1.7111556336535152, 0.004677734981047265, 1.9999992569016276,
       0.0, 2.0, kNan}},
     {"erfcinv",
-     {{0.0, -0.0, 0.5, 1.0, 1.75, 2.0, 2.5, -0.5, 1e-20, kNan}},
+     {{0.0, -0.0, 0.5, 1.0, 1.75, 2.0, 2.5, -0.5, 1e-20, kNan, 5e-324}},
      {kInf, kInf, 0.4769362762044699, 0.0, -0.8134198475976187, -kInf, kNan, kNan,
-      6.601580622355142, kNan}},
+      6.601580622355142, kNan, 27.21329321081295}},
     {"erfinv",
      {{0.0, -0.0, 0.5, -0.75, 0.999, 1.0, -1.0, 2.0, 1e-20, kNan}},
      {0.0, -0.0, 0.4769362762044699, -0.8134198475976187, 2.3267537655135246, kInf, -kInf, kNan,
@@ -93,6 +94,7 @@ const Case kCases[] = {
      {{0.0, 0.5, -0.75, 2.0, -3.5, kNan}},
      {0.0, 0.34573123063700656, -0.16997051428265114, 1.9544997361036416, -0.0008142017766243903,
       kNan}},
+    {"imag", {{0.0, -0.0, 0.5, -kInf, kNan}}, {0.0, 0.0, 0.0, 0.0, 0.0}},
     {"isfinite",
      {{0.0, -0.0, 0.5, -0.75, 2.0, -3.5, kInf, -kInf, kNan}},
      {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0}},
@@ -134,6 +136,7 @@ const Case kCases[] = {
     {"neg",
      {{0.0, -0.0, 0.5, -0.75, 2.0, -3.5, kInf, -kInf, kNan}},
      {-0.0, 0.0, -0.5, 0.75, -2.0, 3.5, -kInf, kInf, kNan}},
+    {"real", {{0.0, -0.0, 0.5, -kInf, kNan}}, {0.0, -0.0, 0.5, -kInf, kNan}},
     {"reciprocal",
      {{0.0, -0.0, 0.5, -0.75, 2.0, -3.5, kInf, -kInf, kNan}},
      {kInf, -kInf, 2.0, -1.3333333333333333, 0.5, -0.2857142857142857, 0.0, -0.0, kNan}},
@@ -376,6 +379,8 @@ const IntCase kIntCases[] = {
      {6, 6, 5, 0, 7, kLow, 2}},
     {"gcd", "i32", {{-2147483648, 48, 17}, {0, -36, 5}}, "i32", {-2147483648, 12, 1}},
     {"frac", "i64", {{-3, 4}}, "i64", {0, 0}},
+    {"imag", "bool", {{0, 1}}, "bool", {0, 0}},
+    {"real", "bool", {{0, 1}}, "bool", {0, 1}},
     {"isneginf", "i64", {{-3, kLow}}, "bool", {0, 0}},
     {"isposinf", "bool", {{0, 1}}, "bool", {0, 0}},
     {"isreal", "bool", {{0, 1}}, "bool", {1, 1}},
@@ -478,6 +483,33 @@ TEST(Pointwise, NextAfterOfFloat32) {
   const HostTensor y = Execute(Program("%a: f32[4], %b: f32[4]", "%y = nextafter(%a, %b)"),
                                {F32({4}, {1, 1, 0, kInf}), F32({4}, {2, -kInf, -1, 0})});
   EXPECT_EQ(ToDoubles(y), (Numbers{1 + 0x1p-23, 1 - 0x1p-24, -0x1p-149, 0x1.fffffep127}));
+}
+
+// Normal, subnormal and infinite, through 0, past the greatest.
+TEST(Pointwise, NextAfterOf16Bits) {
+  const Numbers towards = {2, -kInf, -1, 0, 0, kInf, 0, kNan, 1, -kInf};
+  const auto next = [&](DType dtype, const Numbers& x) {
+    const std::string_view name = DTypeName(dtype);
+    return ToDoubles(Execute(
+        Program(base::Cat("%a: ", name, "[10], %b: ", name, "[10]"), "%y = nextafter(%a, %b)"),
+        {Tensor(dtype, {10}, x), Tensor(dtype, {10}, towards)}));
+  };
+  const auto expect = [](const Numbers& got, const Numbers& want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (std::isnan(want[i])) {
+        EXPECT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        EXPECT_EQ(got[i], want[i]) << i;
+        EXPECT_EQ(std::signbit(got[i]), std::signbit(want[i])) << i;
+      }
+    }
+  };
+  expect(next(DType::kBFloat16, {1, 1, 0, kInf, -0x1p-133, 0x1.fep127, -kInf, kInf, 1, 0x1p-126}),
+         {1 + 0x1p-7, 1 - 0x1p-8, -0x1p-133, 0x1.fep127, -0.0, kInf, -0x1.fep127, kNan, 1,
+          0x1p-126 - 0x1p-133});
+  expect(
+      next(DType::kFloat16, {1, 1, 0, kInf, -0x1p-24, 65504, -kInf, kInf, 1, 0x1p-14}),
+      {1 + 0x1p-10, 1 - 0x1p-11, -0x1p-24, 65504, -0.0, kInf, -65504, kNan, 1, 0x1p-14 - 0x1p-24});
 }
 
 TEST(Cast, ConvertsAsDocumented) {
