@@ -194,10 +194,39 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self._tensor("pad", [arg], {"widths": widths, "value": 0.0 if value is None else _number("pad", value)})
 
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
-        """The tensors one after the other along axis ``dim``."""
+        """The tensors one after the other along axis ``dim``. With ``manual_padding`` they are results of ``pad``, each
+        as long as all of them together; recorded as ``cat`` of what was padded."""
         if manual_padding:
-            raise Unimplemented(located("cat: manual_padding=True; pass the unpadded tensors"))
+            tensors = self._unpadded(tensors, dim)
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
+
+    def _unpadded(self, tensors: Sequence[Tensor], dim: int) -> list[Tensor]:
+        """What was padded, where each pad leaves room for exactly the others."""
+        pads = {op.result: op for op in self._definition._record.ops if op.name == "pad"}
+        parts: list[Tensor] = []
+        before: list[int] = []
+        after: list[int] = []
+        for tensor in tensors:
+            op = pads.get(tensor.name) if isinstance(tensor, Tensor) else None
+            if op is None:
+                raise invalid(f"cat: manual_padding=True, and {tensor!r} is no result of pad")
+            widths = [int(width) for width in op.attrs["widths"]]  # type: ignore[union-attr]
+            padded = [k for k in range(len(widths) // 2) if widths[2 * k] or widths[2 * k + 1]] or [-1 - dim]
+            if len(padded) > 1 or min(widths) < 0 or (dim < 0 and padded != [-1 - dim]):
+                raise invalid(
+                    f"cat: manual_padding=True, and %{tensor.name} is padded by {widths}, not along {dim} alone"
+                )
+            at = 2 * padded[0]
+            before.append(widths[at] if 0 <= at < len(widths) else 0)
+            after.append(widths[at + 1] if 0 <= at < len(widths) else 0)
+            parts.append(Tensor(self._definition, op.operands[0]))
+        # The lengths of the parts: the first by what is in front of the next one, the others by what is behind.
+        for k in range(1, len(parts) - 1):
+            if before[k + 1] - before[k] != after[k - 1] - after[k]:
+                raise invalid(f"cat: manual_padding=True, and %{tensors[k].name} does not meet its neighbours")
+        if before[:1] != [0] or after[-1:] != [0] or before != sorted(before) or after != sorted(after, reverse=True):
+            raise invalid(f"cat: manual_padding=True, with {before} in front and {after} behind; the parts must meet")
+        return parts
 
     def triu(self, arg: Tensor, diagonal: int = 0) -> Tensor:
         """``arg`` on and above a diagonal of its last two axes, 0 below it."""

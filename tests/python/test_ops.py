@@ -212,6 +212,20 @@ def test_cat_of_different_extents_and_types(client: hostir.Client) -> None:
     same(got, np.concatenate([a.astype(F32), b, c], 1))
 
 
+def test_cat_of_padded_tensors(client: hostir.Client) -> None:
+    for dtype in (F32, BF16, I64):
+        a, b, c = special((3, 2), dtype), special((3, 5), dtype, 1), special((3, 1), dtype, 2)
+
+        def make(ops: Any, x: Any, y: Any, z: Any) -> Any:
+            return ops.cat([ops.pad(x, [0, 6]), ops.pad(y, [2, 1]), ops.pad(z, [7, 0])], 1, manual_padding=True)
+
+        identical(run(client, make, a, b, c), np.concatenate([a, b, c], 1))
+        identical(
+            run(client, lambda ops, x: ops.cat([ops.pad(x, [0, 0, 0, 3]), ops.pad(x, [0, 0, 3, 0])], -2, True), a),
+            np.concatenate([a, a]),
+        )
+
+
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_full(client: hostir.Client, dtype: np.dtype[Any]) -> None:
     """Beside an input, whose size it takes."""

@@ -36,6 +36,22 @@ INVALID: list[tuple[str, Call]] = [
         "full: Scalar(%s) is no number and no constant scalar",
         lambda fd, x: fd.ops.full([2], fd.fusion.inputs()[1], int),
     ),
+    (
+        "cat: manual_padding=True, and Tensor(%x) is no result of pad",
+        lambda fd, x: fd.ops.cat([x], 0, manual_padding=True),
+    ),
+    (
+        "cat: manual_padding=True, and %t0 is padded by [0, 1, 0, 1], not along 0 alone",
+        lambda fd, x: fd.ops.cat([fd.ops.pad(x, [0, 1, 0, 1])], 0, manual_padding=True),
+    ),
+    (
+        "cat: manual_padding=True, with [0, 2] in front and [1, 1] behind; the parts must meet",
+        lambda fd, x: fd.ops.cat([fd.ops.pad(x, [0, 1]), fd.ops.pad(x, [2, 1])], -1, manual_padding=True),
+    ),
+    (
+        "cat: manual_padding=True, and %t1 does not meet its neighbours",
+        lambda fd, x: fd.ops.cat([fd.ops.pad(x, w) for w in ([0, 7], [4, 2], [8, 0])], -1, manual_padding=True),
+    ),
     ("cat: axis 'x' is not an integer", lambda fd, x: fd.ops.cat([x, x], dim="x")),  # type: ignore[arg-type]
     (
         "complex64 is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
@@ -131,10 +147,9 @@ def test_invalid_argument(message: str, call: Call) -> None:
     ("message", "call"),
     [
         (
-            "squeeze: squeeze_expanded=True; slice the axis to extent 1 first",
-            lambda fd, x: fd.ops.squeeze(x, [0], True),
+            "shape: Tensor(%t1) is not an input, and the service knows its axes; use size",
+            lambda fd, x: fd.ops.shape(fd.ops.exp(x)),
         ),
-        ("cat: manual_padding=True; pass the unpadded tensors", lambda fd, x: fd.ops.cat([x], 0, True)),
         ("size: %t1 is not an input, and only the service knows its sizes", lambda fd, x: fd.ops.exp(x).size(0)),
         ("define_vector: a list of sizes, not 3; a vector cannot be an input", lambda fd, x: fd.define_vector(3)),
     ],
