@@ -78,8 +78,13 @@ class EmulatedPrograms {
     programs_.push_back(std::move(program));
   }
 
+  size_t size() const { return programs_.size(); }
+  Status Build() { return emulator_.Build(); }
+  // REQUIRES: Build. Of the program that was added as the `number`-th.
+  Result<std::vector<HostTensor>> Outputs(size_t number) { return Run(programs_[number]); }
+
   void Check() {
-    const Status built = emulator_.Build();
+    const Status built = Build();
     ASSERT_TRUE(built.ok()) << built.ToString();
     for (Program& program : programs_) {
       const auto want = fusion::Interpret(*program.graph, program.inputs);
