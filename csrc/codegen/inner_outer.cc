@@ -43,6 +43,9 @@ constexpr int64_t kColumnsInItem = 4096;
 constexpr int64_t kBlocksOfShortRows = 16;
 constexpr std::pair<int64_t, int64_t> kBlocks[] = {
     {8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
+// The same where sizes are symbols: with the boundaries of threads that are powers of two, so that 8 texts serve all.
+constexpr std::pair<int64_t, int64_t> kBlocksOfSymbols[] = {
+    {8192, 1}, {4097, 2}, {1025, 4}, {513, 5}, {0, kBlocksOfShortRows}};
 constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
@@ -164,7 +167,8 @@ class RowParts {
     SizeFacts& facts = builder_.facts();
     const int64_t processors = std::max(target.multiprocessors, 1);
     int64_t blocks = 1;
-    for (const auto& [columns_min, count] : kBlocks) {
+    const bool is_constant = columns->IsConst() && total_->IsConst();
+    for (const auto& [columns_min, count] : is_constant ? kBlocks : kBlocksOfSymbols) {
       blocks = count;
       if (facts.AtLeast(columns, columns_min, true)) break;
     }

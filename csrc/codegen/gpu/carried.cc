@@ -728,8 +728,8 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       is_constant
           ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
       : length >= 8192 ? 1
-      : length >= 4096 ? 2
-      : length >= 2048 ? 4
+      : length > 4096  ? 2
+      : length > 1024  ? 4
       : length >= 513  ? 5
                        : 16;
   if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
@@ -757,7 +757,9 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
   const bool has_bulk = plan.target.architecture >= 90;
-  s.staging = nv < kShortRow                                     ? Staging::kCopies
+  const int64_t row =
+      is_constant ? nv : int64_t{s.threads} * s.unroll;  // Of symbols: that its text is for.
+  s.staging = row < kShortRow                                    ? Staging::kCopies
               : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
                                                                  : Staging::kRegisters;
   if (tried.staging != Staging::kChosen) s.staging = tried.staging;

@@ -1,5 +1,5 @@
 // Goal: a program of symbolic sizes is compiled for few of them: a schedule has at most 8 texts, whatever
-// sizes come (the carried one 14).
+// sizes come.
 // Method: a program for each schedule, planned for sizes of all orders of magnitude, odd ones and powers of two among
 // them; the distinct texts of each kernel are counted: a text is what is compiled, and what a cache knows it by. Few
 // rows, whose sums are added up by a second kernel, are a schedule of their own.
@@ -17,8 +17,6 @@ namespace hir::codegen::gpu {
 namespace {
 
 constexpr size_t kTextsMax = 8;
-// Of carried.cc: few rows and many take other numbers of CTAs for each number of columns. To be 8, too.
-constexpr size_t kCarriedTextsMax = 14;
 constexpr int64_t kElementsMax = int64_t{1} << 33;  // Of the largest tensor: 16 GiB of bf16.
 
 struct Case {
@@ -139,8 +137,7 @@ TEST_P(Buckets, AreAtMostEightASchedule) {
   }
   EXPECT_EQ(schedule, GetParam().schedule);
   for (const auto& [own, variants] : texts) {
-    const bool is_carried = own.starts_with("carried");
-    EXPECT_LE(variants.size(), is_carried ? kCarriedTextsMax : kTextsMax) << own;
+    EXPECT_LE(variants.size(), kTextsMax) << own;
     std::printf("%s: %zu texts\n", own.c_str(), variants.size());
     for (const auto& [text, what] : variants)
       std::printf("  %4d sizes: %s\n", what.second, what.first.c_str());
