@@ -149,7 +149,7 @@ function(hir_pytest dir)
   endif()
   file(GLOB tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${dir}/test_*.py)
   foreach(test ${tests})
-    add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -v --tb=short -p no:cacheprovider ${test}
+    add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -v -rs --tb=short -p no:cacheprovider ${test}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}"
                          ENVIRONMENT "${environment}")

@@ -45,16 +45,17 @@ function(hir_proto name dir)
   add_custom_target(python_stubs ALL DEPENDS ${python_files})
 endfunction()
 
-# hir_python_ops(GENERATOR): what the Python client knows of the op table, printed by the program GENERATOR:
+# hir_python_ops(): what the Python client knows of the op table, made by python/op_table.py:
 # <build folder>/python/hostir/_op_table.json and _pointwise.py, as part of the target python_stubs.
-function(hir_python_ops generator)
+function(hir_python_ops)
   set(out ${PROJECT_BINARY_DIR}/python/hostir)
+  set(maker ${PROJECT_SOURCE_DIR}/python/op_table.py)
   file(MAKE_DIRECTORY ${out})
   add_custom_command(
     OUTPUT ${out}/_op_table.json ${out}/_pointwise.py
-    COMMAND ${generator} json > ${out}/_op_table.json
-    COMMAND ${generator} python > ${out}/_pointwise.py
-    DEPENDS ${generator} VERBATIM)
+    COMMAND ${HIR_PYTHON} -B ${maker} json > ${out}/_op_table.json
+    COMMAND ${HIR_PYTHON} -B ${maker} python > ${out}/_pointwise.py
+    DEPENDS ${maker} ${PROJECT_SOURCE_DIR}/csrc/fusion/fusion_ops.def VERBATIM)
   add_custom_target(python_ops ALL DEPENDS ${out}/_op_table.json ${out}/_pointwise.py)
   if(TARGET python_stubs)
     add_dependencies(python_stubs python_ops)

@@ -1,47 +1,47 @@
-"""Makes the generated modules of the package: the protocol's by protoc, the pointwise operations by the C++ compiler.
+"""Makes the generated modules of the package: the protocol's by protoc, what it knows of the op table by op_table.py.
+No compiler is needed: protoc comes with grpcio-tools, which pip installs for the build.
 
 Where a build folder of this source tree has them already, they are copied from there.
 """
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import shutil
 import subprocess
-import tempfile
+import sys
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).resolve().parent.parent
-MADE = ["_op_table.json", "_pointwise.py"]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+MADE = {"_op_table.json": "json", "_pointwise.py": "python"}
 
 
-def need(program: str, package: str) -> str:
-    path = shutil.which(program)
-    if path is None:
+def protoc() -> list[str]:
+    """The beginning of a command line: protoc that makes gRPC's modules, too."""
+    if importlib.util.find_spec("grpc_tools") is not None:
+        return [sys.executable, "-m", "grpc_tools.protoc"]
+    program, plugin = shutil.which("protoc"), shutil.which("grpc_python_plugin")
+    if program is None or plugin is None:
         raise SystemExit(
-            f"hostir: {program} is missing (Debian package {package}), and no build folder has the generated modules; "
-            f"install it, or run ./run build python_stubs first"
+            "hostir: no protoc: neither grpcio-tools (pip install grpcio-tools) nor protoc with grpc_python_plugin "
+            "(Debian packages protobuf-compiler, protobuf-compiler-grpc) is installed, and no build folder has the "
+            "generated modules (./run build python_stubs)"
         )
-    return path
+    return [program, f"--plugin=protoc-gen-grpc_python={plugin}"]
 
 
 def generate(out: Path) -> None:
     """Writes v1/ and MADE to the folder `out`, which is a package hostir."""
     protos = sorted(path.relative_to(ROOT / "proto") for path in (ROOT / "proto/hostir/v1").glob("*.proto"))
-    protoc, plugin = need("protoc", "protobuf-compiler"), need("grpc_python_plugin", "protobuf-compiler-grpc")
-    outputs = [f"--{kind}_out={out.parent}" for kind in ("python", "pyi", "grpc")]
-    plugins = [f"--plugin=protoc-gen-grpc={plugin}"]
-    subprocess.run([protoc, "-I", str(ROOT / "proto"), *outputs, *plugins, *map(str, protos)], check=True)
-    compiler = os.environ.get("CXX") or need("g++", "g++")
-    with tempfile.TemporaryDirectory() as folder:
-        program = f"{folder}/op_table"
-        source = str(ROOT / "csrc/fusion/op_table_main.cc")
-        subprocess.run([compiler, "-std=c++20", "-I", str(ROOT), source, "-o", program], check=True)
-        for name, form in zip(MADE, ("json", "python"), strict=True):
-            (out / name).write_bytes(subprocess.run([program, form], check=True, stdout=subprocess.PIPE).stdout)
+    outputs = [f"--{kind}_out={out.parent}" for kind in ("python", "pyi", "grpc_python")]
+    subprocess.run([*protoc(), "-I", str(ROOT / "proto"), *outputs, *map(str, protos)], check=True)
+    for name, form in MADE.items():
+        made = subprocess.run([sys.executable, HERE / "op_table.py", form], check=True, stdout=subprocess.PIPE).stdout
+        (out / name).write_bytes(made)
 
 
 class Build(build_py):
