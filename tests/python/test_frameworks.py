@@ -1,0 +1,63 @@
+"""Tensors of PyTorch and arrays of JAX on the CPU, there and back by DLPack. Where one is not installed its tests are
+skipped, and say so. (What DLPack says of any producer is in test_values.py.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostir
+
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int32", "int64", "bool"]
+
+
+def values(dtype: str) -> np.ndarray[Any, Any]:
+    """That every dtype holds, some of them negative or false."""
+    table = np.arange(12).reshape(3, 4) - 5
+    return table % 2 == 0 if dtype == "bool" else table
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torch(client: hostir.Client, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor(values(dtype)).to(getattr(torch, dtype))
+    array = client.put(tensor)
+    assert array.shape == (3, 4)
+    back = torch.from_dlpack(array)
+    assert back.dtype == tensor.dtype and torch.equal(back, tensor)
+    assert torch.equal(torch.from_dlpack(client.put(tensor.t()[1:])), tensor.t()[1:])  # Strided.
+    assert torch.equal(torch.from_dlpack(client.put(tensor[:1].expand(3, 4))), tensor[:1].expand(3, 4))
+
+
+def test_torch_in_a_program(client: hostir.Client) -> None:
+    torch = pytest.importorskip("torch")
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=hostir.DataType.BFloat16)
+        fd.add_output(fd.ops.cast(fd.ops.relu(x), hostir.DataType.BFloat16))
+    tensor = torch.randn(5, 7, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
+    (y,) = client.run(fd, [tensor])
+    assert torch.equal(torch.from_dlpack(y), torch.relu(tensor))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_jax(client: hostir.Client, dtype: str) -> None:
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    if dtype in ("float64", "int64") and not jax.config.jax_enable_x64:
+        dtype = dtype.replace("64", "32")  # As JAX itself does.
+    source = jnp.asarray(values(dtype), dtype=dtype)
+    array = client.put(source)
+    back = jnp.from_dlpack(array)
+    assert back.dtype == source.dtype and bool((back == source).all())
+
+
+def test_jax_in_a_program(client: hostir.Client) -> None:
+    jax = pytest.importorskip("jax")
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=hostir.DataType.Float)
+        fd.add_output(fd.ops.mul(x, x))
+    source = jax.numpy.linspace(-1, 1, 15, dtype="float32").reshape(5, 3)
+    (y,) = client.run(fd, [source])
+    np.testing.assert_array_equal(np.asarray(jax.numpy.from_dlpack(y)), np.asarray(source) ** 2)
