@@ -43,7 +43,7 @@ struct CommOptions {
   base::Nanos op_timeout = {};
 };
 
-// Code for one plan of kernels, for the plan's target. Needs no device. One thread at a time.
+// Code for one plan of kernels, for the plan's target. Needs no device. Thread-safe.
 using CompileKernels = std::function<Result<codegen::Artifact>(const codegen::KernelPlan&)>;
 
 // Everything that is made for a device lives no longer than it. What a build lacks answers kUnimplemented and says so.

@@ -38,6 +38,7 @@ from .errors import (
 )
 from .mesh import DeviceMesh, ParallelType
 from .plan import Communication, Plan, Segment
+from .progress import PlanProgress
 from .sharding import Sharding
 from .values import Scalar, Tensor
 
@@ -63,6 +64,7 @@ __all__ = [
     "ParallelType",
     "PermissionDenied",
     "Plan",
+    "PlanProgress",
     "ResourceExhausted",
     "Scalar",
     "Segment",

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,7 @@ from .errors import (
 )
 from .location import caller_location, invalid, located
 from .plan import Plan
+from .progress import Display, PlanProgress, listen
 from .sharding import Sharding, assemble
 from .values import Scalar, Tensor, Value, as_number
 from .wire import service_pb2 as pb
@@ -51,7 +53,13 @@ _STATES = {
 _default: Client | None = None
 
 
-def connect(address: str | None = None, *, devices: str | None = None, timeout: float | None = None) -> Client:
+def connect(
+    address: str | None = None,
+    *,
+    devices: str | None = None,
+    timeout: float | None = None,
+    progress: bool | Callable[[PlanProgress], None] | None = None,
+) -> Client:
     """A client of a daemon that is ready to serve.
 
     address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
@@ -59,17 +67,20 @@ def connect(address: str | None = None, *, devices: str | None = None, timeout: 
     this process does, however it does. Raises Unavailable within ``timeout`` seconds (10, with GPUs 60), with the
     private daemon's last log lines; FailedPrecondition when it finds no device to use. Devices that cannot be used
     beside others that can are in ``status()["failed_devices"]``, each with its error.
+
+    progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
+    1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
     """
     if timeout is None:
         timeout = CONNECT_GPU_SECONDS if devices is not None and devices.startswith("cuda") else CONNECT_SECONDS
     if address is None and devices is None:
         address = os.environ.get("HOSTIR_ADDRESS") or None
     if address is not None:
-        return Client(address, timeout=timeout)
+        return Client(address, timeout=timeout, progress=progress)
     deadline = time.monotonic() + timeout
     daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout)
     try:
-        client = Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()))
+        client = Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()), progress=progress)
     except BaseException:
         daemon.stop()
         raise
@@ -96,7 +107,12 @@ class Client:
     """
 
     def __init__(
-        self, address: str, *, daemon: private_daemon.PrivateDaemon | None = None, timeout: float = CONNECT_SECONDS
+        self,
+        address: str,
+        *,
+        daemon: private_daemon.PrivateDaemon | None = None,
+        timeout: float = CONNECT_SECONDS,
+        progress: bool | Callable[[PlanProgress], None] | None = None,
     ) -> None:
         self.address = address
         self.closed = False
@@ -106,9 +122,12 @@ class Client:
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(address.removeprefix("tcp:"), options=options)
         self._stub = rpc.RuntimeStub(self._channel)
+        self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
+        told = progress if callable(progress) else self._display
         try:
             grpc.channel_ready_future(self._channel).result(timeout=timeout)
-            self._events = self._stub.Connect(pb.ConnectRequest(client=f"python, pid {os.getpid()}"))
+            request = pb.ConnectRequest(client=f"python, pid {os.getpid()}", progress=told is not None)
+            self._events = self._stub.Connect(request)
             hello = next(self._events)
         except grpc.FutureTimeoutError:
             self._channel.close()
@@ -121,6 +140,8 @@ class Client:
         self._message_bytes_max = int(hello.message_bytes_max)
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
+        if told is not None:
+            listen(self._events, told)
         atexit.register(self.close)  # Before gRPC's own threads go.
 
     # --- tensors ------------------------------------------------------------------------------------------------
@@ -322,7 +343,8 @@ class Client:
         self._free_collected()
         self._check_size(request, location)
         try:
-            return method(request)
+            with self._display or contextlib.nullcontext():
+                return method(request)
         except grpc.RpcError as error:
             failure = self._error(error, caller_location() if location is None else location)
         if retry is None or not isinstance(failure, NotFound) or not str(failure).startswith("no program"):
@@ -387,6 +409,10 @@ class Client:
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
     """The global array made of local ones, on ``client`` or that of ``fd.execute``: see Client.from_shards."""
     return (client or default_client()).from_shards(shards, sharding)
+
+
+def _stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # None: a process without one.
 
 
 def _with_origin(message: str, location: str) -> str:

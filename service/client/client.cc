@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -37,6 +38,7 @@ class GrpcClient final : public Client {
   ~GrpcClient() override {
     if (events_ == nullptr) return;
     session_context_.TryCancel();
+    if (listener_.joinable()) listener_.join();
     events_->Finish();
   }
 
@@ -59,11 +61,15 @@ class GrpcClient final : public Client {
   const std::string& address() const override { return address_; }
   const pb::SessionEvent& session() const override { return session_; }
 
-  Status OpenSession(const std::string& name) override {
+  Status OpenSession(const std::string& name, Told told) override {
     pb::ConnectRequest request;
     request.set_client(name);
+    request.set_progress(told != nullptr);
     events_ = stub_->Connect(&session_context_, request);
-    if (events_->Read(&session_)) return {};
+    if (events_->Read(&session_)) {
+      if (told) listener_ = std::thread([this, told = std::move(told)] { Listen(told); });
+      return {};
+    }
     const Status status = Checked(events_->Finish());
     events_ = nullptr;
     return status.ok() ? Unavailable("the daemon ended the session at once") : status;
@@ -165,6 +171,13 @@ class GrpcClient final : public Client {
   bool lost() const override { return lost_; }
 
  private:
+  void Listen(const Told& told) {
+    pb::SessionEvent event;
+    while (events_->Read(&event)) {
+      if (event.has_plan_progress()) told(event.plan_progress());
+    }
+  }
+
   // Notes when it was the connection that failed.
   Status Checked(const grpc::Status& status) {
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return FromGrpc(status);
@@ -188,6 +201,7 @@ class GrpcClient final : public Client {
   grpc::ClientContext session_context_;
   std::unique_ptr<grpc::ClientReader<pb::SessionEvent>> events_;
   pb::SessionEvent session_;
+  std::thread listener_;  // Reads events_; ends with it.
   bool lost_ = false;
 };
 

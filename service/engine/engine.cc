@@ -96,23 +96,24 @@ Result<std::string> Engine::OpenSession() {
 }
 
 void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-                     CompileDone done, int64_t request) {
+                     CompileDone done, int64_t request, ProgramCache::Progress progress) {
   if (draining_) return done(Unavailable("the daemon is shutting down"));
   if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
   if (Status status = CheckDevices(); !status.ok()) return done(std::move(status));
   const Result<std::string> text =
       CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
-  programs_.Get(*text, source, std::move(done), request);
+  programs_.Get(*text, source, std::move(done), request, std::move(progress));
 }
 
 void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                     CompileDone done, int64_t request) {
+                     CompileDone done, int64_t request, ProgramCache::Progress progress) {
   if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
-  programs_.GetFor(program, sizes, std::move(done), request);
+  programs_.GetFor(program, sizes, std::move(done), request, std::move(progress));
 }
 
-void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then) {
+void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
+                         ProgramCache::Progress progress) {
   const Result<std::shared_ptr<const Program>> program = programs_.Find(request.program_id);
   RunJob job;
   // What is wrong with the request is for Run to say.
@@ -120,7 +121,7 @@ void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Sta
     return then({});
   programs_.GetFor(
       *program, job.sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
-      request.request);
+      request.request, std::move(progress));
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {

@@ -54,13 +54,13 @@ class Engine {
   void CloseSession(std::string_view session) { store_.CloseSession(session); }
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
-  // `request`, here and below: the number that the log knows the request by.
+  // `request`, here and below: the number that the log knows the request by. `progress`: as of ProgramCache::Get.
   // Errors: CheckProgram's; ProgramCache::Get's.
   void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-               CompileDone done, int64_t request = 0);
+               CompileDone done, int64_t request = 0, ProgramCache::Progress progress = {});
   // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
   void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done,
-               int64_t request = 0);
+               int64_t request = 0, ProgramCache::Progress progress = {});
 
   struct Named {
     std::string handle;
@@ -84,7 +84,8 @@ class Engine {
   //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
   Result<Accepted> Run(RunRequest request);
   // Calls `then` when Run(request) finds a plan for the sizes of its arguments, or with why there is none.
-  void WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then);
+  void WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
+                   ProgramCache::Progress progress = {});
 
   // `program_id` empty: `spec` says it all; else it is the input `index` of that program.
   Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,

@@ -12,6 +12,8 @@
 namespace hir::service {
 namespace {
 
+namespace pb = ::hostir::v1;
+
 // Programs that killed the planner are remembered up to that many; their texts take memory.
 constexpr size_t kDeathsKept = 64;
 
@@ -36,12 +38,12 @@ void ProgramCache::Stop(const Status& cause) {
     unplanned.swap(queue_);
   }
   for (const Request& request : unplanned) {
-    for (const Done& done : request.waiting) done(cause);
+    for (const Waiter& waiter : request.waiting) waiter.done(cause);
   }
 }
 
 void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source,
-                       Done done, int64_t request) {
+                       Done done, int64_t request, Progress progress) {
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
     const std::shared_ptr<const Program> program = found->second;
@@ -49,11 +51,12 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     lock.unlock();
     return done(program);
   }
-  Queue({.text = text, .source = source, .request = request}, std::move(done), std::move(lock));
+  Queue({.text = text, .source = source, .request = request},
+        {std::move(done), std::move(progress)}, std::move(lock));
 }
 
 void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                          Done done, int64_t request_number) {
+                          Done done, int64_t request_number, Progress progress) {
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
     lock.unlock();
@@ -68,7 +71,7 @@ void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const S
   Request request = {.text = entry->second.text, .source = {}, .of = program, .sizes = sizes};
   request.source.set_text(request.text);
   request.request = request_number;
-  Queue(std::move(request), std::move(done), std::move(lock));
+  Queue(std::move(request), {std::move(done), std::move(progress)}, std::move(lock));
 }
 
 std::shared_ptr<const Program> ProgramCache::FindFor(const std::shared_ptr<const Program>& program,
@@ -89,7 +92,8 @@ std::shared_ptr<const Program> ProgramCache::FindLocked(
   return sized.front();
 }
 
-void ProgramCache::Queue(Request request, Done done, std::unique_lock<std::mutex> lock) {
+void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock) {
+  const Done& done = waiter.done;
   if (stopping_) {
     lock.unlock();
     return done(Unavailable("the daemon is shutting down"));
@@ -104,7 +108,10 @@ void ProgramCache::Queue(Request request, Done done, std::unique_lock<std::mutex
   }
   for (Request& queued : queue_) {
     if (queued.text == request.text && queued.of == request.of && queued.sizes == request.sizes) {
-      queued.waiting.push_back(std::move(done));
+      queued.waiting.push_back(waiter);
+      const pb::PlanProgress latest = queued.progress;
+      lock.unlock();
+      if (waiter.progress) waiter.progress(latest);
       return;
     }
   }
@@ -114,10 +121,37 @@ void ProgramCache::Queue(Request request, Done done, std::unique_lock<std::mutex
         ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
                                     ": as many programs wait for the planner; try again later")));
   }
-  request.waiting.push_back(std::move(done));
+  request.progress.set_stage(pb::PlanProgress::STAGE_QUEUED);
+  request.progress.set_plans_before(std::ssize(queue_));
+  const pb::PlanProgress first = request.progress;
+  const Progress progress = waiter.progress;
+  request.waiting.push_back(std::move(waiter));
   queue_.push_back(std::move(request));
   lock.unlock();
+  if (progress) progress(first);
   changed_.Signal();
+}
+
+void ProgramCache::Tell(size_t index, const pb::PlanProgress& progress) {
+  std::vector<Progress> listening;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (index >= queue_.size()) return;
+    queue_[index].progress = progress;
+    for (const Waiter& waiter : queue_[index].waiting) {
+      if (waiter.progress) listening.push_back(waiter.progress);
+    }
+  }
+  for (const Progress& listener : listening) listener(progress);
+}
+
+void ProgramCache::TellQueued() {
+  pb::PlanProgress progress;
+  progress.set_stage(pb::PlanProgress::STAGE_QUEUED);
+  for (size_t i = 1; static_cast<int64_t>(i) < num_queued(); ++i) {
+    progress.set_plans_before(static_cast<int64_t>(i));
+    Tell(i, progress);
+  }
 }
 
 Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
@@ -153,19 +187,28 @@ void ProgramCache::Loop() {
     lock.unlock();
     const auto program = Plan(request);
     lock.lock();
-    const std::vector<Done> waiting = std::move(queue_.front().waiting);
+    const std::vector<Waiter> waiting = std::move(queue_.front().waiting);
     queue_.pop_front();
     lock.unlock();
-    for (const Done& done : waiting) done(program);
+    pb::PlanProgress over;
+    over.set_stage(pb::PlanProgress::STAGE_DONE);
+    for (const Waiter& waiter : waiting) {
+      if (waiter.progress) waiter.progress(over);
+      waiter.done(program);
+    }
+    TellQueued();
   }
 }
 
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
   PlannerProcess::Outcome outcome = planner_.MakePlan(
-      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms), [&] {
-        spdlog::info("planning planner={} request={} bytes={}", planner_.pid(), request.request,
-                     request.text.size());
-      });
+      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms),
+      {.sent =
+           [&] {
+             spdlog::info("planning planner={} request={} bytes={}", planner_.pid(),
+                          request.request, request.text.size());
+           },
+       .progress = [&](const pb::PlanProgress& progress) { Tell(0, progress); }});
   if (outcome.killed) {
     const std::scoped_lock lock(mutex_);
     if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))

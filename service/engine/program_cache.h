@@ -35,14 +35,16 @@ class ProgramCache {
   // the planning thread; it must not block.
   // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
   //         program that killed it planner_deaths_max times; kResourceExhausted naming queued_plans_max.
-  // `request`: the number of the request that asks, for the log.
+  // `request`: the number of the request that asks, for the log. `progress` is called between this and `done`, on the
+  // planning thread, on another that asks, or here, while a plan is made or waits for others; it must not block.
+  using Progress = std::function<void(const ::hostir::v1::PlanProgress&)>;
   void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done,
-           int64_t request = 0);
+           int64_t request = 0, Progress progress = {});
   // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
   // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
   // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
   void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done,
-              int64_t request = 0);
+              int64_t request = 0, Progress progress = {});
   // The same when it is there; else null.
   std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program,
                                          const Sizes& sizes);
@@ -60,14 +62,19 @@ class ProgramCache {
   int64_t planner_pid() const { return planner_.pid(); }
 
  private:
+  struct Waiter {
+    Done done;
+    Progress progress;  // May be null.
+  };
   struct Request {
     std::string text;
     ::hostir::v1::ProgramSource source;
     std::shared_ptr<const Program> of =
         {};  // Whose plan for `sizes` it is; null: a program's first.
     Sizes sizes = {};
-    std::vector<Done> waiting = {};
-    int64_t request = 0;  // The first that asked.
+    std::vector<Waiter> waiting = {};
+    int64_t request = 0;                       // The first that asked.
+    ::hostir::v1::PlanProgress progress = {};  // What was told last.
   };
   struct Entry {
     std::shared_ptr<const Program> program;
@@ -76,7 +83,10 @@ class ProgramCache {
         {};  // Its plans for sizes, the latest used first.
   };
   // Adds to what is asked already, or to the queue.
-  void Queue(Request request, Done done, std::unique_lock<std::mutex> lock);
+  void Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock);
+  // Tells whoever waits for the `index`th of queue_ how far it is.
+  void Tell(size_t index, const ::hostir::v1::PlanProgress& progress);
+  void TellQueued();
   void Loop();
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);

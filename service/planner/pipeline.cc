@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "host_ir/rank/compile_all.h"
 #include "service/planner/plan_message.h"
 #include "service/planner/size_buckets.h"
 
@@ -44,9 +46,29 @@ bool SizesMatter(const pb::ProgramSource& program, const PipelineOptions& option
                           plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
 }
 
+void Tell(const PipelineOptions& options, pb::PlanProgress::Stage stage, int64_t kernels_compiled,
+          int64_t kernels) {
+  if (!options.progress) return;
+  pb::PlanProgress progress;
+  progress.set_stage(stage);
+  progress.set_kernels_compiled(kernels_compiled);
+  progress.set_kernels(kernels);
+  options.progress(progress);
+}
+
+Result<std::vector<codegen::Artifact>> Compile(std::span<const codegen::KernelPlan> kernels,
+                                               const PipelineOptions& options) {
+  const auto told = [&](int64_t num_compiled) {
+    Tell(options, pb::PlanProgress::STAGE_COMPILING, num_compiled, std::ssize(kernels));
+  };
+  if (!kernels.empty()) told(0);
+  return rank::CompileAll(kernels, options.compile, {.pool = options.pool, .compiled = told});
+}
+
 }  // namespace
 
 Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOptions& options) {
+  Tell(options, pb::PlanProgress::STAGE_PLANNING, 0, 0);
   HIR_ASSIGN(host::ProgramPlan plan, Plan(program, options, options.sizes));
   pb::Plan message = ToMessage(plan);
   const bool is_gpu = options.target.kind == codegen::Target::Kind::kGpu;
@@ -58,8 +80,8 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
   } else if (is_gpu) {
     AddBuckets(options.sizes, &message);
   }
-  for (const codegen::KernelPlan& kernels : plan.kernels) {
-    HIR_ASSIGN(codegen::Artifact compiled, options.compile(kernels));
+  HIR_ASSIGN(std::vector<codegen::Artifact> artifacts, Compile(plan.kernels, options));
+  for (codegen::Artifact& compiled : artifacts) {
     if (auto notes = codegen::gpu::NotesOf(compiled); is_gpu && notes.ok()) {
       for (std::string& note : *notes) message.mutable_explanation()->add_notes(std::move(note));
     }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "csrc/base/status.h"
+#include "csrc/base/work_pool.h"
 #include "host_ir/rank/backends.h"
 #include "hostir/v1/plan.pb.h"
 
@@ -16,6 +18,9 @@ struct PipelineOptions {
   codegen::Sizes sizes = {};  // Values of the program's symbols, where known.
   std::string backend = {};   // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};
+  base::WorkPool* pool = nullptr;  // Its threads compile, too; null: the caller's alone.
+  // Called as the plan gets on, one call at a time, from any thread; may be null.
+  std::function<void(const ::hostir::v1::PlanProgress&)> progress = {};
 };
 
 // Errors: what is wrong with the program, with op, value and the user's location. Deterministic: the same program

@@ -2,9 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "csrc/base/clock.h"
+#include "csrc/base/work_pool.h"
 #include "hostir/v1/worker.pb.h"
 #include "service/os/channel.h"
 
@@ -14,8 +19,9 @@ namespace {
 namespace pb = ::hostir::v1;
 
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
+constexpr base::Nanos kProgressPause = std::chrono::milliseconds(50);  // People read it.
 
-pb::FromWorker Answer(const pb::ToWorker& message, PipelineOptions& options) {
+pb::FromWorker Answer(const pb::ToWorker& message, Channel& channel, PipelineOptions& options) {
   pb::FromWorker answer;
   answer.set_seq(message.seq());
   pb::PlanMade& made = *answer.mutable_plan_made();
@@ -28,6 +34,18 @@ pb::FromWorker Answer(const pb::ToWorker& message, PipelineOptions& options) {
                       .multiprocessors = static_cast<int>(asked.target().multiprocessors()),
                       .shared_bytes = asked.target().shared_bytes()};
   }
+  options.progress = [&channel, seq = message.seq(),
+                      last = base::Nanos()](const pb::PlanProgress& progress) mutable {
+    const base::Nanos now = base::Clock::Steady().Now();
+    const bool begins = progress.kernels_compiled() == 0;
+    if (!begins && now - last < kProgressPause) return;
+    last = now;
+    pb::FromWorker told;
+    told.set_seq(seq);
+    *told.mutable_plan_progress() = progress;
+    // What fails here fails for the answer, too.
+    (void)channel.Send(told.SerializeAsString(), {}, kSendTimeout).ok();
+  };
   options.sizes = {asked.sizes().begin(), asked.sizes().end()};
   auto plan = MakePlan(asked.program(), options);
   if (plan.ok()) {
@@ -39,16 +57,21 @@ pb::FromWorker Answer(const pb::ToWorker& message, PipelineOptions& options) {
   return answer;
 }
 
+int NumThreads() { return static_cast<int>(std::thread::hardware_concurrency()); }
+
 }  // namespace
 
 void ServePlanner(Fd socket, PipelineOptions options) {
   Channel channel(std::move(socket));
+  // A plan is made at a time; ranks are idle meanwhile, or wait for it.
+  base::WorkPool pool({.num_threads = std::max(1, NumThreads()) - 1});
+  options.pool = &pool;
   for (;;) {
     auto received = channel.Receive(/*block=*/true);
     if (!received.ok()) _exit(0);  // The daemon has gone.
     pb::ToWorker message;
     if (!message.ParseFromString((*received)->bytes) || !message.has_make_plan()) continue;
-    if (!channel.Send(Answer(message, options).SerializeAsString(), {}, kSendTimeout).ok())
+    if (!channel.Send(Answer(message, channel, options).SerializeAsString(), {}, kSendTimeout).ok())
       _exit(1);
   }
 }

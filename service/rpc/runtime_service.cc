@@ -61,6 +61,11 @@ grpc::ServerUnaryReactor* RuntimeService::Start(
   return call.get();
 }
 
+ProgramCache::Progress RuntimeService::ProgressOf(const std::string& session) {
+  return
+      [this, session](const pb::PlanProgress& progress) { open_sessions_.Tell(session, progress); };
+}
+
 void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileReply* reply,
                                Call call) {
   engine_.Compile(
@@ -76,7 +81,7 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
         }
         call->End(program.status());
       },
-      call->id());
+      call->id(), ProgressOf(request.session_id()));
 }
 
 void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply,
@@ -88,15 +93,16 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
   };
   engine_.Compile(
       request.session_id(), request.program(),
-      [this, call, sizes, explain](Result<std::shared_ptr<const Program>> program) {
+      [this, call, sizes, explain, progress = ProgressOf(request.session_id())](
+          Result<std::shared_ptr<const Program>> program) {
         const bool all_known = program.ok() && CheckNames(**program, sizes).ok() &&
                                sizes.size() == (*program)->Symbols().size();
         // With all sizes it is the plan that a run of them gets.
         if (all_known && !(*program)->ServesAll())
-          return engine_.PlanFor(*program, sizes, explain, call->id());
+          return engine_.PlanFor(*program, sizes, explain, call->id(), progress);
         explain(program);
       },
-      call->id());
+      call->id(), ProgressOf(request.session_id()));
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
@@ -140,7 +146,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
     ToProto(waited->accepted, reply);
     call->End({});
   };
-  engine_.WhenPlanned(run, start);
+  engine_.WhenPlanned(run, start, ProgressOf(request.session_id()));
 }
 
 void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
@@ -238,7 +244,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(
     grpc::CallbackServerContext*, const pb::ConnectRequest* request) {
-  return new SessionCall({engine_, pool_, in_flight_}, open_sessions_, request->client());
+  return new SessionCall({engine_, pool_, in_flight_}, open_sessions_, *request);
 }
 
 grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(grpc::CallbackServerContext*,

@@ -32,6 +32,8 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
       std::string_view method, const Request* request, Reply* reply,
       void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&));
   using Call = const std::shared_ptr<UnaryCall>&;
+  // Tells `session` how far its plans are.
+  ProgramCache::Progress ProgressOf(const std::string& session);
   void DoCompile(const ::hostir::v1::CompileRequest& request, ::hostir::v1::CompileReply* reply,
                  Call call);
   void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply,

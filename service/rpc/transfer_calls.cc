@@ -195,24 +195,34 @@ void OpenSessions::EndAll(const Status& status) {
   for (SessionCall* call : calls_) call->End(status);
 }
 
-SessionCall::SessionCall(RpcContext context, OpenSessions& open, const std::string& client)
-    : context_(context), open_(open) {
-  open_.Add(this);
+void OpenSessions::Tell(const std::string& session, const pb::PlanProgress& progress) {
+  const std::scoped_lock lock(mutex_);
+  for (SessionCall* call : calls_) {
+    if (call->session() == session) call->Tell(progress);
+  }
+}
+
+SessionCall::SessionCall(RpcContext context, OpenSessions& open, const pb::ConnectRequest& request)
+    : context_(context), open_(open), wants_progress_(request.progress()) {
   Result<std::string> session = context_.engine.OpenSession();
+  if (session.ok()) session_ = *session;
+  open_.Add(this);
   if (!session.ok()) {
     End(session.status());
     return;
   }
   const EngineOptions& options = context_.engine.options();
-  event_.set_session_id(*session);
+  // The id is what a handle is good for: only its beginning is for the log.
+  spdlog::info("session={} opened client={}", session_.substr(0, 8),
+               base::Quoted(request.client().substr(0, 128)));
+  const std::scoped_lock lock(mutex_);
+  event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
-  // The id is what a handle is good for: only its beginning is for the log.
-  spdlog::info("session={} opened client={}", session->substr(0, 8),
-               base::Quoted(client.substr(0, 128)));
-  StartWrite(&event_);
+  writing_ = true;
+  if (!ended_) StartWrite(&event_);
 }
 
 void SessionCall::End(const Status& status) {
@@ -223,19 +233,35 @@ void SessionCall::End(const Status& status) {
   Finish(ToGrpc(status));
 }
 
+void SessionCall::Tell(const pb::PlanProgress& progress) {
+  if (!wants_progress_) return;
+  const std::scoped_lock lock(mutex_);
+  if (ended_) return;
+  next_ = progress;
+  if (!writing_) WriteNext();
+}
+
+void SessionCall::WriteNext() {
+  event_.Clear();
+  *event_.mutable_plan_progress() = *std::exchange(next_, std::nullopt);
+  writing_ = true;
+  StartWrite(&event_);
+}
+
 void SessionCall::OnWriteDone(bool ok) {
-  if (!ok) End(Status(Code::kCancelled, "the client left"));
+  if (!ok) return End(Status(Code::kCancelled, "the client left"));
+  const std::scoped_lock lock(mutex_);
+  writing_ = false;
+  if (!ended_ && next_.has_value()) WriteNext();
 }
 
 void SessionCall::OnCancel() { End(Status(Code::kCancelled, "the client left")); }
 
 void SessionCall::OnDone() {
   open_.Remove(this);
-  if (!event_.session_id().empty()) {
-    spdlog::info("session={} closed", event_.session_id().substr(0, 8));
-    auto close = [&engine = context_.engine, session = event_.session_id()] {
-      engine.CloseSession(session);
-    };
+  if (!session_.empty()) {
+    spdlog::info("session={} closed", session_.substr(0, 8));
+    auto close = [&engine = context_.engine, session = session_] { engine.CloseSession(session); };
     if (!context_.pool.Post(close)) close();  // Rather here than never.
   }
   delete this;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -78,6 +79,8 @@ class OpenSessions {
   void Add(SessionCall* call);
   void Remove(SessionCall* call);
   void EndAll(const Status& status);
+  // Calls with Tell those whose session has this id, and that want to hear of it.
+  void Tell(const std::string& session, const ::hostir::v1::PlanProgress& progress);
 
  private:
   std::mutex mutex_;
@@ -86,20 +89,28 @@ class OpenSessions {
 
 class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionEvent> {
  public:
-  SessionCall(RpcContext context, OpenSessions& open, const std::string& client);
+  SessionCall(RpcContext context, OpenSessions& open, const ::hostir::v1::ConnectRequest& request);
   // Once; later calls change nothing.
   void End(const Status& status);
+  // Sends `progress` if the client asked for it; while an event is on its way only the latest is kept.
+  void Tell(const ::hostir::v1::PlanProgress& progress);
+  const std::string& session() const { return session_; }  // Empty: none was opened.
 
  private:
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void WriteNext();  // REQUIRES: mutex_ is held, and next_ is there.
 
   const RpcContext context_;
   OpenSessions& open_;
-  ::hostir::v1::SessionEvent event_;
+  const bool wants_progress_;
+  std::string session_;
   std::mutex mutex_;
-  bool ended_ = false;  // Guarded by mutex_.
+  ::hostir::v1::SessionEvent event_;  // Guarded by mutex_, as all below; gRPC's while writing_.
+  bool writing_ = false;
+  std::optional<::hostir::v1::PlanProgress> next_;
+  bool ended_ = false;
 };
 
 }  // namespace hir::service

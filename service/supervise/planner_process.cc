@@ -86,7 +86,7 @@ PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
 
 PlannerProcess::Outcome PlannerProcess::MakePlan(
     const pb::ProgramSource& program, const std::map<std::string, int64_t, std::less<>>& sizes,
-    base::Nanos timeout, const std::function<void()>& sent) {
+    base::Nanos timeout, const Listener& listener) {
   Outcome outcome;
   outcome.status = Start();
   if (!outcome.status.ok()) return outcome;
@@ -101,7 +101,7 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(
   if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) {
     return Died(process_.Ended(milliseconds(200)).value_or("it does not read"));
   }
-  sent();
+  listener.sent();
   for (;;) {
     pollfd fds[2] = {{channel_->fd(), POLLIN, 0}, {interrupted_.fd(), POLLIN, 0}};
     const int64_t ms = std::chrono::ceil<milliseconds>(deadline - Now()).count();
@@ -122,9 +122,14 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(
     if (!received.ok()) return Died(process_.Ended(milliseconds(200)).value_or("its socket ended"));
     if (!received->has_value()) continue;
     pb::FromWorker from;
-    if (!from.ParseFromString((*received)->bytes) || !from.has_plan_made())
+    const bool parsed = from.ParseFromString((*received)->bytes);
+    if (!parsed || !(from.has_plan_made() || from.has_plan_progress()))
       return Died("it sent no plan");
     if (from.seq() != seq_) continue;
+    if (from.has_plan_progress()) {
+      listener.progress(from.plan_progress());
+      continue;
+    }
     const pb::Error& error = from.plan_made().error();
     if (error.code() != 0) {
       outcome.status = {static_cast<Code>(error.code()), error.message()};

@@ -42,11 +42,15 @@ class PlannerProcess {
     bool killed = false;  // The planner died of it, or was killed because it took too long.
   };
   // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `killed` set, or without when
-  // no process could be started. `sent` is called when the planner has the program.
+  // no process could be started.
   // `sizes`: values of the program's symbols, where known.
+  struct Listener {
+    std::function<void()> sent;  // The planner has the program.
+    std::function<void(const ::hostir::v1::PlanProgress&)> progress;
+  };
   Outcome MakePlan(const ::hostir::v1::ProgramSource& program,
                    const std::map<std::string, int64_t, std::less<>>& sizes, base::Nanos timeout,
-                   const std::function<void()>& sent);
+                   const Listener& listener);
 
   // Ends the plan that is being made, and every later one, with `cause`. From any thread, once.
   void Interrupt(const Status& cause);

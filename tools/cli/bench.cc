@@ -77,7 +77,7 @@ std::string Json(ProgramSession& session, const Samples& samples, double first_m
 }  // namespace
 
 Outcome BenchProgram(const Options& options) {
-  Progress progress;
+  Progress progress(options.progress);
   ProgramSession session;
   if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok())
     return outcome;

@@ -42,6 +42,8 @@ void AddConnection(CLI::App& command, Options& options) {
       .add_option("--devices", options.devices,
                   "start a daemon on these for this command: cpu:N, cuda:all, cuda:0,2")
       ->type_name("DEVICES");
+  command.add_flag("--progress", options.progress,
+                   "say what is under way also where stderr is no terminal, a line at a time");
 }
 
 void AddSizes(CLI::App& command, std::vector<std::string>& sizes, const char* what) {

@@ -76,8 +76,11 @@ Outcome Connection::Open(const Options& options, Progress& progress, Connection*
     return {client.status(), usage ? service::kExitUsage : service::kExitAddress};
   }
   out->client_ = *std::move(client);
-  const Status opened =
-      out->client_->OpenSession(Cat("hostir ", options.command, " ", kVersion, ", pid ", getpid()));
+  service::Client::Told told;
+  if (progress.shown())
+    told = [&progress](const ::hostir::v1::PlanProgress& plan) { progress.Plan(plan); };
+  const Status opened = out->client_->OpenSession(
+      Cat("hostir ", options.command, " ", kVersion, ", pid ", getpid()), std::move(told));
   return opened.ok() ? Outcome() : out->Failed(opened, /*of_run=*/false);
 }
 

@@ -19,7 +19,8 @@ std::string AddressOf(const Options& options);
 class Connection {
  public:
   // A session with the daemon of --address, $HOSTIR_ADDRESS or hostird's default; with --devices, or where nobody
-  // listens at the default, with one that is started and ends with this. Errors: Outcome's code says which kind.
+  // listens at the default, with one that is started and ends with this. `progress` outlives it. Errors: Outcome's code
+  // says which kind.
   static Outcome Open(const Options& options, Progress& progress, Connection* out);
 
   service::Client& client() { return *client_; }

@@ -118,7 +118,7 @@ Outcome WriteSvg(const pb::ExplainReply& reply, const Options& options, const st
 Outcome ExplainProgram(const Options& options) {
   const Result<std::string> text = ReadProgram(options.program);
   if (!text.ok()) return Usage(text.status());
-  Progress progress;
+  Progress progress(options.progress);
   Connection connection;
   if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok())
     return outcome;

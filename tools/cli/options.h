@@ -27,6 +27,7 @@ struct Options {
   std::string svg;                       // Path of the picture.
   bool json = false;
   bool once = false;
+  bool progress = false;  // Also where stderr is no terminal.
   double interval_s = 1.0;
   int64_t repeat = 100;
   int64_t warmup = 3;

@@ -1,20 +1,24 @@
-// Progress: what takes long, on a terminal's stderr: one line that is rewritten, and gone when it is over.
+// Progress: what takes longer than a second, on a terminal's stderr: one line that is rewritten, and gone when it is
+// over.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "csrc/base/clock.h"
+#include "hostir/v1/plan.pb.h"
 
 namespace hir::cli {
 
-// Thread-safe. Where stderr is no terminal nothing is written.
+// Thread-safe. Where stderr is no terminal nothing is written, unless that is `asked` for: then a line whenever
+// something else is under way, and once a second while it counts.
 class Progress {
  public:
-  Progress();
+  explicit Progress(bool asked);
   ~Progress();
 
   // While it lives the line says `what` and for how long. One at a time.
@@ -31,14 +35,24 @@ class Progress {
     Progress& progress_;
   };
 
- private:
-  void Loop();
-  std::string Line() const;  // REQUIRES: mutex_ is held.
+  bool shown() const { return shown_ != Shown::kNothing; }
+  // How far the plan is that the stage waits for: "compiling 3 of 7 kernels".
+  void Plan(const ::hostir::v1::PlanProgress& progress);
 
-  const bool shown_;
+ private:
+  enum class Shown { kNothing, kLine, kLog };
+  void Loop();
+  std::string Line() const;  // REQUIRES: mutex_ is held; of the one below, too.
+  void Log(
+      std::string_view what_kind);  // Of kLog: the line, unless that kind has one of this second.
+
+  const Shown shown_;
   std::mutex mutex_;  // Guards all below.
   std::condition_variable changed_;
-  std::string what_;  // Empty: nothing is under way.
+  std::string what_;    // Empty: nothing is under way.
+  std::string plan_;    // What is said in its place while a plan is made.
+  std::string logged_;  // The kind that had a line last, at
+  base::Nanos logged_at_ = {};
   base::Nanos start_ = {};
   int64_t bytes_ = 0, total_bytes_ = 0;
   bool drawn_ = false;

@@ -107,7 +107,7 @@ Outcome FetchAll(ProgramSession& session, const Options& options, const pb::RunR
 }  // namespace
 
 Outcome RunProgram(const Options& options) {
-  Progress progress;
+  Progress progress(options.progress);
   ProgramSession session;
   if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok())
     return outcome;

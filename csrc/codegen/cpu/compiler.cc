@@ -63,16 +63,21 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
   }
   HIR_ASSIGN(std::string ir, EmitIr(plan, options_.target));
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return !under_way_.contains(ir); });
     const auto found = cache_.find(ir);
     if (found != cache_.end()) {
       artifact.bytes = found->second;
       return artifact;
     }
+    under_way_.insert(ir);
   }
-  HIR_ASSIGN(code.object, CompileObject(ir, options_.target));
-  artifact.bytes = Pack(code);
+  Result<std::string> object = CompileObject(ir, options_.target);
   const std::lock_guard lock(mutex_);
+  under_way_.erase(ir);
+  done_.notify_all();
+  HIR_ASSIGN(code.object, std::move(object));
+  artifact.bytes = Pack(code);
   ++num_compiled_;
   if (cache_.size() >= options_.cached_plans_max) cache_.clear();
   cache_.emplace(std::move(ir), artifact.bytes);

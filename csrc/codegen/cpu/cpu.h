@@ -2,12 +2,14 @@
 // kUnimplemented.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
@@ -19,7 +21,8 @@ namespace hir::codegen::cpu {
 // This machine's.
 Target HostTarget();
 
-// Compiles plans; equal kernels, whatever their names, are compiled once. Needs no device and no CPU of the target.
+// Compiles plans; equal kernels, whatever their names, are compiled once, also when several threads want them at the
+// same time. Needs no device and no CPU of the target.
 // Thread-safe; compiles on the caller's thread.
 class Compiler {
  public:
@@ -39,8 +42,10 @@ class Compiler {
   const Options options_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
-      cache_;                 // Artifact bytes by IR text. Guarded by mutex_.
-  int64_t num_compiled_ = 0;  // Guarded by mutex_.
+      cache_;                                  // Artifact bytes by IR text. Guarded by mutex_.
+  std::unordered_set<std::string> under_way_;  // IR text being compiled. Guarded by mutex_.
+  std::condition_variable done_;               // One of under_way_ is.
+  int64_t num_compiled_ = 0;                   // Guarded by mutex_.
 };
 
 // The LLVM IR of a plan, before optimisation: one module, kernels "k0", "k1", ... in the plan's order.

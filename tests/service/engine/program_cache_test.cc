@@ -5,12 +5,15 @@
 #include "service/engine/program_cache.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <bit>
 #include <future>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "hostir/v1/worker.pb.h"
@@ -61,6 +64,13 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
     if (!received.ok() || !message.ParseFromString((*received)->bytes)) _exit(0);
     pb::FromWorker answer;
     answer.set_seq(message.seq());
+    for (int compiled = 0; compiled <= 2; ++compiled) {
+      pb::PlanProgress& progress = *answer.mutable_plan_progress();
+      progress.set_stage(pb::PlanProgress::STAGE_COMPILING);
+      progress.set_kernels_compiled(compiled);
+      progress.set_kernels(2);
+      if (!channel.Send(answer.SerializeAsString(), {}, std::chrono::seconds(10)).ok()) _exit(1);
+    }
     *answer.mutable_plan_made()->mutable_plan() = PlanOf(message.make_plan());
     if (!channel.Send(answer.SerializeAsString(), {}, std::chrono::seconds(10)).ok()) _exit(1);
   }
@@ -125,6 +135,59 @@ TEST_F(Plans, ASizeThatNoPlanServesIsRefusedByTheGuard) {
   EXPECT_TRUE(program->CheckSizes({{"i0", 2000}}).ok());
   EXPECT_EQ(program->CheckSizes({{"i0", 5000}}).ToString(),
             "INVALID_ARGUMENT: i0 <= 4096 does not hold with i0 = 5000: the program");
+}
+
+// What one who waits is told, as "queued behind 1", "compiling 1/2", "done"; then what it got.
+struct Heard {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  std::promise<void> over;
+
+  ProgramCache::Progress Listener() {
+    return [this](const pb::PlanProgress& progress) {
+      const std::scoped_lock lock(mutex);
+      if (progress.stage() == pb::PlanProgress::STAGE_QUEUED)
+        told.push_back("queued behind " + std::to_string(progress.plans_before()));
+      if (progress.stage() == pb::PlanProgress::STAGE_COMPILING)
+        told.push_back("compiling " + std::to_string(progress.kernels_compiled()) + "/" +
+                       std::to_string(progress.kernels()));
+      if (progress.stage() == pb::PlanProgress::STAGE_DONE) told.push_back("done");
+    };
+  }
+  ProgramCache::Done Done() {
+    return [this](const Result<std::shared_ptr<const Program>>& made) {
+      const std::scoped_lock lock(mutex);
+      told.push_back(made.ok() ? "got it" : made.status().ToString());
+      over.set_value();
+    };
+  }
+};
+
+TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
+  Heard first, second;
+  const int64_t planner = [&] {
+    while (cache.planner_pid() == 0) std::this_thread::yield();
+    return cache.planner_pid();
+  }();
+  ASSERT_EQ(kill(static_cast<pid_t>(planner), SIGSTOP), 0);  // Until both have asked.
+  pb::ProgramSource source;
+  source.set_text("p");
+  cache.Get("p", source, first.Done(), 0, first.Listener());
+  source.set_text("q");
+  cache.Get("q", source, second.Done(), 0, second.Listener());
+  ASSERT_EQ(kill(static_cast<pid_t>(planner), SIGCONT), 0);
+  first.over.get_future().get();
+  second.over.get_future().get();
+  const std::vector<std::string> made = {"compiling 0/2", "compiling 1/2", "compiling 2/2", "done",
+                                         "got it"};
+  std::vector<std::string> wanted = {"queued behind 0"};
+  wanted.insert(wanted.end(), made.begin(), made.end());
+  EXPECT_EQ(first.told, wanted);
+  wanted[0] = "queued behind 1";
+  EXPECT_EQ(second.told, wanted);
+  Heard third;  // It is there.
+  cache.Get("q", source, third.Done(), 0, third.Listener());
+  EXPECT_EQ(third.told, std::vector<std::string>{"got it"});
 }
 
 TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {

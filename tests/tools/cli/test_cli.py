@@ -49,6 +49,18 @@ fusion @mixed(%a: bf16[i0, 4], %row: f32[b:i0, 4], %s: f64, %n: i64[i0, 4], %t: 
 NEGATE = "fusion @negate(%x: f32[i0]) {\n  %y = neg(%x)\n  return %y\n}\n"
 
 
+def steps(count: int) -> str:
+    """A program of so many kernels, no two of them equal."""
+    lines = []
+    for i in range(count):
+        lines += [
+            f"  %c{i} = constant() {{value={i + 0.5}, dtype=f64}}",
+            f"  %a{i} = add(%{f's{i - 1}' if i else 'x'}, %c{i})",
+        ]
+        lines += [f"  %b{i} = tanh(%a{i})", f"  %s{i} = segment_set(%b{i})"]
+    return "\n".join(["fusion @steps(%x: f32[i0]) {", *lines, f"  return %s{count - 1}", "}\n"])
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[[str], Path]:
     def write(text: str) -> Path:
@@ -384,22 +396,26 @@ def test_who_dies_during_a_run(own_daemon: Daemon, program, victim, code):
 
 
 def test_progress_on_a_terminal(own_daemon: Daemon, program):
-    """While the planner is stopped the line says so; when it goes on the line is erased, and stdout has the answer."""
+    """While the planner is stopped the line says so from the first second on; when it goes on its kernels are counted;
+    then the line is erased, and stdout has the answer."""
     planner = json.loads(good("status", "--json", "--address", own_daemon.address))["planner_pid"]
     os.kill(planner, signal.SIGSTOP)
     terminal, inner = pty.openpty()
-    command = [HOSTIR, "run", program(NEGATE), "--random=1", "--size=i0=4", "--address", own_daemon.address]
+    command = [HOSTIR, "run", program(steps(40)), "--random=1", "--size=i0=4", "--address", own_daemon.address]
     process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=inner)
     os.close(inner)
     seen = b""
     deadline = time.monotonic() + 60
-    while b"planning and compiling program  0." not in seen:
+    while b"hostir: planning and compiling program, 1." not in seen:
         assert select.select([terminal], [], [], deadline - time.monotonic())[0], seen
         seen += os.read(terminal, 4096)
     os.kill(planner, signal.SIGCONT)
+    while re.search(rb"hostir: compiling \d+ of 40 kernels, [1-9]\d*\.\d s", seen) is None:
+        assert select.select([terminal], [], [], deadline - time.monotonic())[0], seen
+        seen += os.read(terminal, 4096)
     answer, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert b"output %y: f32[i0]" in answer and b"\x1b" not in answer
+    assert b"output %s39: f32[i0]" in answer and b"\x1b" not in answer
     rest = b""
     while select.select([terminal], [], [], 0)[0]:
         try:
@@ -408,6 +424,19 @@ def test_progress_on_a_terminal(own_daemon: Daemon, program):
             break
     os.close(terminal)
     assert (seen + rest).endswith(b"\r\x1b[K")
+
+
+def test_progress_where_it_is_asked_for(own_daemon: Daemon, program):
+    """A line for each stage, and none of a plan that is there already. Without --progress there is none."""
+    arguments = [program(steps(5)), "--random=1", "--size=i0=4", "--progress", "--address", own_daemon.address]
+    done = hostir("run", *arguments)
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert all(re.fullmatch(r"hostir: .*, \d+\.\d s(, \d+ % of \d+ B, .*/s)?", line) for line in lines), lines
+    said = [re.sub(r", \d+\.\d s.*", "", line.removeprefix("hostir: ")) for line in lines]
+    assert said[:3] == ["planning and compiling program", "planning", "compiling 0 of 5 kernels"]
+    assert said[-1] == "running program"
+    assert " of 5 kernels" not in hostir("run", *arguments).stderr
 
 
 def test_requests_have_a_number_in_the_log(own_daemon: Daemon, program):
