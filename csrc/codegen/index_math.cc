@@ -135,6 +135,13 @@ bool IndexMath::IsIndexCondition(const Element* element) {
   return true;
 }
 
+bool IndexMath::GuardsSides(const Element* select) {
+  const Element* condition = select->args[0];
+  if (IsIndexCondition(condition)) return true;
+  return condition->has_load &&
+         (select->args[1]->has_data_index || select->args[2]->has_data_index);
+}
+
 std::optional<bool> IndexMath::Decide(const Element* element) {
   if (!IsIndexCondition(element)) return std::nullopt;
   if (element->kind == Element::Kind::kInt) return element->integer != 0;

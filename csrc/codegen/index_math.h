@@ -27,6 +27,9 @@ class IndexMath {
   const ir::Expr* ToExpr(const fusion::Element* element);
   // A condition on indices alone.
   bool IsIndexCondition(const fusion::Element* element);
+  // Whether the condition of `select` says which loads of its sides are of elements that exist: it is one on indices,
+  // or one on data that a side has for an index (a gather from concatenated or padded tensors).
+  bool GuardsSides(const fusion::Element* select);
   // What the ranges say of such a condition; nothing when it varies.
   std::optional<bool> Decide(const fusion::Element* element);
 

@@ -53,8 +53,11 @@ const Element* ElementBuilder::Intern(Element element) {
   element.args = copy(element.args);
   element.extents = copy(element.extents);
   element.id = num_elements_++;
-  element.has_load =
-      element.kind == Element::Kind::kLoad || std::ranges::any_of(element.args, &Element::has_load);
+  const bool from_loads = std::ranges::any_of(element.args, &Element::has_load);
+  const bool is_load = element.kind == Element::Kind::kLoad;
+  element.has_load = is_load || from_loads;
+  element.has_data_index =
+      (is_load && from_loads) || std::ranges::any_of(element.args, &Element::has_data_index);
   auto* made = new (arena_.allocate(sizeof(Element), alignof(Element))) Element(element);
   interned_.emplace(hash, made);
   return made;

@@ -62,10 +62,9 @@ void Emitter::ChooseSaved(const Region& region) {
           !loop.end->IsConst() || loop.end->value > kSavedTripsMax) {
         continue;
       }
-      // Under a condition on indices an element may not be computed at every trip.
+      // Under a condition an element may not be computed at every trip.
       const auto is_guarded = [&](const Element* e) {
-        return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect &&
-               math_.IsIndexCondition(e->args[0]);
+        return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && math_.GuardsSides(e);
       };
       if (std::ranges::any_of(elements[p], is_guarded) ||
           std::ranges::any_of(elements[q], is_guarded))

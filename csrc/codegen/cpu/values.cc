@@ -239,7 +239,7 @@ V Emitter::EmitGuard(int guard) {
   const size_t level = varies ? levels_.size() - 1 : LevelOf(variables);
   const Key key = {&nest_, guard, epoch_};
   if (const V* known = Find(key, level)) return *known;
-  V condition = EmitElement(at.condition, 0);
+  V condition = EmitElement(at.condition, at.condition->has_load ? at.parent : 0);
   std::string& code = CodeAt(level);
   if (varies) condition = writer_.Splat(code, condition, lanes_.count);
   if (!at.holds)
@@ -322,9 +322,9 @@ V Emitter::EmitSelect(const Element* element, int guard, size_t level,
   const Element* condition = element->args[0];
   if (const std::optional<bool> decided = math_.Decide(condition))
     return side(element->args[*decided ? 1 : 2], guard);
-  // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
-  const bool guards = math_.IsIndexCondition(condition);
-  const V chosen = EmitElement(condition, guards ? 0 : guard);
+  // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
+  const bool guards = math_.GuardsSides(element);
+  const V chosen = EmitElement(condition, condition->has_load ? guard : 0);
   const V yes =
       side(element->args[1],
            guards && element->args[1]->has_load ? AddGuard(guard, condition, true) : guard);

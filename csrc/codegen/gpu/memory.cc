@@ -142,7 +142,8 @@ void Emitter::Visit(const Element* element, int guard,
       Visit(element->args[*decided ? 1 : 2], guard, seen, found, misfits);
       return;
     }
-    if (math_.IsIndexCondition(condition)) {
+    if (math_.GuardsSides(element)) {
+      if (condition->has_load) Visit(condition, guard, seen, found, misfits);
       for (const bool holds : {true, false}) {
         const Element* side = element->args[holds ? 1 : 2];
         if (side->has_load) Visit(side, AddGuard(guard, condition, holds), seen, found, misfits);
@@ -243,9 +244,9 @@ void Emitter::VisitScalars(const Element* element, std::span<const Loop> rows,
       found.push_back({element, 0});
     return;
   }
-  // What a condition on indices forbids is not looked at.
+  // What a condition may forbid is not looked at.
   if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect &&
-      math_.IsIndexCondition(element->args[0]))
+      math_.GuardsSides(element))
     return;
   for (const Element* arg : element->args) VisitScalars(arg, rows, columns, seen, found);
 }

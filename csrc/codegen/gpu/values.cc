@@ -102,7 +102,9 @@ std::string Emitter::GuardText(int guard) {
   const Key key = {&guards_, guard, is_lane};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
-  std::string text = Cat(at.holds ? "" : "!", ConditionText(at.condition));
+  std::string text = Cat(at.holds ? "" : "!", math_.IsIndexCondition(at.condition)
+                                                  ? ConditionText(at.condition)
+                                                  : ValueText(at.condition, at.parent));
   if (at.parent != 0) text = Cat(GuardText(at.parent), " && ", text);
   return Named(key, level, "bool", text);
 }
@@ -137,7 +139,8 @@ std::string Emitter::ValueText(const Element* element, int guard) {
       return ValueText(element->args[*decided ? 1 : 2], guard);
   }
   const uint64_t vars = VarsOf(element) | VarsOf(guard);
-  const bool is_lane = IsLane(vars);
+  // A guard that all lanes share does not make a value one of each lane: the address of a pack may need it.
+  const bool is_lane = IsLane(VarsOf(element)) || !IsUniformGuard(guard);
   const size_t level = LevelOf(vars, is_lane);
   const Key key = {element, guard, is_lane};
   const auto known = levels_[level].memo.find(key);
@@ -160,11 +163,12 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   HIR_CHECK(element->kind == Element::Kind::kPrim);
   std::vector<std::string> args;
   if (element->prim == Prim::kSelect) {
-    // A condition on indices says which loads are allowed; one on data does not: both sides are elements that exist.
+    // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
     const Element* condition = element->args[0];
-    const bool guards = math_.IsIndexCondition(condition);
-    if (guards) PairLoads(element, guard);
-    args.push_back(guards ? ConditionText(condition) : ValueText(condition, guard));
+    const bool guards = math_.GuardsSides(element);
+    const bool on_indices = math_.IsIndexCondition(condition);
+    if (on_indices) PairLoads(element, guard);
+    args.push_back(on_indices ? ConditionText(condition) : ValueText(condition, guard));
     for (const bool holds : {true, false}) {
       const Element* side = element->args[holds ? 1 : 2];
       args.push_back(

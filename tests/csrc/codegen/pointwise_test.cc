@@ -130,6 +130,23 @@ TEST(Pointwise, TakesAlongAxes) {
                {}, 13);
 }
 
+// Data say which piece an element is from, and pieces may be empty (their pointer null).
+TEST(Pointwise, TakesFromPieces) {
+  for (const int64_t n : {0, 1, 6}) {
+    CheckProgram(R"(fusion @f(%x: i32[2, i0, 9], %y: bool[2, 1, 9], %z: i32[2, 2, 9],
+                              %j: i64[2, 3, 9], %k: i32[2, 3, b:9]) {
+      %c = cat(%x, %y, %z) {axis=1}
+      %a = take_along_axis(%c, %j) {axis=1}
+      %b = take_along_axis(%c, %k) {axis=1}
+      %p = pad(%x) {widths=[0, 0, 2, 1, 0, 0], value=5.0}
+      %d = take_along_axis(%p, %j) {axis=1}
+      %e = take_along_axis(%d, %k) {axis=2}
+      return %a, %b, %d, %e
+    })",
+                 {{"i0", n}}, 17);
+  }
+}
+
 TEST(Pointwise, HostScalarsAndNewValues) {
   CheckProgram(R"(fusion @f(%x: f32[i0], %s: f64, %k: i64) {
     %h = constant() {value=0.25, dtype=f64}

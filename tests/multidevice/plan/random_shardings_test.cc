@@ -58,6 +58,31 @@ Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* me
   return placement;
 }
 
+// A sum, split along an axis that it sums over, and its result split along another: what a reduce-scatter is for. Left to
+// chance it is one program in a hundred.
+void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* mesh,
+                    const fusion::SymbolValues& sizes) {
+  if (op.info->name != "sum" || !prng.OneIn(2)) return;
+  const auto split = [&](ir::Value& value, size_t axis) -> const ir::Layout* {
+    Placement placement = fusion::Replicated(mesh, *value.type);
+    placement.axes[axis].push_back(ParallelType::kMeshX);
+    const Result<int64_t> extent = fusion::ValueOf(value.type->axes[axis].extent, sizes);
+    if (!extent.ok() || *extent % fusion::Ways(*mesh, placement.axes[axis]) != 0) return nullptr;
+    return fusion::LayoutFor(graph, *value.type, placement);
+  };
+  ir::Value& operand = *op.operands[0];
+  ir::Value& result = *op.results[0];
+  const std::span<const int64_t> axes = op.Ints("axes");
+  if (axes.empty() || result.type->axes.empty()) return;
+  const auto summed = static_cast<size_t>(axes[static_cast<size_t>(prng.Below(std::ssize(axes)))]);
+  const auto kept = static_cast<size_t>(prng.Below(std::ssize(result.type->axes)));
+  const ir::Layout* from = split(operand, summed);
+  const ir::Layout* to = split(result, kept);
+  if (from == nullptr || to == nullptr) return;
+  operand.layout = from;
+  result.layout = to;
+}
+
 // A partial result only where the op can make one: its reduction axes stay as propagation leaves them.
 void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes,
                       const fusion::SymbolValues& sizes) {
@@ -68,7 +93,10 @@ void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::
     value.layout = fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, value, mesh, sizes));
   };
   for (ir::Value* param : graph.params) annotate(*param);
-  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) annotate(*op->results[0]);
+  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
+    annotate(*op->results[0]);
+    SplitReduction(prng, graph, *op, meshes[0], sizes);
+  }
 }
 
 // How many of the programs a guard refused: an uneven shard of a symbolic extent that propagation chose.

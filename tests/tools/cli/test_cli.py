@@ -322,7 +322,6 @@ REFUSED = {
         {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)},
         "input %y: axis 0 of {folder}/y.npy has extent 3; the program wants i0 = 2 (i0 = 2)",
     ),
-    "uneven": (COLUMN_SUMS, {"x": np.zeros((3, 2), np.float32)}, "INVALID_ARGUMENT: input %x: "),
 }
 
 

@@ -39,6 +39,26 @@ TEST(DataIndex, TakesAlongAxes) {
   programs.Check();
 }
 
+// Data say which piece an element is from, and pieces may be empty (their pointer null).
+TEST(DataIndex, TakesFromPieces) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(3);
+  for (const int64_t n : {0, 1, 6}) {
+    programs.Add(R"(fusion @f(%x: i32[2, i0, 16], %y: bool[2, 1, 16], %z: i32[2, 2, 16], %k: i32[5],
+                              %j: i64[2, 3, 16]) {
+      %c = cat(%x, %y, %z) {axis=1}
+      %a = index_select(%c, %k) {axis=1}
+      %b = take_along_axis(%c, %j) {axis=1}
+      %p = pad(%x) {widths=[1, 2, 0, 3, 1, 0], value=5.0}
+      %d = index_select(%p, %k) {axis=1}
+      %e = index_select(%d, %k) {axis=2}
+      return %a, %b, %d, %e
+    })",
+                 {{"i0", n}});
+  }
+  programs.Check();
+}
+
 TEST(DataIndex, CrossEntropy) {
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
   EmulatedPrograms programs(2);
