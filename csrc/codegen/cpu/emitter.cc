@@ -2,6 +2,7 @@
 #include "csrc/codegen/cpu/emitter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
@@ -159,13 +160,15 @@ void Emitter::EmitNeutral(const Phase& phase, const Carried& carried) {
 
 void Emitter::EmitCarried(const Carried& carried) {
   const Accumulator& accumulator = carried.accumulator;
-  V value = EmitElement(accumulator.body, 0);
+  V value = writer_.Splat(Here(), EmitElement(accumulator.body, 0), lanes_.count);
+  const bool paired = std::exchange(lanes_.paired, false);
+  if (paired) value = EmitInMemoryOrder(value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
   const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
   const V before = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
-  value = writer_.Splat(Here(), value, before.lanes);
   EmitStoreOf(carried.tensor, carried.index,
               EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, before, value));
+  lanes_.paired = paired;
 }
 
 void Emitter::AddVariable(const Loop& loop) {

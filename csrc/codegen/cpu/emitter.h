@@ -57,7 +57,8 @@ class Emitter {
     int count = 1;
     V first;  // The value of the variable in lane 0.
     bool masked = false;
-    V mask;  // Lanes that exist, when masked.
+    V mask;               // Lanes that exist, when masked.
+    bool paired = false;  // See pairs.cc.
   };
   struct Data {  // What a symbol that is neither a loop variable nor an extent stands for.
     const Element* element = nullptr;
@@ -89,15 +90,23 @@ class Emitter {
                       const std::function<void(int copy)>& body);
   // The same over [first, last).
   void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes, int copies,
-                   const std::function<void(int copy)>& body);
+                   const std::function<void(int copy)>& body, bool paired = false);
   // Where conditions on indices change along `loop`, as far as they are constants.
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
   int LanesFor(const Loop& loop) const;
-  int LanesFor(const Phase& phase, const Loop& inner) const;
+  int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
   int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
+
+  // pairs.cc: vectors whose even lanes come first, so that bfloat16 needs no shuffle.
+  bool IsPaired(const Phase& phase, const Loop& inner);
+  V EmitPairedIota();
+  V EmitInMemoryOrder(const V& value);
+  V EmitInPairs(const V& value);
+  std::optional<V> EmitWidenedPairs(const Element* convert, int guard);
+  bool EmitStoreOfPairs(const Store& store);
 
   // prefetch.cc: what the next row reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
@@ -133,6 +142,7 @@ class Emitter {
   // memory.cc: loads and stores.
   V EmitLoad(const Element* element, int guard, size_t level);
   void EmitStore(const Store& store) {
+    if (EmitStoreOfPairs(store)) return;
     EmitStoreOf(store.tensor, store.index, EmitElement(store.value, 0));
   }
   void EmitStoreOf(int tensor, std::span<const Element* const> index, V value);
@@ -209,6 +219,8 @@ V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype,
 V EmitConvert(Writer& writer, std::string& code, DType from, DType to, const V& x);
 // float32 to bfloat16 where no NaN has bits below those of bfloat16.
 V EmitRoundToBFloat16(Writer& writer, std::string& code, const V& x);
+// The same in the upper 16 of 32 bits; those below are anything. `is_plain`: no NaN has bits there.
+V EmitBFloat16Bits(Writer& writer, std::string& code, const V& x, bool is_plain);
 V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a,
               const V& b);
 V NeutralOf(fusion::ReduceKind kind, DType dtype, int lanes);

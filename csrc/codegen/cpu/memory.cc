@@ -83,8 +83,9 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   if (affine && affine->stride->IsConst(1)) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
     if (mask.empty()) {
-      return finish(writer_.Let(code, type, lanes,
-                                Cat("load ", vector, ", ptr ", address.name, ", align ", bytes)));
+      const V loaded = writer_.Let(code, type, lanes,
+                                   Cat("load ", vector, ", ptr ", address.name, ", align ", bytes));
+      return finish(lanes_.paired ? EmitInPairs(loaded) : loaded);
     }
     const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
     writer_.declarations.insert(
@@ -140,11 +141,12 @@ V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
 
 void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address) {
   const int64_t bytes = std::min<int64_t>(int64_t{BytesOf(value.type)} * value.lanes, kLineBytes);
+  const int element = BytesOf(MemoryTypeOf(tensor.dtype));
   const V bits = StreamBits(tensor, bytes);
   std::string& code = Here();
   const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");
   if (bits.lanes == 0) {
-    base::Append(code, plain, BytesOf(value.type), "\n");
+    base::Append(code, plain, element, "\n");
     return;
   }
   streams_ = true;
@@ -155,7 +157,7 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
   const V aligned = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
   base::Append(code, "  br i1 ", aligned.name, ", label %", past, ", label %", cached, "\n", past,
                ":\n", plain, bytes, ", !nontemporal !0\n  br label %", done, "\n", cached, ":\n",
-               plain, BytesOf(value.type), "\n  br label %", done, "\n", done, ":\n");
+               plain, element, "\n  br label %", done, "\n", done, ":\n");
 }
 
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
@@ -182,7 +184,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   if (affine && affine->stride->IsConst(1)) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
     if (mask.empty()) {
-      EmitStream(tensor, value, address);
+      EmitStream(tensor, lanes_.paired ? EmitInMemoryOrder(value) : value, address);
       return;
     }
     const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");

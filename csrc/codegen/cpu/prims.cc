@@ -142,10 +142,7 @@ V RoundBits(Writer& w, std::string& code, const V& bits) {
 
 // float32 to bfloat16, ties to even. A NaN keeps its sign and becomes quiet.
 V ToBFloat16(Writer& w, std::string& code, const V& x) {
-  Emit e{w, code};
-  const V bits = e.Cast("bitcast", x, Ty::kI32);
-  const V quiet = e.Op("or", bits, e.Int(bits, 0x400000));
-  return UpperHalf(w, code, e.If(e.Is("uno", x, x), quiet, RoundBits(w, code, bits)));
+  return UpperHalf(w, code, EmitBFloat16Bits(w, code, x, false));
 }
 
 // float64 to float32 rounded to odd: what is then rounded to 16 bits is rounded as if at once.
@@ -246,9 +243,17 @@ V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given
   return e.Cast(to == DType::kInt64 ? "sext" : "trunc", x, target);
 }
 
+V EmitBFloat16Bits(Writer& w, std::string& code, const V& x, bool is_plain) {
+  Emit e{w, code};
+  const V bits = e.Cast("bitcast", x, Ty::kI32);
+  const V rounded = RoundBits(w, code, bits);
+  if (is_plain) return rounded;
+  const V quiet = e.Op("or", bits, e.Int(bits, 0x400000));
+  return e.If(e.Is("uno", x, x), quiet, rounded);
+}
+
 V EmitRoundToBFloat16(Writer& w, std::string& code, const V& x) {
-  const V bits = Emit{w, code}.Cast("bitcast", x, Ty::kI32);
-  return UpperHalf(w, code, RoundBits(w, code, bits));
+  return UpperHalf(w, code, EmitBFloat16Bits(w, code, x, true));
 }
 
 V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a,

@@ -102,7 +102,8 @@ void Emitter::EmitSaves() {
   for (const Element* element : saved_order_) {
     const Saved& saved = saved_.at(element);
     if (saved.phase != phase_) continue;
-    const V value = writer_.Splat(Here(), EmitElement(element, 0), lanes_.count);
+    V value = writer_.Splat(Here(), EmitElement(element, 0), lanes_.count);
+    if (lanes_.paired) value = EmitInMemoryOrder(value);
     const V at = EmitExpr(pool_.Symbol(VariableSymbol(saved.variable)));
     const V address = AddressOf(saved.array, value.type, at, Here());
     base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ",

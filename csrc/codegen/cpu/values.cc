@@ -189,9 +189,8 @@ V Emitter::EmitExprLanes(const Expr* expr) {
   if (const auto affine = SplitLanes(expr); affine && !Varies(VariablesOf(affine->stride))) {
     const V first = writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
     const V stride = writer_.Splat(Here(), EmitExpr(affine->stride), lanes_.count);
-    const V steps = affine->stride->IsConst(1)
-                        ? writer_.Iota(lanes_.count)
-                        : writer_.Binary(Here(), "mul", writer_.Iota(lanes_.count), stride);
+    const V lane = lanes_.paired ? EmitPairedIota() : writer_.Iota(lanes_.count);
+    const V steps = affine->stride->IsConst(1) ? lane : writer_.Binary(Here(), "mul", lane, stride);
     return writer_.Binary(Here(), "add", first, steps);
   }
   if (expr->kind == ExprKind::kSymbol)  // Data.
@@ -289,6 +288,7 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   if (IsSaved(element)) return EmitSaved(element, level);
   if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
   if (element->kind == Element::Kind::kConvert) {
+    if (const std::optional<V> widened = EmitWidenedPairs(element, guard)) return *widened;
     const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
     if (to_16_bits && element->args[0]->dtype == DType::kFloat32 &&
         IsWidened(element->args[0], element->dtype)) {

@@ -65,8 +65,9 @@ size_t Emitter::InstructionsOf(const Phase& phase,
 // Where nothing is added up a vector may be several registers. Stores fill whole lines then: half of one, past the
 // caches, is a store and a read of memory. And long chains of instructions that wait for each other have neighbours
 // to run beside.
-int Emitter::LanesFor(const Phase& phase, const Loop& inner) const {
+int Emitter::LanesFor(const Phase& phase, const Loop& inner) {
   const int lanes = LanesFor(inner);
+  if (IsPaired(phase, inner)) return 2 * lanes;
   const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
   if (!stores_alone || phase.stores.empty() || lanes * 4 != target_.vector_bytes) return lanes;
   int bytes = 0;
@@ -104,7 +105,7 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const ir::Expr* last = pool_.Import(loop.end);
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
   if (cuts.size() <= 2) {
-    EmitVectors(loop.variable, first, last, lanes, copies, body);
+    EmitVectors(loop.variable, first, last, lanes, copies, body, IsPaired(phase, loop));
     return;
   }
   // Between two cuts every condition is decided by the range.
@@ -154,7 +155,7 @@ std::vector<int64_t> Emitter::CutsOf(const Phase& phase, const Loop& loop, int l
 }
 
 void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes,
-                          int copies, const std::function<void(int copy)>& body) {
+                          int copies, const std::function<void(int copy)>& body, bool paired) {
   const ir::Expr* trips = pool_.Sub(last, first);
   if (trips->IsConst())
     copies = static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
@@ -195,7 +196,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   const auto enter = [&](const V& at, int copy, bool masked) {
     variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
     levels_.back().body_memo.clear();
-    lanes_ = {variable, lanes, at, false, {}};
+    lanes_ = {variable, lanes, at, false, {}, paired};
     for (int i = 0; i < copy; ++i)
       lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
     if (!masked) return;
@@ -212,6 +213,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   });
   if (!whole) {
     lanes = std::min(lanes, target_.vector_bytes / 4);  // One register at a time.
+    paired = false;
     const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
     EmitLoop(middle, end, constant(lanes), [&](const V& at) {
       enter(at, 0, lanes > 1 && !whole_vectors);
