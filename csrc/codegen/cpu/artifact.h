@@ -22,5 +22,7 @@ Result<Code> Unpack(std::string_view bytes);
 
 // LLVM, in compile.cc and load.cc.
 Result<std::string> CompileObject(const std::string& ir, const Target& target);
+// All beside the IR that makes an object: LLVM's version, and what it is told.
+std::string CompilerIdentity();
 
 }  // namespace hir::codegen::cpu

@@ -1,5 +1,6 @@
 // LLVM: IR text to object bytes, and what this machine's CPU can do.
 #include <llvm/AsmParser/Parser.h>
+#include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -98,6 +99,10 @@ Target HostTarget() {
   target.fma = has("fma");
   target.half = has("f16c");
   return target;
+}
+
+std::string CompilerIdentity() {
+  return base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses);
 }
 
 Result<std::string> CompileObject(const std::string& ir, const Target& target) {

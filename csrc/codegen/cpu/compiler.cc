@@ -1,10 +1,12 @@
 // From a plan to an artifact, and the cache. What LLVM does is in compile.cc.
 #include <algorithm>
+#include <optional>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/artifact.h"
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/codegen/cpu/emitter.h"
+#include "csrc/codegen/disk_cache.h"
 
 namespace hir::codegen::cpu {
 namespace {
@@ -72,21 +74,43 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
     }
     under_way_.insert(ir);
   }
-  Result<std::string> object = CompileObject(ir, options_.target);
+  bool from_disk = false;
+  Result<std::string> bytes = ReadOrCompile(std::move(code), ir, from_disk);
   const std::lock_guard lock(mutex_);
   under_way_.erase(ir);
   done_.notify_all();
-  HIR_ASSIGN(code.object, std::move(object));
-  artifact.bytes = Pack(code);
-  ++num_compiled_;
+  HIR_ASSIGN(artifact.bytes, std::move(bytes));
+  ++(from_disk ? num_from_disk_ : num_compiled_);
   if (cache_.size() >= options_.cached_plans_max) cache_.clear();
   cache_.emplace(std::move(ir), artifact.bytes);
   return artifact;
 }
 
+Result<std::string> Compiler::ReadOrCompile(Code code, const std::string& ir,
+                                            bool& from_disk) const {
+  const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
+  const bool on_disk = !options_.cache_directory.empty();
+  // The IR names the CPU's features; what another compiler or another version of ours made has another key.
+  const std::string key = on_disk ? base::Cat(CompilerIdentity(), "\n", Pack(code), ir) : "";
+  if (std::optional<std::string> bytes = on_disk ? disk.Read(key) : std::nullopt;
+      bytes && Unpack(*bytes).ok()) {
+    from_disk = true;
+    return *std::move(bytes);
+  }
+  HIR_ASSIGN(code.object, CompileObject(ir, options_.target));
+  std::string bytes = Pack(code);
+  if (on_disk) disk.Write(key, bytes);
+  return bytes;
+}
+
 int64_t Compiler::num_compiled() const {
   const std::lock_guard lock(mutex_);
   return num_compiled_;
+}
+
+int64_t Compiler::num_from_disk() const {
+  const std::lock_guard lock(mutex_);
+  return num_from_disk_;
 }
 
 }  // namespace hir::codegen::cpu

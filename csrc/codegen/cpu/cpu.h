@@ -21,14 +21,19 @@ namespace hir::codegen::cpu {
 // This machine's.
 Target HostTarget();
 
+struct Code;
+
 // Compiles plans; equal kernels, whatever their names, are compiled once, also when several threads want them at the
-// same time. Needs no device and no CPU of the target.
+// same time, and once a machine when there is a cache directory. Needs no device and no CPU of the target.
 // Thread-safe; compiles on the caller's thread.
 class Compiler {
  public:
   struct Options {
     Target target = HostTarget();
-    size_t cached_plans_max = 4096;  // Beyond, the cache is emptied.
+    size_t cached_plans_max = 4096;  // In memory; beyond, the cache is emptied.
+    // Empty: none on disk. Made when missing; shared by processes.
+    std::string cache_directory = {};
+    int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
   };
   explicit Compiler(Options options) : options_(std::move(options)) {}
 
@@ -36,9 +41,13 @@ class Compiler {
   Result<Artifact> Compile(const KernelPlan& plan);
 
   const Target& target() const { return options_.target; }
-  int64_t num_compiled() const;  // Plans that were not in the cache.
+  int64_t num_compiled() const;   // Plans that were in no cache.
+  int64_t num_from_disk() const;  // Plans that were read from disk.
 
  private:
+  // The artifact's bytes for `ir`, and whether they are the disk cache's.
+  Result<std::string> ReadOrCompile(Code code, const std::string& ir, bool& from_disk) const;
+
   const Options options_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
@@ -46,6 +55,7 @@ class Compiler {
   std::unordered_set<std::string> under_way_;  // IR text being compiled. Guarded by mutex_.
   std::condition_variable done_;               // One of under_way_ is.
   int64_t num_compiled_ = 0;                   // Guarded by mutex_.
+  int64_t num_from_disk_ = 0;                  // Guarded by mutex_.
 };
 
 // The LLVM IR of a plan, before optimisation: one module, kernels "k0", "k1", ... in the plan's order.

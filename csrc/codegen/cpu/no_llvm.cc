@@ -12,6 +12,7 @@ Status NotBuilt() {
 Target HostTarget() { return {}; }
 Result<Artifact> Compiler::Compile(const KernelPlan&) { return NotBuilt(); }
 int64_t Compiler::num_compiled() const { return 0; }
+int64_t Compiler::num_from_disk() const { return 0; }
 Result<std::string> EmitIr(const KernelPlan&, const Target&) { return NotBuilt(); }
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact&) { return NotBuilt(); }
 

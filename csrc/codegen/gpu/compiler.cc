@@ -1,10 +1,9 @@
 // From a plan to an artifact, and the caches.
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/gpu/disk_cache.h"
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
 
@@ -203,13 +202,6 @@ int64_t Compiler::num_compiled() const {
 int64_t Compiler::num_from_disk() const {
   const std::lock_guard lock(mutex_);
   return num_from_disk_;
-}
-
-std::string DefaultCacheDirectory() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache != '\0') return Cat(cache, "/hostir/kernels");
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home != '\0' ? Cat(home, "/.cache/hostir/kernels") : std::string();
 }
 
 }  // namespace hir::codegen::gpu

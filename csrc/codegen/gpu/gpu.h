@@ -119,7 +119,4 @@ Result<std::vector<std::string>> NotesOf(const Artifact& artifact);
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
                                                    device::Device& device);
 
-// A directory for Compiler::Options: under $XDG_CACHE_HOME or $HOME/.cache; empty when neither is set.
-std::string DefaultCacheDirectory();
-
 }  // namespace hir::codegen::gpu

@@ -7,6 +7,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/cpu.h"
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/device/host/host_device.h"
 #include "host_ir/eval/host/host_builtins.h"
 #include "host_ir/rank/cpu/libraries.h"
@@ -66,7 +67,9 @@ Result<std::unique_ptr<device::KernelSource>> MakeBuiltins(device::Device&) {
 }
 
 CompileKernels MakeCompiler() {
-  auto compiler = std::make_shared<codegen::cpu::Compiler>(codegen::cpu::Compiler::Options());
+  codegen::cpu::Compiler::Options options;
+  options.cache_directory = codegen::DefaultCacheDirectory();
+  auto compiler = std::make_shared<codegen::cpu::Compiler>(std::move(options));
   return [compiler](const codegen::KernelPlan& plan) { return compiler->Compile(plan); };
 }
 

@@ -7,6 +7,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/codegen.h"
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -45,7 +46,7 @@ Result<Activation> MakeActivation(codegen::library::Epilogue epilogue, DType dty
                                   .multiprocessors = facts.multiprocessors,
                                   .shared_bytes = facts.shared_bytes_per_block};
   HIR_ASSIGN(Planned made, Plan(epilogue, dtype, target));
-  gpu::Compiler compiler({.cache_directory = gpu::DefaultCacheDirectory()});
+  gpu::Compiler compiler({.cache_directory = codegen::DefaultCacheDirectory()});
   HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(made.plan));
   HIR_ASSIGN(std::shared_ptr<device::KernelSource> source, gpu::Load(artifact, device));
   const codegen::Launch& launch = made.plan.launches.at(0);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/device/cuda/cuda_device.h"
@@ -81,7 +82,7 @@ class Builtins final : public device::KernelSource {
 
 CompileKernels MakeCompiler() {
   gpu::Compiler::Options options;
-  options.cache_directory = gpu::DefaultCacheDirectory();
+  options.cache_directory = codegen::DefaultCacheDirectory();
   auto compiler = std::make_shared<gpu::Compiler>(options);
   return [compiler](const codegen::KernelPlan& plan) { return compiler->Compile(plan); };
 }

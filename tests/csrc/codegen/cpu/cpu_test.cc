@@ -1,8 +1,10 @@
 // Nests by hand, the cache, and what is refused.
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include "csrc/base/prng.h"
+#include "tests/csrc/codegen/cache_directory.h"
 #include "tests/csrc/codegen/cpu/hand_nest.h"
 
 namespace hir::codegen::cpu {
@@ -161,6 +163,44 @@ TEST(Cpu, ThreadsCompileAtOnce) {
   }
   threads.clear();
   EXPECT_GE(compiler.num_compiled(), 8);
+}
+
+TEST(Cpu, KeepsKernelsOnDisk) {
+  const CacheDirectory directory;
+  const auto compile = [&](Compiler& compiler, int64_t columns, const std::string& name) {
+    HandNest hand;
+    const auto artifact = compiler.Compile(Sum(hand, 4, columns, true, name));
+    EXPECT_TRUE(artifact.ok()) << artifact.status().ToString();
+    EXPECT_TRUE(Load(*artifact).ok());
+    return artifact->bytes;
+  };
+  Compiler first({.cache_directory = directory.path()});
+  const std::string bytes = compile(first, 8, "k");
+  EXPECT_EQ(first.num_compiled(), 1);
+  EXPECT_EQ(first.num_from_disk(), 0);
+
+  // Another process, another name: neither compiles again; other sizes do, and another CPU.
+  Compiler second({.cache_directory = directory.path()});
+  EXPECT_EQ(compile(second, 8, "other"), bytes);
+  EXPECT_EQ(compile(second, 8, "third"), bytes);
+  EXPECT_EQ(second.num_compiled(), 0);
+  EXPECT_EQ(second.num_from_disk(), 1);
+  compile(second, 16, "k");
+  EXPECT_EQ(second.num_compiled(), 1);
+  Target narrow = HostTarget();
+  narrow.vector_bytes = 16;
+  Compiler other({.target = narrow, .cache_directory = directory.path()});
+  compile(other, 8, "k");
+  EXPECT_EQ(other.num_compiled(), 1);
+
+  // A damaged file is compiled again, and mended.
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+    std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  for (const int64_t compiled : {1, 0}) {
+    Compiler after({.cache_directory = directory.path()});
+    EXPECT_EQ(compile(after, 8, "k"), bytes);
+    EXPECT_EQ(after.num_compiled(), compiled);
+  }
 }
 
 TEST(Cpu, RefusesForeignBytes) {

@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/gpu/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "tests/csrc/codegen/cache_directory.h"
 #include "tests/csrc/codegen/every_pointwise.h"
 
 namespace hir::codegen::gpu {
@@ -113,22 +113,6 @@ class Planned {
 
 constexpr std::string_view kSmall = "fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}";
 
-class CacheDirectory {
- public:
-  CacheDirectory() {
-    path_ = (fs::temp_directory_path() / "hostir-kernels-XXXXXX").string();
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
-  }
-  ~CacheDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TEST(Cubins, OfEveryPointwiseOp) {
   SKIP_WITHOUT_NVRTC();
   Compiler compiler({.architecture = 90, .cache_directory = {}});
@@ -223,19 +207,6 @@ TEST(Artifacts, SayHowTheirKernelsRun) {
             std::string::npos)
       << (*notes)[0];
   EXPECT_FALSE(NotesOf({.bytes = "none", .kernels = {"k"}}).ok());
-}
-
-TEST(DiskCache, ForgetsTheOldest) {
-  const CacheDirectory directory;
-  const DiskCache cache(directory.path(), 3000);
-  for (int i = 0; i < 5; ++i) {
-    cache.Write(Cat("key", i), std::string(1000, 'x'));
-    fs::last_write_time(cache.PathOf(Cat("key", i)),
-                        fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
-  }
-  EXPECT_FALSE(cache.Read("key0"));
-  EXPECT_EQ(cache.Read("key4"), std::string(1000, 'x'));
-  EXPECT_FALSE(cache.Read("another"));
 }
 
 TEST(Artifacts, RefuseOtherBytes) {

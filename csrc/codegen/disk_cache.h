@@ -1,4 +1,4 @@
-// Compiled kernels on disk, shared by processes. Private to csrc/codegen/gpu.
+// Compiled kernels on disk, shared by processes. For codegen/cpu and codegen/gpu.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace hir::codegen::gpu {
+namespace hir::codegen {
 
 // A file an entry, named by the digest of its key; it holds the key, and a digest of all its bytes that is checked
 // when it is read. Written beside and renamed, so readers see whole files only. What cannot be read or written is as
@@ -26,4 +26,7 @@ class DiskCache {
   const int64_t bytes_max_;
 };
 
-}  // namespace hir::codegen::gpu
+// Where it lies unless told otherwise: under $XDG_CACHE_HOME or $HOME/.cache; empty when neither is set.
+std::string DefaultCacheDirectory();
+
+}  // namespace hir::codegen

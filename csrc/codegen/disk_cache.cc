@@ -1,10 +1,11 @@
-#include "csrc/codegen/gpu/disk_cache.h"
+#include "csrc/codegen/disk_cache.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,14 +13,14 @@
 
 #include "csrc/base/text.h"
 
-namespace hir::codegen::gpu {
+namespace hir::codegen {
 
 namespace fs = std::filesystem;
 using base::Cat;
 
 namespace {
 
-constexpr std::string_view kMagic = "hostir-gpu-cache-1\n";
+constexpr std::string_view kMagic = "hostir-kernels-2\n";
 constexpr std::string_view kSuffix = ".kernels";
 
 // 128 bits: enough to notice damage and to keep names apart. Not against forgery: who can write here can do more.
@@ -114,4 +115,11 @@ void DiskCache::Trim() const {
   }
 }
 
-}  // namespace hir::codegen::gpu
+std::string DefaultCacheDirectory() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != '\0') return Cat(cache, "/hostir/kernels");
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home != '\0' ? Cat(home, "/.cache/hostir/kernels") : std::string();
+}
+
+}  // namespace hir::codegen
