@@ -13,7 +13,7 @@
 // grow along the rows and at least one of them where anything is left, so no two places are the same.
 //
 // Sums over all rows and sums for each batch are often made of the same sums for each batch, times what a batch has in
-// common (a layer norm's scale, weight, bias). On GPUs only those are carried then: less to hold and to write.
+// common (a layer norm's scale, weight, bias). Only those are carried then: less to compute, to hold and to write.
 //
 // Bytes moved beside inputs and outputs: parts * columns * 4 to 8 bytes for each reduction over rows, twice.
 #include <algorithm>
@@ -254,7 +254,6 @@ const Element* ProductOf(fusion::ElementBuilder& elements, std::vector<const Ele
 
 // The depth of the sums that all reductions over rows are made of, where those are fewer than the reductions; else -1.
 int DepthOfShared(NestBuilder& builder, const Region& region) {
-  if (builder.target().kind != Target::Kind::kGpu) return -1;
   int deepest = -1;
   size_t count = 0;
   bool differ = false;

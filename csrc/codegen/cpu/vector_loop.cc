@@ -16,8 +16,10 @@ constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditi
 // reads four ways at once a third faster than one.
 constexpr int kCopies = 4;
 constexpr size_t kLargeBody = 48;  // Instructions above which fewer copies are made.
-constexpr size_t kFunction = 32;   // Those of exp, erf, tanh.
-constexpr size_t kRounding = 5;    // Those of a conversion to bfloat16.
+constexpr size_t kLongChains =
+    64;                           // And above which loops that only store are four registers wide.
+constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
+constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
 // From so many trips of each on, copies go their own ways: pages of their own.
 constexpr int64_t kOwnWayMin = 1024;
 constexpr int kLineBytes = 64;
@@ -67,8 +69,9 @@ size_t Emitter::InstructionsOf(const Phase& phase,
 // to run beside.
 int Emitter::LanesFor(const Phase& phase, const Loop& inner) {
   const int lanes = LanesFor(inner);
-  if (IsPaired(phase, inner)) return 2 * lanes;
   const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
+  const bool paired = IsPaired(phase, inner);
+  if (!stores_alone && paired) return 2 * lanes;
   if (!stores_alone || phase.stores.empty() || lanes * 4 != target_.vector_bytes) return lanes;
   int bytes = 0;
   for (const Store& store : phase.stores) {
@@ -76,8 +79,9 @@ int Emitter::LanesFor(const Phase& phase, const Loop& inner) {
     bytes = std::max(bytes, BytesOf(MemoryTypeOf(tensor.dtype)));
   }
   std::unordered_map<const Element*, bool> seen;
-  const int64_t registers = InstructionsOf(phase, seen) > kLargeBody ? 4 : bytes == 2 ? 2 : 1;
-  return TripsOf(inner) >= registers * lanes ? static_cast<int>(registers) * lanes : lanes;
+  int registers = InstructionsOf(phase, seen) > kLongChains ? 4 : bytes == 2 || paired ? 2 : 1;
+  while (registers > 1 && TripsOf(inner) < int64_t{registers} * lanes) registers /= 2;
+  return registers * lanes;
 }
 
 int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
@@ -86,12 +90,14 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   int64_t copies = kCopies;
   if (phase.accumulators.empty()) {
     // Ways that there are anyway.
-    const uint64_t lane = BitOf(inner.variable);
+    // Where the loop is a block of its axis, what varies along it alone is another part for every item, too.
+    const uint64_t lane = inner.begin->IsConst(0) ? BitOf(inner.variable) : 0;
+    const uint64_t along = BitOf(inner.variable);
     int ways = 0;
     for (const auto& [element, counted] : seen) {
       if (element->kind != Element::Kind::kLoad || results_.contains(element->value)) continue;
       const uint64_t variables = VariablesOf(element);
-      ways += (variables & lane) != 0 && (variables & ~lane) != 0 ? 1 : 0;
+      ways += (variables & along) != 0 && (variables & ~lane) != 0 ? 1 : 0;
     }
     copies = std::max(kCopies / std::max(ways, 1), 1);
   }

@@ -142,7 +142,6 @@ TEST(InnerOuter, TheNest) {
   EXPECT_EQ(Print(*plan->nests[0]), R"(input x: f32, strides [5120, 8, 1]
 output s: f32, strides [640, 1]
 workspace partial: f32, strides [8, 1]
-workspace partial: f32, strides [8, 1]
 for each of (%3 in 0..64):
   in order %0
     from (30*%3) / 640
@@ -159,7 +158,6 @@ for each of (%3 in 0..64):
     e19: i64 = %3
     e20: i64 = add(e0, e19)
     partial[e20, e5] = sum of e6 in f32 over serial loops from 1
-    partial[e19, e5] = sum of e6 in f32 over serial loops from 0
   for ():
     e0: i64 = %0
     e1: i64 = %1
@@ -169,30 +167,37 @@ for each of (%3 in 0..64):
   EXPECT_EQ(Print(*plan->nests[1]), R"(output b: f32, strides [1]
 output a: f32, strides [8, 1]
 workspace partial: f32, strides [8, 1]
-workspace partial: f32, strides [8, 1]
 for each of (), columns (%0 in 0..8):
-  for (%3 in 0..64):
+  for (%1 in 0..3, %3 in 0..23):
     e10: i64 = %3
+    e11: i64 = -1*((640*%1) / 30) + ceildiv(640*%1 + 640, 30)
+    e12: bool = lt(e10, e11)
+    e5: i64 = %1
+    e9: i64 = (640*%1) / 30
+    e15: i64 = add(e9, e10)
+    e16: i64 = add(e5, e15)
     e0: i64 = %0
-    e11: f32 = load partial(e10, e0)
-     = sum of e11 in f32
+    e17: f32 = load partial(e16, e0)
+    e18: f32 = 0.0
+    e19: f32 = select(e12, e17, e18)
+     = sum of e19 in f32
   for ():
     e0: i64 = %0
     e8: f32 = load (e0)
     b[e0] = e8
 for each of (%4 in 0..3), columns (%5 in 0..8):
   for (%7 in (640*%4) / 30..ceildiv(640*%4 + 640, 30)):
-    e12: i64 = %4
-    e21: i64 = %7
-    e22: i64 = add(e12, e21)
-    e13: i64 = %5
-    e23: f32 = load partial(e22, e13)
-     = sum of e23 in f32
+    e20: i64 = %4
+    e28: i64 = %7
+    e29: i64 = add(e20, e28)
+    e21: i64 = %5
+    e30: f32 = load partial(e29, e21)
+     = sum of e30 in f32
   for ():
-    e12: i64 = %4
-    e13: i64 = %5
-    e19: f32 = load (e12, e13)
-    a[e12, e13] = e19
+    e20: i64 = %4
+    e21: i64 = %5
+    e27: f32 = load (e20, e21)
+    a[e20, e21] = e27
 )");
 }
 
