@@ -1,6 +1,8 @@
 """Measures, each thing beside a limit of this machine or a peer, in interleaved pairs: median and quartiles of ratios.
 
 ./run bench [NAME...] [--pairs N] [--json FILE]
+
+Fails when a measurement fails, or when the upper quartile of its ratios misses a goal.
 """
 
 from __future__ import annotations
@@ -39,6 +41,36 @@ class Measurement:
     def ratios(self) -> list[float]:
         pairs = zip(self.ours, self.theirs, strict=True)
         return [a / b if self.higher_is_better else b / a for a, b in pairs]
+
+
+# By the beginning of a measurement's name: the ratio that its upper quartile has to reach.
+GOALS = {
+    "pointwise chain": 0.85,
+    "layer norm": 0.85,
+    "rms norm": 0.85,
+    "sum of": 0.85,
+    "add a transpose": 0.6,
+    "adaptive layer-norm backward": 0.6,
+    "compiling a kernel": 1.0,
+    "matmul": 0.95,
+    "linear": 0.95,
+    "all-reduce 64 MiB": 0.9,
+    "all-reduce 8 B": 1 / 1.5,
+    "evaluator": 1.0,
+}
+EMPTY_RUN_ALLOWANCE_US = 60.0  # Beside a bare call.
+
+
+def goal_of(measurement: Measurement) -> float | None:
+    """The ratio that is wanted; None where there is no goal."""
+    if measurement.name.startswith("run of an empty program"):
+        return statistics.median(them / (them + EMPTY_RUN_ALLOWANCE_US) for them in measurement.theirs)
+    return next((goal for start, goal in GOALS.items() if measurement.name.startswith(start)), None)
+
+
+def misses(measurement: Measurement) -> bool:
+    goal = goal_of(measurement)
+    return goal is not None and quartiles(measurement.ratios())[2] < goal
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -116,9 +148,11 @@ SUITES: dict[str, Callable[[int], list[Measurement]]] = {
 def show(measurement: Measurement) -> str:
     low, middle, high = quartiles(measurement.ratios())
     ours, theirs = statistics.median(measurement.ours), statistics.median(measurement.theirs)
+    goal = goal_of(measurement)
+    wanted = "" if goal is None else f"  goal {goal:.2f} {'MISSED' if misses(measurement) else 'met'}"
     return (
         f"{measurement.name:<46} {ours:>12.2f} {measurement.unit:<8} {theirs:>12.2f} {measurement.unit:<8} "
-        f"{middle:>6.2f}  [{low:.2f}, {high:.2f}]  {measurement.peer}"
+        f"{middle:>6.2f}  [{low:.2f}, {high:.2f}]  {measurement.peer}{wanted}"
     )
 
 
@@ -152,16 +186,22 @@ def main() -> int:
             failures.append(f"{name}: {error}")
             print(f"{name}: FAILED: {error}", flush=True)
     print("ratio: peer time over ours, or ours as a share of the limit; above 1 we are ahead")
+    missed = [m.name for m in measurements if misses(m)]
+    if missed:
+        print(f"goals missed: {', '.join(missed)}")
     if args.json:
         record = {
             "command": " ".join(["./run bench", *sys.argv[1:]]),
             "machine": machine() | {"load_before": load_before, "load_after": os.getloadavg()},
-            "measurements": [asdict(m) | {"ratio_quartiles": quartiles(m.ratios())} for m in measurements],
+            "measurements": [
+                asdict(m) | {"ratio_quartiles": quartiles(m.ratios()), "goal": goal_of(m)} for m in measurements
+            ],
+            "missed": missed,
             "failures": failures,
         }
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(record, indent=1) + "\n")
-    return 1 if failures else 0
+    return 1 if failures or missed else 0
 
 
 if __name__ == "__main__":

@@ -106,6 +106,26 @@ constexpr std::string_view kSumColumns = R"(fusion @sum_columns(%x: f32[i0, i1])
 }
 )";
 
+constexpr std::string_view kTranspose = R"(fusion @transpose(%x: f32[i0, i1], %y: f32[i1, i0]) {
+  %t: f32[i1, i0] = permute(%x) {dims=[1, 0]}
+  %z: f32[i1, i0] = add(%t, %y)
+  return %z
+}
+)";
+constexpr std::string_view kRmsNorm = R"(fusion @rms_norm(%x: f32[i0, 4096], %w: f32[4096]) {
+  %n: f64 = constant() {value=4096.0, dtype=f64}
+  %eps: f64 = constant() {value=1e-06, dtype=f64}
+  %q: f32[i0, 4096] = mul(%x, %x)
+  %s: f32[i0, b] = sum(%q) {axes=[1], keepdim=true, dtype=f32}
+  %m: f32[i0, b] = div(%s, %n)
+  %e: f32[i0, b] = add(%m, %eps)
+  %r: f32[i0, b] = rsqrt(%e)
+  %h: f32[i0, 4096] = mul(%x, %r)
+  %y: f32[i0, 4096] = mul(%h, %w)
+  return %y
+}
+)";
+
 std::vector<Case> Cases() {
   return {
       {"pointwise chain f32", Chain("f32"), {{"i0", 32 * kMiB}}, "i0", 4096},
@@ -123,6 +143,12 @@ std::vector<Case> Cases() {
        std::string(kSumColumns),
        {{"i0", 16384}, {"i1", 4096}},
        "i1",
+       2},
+      {"rms norm f32, rows of 4096", std::string(kRmsNorm), {{"i0", 16384}}, "i0", 2},
+      {"add a transpose f32 8192 x 4096",
+       std::string(kTranspose),
+       {{"i0", 8192}, {"i1", 4096}},
+       "i0",
        2},
       {.name = "adaptive layer-norm backward bf16",
        .text = std::string(kLayerNormBackward),
