@@ -1,5 +1,5 @@
-// Goal: compiled kernels on disk. What was written is read, damage anywhere is as if nothing was there, and the oldest go
-// when there is too much.
+// Goal: compiled kernels on disk. What was written is read, damage anywhere is as if nothing was there, and the oldest
+// go when there is too much.
 #include "csrc/codegen/disk_cache.h"
 
 #include <gtest/gtest.h>
