@@ -176,7 +176,7 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) {
   if (job.done) job.done(outcome, job.took);
 }
 
-void Sequencer::Release() {
+std::optional<RankMessage> Sequencer::TakeReleased() {
   RankMessage message;
   pb::Release& release = *message.message.mutable_release();
   for (const int64_t shard : released_->Take()) {
@@ -185,9 +185,15 @@ void Sequencer::Release() {
   for (const int64_t program : evicted_()) {
     if (loaded_.erase(program) > 0) release.add_programs(program);
   }
-  if (release.shards().empty() && release.programs().empty()) return;
+  if (release.shards().empty() && release.programs().empty()) return std::nullopt;
+  return message;
+}
+
+void Sequencer::Release() {
+  const std::optional<RankMessage> message = TakeReleased();
+  if (!message) return;
   std::vector<std::vector<RankMessage>> messages = NoMessages();
-  for (auto& of_rank : messages) of_rank.push_back(message);
+  for (auto& of_rank : messages) of_rank.push_back(*message);
   // A failure breaks the generation, which the loop sees.
   (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors",
              Fleet::Waits::kNobody);
@@ -247,7 +253,9 @@ void Sequencer::Unbind() {
 }
 
 void Sequencer::Run(RunJob& job) {
-  Release();  // First, so that memory of freed tensors is there for the outputs of this run.
+  // First, so that memory of freed tensors is there for the outputs of this run. Where that is the daemon's memory it
+  // goes along with the run's messages, and nobody waits for it.
+  if (options_.on_devices) Release();
   const std::string what = base::Cat("run ", job.run, " of ", job.program->plan().name());
   if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
   if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
@@ -323,6 +331,12 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
   const pb::Plan& plan = job.program->plan();
   newly_bound_.clear();
   std::vector<std::vector<RankMessage>> messages = NoMessages();
+  if (!options_.on_devices) {
+    const std::optional<RankMessage> released = TakeReleased();
+    for (auto& of_rank : messages) {
+      if (released) of_rank.push_back(*released);
+    }
+  }
   if (!loaded_.contains(job.program->number())) {
     for (auto& of_rank : messages) {
       pb::Load& load = *of_rank.emplace_back().message.mutable_load();

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -96,6 +97,8 @@ class Sequencer {
   // The shards that the latest run was the first to bind are bound no more.
   void Unbind();
   // Sends what was released since the last time, when there is something.
+  // What the workers hold of tensors and programs that are gone; nothing where they hold nothing.
+  std::optional<RankMessage> TakeReleased();
   void Release();
   std::vector<std::vector<RankMessage>> MessagesFor(const RunJob& job);
   std::vector<std::vector<RankMessage>> NoMessages() const;
