@@ -58,10 +58,10 @@ Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
 
 Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
   Artifact artifact;
-  Code code = {.target = options_.target, .grains = {}, .object = {}};
+  std::vector<int64_t> grains;
   for (size_t i = 0; i < plan.launches.size(); ++i) {
     artifact.kernels.push_back(plan.launches[i].kernel);
-    code.grains.push_back(GrainOf(*plan.nests[i]));
+    grains.push_back(GrainOf(*plan.nests[i]));
   }
   HIR_ASSIGN(std::string ir, EmitIr(plan, options_.target));
   {
@@ -75,7 +75,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
     under_way_.insert(ir);
   }
   bool from_disk = false;
-  Result<std::string> bytes = ReadOrCompile(std::move(code), ir, from_disk);
+  Result<std::string> bytes = ReadOrCompile(ir, std::move(grains), from_disk);
   const std::lock_guard lock(mutex_);
   under_way_.erase(ir);
   done_.notify_all();
@@ -86,8 +86,9 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
   return artifact;
 }
 
-Result<std::string> Compiler::ReadOrCompile(Code code, const std::string& ir,
+Result<std::string> Compiler::ReadOrCompile(const std::string& ir, std::vector<int64_t> grains,
                                             bool& from_disk) const {
+  Code code = {.target = options_.target, .grains = std::move(grains), .object = {}};
   const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
   const bool on_disk = !options_.cache_directory.empty();
   // The IR names the CPU's features; what another compiler or another version of ours made has another key.

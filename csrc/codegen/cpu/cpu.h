@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
@@ -20,8 +21,6 @@ namespace hir::codegen::cpu {
 
 // This machine's.
 Target HostTarget();
-
-struct Code;
 
 // Compiles plans; equal kernels, whatever their names, are compiled once, also when several threads want them at the
 // same time, and once a machine when there is a cache directory. Needs no device and no CPU of the target.
@@ -46,7 +45,8 @@ class Compiler {
 
  private:
   // The artifact's bytes for `ir`, and whether they are the disk cache's.
-  Result<std::string> ReadOrCompile(Code code, const std::string& ir, bool& from_disk) const;
+  Result<std::string> ReadOrCompile(const std::string& ir, std::vector<int64_t> grains,
+                                    bool& from_disk) const;
 
   const Options options_;
   mutable std::mutex mutex_;
