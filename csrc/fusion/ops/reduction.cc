@@ -114,8 +114,11 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   // Bools as integers, so that they have an order.
   const DType carried = result == DType::kBool ? DType::kInt32 : ComputeDType(result);
   const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
-  return builder.Convert(result,
-                         Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats));
+  const Element* value = Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats);
+  // A rank may have none of the elements: the greatest of no bools is false, though its integer is the least there is.
+  if (result == DType::kBool)
+    return builder.Apply(Prim::kGt, {value, builder.Int(DType::kInt32, 0)});
+  return builder.Convert(result, value);
 }
 
 }  // namespace

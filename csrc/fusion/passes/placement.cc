@@ -15,7 +15,7 @@ using Kind = ir::LoopTransform::Kind;
 // A leaf of a loop domain, as far as placements are concerned.
 struct Part {
   int logical = -1;    // -1: of a merge.
-  bool outer = true;   // Made by outer splits alone.
+  bool outer = true;   // Made by outer splits alone, or by what comes to the same.
   int64_t extent = 0;  // Where it is a constant; else 0.
 };
 
@@ -38,7 +38,9 @@ std::vector<Part> PartsOf(const ir::Value& value) {
     const bool outer = step.kind == Kind::kOuterSplit;
     outside.extent = outer ? step.factor : rest;
     inside.extent = outer ? rest : step.factor;
-    outside.outer = inside.outer = at->outer && outer;
+    // Blocks of `factor` elements are the blocks of an outer split where that would make them as long.
+    const bool same = at->extent > 0 && base::CeilDiv(at->extent, rest) == step.factor;
+    outside.outer = inside.outer = at->outer && (outer || same);
     *at = outside;
     parts.insert(at + 1, inside);
   }
@@ -49,9 +51,9 @@ Status NotBuilt(const ir::Value& value, int logical, ParallelType type) {
   const std::string axis = logical < 0 ? "a merged axis" : Cat("axis ", logical);
   return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type),
                            " is parallel on ", mesh::ParallelTypeName(type),
-                           " other than by an outer split into as many parts as the mesh has "
-                           "devices along it; that is not "
-                           "built yet"));
+                           " other than in as many blocks, one behind the other, as the mesh has "
+                           "devices along it; elements dealt in turns, merged axes and blocks of "
+                           "another size are not built (docs/decisions/0007): use an outer split"));
 }
 
 }  // namespace

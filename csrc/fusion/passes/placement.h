@@ -21,8 +21,9 @@ struct Placement {
 };
 
 // Of `value`, a tensor that has a layout.
-// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (inner
-//         splits, merges, blocks dealt in turns), naming value and axis. Blocks may be uneven.
+// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (the inner
+//         part of an inner split, merges, blocks dealt in turns: docs/decisions/0007), naming value and axis. Blocks
+//         may be uneven.
 Result<Placement> PlacementOf(const ir::Value& value);
 
 // All copies, on `mesh`.
