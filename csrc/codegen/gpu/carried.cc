@@ -549,14 +549,18 @@ class CarriedEmitter {
     if (!in_registers_) return;
     const Accumulator& a = sum.carried->accumulator;
     Each([&] {
-      const std::string address = em_.AddressOf(sum.carried->tensor, sum.carried->index);
       const Store as_store = {sum.carried->tensor, sum.carried->index, nullptr};
       if (s_.lanes > 1 && em_.IsVectorStore(as_store)) {
-        em_.Line("stv(", address, ", put_", Suffix(a.dtype), "(", At(sum.array), "));");
-      } else {
-        em_.Line("for (int e = 0; e < ", s_.lanes, "; ++e) st_", Suffix(a.dtype), "(", address,
-                 " + e, ", At(sum.array), "[e]);");
+        em_.Line("stv(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", put_",
+                 Suffix(a.dtype), "(", At(sum.array), "));");
+        return;
       }
+      // The sums lie in the order of the program's axes, vectors along those of memory.
+      em_.Lanes([&] {
+        em_.Line("st_", Suffix(a.dtype), "(",
+                 em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ", At(sum.array), "[",
+                 s_.lanes > 1 ? "e" : "0", "]);");
+      });
     });
   }
 

@@ -131,7 +131,7 @@ class Emitter {
   void KeepPacks(std::span<const std::pair<Access, std::string>> arrays, int count);
   // The lanes of `element` as a pack of `dtype`, its name.
   std::string PackOf(const Element* element, DType dtype);
-  // The address of an element of `tensor`.
+  // The address of an element of `tensor`: of the lane, within Lanes.
   std::string AddressOf(int tensor, std::span<const Element* const> index);
   bool IsVectorStore(const Store& store);
 

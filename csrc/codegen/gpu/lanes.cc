@@ -11,7 +11,8 @@ using fusion::Prim;
 
 std::string Emitter::AddressOf(int tensor, std::span<const Element* const> index) {
   const Offset offset = OffsetOf(index, nest_.tensors[static_cast<size_t>(tensor)], 0);
-  return Cat("a.t", tensor, " + (", OffsetText(offset, false), ")");
+  const bool is_lane = lane_level_ != 0 && IsLane(VarsOf(offset));
+  return Cat("a.t", tensor, " + (", OffsetText(offset, is_lane), ")");
 }
 
 bool Emitter::IsVectorStore(const Store& store) {
@@ -139,10 +140,7 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
       continue;
     }
     const std::string value = StoredText(store.value, dtype);
-    const Offset offset =
-        OffsetOf(store.index, nest_.tensors[static_cast<size_t>(store.tensor)], 0);
-    Line("st_", Suffix(dtype), "(a.t", store.tensor, " + (",
-         OffsetText(offset, IsLane(VarsOf(offset))), "), ", value, ");");
+    Line("st_", Suffix(dtype), "(", AddressOf(store.tensor, store.index), ", ", value, ");");
   }
   if (!has_lanes) return;
   const std::string lane = Close();

@@ -335,6 +335,23 @@ TEST(Emulated, RowsInOrder) {
     })",
         {{"i0", n}, {"i1", m}});
   }
+  // Columns lie the other way round in memory: vectors are not what the sums over rows are stored by.
+  for (const auto& [n, a, b] : {std::tuple{40, 8, 256}, {5, 24, 16}, {3, 8, 37}, {70, 16, 8}}) {
+    programs.Add(R"(fusion @f(%g: bf16[i0, i1, i2], %x: bf16[i0, i1, i2]) {
+      %gp = permute(%g) {dims=[0, 2, 1]}
+      %xp = permute(%x) {dims=[0, 2, 1]}
+      %gf = cast(%gp) {dtype=f32}
+      %xf = cast(%xp) {dtype=f32}
+      %p = mul(%gf, %xf)
+      %s = sum(%p) {axes=[1, 2], keepdim=true, dtype=null}
+      %d = sub(%gf, %s)
+      %dp = permute(%d) {dims=[0, 2, 1]}
+      %dx = cast(%dp) {dtype=bf16}
+      %dw = sum(%p) {axes=[0], keepdim=false, dtype=null}
+      return %dx, %dw
+    })",
+                 {{"i0", n}, {"i1", a}, {"i2", b}});
+  }
   programs.Check();
 }
 
