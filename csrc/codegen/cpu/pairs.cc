@@ -29,7 +29,7 @@ int EvenFirst(int lane, int lanes) {
 
 }  // namespace
 
-// Where bfloat16 is most of what is read and written, and no condition on indices masks it.
+// Where bfloat16 is most of what is read and written, and no condition masks it.
 bool Emitter::IsPaired(const Phase& phase, const Loop& inner) {
   const int lanes = LanesFor(inner);
   const bool known = inner.begin->IsConst(0) && inner.end->IsConst();
@@ -49,7 +49,7 @@ bool Emitter::IsPaired(const Phase& phase, const Loop& inner) {
     if (!seen.emplace(e, true).second) return;
     for (const Element* arg : e->args) self(self, arg);
     if (e->kind == Element::Kind::kPrim && e->prim == fusion::Prim::kSelect)
-      is_guarded = is_guarded || math_.IsIndexCondition(e->args[0]);
+      is_guarded = is_guarded || math_.GuardsSides(e);
     const auto slot = slots_.find(e->value);
     if (e->kind != Element::Kind::kLoad || (VariablesOf(e) & lane) == 0) return;
     if (slot == slots_.end()) {

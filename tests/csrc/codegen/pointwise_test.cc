@@ -144,6 +144,12 @@ TEST(Pointwise, TakesFromPieces) {
       return %a, %b, %d, %e
     })",
                  {{"i0", n}}, 17);
+    CheckProgram(R"(fusion @f(%x: bf16[i0, 200], %y: bf16[2, 200], %j: i64[3, 200]) {
+      %c = cat(%x, %y) {axis=0}
+      %a = take_along_axis(%c, %j) {axis=0}
+      return %a
+    })",
+                 {{"i0", n}}, 18);
   }
 }
 
