@@ -85,8 +85,9 @@ void GraphUpdater::Fail(std::string_view what) {
     failure_ = {Code::kFailedPrecondition, Cat(graph_.context_.name(), " graph: ", what)};
 }
 
-void GraphUpdater::Patched(CUresult result, std::string_view call) {
+bool GraphUpdater::Patched(CUresult result, std::string_view call) {
   if (result != CUDA_SUCCESS) Fail(Cat(call, ": ", graph_.context_.driver().Describe(result)));
+  return result == CUDA_SUCCESS;
 }
 
 GraphNode* GraphUpdater::Next(GraphNode::Kind kind) {
@@ -110,8 +111,6 @@ void GraphUpdater::Launch(const Kernel& kernel, std::span<const int64_t> args, i
   if (node->grid == grid && std::ranges::equal(node->args, args)) return;
   if (cuda.NumCtas(grid) > INT32_MAX)
     return Fail(Cat("kernel ", cuda.name(), ": a grid of ", grid, " CTAs"));
-  node->grid = grid;
-  node->args.assign(args.begin(), args.end());
   std::array<int64_t, kSlotsMax> block;  // NOLINT: filled where it is used.
   void* parameters[] = {ArgumentBlock(cuda, args, block.data())};
   CUDA_KERNEL_NODE_PARAMS_v2 changed = {};
@@ -123,8 +122,13 @@ void GraphUpdater::Launch(const Kernel& kernel, std::span<const int64_t> args, i
   changed.sharedMemBytes = static_cast<unsigned>(cuda.info().shared_bytes);
   changed.kernelParams = parameters;
   graph_.context_.Enter();
-  Patched(graph_.context_.driver().GraphExecKernelNodeSetParams(graph_.exec_, node->node, &changed),
-          cuda.name());
+  // What a node does is noted once it does: a change that failed is tried again by the next update.
+  if (!Patched(
+          graph_.context_.driver().GraphExecKernelNodeSetParams(graph_.exec_, node->node, &changed),
+          cuda.name()))
+    return;
+  node->grid = grid;
+  node->args.assign(args.begin(), args.end());
 }
 
 void GraphUpdater::Copy(Buffer dst, Buffer src) {
@@ -133,8 +137,6 @@ void GraphUpdater::Copy(Buffer dst, Buffer src) {
   if (node == nullptr || (node->dst == dst && node->src == src) ||
       wanted.kind == GraphNode::Kind::kNothing)
     return;
-  node->dst = dst;
-  node->src = src;
   CUDA_MEMCPY3D changed = {};
   changed.srcMemoryType = changed.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   changed.srcDevice = Address(src.data);
@@ -144,9 +146,12 @@ void GraphUpdater::Copy(Buffer dst, Buffer src) {
   changed.Depth = 1;
   const Context& context = graph_.context_;
   context.Enter();
-  Patched(context.driver().GraphExecMemcpyNodeSetParams(graph_.exec_, node->node, &changed,
-                                                        context.handle()),
-          "copy");
+  if (!Patched(context.driver().GraphExecMemcpyNodeSetParams(graph_.exec_, node->node, &changed,
+                                                             context.handle()),
+               "copy"))
+    return;
+  node->dst = dst;
+  node->src = src;
 }
 
 void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
@@ -157,6 +162,7 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
   if (wanted == *node) return;
   const Context& context = graph_.context_;
   context.Enter();
+  bool patched = false;
   if (wanted.kind == GraphNode::Kind::kFillPairs)
     return Fail("a fill by pairs of words, which cannot be changed");
   if (wanted.kind == GraphNode::Kind::kWriteWord) {
@@ -168,8 +174,9 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
     changed.ctx = context.handle();
     changed.count = 1;
     changed.paramArray = &write;
-    Patched(context.driver().GraphExecBatchMemOpNodeSetParams(graph_.exec_, node->node, &changed),
-            "write");
+    patched = Patched(
+        context.driver().GraphExecBatchMemOpNodeSetParams(graph_.exec_, node->node, &changed),
+        "write");
   } else {
     CUDA_MEMSET_NODE_PARAMS_v1 changed = {};
     changed.dst = Address(dst.data);
@@ -177,11 +184,11 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
     changed.elementSize = static_cast<unsigned>(wanted.pattern_bytes);
     changed.width = static_cast<size_t>(dst.bytes / wanted.pattern_bytes);
     changed.height = 1;
-    Patched(context.driver().GraphExecMemsetNodeSetParams(graph_.exec_, node->node, &changed,
-                                                          context.handle()),
-            "fill");
+    patched = Patched(context.driver().GraphExecMemsetNodeSetParams(graph_.exec_, node->node,
+                                                                    &changed, context.handle()),
+                      "fill");
   }
-  *node = std::move(wanted);
+  if (patched) *node = std::move(wanted);
 }
 
 void GraphUpdater::Enqueue(AsyncOp& op) {

@@ -34,7 +34,7 @@ class GraphUpdater final : public Stream {
  private:
   GraphNode* Next(GraphNode::Kind kind);
   void Fail(std::string_view what);
-  void Patched(CUresult result, std::string_view call);
+  bool Patched(CUresult result, std::string_view call);
 
   CudaGraph& graph_;
   size_t next_ = 0;

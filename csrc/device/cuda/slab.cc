@@ -1,5 +1,7 @@
 #include "csrc/device/cuda/slab.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "csrc/base/checked.h"
@@ -199,9 +201,14 @@ Result<std::vector<SlabPart>> Slab::Export() {
   std::vector<SlabPart> exported;
   for (const Part& part : parts_) {
     SlabPart& made = exported.emplace_back(SlabPart{part.offset, part.bytes, -1});
-    HIR_TRY(context_.Check(context_.driver().MemExportToShareableHandle(
-                               &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                           "cuMemExportToShareableHandle"));
+    const Status status =
+        context_.Check(context_.driver().MemExportToShareableHandle(
+                           &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                       "cuMemExportToShareableHandle");
+    if (status.ok()) continue;
+    exported.pop_back();
+    for (const SlabPart& other : exported) close(other.fd);
+    return status;
   }
   return exported;
 }

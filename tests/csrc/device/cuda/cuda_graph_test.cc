@@ -96,6 +96,23 @@ TEST_P(FakeGraph, AnUpdateBySomethingElseIsRefused) {
             "cuda:0 graph: step: CUDA_ERROR_NOT_FOUND (simulated)");
 }
 
+// What failed was not done: the next update asks for it again.
+TEST_P(FakeGraph, AChangeThatFailedIsAskedForAgain) {
+  for (const char* call :
+       {"GraphExecKernelNodeSetParams", "GraphExecMemcpyNodeSetParams",
+        "GraphExecMemsetNodeSetParams", "GraphExecBatchMemOpNodeSetParams"}) {
+    ASSERT_TRUE(Capture(7, 10, 9).ok());
+    Fake().FailNext(call, CUDA_ERROR_NOT_FOUND);
+    for (const bool fails : {true, false}) {
+      const int64_t before = Fake().Calls(call);
+      graph_->BeginUpdate();
+      Program(graph_->updater(), graph_->updater(), 8, 11, 12);
+      EXPECT_EQ(graph_->EndUpdate().ok(), !fails) << call;
+      EXPECT_GT(Fake().Calls(call), before) << call;
+    }
+  }
+}
+
 TEST_P(FakeGraph, AFailureInACaptureIsItsOwn) {
   ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
   Fake().FailNext("MemcpyAsync", CUDA_ERROR_OUT_OF_MEMORY);
