@@ -57,7 +57,11 @@ Result<InFlight> Watch::Take() {
 
 void Watch::Follow(device::Stream& stream, InFlight in_flight) {
   std::lock_guard lock(mutex_);
-  if (poisoned_) return in_flight.over.Done(failure_);
+  if (poisoned_) {
+    in_flight.over.Done(failure_);
+    ended_.push_back({.what = std::move(in_flight)});
+    return;
+  }
   auto queue = std::find_if(queues_.begin(), queues_.end(),
                             [&](const Queue& known) { return known.stream == &stream; });
   if (queue == queues_.end()) {
