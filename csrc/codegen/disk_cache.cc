@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -37,6 +38,14 @@ std::string Digest(std::string_view bytes) {
   return text;
 }
 
+// Longer than anybody writes one file.
+constexpr auto kWritingTime = std::chrono::hours(1);
+
+// "DIGEST.kernels.PID.NUMBER".
+bool IsUnfinished(const fs::path& path) {
+  return path.filename().string().find(Cat(kSuffix, ".")) != std::string::npos;
+}
+
 }  // namespace
 
 std::string DiskCache::PathOf(std::string_view key) const {
@@ -64,6 +73,8 @@ std::optional<std::string> DiskCache::Read(std::string_view key) const {
   rest.remove_prefix(length_end + 1);
   if (!length || *length < 0 || static_cast<size_t>(*length) > rest.size()) return std::nullopt;
   if (rest.substr(0, static_cast<size_t>(*length)) != key) return std::nullopt;
+  std::error_code error;  // What is used stays longest. Of another user's cache that cannot be said.
+  fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
   return std::string(rest.substr(static_cast<size_t>(*length)));
 }
 
@@ -98,11 +109,16 @@ void DiskCache::Trim() const {
   std::error_code error;
   for (fs::directory_iterator at(directory_, error), end; !error && at != end;
        at.increment(error)) {
-    if (at->path().extension() != kSuffix) continue;
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(at->file_size(gone));
     const fs::file_time_type time = at->last_write_time(gone);
     if (gone) continue;
+    if (at->path().extension() != kSuffix) {
+      // Being written, or left by a process that was killed while it wrote.
+      if (IsUnfinished(at->path()) && time < fs::file_time_type::clock::now() - kWritingTime)
+        fs::remove(at->path(), gone);
+      continue;
+    }
     entries.push_back({time, bytes, at->path()});
     total += bytes;
   }
