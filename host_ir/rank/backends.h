@@ -41,6 +41,7 @@ struct CommOptions {
   int64_t generation = 0;
   base::Nanos setup_timeout = {};
   base::Nanos op_timeout = {};
+  bool nvlink_multicast = false;  // Of GPUs (comm::NcclOptions); others have none.
 };
 
 // Code for one plan of kernels, for the plan's target. Needs no device. Thread-safe.

@@ -36,6 +36,8 @@ std::vector<Setting> MakeSettings() {
        kThreadsMax},
       {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests",
        &Config::own_memory},
+      {"nvlink_multicast", "let NCCL reduce in the NVLink switch, where every GPU of it is free",
+       &Config::nvlink_multicast},
       {"worker", "the worker program", &Config::worker},
   };
   for (const LimitInfo& info : kLimits) {

@@ -21,6 +21,7 @@ struct Config {
   std::string log_level = "info";
   int64_t threads_per_rank = 0;
   bool own_memory = false;
+  bool nvlink_multicast = false;
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};
 };

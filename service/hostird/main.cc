@@ -164,6 +164,7 @@ int CodeOfAddress(const Status& status) {
 EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
   if (config.own_memory) worker_args.push_back("--own-memory");
+  if (config.nvlink_multicast) worker_args.push_back("--nvlink-multicast");
   if (config.limits.device_bytes_max > 0)
     worker_args.push_back(Cat("--device-bytes-max=", config.limits.device_bytes_max));
   Devices devices =

@@ -51,6 +51,8 @@ int Main(int argc, char** argv) {
   app.add_option("--device", device, "cpu:N or cuda:N; of a planner and a probe the kind counts");
   app.add_option("--device-bytes-max", options.device_bytes_max, "of its memory; 0: as it likes");
   app.add_flag("--own-memory", options.own_memory, "shards live in the device's memory");
+  app.add_flag("--nvlink-multicast", options.nvlink_multicast,
+               "NCCL may reduce in the NVLink switch");
   app.add_option("--rank", options.rank, "the rank of this worker");
   app.add_option("--generation", options.generation, "the mesh it belongs to");
   app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")

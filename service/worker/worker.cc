@@ -73,7 +73,8 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
       .size = hello.num_ranks(),
       .generation = options_.generation,
       .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
-      .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms())};
+      .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms()),
+      .nvlink_multicast = options_.nvlink_multicast};
   HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));
   const std::scoped_lock lock(mutex_);
   watched_.communicator = communicator_.get();

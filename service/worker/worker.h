@@ -27,6 +27,7 @@ class Worker {
     int64_t device_bytes_max = 0;  // 0: what the device's kind takes.
     // Shards live in the device's memory even if it could work on the daemon's.
     bool own_memory = false;
+    bool nvlink_multicast = false;
   };
   Worker(Options options, rank::Backends backends)
       : options_(options), backends_(std::move(backends)) {}

@@ -71,6 +71,12 @@ constexpr Row kRows[] = {
                   : InvalidArgument(Cat("wants ucx, mpi or nccl, got ", v));
      },
      "how ranks communicate: ucx (the default) or mpi on cpu, nccl on cuda"},
+    {"--nvlink-multicast", "",
+     [](Options& o, std::string_view) {
+       o.nvlink_multicast = true;
+       return Status();
+     },
+     "let NCCL reduce in the NVLink switch, where every GPU of it is free (cuda)"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N",

@@ -31,6 +31,7 @@ struct Options {
   bool graph = false;
   bool compile_again = false;
   bool tf32 = false;
+  bool nvlink_multicast = false;
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

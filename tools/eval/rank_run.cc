@@ -58,7 +58,8 @@ Status RankRun::Connect() {
   const rank::CommOptions options = {.rank = ranks_.rank(),
                                      .size = ranks_.size(),
                                      .setup_timeout = Timeout(),
-                                     .op_timeout = Timeout()};
+                                     .op_timeout = Timeout(),
+                                     .nvlink_multicast = options_.nvlink_multicast};
   HIR_ASSIGN(communicator_,
              kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
   return {};

@@ -41,6 +41,7 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                            .generation = options.generation,
                            .setup_timeout = options.setup_timeout,
                            .op_timeout = options.op_timeout,
+                           .nvlink_multicast = options.nvlink_multicast,
                            .device = &device,
                            .native_stream = &device::NativeStream,
                            .begin_work = &device::BeginWork,
