@@ -80,9 +80,19 @@ def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
 
 
 def to_capsule(array: np.ndarray[Any, Any], **kwargs: Any) -> Any:
-    """What ``__dlpack__`` returns for ``array``; for bfloat16, a capsule of the first version of the protocol."""
-    if array.dtype != ml_dtypes.bfloat16:
-        return array.__dlpack__(**kwargs)
-    capsule = array.view(np.uint16).__dlpack__(stream=kwargs.get("stream"))
-    _tensor(capsule).code = _BFLOAT
+    """What ``__dlpack__`` returns for ``array``; for bfloat16, a capsule of the first version of the protocol, which
+    every consumer reads whatever ``max_version`` it knows."""
+    is_bfloat16 = array.dtype == ml_dtypes.bfloat16
+    if is_bfloat16:
+        kwargs.pop("max_version", None)
+        array = array.view(np.uint16)
+    try:
+        capsule = array.__dlpack__(**kwargs)
+    except TypeError:  # NumPy 1.26 knows `stream` alone, and host memory alone.
+        device = kwargs.get("dl_device")
+        if device is not None and tuple(map(int, device)) != (_CPU, 0):
+            raise BufferError(f"the array is in host memory, DLPack device {(_CPU, 0)}, not {device}") from None
+        capsule = (array.copy() if kwargs.get("copy") else array).__dlpack__(stream=kwargs.get("stream"))
+    if is_bfloat16:
+        _tensor(capsule).code = _BFLOAT
     return capsule
