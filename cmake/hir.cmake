@@ -152,7 +152,9 @@ function(hir_pytest dir)
     add_test(NAME ${test} COMMAND ${HIR_PYTHON} -B -m pytest -v -rs --tb=short -p no:cacheprovider ${test}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}"
-                         ENVIRONMENT "${environment}")
+                         ENVIRONMENT "${environment}"
+                         # pytest's last line where nothing ran: the reasons are above it.
+                         SKIP_REGULAR_EXPRESSION "=+ [0-9]+ skipped in ")
   endforeach()
 endfunction()
 

@@ -35,8 +35,9 @@ std::string ReadFile(const fs::path& path) {
 
 std::vector<fs::path> Programs() {
   std::vector<fs::path> paths;
-  for (const char* directory : {"tests/golden/programs", "benchmarks/gpu/programs"}) {
-    if (!fs::exists(directory)) continue;
+  for (const char* directory :
+       {"tests/golden/programs", "tests/golden/kernels", "benchmarks/gpu/programs"}) {
+    EXPECT_TRUE(fs::exists(directory)) << directory;
     for (const auto& entry : fs::directory_iterator(directory)) {
       if (entry.path().extension() == ".hir") paths.push_back(entry.path());
     }
@@ -58,6 +59,7 @@ Result<host::ProgramPlan> PlanFile(const fs::path& path, Target target) {
 
 TEST(Cubins, OfEveryProgram) {
   SKIP_WITHOUT_NVRTC();
+  ASSERT_FALSE(Programs().empty());
   std::vector<double> times;
   for (const int architecture : {80, 90}) {
     Compiler compiler({.architecture = architecture, .cache_directory = {}});
