@@ -163,9 +163,9 @@ TEST_F(CudaDevice, ItsSlabIsMappedByOthers) {
   const int64_t offset = memory->buffer().data - SlabOf(*device).data;
   EXPECT_EQ(imported->buffer().data[offset + 9], std::byte{'b'});
   close(parts[0].fd);
-  Fake().FailNext("MemExportToShareableHandle", CUDA_ERROR_NOT_SUPPORTED);
+  Fake().FailNext("MemExportToShareableHandle", CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(ExportSlab(*device).status().message(),
-            "cuda:0: cuMemExportToShareableHandle: CUDA_ERROR_NOT_SUPPORTED (simulated)");
+            "cuda:0: cuMemExportToShareableHandle: CUDA_ERROR_NOT_FOUND (simulated)");
 }
 
 TEST_F(CudaDevice, CopiesAnyAmountThroughStagingMemory) {
