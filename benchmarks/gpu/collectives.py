@@ -40,6 +40,7 @@ WAYS = ["post", "run", "graph"]
 SIZES = [4 << 10, 1 << 20, 64 << 20, 256 << 20, 1 << 30]
 TORCH_TYPES = ["allgather", "allreduce", "reduce_scatter", "all_to_all"]
 LARGE = 64 << 20
+SHARE_LEAST, ADDED_US_MOST = 0.95, 5.0  # What is wanted: from LARGE up, and below.
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -178,7 +179,18 @@ def main() -> int:
         kept = {"machine": machine() | measured["machine"], "ranks": args.ranks, "summaries": found}
         kept |= {"rows": measured["rows"], "torch_us": by_torch}
         args.json.write_text(json.dumps(kept, indent=1) + "\n")
-    return 0
+    missed = [
+        f"{s['way']}: {what} {s[key]:.3g}, wants at {'least' if least else 'most'} {goal}"
+        for s in found
+        for what, key, goal, least in (
+            ("share of NCCL's speed", "least_share", SHARE_LEAST, True),
+            ("us added", "most_added_us", ADDED_US_MOST, False),
+        )
+        if key in s and (s[key] < goal if least else s[key] > goal)
+    ]
+    for text in missed:
+        print(f"missed: {text}")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
