@@ -8,7 +8,9 @@
 namespace hir::host {
 namespace {
 
-bool Communicates(const segment::Group& group) { return (group.ops[0]->info->effects & ir::kComm) != 0; }
+bool Communicates(const segment::Group& group) {
+  return (group.ops[0]->info->effects & ir::kComm) != 0;
+}
 
 }  // namespace
 
@@ -19,7 +21,8 @@ std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups) 
   }
   std::vector<std::set<size_t>> readers(groups.size());
   std::vector<size_t> missing(groups.size(), 0);
-  std::vector<int> rank(groups.size(), 1);  // 0: communicates. 1: neither. 2: reads what was communicated.
+  // 0: communicates. 1: neither. 2: reads what was communicated.
+  std::vector<int> rank(groups.size(), 1);
   for (size_t i = 0; i < groups.size(); ++i) {
     for (const ir::Value* input : groups[i].inputs) {
       const auto found = maker.find(input);

@@ -140,8 +140,7 @@ Status Program::CheckSizes(const Sizes& sizes) const {
 }
 
 Status Program::Serves(const Sizes& sizes) const {
-  if (plan_.provisional())
-    return {Code::kFailedPrecondition, "the plan was made without sizes"};
+  if (plan_.provisional()) return {Code::kFailedPrecondition, "the plan was made without sizes"};
   return CheckGuards(sizes, /*replans=*/true);
 }
 

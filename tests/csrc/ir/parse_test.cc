@@ -359,9 +359,10 @@ TEST(Limits, MatchingSizes) {
     text += Cat(", %x", i, ": f32[a", i, ", b", i, ", c", i, ", d", i, ", 2*a", i, "]");
   text += ") {\n";
   for (int i = 1; i < 4000; ++i) text += Cat("%v", i, " = add(%x", i - 1, ", %x", i, ")\n");
-  EXPECT_EQ(Limit(text + "}"),
-            "RESOURCE_EXHAUSTED: line 1050: add: matching the sizes of this program takes more than "
-            "134217728 steps");
+  EXPECT_EQ(
+      Limit(text + "}"),
+      "RESOURCE_EXHAUSTED: line 1050: add: matching the sizes of this program takes more than "
+      "134217728 steps");
 }
 
 TEST(Limits, ListElements) {

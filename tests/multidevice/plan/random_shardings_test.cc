@@ -58,8 +58,8 @@ Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* me
   return placement;
 }
 
-// A sum, split along an axis that it sums over, and its result split along another: what a reduce-scatter is for. Left to
-// chance it is one program in a hundred.
+// A sum, split along an axis that it sums over, and its result split along another: what a reduce-scatter is for. Left
+// to chance it is one program in a hundred.
 void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* mesh,
                     const fusion::SymbolValues& sizes) {
   if (op.info->name != "sum" || !prng.OneIn(2)) return;

@@ -122,7 +122,8 @@ def layers(count: int) -> str:
     ]
     for i in range(count):
         x = f"z{i - 1}" if i else "x"
-        lines += [f"  %h{i} = linear(%{x}, %up)", f"  %g{i} = gelu(%h{i})", f"  %y{i} {{mesh=@m}} = linear(%g{i}, %down)"]
+        lines += [f"  %h{i} = linear(%{x}, %up)", f"  %g{i} = gelu(%h{i})"]
+        lines += [f"  %y{i} {{mesh=@m}} = linear(%g{i}, %down)"]
         lines += [f"  %r{i} = add(%y{i}, %{x})", f"  %s{i} = tanh(%r{i})", f"  %z{i} = mul(%s{i}, %r{i})"]
     return "\n".join([*lines, f"  return %z{count - 1}", "}\n"])
 

@@ -95,7 +95,8 @@ TEST_F(CublasLtStreams, CallsOnSeveralStreamsAtOnce) {
   base::Prng prng(1);
   for (int i = 0; i < 60 && !HasFailure(); ++i) {
     Case c = RandomCase(prng, 20);
-    c.epilogue = Epilogue::kNone;  // Not every layout has an algorithm with one, and streams are the point here.
+    // Not every layout has an algorithm with one, and streams are the point here.
+    c.epilogue = Epilogue::kNone;
     CheckCase(
         c, prng,
         [&](const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {

@@ -85,7 +85,8 @@ TEST(NcclOnCuda, DriverCallsOfACommunication) {
       both.arrive_and_wait();
       if (comm.rank() == 0) {
         calls = CallsOf(body);
-        calls.erase("EventCreate");  // They are used again, as soon as another thread has seen them fire.
+        // They are used again, as soon as another thread has seen them fire.
+        calls.erase("EventCreate");
         both.arrive_and_wait();
       } else {
         both.arrive_and_wait();
