@@ -36,22 +36,16 @@ llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   using OneF = float (*)(float);
   using Two = double (*)(double, double);
   using TwoF = float (*)(float, float);
-#define ONE(name)                       \
-  add(#name, static_cast<One>(::name)); \
-  add(#name "f", static_cast<OneF>(::name##f));
-#define TWO(name)                       \
-  add(#name, static_cast<Two>(::name)); \
-  add(#name "f", static_cast<TwoF>(::name##f));
-  TWO(fmod)
-  TWO(pow)
-  TWO(atan2)
-  TWO(nextafter)
-  ONE(exp)
-  ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin)
-      ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf)
-          ONE(erfc) ONE(sqrt) ONE(floor) ONE(ceil) ONE(trunc) ONE(roundeven)
-      // What LLVM makes of calls of those: pow(10, x), exp2 of an integer, sin and cos of one number.
-      ONE(cbrt) ONE(exp10) add("ldexp", static_cast<double (*)(double, int)>(::ldexp));
+#define ONE(name) add(#name, static_cast<One>(::name)), add(#name "f", static_cast<OneF>(::name##f))
+#define TWO(name) add(#name, static_cast<Two>(::name)), add(#name "f", static_cast<TwoF>(::name##f))
+  TWO(fmod), TWO(pow), TWO(atan2), TWO(nextafter);
+  ONE(exp), ONE(exp2), ONE(expm1), ONE(log), ONE(log2), ONE(log10), ONE(log1p), ONE(sin), ONE(cos);
+  ONE(tan), ONE(asin), ONE(acos), ONE(atan), ONE(sinh), ONE(cosh), ONE(tanh), ONE(asinh);
+  ONE(acosh), ONE(atanh), ONE(erf), ONE(erfc), ONE(sqrt), ONE(floor), ONE(ceil), ONE(trunc);
+  ONE(roundeven);
+  // What LLVM makes of calls of those: pow(10, x), exp2 of an integer, sin and cos of one number.
+  ONE(cbrt), ONE(exp10);
+  add("ldexp", static_cast<double (*)(double, int)>(::ldexp));
   add("ldexpf", static_cast<float (*)(float, int)>(::ldexpf));
   add("sincos", &::sincos);
   add("sincosf", &::sincosf);
