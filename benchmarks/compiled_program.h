@@ -46,8 +46,11 @@ class CompiledProgram {
   // Bytes that every kernel has to move: each of its inputs and outputs once.
   double bytes() const { return bytes_; }
   int num_kernels() const { return static_cast<int>(plan_.kernels.size()); }
-  // Seconds from each plan to kernels that can run, by a compiler that has seen none of them.
-  Result<std::vector<double>> CompileTimes(Time time) const;
+  struct CompileTime {
+    double cold = 0;   // Seconds from a plan to kernels that can run, by a compiler new to it.
+    double again = 0;  // Seconds to the code once more, which that compiler has in memory.
+  };
+  Result<std::vector<CompileTime>> CompileTimes(Time time) const;  // Of each plan.
 
  private:
   CompiledProgram(Machine& machine, fusion::SymbolValues symbols)

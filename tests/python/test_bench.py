@@ -45,6 +45,14 @@ def test_quartiles(bench: ModuleType, values: list[float], expected: tuple[float
     assert bench.quartiles(values) == expected
 
 
+def test_each_kernel_has_the_compile_goal_for_itself(bench: ModuleType) -> None:
+    quick = bench.Measurement("compiling a sum", "ms", [5.0] * 15, [15.0] * 15, "goal")
+    slow = bench.Measurement("compiling a norm, kernel 2 of 2", "ms", [5.0] * 3 + [30.0] * 12, [15.0] * 15, "goal")
+    assert bench.goal_of(quick) == bench.goal_of(slow) == 1.0
+    assert not bench.misses(quick)
+    assert bench.misses(slow)
+
+
 def test_pairs_must_be_pairs(bench: ModuleType) -> None:
     with pytest.raises(ValueError, match="'x': 2 of ours, 1 of theirs"):
         bench.Measurement("x", "us", [1.0, 2.0], [1.0], "peer")
