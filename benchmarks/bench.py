@@ -57,6 +57,7 @@ GOALS = {
     "all-reduce 64 MiB": 0.9,
     "all-reduce 8 B": 1 / 1.5,
     "evaluator": 1.0,
+    "cached program found": 1.0,
 }
 EMPTY_RUN_ALLOWANCE_US = 60.0  # Beside a bare call.
 
@@ -133,6 +134,10 @@ def evaluator(pairs: int) -> list[Measurement]:
     return from_json("evaluator_overhead", pairs)
 
 
+def program_cache(pairs: int) -> list[Measurement]:
+    return from_json("program_cache", BUILD / "hostir-worker", pairs)
+
+
 # Not among what runs by default.
 ON_REQUEST = {"kernels_by_cpu_time"}
 SUITES: dict[str, Callable[[int], list[Measurement]]] = {
@@ -141,6 +146,7 @@ SUITES: dict[str, Callable[[int], list[Measurement]]] = {
     "allreduce": allreduce,
     "round_trip": round_trip,
     "evaluator": evaluator,
+    "program_cache": program_cache,
     "kernels_by_cpu_time": kernels_by_cpu_time,
 }
 
