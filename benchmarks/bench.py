@@ -14,7 +14,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,6 +43,14 @@ class Measurement:
         return [a / b if self.higher_is_better else b / a for a, b in pairs]
 
 
+@dataclass
+class NotMeasured:
+    """A peer that is not there, and why."""
+
+    name: str
+    reason: str
+
+
 # By the beginning of a measurement's name: the ratio that its upper quartile has to reach.
 GOALS = {
     "pointwise chain": 0.85,
@@ -58,6 +66,10 @@ GOALS = {
     "all-reduce 8 B": 1 / 1.5,
     "evaluator": 1.0,
     "cached program found": 1.0,
+    "NumPy:": 1.0,
+    "JAX:": 1 / 1.1,
+    "PyTorch:": 1 / 1.1,
+    "torch.compile:": 1 / 1.1,
 }
 EMPTY_RUN_ALLOWANCE_US = 60.0  # Beside a bare call.
 
@@ -72,6 +84,9 @@ def goal_of(measurement: Measurement) -> float | None:
 def misses(measurement: Measurement) -> bool:
     goal = goal_of(measurement)
     return goal is not None and quartiles(measurement.ratios())[2] < goal
+
+
+Suite = Callable[[int], Iterable[Measurement | NotMeasured]]  # Of a number of pairs.
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
@@ -138,15 +153,31 @@ def program_cache(pairs: int) -> list[Measurement]:
     return from_json("program_cache", BUILD / "hostir-worker", pairs)
 
 
+def beside_frameworks(suite: str) -> Suite:
+    """Of frameworks.py: rows come as its workloads are done."""
+
+    def measure(pairs: int) -> Iterator[Measurement | NotMeasured]:
+        sys.path.insert(0, str(Path(__file__).resolve().parent))
+        import frameworks
+
+        for workload in getattr(frameworks, suite):
+            for row in frameworks.measure(workload, pairs):
+                yield NotMeasured(**row) if "reason" in row else Measurement(**row)
+
+    return measure
+
+
 # Not among what runs by default.
 ON_REQUEST = {"kernels_by_cpu_time"}
-SUITES: dict[str, Callable[[int], list[Measurement]]] = {
+SUITES: dict[str, Suite] = {
     "kernels": kernels,
     "matmul": matmul,
     "allreduce": allreduce,
     "round_trip": round_trip,
     "evaluator": evaluator,
     "program_cache": program_cache,
+    "examples": beside_frameworks("EXAMPLES"),
+    "norms": beside_frameworks("NORMS"),
     "kernels_by_cpu_time": kernels_by_cpu_time,
 }
 
@@ -182,12 +213,17 @@ def main() -> int:
     print(f"{'measurement':<46} {'ours':>21} {'limit or peer':>21} {'ratio':>6}  [quartiles]  beside", flush=True)
     load_before = os.getloadavg()
     measurements: list[Measurement] = []
+    not_measured: list[NotMeasured] = []
     failures: list[str] = []
     for name in args.names or [name for name in SUITES if name not in ON_REQUEST]:
         try:
-            for measurement in SUITES[name](args.pairs):
-                measurements.append(measurement)
-                print(show(measurement), flush=True)
+            for row in SUITES[name](args.pairs):
+                if isinstance(row, NotMeasured):
+                    not_measured.append(row)
+                    print(f"{row.name:<46} {row.reason}", flush=True)
+                else:
+                    measurements.append(row)
+                    print(show(row), flush=True)
         except Exception as error:  # Whatever it is, the other suites are worth having.
             failures.append(f"{name}: {error}")
             print(f"{name}: FAILED: {error}", flush=True)
@@ -202,6 +238,7 @@ def main() -> int:
             "measurements": [
                 asdict(m) | {"ratio_quartiles": quartiles(m.ratios()), "goal": goal_of(m)} for m in measurements
             ],
+            "not_measured": [asdict(row) for row in not_measured],
             "missed": missed,
             "failures": failures,
         }

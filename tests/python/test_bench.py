@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "benchmarks" / "bench.py"
@@ -100,3 +102,56 @@ def test_a_suite_that_fails_is_named_and_the_others_go_on(
     assert "matmul: FAILED:" in out and "the product is wrong" in out
     assert "kernels: FAILED:" in out
     assert "1.00  [1.00, 1.00]  p" in out
+
+
+def test_a_peer_that_is_not_there_is_a_row_with_its_reason(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def suite(pairs: int) -> Iterator[object]:
+        yield bench.Measurement("NumPy: a norm", "ms", [1.0] * pairs, [2.0] * pairs, "NumPy")
+        yield bench.NotMeasured("JAX: a norm", "not installed: no module named 'jax'")
+
+    out = tmp_path / "figures.json"
+    monkeypatch.setitem(bench.SUITES, "norms", suite)
+    monkeypatch.setattr(sys, "argv", ["bench.py", "norms", "--pairs", "2", "--json", str(out)])
+    assert bench.main() == 0
+    shown = capsys.readouterr().out
+    assert "2.00  [2.00, 2.00]  NumPy  goal 1.00 met" in shown
+    assert "not installed: no module named 'jax'" in shown
+    record = json.loads(out.read_text())
+    assert record["not_measured"] == [{"name": "JAX: a norm", "reason": "not installed: no module named 'jax'"}]
+    assert [row["name"] for row in record["measurements"]] == ["NumPy: a norm"]
+
+
+@pytest.fixture
+def frameworks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    return importlib.import_module("frameworks")
+
+
+def test_a_side_whose_values_are_wrong_is_not_measured(frameworks: ModuleType) -> None:
+    workload = frameworks.NORMS[0]
+    want = np.ones((4, 4))
+    frameworks.Side("right", lambda: [want + 1e-7], np.asarray).check(workload, [want])
+    with pytest.raises(ValueError, match=r"layer norm.* by wrong: output 0 is off by 1\.0e-02"):
+        frameworks.Side("wrong", lambda: [want * 1.01], np.asarray).check(workload, [want])
+
+
+def test_every_formula_is_its_reference_in_numpy(frameworks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "ROWS", 16)
+    small = [w for w in [*frameworks.NORMS, *frameworks.EXAMPLES] if "adaptive" not in w.name]
+    assert len(small) == len(frameworks.NORMS) + len(frameworks.EXAMPLES) - 1
+    for workload in small:
+        inputs = workload.inputs()
+        side = frameworks.numpy_side(workload, [frameworks.stored(array) for array in inputs])
+        side.check(workload, workload.reference(inputs))
+
+
+def test_axes_of_stride_zero_are_stored_once(frameworks: ModuleType) -> None:
+    row = np.arange(3.0)
+    assert frameworks.stored(np.broadcast_to(row, (5, 4, 3))).shape == (1, 1, 3)
+
+
+def test_a_module_that_is_not_installed_is_named(frameworks: ModuleType) -> None:
+    assert "no module named 'no_such_framework'" in frameworks.missing("no_such_framework")
+    assert frameworks.missing("numpy") is None
