@@ -1,12 +1,15 @@
 #include "multidevice/comm/ucx/ucx.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/text.h"
 #include "multidevice/comm/engine/engine_communicator.h"
+#include "multidevice/comm/ucx/locality.h"
 #include "multidevice/comm/ucx/tag.h"
 #include "multidevice/comm/ucx/ucx_op.h"
 #include "multidevice/comm/ucx/ucx_worker.h"
@@ -66,6 +69,26 @@ class UcxCommunicator final : public EngineCommunicator {
   Rendezvous& rendezvous_;
 };
 
+constexpr std::string_view kShared = "posix,sysv,self";
+
+// What every rank has published under `what`, by rank; `mine` is this one's.
+Result<std::vector<std::string>> Exchange(const UcxOptions& options, Rendezvous& rendezvous,
+                                          std::string_view what, std::string mine,
+                                          base::Nanos deadline) {
+  const std::string key = Cat("g", options.generation, "/", what, "/");
+  HIR_TRY(rendezvous.Publish(Cat(key, options.rank), mine));
+  std::vector<std::string> all(static_cast<size_t>(options.size));
+  for (int64_t peer = 0; peer < options.size; ++peer) {
+    if (peer == options.rank) continue;
+    Result<std::string> theirs =
+        rendezvous.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
+    if (!theirs.ok()) return theirs.status().WithContext(Cat("ucx: rank ", peer, " did not come"));
+    all[static_cast<size_t>(peer)] = std::move(*theirs);
+  }
+  all[static_cast<size_t>(options.rank)] = std::move(mine);
+  return all;
+}
+
 }  // namespace
 
 bool HasUcx() { return true; }
@@ -77,17 +100,19 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   if (options.rank < 0 || options.rank >= options.size) {
     return InvalidArgument(Cat("ucx: rank ", options.rank, " is not in [0, ", options.size, ")"));
   }
-  HIR_ASSIGN(std::unique_ptr<UcxWorker> worker, UcxWorker::Create(options.transports));
-  HIR_ASSIGN(const std::string address, worker->Address());
-  const std::string key = Cat("g", options.generation, "/ucx/");
-  HIR_TRY(rendezvous.Publish(Cat(key, options.rank), address));
   const base::Nanos deadline = base::Clock::Steady().Now() + options.setup_timeout;
+  HIR_ASSIGN(const std::vector<std::string> domains,
+             Exchange(options, rendezvous, "domain", SharedMemoryDomain(), deadline));
+  const bool near = std::all_of(domains.begin(), domains.end(),
+                                [&](const std::string& domain) { return domain == domains[0]; });
+  const std::string chosen = near ? std::string(kShared) : Cat(kShared, ",tcp");
+  HIR_ASSIGN(std::unique_ptr<UcxWorker> worker,
+             UcxWorker::Create(options.transports.empty() ? chosen : options.transports));
+  HIR_ASSIGN(std::string address, worker->Address());
+  HIR_ASSIGN(const std::vector<std::string> addresses,
+             Exchange(options, rendezvous, "ucx", std::move(address), deadline));
   for (int64_t peer = 0; peer < options.size; ++peer) {
-    if (peer == options.rank) continue;
-    const Result<std::string> remote =
-        rendezvous.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
-    if (!remote.ok()) return remote.status().WithContext(Cat("ucx: rank ", peer, " did not come"));
-    HIR_TRY(worker->Connect(peer, *remote));
+    if (peer != options.rank) HIR_TRY(worker->Connect(peer, addresses[static_cast<size_t>(peer)]));
   }
   return std::make_unique<UcxCommunicator>(options, rendezvous, std::move(worker));
 }

@@ -20,16 +20,17 @@ struct UcxOptions {
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
   base::Nanos op_timeout =
       std::chrono::seconds(30);  // From the start of a communication to its end.
-  // UCX's names; the environment's UCX_TLS comes first. Not cma: it aborts the process whose peer dies while it reads
-  // the peer's memory.
-  std::string transports = "posix,sysv,self,tcp";
+  // UCX's names of the transports to use; the environment's UCX_TLS comes first. "": shared memory, and TCP beside it
+  // unless every rank runs where this one does: UCX would send a part of every large message through it. Not cma: it
+  // aborts the process whose peer dies while it reads the peer's memory.
+  std::string transports = "";
 };
 
 // True when this build has UCX.
 bool HasUcx();
 
-// Collective over all ranks; `rendezvous` outlives the communicator. One thread of its own makes
-// progress: it yields while something is pending and sleeps when nothing is.
+// Collective over all ranks; `rendezvous` outlives the communicator. Threads that
+// post or wait make progress, and one of its own when they do not: it sleeps when nothing is pending.
 //
 // UCX may notice that a peer died, or not: over shared memory late or never. Whoever watches the processes calls Abort.
 //

@@ -142,7 +142,7 @@ TEST_F(UcxProcesses, ARankThatDoesNotComeIsNamed) {
         {.rank = 0, .size = 2, .generation = 9, .setup_timeout = std::chrono::milliseconds(20)},
         rendezvous_);
     OR_EXIT(comm.status().ToString().starts_with(
-        "DEADLINE_EXCEEDED: ucx: rank 1 did not come: rendezvous: g9/ucx/1 was not published"));
+        "DEADLINE_EXCEEDED: ucx: rank 1 did not come: rendezvous: g9/domain/1 was not published"));
     return 0;
   });
   EXPECT_EQ(ranks.Wait(0), 0);
