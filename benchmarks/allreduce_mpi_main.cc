@@ -19,8 +19,14 @@ int main(int argc, char** argv) {
   const std::vector<float> source =
       hir::bench::RandomFloats(args.count, static_cast<uint64_t>(rank));
   std::vector<float> sum(source.size());
+  const double warm_up_started = MPI_Wtime();
+  float going_on = 0;
+  do {
+    going_on = rank == 0 && MPI_Wtime() - warm_up_started < hir::bench::kWarmUpSeconds ? 1 : 0;
+    MPI_Allreduce(MPI_IN_PLACE, &going_on, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  } while (going_on > 0);
   std::vector<double> micros;
-  for (int i = 0; i < args.repeats + 1; ++i) {  // The first one warms up.
+  for (int i = 0; i < args.repeats + 1; ++i) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double started = MPI_Wtime();
     MPI_Allreduce(source.data(), sum.data(), static_cast<int>(args.count), MPI_FLOAT, MPI_SUM,

@@ -42,6 +42,13 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
                       .count = args.count,
                       .src = bytes(source),
                       .dst = bytes(sum)};
+  const auto warm_up_started = std::chrono::steady_clock::now();
+  do {
+    const double micros = Micros(std::chrono::steady_clock::now() - warm_up_started);
+    token[0] = rank == 0 && micros < bench::kWarmUpSeconds * 1e6 ? 1 : 0;  // Not over yet.
+    HIR_TRY(communicator->Post(barrier, *stream));
+    HIR_TRY(stream->Synchronize(std::chrono::seconds(60)));
+  } while (token[0] > 0);
   std::vector<double> micros;
   for (int i = 0; i < args.repeats + 1; ++i) {
     HIR_TRY(communicator->Post(barrier, *stream));

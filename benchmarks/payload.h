@@ -17,6 +17,9 @@ struct AllreduceArgs {
   int repeats = 0;
 };
 
+// Not measured, and spent in short all-reduces: so long a scheduler may leave new processes on one core.
+inline constexpr double kWarmUpSeconds = 0.03;
+
 // "BYTES REPEATS"; exits with a usage line when they are not there.
 inline AllreduceArgs ParseAllreduceArgs(int argc, char** argv) {
   if (argc < 3) {

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/background_work.h"
 #include "csrc/base/check.h"
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
@@ -12,7 +13,11 @@
 namespace hir::device {
 namespace {
 
+// A thread looks this long, and yields this often, before it sleeps: with fewer cores than threads a yield may take
+// long.
 constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(50);
+constexpr int kYieldsBeforeSleep = 50;
+constexpr int kLooksPerYield = 4;
 
 }  // namespace
 
@@ -248,19 +253,41 @@ void StreamCore::UpdateWakeAt() {
   wake_at_.store(least);
 }
 
-Status StreamCore::Synchronize(int64_t position, base::Nanos timeout) {
-  if (executor_.direct()) {
-    // A thread that sleeps takes some 40 us to wake, longer than most of what is waited for at the end of a run.
-    const base::Clock& clock = base::Clock::Steady();
-    const base::Nanos until = clock.Now() + std::min<base::Nanos>(timeout, kLookBeforeSleep);
-    while (done() < position && clock.Now() < until) std::this_thread::yield();
+// A thread that sleeps takes some 40 us to wake, longer than most of what is waited for at the end of a run; and what
+// it waits for may be a communication, which it can do itself.
+base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
+  if (!executor_.direct() || done() >= position) return {};
+  const base::Clock& clock = base::Clock::Steady();
+  const base::Nanos started = clock.Now();
+  base::Nanos quiet_since = started;
+  int quiet_yields = 0;
+  while (done() < position) {
+    bool happened = false;
+    for (int i = 0; i < kLooksPerYield && done() < position; ++i)
+      happened |= base::HelpBackgroundWork();
+    if (done() >= position) break;
+    const base::Nanos now = clock.Now();
+    if (now - started >= timeout) break;
+    if (happened) {
+      quiet_since = now;
+      quiet_yields = 0;
+      continue;
+    }
+    if (now - quiet_since >= kLookBeforeSleep && ++quiet_yields >= kYieldsBeforeSleep) break;
+    std::this_thread::yield();
   }
+  if (done() < position) base::LeaveBackgroundWork();
+  return clock.Now() - started;
+}
+
+Status StreamCore::Synchronize(int64_t position, base::Nanos timeout) {
+  const base::Nanos looked = LookUntil(position, timeout);
   if (done() < position) {
     std::unique_lock lock(mutex_);
     waiters_.push_back({.position = position, .stream = nullptr});
     UpdateWakeAt();
     const bool reached = executor_.Block(
-        lock, changed_, [this, position] { return done() >= position; }, timeout);
+        lock, changed_, [this, position] { return done() >= position; }, timeout - looked);
     RemoveThreadWaiter(position);
     if (!reached) {
       const double seconds = std::chrono::duration<double>(timeout).count();

@@ -73,6 +73,9 @@ class StreamCore final : public Completion::Target {
   void Finish(const Status& status);  // The front task is over.
   void Fail(const Status& status, int64_t index);
 
+  // Returns when `position` is done, or it looks as if that took longer; how long it looked.
+  base::Nanos LookUntil(int64_t position, base::Nanos timeout) const;
+
   // False when `position` is done already; else `stream`, null for a thread, is woken when it is.
   bool AddWaiter(int64_t position, StreamCore& stream);
   void WakeWaiters();

@@ -21,7 +21,11 @@ using std::chrono::milliseconds;
 // How long the thread keeps looking (and yielding) before it sleeps: waking it takes 20 to 30 us,
 // and with as many ranks as cores or more, a thread that only looks takes time from one that works.
 constexpr base::Nanos kLookWhilePending = microseconds(100);
-constexpr base::Nanos kLookWhileIdle = microseconds(20);
+constexpr int kLooksWhilePending = 50;
+// While others have turns, or had a moment ago, the thread only looks whether they still do, ever more rarely.
+constexpr base::Nanos kShortNap = microseconds(100);
+constexpr base::Nanos kLongNap = milliseconds(2);
+constexpr base::Nanos kNapWhileIdle = milliseconds(2);
 constexpr base::Nanos kDeadlineStep = milliseconds(1);
 constexpr base::Nanos kCancelTime = milliseconds(500);  // For the transport to give receives back.
 constexpr base::Nanos kCloseTime = milliseconds(500);
@@ -48,12 +52,15 @@ Engine::Engine(std::unique_ptr<Transport> transport, base::Nanos op_timeout)
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       thread_([this] { Loop(); }) {
   HIR_CHECK(wake_fd_ >= 0);
+  base::AddBackgroundWork(*this);
 }
 
 Engine::~Engine() {
+  base::RemoveBackgroundWork(*this);
   stopping_ = true;
   Wake();
   thread_.join();
+  while (inside_ > 0) sched_yield();
   HIR_CHECK(free_.size() == posts_.size());
   if (!poisoned_) transport_->Close(kCloseTime);
   transport_.reset();  // Tells the orphans that it is over with them.
@@ -79,17 +86,36 @@ void Engine::Release(EnginePost& post) {
 
 void Engine::Submit(EnginePost& post, device::Completion completion) {
   post.completion_ = std::move(completion);
+  inside_.fetch_add(1);
+  const bool comes_back = helper_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  if (!BeginNow(post) && !Queue(post)) EndPost(post, failure());
+  if ((has_submitted_ || pending_ > 0) && (sleeping_ || (napping_ && !comes_back))) Wake();
+  inside_.fetch_sub(1);
+}
+
+// Its first messages leave on the spot, and if the others' are here, that is all of it.
+bool Engine::BeginNow(EnginePost& post) {
+  if (poisoned_ || !TryTakeTurn()) return false;
+  const bool begun = !poisoned_;
+  if (begun) {
+    TakeSubmitted();  // What came before it.
+    Begin(post);
+    Look();
+  }
+  helped_.fetch_add(1, std::memory_order_relaxed);
+  EndTurn();
+  return begun;
+}
+
+bool Engine::Queue(EnginePost& post) {
   {
-    std::unique_lock lock(mutex_);
-    if (ended_) {
-      const Status failure = failure_;
-      lock.unlock();
-      return EndPost(post, failure);
-    }
+    std::lock_guard lock(mutex_);
+    if (ended_) return false;
     submitted_.push_back(&post);
   }
   has_submitted_ = true;
-  if (sleeping_) Wake();
+  Turn();  // Unless whoever has the turn takes it up.
+  return true;
 }
 
 void Engine::Poison(const Status& cause) {
@@ -99,7 +125,7 @@ void Engine::Poison(const Status& cause) {
     failure_ = cause;
   }
   poisoned_ = true;
-  if (sleeping_) Wake();
+  Wake();
 }
 
 Status Engine::failure() const {
@@ -113,19 +139,37 @@ void Engine::Wake() {
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);  // Full is as good.
 }
 
-void Engine::Loop() {
-  base::Nanos quiet_since = Now();
-  while (!stopping_ && !poisoned_) {
-    if (Turn()) {
-      quiet_since = Now();
-    } else {
-      Idle(quiet_since);
-    }
+void Engine::TakeTurn() {
+  while (!TryTakeTurn()) sched_yield();
+}
+
+void Engine::EndTurn() {
+  // Who submits while the turn is taken leaves it to whoever has it: seen here, or by their own TryTakeTurn.
+  turn_taken_ = false;
+  while (has_submitted_ && !poisoned_ && TryTakeTurn()) {
+    Look();
+    turn_taken_ = false;
   }
-  if (poisoned_) EndAll();
+}
+
+bool Engine::Help() {
+  helper_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  return Turn();
+}
+
+void Engine::Leave() {
+  if (pending_ > 0 && napping_) Wake();
 }
 
 bool Engine::Turn() {
+  if (poisoned_ || !TryTakeTurn()) return false;
+  const bool happened = !poisoned_ && Look();
+  helped_.fetch_add(1, std::memory_order_relaxed);
+  EndTurn();
+  return happened;
+}
+
+bool Engine::Look() {
   bool happened = TakeSubmitted();
   // A few times: what one message starts may be here at once.
   for (int i = 0; i < 8 && transport_->Progress(); ++i) happened = true;
@@ -140,22 +184,22 @@ bool Engine::Turn() {
 
 bool Engine::TakeSubmitted() {
   if (!has_submitted_) return false;
-  std::deque<EnginePost*> posts;
   {
     std::lock_guard lock(mutex_);
     has_submitted_ = false;
-    posts.swap(submitted_);
+    taken_.swap(submitted_);
   }
-  for (EnginePost* post : posts) Begin(*post);
+  for (EnginePost* post : taken_) Begin(*post);
+  taken_.clear();
   return true;
 }
 
 void Engine::Begin(EnginePost& post) {
-  const base::Nanos deadline = Now() + op_timeout_;
   post.unfinished_ = static_cast<int64_t>(post.ops.size());
   for (const CommOp& op : post.ops) {
     entered_ = op.desc.seq;
-    Active& active = active_.emplace_back(post, op, deadline);
+    Active& active = active_.emplace_back(post, op);
+    ++pending_;
     active.pending = transport_->Make(*this, active.op);
     active.pending->Begin();
   }
@@ -172,6 +216,7 @@ bool Engine::FinishOver() {
     EnginePost& post = it->post;
     left_ = it->op.desc.seq;
     it = active_.erase(it);
+    --pending_;
     if (--post.unfinished_ == 0) EndPost(post, {});
   }
   return finished;
@@ -209,41 +254,88 @@ void Engine::CheckDeadlines() {
   const base::Nanos now = Now();
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + kDeadlineStep;
-  for (const Active& active : active_) {
+  for (Active& active : active_) {
+    if (active.deadline == base::Nanos{}) active.deadline = now + op_timeout_;
     if (active.deadline > now) continue;
     Poison({Code::kDeadlineExceeded, active.pending->WhatIsMissing(op_timeout_)});
     return;
   }
 }
 
-void Engine::Idle(base::Nanos quiet_since) {
-  if (!active_.empty()) CheckDeadlines();
-  const base::Nanos quiet = Now() - quiet_since;
-  if (quiet < (active_.empty() ? kLookWhileIdle : kLookWhilePending)) {
-    sched_yield();
-  } else {
-    Sleep(active_.empty() ? base::Nanos::max() : transport_->sleep_max());
+void Engine::Loop() {
+  base::Nanos quiet_since = Now();
+  int looks = 0;
+  base::Nanos nap = kShortNap;
+  while (!stopping_ && !poisoned_) {
+    if (HelpedByOthers() || !TryTakeTurn()) {
+      quiet_since = Now();
+      Nap(nap);
+      nap = std::min(2 * nap, kLongNap);
+      continue;
+    }
+    nap = kShortNap;
+    const bool happened = Look();
+    if (!active_.empty()) CheckDeadlines();
+    EndTurn();
+    const base::Nanos quiet = happened ? base::Nanos{} : Now() - quiet_since;
+    if (happened) {
+      quiet_since = Now();
+      looks = 0;
+    } else if (pending_ > 0) {
+      if (quiet < kLookWhilePending || ++looks < kLooksWhilePending) {
+        sched_yield();
+      } else {
+        Sleep(transport_->sleep_max());
+      }
+    } else if (quiet < kNapWhileIdle) {
+      Nap(kShortNap);
+    } else {
+      Sleep(base::Nanos::max());
+    }
   }
+  if (poisoned_) EndAll();
+}
+
+bool Engine::HelpedByOthers() {
+  const int64_t before = std::exchange(helped_before_, helped_.load(std::memory_order_relaxed));
+  return helped_before_ != before;
+}
+
+void Engine::AwaitWake(int fd, base::Nanos limit) {
+  // poll() leaves out a descriptor that is -1.
+  std::array<pollfd, 2> fds = {{{.fd = wake_fd_, .events = POLLIN, .revents = 0},
+                                {.fd = fd, .events = POLLIN, .revents = 0}}};
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec time = {.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+  ppoll(fds.data(), fds.size(), limit == base::Nanos::max() ? nullptr : &time, nullptr);
+  if (fds[0].revents == 0) return;
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+}
+
+void Engine::Nap(base::Nanos limit) {
+  napping_ = true;
+  AwaitWake(-1, limit);
+  napping_ = false;
 }
 
 void Engine::Sleep(base::Nanos limit) {
   sleeping_ = true;
-  // Whoever submits, poisons or stops after this line sees sleeping_ and wakes us; who did before
-  // is seen here.
-  if (!has_submitted_ && !poisoned_ && !stopping_ && transport_->Arm()) {
-    // poll() leaves out a descriptor that is -1.
-    std::array<pollfd, 2> fds = {{{.fd = transport_->fd(), .events = POLLIN, .revents = 0},
-                                  {.fd = wake_fd_, .events = POLLIN, .revents = 0}}};
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-    const timespec time = {.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
-    ppoll(fds.data(), fds.size(), limit == base::Nanos::max() ? nullptr : &time, nullptr);
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-  }
+  // Whoever submits after this line sees sleeping_ and wakes us; who did before is seen here. Who poisons or stops
+  // wakes us in any case.
+  if (Arm() && !has_submitted_) AwaitWake(transport_->fd(), limit);
   sleeping_ = false;
 }
 
+bool Engine::Arm() {
+  if (!TryTakeTurn()) return false;
+  const bool armed = transport_->Arm();
+  EndTurn();
+  return armed;
+}
+
 void Engine::EndAll() {
+  TakeTurn();  // Never given back.
   const Status cause = failure();
   const auto receiving = [this] {
     return std::any_of(active_.begin(), active_.end(),
@@ -257,7 +349,7 @@ void Engine::EndAll() {
     if (!transport_->Progress()) sched_yield();
   }
   changed_.clear();
-  std::deque<EnginePost*> posts;
+  std::vector<EnginePost*> posts;
   {
     std::lock_guard lock(mutex_);
     ended_ = true;

@@ -1,11 +1,10 @@
-// Engine: the thread that makes progress for one communicator over a transport of messages or collectives. It alone
-// touches the transport once it runs.
+// Engine: makes progress for one communicator over a transport of messages or collectives. One thread at a time has the
+// turn, and touches the transport: whoever posts or waits, else a thread of the engine's own.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/background_work.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/device/stream.h"
@@ -44,7 +44,7 @@ struct CommOp {
   MatchNumbers numbers = {};
 };
 
-// A communication that a transport has under way. The engine's thread alone.
+// A communication that a transport has under way. Whoever has the turn.
 class PendingComm {
  public:
   virtual ~PendingComm() = default;
@@ -60,7 +60,7 @@ class PendingComm {
   virtual std::string WhatIsMissing(base::Nanos waited) const = 0;
 };
 
-// What carries communications. The engine's thread alone.
+// What carries communications. Whoever has the turn.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -93,11 +93,11 @@ class EnginePost final : public device::AsyncOp {
 };
 
 // Thread-safe, but for the constructor and destructor, and what is said to be for transports.
-class Engine {
+class Engine final : private base::BackgroundWork {
  public:
   Engine(std::unique_ptr<Transport> transport, base::Nanos op_timeout);
   // REQUIRES: every post is over.
-  ~Engine();
+  ~Engine() override;
 
   EnginePost& NewPost();
   void Submit(EnginePost& post, device::Completion completion);
@@ -108,7 +108,7 @@ class Engine {
   Status failure() const;
   CommProgress progress() const { return {.entered = entered_.load(), .left = left_.load()}; }
 
-  // For transports, on the engine's thread: `op` has something to do in Advance; memory that was used before.
+  // For transports, in a turn: `op` has something to do in Advance; memory that was used before.
   void Changed(PendingComm& op) { changed_.push_back(&op); }
   ScratchMemory TakeScratch(int64_t bytes);
   void GiveScratch(ScratchMemory scratch);
@@ -117,19 +117,33 @@ class Engine {
   struct Active {
     EnginePost& post;
     CommOp op;
-    base::Nanos deadline = {};
+    base::Nanos deadline = {};  // Set by the first check, which has looked at the clock anyway.
     std::unique_ptr<PendingComm> pending = {};
   };
 
-  // The engine's thread.
-  void Loop();
-  bool Turn();  // One look at everything; whether anything happened.
+  bool Help() override;
+  void Leave() override;
+
+  // A turn: one look at everything; whether anything happened.
+  bool Turn();
+  bool TryTakeTurn() { return !turn_taken_.exchange(true); }
+  void TakeTurn();
+  void EndTurn();  // What was submitted meanwhile is taken up.
+  bool Look();
+  bool BeginNow(EnginePost& post);  // False: somebody has the turn.
+  bool Queue(EnginePost& post);     // False: nothing is taken any more.
   bool TakeSubmitted();
   void Begin(EnginePost& post);
   bool FinishOver();  // Ends those that are over; whether there was one.
   void CheckDeadlines();
+
+  // The engine's thread.
+  void Loop();
+  bool HelpedByOthers();  // Since the last call.
+  void Nap(base::Nanos limit);
   void Sleep(base::Nanos limit);
-  void Idle(base::Nanos quiet_since);
+  bool Arm();
+  void AwaitWake(int fd, base::Nanos limit);
   void Wake();
   void EndAll();  // After a failure: nothing is left pending, and nothing starts any more.
   void EndPost(EnginePost& post, const Status& status);
@@ -139,7 +153,7 @@ class Engine {
   const int wake_fd_;
 
   mutable std::mutex mutex_;
-  std::deque<EnginePost*> submitted_;  // Guarded by mutex_, as are the next four.
+  std::vector<EnginePost*> submitted_;  // Guarded by mutex_, as are the next four.
   std::vector<std::unique_ptr<EnginePost>> posts_;
   std::vector<EnginePost*> free_;
   Status failure_;
@@ -147,17 +161,26 @@ class Engine {
   std::atomic<bool> poisoned_ = false;  // failure_ is set.
   std::atomic<bool> has_submitted_ = false;
   std::atomic<bool> sleeping_ = false;
+  std::atomic<bool> napping_ = false;
+  std::atomic<bool> turn_taken_ = false;
+  std::atomic<int> inside_ = 0;  // Threads in Submit; the last post may be over before they leave.
+  std::atomic<int64_t> helped_ = 0;           // Turns of other threads.
+  std::atomic<std::thread::id> helper_ = {};  // Whose was the last of them.
+  std::atomic<int64_t> pending_ = 0;          // active_.size().
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> entered_ = -1;
   std::atomic<int64_t> left_ = -1;
 
-  // The engine's thread alone.
+  // Whoever has the turn.
   std::vector<ScratchMemory> scratch_;  // Used before, and touched: new memory costs faults.
   std::list<Active> active_;            // Its elements stay where they are.
   std::vector<PendingComm*> changed_;
+  std::vector<EnginePost*> taken_;  // Of submitted_; empty between turns.
   std::list<Active>
       orphans_;  // Ended by a failure while the transport still had addresses of theirs.
   base::Nanos next_deadline_check_ = {};
+
+  int64_t helped_before_ = 0;  // The engine's thread alone.
 
   std::jthread thread_;  // Last: it ends first.
 };

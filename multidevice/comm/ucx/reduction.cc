@@ -10,7 +10,7 @@
 // writes where it still sends from: it waits for its sends first.
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <span>
 
 #include "csrc/base/checked.h"
 #include "multidevice/comm/check_desc.h"
@@ -40,8 +40,6 @@ class Reduction final : public Algorithm {
     segment_ = short_ ? desc.count
                       : std::max(kSegmentBytes / element_, base::CeilDiv(largest, kSegmentsMax));
     in_flight_ = std::min(kSegmentsInFlight, Segments(me_));
-    arrived_.resize(static_cast<size_t>(in_flight_));
-    leaving_.resize(static_cast<size_t>(in_flight_));
   }
 
   void Begin(Wire& wire) override {
@@ -49,7 +47,12 @@ class Reduction final : public Algorithm {
       return Reduce(desc_.reduce, desc_.dtype, std::array{Src(0)}, desc_.dst.data, desc_.count);
     const int64_t slot = std::min(segment_, Length(me_)) * element_;
     slot_bytes_ = base::CeilDiv(slot, 64) * 64;
-    if (in_flight_ > 0) scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * n_);
+    if (in_flight_ > 0) {
+      const int64_t slots_bytes = slot_bytes_ * in_flight_ * n_;
+      const auto num_srcs = static_cast<size_t>(n_);
+      scratch_ = wire.Scratch(slots_bytes + n_ * static_cast<int64_t>(sizeof(const std::byte*)));
+      srcs_ = {reinterpret_cast<const std::byte**>(scratch_ + slots_bytes), num_srcs};
+    }
     for (int64_t k = 0; k < in_flight_; ++k) RecvContributions(wire, k);
     for (int64_t step = 1; step < n_ && GetsFinished(me_); ++step) {
       const int64_t peer = (me_ + step) % n_;
@@ -140,8 +143,8 @@ class Reduction final : public Algorithm {
   void Finish(Wire& wire, int64_t k) {
     const auto slot = static_cast<size_t>(k % in_flight_);
     if (arrived_[slot] < n_ - 1 || leaving_[slot] || (short_ && unsent_ > 0)) return;
-    srcs_.clear();
-    for (int64_t j = 0; j < n_; ++j) srcs_.push_back(j == me_ ? Src(Offset(me_, k)) : Slot(k, j));
+    for (int64_t j = 0; j < n_; ++j)
+      srcs_[static_cast<size_t>(j)] = j == me_ ? Src(Offset(me_, k)) : Slot(k, j);
     std::byte* const dst = Destination(k);
     Reduce(desc_.reduce, desc_.dtype, srcs_, dst, Count(me_, k));
     leaving_[slot] = FinishesInSlot();
@@ -165,10 +168,11 @@ class Reduction final : public Algorithm {
   int64_t in_flight_ = 0;  // Segments of contributions that are received at a time.
   int64_t slot_bytes_ = 0;
   std::byte* scratch_ = nullptr;
-  int64_t unsent_ = 0;            // Contributions whose sends are pending.
-  std::vector<int64_t> arrived_;  // Contributions per segment in flight.
-  std::vector<bool> leaving_;     // Its slot holds a finished segment that is being sent.
-  std::vector<const std::byte*> srcs_;
+  int64_t unsent_ = 0;  // Contributions whose sends are pending.
+  // Of each segment in flight: contributions; whether its slot holds a finished segment that is being sent.
+  std::array<int64_t, kSegmentsInFlight> arrived_ = {};
+  std::array<bool, kSegmentsInFlight> leaving_ = {};
+  std::span<const std::byte*> srcs_;  // In scratch_, behind the slots.
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
 // UcxTransport: algorithms over UCX messages. UcxOp: one communication's messages in flight.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -78,11 +80,14 @@ class UcxOp final : public PendingComm, private Wire {
   Engine& engine_;
   UcxTransport& transport_;
   const CommOp& op_;
-  std::unique_ptr<Algorithm> algorithm_;  // Null when there is nothing to move.
-  std::deque<Message> messages_;          // Grows only: UCX has their addresses.
+  // What follows allocates from here: a short communication takes no other memory.
+  alignas(std::max_align_t) std::array<std::byte, 688> buffer_;
+  std::pmr::monotonic_buffer_resource memory_{buffer_.data(), buffer_.size()};
+  std::unique_ptr<Algorithm> algorithm_;         // Null when there is nothing to move.
+  std::pmr::deque<Message> messages_{&memory_};  // Grows only: UCX has their addresses.
   int64_t pending_ = 0;
-  std::vector<Transfer> done_;  // Not told to the algorithm yet.
-  std::vector<ScratchMemory> scratch_;
+  std::pmr::vector<Transfer> done_{&memory_};  // Not told to the algorithm yet.
+  std::pmr::vector<ScratchMemory> scratch_{&memory_};
 };
 
 }  // namespace hir::comm

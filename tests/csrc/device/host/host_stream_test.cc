@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/background_work.h"
 #include "csrc/device/host/host_device.h"
 #include "tests/csrc/device/pending_operation.h"
 
@@ -75,6 +76,45 @@ TEST(HostStream, SynchronizeSaysHowFarTheStreamIs) {
   EXPECT_EQ(stream->Synchronize(1ms).ToString(),
             "DEADLINE_EXCEEDED: host:7 stream 0: 1 of 3 operations are done after 0.001 s");
   op.Done();
+  EXPECT_TRUE(stream->Synchronize(kLong).ok());
+}
+
+// What helps is called by the thread that waits, until it is removed; and no longer once that thread sleeps.
+TEST(HostStream, AThreadThatWaitsDoesBackgroundWork) {
+  struct Finisher final : base::BackgroundWork {
+    explicit Finisher(Pending& op) : op(op) { base::AddBackgroundWork(*this); }
+    ~Finisher() override { base::RemoveBackgroundWork(*this); }
+    bool Help() override {
+      helper = std::this_thread::get_id();
+      if (++helped == 3) op.Done();
+      return helped == 3;
+    }
+    void Leave() override { ++left; }
+    Pending& op;
+    std::thread::id helper;
+    std::atomic<int> helped = 0;
+    std::atomic<int> left = 0;
+  };
+  const auto device = NewDevice();
+  const auto stream = NewStream(*device);
+  Pending op;
+  stream->Enqueue(op);
+  {
+    Finisher finisher(op);
+    EXPECT_TRUE(stream->Synchronize(kLong).ok());
+    EXPECT_EQ(finisher.helped, 3);
+    EXPECT_EQ(finisher.left, 0);
+    EXPECT_EQ(finisher.helper, std::this_thread::get_id());
+    Pending slow;
+    stream->Enqueue(slow);
+    EXPECT_EQ(stream->Synchronize(20ms).code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(finisher.left, 1);
+    slow.Done();
+  }
+  Pending last;
+  stream->Enqueue(last);
+  EXPECT_EQ(stream->Synchronize(1ms).code(), Code::kDeadlineExceeded);
+  last.Done();
   EXPECT_TRUE(stream->Synchronize(kLong).ok());
 }
 

@@ -1,0 +1,26 @@
+// Work that goes on only while some thread looks after it, such as messages between processes.
+#pragma once
+
+namespace hir::base {
+
+// It has a thread of its own. A thread that waits anyway does it sooner: nobody has to wake.
+class BackgroundWork {
+ public:
+  virtual ~BackgroundWork() = default;
+  // Does what there is to do now; whether there was anything. Never blocks. Any thread, one at a time.
+  virtual bool Help() = 0;
+  // Whoever helped sleeps now, though what it waits for is not done. As Help.
+  virtual void Leave() = 0;
+};
+
+// Any thread, but none that is inside Help.
+void AddBackgroundWork(BackgroundWork& work);
+// After this nobody is inside its Help.
+void RemoveBackgroundWork(BackgroundWork& work);
+
+// Helps each work of this process, unless another thread does; whether anything happened. For loops that wait.
+bool HelpBackgroundWork();
+// It gives up, and sleeps.
+void LeaveBackgroundWork();
+
+}  // namespace hir::base
