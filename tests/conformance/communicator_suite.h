@@ -156,6 +156,33 @@ TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
   }
 }
 
+// A byte less, as much, and more than where backends go from one algorithm to another: 32 KiB and 256 KiB a chunk.
+TEST_P(CommunicatorSuite, EitherSideOfEveryThreshold) {
+  const int64_t n = SizeUpTo(4);
+  std::vector<CommCase> cases;
+  for (const CommType type : kAllCommTypes) {
+    for (const int64_t threshold : {32 * 1024, 256 * 1024}) {
+      for (const int64_t more : {-1, 0, 1}) {
+        cases.push_back({.type = type,
+                         .reduce = ReduceOp::kMax,
+                         .dtype = DType::kBool,
+                         .count = threshold + more,
+                         .in_place = more == 0,
+                         .ranks = All(n),
+                         .root_index = (more + 1) % n,
+                         .seed = cases.size()});
+      }
+    }
+  }
+  Run(n, [&](Communicator& comm, device::Device& device) {
+    const auto stream = *device.CreateStream();
+    for (size_t i = 0; i < cases.size() && !testing::Test::HasFatalFailure(); i += 6) {
+      RunCases(std::span(cases).subspan(i, std::min<size_t>(6, cases.size() - i)),
+               static_cast<int64_t>(i), comm, device, *stream);
+    }
+  });
+}
+
 // Long enough for every algorithm that is kept for large messages, and not a multiple of anything;
 // every dtype, every root.
 TEST_P(CommunicatorSuite, LargeMessages) {

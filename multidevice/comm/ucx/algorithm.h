@@ -3,14 +3,17 @@
 // Every one moves each byte as few times as any can (n ranks, b bytes per chunk):
 //
 //   type                algorithm      rounds         bytes sent per rank
-//   allgather           direct         1              (n - 1) b
-//   all_to_all          direct         1              (n - 1) b
+//   allgather           direct         1              (n - 1) b, to at most 4 ranks at a time
+//   all_to_all          direct         1              (n - 1) b, to at most 4 ranks at a time
 //   send_recv,
 //   collective_permute  direct         1              b
 //   gather              direct         1              b, the root 0 (it receives (n - 1) b)
 //   scatter             direct         1              the root (n - 1) b, others 0
-//   broadcast           binomial tree  ceil(log2 n)   at most ceil(log2 n) b, in segments that are
+//   broadcast
+//     up to 256 KiB     binomial tree  ceil(log2 n)   at most ceil(log2 n) b, in segments that are
 //                                                     passed on at once
+//     beyond            dealt out      2              the root b, others (n - 2) b / (n - 1): the root deals
+//                                                     segments out, who gets one sends it to all others
 //   reduce_scatter      pairwise       1              (n - 1) b: each rank gets all parts of its
 //                                                     chunk and adds them
 //   allreduce
@@ -24,9 +27,9 @@
 //                                                     the root, which receives 2 (n - 1) b / n and
 //                                                     adds 1 / n of all
 //
-// A ring sends as many bytes in 2 (n - 1) dependent rounds, and adds in another order on every
-// rank. Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and
-// bf16 in f32, and rounds once.
+// A reduction around a ring, or by halves, adds in another order on every rank, and an allgather around a ring was
+// slower (README.md). Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and bf16
+// in f32, and rounds once.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +49,9 @@ struct Transfer {
   int64_t segment = 0;  // In [0, kSegmentsMax).
 };
 inline constexpr int64_t kSegmentsMax = int64_t{1} << 16;
+
+// Up to here a broadcast goes down the tree; beyond, what spreads the sending over the ranks.
+inline constexpr int64_t kBroadcastTreeBytesMax = 256 * 1024;
 
 // Where an algorithm puts its messages. Bytes stay put until the transfer is done.
 class Wire {

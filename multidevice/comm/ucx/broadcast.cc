@@ -1,6 +1,10 @@
-// Broadcast down a binomial tree: the rank at distance d from the root (in team order, around) gets
-// its bytes from the one at distance d without its lowest bit, and passes each segment on as soon
-// as it has it.
+// Broadcast in segments, each of which is passed on as soon as it is here.
+//
+// Short: down a binomial tree. The rank at distance d from the root (in team order, around) gets its bytes from the one
+// at distance d without its lowest bit.
+//
+// Long: the root deals the segments out, and whoever gets one sends it to all others. So the root sends every byte
+// once, where a tree has it send them ceil(log2 n) times, and all ranks send at the same time.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,39 +16,30 @@
 namespace hir::comm {
 namespace {
 
-constexpr int64_t kSegmentBytes = 512 * 1024;
+constexpr int64_t kTreeSegmentBytes = 512 * 1024;
+constexpr int64_t kDealtSegmentBytes = 128 * 1024;
 
-class Broadcast final : public Algorithm {
+class Broadcast : public Algorithm {
  public:
-  Broadcast(const CommDesc& desc, const TeamInfo& team)
+  Broadcast(const CommDesc& desc, const TeamInfo& team, int64_t segment_bytes)
       : desc_(desc),
+        n_(team.size()),
         bytes_(ChunkBytes(desc)),
-        segment_bytes_(std::max(kSegmentBytes, base::CeilDiv(bytes_, kSegmentsMax))),
-        segments_(base::CeilDiv(bytes_, segment_bytes_)) {
-    const int64_t n = team.size();
-    const int64_t root = team.IndexOf(desc.root).value();
-    const int64_t distance = (team.index - root + n) % n;
-    const auto at = [&](int64_t d) { return (root + d) % n; };
-    is_root_ = distance == 0;
-    parent_ = at(distance & (distance - 1));
-    // Children: distance plus each power of two below the lowest bit of distance. The farthest
-    // subtree first.
-    const int64_t lowest = is_root_ ? n : distance & -distance;
-    for (int64_t bit = 1; bit < lowest && distance + bit < n; bit *= 2)
-      children_.push_back(at(distance + bit));
-    std::reverse(children_.begin(), children_.end());
-  }
+        segment_bytes_(std::max(segment_bytes, base::CeilDiv(bytes_, kSegmentsMax))),
+        segments_(base::CeilDiv(bytes_, segment_bytes_)),
+        root_(team.IndexOf(desc.root).value()),
+        distance_((team.index - root_ + n_) % n_) {}
 
   void Begin(Wire& wire) override {
     for (int64_t k = 0; k < segments_; ++k) {
-      if (is_root_) {
+      if (is_root()) {
         PassOn(wire, k);
       } else {
-        wire.Recv({.peer = parent_, .segment = k}, desc_.dst.data + k * segment_bytes_,
+        wire.Recv({.peer = At(ParentOf(k)), .segment = k}, desc_.dst.data + k * segment_bytes_,
                   BytesOfSegment(k));
       }
     }
-    if (is_root_ && desc_.dst.data != desc_.src.data) {
+    if (is_root() && desc_.dst.data != desc_.src.data) {
       std::memcpy(desc_.dst.data, desc_.src.data, static_cast<size_t>(bytes_));
     }
   }
@@ -53,31 +48,84 @@ class Broadcast final : public Algorithm {
     if (!transfer.is_send) PassOn(wire, transfer.segment);
   }
 
+ protected:
+  // Ranks by their distance from the root: from whom segment `k` comes, and who gets it from here.
+  virtual int64_t ParentOf(int64_t k) const = 0;
+  virtual const std::vector<int64_t>& ChildrenOf(int64_t k) = 0;
+
+  bool is_root() const { return distance_ == 0; }
+  int64_t distance() const { return distance_; }
+  int64_t size() const { return n_; }
+
  private:
+  int64_t At(int64_t distance) const { return (root_ + distance) % n_; }
   int64_t BytesOfSegment(int64_t k) const {
     return std::min(segment_bytes_, bytes_ - k * segment_bytes_);
   }
   void PassOn(Wire& wire, int64_t k) {
-    const std::byte* const from = is_root_ ? desc_.src.data : desc_.dst.data;
-    for (int64_t child : children_) {
-      wire.Send({.is_send = true, .peer = child, .segment = k}, from + k * segment_bytes_,
+    const std::byte* const from = is_root() ? desc_.src.data : desc_.dst.data;
+    for (const int64_t child : ChildrenOf(k)) {
+      wire.Send({.is_send = true, .peer = At(child), .segment = k}, from + k * segment_bytes_,
                 BytesOfSegment(k));
     }
   }
 
   const CommDesc& desc_;
+  const int64_t n_;
   const int64_t bytes_;
   const int64_t segment_bytes_;
   const int64_t segments_;
-  bool is_root_ = false;
-  int64_t parent_ = 0;
+  const int64_t root_;
+  const int64_t distance_;
+};
+
+class Tree final : public Broadcast {
+ public:
+  Tree(const CommDesc& desc, const TeamInfo& team) : Broadcast(desc, team, kTreeSegmentBytes) {
+    // Distance plus each power of two below its lowest bit; the farthest subtree first.
+    const int64_t lowest = is_root() ? size() : distance() & -distance();
+    for (int64_t bit = 1; bit < lowest && distance() + bit < size(); bit *= 2)
+      children_.push_back(distance() + bit);
+    std::reverse(children_.begin(), children_.end());
+  }
+
+ private:
+  int64_t ParentOf(int64_t) const override { return distance() & (distance() - 1); }
+  const std::vector<int64_t>& ChildrenOf(int64_t) override { return children_; }
+
   std::vector<int64_t> children_;
+};
+
+class Dealt final : public Broadcast {
+ public:
+  Dealt(const CommDesc& desc, const TeamInfo& team) : Broadcast(desc, team, kDealtSegmentBytes) {
+    for (int64_t step = 1; step < size(); ++step) {
+      const int64_t other = (distance() + step) % size();
+      if (other != 0) others_.push_back(other);
+    }
+  }
+
+ private:
+  int64_t OwnerOf(int64_t k) const { return 1 + k % (size() - 1); }
+  int64_t ParentOf(int64_t k) const override { return OwnerOf(k) == distance() ? 0 : OwnerOf(k); }
+  const std::vector<int64_t>& ChildrenOf(int64_t k) override {
+    if (!is_root()) return OwnerOf(k) == distance() ? others_ : none_;
+    owner_ = {OwnerOf(k)};
+    return owner_;
+  }
+
+  std::vector<int64_t> others_;  // Neither the root nor this rank.
+  std::vector<int64_t> owner_;
+  const std::vector<int64_t> none_;
 };
 
 }  // namespace
 
 std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team) {
-  return std::make_unique<Broadcast>(desc, team);
+  // With two ranks they send the same; with one nothing.
+  if (team.size() > 2 && ChunkBytes(desc) > kBroadcastTreeBytesMax)
+    return std::make_unique<Dealt>(desc, team);
+  return std::make_unique<Tree>(desc, team);
 }
 
 }  // namespace hir::comm

@@ -1,4 +1,4 @@
-// Everything at once: what one rank has for another goes straight from src into its dst.
+// One round: what one rank has for another goes straight from src into its dst, to a few ranks at a time.
 #include <cstring>
 
 #include "multidevice/comm/check_desc.h"
@@ -6,6 +6,9 @@
 
 namespace hir::comm {
 namespace {
+
+// More would compete for the same memory, or for the same link.
+constexpr int64_t kPeersInFlight = 4;
 
 class Direct final : public Algorithm {
  public:
@@ -20,19 +23,28 @@ class Direct final : public Algorithm {
       const int64_t peer = (me + team_.size() - step) % team_.size();
       if (Receives(peer)) wire.Recv({.peer = peer}, desc_.dst.data + DstOffset(peer), bytes_);
     }
-    for (int64_t step = 1; step < team_.size(); ++step) {
-      const int64_t peer = (me + step) % team_.size();
-      if (Sends(peer)) wire.Send({.is_send = true, .peer = peer}, src + SrcOffset(peer), bytes_);
-    }
+    src_ = src;
+    for (int64_t i = 0; i < kPeersInFlight; ++i) SendNext(wire);
     if (!Receives(me)) return;
     std::byte* const own = desc_.dst.data + DstOffset(me);
     if (own != src + SrcOffset(me))
       std::memmove(own, src + SrcOffset(me), static_cast<size_t>(bytes_));
   }
 
-  void Done(Wire&, const Transfer&) override {}
+  void Done(Wire& wire, const Transfer& transfer) override {
+    if (transfer.is_send) SendNext(wire);
+  }
 
  private:
+  // To the next peer that is sent anything, if there is one.
+  void SendNext(Wire& wire) {
+    while (++sent_to_ < team_.size()) {
+      const int64_t peer = (team_.index + sent_to_) % team_.size();
+      if (!Sends(peer)) continue;
+      return wire.Send({.is_send = true, .peer = peer}, src_ + SrcOffset(peer), bytes_);
+    }
+  }
+
   // Whether this rank sends to the one at place `peer`, or receives from it.
   bool Sends(int64_t peer) const {
     if (HasHalves(desc_.type)) return desc_.to == RankAt(peer);
@@ -68,6 +80,8 @@ class Direct final : public Algorithm {
   const TeamInfo& team_;
   const int64_t rank_;
   const int64_t bytes_;
+  const std::byte* src_ = nullptr;
+  int64_t sent_to_ = 0;  // The distance of the latest peer that was sent to, or passed over.
 };
 
 }  // namespace
