@@ -53,12 +53,19 @@ grpc::ServerUnaryReactor* RuntimeService::Start(
     std::string_view method, const Request* request, Reply* reply,
     void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&)) {
   const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_);
-  const bool posted = pool_.Post([this, call, request, reply, handle] {
-    (this->*handle)(*request, reply, call);
-    call->DoneWithRequest();
-  });
+  const bool posted =
+      pool_.Post([this, call, request, reply, handle] { Do(*request, reply, handle, call); });
   if (!posted) call->ClaimAndEnd(QueueFull(engine_));
   return call.get();
+}
+
+template <typename Request, typename Reply>
+void RuntimeService::Do(const Request& request, Reply* reply,
+                        void (RuntimeService::*handle)(const Request&, Reply*,
+                                                       const std::shared_ptr<UnaryCall>&),
+                        const std::shared_ptr<UnaryCall>& call) {
+  (this->*handle)(request, reply, call);
+  call->DoneWithRequest();
 }
 
 ProgramCache::Progress RuntimeService::ProgressOf(const std::string& session) {
@@ -257,6 +264,15 @@ grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(
   return DownloadCall::Make({engine_, pool_, in_flight_}, *request);
 }
 
+// On gRPC's thread: it only queues the run, in a queue that refuses by itself, and a thread of the pool would have to
+// wake for it.
+grpc::ServerUnaryReactor* RuntimeService::Run(grpc::CallbackServerContext*,
+                                              const pb::RunRequest* request, pb::RunReply* reply) {
+  const std::shared_ptr<UnaryCall> call = UnaryCall::Make("Run", in_flight_);
+  Do(*request, reply, &RuntimeService::DoRun, call);
+  return call.get();
+}
+
 #define HIR_UNARY(Method)                                                              \
   grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*,       \
                                                    const pb::Method##Request* request, \
@@ -265,7 +281,6 @@ grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(
   }
 HIR_UNARY(Compile)
 HIR_UNARY(Explain)
-HIR_UNARY(Run)
 HIR_UNARY(Shards)
 HIR_UNARY(Wait)
 HIR_UNARY(Free)

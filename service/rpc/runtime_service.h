@@ -28,6 +28,10 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
 
  private:
   template <typename Request, typename Reply>
+  void Do(const Request& request, Reply* reply,
+          void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
+          const std::shared_ptr<UnaryCall>& call);
+  template <typename Request, typename Reply>
   grpc::ServerUnaryReactor* Start(
       std::string_view method, const Request* request, Reply* reply,
       void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&));

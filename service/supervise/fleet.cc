@@ -1,6 +1,7 @@
 #include "service/supervise/fleet.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
+// A short run is over before a thread that sleeps would have woken for it.
+constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 // A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
 constexpr base::Nanos kDeathGrace = milliseconds(50);
@@ -34,6 +37,26 @@ Status FromError(const pb::Error& error) {
   if (error.code() == 0) return {};
   const bool known = error.code() > 0 && error.code() <= static_cast<int>(Code::kUnauthenticated);
   return {known ? static_cast<Code>(error.code()) : Code::kUnknown, error.message()};
+}
+
+// The same in as few messages as hold their descriptors: every message costs its sender and its receiver a wakeup.
+std::vector<RankMessage> Batches(std::vector<RankMessage> messages) {
+  std::vector<RankMessage> batches;
+  for (RankMessage& message : messages) {
+    if (batches.empty() || batches.back().fds.size() + message.fds.size() > kChannelFdsMax) {
+      batches.push_back(std::move(message));
+      continue;
+    }
+    RankMessage& batch = batches.back();
+    if (!batch.message.has_batch()) {
+      pb::ToWorker first = std::move(batch.message);
+      batch.message = {};
+      *batch.message.mutable_batch()->add_messages() = std::move(first);
+    }
+    *batch.message.mutable_batch()->add_messages() = std::move(message.message);
+    batch.fds.insert(batch.fds.end(), message.fds.begin(), message.fds.end());
+  }
+  return batches;
 }
 
 }  // namespace
@@ -112,7 +135,7 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
   first_error_ = {};
   base::Nanos deadline = Now() + timeout.time;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
-    for (RankMessage& message : messages[rank]) {
+    for (RankMessage& message : Batches(std::move(messages[rank]))) {
       const Status sent = Send(static_cast<int64_t>(rank), message);
       if (sent.code() == Code::kUnavailable) return Break(Death(static_cast<int64_t>(rank), what));
       if (sent.code() == Code::kDeadlineExceeded) return Break(Stuck(what, timeout));
@@ -120,8 +143,12 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
       ++workers_[rank].awaited;
     }
   }
+  const base::Nanos looks_until = Now() + kLookBeforeSleep;
   while (Awaited() > 0) {
-    if (Status failure = Pump(deadline, what, interrupted_.fd()); !failure.ok())
+    const bool looks = Now() < looks_until;
+    if (looks) sched_yield();
+    if (Status failure = Pump(looks ? base::Nanos{} : deadline, what, interrupted_.fd());
+        !failure.ok())
       return Break(std::move(failure));
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
     if (first_error_.poisoned) return Break(Poisoned(what));

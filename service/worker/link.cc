@@ -1,9 +1,11 @@
 #include "service/worker/link.h"
 
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <utility>
 
+#include "csrc/base/check.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -13,6 +15,8 @@ namespace pb = ::hostir::v1;
 
 // The daemon reads all the time; when it does not for that long, it is gone in all but name.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
+// So long the main thread may be at a request before somebody else reads.
+constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -20,17 +24,39 @@ Link::Link(Fd socket, Options options, std::function<pb::Dumped()> dump)
     : options_(options),
       dump_(std::move(dump)),
       channel_(std::move(socket)),
-      reader_([this] { ReadLoop(); }) {
+      timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
+  HIR_CHECK(timer_.valid());
+  reader_ = std::thread([this] { StandIn(); });
   reader_.detach();  // Ends with the process.
 }
 
-void Link::ReadLoop() {
+void Link::SetTimer(base::Nanos time) {
+  const itimerspec setting = {.it_interval = {},
+                              .it_value = {.tv_sec = 0, .tv_nsec = time.count()}};
+  HIR_CHECK(timerfd_settime(timer_.get(), 0, &setting, nullptr) == 0);
+}
+
+void Link::StandIn() {
   for (;;) {
-    auto message = channel_.Receive(/*block=*/true);
-    // At once and without destructors: the main thread may be anywhere.
-    if (!message.ok()) _exit(0);
-    Read(std::move(**message));
+    uint64_t times = 0;
+    if (read(timer_.get(), &times, sizeof times) < 0) continue;  // Interrupted.
+    std::unique_lock lock(mutex_);
+    has_stand_in_ = is_busy_;
+    while (has_stand_in_) {
+      lock.unlock();
+      ReadOne();
+      lock.lock();
+      // With a request in hand, an idle main thread becomes busy, and the timer runs again.
+      has_stand_in_ = is_busy_ || requests_.empty();
+    }
   }
+}
+
+void Link::ReadOne() {
+  auto message = channel_.Receive(/*block=*/true);
+  // At once and without destructors: the main thread may be anywhere.
+  if (!message.ok()) _exit(0);
+  Read(std::move(**message));
 }
 
 void Link::Read(Channel::Message message) {
@@ -58,10 +84,22 @@ void Link::Read(Channel::Message message) {
 }
 
 Link::Request Link::Next() {
+  SetTimer({});
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !requests_.empty(); });
+  is_busy_ = false;
+  while (requests_.empty()) {
+    if (has_stand_in_) {
+      changed_.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    ReadOne();
+    lock.lock();
+  }
   Request request = std::move(requests_.front());
   requests_.pop_front();
+  is_busy_ = true;
+  if (!has_stand_in_) SetTimer(kStandInAfter);
   return request;
 }
 

@@ -1,5 +1,6 @@
-// Link: a worker's end of the socket to its daemon. Ordered messages are for the main thread; what must be answered
-// at once is answered on a thread of the link, so a worker that is stuck in a run still says where.
+// Link: a worker's end of the socket to its daemon. Ordered messages are for the main thread, which reads them itself:
+// no other thread has to wake for them. While it has been at one for a while a thread of the link reads, so a worker
+// that is stuck in a run still says where, and ends when its daemon does.
 #pragma once
 
 #include <condition_variable>
@@ -45,15 +46,22 @@ class Link final : public comm::Rendezvous {
   Result<std::string> Get(std::string_view key, base::Nanos timeout) override;
 
  private:
-  [[noreturn]] void ReadLoop();
+  [[noreturn]] void StandIn();  // The link's thread.
+  // Reads one message, and answers it or keeps it.
+  void ReadOne();
   void Read(Channel::Message message);
+  void SetTimer(base::Nanos time);  // 0: never.
 
   const Options options_;
   const std::function<::hostir::v1::Dumped()> dump_;
   Channel channel_;
 
+  const Fd timer_;  // Runs out when the main thread has been at a request for long.
+
   std::mutex mutex_;
-  std::condition_variable changed_;  // Guarded by mutex_: requests_, values_.
+  std::condition_variable changed_;  // Guarded by mutex_: what follows.
+  bool is_busy_ = true;              // The main thread, with a request or before the first one.
+  bool has_stand_in_ = false;        // The link's thread reads.
   std::deque<Request> requests_;
   std::map<std::string, std::string, std::less<>> values_;
   std::thread reader_;

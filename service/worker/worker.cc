@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,7 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
     case pb::ToWorker::kFetch: return Fetch(message.fetch(), request.fds);
     case pb::ToWorker::kExecute: return Execute(message.execute());
     case pb::ToWorker::kRelease: return Release(message.release());
+    case pb::ToWorker::kBatch: return DoAll(request, rendezvous);
     case pb::ToWorker::kDump:
     case pb::ToWorker::kRendezvousValue:
     case pb::ToWorker::kMakePlan:
@@ -51,6 +53,22 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
   }
   return Internal(
       base::Cat("a worker has no use for message ", static_cast<int>(message.body_case())));
+}
+
+Status Worker::DoAll(Link::Request& request, comm::Rendezvous& rendezvous) {
+  Status first;
+  auto fds = std::make_move_iterator(request.fds.begin());
+  const auto end = std::make_move_iterator(request.fds.end());
+  for (pb::ToWorker& message : *request.message.mutable_batch()->mutable_messages()) {
+    const auto& shards = message.bind().shards();
+    const auto wanted = std::count_if(shards.begin(), shards.end(),
+                                      [](const auto& shard) { return shard.has_memory(); });
+    Link::Request part = {std::move(message), {}};
+    for (auto i = wanted; i > 0 && fds != end; --i) part.fds.push_back(*fds++);
+    const Status status = Do(part, rendezvous);
+    if (first.ok()) first = status;
+  }
+  return first;
 }
 
 Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {

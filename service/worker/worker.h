@@ -38,6 +38,7 @@ class Worker {
 
  private:
   Status Do(Link::Request& request, comm::Rendezvous& rendezvous);
+  Status DoAll(Link::Request& request, comm::Rendezvous& rendezvous);  // A batch.
   Status Hello(const ::hostir::v1::Hello& hello, comm::Rendezvous& rendezvous);
   Status Load(const ::hostir::v1::Load& load);
   Status Bind(const ::hostir::v1::Bind& bind, std::vector<Fd>& fds);
