@@ -107,9 +107,18 @@ class Lowering {
       const bool computed =
           from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
       if (!computed || buffer_.contains(from) || storage_of_.contains(from)) continue;
+      if (!IsHeldWherever(*from, *group.outputs[0])) continue;
       storage_of_[from] = group.outputs[0];
       kinds_[i] = SegmentKind::kView;
     }
+  }
+
+  // Whether every rank that has `from` has memory for `output`, too: after a change of meshes it may not.
+  static bool IsHeldWherever(const Value& from, const Value& output) {
+    if (from.layout == nullptr || output.layout == nullptr) return true;
+    const mesh::DeviceMesh& to = output.layout->mesh->mesh;
+    return std::ranges::all_of(from.layout->mesh->mesh.devices(),
+                               [&](int64_t device) { return to.PositionOf(device).has_value(); });
   }
 
   // What to allocate for a buffer of `type`.
