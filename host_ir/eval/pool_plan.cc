@@ -1,6 +1,7 @@
 #include "host_ir/eval/pool_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "csrc/base/checked.h"
@@ -36,13 +37,19 @@ Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
              Unroll(program.graph(), ClassOfOne(program.graph(), rank), pool));
   std::unordered_map<const ir::Op*, Life> lives;
   Order order;
+  int group = -1;
+  std::map<int, Clock> before_group;  // By stream: what all of the group comes after.
   for (const Step& step : steps) {
     const HostOp code = CodeOf(*step.op);
     if (code == HostOp::kRecord) order.Record(step.op->operands[0], step.index, step.stream);
     if (code == HostOp::kWait) order.Wait(step.op->operands[0], step.index, step.stream);
     if (code == HostOp::kHostWait) order.HostWait(step.op->operands[0], step.index);
     if (step.stream == nullptr || code == HostOp::kRecord || code == HostOp::kWait) continue;
-    const Clock ahead = order.Ahead(step.stream);
+    Clock ahead = order.Ahead(step.stream);
+    // The communications of a group start together: none is known to be over when another begins.
+    if (step.group < 0 || step.group != group) before_group.clear();
+    group = step.group;
+    if (step.group >= 0) ahead = before_group.emplace(order.Id(step.stream), ahead).first->second;
     const Point point = order.Queue(step.stream);
     for (const AccessedRegion& access : step.accesses) {
       if (access.region.base->def != nullptr) lives[access.region.base->def].Touch(point, ahead);
