@@ -365,6 +365,10 @@ Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::E
     const ir::Expr* const rest = pool.Add(valid, pool.Mul(pool.Const(-1), begin));
     valid = pool.Min(block, pool.Max(pool.Const(0), rest));
   }
+  // A part of one element looks stored once, and so never empty, where a rank may have none of the whole's.
+  if (ir::ValueAxes(*value->type)[axis].kind == ir::AxisKind::kBroadcast) {
+    HIR_ASSIGN(value, Emit("cat", value, {{"axis", static_cast<int64_t>(axis)}}));  // Writes it out.
+  }
   Result<ir::Value*> result = SliceAxis(value, axis, pool.Const(0), valid);
   request_ = nullptr;
   return result;

@@ -292,6 +292,24 @@ TEST(Communications, BoundariesAreGlobal) {
   EXPECT_EQ(local.outputs[0].sharding->ToString(), "replicated");
 }
 
+// Ranks 2 and 3 have a block of one element, which is padding: it is not the greatest of anything.
+TEST(Communications, BlocksOfOneElementMayBePadding) {
+  Result<Planned> planned = Plan(R"(
+mesh @m = [0, 1, 2, 3]
+fusion @greatest(%x: f32[5, 2] {mesh=@m, shard(1, mesh_x)}) {
+  %abs = abs(%x)
+  %below = neg(%abs)
+  %rows: f32[5, 2] {mesh=@m, shard(0, mesh_x)} = set(%below)
+  %columns: f32[5, 2] {mesh=@m, shard(1, mesh_x)} = set(%rows)
+  %y = max(%columns) {axes=[1], keepdim=false, dtype=null}
+  %z = sum(%columns) {axes=[1], keepdim=false, dtype=null}
+  return %y, %z
+}
+)");
+  ASSERT_TRUE(planned.ok()) << planned.status().ToString();
+  ExpectSameValues(*planned, {{5, 2}}, 1e-6);
+}
+
 // What only a library would store must not come out stored once: 4 rows of 2, each two equal.
 TEST(Communications, PartsStoreWhatTheWholeStores) {
   Result<Planned> planned = Plan(R"(
