@@ -9,6 +9,7 @@
 #include "csrc/fusion/interpret/bind.h"
 #include "csrc/ir/print.h"
 #include "host_ir/eval/evaluator.h"
+#include "host_ir/rank/joined_kernels.h"
 #include "tests/property/interpreted_library.h"
 
 namespace hir::testing {
@@ -19,30 +20,27 @@ using mesh::Range;
 constexpr std::byte kPoison{0x7b};
 constexpr int kStreams = 2;
 
-// The kernels of all plans of one program, by name.
-class Kernels final : public device::KernelSource {
- public:
-  static Result<std::unique_ptr<Kernels>> Make(const host::ProgramPlan& plan,
-                                               codegen::cpu::Compiler& compiler) {
-    auto kernels = std::make_unique<Kernels>();
-    for (const codegen::KernelPlan& kernel : plan.kernels) {
-      HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(kernel));
-      HIR_ASSIGN(auto source, codegen::cpu::Load(artifact));
-      for (const std::string& name : artifact.kernels) kernels->by_name_[name] = source.get();
-      kernels->sources_.push_back(std::move(source));
-    }
-    return kernels;
+// The code of all kernels of a program.
+Result<std::vector<codegen::Artifact>> CompileAll(const host::ProgramPlan& plan,
+                                                  const RankRunOptions& options) {
+  std::vector<codegen::Artifact> artifacts;
+  for (const codegen::KernelPlan& kernel : plan.kernels) {
+    HIR_ASSIGN(artifacts.emplace_back(), options.backends != nullptr
+                                             ? options.compile(kernel)
+                                             : options.compiler->Compile(kernel));
   }
-  Result<const device::Kernel*> Get(std::string_view name) override {
-    const auto found = by_name_.find(name);
-    if (found == by_name_.end()) return Status(Code::kNotFound, base::Cat("no kernel ", name));
-    return found->second->Get(name);
-  }
+  return artifacts;
+}
 
- private:
-  std::vector<std::unique_ptr<device::KernelSource>> sources_;
-  std::map<std::string, device::KernelSource*, std::less<>> by_name_;
-};
+Result<std::unique_ptr<device::KernelSource>> LoadAll(
+    std::span<const codegen::Artifact> artifacts) {
+  auto joined = std::make_unique<rank::JoinedKernels>();
+  for (const codegen::Artifact& artifact : artifacts) {
+    HIR_ASSIGN(auto source, codegen::cpu::Load(artifact));
+    joined->Add(artifact.kernels, std::move(source));
+  }
+  return std::unique_ptr<device::KernelSource>(std::move(joined));
+}
 
 // Copies the elements of `whole` that `range` has to their places in `part`, a padded block, or back.
 void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte* whole_bytes,
@@ -96,14 +94,19 @@ Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored
 
 // Everything of one run that is the same for all ranks.
 struct Run {
+  Run(host::ProgramPlan& the_plan, const RankRunOptions& the_options)
+      : plan(the_plan), options(the_options) {}
+
   host::ProgramPlan& plan;
   const RankRunOptions& options;
   std::unique_ptr<host::HostProgram> program;
-  std::unique_ptr<Kernels> kernels;
+  std::vector<codegen::Artifact> artifacts;
+  std::unique_ptr<device::KernelSource>
+      kernels;  // Of CPUs, for all ranks; null: each loads its own.
   fusion::SymbolValues symbols;
   std::vector<HostTensor> inputs;          // Stored form.
-  std::vector<HostTensor> outputs;         // Stored form, being gathered.
-  std::vector<std::vector<bool>> written;  // Per output and element.
+  std::vector<HostTensor> outputs;         // Stored form: being gathered, or expected.
+  std::vector<std::vector<bool>> written;  // Per output and element; none of what is expected.
   std::mutex mutex;                        // Guards outputs, written.
 };
 
@@ -141,6 +144,19 @@ Status Gather(Run& run, size_t output, const Shard& shard) {
   return {};
 }
 
+// Padding is nobody's business.
+Status Compare(Run& run, size_t output, const Shard& shard) {
+  HostTensor& expected = run.outputs[output];
+  std::vector<std::byte> wanted = shard.bytes;
+  MoveBlock(expected, shard.range, expected.bytes.data(), wanted.data(), true);
+  const auto [got, want] = std::ranges::mismatch(shard.bytes, wanted);
+  if (got == shard.bytes.end()) return {};
+  return Internal(base::Cat("output ", output, ": the part has ", static_cast<int>(*got), " where ",
+                            static_cast<int>(*want), " belongs, at byte ",
+                            got - shard.bytes.begin(), " of its block [",
+                            base::JoinInts(shard.range.block, ", "), "]"));
+}
+
 int64_t ScalarBits(const HostTensor& tensor) {
   int64_t bits = 0;
   if (IsFloat(tensor.dtype)) {
@@ -152,85 +168,144 @@ int64_t ScalarBits(const HostTensor& tensor) {
   return bits;
 }
 
-Status RunRank(Run& run, int64_t rank, comm::Communicator& communicator, device::Device& device) {
-  std::vector<std::unique_ptr<device::Stream>> owned;
-  std::vector<device::Stream*> streams;
-  for (int i = 0; i < kStreams; ++i) {
-    HIR_ASSIGN(auto stream, device.CreateStream());
-    streams.push_back(stream.get());
-    owned.push_back(std::move(stream));
-  }
-  host::Pool pool(device);
-  InterpretedLibrary library;
-  HIR_ASSIGN(auto evaluator, host::Evaluator::Prepare(*run.program, {.rank = rank,
-                                                                     .device = &device,
-                                                                     .streams = streams,
-                                                                     .kernels = run.kernels.get(),
-                                                                     .libraries = &library,
-                                                                     .communicator = &communicator,
-                                                                     .pool = &pool}));
-  const ir::Graph& graph = run.program->graph();
-  std::map<std::string, Shard, std::less<>> shards;
-  std::vector<host::Argument> arguments(graph.params.size());
-  for (size_t i = 0; i < run.inputs.size(); ++i) {
-    const plan::Boundary& boundary = run.plan.local.inputs[i];
-    if (!boundary.sharding) {
-      arguments[i].scalar_bits = ScalarBits(run.inputs[i]);
-      continue;
-    }
-    HIR_ASSIGN(Shard shard, MakeShard(boundary, run.inputs[i], rank));
-    if (shard.held)
-      MoveBlock(run.inputs[i], shard.range, run.inputs[i].bytes.data(), shard.bytes.data(), true);
-    shards[std::string(graph.params[i]->name)] = std::move(shard);
-  }
-  for (size_t i = 0; i < run.outputs.size(); ++i) {
-    const std::string name(graph.outputs[i].value->name);
-    if (shards.contains(name)) continue;  // An input, or the same value returned twice.
-    HIR_ASSIGN(shards[name], MakeShard(run.plan.local.outputs[i], run.outputs[i], rank));
-  }
-  for (size_t i = 0; i < graph.params.size(); ++i) {
-    const auto found = shards.find(graph.params[i]->name);
-    if (found == shards.end() || !found->second.held) continue;
-    arguments[i].buffer = {found->second.bytes.data(),
-                           static_cast<int64_t>(found->second.bytes.size()) - 1};
-  }
-  std::vector<int64_t> symbols;
-  for (std::string_view name : run.program->symbols()) {
-    const auto value = run.symbols.find(name);
-    if (value == run.symbols.end()) return Internal(base::Cat("symbol ", name, " has no value"));
-    symbols.push_back(value->second);
-  }
-  host::Binding binding;
-  HIR_TRY(evaluator->Bind(arguments, symbols, &binding));
-  HIR_TRY(evaluator->Run(binding, {}));
-  HIR_TRY(evaluator->Synchronize(std::chrono::seconds(3600)));
-  for (size_t i = 0; i < run.outputs.size(); ++i) {
-    const Shard& shard = shards.find(graph.outputs[i].value->name)->second;
-    if (shard.held) HIR_TRY(Gather(run, i, shard));
-  }
-  return {};
+bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
+  return std::ranges::any_of(
+      graph.meshes(), [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
 }
 
-}  // namespace
+// One rank's run: what it is made from, its memory, and what it holds. What is queued ends before the memory does.
+class RankRun {
+ public:
+  RankRun(Run& run, int64_t rank, comm::Communicator& communicator, device::Device& device)
+      : run_(run), rank_(rank), communicator_(communicator), device_(device) {}
 
-Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
-                                           std::span<const HostTensor> inputs,
-                                           const RankRunOptions& options) {
-  Run run{.plan = plan,
-          .options = options,
-          .program = {},
-          .kernels = {},
-          .symbols = {},
-          .inputs = {},
-          .outputs = {},
-          .written = {},
-          .mutex = {}};
-  HIR_ASSIGN(run.program, host::HostProgram::Load(ir::Print(*plan.host)));
-  HIR_ASSIGN(run.kernels, Kernels::Make(plan, *options.compiler));
-  HIR_ASSIGN(run.symbols, fusion::BindSymbols(*plan.global, inputs));
+  // Collective.
+  Status Execute() {
+    const ir::Graph& graph = run_.program->graph();
+    if (!IsInAMesh(graph, rank_)) return {};
+    for (int i = 0; i < kStreams; ++i) {
+      HIR_ASSIGN(owned_.emplace_back(), device_.CreateStream());
+      streams_.push_back(owned_.back().get());
+    }
+    HIR_ASSIGN(const auto evaluator, Prepare());
+    HIR_TRY(MakeShards());
+    HIR_TRY(Place());
+    std::vector<int64_t> symbols;
+    for (std::string_view name : run_.program->symbols()) {
+      const auto value = run_.symbols.find(name);
+      if (value == run_.symbols.end()) return Internal(base::Cat("symbol ", name, " has no value"));
+      symbols.push_back(value->second);
+    }
+    host::Binding binding;
+    HIR_TRY(evaluator->Bind(arguments_, symbols, &binding));
+    HIR_TRY(evaluator->Run(binding, {}));
+    HIR_TRY(evaluator->Synchronize(std::chrono::seconds(3600)));
+    for (size_t i = 0; i < run_.outputs.size(); ++i) {
+      Shard& shard = shards_.find(graph.outputs[i].value->name)->second;
+      if (!shard.held) continue;
+      HIR_TRY(TakeBack(graph.outputs[i].value->name, shard));
+      HIR_TRY(run_.written.empty() ? Compare(run_, i, shard) : Gather(run_, i, shard));
+    }
+    return {};
+  }
+
+ private:
+  Result<std::unique_ptr<host::Evaluator>> Prepare() {
+    const rank::Backends* const backends = run_.options.backends;
+    device::KernelSource* kernels = run_.kernels.get();
+    if (backends != nullptr) {
+      HIR_ASSIGN(kernels_, backends->load_kernels(run_.artifacts, device_));
+      HIR_ASSIGN(builtins_, backends->make_builtins(device_));
+      kernels = kernels_.get();
+    }
+    pool_ = std::make_unique<host::Pool>(device_);
+    return host::Evaluator::Prepare(*run_.program, {.rank = rank_,
+                                                    .device = &device_,
+                                                    .streams = streams_,
+                                                    .kernels = kernels,
+                                                    .builtins = builtins_.get(),
+                                                    .libraries = &library_,
+                                                    .communicator = &communicator_,
+                                                    .pool = pool_.get()});
+  }
+
+  Status MakeShards() {
+    const ir::Graph& graph = run_.program->graph();
+    arguments_.resize(graph.params.size());
+    for (size_t i = 0; i < run_.inputs.size(); ++i) {
+      const plan::Boundary& boundary = run_.plan.local.inputs[i];
+      if (!boundary.sharding) {
+        arguments_[i].scalar_bits = ScalarBits(run_.inputs[i]);
+        continue;
+      }
+      HIR_ASSIGN(Shard shard, MakeShard(boundary, run_.inputs[i], rank_));
+      if (shard.held)
+        MoveBlock(run_.inputs[i], shard.range, run_.inputs[i].bytes.data(), shard.bytes.data(),
+                  true);
+      shards_[std::string(graph.params[i]->name)] = std::move(shard);
+    }
+    for (size_t i = 0; i < run_.outputs.size(); ++i) {
+      const std::string name(graph.outputs[i].value->name);
+      if (shards_.contains(name)) continue;  // An input, or the same value returned twice.
+      HIR_ASSIGN(shards_[name], MakeShard(run_.plan.local.outputs[i], run_.outputs[i], rank_));
+    }
+    return {};
+  }
+
+  // The shards as arguments: as they are, or in the device's memory.
+  Status Place() {
+    const ir::Graph& graph = run_.program->graph();
+    for (size_t i = 0; i < graph.params.size(); ++i) {
+      const auto found = shards_.find(graph.params[i]->name);
+      if (found == shards_.end() || !found->second.held) continue;
+      Shard& shard = found->second;
+      arguments_[i].buffer = {shard.bytes.data(), static_cast<int64_t>(shard.bytes.size()) - 1};
+      if (run_.options.backends == nullptr) continue;
+      HIR_ASSIGN(auto& memory = memory_[found->first],
+                 device_.Allocate(static_cast<int64_t>(shard.bytes.size())));
+      HIR_TRY(run_.options.backends->copy_from_host(device_, memory->buffer(), shard.bytes));
+      arguments_[i].buffer.data = memory->buffer().data;
+    }
+    return {};
+  }
+
+  Status TakeBack(std::string_view name, Shard& shard) {
+    const auto memory = memory_.find(name);
+    if (memory == memory_.end()) return {};
+    return run_.options.backends->copy_to_host(device_, shard.bytes, memory->second->buffer());
+  }
+
+  Run& run_;
+  const int64_t rank_;
+  comm::Communicator& communicator_;
+  device::Device& device_;
+  std::map<std::string, Shard, std::less<>> shards_;  // By parameter.
+  std::map<std::string, std::unique_ptr<device::Allocation>, std::less<>> memory_;
+  std::vector<host::Argument> arguments_;
+  std::unique_ptr<device::KernelSource> kernels_, builtins_;
+  InterpretedLibrary library_;
+  std::unique_ptr<host::Pool> pool_;
+  std::vector<std::unique_ptr<device::Stream>> owned_;
+  std::vector<device::Stream*> streams_;
+};
+
+// `expected` null: the outputs are gathered.
+Status RunAll(Run& run, std::span<const HostTensor> inputs, const HostTensor* expected) {
+  const RankRunOptions& options = run.options;
+  HIR_ASSIGN(run.program, host::HostProgram::Load(ir::Print(*run.plan.host)));
+  HIR_ASSIGN(run.artifacts, CompileAll(run.plan, options));
+  if (options.backends == nullptr) {
+    HIR_ASSIGN(run.kernels, LoadAll(run.artifacts));
+  }
+  HIR_ASSIGN(run.symbols, fusion::BindSymbols(*run.plan.global, inputs));
   for (size_t i = 0; i < inputs.size(); ++i)
-    run.inputs.push_back(fusion::Stored(*plan.local.inputs[i].global, inputs[i]));
-  for (const plan::Boundary& output : plan.local.outputs) {
+    run.inputs.push_back(fusion::Stored(*run.plan.local.inputs[i].global, inputs[i]));
+  for (size_t i = 0; i < run.plan.local.outputs.size(); ++i) {
+    const plan::Boundary& output = run.plan.local.outputs[i];
+    if (expected != nullptr) {
+      run.outputs.push_back(fusion::Stored(*output.global, expected[i]));
+      continue;
+    }
     HIR_ASSIGN(std::vector<int64_t> shape, StoredShape(output, run.symbols));
     run.outputs.push_back(fusion::ZeroTensor(output.global->dtype, std::move(shape)));
     run.written.emplace_back(static_cast<size_t>(run.outputs.back().num_elements()), false);
@@ -239,9 +314,25 @@ Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
       MakeLocalRanks(options.num_ranks, options.seed, options.random_delay_max);
   Ranks& ranks = options.ranks == nullptr ? *simulated : *options.ranks;
   HIR_CHECK(ranks.size() == options.num_ranks);
-  HIR_TRY(ranks.Run([&](int64_t rank, comm::Communicator& communicator, device::Device& device) {
-    return RunRank(run, rank, communicator, device);
-  }));
+  return ranks.Run([&](int64_t rank, comm::Communicator& communicator, device::Device& device) {
+    return RankRun(run, rank, communicator, device).Execute();
+  });
+}
+
+}  // namespace
+
+Status CheckOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs,
+                    std::span<const HostTensor> expected, const RankRunOptions& options) {
+  HIR_CHECK(expected.size() == plan.local.outputs.size());
+  Run run(plan, options);
+  return RunAll(run, inputs, expected.data());
+}
+
+Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
+                                           std::span<const HostTensor> inputs,
+                                           const RankRunOptions& options) {
+  Run run(plan, options);
+  HIR_TRY(RunAll(run, inputs, nullptr));
   std::vector<HostTensor> outputs;
   for (size_t i = 0; i < run.outputs.size(); ++i) {
     if (std::find(run.written[i].begin(), run.written[i].end(), false) != run.written[i].end()) {

@@ -1,5 +1,5 @@
-// A planned program on simulated ranks: every stage of a real run but the service around it. Kernels are compiled,
-// the host program goes through its text, each rank has a device, and communications go through comm/local.
+// A planned program on ranks: every stage of a real run but the service around it. Kernels are compiled, the host
+// program goes through its text, each rank has a device, and communications go through a communicator.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/fusion/interpret/host_tensor.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "host_ir/rank/backends.h"
 #include "tests/property/ranks.h"
 
 namespace hir::testing {
@@ -19,7 +20,10 @@ struct RankRunOptions {
   uint64_t seed = 0;  // Of the order in which things happen.
   base::Nanos random_delay_max = std::chrono::milliseconds(5);  // Of each message, simulated.
   Ranks* ranks = nullptr;                      // Where they run; null: simulated ones.
-  codegen::cpu::Compiler* compiler = nullptr;  // Never null.
+  codegen::cpu::Compiler* compiler = nullptr;  // Null only where there are backends.
+  // What the ranks' devices, which are not CPUs, take their kernels and their memory's contents by; null: CPUs.
+  const rank::Backends* backends = nullptr;
+  rank::CompileKernels compile = {};  // Of those backends.
 };
 
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before
@@ -28,5 +32,10 @@ struct RankRunOptions {
 Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan,
                                                    std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
+
+// Each part of an output that a rank of this process holds has the elements of `expected` that it should, bit by bit.
+// For ranks of several processes, all of which call it. Errors: those of any stage; kInternal naming output and rank.
+Status CheckOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
+                    std::span<const fusion::HostTensor> expected, const RankRunOptions& options);
 
 }  // namespace hir::testing

@@ -10,6 +10,7 @@
 #include "csrc/base/text.h"
 #include "multidevice/plan/check_plan.h"
 #include "multidevice/plan/resharding.h"
+#include "tests/multidevice/plan/resharding_pairs.h"
 
 namespace hir::plan {
 namespace {
@@ -80,22 +81,10 @@ void Check(const Sharding& from, const Sharding& to, const std::vector<int64_t>&
   }
 }
 
-// Sizes around those that `ways` divides: even, one over, fewer than devices, none.
-std::vector<std::vector<int64_t>> Sizes(size_t rank, int64_t ways) {
-  std::vector<std::vector<int64_t>> sizes;
-  for (const int64_t extent : {2 * ways, 2 * ways + 1, ways - 1, int64_t{0}}) {
-    std::vector<int64_t> extents(rank, 2 * ways);
-    extents[0] = extent;
-    sizes.push_back(extents);
-    if (rank > 1) sizes.push_back(std::vector<int64_t>(rank, extent));
-  }
-  return sizes;
-}
-
 void CheckAll(const DeviceMesh& from, const DeviceMesh& to, size_t rank, Tally& tally) {
   const std::vector<Sharding> before = AllShardings(from, rank, true);
   const std::vector<Sharding> after = AllShardings(to, rank, false);
-  for (const auto& extents : Sizes(rank, std::max(from.num_devices(), to.num_devices()))) {
+  for (const auto& extents : SizesAround(rank, std::max(from.num_devices(), to.num_devices()))) {
     for (const Sharding& a : before) {
       for (const Sharding& b : after) {
         Check(a, b, extents, tally);

@@ -1,19 +1,16 @@
 // Every pair of shardings, by brute force: the program `y = set(x)` with x and y placed every way there is, on meshes
 // of one and two dimensions, in permuted order and across meshes, must give x back; and no plan communicates without
 // need.
+#include "tests/multidevice/plan/resharding_pairs.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <iostream>
-#include <numeric>
 
-#include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/passes.h"
-#include "csrc/fusion/passes/placement.h"
 #include "csrc/fusion/passes/propagate_shardings.h"
-#include "csrc/ir/builder.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "multidevice/plan/localize.h"
@@ -22,89 +19,21 @@
 namespace hir::plan {
 namespace {
 
-using base::Cat;
-using fusion::Placement;
 using fusion::Types;
 using mesh::DeviceMesh;
 using mesh::ParallelType;
 
-// Every way to lie on `mesh` for a tensor of `rank` axes, and with `partial` also over reduction axis number `rank`.
-std::vector<std::vector<Types>> AllPlacements(const DeviceMesh& mesh, size_t rank, bool partial) {
-  std::vector<std::vector<Types>> all = {std::vector<Types>(rank + 1)};
-  std::vector<ParallelType> order(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
-  std::vector<std::vector<Types>> found;
-  do {
-    std::vector<std::vector<Types>> some = {std::vector<Types>(rank + 1)};
-    for (const ParallelType type : order) {
-      if (mesh.Size(type) == 1) continue;
-      const size_t count = some.size();
-      for (size_t i = 0; i < count; ++i) {
-        for (size_t axis = 0; axis < rank + (partial ? 1 : 0); ++axis) {
-          some.push_back(some[i]);
-          some.back()[axis].push_back(type);
-        }
-      }
-    }
-    for (auto& placement : some) {
-      if (std::ranges::find(found, placement) == found.end()) found.push_back(placement);
-    }
-  } while (std::next_permutation(order.begin(), order.end()));
-  return found;
-}
-
-struct Case {
-  std::vector<int64_t> shape;
-  bool symbolic = false;
-  std::vector<bool> stored_once = {};  // One an axis, or none.
-  int64_t reduced = 12;                // The extent of the axis that is reduced.
-  const char* reduction = "sum";
-};
-
-HostTensor Counting(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> values(static_cast<size_t>(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
-  std::iota(values.begin(), values.end(), 1);
-  return fusion::TensorOfInts(DType::kInt64, shape, values);
-}
-
-// p = sum(x), or another reduction, over a last axis, which is split where `from` is partial; y = set(p).
-void Check(const Case& c, const DeviceMesh& from_mesh, const std::vector<Types>& from,
-           const DeviceMesh& to_mesh, const std::vector<Types>& to) {
-  ir::Graph graph(fusion::kFusionOps, "pair");
-  std::vector<ir::Axis> axes;
-  for (size_t i = 0; i < c.shape.size(); ++i) {
-    const ir::Expr* extent =
-        c.symbolic ? graph.exprs().Symbol(Cat("i", i)) : graph.exprs().Const(c.shape[i]);
-    const bool once = !c.stored_once.empty() && c.stored_once[i];
-    axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, extent});
-  }
-  axes.push_back({ir::AxisKind::kIteration, graph.exprs().Const(c.reduced)});
-  ir::Value* x = graph.AddParam("x", graph.Tensor(DType::kInt64, axes));
-  ir::Builder builder(graph);
-  const std::vector<int64_t> reduced = {static_cast<int64_t>(c.shape.size())};
-  ir::Value* p = builder.Make(c.reduction, {x},
-                              {{"axes", std::span<const int64_t>(reduced)},
-                               {"keepdim", false},
-                               {"dtype", std::string_view("null")}},
-                              "p");
-  ir::Value* y = builder.Make("set", {p}, {}, "y");
-  graph.outputs.push_back({y, nullptr});
-  const ir::Mesh* a = graph.AddMesh(from_mesh, "a");
-  const ir::Mesh* b = graph.AddMesh(to_mesh, "b");
-  x->layout = fusion::LayoutFor(graph, *x->type, {a, from});
-  p->layout = fusion::LayoutFor(graph, *p->type, {a, from});
-  y->layout = fusion::LayoutFor(graph, *y->type, {b, std::vector<Types>(to.begin(), to.end() - 1)});
-
+void Check(const Case& c, const DeviceMesh& from_mesh, const Placed& from,
+           const DeviceMesh& to_mesh, const Placed& to) {
+  PairProgram pair = MakePair(c, from_mesh, from, to_mesh, to);
+  ir::Graph& graph = *pair.graph;
   const Status status = ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
   ASSERT_TRUE(status.ok()) << status.ToString();
-  SymbolSizes sizes;
-  for (size_t i = 0; c.symbolic && i < c.shape.size(); ++i) sizes[Cat("i", i)] = c.shape[i];
-  const Result<LocalProgram> program = Localize(graph, {.sizes = sizes});
+  const Result<LocalProgram> program = Localize(graph, {.sizes = pair.sizes});
   ASSERT_TRUE(program.ok()) << program.status().ToString() << ir::Print(graph);
-  std::vector<int64_t> shape = c.shape;
-  shape.push_back(c.reduced);
-  HostTensor input = Counting(shape);
+  HostTensor& input = pair.input;
   if (!c.stored_once.empty()) {  // The same along the axes that are stored once.
+    const std::vector<int64_t> shape = input.shape;
     std::vector<mesh::Range> ranges;
     for (size_t i = 0; i < shape.size(); ++i) {
       ranges.push_back({0, i < c.stored_once.size() && c.stored_once[i] ? 1 : shape[i]});
