@@ -40,14 +40,16 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
 
 // Stages 1 and 2.
-Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, ProgramPlan& plan) {
+Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
+               int64_t resharding_bytes_max, ProgramPlan& plan) {
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
   // 1. The global program: simplified, sharded, reshardings apart.
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
   // 2. One rank's program.
-  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes}));
+  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes,
+                                                 .resharding_bytes_max = resharding_bytes_max}));
   return {};
 }
 
@@ -88,10 +90,10 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(CheckDevices(*program, options.num_devices));
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  Status localized = ToLocal(std::move(program), options.sizes, plan);
+  Status localized = ToLocal(std::move(program), options.sizes, options.resharding_bytes_max, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
-    localized = ToLocal(std::move(program), {}, plan);
+    localized = ToLocal(std::move(program), {}, options.resharding_bytes_max, plan);
     plan.pinned = options.sizes;
   }
   HIR_TRY(localized);

@@ -34,6 +34,7 @@ struct PlanOptions {
   codegen::Target target = {};  // What the kernels are for.
   codegen::Sizes sizes =
       {};  // Values of the program's symbols, where known: they choose schedules.
+  int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
 };
 
 // `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan

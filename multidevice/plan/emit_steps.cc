@@ -111,13 +111,51 @@ TensorSize StepEmitter::SizeOf(const ir::Value& value) const {
   return size;
 }
 
+Result<Plan> StepEmitter::PlanSteps(const Request& request) {
+  const TensorSize size = SizeOf(*request.global);
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*request.global->type);
+  const bool bounded =
+      resharding_bytes_max_ > 0 && std::ranges::all_of(axes, [&](const ir::Axis& axis) {
+        return extents_.IsAtHand(axis.extent);  // Nothing is refused for a guess.
+      });
+  Result<Plan> plan =
+      PlanResharding(request.from, request.to, size, cost_,
+                     bounded ? static_cast<double>(resharding_bytes_max_) : kNoBound);
+  if (!plan.ok()) return plan.status().WithContext(Cat("%", UserName(request.global->name)));
+  if (resharding_bytes_max_ > 0) BoundSizes(*plan, size);
+  return plan;
+}
+
+// What steps hold is a share of the tensor, the same for all sizes whose blocks are even. Where blocks are padded it is
+// not, so there the steps serve up to the sizes they were chosen for.
+void StepEmitter::BoundSizes(const Plan& plan, const TensorSize& size) {
+  ir::ExprPool& pool = graph_.exprs();
+  const ir::Expr* elements = pool.Const(1);
+  double estimate = 1;
+  bool even = true;
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (size.axes[i].is_stored_once) continue;
+    elements = pool.Mul(elements, pool.Import(axes[i].extent));
+    estimate *= static_cast<double>(size.axes[i].extent);
+    even &= IsEven(i);
+  }
+  if (elements->IsConst() || plan.steps.empty()) return;
+  double most = estimate;
+  if (plan.peak_bytes > 0) most *= static_cast<double>(resharding_bytes_max_) / plan.peak_bytes;
+  if (!even) most = std::min(most, estimate);
+  most = std::min(most, 0x1p62);
+  bounds_.push_back({ir::Guard::Kind::kAtMost, elements, pool.Const(static_cast<int64_t>(most)),
+                     Cat(UserName(request_->source), ": resharded within resharding_bytes_max = ",
+                         resharding_bytes_max_, " bytes")});
+}
+
 Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
   request_ = &request;
   at_ = request.from;
   const size_t num_values = graph_.values().size();
   ir::Value* value = request.value;
-  HIR_ASSIGN(const Plan plan,
-             PlanResharding(request.from, request.to, SizeOf(*request.global), cost_));
+  HIR_ASSIGN(const Plan plan, PlanSteps(request));
   for (const Step& step : plan.steps) {
     ir::Value*& result = taken_[KeyOf(step, *value)];
     if (result == nullptr) {
@@ -367,7 +405,8 @@ Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::E
   }
   // A part of one element looks stored once, and so never empty, where a rank may have none of the whole's.
   if (ir::ValueAxes(*value->type)[axis].kind == ir::AxisKind::kBroadcast) {
-    HIR_ASSIGN(value, Emit("cat", value, {{"axis", static_cast<int64_t>(axis)}}));  // Writes it out.
+    HIR_ASSIGN(value,
+               Emit("cat", value, {{"axis", static_cast<int64_t>(axis)}}));  // Writes it out.
   }
   Result<ir::Value*> result = SliceAxis(value, axis, pool.Const(0), valid);
   request_ = nullptr;

@@ -27,9 +27,13 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 //   slice:                slice(%x) {start=[0, @m.x*(b/d)], ...}
 class StepEmitter {
  public:
-  // All outlive it. Ops go to the end of graph.body.
-  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost)
-      : graph_(graph), extents_(extents), cost_(cost) {}
+  // All outlive it. Ops go to the end of graph.body. `resharding_bytes_max`: as of LocalizeOptions.
+  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost,
+              int64_t resharding_bytes_max)
+      : graph_(graph),
+        extents_(extents),
+        cost_(cost),
+        resharding_bytes_max_(resharding_bytes_max) {}
 
   struct Request {
     ir::Value* value = nullptr;         // A rank's part.
@@ -53,6 +57,8 @@ class StepEmitter {
   std::vector<Communication>& communications() { return communications_; }
   // What must hold of sizes for the steps to be right.
   std::vector<ir::Guard>& guards() { return guards_; }
+  // What must hold of sizes for the steps to stay within the bound of memory; beyond, others may.
+  const std::vector<ir::Guard>& bounds() const { return bounds_; }
 
  private:
   // A step from one part: its kind, type, axes, meshes and what it leads to.
@@ -84,6 +90,9 @@ class StepEmitter {
   std::vector<const ir::Expr*> ShareOf(const mesh::Sharding& sharding);
   const ir::Expr* ShareOf(const mesh::Sharding& sharding, size_t axis, int64_t ways);
   bool IsEven(size_t axis) const;  // All blocks of it, in the program.
+  // The steps of a request, and the sizes up to which they stay within the bound.
+  Result<Plan> PlanSteps(const Request& request);
+  void BoundSizes(const Plan& plan, const TensorSize& size);
   TensorSize SizeOf(const ir::Value& value) const;
   const ir::Expr* BytesOf(const ir::Value& value);
   void Record(const Step& step, const ir::Value& operand, const ir::Value& result);
@@ -91,9 +100,10 @@ class StepEmitter {
   ir::Graph& graph_;
   LocalExtents& extents_;
   const CostModel& cost_;
+  const int64_t resharding_bytes_max_;
   std::map<Key, ir::Value*> taken_;
   std::vector<Communication> communications_;
-  std::vector<ir::Guard> guards_;
+  std::vector<ir::Guard> guards_, bounds_;
   // Of the request being served:
   const Request* request_ = nullptr;
   mesh::Sharding at_ = mesh::Sharding::OnDevice0(0);

@@ -23,13 +23,16 @@ int64_t LocalExtents::Estimate(const ir::Expr* extent) const {
   return estimate.ok() ? std::max<int64_t>(*estimate, 0) : kGuess;
 }
 
-bool LocalExtents::LooksEven(const ir::Expr* extent, int64_t ways) const {
-  if (extent->IsConst()) return extent->value % ways == 0;
+bool LocalExtents::IsAtHand(const ir::Expr* extent) const {
   std::vector<std::string_view> symbols;
   ir::CollectSymbols(extent, symbols);
-  const bool known = std::ranges::all_of(
+  return std::ranges::all_of(
       symbols, [&](std::string_view symbol) { return sizes_.contains(std::string(symbol)); });
-  return !known || Estimate(extent) % ways == 0;
+}
+
+bool LocalExtents::LooksEven(const ir::Expr* extent, int64_t ways) const {
+  if (extent->IsConst()) return extent->value % ways == 0;
+  return !IsAtHand(extent) || Estimate(extent) % ways == 0;
 }
 
 bool LocalExtents::Require(const ir::Expr* extent, int64_t ways) {

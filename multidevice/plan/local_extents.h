@@ -29,6 +29,8 @@ class LocalExtents {
   // Instead: `extent` is split into blocks that may be uneven. Its parts are ceil-sized blocks, the last ones padded.
   void AllowUneven(const ir::Expr* extent) { uneven_.insert(pool_.Import(extent)); }
   bool IsUneven(const ir::Expr* extent) const { return uneven_.contains(pool_.Import(extent)); }
+  // Whether the sizes at hand say what `extent` is.
+  bool IsAtHand(const ir::Expr* extent) const;
   // Whether the sizes at hand split `extent` evenly; true for symbolic ones where nothing is at hand.
   bool LooksEven(const ir::Expr* extent, int64_t ways) const;
   // extent / ways, or the ceiling of it. REQUIRES: it was told, or ways is 1.

@@ -37,7 +37,7 @@ class Localizer {
       : global_(global),
         graph_(new ir::Graph(global.ops(), global.name())),
         extents_(graph_->exprs(), options.sizes),
-        emitter_(*graph_, extents_, options.cost) {}
+        emitter_(*graph_, extents_, options.cost, options.resharding_bytes_max) {}
 
   Result<LocalProgram> Run() {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
@@ -55,6 +55,10 @@ class Localizer {
     }
     HIR_TRY(AddOutputs(program));
     for (ir::Guard& guard : guards_) HIR_TRY(graph_->AddGuard(std::move(guard)));
+    for (const ir::Guard& guard : emitter_.bounds()) {
+      HIR_TRY(graph_->AddGuard(guard));
+      evenness_.push_back(guard);
+    }
     for (ir::Guard& guard : emitter_.guards()) HIR_TRY(graph_->AddGuard(std::move(guard)));
     HIR_TRY(graph_->exprs().status());
     program.graph = std::move(graph_);

@@ -49,7 +49,8 @@ struct LocalProgram {
   std::vector<Boundary> inputs;
   std::vector<Boundary> outputs;
   std::vector<Communication> communications;  // In program order.
-  // Those of the graph's guards that say which blocks are even: with other sizes, Localize may give another program.
+  // Those of the graph's guards that say which blocks are even, and up to which sizes reshardings stay within their
+  // bound of memory: with other sizes, Localize may give another program.
   std::vector<ir::Guard> evenness = {};
 };
 
@@ -58,12 +59,16 @@ struct LocalizeOptions {
   // (docs/decisions/0006). Without a size, blocks are even.
   SymbolSizes sizes = {};
   CostModel cost = {};
+  // Bytes that one rank may hold at once for one resharding: its parts, and what is packed and unpacked; 0: any. Where
+  // sizes are not at hand, a guard says up to which the steps stay within it.
+  int64_t resharding_bytes_max = 0;
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.
 // Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an
 //         input that lies otherwise; kUnimplemented for an op that cannot be computed on uneven blocks, naming op,
-//         axis, size, mesh and remedy; kResourceExhausted where a step needs more axes than a tensor may have.
+//         axis, size, mesh and remedy; kResourceExhausted where a step needs more axes than a tensor may have, and
+//         naming resharding_bytes_max where every way to reshard a value holds more.
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options = {});
 
 }  // namespace hir::plan

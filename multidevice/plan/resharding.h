@@ -58,13 +58,14 @@ struct Plan {
       0;  // That one rank holds at once for it: parts, and what is packed and unpacked.
 };
 
-// The cheapest plan by `cost` among the sequences of steps that hold no more than `peak_bytes_max` at once and split no
+// The cheapest plan by `cost` among the sequences of steps that hold no more than `bytes_max` at once and split no
 // axis unevenly that neither `from` nor `to` does. Communications within one device, and copies that every receiver
-// holds already, never appear. Errors: kResourceExhausted where no sequence stays below the bound, naming it.
+// holds already, never appear. Errors: kResourceExhausted where no sequence stays below the bound, naming it by
+// the name that users know, resharding_bytes_max.
 // REQUIRES: `to` is not partial; equal ranks.
 Result<Plan> PlanResharding(const mesh::Sharding& from, const mesh::Sharding& to,
                             const TensorSize& size, const CostModel& cost = {},
-                            double peak_bytes_max = kNoBound);
+                            double bytes_max = kNoBound);
 
 // The ranks that communicate in `step` from `before`, one list for each group that does so side by side.
 std::vector<std::vector<int64_t>> TeamsOf(const Step& step, const mesh::Sharding& before);

@@ -27,8 +27,8 @@ struct Node {
 class Search {
  public:
   Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost,
-         double peak_bytes_max)
-      : from_(from), to_(to), size_(size), cost_(cost), peak_bytes_max_(peak_bytes_max) {
+         double bytes_max)
+      : from_(from), to_(to), size_(size), cost_(cost), bytes_max_(bytes_max) {
     if (from.mesh != to.mesh) arrivals_ = Arrivals(from, to, size);
     nodes_.push_back({.at = from});
   }
@@ -66,9 +66,9 @@ class Search {
     HIR_CHECK(least_refused_ < kNoBound);  // Gathering everything and slicing leads everywhere.
     return ResourceExhausted(
         Cat("resharding from ", from_.ToString(), " to ", to_.ToString(),
-            ": every sequence of steps holds more than peak_bytes_max = ",
-            static_cast<int64_t>(peak_bytes_max_), " bytes on a rank at once (at least ",
-            static_cast<int64_t>(least_refused_), "); allow that, or split the tensor further"));
+            ": every sequence of steps holds more than resharding_bytes_max = ",
+            static_cast<int64_t>(bytes_max_), " bytes on a rank at once (at least ",
+            static_cast<int64_t>(least_refused_), "); raise it, or split the tensor further"));
   }
 
   // The axes that `type` of the mesh of `at` may split: where it belongs; on other meshes, whatever is split there.
@@ -91,7 +91,7 @@ class Search {
 
   void Reach(size_t before, Step step) {
     const StepCost cost = CostOf(step, nodes_[before].at, size_, cost_);
-    if (cost.peak_bytes > peak_bytes_max_) {
+    if (cost.peak_bytes > bytes_max_) {
       least_refused_ = std::min(least_refused_, cost.peak_bytes);
       return;
     }
@@ -202,7 +202,7 @@ class Search {
   const Sharding& to_;
   const TensorSize& size_;
   const CostModel& cost_;
-  const double peak_bytes_max_;
+  const double bytes_max_;
   double least_refused_ = kNoBound;
   std::vector<Sharding> arrivals_;
   std::vector<Node> nodes_;
@@ -211,10 +211,10 @@ class Search {
 }  // namespace
 
 Result<Plan> PlanResharding(const Sharding& from, const Sharding& to, const TensorSize& size,
-                            const CostModel& cost, double peak_bytes_max) {
+                            const CostModel& cost, double bytes_max) {
   HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() &&
             size.axes.size() == to.axes.size());
-  return Search(from, to, size, cost, peak_bytes_max).Run();
+  return Search(from, to, size, cost, bytes_max).Run();
 }
 
 }  // namespace hir::plan

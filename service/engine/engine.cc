@@ -52,14 +52,15 @@ Engine::Engine(EngineOptions options)
               .on_devices = options_.devices.own_memory,
               .staging_bytes_max = options_.limits.staging_bytes_max},
              released_),
-      programs_({options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
-                 options_.num_devices(), options_.devices.target()},
-                options_.limits),
+      programs_(
+          {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
+           options_.num_devices(), options_.devices.target(), options_.limits.resharding_bytes_max},
+          options_.limits),
       sequencer_({FleetOf(options_),
                   options_.limits.queued_runs_max,
                   options_.devices.own_memory,
                   {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"}},
-                 wakeup_, released_, [this] { return programs_.TakeEvicted(); }) {}
+                 wakeup_, released_, [this] { return programs_.TakeGone(); }) {}
 
 Engine::~Engine() { Stop(); }
 

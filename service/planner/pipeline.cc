@@ -31,9 +31,11 @@ Result<std::unique_ptr<ir::Graph>> Read(const pb::ProgramSource& source) {
 Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineOptions& options,
                                const codegen::Sizes& sizes) {
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, Read(program));
-  return host::PlanProgram(
-      std::move(graph),
-      {.num_devices = options.num_devices, .target = options.target, .sizes = sizes});
+  return host::PlanProgram(std::move(graph),
+                           {.num_devices = options.num_devices,
+                            .target = options.target,
+                            .sizes = sizes,
+                            .resharding_bytes_max = options.resharding_bytes_max});
 }
 
 // Whether some sizes of `symbols` have a plan of their own: its schedules have guards then.

@@ -15,8 +15,9 @@ namespace hir::service {
 struct PipelineOptions {
   int64_t num_devices = 1;
   codegen::Target target = {};
-  codegen::Sizes sizes = {};  // Values of the program's symbols, where known.
-  std::string backend = {};   // The kind of the devices: who can load what `compile` makes.
+  codegen::Sizes sizes = {};         // Values of the program's symbols, where known.
+  int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
+  std::string backend = {};          // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};
   base::WorkPool* pool = nullptr;  // Its threads compile, too; null: the caller's alone.
   // Called as the plan gets on, one call at a time, from any thread; may be null.

@@ -24,6 +24,7 @@ struct PlannerOptions {
   std::string device = "cpu:0";  // Its kind is what code is made for; the planner opens none.
   int64_t num_devices = 1;
   ::hostir::v1::Target target = {};
+  int64_t resharding_bytes_max = 0;  // The limit.
 };
 
 // Threads: one owns it (and lives as long); pid() and Interrupt() from any.

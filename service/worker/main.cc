@@ -53,6 +53,9 @@ int Main(int argc, char** argv) {
   app.add_flag("--own-memory", options.own_memory, "shards live in the device's memory");
   app.add_flag("--nvlink-multicast", options.nvlink_multicast,
                "NCCL may reduce in the NVLink switch");
+  int64_t resharding_bytes_max = 0;
+  app.add_option("--resharding-bytes-max", resharding_bytes_max,
+                 "of a planner: bytes that one resharding may hold on a rank; 0: any");
   app.add_option("--rank", options.rank, "the rank of this worker");
   app.add_option("--generation", options.generation, "the mesh it belongs to");
   app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")
@@ -78,7 +81,9 @@ int Main(int argc, char** argv) {
   rank::Backends backends = kind == "cuda" ? rank::CudaBackends() : rank::CpuBackends();
   if (role == "probe") ServeProbe(Fd(kInheritedFd), backends);
   if (role == "planner")
-    ServePlanner(Fd(kInheritedFd), {.backend = backends.kind, .compile = backends.make_compiler()});
+    ServePlanner(Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
+                                    .backend = backends.kind,
+                                    .compile = backends.make_compiler()});
   ServeRank(options, std::move(backends));
 }
 

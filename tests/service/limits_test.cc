@@ -365,6 +365,30 @@ TEST(Limits, ProgramsThatAreKept) {
   EXPECT_EQ(Text(client.Run(client.Compile(Negate("p1")).reply.program_id(), {x}).status), "OK");
 }
 
+// To gather 4,096 bytes in two halves a rank holds its own and all.
+TEST(Limits, BytesOfAResharding) {
+  const std::string gather =
+      "mesh @m = [0, 1]\n"
+      "fusion @gather(%x: f32[1024] {mesh=@m, shard(0, mesh_x)}) {\n"
+      "  %y: f32[1024] {mesh=@m} = set(%x)\n  return %y\n}\n";
+  {
+    Daemon daemon({"--devices=cpu:2", "--resharding-bytes-max=6144"});
+    Client client(daemon);
+    EXPECT_EQ(Text(client.Compile(gather).status), "OK");
+  }
+  Daemon daemon({"--devices=cpu:2", "--resharding-bytes-max=6143"});
+  Client client(daemon);
+  const grpc::Status status = client.Compile(gather).status;
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
+  EXPECT_THAT(
+      status.error_message(),
+      testing::HasSubstr("%y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
+                         "every sequence of steps holds more than resharding_bytes_max = 6143 "
+                         "bytes on a rank at once (at least 6144); raise it, or split the "
+                         "tensor further"));
+  EXPECT_EQ(Text(client.Compile(Negate("p")).status), "OK") << "the next is served";
+}
+
 TEST(Limits, BytesOfAMessage) {
   Daemon daemon({"--devices=cpu:1", "--message-bytes-max=20000"});
   Client client(daemon);

@@ -33,12 +33,12 @@ struct Planned {
   }
 };
 
-Result<Planned> Plan(std::string_view text) {
+Result<Planned> Plan(std::string_view text, const LocalizeOptions& options = {}) {
   Planned planned;
   HIR_ASSIGN(planned.global, ir::Parse(text, fusion::kFusionOps));
   HIR_TRY(ir::RunPasses(*planned.global, fusion::kFusionPasses, fusion::kSimplify));
   HIR_TRY(ir::RunPasses(*planned.global, fusion::kFusionPasses, fusion::kShard));
-  HIR_ASSIGN(planned.local, Localize(*planned.global));
+  HIR_ASSIGN(planned.local, Localize(*planned.global, options));
   return planned;
 }
 
@@ -308,6 +308,40 @@ fusion @greatest(%x: f32[5, 2] {mesh=@m, shard(1, mesh_x)}) {
 )");
   ASSERT_TRUE(planned.ok()) << planned.status().ToString();
   ExpectSameValues(*planned, {{5, 2}}, 1e-6);
+}
+
+// 4 * i0 bytes, gathered from two halves: a rank holds its own and all, 6 * i0 bytes.
+TEST(Communications, MemoryOfAReshardingIsBounded) {
+  constexpr std::string_view kGather = R"(
+mesh @m = [0, 1]
+fusion @gather(%x: f32[i0] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)}) {
+  %y: f32[i0] {mesh=@m} = set(%x)
+  return %y
+}
+)";
+  const auto bounded = [&](int64_t bytes, SymbolSizes sizes) {
+    return Plan(kGather, {.sizes = std::move(sizes), .resharding_bytes_max = bytes});
+  };
+  EXPECT_TRUE(bounded(6 * 1000, {{"i0", 1000}}).ok());
+  EXPECT_EQ(
+      bounded(6 * 1000 - 1, {{"i0", 1000}}).status().ToString(),
+      "RESOURCE_EXHAUSTED: %y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
+      "every sequence of steps holds more than resharding_bytes_max = 5999 bytes on a rank at "
+      "once (at least 6000); raise it, or split the tensor further");
+  // Without sizes a guard says up to which the plan serves; beyond, one for the sizes is asked for, and refused.
+  const Result<Planned> any = bounded(6 * 1000, {});
+  ASSERT_TRUE(any.ok()) << any.status().ToString();
+  const std::vector<ir::Guard>& guards = (*any).local.evenness;
+  ASSERT_EQ(guards.size(), 2u);
+  EXPECT_EQ(ir::ToString(guards[0].left), "i0 mod 2");
+  EXPECT_EQ(Cat(ir::ToString(guards[1].left), " <= ", ir::ToString(guards[1].right)), "i0 <= 1000");
+  EXPECT_EQ(guards[1].reason, "x: resharded within resharding_bytes_max = 6000 bytes");
+  EXPECT_THAT((*any).local.graph->guards, testing::SizeIs(2));
+  // Blocks of 501 and 500 are padded: what holds for 1,001 says nothing of 1,002.
+  const Result<Planned> uneven = bounded(1 << 20, {{"i0", 1001}});
+  ASSERT_TRUE(uneven.ok()) << uneven.status().ToString();
+  EXPECT_EQ(ir::ToString((*uneven).local.evenness.back().right), "1001");
+  EXPECT_THAT(Plan(kGather)->local.evenness, testing::SizeIs(1)) << "no bound, no guard";
 }
 
 // What only a library would store must not come out stored once: 4 rows of 2, each two equal.

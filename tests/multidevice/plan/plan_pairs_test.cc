@@ -217,7 +217,7 @@ TEST(PlanPairs, PeakBytesAreBounded) {
   EXPECT_LE((*bounded).peak_bytes, (*free).peak_bytes);
   const Status refused = PlanResharding(from, to, size, {}, 1000).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
-  EXPECT_NE(refused.message().find("peak_bytes_max = 1000 bytes"), std::string::npos)
+  EXPECT_NE(refused.message().find("resharding_bytes_max = 1000 bytes"), std::string::npos)
       << refused.ToString();
   // Where a bound leaves another way, it is taken.
   int tighter = 0;
