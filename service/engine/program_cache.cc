@@ -226,6 +226,7 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
   const std::string id = request.of == nullptr ? RandomId() : request.of->id();
   HIR_ASSIGN(std::shared_ptr<const Program> program,
              Program::Make(id, number, std::move(outcome.plan)));
+  program = Watched(std::move(program), gone_);
   if (request.of == nullptr) {
     Keep(request.text, program);
     return program;
@@ -239,14 +240,10 @@ void ProgramCache::KeepFor(const Request& request, const std::shared_ptr<const P
   const std::scoped_lock lock(mutex_);
   deaths_.erase(request.text);
   const auto entry = by_id_.find(request.of->id());
-  if (entry == by_id_.end()) {  // Evicted meanwhile: who waits for it will find no program.
-    evicted_.push_back(sized->number());
-    return;
-  }
+  if (entry == by_id_.end()) return;  // Evicted meanwhile: who waits for it will find no program.
   auto& plans = entry->second.sized;
   plans.push_front(sized);
   while (std::ssize(plans) > std::max<int64_t>(1, limits_.program_plans_max)) {
-    evicted_.push_back(plans.back()->number());
     plans.pop_back();
   }
 }
@@ -259,17 +256,26 @@ void ProgramCache::Keep(const std::string& text, std::shared_ptr<const Program> 
   recent_.push_front(std::move(program));
   while (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, limits_.programs_max)) {
     const auto oldest = by_id_.find(recent_.back()->id());
-    evicted_.push_back(recent_.back()->number());
-    for (const auto& sized : oldest->second.sized) evicted_.push_back(sized->number());
     by_text_.erase(oldest->second.text);
     by_id_.erase(oldest);
     recent_.pop_back();
   }
 }
 
-std::vector<int64_t> ProgramCache::TakeEvicted() {
-  const std::scoped_lock lock(mutex_);
-  return std::exchange(evicted_, {});
+std::shared_ptr<const Program> ProgramCache::Watched(std::shared_ptr<const Program> program,
+                                                     std::shared_ptr<Gone> gone) {
+  const Program* const watched = program.get();
+  return {watched, [program = std::move(program), gone = std::move(gone)](const Program*) mutable {
+            const int64_t number = program->number();
+            program.reset();
+            const std::scoped_lock lock(gone->mutex);
+            gone->numbers.push_back(number);
+          }};
+}
+
+std::vector<int64_t> ProgramCache::TakeGone() {
+  const std::scoped_lock lock(gone_->mutex);
+  return std::exchange(gone_->numbers, {});
 }
 
 int64_t ProgramCache::num_queued() const {

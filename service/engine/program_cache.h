@@ -54,8 +54,9 @@ class ProgramCache {
   // Answers what is being planned and what waits with `cause`; nothing is planned later. Not from two threads at once.
   void Stop(const Status& cause);
 
-  // Numbers of programs that were evicted, for the workers to drop.
-  std::vector<int64_t> TakeEvicted();
+  // Numbers of programs that were evicted and that no run holds any more, for the workers to drop. One that waits for
+  // its turn would be loaded again, so it keeps its program from here.
+  std::vector<int64_t> TakeGone();
   int64_t size() const;
   int64_t num_queued() const;                           // The one that is being planned counts.
   int64_t num_planned() const { return num_planned_; }  // Plans made since the start.
@@ -88,6 +89,14 @@ class ProgramCache {
   void Tell(size_t index, const ::hostir::v1::PlanProgress& progress);
   void TellQueued();
   void Loop();
+  // Numbers of programs whose last holder let go of them, which may be after the cache ended.
+  struct Gone {
+    std::mutex mutex;
+    std::vector<int64_t> numbers;  // Guarded by mutex.
+  };
+  // `program`, which tells `gone` when it goes.
+  static std::shared_ptr<const Program> Watched(std::shared_ptr<const Program> program,
+                                                std::shared_ptr<Gone> gone);
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);
   void Keep(const std::string& text, std::shared_ptr<const Program> program);
@@ -97,6 +106,7 @@ class ProgramCache {
   void Touch(const std::shared_ptr<const Program>& program);
 
   const Limits limits_;
+  const std::shared_ptr<Gone> gone_ = std::make_shared<Gone>();
   PlannerProcess planner_;  // Used by the thread alone, but for pid().
 
   std::atomic<int64_t> num_planned_ = 0;
@@ -108,7 +118,6 @@ class ProgramCache {
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
   std::map<std::string, Entry, std::less<>> by_id_;
   std::unordered_map<std::string, int64_t> deaths_;  // Of the planner, by program text.
-  std::vector<int64_t> evicted_;
   int64_t next_number_ = 1;
   bool stopping_ = false;
   std::thread thread_;

@@ -54,11 +54,11 @@ void AddTensorArg(int index, const Tensor& tensor, bool is_output,
 
 Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
                      std::shared_ptr<ReleasedShards> released,
-                     std::function<std::vector<int64_t>()> evicted)
+                     std::function<std::vector<int64_t>()> gone)
     : options_(options),
       wakeup_(std::move(wakeup)),
       released_(std::move(released)),
-      evicted_(std::move(evicted)),
+      gone_(std::move(gone)),
       fleet_(options.fleet) {}
 
 Sequencer::~Sequencer() { Stop(Unavailable("the daemon is shutting down")); }
@@ -190,8 +190,9 @@ std::optional<RankMessage> Sequencer::TakeReleased() {
   for (const int64_t shard : released_->Take()) {
     if (bound_.erase(shard) > 0) release.add_shards(shard);
   }
-  for (const int64_t program : evicted_()) {
-    if (loaded_.erase(program) > 0) release.add_programs(program);
+  for (const int64_t program : gone_()) {
+    loaded_.erase(program);
+    if (sent_.erase(program) > 0) release.add_programs(program);
   }
   if (release.shards().empty() && release.programs().empty()) return std::nullopt;
   return message;
@@ -220,6 +221,7 @@ Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit
 
 void Sequencer::Forget() {
   loaded_.clear();
+  sent_.clear();
   bound_.clear();
   const Status lost(Code::kDataLoss,
                     base::Cat("its memory was on the devices: ", fleet_.failure().message(),
@@ -346,6 +348,7 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
     }
   }
   if (!loaded_.contains(job.program->number())) {
+    sent_.insert(job.program->number());
     for (auto& of_rank : messages) {
       pb::Load& load = *of_rank.emplace_back().message.mutable_load();
       load.set_program(job.program->number());

@@ -58,11 +58,11 @@ class Sequencer {
     bool on_devices = false;                                // Tensors live in the workers' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
   };
-  // `evicted` gives the numbers of programs that workers shall drop; called on the sequencer's thread.
+  // `gone` gives the numbers of programs that no job holds any more, which workers drop with the next turn; called on
+  // the sequencer's thread.
   // `wakeup` is signalled when `released` has something.
   Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
-            std::shared_ptr<ReleasedShards> released,
-            std::function<std::vector<int64_t>()> evicted);
+            std::shared_ptr<ReleasedShards> released, std::function<std::vector<int64_t>()> gone);
   // Stops, and ends the workers.
   ~Sequencer();
 
@@ -110,10 +110,11 @@ class Sequencer {
   const Options options_;
   const std::shared_ptr<Wakeup> wakeup_;
   const std::shared_ptr<ReleasedShards> released_;
-  const std::function<std::vector<int64_t>()> evicted_;
+  const std::function<std::vector<int64_t>()> gone_;
   Fleet fleet_;  // Used by the thread alone, but for snapshot().
-  std::set<int64_t>
-      loaded_;  // Programs and shards the workers of this generation have. The thread's.
+  // Programs and shards the workers of this generation have. The thread's.
+  std::set<int64_t> loaded_;
+  std::set<int64_t> sent_;  // Programs they were told to load, whatever became of the run.
   std::set<int64_t> bound_;
   std::vector<int64_t> newly_bound_;               // By the latest run.
   std::vector<std::weak_ptr<Tensor>> on_devices_;  // Tensors that only the workers have.

@@ -211,14 +211,32 @@ TEST_F(TwoPlans, TheOneNotUsedForLongestGoes) {
   const std::shared_ptr<const Program> program = *Get("p");
   const int64_t first = (*For(program, 10))->number();
   const int64_t second = (*For(program, 20))->number();
-  EXPECT_TRUE(cache.TakeEvicted().empty()) << "at the limit";
+  EXPECT_TRUE(cache.TakeGone().empty()) << "at the limit";
   EXPECT_EQ((*For(program, 10))->number(), first);
   ASSERT_TRUE(For(program, 40).ok());
-  EXPECT_EQ(cache.TakeEvicted(), std::vector<int64_t>{second});
+  EXPECT_EQ(cache.TakeGone(), std::vector<int64_t>{second});
   EXPECT_EQ((*For(program, 10))->number(), first);
   EXPECT_EQ(cache.num_planned(), 4);
   ASSERT_TRUE(For(program, 20).ok());
   EXPECT_EQ(cache.num_planned(), 5) << "it is planned again";
+}
+
+// A run that waits for its turn has the workers load its program, also when the cache gave it up meanwhile. So the
+// workers are to drop it when the last such run is over, not before, when nothing would tell them again.
+TEST_F(TwoPlans, AnEvictedPlanIsGoneWhenItsLastRunIs) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  std::shared_ptr<const Program> run = *For(program, 10);
+  std::shared_ptr<const Program> next_run = run;
+  const int64_t number = run->number();
+  ASSERT_TRUE(For(program, 20).ok());
+  ASSERT_TRUE(For(program, 40).ok());  // The third: that of 10 goes.
+  EXPECT_EQ(cache.FindFor(program, {{"i0", 10}}), nullptr);
+  EXPECT_TRUE(cache.TakeGone().empty()) << "two runs hold it";
+  run = nullptr;
+  EXPECT_TRUE(cache.TakeGone().empty()) << "one run holds it";
+  next_run = nullptr;
+  EXPECT_EQ(cache.TakeGone(), std::vector<int64_t>{number});
+  EXPECT_TRUE(cache.TakeGone().empty()) << "told once";
 }
 
 }  // namespace
