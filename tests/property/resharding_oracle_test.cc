@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "csrc/codegen/cpu/cpu.h"
+#include "csrc/codegen/disk_cache.h"
 #include "multidevice/comm/ucx/ucx.h"
 
 namespace hir::testing {
@@ -17,7 +18,7 @@ constexpr int64_t kRanks = 6;  // What a mesh of 2x3 takes.
 
 // `ranks` null: simulated ones.
 void RunPairs(std::string_view backend, size_t count, Ranks* ranks) {
-  codegen::cpu::Compiler compiler({});
+  codegen::cpu::Compiler compiler({.cache_directory = codegen::DefaultCacheDirectory()});
   const PairSample sample = DrawPairs(AllReshardingPairs(kRanks), count, 1);
   PairTally tally;
   for (size_t i = 0; i < sample.pairs.size(); ++i) {
@@ -36,13 +37,13 @@ void RunPairs(std::string_view backend, size_t count, Ranks* ranks) {
   }
 }
 
-TEST(ReshardingOracle, OnSimulatedRanks) { RunPairs("local", 120, nullptr); }
+TEST(ReshardingOracle, OnSimulatedRanks) { RunPairs("local", 90, nullptr); }
 
 TEST(ReshardingOracle, OverUcx) {
   if (!comm::HasUcx()) GTEST_SKIP() << "this build has no UCX";
   auto ranks = MakeUcxRanks(kRanks);
   ASSERT_TRUE(ranks.ok()) << ranks.status().ToString();
-  RunPairs("ucx", 90, ranks->get());
+  RunPairs("ucx", 60, ranks->get());
 }
 
 // What finds nothing would find no mistake either.
