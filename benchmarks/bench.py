@@ -71,6 +71,7 @@ GOALS = {
     "PyTorch:": 1 / 1.1,
     "torch.compile:": 1 / 1.1,
 }
+STOLEN_NOTED = 0.02
 EMPTY_RUN_ALLOWANCE_US = 60.0  # Beside a bare call.
 
 
@@ -193,6 +194,27 @@ def show(measurement: Measurement) -> str:
     )
 
 
+def cpu_ticks() -> list[int]:
+    """Of all CPUs since the machine started: user, nice, system, idle, iowait, irq, softirq, steal."""
+    return [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+
+def stolen_share(before: list[int], after: list[int]) -> float:
+    """Of the CPU time between two of cpu_ticks that this machine wanted, what its host gave to others."""
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    wanted = sum(spent) - spent[3] - spent[4]
+    return spent[7] / wanted if wanted > 0 else 0.0
+
+
+def build_type() -> str:
+    """The build's, as CMake has it: Release for what `./run bench` builds."""
+    try:
+        lines = (BUILD / "CMakeCache.txt").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    return next((line.split("=", 1)[1] for line in lines if line.startswith("CMAKE_BUILD_TYPE:")), "unknown")
+
+
 def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
@@ -211,7 +233,7 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"no measurement {name!r}; there are {', '.join(SUITES)}")
     print(f"{'measurement':<46} {'ours':>21} {'limit or peer':>21} {'ratio':>6}  [quartiles]  beside", flush=True)
-    load_before = os.getloadavg()
+    load_before, ticks_before = os.getloadavg(), cpu_ticks()
     measurements: list[Measurement] = []
     not_measured: list[NotMeasured] = []
     failures: list[str] = []
@@ -227,14 +249,18 @@ def main() -> int:
         except Exception as error:  # Whatever it is, the other suites are worth having.
             failures.append(f"{name}: {error}")
             print(f"{name}: FAILED: {error}", flush=True)
+    stolen = stolen_share(ticks_before, cpu_ticks())
     print("ratio: peer time over ours, or ours as a share of the limit; above 1 we are ahead")
+    if stolen > STOLEN_NOTED:
+        print(f"the host kept {stolen:.0%} of the CPU time that this machine wanted: it was not quiet")
     missed = [m.name for m in measurements if misses(m)]
     if missed:
         print(f"goals missed: {', '.join(missed)}")
     if args.json:
         record = {
             "command": " ".join(["./run bench", *sys.argv[1:]]),
-            "machine": machine() | {"load_before": load_before, "load_after": os.getloadavg()},
+            "build": build_type(),
+            "machine": machine() | {"load_before": load_before, "load_after": os.getloadavg(), "stolen": stolen},
             "measurements": [
                 asdict(m) | {"ratio_quartiles": quartiles(m.ratios()), "goal": goal_of(m)} for m in measurements
             ],

@@ -87,7 +87,14 @@ def test_a_suite_is_shown_and_written(
     assert record["measurements"][0]["ratio_quartiles"] == [0.75, 1.0, 1.5]
     assert record["command"].startswith("./run bench evaluator --pairs 3")
     assert record["failures"] == []
+    assert 0 <= record["machine"]["stolen"] <= 1
     assert len(record["machine"]["load_before"]) == len(record["machine"]["load_after"]) == 3
+
+
+def test_stolen_time_is_a_share_of_what_was_wanted(bench: ModuleType) -> None:
+    before = [100, 0, 0, 1000, 0, 0, 0, 10]
+    assert bench.stolen_share(before, [160, 0, 0, 1900, 0, 0, 0, 50]) == 0.4  # 60 of user, 40 stolen, 900 idle.
+    assert bench.stolen_share(before, before) == 0.0
 
 
 def test_a_suite_that_fails_is_named_and_the_others_go_on(
