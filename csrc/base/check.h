@@ -7,7 +7,7 @@ namespace hir::base {
 
 }  // namespace hir::base
 
-#define HIR_CHECK(condition)                                                   \
-  do {                                                                         \
+#define HIR_CHECK(condition)                                                    \
+  do {                                                                          \
     if (!(condition)) ::hir::base::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

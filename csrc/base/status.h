@@ -17,7 +17,7 @@ enum class Code : int {
   kOk = 0,
   kCancelled = 1,
   kUnknown = 2,
-  kInvalidArgument = 3,     // The caller's fault; the same call will fail again.
+  kInvalidArgument = 3,  // The caller's fault; the same call will fail again.
   kDeadlineExceeded = 4,
   kNotFound = 5,
   kAlreadyExists = 6,
@@ -26,9 +26,9 @@ enum class Code : int {
   kFailedPrecondition = 9,  // Right call, wrong state: a freed handle, a closed session.
   kAborted = 10,            // The run was poisoned by another failure.
   kOutOfRange = 11,
-  kUnimplemented = 12,      // Not built in; nothing was queued.
-  kInternal = 13,           // Our bug, found late.
-  kUnavailable = 14,        // A rank, planner or daemon went away; a retry may succeed.
+  kUnimplemented = 12,  // Not built in; nothing was queued.
+  kInternal = 13,       // Our bug, found late.
+  kUnavailable = 14,    // A rank, planner or daemon went away; a retry may succeed.
   kDataLoss = 15,
   kUnauthenticated = 16,
 };
@@ -70,19 +70,25 @@ inline Status ResourceExhausted(std::string message) {
 inline Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
 inline Status Unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
 
+template <typename T>
+class Result;
+
+// What a Result<T> can be made of beside a T and a Status.
+template <typename U, typename T>
+concept ConvertsTo = std::is_convertible_v<U&&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
+                     !std::is_same_v<std::remove_cvref_t<U>, Status> &&
+                     !std::is_same_v<std::remove_cvref_t<U>, Result<T>>;
+
 // A T or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(Status status) : value_(std::move(status)) {  // NOLINT: implicit so that `return status;` works.
-    HIR_CHECK(!std::get<Status>(value_).ok());
-  }
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit so that `return value;` works.
-  template <typename U>
-    requires(std::is_convertible_v<U &&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Status> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Result<T>>)
-  Result(U&& value) : value_(std::in_place_index<1>, std::forward<U>(value)) {}  // NOLINT: as above.
+  // NOLINTBEGIN: implicit, so that `return status;` and `return value;` work.
+  Result(Status status) : value_(std::move(status)) { HIR_CHECK(!std::get<Status>(value_).ok()); }
+  Result(T value) : value_(std::move(value)) {}
+  template <ConvertsTo<T> U>
+  Result(U&& value) : value_(std::in_place_index<1>, std::forward<U>(value)) {}
+  // NOLINTEND
 
   bool ok() const { return value_.index() == 1; }
   Status status() const { return ok() ? Status() : std::get<0>(value_); }
@@ -108,11 +114,11 @@ class [[nodiscard]] Result {
 #define HIR_CONCAT(a, b) HIR_CONCAT_INNER(a, b)
 
 // Returns from the calling function when `expression`, a Status, is not OK.
-#define HIR_TRY(expression)                                                   \
-  do {                                                                        \
-    if (::hir::Status hir_status_ = (expression); !hir_status_.ok()) {        \
-      return hir_status_;                                                     \
-    }                                                                         \
+#define HIR_TRY(expression)                                            \
+  do {                                                                 \
+    if (::hir::Status hir_status_ = (expression); !hir_status_.ok()) { \
+      return hir_status_;                                              \
+    }                                                                  \
   } while (false)
 
 // HIR_ASSIGN(auto x, F()): declares x from the Result of F(), or returns its Status.

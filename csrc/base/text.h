@@ -20,7 +20,8 @@ inline void AppendOne(std::string& out, char value) { out += value; }
 inline void AppendOne(std::string& out, bool value) { out += value ? "true" : "false"; }
 inline void AppendOne(std::string& out, double value) { out += FormatDouble(value); }
 template <typename T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
+concept Integer = std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>;
+template <Integer T>
 void AppendOne(std::string& out, T value) {
   out += std::to_string(value);
 }
