@@ -73,7 +73,8 @@ std::optional<std::string> DiskCache::Read(std::string_view key) const {
   rest.remove_prefix(length_end + 1);
   if (!length || *length < 0 || static_cast<size_t>(*length) > rest.size()) return std::nullopt;
   if (rest.substr(0, static_cast<size_t>(*length)) != key) return std::nullopt;
-  std::error_code error;  // What is used stays longest. Of another user's cache that cannot be said.
+  std::error_code
+      error;  // What is used stays longest. Of another user's cache that cannot be said.
   fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
   return std::string(rest.substr(static_cast<size_t>(*length)));
 }

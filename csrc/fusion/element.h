@@ -66,8 +66,8 @@ struct Element {
   const ir::Value* value = nullptr;
   std::span<const Element* const> args = {};
   std::span<const ir::Expr* const> extents = {};  // kReduce: trip counts, outermost first.
-  int id = 0;             // Dense within the builder, operands before users.
-  bool has_load = false;  // It is a load, or one is below it.
+  int id = 0;                   // Dense within the builder, operands before users.
+  bool has_load = false;        // It is a load, or one is below it.
   bool has_data_index = false;  // It is a load at an index that is data, or one is below it.
 };
 

@@ -98,9 +98,8 @@ TEST_P(FakeGraph, AnUpdateBySomethingElseIsRefused) {
 
 // What failed was not done: the next update asks for it again.
 TEST_P(FakeGraph, AChangeThatFailedIsAskedForAgain) {
-  for (const char* call :
-       {"GraphExecKernelNodeSetParams", "GraphExecMemcpyNodeSetParams",
-        "GraphExecMemsetNodeSetParams", "GraphExecBatchMemOpNodeSetParams"}) {
+  for (const char* call : {"GraphExecKernelNodeSetParams", "GraphExecMemcpyNodeSetParams",
+                           "GraphExecMemsetNodeSetParams", "GraphExecBatchMemOpNodeSetParams"}) {
     ASSERT_TRUE(Capture(7, 10, 9).ok());
     Fake().FailNext(call, CUDA_ERROR_NOT_FOUND);
     for (const bool fails : {true, false}) {
