@@ -277,9 +277,38 @@ class Localizer {
     return {};
   }
 
+  Status Uneven(const ir::Op& op, std::string_view value, std::string_view split,
+                const ir::Expr* extent, int64_t ways) const {
+    const int64_t size = extents_.Estimate(extent);
+    return Unimplemented(
+        Cat(op.info->name, ": ", split, " of %", value, " has ",
+            extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "), size,
+            size == 1 ? " element" : " elements",
+            ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
+            "make its extent a multiple of ",
+            ways, ", or replicate it"));
+  }
+
+  // The outer part of an axis that is split in even blocks may be split in uneven ones: not the same elements.
+  Status CheckSplit(const ir::Op& op, const fusion::AxisLink& link) {
+    const ir::Value& result = *op.results[0];
+    const Placement& placement = Of(result);
+    const auto axis = static_cast<size_t>(link.result_axis);
+    const ir::Expr* const extent = result.type->axes[axis].extent;
+    const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[axis]);
+    if (ways == 1 || !extents_.IsUneven(extent)) return {};
+    const std::string split = mesh::DescribeSplit(placement.mesh->mesh, axis, placement.axes[axis]);
+    if (!extents_.LooksEven(extent, ways))
+      return Uneven(op, result.name, Cat(split, " of ", placement.mesh->mesh.ToString()), extent,
+                    ways);
+    if (!extent->IsConst()) GuardEven(extent, ways, Cat(result.name, ": ", split));
+    return {};
+  }
+
   // A reduction must not see the padding of uneven blocks; ops that would mix it with elements are refused.
   Status MaskPadding(const ir::Op& op, std::vector<ir::Value*>& operands) {
     for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
+      if (link.relation == fusion::AxisRelation::kSplitOuter) HIR_TRY(CheckSplit(op, link));
       const auto number = static_cast<size_t>(link.operand);
       const ir::Value& operand = *op.operands[number];
       const auto axis = static_cast<size_t>(link.operand_axis);
@@ -312,14 +341,8 @@ class Localizer {
             GuardEven(extent, ways, Cat(operand.name, ": ", split));
             break;
           }
-          const int64_t size = extents_.Estimate(extent);
-          return Unimplemented(
-              Cat(op.info->name, ": ", split, " of ", sharding.mesh.ToString(), " of %",
-                  operand.name, " has ", extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "),
-                  size, size == 1 ? " element" : " elements",
-                  ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
-                  "make its extent a multiple of ",
-                  ways, ", or replicate it"));
+          return Uneven(op, operand.name, Cat(split, " of ", sharding.mesh.ToString()), extent,
+                        ways);
         }
       }
     }

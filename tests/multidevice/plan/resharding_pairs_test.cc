@@ -157,6 +157,25 @@ fusion @f(%x: f32[3, i0] {mesh=@m, shard(1, mesh_x)}, %w: f32[i0, 2]) {
             "those: make its extent a multiple of 4, or replicate it");
 }
 
+// 22 elements are two even blocks of 11, 11 rows of two are not: a part of one is no part of the other.
+TEST(UnevenBlocks, OuterPartsOfEvenAxesAreNamed) {
+  auto graph = ir::Parse(R"(mesh @m = [0, 1]
+fusion @f(%x: f32[i0] {mesh=@m, shard(0, mesh_x)}) {
+  %r = reshape(%x) {shape=[i0 / 2, 2]}
+  return %r
+}
+)",
+                         fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  ASSERT_TRUE(ir::RunPasses(**graph, fusion::kFusionPasses, fusion::kShard).ok());
+  EXPECT_TRUE(Localize(**graph, {.sizes = {{"i0", 24}}}).ok());
+  EXPECT_EQ(
+      Localize(**graph, {.sizes = {{"i0", 22}}}).status().ToString(),
+      "UNIMPLEMENTED: reshape: axis 0 split 2 ways over mesh_x of [0, 1] of %r has i0 / 2 = 11 "
+      "elements, so uneven blocks; only pointwise ops, reductions and reshardings take those: "
+      "make its extent a multiple of 2, or replicate it");
+}
+
 // Ranks without an element hold what changes nothing; padding changes nothing either.
 TEST_F(ReshardingPairs, EveryReduction) {
   const DeviceMesh square = Make({2, 2}, {2, 0, 3, 1}), line = Make({4}, {3, 1, 0, 2});
