@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 #include "csrc/base/text.h"
 #include "host_ir/host_ops.h"
@@ -80,6 +81,19 @@ Result<std::vector<double>> SlowestSamples(const Timing& timing, Ranks& ranks) {
   return slowest;
 }
 
+Result<std::vector<Memory>> MemoryOfEach(const Memory& mine, Ranks& ranks) {
+  static_assert(std::is_trivially_copyable_v<Memory>);
+  HIR_ASSIGN(
+      const std::vector<std::string> all,
+      ranks.Exchange("compare memory", {reinterpret_cast<const char*>(&mine), sizeof(mine)}));
+  std::vector<Memory> memory(all.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != sizeof(mine)) return Internal("ranks are of different builds");
+    std::memcpy(&memory[rank], all[rank].data(), sizeof(mine));
+  }
+  return memory;
+}
+
 Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned,
                const rank::Backends& backends) {
   // Where one rank fails, all end: none is left to wait in a communication.
@@ -127,11 +141,14 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
                    .compile_ms = planned->compile_ms,
                    .compile_again_ms = planned->compile_again_ms,
                    .timing = run.timing(),
-                   .memory = run.memory()};
+                   .memory = {}};
   if (!options.out.empty()) report.outputs = run.OutputPaths();
   Result<std::vector<double>> slowest = SlowestSamples(run.timing(), ranks);
   if (!slowest.ok()) return {slowest.status(), kExitFailed};
   report.timing.samples_ms = *std::move(slowest);
+  Result<std::vector<Memory>> memory = MemoryOfEach(run.memory(), ranks);
+  if (!memory.ok()) return {memory.status(), kExitFailed};
+  report.memory = *std::move(memory);
   if (ranks.rank() != 0) return {};
   std::fputs(ReportText(report, options).c_str(), stdout);
   if (options.json.empty()) return {};

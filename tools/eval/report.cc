@@ -32,6 +32,12 @@ std::vector<std::string> Mapped(std::span<const std::string> texts,
   return mapped;
 }
 
+std::string EachRank(std::span<const Memory> memory, int64_t Memory::*bytes) {
+  std::vector<int64_t> values;
+  for (const Memory& of_rank : memory) values.push_back(of_rank.*bytes);
+  return Cat("[", base::JoinInts(values, ", "), "]");
+}
+
 std::string List(std::span<const double> values) {
   std::vector<std::string> texts;
   for (const double value : values) texts.push_back(base::FormatDouble(value));
@@ -77,8 +83,8 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
           ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
-          ",\n  \"shard_bytes\": ", report.memory.shard_bytes,
-          ",\n  \"pool_bytes\": ", report.memory.pool_bytes);
+          ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
+          ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes));
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,

@@ -20,8 +20,8 @@ struct Report {
   double plan_ms = 0;
   std::vector<double> compile_ms;  // One a kernel plan.
   std::vector<double> compile_again_ms;
-  Timing timing;  // Of rank 0; samples_ms: of each sample the slowest rank's.
-  Memory memory;  // Of rank 0.
+  Timing timing;               // Of rank 0; samples_ms: of each sample the slowest rank's.
+  std::vector<Memory> memory;  // Of each rank.
   std::vector<std::string> outputs = {};
 };
 
