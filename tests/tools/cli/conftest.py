@@ -31,7 +31,8 @@ class Daemon:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [BUILD / "hostird", *flags, "--log-level=debug"],
-                env=clean_environment(),
+                # Its kernels are compiled by this daemon, whatever others have left on disk.
+                env=clean_environment(XDG_CACHE_HOME=str(folder / "cache")),
                 pass_fds=[write_end],
                 stdout=log,
                 stderr=log,
