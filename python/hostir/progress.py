@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+import grpc
+
 _PATIENCE = 1.0  # Seconds; what is over before is not mentioned.
 _REFRESH = 0.1
 _ERASE = "\r\x1b[K"
@@ -112,7 +114,10 @@ class Display:
 
 
 def listen(events: Iterable[Any], told: Callable[[PlanProgress], None]) -> None:
-    """Passes on what a session's events say of plans, on a thread of its own, until they end."""
+    """Passes on what a session's events say of plans, on a thread of its own, until they end.
+
+    What ``told`` raises ends that, and goes to ``threading.excepthook``: the calls go on.
+    """
 
     def read() -> None:
         try:
@@ -121,8 +126,7 @@ def listen(events: Iterable[Any], told: Callable[[PlanProgress], None]) -> None:
                     p = event.plan_progress
                     stage = _STAGES.get(p.stage, "planning")
                     told(PlanProgress(stage, int(p.plans_before), int(p.kernels_compiled), int(p.kernels)))
-        except Exception:
-            # The end of the session, or an error of who was told: neither is the calls'.
-            return
+        except grpc.RpcError:
+            return  # The end of the session: calls say of what.
 
     threading.Thread(target=read, name="hostir-session", daemon=True).start()

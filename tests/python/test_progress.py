@@ -66,6 +66,24 @@ def test_each_session_hears_of_its_own(daemon_program: str, tmp_path: Path) -> N
     assert ours and theirs == []
 
 
+def test_what_the_function_raises_is_not_lost(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    over = threading.Event()
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        raised.append(args.exc_value)
+        over.set()
+
+    def told(progress: PlanProgress) -> None:
+        raise KeyError(progress.stage)
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    with hostir.connect(devices="cpu:1", timeout=60, progress=told) as client:
+        (y,) = client.run(steps(2, 0.5), [np.ones(3, np.float32)])
+        assert np.isfinite(y.numpy()).all()
+        assert over.wait(60) and isinstance(raised[0], KeyError) and len(raised) == 1
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
