@@ -59,13 +59,62 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   return machine;
 }
 
+// Machines that nobody uses. One is made in a millisecond, most of it for the features of its CPU, and serves any
+// number of modules, one at a time.
+class Machines {
+ public:
+  // Goes back where it came from.
+  class Lent {
+   public:
+    Lent(Machines& owner, std::string key, std::unique_ptr<llvm::TargetMachine> machine)
+        : owner_(&owner), key_(std::move(key)), machine_(std::move(machine)) {}
+    Lent(Lent&&) = default;
+    Lent& operator=(Lent&&) = delete;
+    ~Lent() {
+      if (machine_ != nullptr) owner_->Return(std::move(key_), std::move(machine_));
+    }
+    llvm::TargetMachine& operator*() const { return *machine_; }
+
+   private:
+    Machines* owner_;
+    std::string key_;
+    std::unique_ptr<llvm::TargetMachine> machine_;
+  };
+
+  Result<Lent> Take(const Target& target) {
+    std::string key = base::Cat(target.cpu, " ", target.features);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = idle_.find(key);
+      if (found != idle_.end()) {
+        std::unique_ptr<llvm::TargetMachine> machine = std::move(found->second);
+        idle_.erase(found);
+        return Lent(*this, std::move(key), std::move(machine));
+      }
+    }
+    HIR_ASSIGN(std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
+    return Lent(*this, std::move(key), std::move(machine));
+  }
+
+ private:
+  static constexpr size_t kIdleMax = 16;
+
+  void Return(std::string key, std::unique_ptr<llvm::TargetMachine> machine) {
+    const std::lock_guard lock(mutex_);
+    if (idle_.size() < kIdleMax) idle_.emplace(std::move(key), std::move(machine));
+  }
+
+  std::mutex mutex_;
+  std::multimap<std::string, std::unique_ptr<llvm::TargetMachine>> idle_;
+};
+
 // The passes that pay on this code: it is in vectors and its loops are as they should be, so what is left is slots to
-// registers, common and invariant parts, short loops, and addresses. Value numbering, dead stores, induction variables
-// and a second round of combining take two fifths of the time of passes for the same code; LLVM's O2 several times as
-// long.
+// registers, and common and invariant parts; instruction selection combines what is left to combine. Combining,
+// unrolling short loops, value numbering, dead stores and induction variables take four fifths of the time of passes
+// for the same code.
 constexpr std::string_view kPasses =
-    "function(sroa,early-cse,simplifycfg,loop-simplify,lcssa,loop-mssa(loop-rotate,licm),"
-    "loop(loop-unroll-full),early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg)";
+    "function(sroa,early-cse,simplifycfg,loop-simplify,lcssa,loop-mssa(licm),early-cse<memssa>,"
+    "simplifycfg)";
 
 Status Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager loops;
@@ -114,7 +163,9 @@ std::string CompilerIdentity() {
 }
 
 Result<std::string> CompileObject(const std::string& ir, const Target& target) {
-  HIR_ASSIGN(const std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
+  static Machines machines;
+  HIR_ASSIGN(const Machines::Lent lent, machines.Take(target));
+  llvm::TargetMachine* const machine = &*lent;
   llvm::LLVMContext context;
   llvm::SMDiagnostic diagnostic;
   const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, diagnostic, context);
