@@ -41,10 +41,12 @@ int64_t GrainOf(const LoopNest& nest) {
 Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
   std::set<std::string> declarations;
   std::string functions;
+  size_t num_tensors = 0;
   for (size_t i = 0; i < plan.nests.size(); ++i) {
     Emitter emitter(*plan.nests[i], target);
     HIR_ASSIGN(const std::string text, emitter.Run(base::Cat("k", i)));
     functions += text;
+    num_tensors = std::max(num_tensors, plan.nests[i]->tensors.size());
     declarations.merge(emitter.writer().declarations);
   }
   std::string out;
@@ -52,7 +54,8 @@ Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
   base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
                "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
                target.vector_bytes * 8,
-               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n");
+               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
+               AliasScopes(static_cast<int>(num_tensors)));
   return out;
 }
 

@@ -16,6 +16,14 @@ namespace {
 
 constexpr size_t kRegionVariablesMax = 62;  // Sets of them are bits of a word; one is taken.
 
+bool IsOneTrip(const V& begin, const V& end, const V& step) {
+  for (const V* bound : {&begin, &end, &step}) {
+    if (bound->name[0] == '%') return false;
+  }
+  const int64_t first = std::stoll(begin.name), last = std::stoll(end.name);
+  return first < last && last - first <= std::stoll(step.name);
+}
+
 }  // namespace
 
 Emitter::Emitter(const LoopNest& nest, const Target& target)
@@ -27,31 +35,29 @@ Emitter::Emitter(const LoopNest& nest, const Target& target)
 }
 
 Result<std::string> Emitter::Run(const std::string& name) {
-  std::string outer, parameters, arguments;
+  std::string arguments;
   int slot = 0;
-  const auto pass = [&](const std::string& parameter, std::string_view type,
-                        std::string_view attributes) {
-    Append(outer, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  %a", slot,
+  const auto load = [&](const std::string& name, std::string_view type) {
+    Append(arguments, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  ", name,
            " = load ", type, ", ptr %p", slot, ", align 8\n");
-    Append(parameters, type, attributes, " %", parameter, ", ");
-    Append(arguments, type, " %a", slot++, ", ");
+    ++slot;
   };
   for (size_t i = 0; i < nest_.tensors.size(); ++i) {
     if (nest_.tensors[i].role == Tensor::Role::kInput)
       slots_[nest_.tensors[i].value] = static_cast<int>(i);
     if (nest_.tensors[i].role == Tensor::Role::kWorkspace)
       slots_[nest_.tensors[i].value] = static_cast<int>(i);
-    pass(Cat("t", i), "ptr", " noalias");
+    load(Cat("%t", i), "ptr");
   }
   levels_.resize(1);
   for (size_t i = 0; i < nest_.symbols.size(); ++i) {
     symbols_[nest_.symbols[i]] = {Cat("%s", i), Ty::kI64, 1};
-    pass(Cat("s", i), "i64", "");
+    load(Cat("%s", i), "i64");
   }
   for (size_t i = 0; i < nest_.scalars.size(); ++i) {
     const DType dtype = nest_.scalars[i]->type->dtype;
     const bool real = IsFloat(dtype);
-    pass(Cat("x", i), real ? "double" : "i64", "");
+    load(Cat("%x", i), real ? "double" : "i64");
     scalars_[nest_.scalars[i]] =
         EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
                     {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
@@ -80,11 +86,8 @@ Result<std::string> Emitter::Run(const std::string& name) {
   if (pool_.overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
   // Stores past the caches are seen by nobody before this.
   if (streams_) Here() += "  fence seq_cst\n";
-  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", outer,
-             "  call void @", name, ".body(", arguments,
-             "i64 %begin, i64 %end)\n  ret void\n}\n\ndefine internal void @", name, ".body(",
-             parameters, "i64 %begin, i64 %end) #0 {\n", writer_.entry, levels_[0].body,
-             "  ret void\n}\n\n");
+  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments,
+             writer_.entry, levels_[0].body, "  ret void\n}\n\n");
 }
 
 void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
@@ -198,6 +201,12 @@ void Emitter::OpenLoops(std::span<const Loop> loops, const std::function<void()>
 
 void Emitter::EmitLoop(const V& begin, const V& end, const V& step,
                        const std::function<void(const V&)>& body) {
+  if (IsOneTrip(begin, end, step)) {  // What is known of its variable is known in this loop alone.
+    levels_.back().body_memo.clear();
+    body(begin);
+    levels_.back().body_memo.clear();
+    return;
+  }
   const V at = {writer_.NewName(), Ty::kI64, 1};
   levels_.emplace_back();
   body(at);

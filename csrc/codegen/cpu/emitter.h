@@ -23,7 +23,7 @@ class Emitter {
 
   Emitter(const LoopNest& nest, const Target& target);
 
-  // The functions "@NAME" (the kernel) and "@NAME.body"; declarations gather in writer().declarations.
+  // The function "@NAME", the kernel; declarations gather in writer().declarations.
   Result<std::string> Run(const std::string& name);
   Writer& writer() { return writer_; }
 
@@ -154,6 +154,8 @@ class Emitter {
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
   std::string MaskFor(int guard);  // "<16 x i1> %m"; empty for all lanes.
+  // What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
+  std::string ScopeOf(std::string_view base) const;
   const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
 
   // Where something with these dependencies is computed: level, and whether in front of it.

@@ -56,10 +56,7 @@ std::string_view ScalarText(Ty type) {
 }
 
 std::string Repeat(std::string_view type, const std::string& value, int lanes) {
-  if (lanes == 1) return value;
-  std::string out = "<";
-  for (int i = 0; i < lanes; ++i) base::Append(out, i > 0 ? ", " : "", type, " ", value);
-  return out + ">";
+  return lanes == 1 ? value : Cat("splat (", type, " ", value, ")");
 }
 
 }  // namespace
@@ -136,11 +133,11 @@ V Writer::Splat(std::string& code, const V& scalar, int lanes) {
                  " zeroinitializer"));
 }
 
-V Writer::Iota(int lanes) {
-  if (lanes == 1) return IntConstant(Ty::kI64, 0);
+V Writer::Iota(int lanes, Ty type) {
+  if (lanes == 1) return IntConstant(type, 0);
   std::string text = "<";
-  for (int i = 0; i < lanes; ++i) base::Append(text, i > 0 ? ", i64 " : "i64 ", i);
-  return {text + ">", Ty::kI64, lanes};
+  for (int i = 0; i < lanes; ++i) base::Append(text, i > 0 ? ", " : "", ScalarText(type), " ", i);
+  return {text + ">", type, lanes};
 }
 
 V Writer::Lane(std::string& code, const V& vector, int lane) {
@@ -189,6 +186,34 @@ std::string Writer::Alloca(Ty type, int64_t count) {
   const std::string name = NewName();
   base::Append(entry, "  ", name, " = alloca ", TypeText(type, 1), ", i64 ", count, ", align 64\n");
   return name;
+}
+
+namespace {
+
+constexpr int kDomain = 1;
+int ScopeId(int tensor) { return kDomain + 1 + 3 * tensor; }
+
+}  // namespace
+
+std::string AliasScopeOf(int tensor) {
+  return Cat(", !alias.scope !", ScopeId(tensor) + 1, ", !noalias !", ScopeId(tensor) + 2);
+}
+
+std::string AliasScopes(int num_tensors) {
+  std::string out = Cat("!", kDomain, " = distinct !{!", kDomain, "}\n");
+  for (int i = 0; i < num_tensors; ++i) {
+    const int id = ScopeId(i);
+    base::Append(out, "!", id, " = distinct !{!", id, ", !", kDomain, "}\n!", id + 1, " = !{!", id,
+                 "}\n!", id + 2, " = !{");
+    std::string_view separator;
+    for (int other = 0; other < num_tensors; ++other) {
+      if (other == i) continue;
+      base::Append(out, separator, "!", ScopeId(other));
+      separator = ", ";
+    }
+    out += "}\n";
+  }
+  return out;
 }
 
 }  // namespace hir::codegen::cpu

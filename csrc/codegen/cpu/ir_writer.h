@@ -45,8 +45,8 @@ class Writer {
   V CastTo(std::string& code, std::string_view op, const V& a, Ty to);
   V Select(std::string& code, const V& condition, const V& yes, const V& no);
   V Splat(std::string& code, const V& scalar, int lanes);
-  // The lanes 0, 1, 2, ... as i64.
-  V Iota(int lanes);
+  // The lanes 0, 1, 2, ...
+  V Iota(int lanes, Ty type = Ty::kI64);
   V Lane(std::string& code, const V& vector, int lane);
   // Calls and declares `name`, without the @.
   V Call(std::string& code, const std::string& name, Ty type, int lanes,
@@ -71,5 +71,10 @@ class Writer {
 };
 
 std::string Typed(const V& value);  // "float %v3"
+
+// What follows an access of tensor number `tensor` of a function, none of which overlap where one is written; and the
+// metadata that this names, for functions of up to `num_tensors`. Metadata 0 is not of these.
+std::string AliasScopeOf(int tensor);
+std::string AliasScopes(int num_tensors);
 
 }  // namespace hir::codegen::cpu

@@ -53,6 +53,7 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
                     size_t level) {
   const Ty type = MemoryTypeOf(tensor.dtype);
   const int bytes = BytesOf(type);
+  const std::string scope = ScopeOf(base);
   const auto finish = [&](const V& loaded) {
     if (tensor.dtype != DType::kBool) return loaded;
     return writer_.Compare(CodeAt(level), "ne", loaded, IntConstant(Ty::kI8, 0, loaded.lanes));
@@ -73,7 +74,8 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
       address = writer_.Select(code, allowed, address, {zero_, Ty::kPtr, 1});
     }
     return finish(writer_.Let(
-        code, type, 1, Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes)));
+        code, type, 1,
+        Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes, scope)));
   }
   std::string& code = Here();
   const int lanes = lanes_.count;
@@ -83,8 +85,9 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   if (affine && affine->stride->IsConst(1)) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
     if (mask.empty()) {
-      const V loaded = writer_.Let(code, type, lanes,
-                                   Cat("load ", vector, ", ptr ", address.name, ", align ", bytes));
+      const V loaded =
+          writer_.Let(code, type, lanes,
+                      Cat("load ", vector, ", ptr ", address.name, ", align ", bytes, scope));
       return finish(lanes_.paired ? EmitInPairs(loaded) : loaded);
     }
     const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
@@ -92,7 +95,7 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
         Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
     return finish(writer_.Let(code, type, lanes,
                               Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ",
-                                  bytes, ", ", mask, ", ", vector, " zeroinitializer)")));
+                                  bytes, ", ", mask, ", ", vector, " zeroinitializer)", scope)));
   }
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
   const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
@@ -101,7 +104,12 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes)) : mask;
   return finish(writer_.Let(code, type, lanes,
                             Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes,
-                                ", ", all, ", ", vector, " zeroinitializer)")));
+                                ", ", all, ", ", vector, " zeroinitializer)", scope)));
+}
+
+std::string Emitter::ScopeOf(std::string_view base) const {
+  if (!base.starts_with("%t")) return {};  // Memory of the function's own.
+  return AliasScopeOf(std::stoi(std::string(base.substr(2))));
 }
 
 // "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
@@ -145,8 +153,9 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
   const V bits = StreamBits(tensor, bytes);
   std::string& code = Here();
   const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");
+  const std::string scope = ScopeOf(Cat("%t", &tensor - nest_.tensors.data()));
   if (bits.lanes == 0) {
-    base::Append(code, plain, element, "\n");
+    base::Append(code, plain, element, scope, "\n");
     return;
   }
   streams_ = true;
@@ -156,14 +165,14 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
       writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
   const V aligned = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
   base::Append(code, "  br i1 ", aligned.name, ", label %", past, ", label %", cached, "\n", past,
-               ":\n", plain, bytes, ", !nontemporal !0\n  br label %", done, "\n", cached, ":\n",
-               plain, element, "\n  br label %", done, "\n", done, ":\n");
+               ":\n", plain, bytes, ", !nontemporal !0", scope, "\n  br label %", done, "\n",
+               cached, ":\n", plain, element, scope, "\n  br label %", done, "\n", done, ":\n");
 }
 
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const Ty type = MemoryTypeOf(tensor.dtype);
-  const std::string base = Cat("%t", slot);
+  const std::string base = Cat("%t", slot), scope = ScopeOf(base);
   const Expr* offset = OffsetOf(index, tensor, 0);
   std::string& code = Here();
   const auto memory = [&](V v) {
@@ -172,7 +181,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   if (lanes_.variable < 0 || lanes_.count == 1) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
     base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ",
-                 BytesOf(type), "\n");
+                 BytesOf(type), scope, "\n");
     return;
   }
   value = memory(writer_.Splat(code, value, lanes_.count));
@@ -191,7 +200,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
     writer_.declarations.insert(
         Cat("declare void @", name, "(", vector, ", ptr, i32, ", mask_type, ")"));
     base::Append(code, "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ",
-                 bytes, ", ", mask, ")\n");
+                 bytes, ", ", mask, ")", scope, "\n");
     return;
   }
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
@@ -201,7 +210,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", <", lanes_.count,
                                   " x ptr>, i32, ", mask_type, ")"));
   base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ",
-               bytes, ", ", all, ")\n");
+               bytes, ", ", all, ")", scope, "\n");
 }
 
 }  // namespace hir::codegen::cpu

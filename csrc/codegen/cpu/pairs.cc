@@ -108,9 +108,9 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   std::string& code = Here();
   const int lanes = lanes_.count / 2;
   const V address = AddressOf(Cat("%t", slot->second), Ty::kI16, EmitExpr(offset), code);
-  const V both =
-      writer_.Let(code, Ty::kI32, lanes,
-                  Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name, ", align 2"));
+  const V both = writer_.Let(code, Ty::kI32, lanes,
+                             Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name,
+                                 ", align 2", AliasScopeOf(slot->second)));
   const V even = writer_.Binary(code, "shl", both, IntConstant(Ty::kI32, 16, lanes));
   const V odd = writer_.Binary(code, "and", both, IntConstant(Ty::kI32, kUpper, lanes));
   const V all = writer_.Let(code, Ty::kI32, 2 * lanes,

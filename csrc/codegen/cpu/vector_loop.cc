@@ -206,9 +206,11 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     for (int i = 0; i < copy; ++i)
       lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
     if (!masked) return;
-    const V index =
-        writer_.Binary(Here(), "add", writer_.Splat(Here(), at, lanes), writer_.Iota(lanes));
-    lanes_.mask = writer_.Compare(Here(), "slt", index, writer_.Splat(Here(), end, lanes));
+    // Fewer than a step are left: 32 bits hold them, in which a compare of all lanes is one instruction.
+    const V rest =
+        writer_.CastTo(Here(), "trunc", writer_.Binary(Here(), "sub", end, at), Ty::kI32);
+    lanes_.mask = writer_.Compare(Here(), "ult", writer_.Iota(lanes, Ty::kI32),
+                                  writer_.Splat(Here(), rest, lanes));
     lanes_.masked = true;
   };
   EmitLoop(begin, stop, stride, [&](const V& at) {
