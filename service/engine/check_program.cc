@@ -25,13 +25,16 @@ Result<std::unique_ptr<ir::Graph>> Read(const pb::ProgramSource& source) {
 
 }  // namespace
 
-Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_devices,
-                                 int64_t program_bytes_max) {
+Result<std::string> ProgramBytes(const pb::ProgramSource& source, int64_t program_bytes_max) {
   const int64_t bytes = static_cast<int64_t>(source.ByteSizeLong());
   if (bytes > program_bytes_max) {
     return ResourceExhausted(base::Cat("program_bytes_max = ", program_bytes_max,
                                        ": the program has ", bytes, " bytes; split it"));
   }
+  return source.SerializeAsString();
+}
+
+Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_devices) {
   HIR_ASSIGN(const std::unique_ptr<ir::Graph> graph, Read(source));
   for (const ir::Mesh& mesh : graph->meshes()) {
     for (const int64_t device : mesh.mesh.devices()) {

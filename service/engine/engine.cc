@@ -101,8 +101,11 @@ void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSour
   if (draining_) return done(Unavailable("the daemon is shutting down"));
   if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
   if (Status status = CheckDevices(); !status.ok()) return done(std::move(status));
-  const Result<std::string> text =
-      CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
+  const Result<std::string> sent = ProgramBytes(source, options_.limits.program_bytes_max);
+  if (!sent.ok()) return done(sent.status());
+  if (std::shared_ptr<const Program> found = programs_.FindSent(*sent))
+    return done(std::move(found));
+  const Result<std::string> text = CheckProgram(source, options_.num_devices());
   if (!text.ok()) return done(text.status());
   programs_.Get(*text, source, std::move(done), request, std::move(progress));
 }

@@ -55,7 +55,7 @@ class Engine {
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
   // `request`, here and below: the number that the log knows the request by. `progress`: as of ProgramCache::Get.
-  // Errors: CheckProgram's; ProgramCache::Get's.
+  // Errors: ProgramBytes'; CheckProgram's; ProgramCache::Get's.
   void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
                CompileDone done, int64_t request = 0, ProgramCache::Progress progress = {});
   // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.

@@ -20,7 +20,10 @@ constexpr size_t kDeathsKept = 64;
 }  // namespace
 
 ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits)
-    : limits_(limits), planner_(std::move(planner)), thread_([this] { Loop(); }) {}
+    : limits_(limits),
+      planner_(std::move(planner)),
+      by_sent_(limits.program_texts_bytes_max),
+      thread_([this] { Loop(); }) {}
 
 ProgramCache::~ProgramCache() { Stop(Unavailable("the daemon is shutting down")); }
 
@@ -44,15 +47,24 @@ void ProgramCache::Stop(const Status& cause) {
 
 void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source,
                        Done done, int64_t request, Progress progress) {
+  std::string sent = source.SerializeAsString();
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
     const std::shared_ptr<const Program> program = found->second;
     Touch(program);
+    by_sent_.Keep(std::move(sent), program);
     lock.unlock();
     return done(program);
   }
   Queue({.text = text, .source = source, .request = request},
         {std::move(done), std::move(progress)}, std::move(lock));
+}
+
+std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
+  const std::scoped_lock lock(mutex_);
+  std::shared_ptr<const Program> program = by_sent_.Find(sent);
+  if (program != nullptr) Touch(program);
+  return program;
 }
 
 void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
@@ -228,7 +240,7 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
              Program::Make(id, number, std::move(outcome.plan)));
   program = Watched(std::move(program), gone_);
   if (request.of == nullptr) {
-    Keep(request.text, program);
+    Keep(request, program);
     return program;
   }
   HIR_TRY(program->Serves(request.sizes));  // Else no plan does.
@@ -248,15 +260,18 @@ void ProgramCache::KeepFor(const Request& request, const std::shared_ptr<const P
   }
 }
 
-void ProgramCache::Keep(const std::string& text, std::shared_ptr<const Program> program) {
+void ProgramCache::Keep(const Request& request, std::shared_ptr<const Program> program) {
+  std::string sent = request.source.SerializeAsString();
   const std::scoped_lock lock(mutex_);
-  deaths_.erase(text);
-  by_text_[text] = program;
-  by_id_[program->id()] = {program, text};
+  deaths_.erase(request.text);
+  by_text_[request.text] = program;
+  by_sent_.Keep(std::move(sent), program);
+  by_id_[program->id()] = {program, request.text};
   recent_.push_front(std::move(program));
   while (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, limits_.programs_max)) {
     const auto oldest = by_id_.find(recent_.back()->id());
     by_text_.erase(oldest->second.text);
+    by_sent_.Drop(*oldest->second.program);
     by_id_.erase(oldest);
     recent_.pop_back();
   }
@@ -281,6 +296,11 @@ std::vector<int64_t> ProgramCache::TakeGone() {
 int64_t ProgramCache::num_queued() const {
   const std::scoped_lock lock(mutex_);
   return std::ssize(queue_);
+}
+
+int64_t ProgramCache::text_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return by_sent_.bytes();
 }
 
 int64_t ProgramCache::size() const {

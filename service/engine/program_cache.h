@@ -19,6 +19,7 @@
 #include "csrc/base/status.h"
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
+#include "service/engine/program_texts.h"
 #include "service/os/wakeup.h"
 #include "service/supervise/planner_process.h"
 
@@ -40,6 +41,9 @@ class ProgramCache {
   using Progress = std::function<void(const ::hostir::v1::PlanProgress&)>;
   void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done,
            int64_t request = 0, Progress progress = {});
+  // The program that Get found or made for a source of the very bytes `sent` (ProgramBytes); null when it is none or
+  // was evicted since. Costs no parsing.
+  std::shared_ptr<const Program> FindSent(std::string_view sent);
   // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
   // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
   // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
@@ -58,6 +62,7 @@ class ProgramCache {
   // its turn would be loaded again, so it keeps its program from here.
   std::vector<int64_t> TakeGone();
   int64_t size() const;
+  int64_t text_bytes() const;                           // Of programs as they were sent.
   int64_t num_queued() const;                           // The one that is being planned counts.
   int64_t num_planned() const { return num_planned_; }  // Plans made since the start.
   int64_t planner_pid() const { return planner_.pid(); }
@@ -99,7 +104,7 @@ class ProgramCache {
                                                 std::shared_ptr<Gone> gone);
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);
-  void Keep(const std::string& text, std::shared_ptr<const Program> program);
+  void Keep(const Request& request, std::shared_ptr<const Program> program);
   void KeepFor(const Request& request, const std::shared_ptr<const Program>& sized);
   std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program,
                                             const Sizes& sizes);
@@ -116,6 +121,7 @@ class ProgramCache {
   std::deque<Request> queue_;                         // The front is being planned.
   std::list<std::shared_ptr<const Program>> recent_;  // The latest used first.
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
+  ProgramTexts by_sent_;
   std::map<std::string, Entry, std::less<>> by_id_;
   std::unordered_map<std::string, int64_t> deaths_;  // Of the planner, by program text.
   int64_t next_number_ = 1;

@@ -160,6 +160,23 @@ TEST(Limits, BytesOfAProgram) {
             "RESOURCE_EXHAUSTED: program_bytes_max = 1000: the program has 1001 bytes; split it");
 }
 
+// What is not kept is parsed again: the same program, once planned.
+TEST(Limits, BytesOfProgramsAsSent) {
+  for (const char* bytes : {"0", "1000", "67108864"}) {
+    Daemon daemon({"--devices=cpu:1", std::string("--program-texts-bytes-max=") + bytes});
+    Client client(daemon);
+    const std::string text = Negate("p");
+    const std::string id = client.Compile(text).reply.program_id();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(client.Compile(text).reply.program_id(), id);
+      EXPECT_EQ(client.Compile(text + std::string(static_cast<size_t>(i), '\n')).reply.program_id(),
+                id);
+    }
+    EXPECT_EQ(client.Status().plans(), 1);
+    EXPECT_EQ(Text(client.Compile("fusion @").status).substr(0, 16), "INVALID_ARGUMENT");
+  }
+}
+
 TEST(Limits, TimeThatARunAsksFor) {
   Served served({"--run-timeout-ms=30000"});
   EXPECT_EQ(served.Run(0), "OK");

@@ -78,20 +78,28 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
 
 class Plans : public testing::Test {
  protected:
-  explicit Plans(int64_t program_plans_max = 16)
-      : cache({.worker_path = "/proc/self/exe"}, MakeLimits(program_plans_max)) {}
+  explicit Plans(int64_t program_plans_max = 16) : Plans(MakeLimits(program_plans_max)) {}
+  explicit Plans(const Limits& limits) : cache({.worker_path = "/proc/self/exe"}, limits) {}
   static Limits MakeLimits(int64_t program_plans_max) {
     Limits limits;
     limits.program_plans_max = program_plans_max;
     return limits;
   }
   using Made = Result<std::shared_ptr<const Program>>;
-  Made Get(const std::string& text) {
+  static pb::ProgramSource SourceOf(const std::string& text) {
     pb::ProgramSource source;
     source.set_text(text);
+    return source;
+  }
+  // The program of `text`, spelled as `sent`.
+  Made Get(const std::string& text, const std::string& sent) {
     std::promise<Made> made;
-    cache.Get(text, source, [&](Made program) { made.set_value(std::move(program)); });
+    cache.Get(text, SourceOf(sent), [&](Made program) { made.set_value(std::move(program)); });
     return made.get_future().get();
+  }
+  Made Get(const std::string& text) { return Get(text, text); }
+  std::shared_ptr<const Program> FindSent(const std::string& sent) {
+    return cache.FindSent(SourceOf(sent).SerializeAsString());
   }
   Made For(const std::shared_ptr<const Program>& program, int64_t size) {
     std::promise<Made> made;
@@ -135,6 +143,88 @@ TEST_F(Plans, ASizeThatNoPlanServesIsRefusedByTheGuard) {
   EXPECT_TRUE(program->CheckSizes({{"i0", 2000}}).ok());
   EXPECT_EQ(program->CheckSizes({{"i0", 5000}}).ToString(),
             "INVALID_ARGUMENT: i0 <= 4096 does not hold with i0 = 5000: the program");
+}
+
+TEST_F(Plans, WhatWasSentBeforeIsFoundUnparsed) {
+  EXPECT_EQ(FindSent("p"), nullptr);
+  const std::shared_ptr<const Program> program = *Get("p", "p");
+  EXPECT_EQ(FindSent("p"), program);
+  EXPECT_EQ(FindSent("p "), nullptr) << "another spelling, until somebody has parsed it";
+  EXPECT_EQ(*Get("p", "p "), program) << "the two meet at the canonical text";
+  EXPECT_EQ(FindSent("p "), program);
+  EXPECT_EQ(FindSent("p"), program);
+  EXPECT_EQ(cache.num_planned(), 1);
+  EXPECT_NE(*Get("gpu", "q"), program);
+  EXPECT_EQ(FindSent("p"), program);
+}
+
+// As a client sends them that changes a comment each time: as many as fit are kept.
+TEST_F(Plans, AnotherSpellingOnEveryThread) {
+  const std::shared_ptr<const Program> program = *Get("p");
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string sent = "p " + std::to_string((client * 50 + i) % 300);
+        EXPECT_EQ(*Get("p", sent), program);
+        EXPECT_EQ(FindSent(sent), program);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(cache.num_planned(), 1);
+}
+
+class TwoPrograms : public Plans {
+ protected:
+  static Limits MakeLimits() {
+    Limits limits;
+    limits.programs_max = 2;
+    return limits;
+  }
+  TwoPrograms() : Plans(MakeLimits()) {}
+};
+
+TEST_F(TwoPrograms, AnEvictedProgramLeavesNoText) {
+  ASSERT_TRUE(Get("p0", "p0").ok());
+  ASSERT_TRUE(Get("p0", " p0").ok());
+  ASSERT_TRUE(Get("p1").ok());
+  EXPECT_NE(FindSent("p0"), nullptr) << "which uses it: p1 is not used for longest";
+  const int64_t bytes = cache.text_bytes();
+  ASSERT_TRUE(Get("p2").ok());
+  EXPECT_EQ(FindSent("p1"), nullptr);
+  EXPECT_EQ(cache.text_bytes(), bytes) << "p1 went, p2 came";
+  ASSERT_TRUE(Get("p3").ok());
+  ASSERT_TRUE(Get("p4").ok());
+  EXPECT_EQ(FindSent("p0"), nullptr);
+  EXPECT_EQ(FindSent(" p0"), nullptr);
+  EXPECT_LT(cache.text_bytes(), bytes) << "p0 had two texts";
+}
+
+// Room for the texts of two programs of two letters each, as messages of four bytes.
+class TwoTexts : public Plans {
+ protected:
+  static Limits MakeLimits() {
+    Limits limits;
+    limits.program_texts_bytes_max = 2 * (4 + ProgramTexts::kEntryBytes);
+    return limits;
+  }
+  TwoTexts() : Plans(MakeLimits()) {}
+};
+
+TEST_F(TwoTexts, TheOneNotUsedForLongestGoes) {
+  const std::shared_ptr<const Program> first = *Get("p0");
+  ASSERT_TRUE(Get("p1").ok());
+  EXPECT_EQ(FindSent("p0"), first) << "at the limit";
+  ASSERT_TRUE(Get("p2").ok());
+  EXPECT_EQ(FindSent("p1"), nullptr);
+  EXPECT_EQ(FindSent("p0"), first);
+  EXPECT_NE(FindSent("p2"), nullptr);
+  const std::string longer(2 * (4 + ProgramTexts::kEntryBytes), ' ');
+  EXPECT_EQ(*Get("p0", longer), first);
+  EXPECT_EQ(FindSent(longer), nullptr) << "it alone does not fit";
+  EXPECT_EQ(FindSent("p0"), first) << "and costs the others nothing";
+  EXPECT_EQ(cache.num_planned(), 3);
 }
 
 // What one who waits is told, as "queued behind 1", "compiling 1/2", "done"; then what it got.
