@@ -50,7 +50,8 @@ Engine::Engine(EngineOptions options)
               .tensors_max = options_.limits.tensors_max,
               .sessions_max = options_.limits.sessions_max,
               .on_devices = options_.devices.own_memory,
-              .staging_bytes_max = options_.limits.staging_bytes_max},
+              .staging_bytes_max = options_.limits.staging_bytes_max,
+              .recycled_bytes_max = options_.limits.recycled_bytes_max},
              released_),
       programs_(
           {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
@@ -232,7 +233,7 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
             std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
       HIR_ASSIGN(std::shared_ptr<ShardSet> shards,
-                 store_.Allocate(spec, TensorStore::Use::kOutput));
+                 store_.Allocate(request.session, spec, TensorStore::Use::kOutput));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
       is_new = true;
     }
@@ -309,6 +310,7 @@ Engine::Report Engine::report() const {
   return {.mesh = sequencer_.snapshot(),
           .planner_pid = programs_.planner_pid(),
           .tensor_bytes = store_.tensor_bytes(),
+          .recycled_bytes = store_.recycled_bytes(),
           .tensors = store_.num_tensors(),
           .sessions = store_.num_sessions(),
           .programs = programs_.size(),

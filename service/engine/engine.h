@@ -103,6 +103,7 @@ class Engine {
     Fleet::Snapshot mesh;
     int64_t planner_pid = 0;
     int64_t tensor_bytes = 0;
+    int64_t recycled_bytes = 0;
     int64_t tensors = 0;
     int64_t sessions = 0;
     int64_t programs = 0;

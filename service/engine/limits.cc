@@ -16,6 +16,8 @@ Limits Resolved(Limits limits, int64_t device_memory_bytes) {
   if (limits.tensor_bytes_max == 0) {
     limits.tensor_bytes_max = device_memory_bytes > 0 ? device_memory_bytes : machine_bytes / 2;
   }
+  if (limits.recycled_bytes_max == 0)
+    limits.recycled_bytes_max = std::max<int64_t>(1, limits.tensor_bytes_max / 4);
   limits.chunk_bytes_max =
       std::min(limits.chunk_bytes_max, limits.message_bytes_max - kChunkEnvelopeBytes);
   if (limits.staging_bytes_max == 0) limits.staging_bytes_max = machine_bytes / 4;

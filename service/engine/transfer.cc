@@ -29,7 +29,8 @@ Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string se
           base::Cat("axis ", axis, " is stored once: send an array whose stride there is 0"));
     }
   }
-  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(spec, TensorStore::Use::kUpload));
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards,
+             store.Allocate(session, spec, TensorStore::Use::kUpload));
   return std::unique_ptr<Upload>(
       new Upload(store, std::move(session), spec, sent_once, std::move(shards)));
 }
@@ -51,6 +52,7 @@ Status Upload::Add(std::string_view chunk) {
                                      " bytes of ", ToString(spec_)));
   }
   HIR_TRY(shards_->charge.Grow(bytes * map_.copies()));
+  store_.MakeRoom();
   if (store_.on_devices()) HIR_TRY(host_->staging.Grow(bytes * map_.copies()));
   map_.Scatter(received_bytes_, std::as_bytes(std::span(chunk)), addresses_);
   received_bytes_ += bytes;
@@ -66,6 +68,7 @@ Result<Upload::Stored> Upload::End() {
   const int64_t padding =
       ShardBytes(spec_) * spec_.sharding.mesh.num_devices() - received_bytes_ * map_.copies();
   HIR_TRY(shards_->charge.Grow(padding));
+  store_.MakeRoom();
   if (store_.on_devices()) HIR_TRY(host_->staging.Grow(padding));
   Stored stored;
   stored.tensor = std::make_shared<Tensor>(spec_, shards_, TensorState::kReady);

@@ -229,6 +229,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_serving(report.mesh.healthy);
   if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
   reply->set_tensor_bytes(report.tensor_bytes);
+  reply->set_recycled_bytes(report.recycled_bytes);
   reply->set_tensors(report.tensors);
   reply->set_sessions(report.sessions);
   reply->set_programs(report.programs);

@@ -34,6 +34,7 @@ std::string RandomId() {
 TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> released)
     : options_(options),
       released_(std::move(released)),
+      pool_(std::make_shared<ShardPool>(options.recycled_bytes_max, released_)),
       bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
       staging_("staging_bytes_max", "bytes of tensors on their way to and from devices",
                options.staging_bytes_max) {}
@@ -46,6 +47,7 @@ Result<std::string> TensorStore::OpenSession() {
   }
   std::string id = RandomId();
   sessions_.emplace(id, Session());
+  pool_->Open(id);
   return id;
 }
 
@@ -54,6 +56,7 @@ void TensorStore::CloseSession(std::string_view session) {
   const std::scoped_lock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
+  pool_->Close(session);  // Before its tensors go, which would come there.
   closed = std::move(found->second);
   sessions_.erase(found);
   num_handles_ -= static_cast<int64_t>(closed.tensors.size());
@@ -77,7 +80,8 @@ Result<const TensorStore::Session*> TensorStore::FindSession(std::string_view se
   return &found->second;
 }
 
-Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, Use use) {
+Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session,
+                                                        const TensorSpec& spec, Use use) {
   HIR_TRY(CheckSpec(spec, options_.num_devices));
   const int64_t bytes = ShardBytes(spec);
   const mesh::DeviceMesh& mesh = spec.sharding.mesh;
@@ -88,6 +92,20 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, 
                                        " devices; start the daemon with a higher limit"));
   }
   HIR_ASSIGN(Charge charge, bytes_.Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
+  MakeRoom();
+  ShardSet::Recycle recycle;
+  if (use == Use::kOutput && !options_.on_devices && bytes > 0) {
+    recycle = [pool = pool_, session = std::string(session)](std::vector<ShardSet::Shard> shards,
+                                                             std::shared_ptr<HostShards> host) {
+      pool->Keep(session, {std::move(shards), std::move(host)});
+    };
+    if (auto kept = pool_->Take(session, mesh.devices(), bytes)) {
+      auto set = std::make_shared<ShardSet>(std::move(kept->shards), std::move(kept->host),
+                                            released_, std::move(recycle));
+      set->charge = std::move(charge);
+      return set;
+    }
+  }
   int64_t id = 0;
   {
     const std::scoped_lock lock(mutex_);
@@ -98,16 +116,27 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(const TensorSpec& spec, 
   for (const int64_t device : mesh.devices()) shards.push_back({device, id++, bytes});
   std::shared_ptr<HostShards> host;
   if (use == Use::kUpload || !options_.on_devices) {
-    host = std::make_shared<HostShards>();
-    HIR_ASSIGN(host->staging, staging_.Take(0));
-    for (size_t i = 0; i < shards.size(); ++i) {
-      HIR_ASSIGN(SharedMemory memory, SharedMemory::Create(bytes));
-      host->memory.push_back(std::move(memory));
+    Result<std::shared_ptr<HostShards>> created = Create(shards.size(), bytes);
+    if (created.status().code() == Code::kResourceExhausted && pool_->bytes() > 0) {
+      pool_->Trim(0);
+      created = Create(shards.size(), bytes);
     }
+    HIR_ASSIGN(host, std::move(created));
   }
-  auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_);
+  auto set =
+      std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
   set->charge = std::move(charge);
   return set;
+}
+
+Result<std::shared_ptr<HostShards>> TensorStore::Create(size_t count, int64_t bytes) {
+  auto host = std::make_shared<HostShards>();
+  HIR_ASSIGN(host->staging, staging_.Take(0));
+  for (size_t i = 0; i < count; ++i) {
+    HIR_ASSIGN(SharedMemory memory, SharedMemory::Create(bytes));
+    host->memory.push_back(std::move(memory));
+  }
+  return host;
 }
 
 Result<std::shared_ptr<HostShards>> TensorStore::AllocateCopy(const ShardSet& shards,

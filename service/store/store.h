@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "service/store/shard_pool.h"
 #include "service/store/tensor.h"
 
 namespace hir::service {
@@ -26,6 +27,7 @@ struct StoreOptions {
   // Devices have memory of their own: what is here of a tensor is on its way, and counts as staging.
   bool on_devices = false;
   int64_t staging_bytes_max = int64_t{1} << 30;
+  int64_t recycled_bytes_max = int64_t{1} << 28;
 };
 
 // Thread-safe.
@@ -39,10 +41,14 @@ class TensorStore {
   Status CheckSession(std::string_view session) const;
 
   enum class Use { kUpload, kOutput };
-  // Zeroed memory for `spec`; of outputs that are written on devices with memory of their own, none. The bytes of
-  // outputs count from now on; those of uploads as the owner of the charges adds to them.
+  // Memory for `spec`: of uploads zeroed; of outputs that are written on devices with memory of their own, none; of
+  // others perhaps what `session` freed before, with the bytes that were there. The bytes of outputs count from now
+  // on; those of uploads as the owner of the charges adds to them, who then calls MakeRoom.
   // Errors: kInvalidArgument  CheckSpec; kResourceExhausted  a limit, or the machine has no more.
-  Result<std::shared_ptr<ShardSet>> Allocate(const TensorSpec& spec, Use use);
+  Result<std::shared_ptr<ShardSet>> Allocate(std::string_view session, const TensorSpec& spec,
+                                             Use use);
+  // Gives up recycled memory until tensors and it are within tensor_bytes_max.
+  void MakeRoom() { pool_->Trim(options_.tensor_bytes_max - bytes_.used()); }
   // Zeroed memory for a copy of the shards at `positions` (in mesh order) of a tensor that only devices have.
   // Errors: kResourceExhausted naming staging_bytes_max.
   Result<std::shared_ptr<HostShards>> AllocateCopy(const ShardSet& shards,
@@ -60,6 +66,7 @@ class TensorStore {
   int64_t num_tensors() const;
   int64_t num_sessions() const;
   int64_t tensor_bytes() const { return bytes_.used(); }
+  int64_t recycled_bytes() const { return pool_->bytes(); }
 
  private:
   struct Session {
@@ -68,9 +75,12 @@ class TensorStore {
   };
   Result<const Session*> FindSession(std::string_view session) const;
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
+  // A descriptor and `bytes` for each of `count` shards.
+  Result<std::shared_ptr<HostShards>> Create(size_t count, int64_t bytes);
 
   const StoreOptions options_;
   const std::shared_ptr<ReleasedShards> released_;
+  const std::shared_ptr<ShardPool> pool_;
   Budget bytes_;
   Budget staging_;
   mutable std::mutex mutex_;

@@ -20,6 +20,10 @@ std::vector<int64_t> ReleasedShards::Take() {
 }
 
 ShardSet::~ShardSet() {
+  if (recycle_ && host_.use_count() == 1) {
+    recycle_(shards_, std::move(host_));
+    return;
+  }
   std::vector<int64_t> ids;
   for (const Shard& shard : shards_) ids.push_back(shard.id);
   released_->Add(std::move(ids));

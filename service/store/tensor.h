@@ -46,10 +46,15 @@ class ShardSet {
     int64_t id = 0;  // Unique in the daemon; never 0.
     int64_t bytes = 0;
   };
-  // `host` null: only devices have it.
+  // `host` null: only devices have it. `recycle`, when there is one, gets what a set leaves behind that nobody reads
+  // any more, instead of `released`.
+  using Recycle = std::function<void(std::vector<Shard>, std::shared_ptr<HostShards>)>;
   ShardSet(std::vector<Shard> shards, std::shared_ptr<HostShards> host,
-           std::shared_ptr<ReleasedShards> released)
-      : shards_(std::move(shards)), released_(std::move(released)), host_(std::move(host)) {}
+           std::shared_ptr<ReleasedShards> released, Recycle recycle = {})
+      : shards_(std::move(shards)),
+        released_(std::move(released)),
+        recycle_(std::move(recycle)),
+        host_(std::move(host)) {}
   ~ShardSet();
 
   const std::vector<Shard>& shards() const { return shards_; }  // In mesh order.
@@ -65,6 +70,7 @@ class ShardSet {
  private:
   const std::vector<Shard> shards_;
   const std::shared_ptr<ReleasedShards> released_;
+  const Recycle recycle_;
   mutable std::mutex mutex_;
   std::shared_ptr<HostShards> host_;  // Guarded by mutex_.
 };

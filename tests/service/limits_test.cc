@@ -118,7 +118,9 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_GT(shown["tensor_bytes_max"], int64_t{1} << 26) << "half of the machine's memory";
   EXPECT_GT(shown["staging_bytes_max"], int64_t{1} << 25) << "a quarter of it";
   EXPECT_EQ(shown["setup_timeout_ms"], 10000) << "without GPUs";
-  for (const char* name : {"tensor_bytes_max", "staging_bytes_max", "setup_timeout_ms"})
+  EXPECT_EQ(shown["recycled_bytes_max"], shown["tensor_bytes_max"] / 4);
+  for (const char* name :
+       {"tensor_bytes_max", "recycled_bytes_max", "staging_bytes_max", "setup_timeout_ms"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }
