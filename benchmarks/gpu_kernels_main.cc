@@ -170,7 +170,7 @@ struct Candidate {
 };
 
 void AddRows(const Tuning& own, std::vector<Tuning>& out) {
-  const auto add = [&](int threads, int rows, int unroll, int held, int stream) {
+  const auto add = [&](int threads, int rows, int unroll, int held, int stream, int keep) {
     std::set<int> caps;
     for (const int resident : {1024, 1536, kThreadsOfMultiprocessor})
       caps.insert(std::max(resident / (threads * rows), 1));
@@ -183,6 +183,7 @@ void AddRows(const Tuning& own, std::vector<Tuning>& out) {
       tuning.ctas_per_sm = cap;
       tuning.held = held;
       tuning.stream = stream;
+      tuning.keep = keep;
       out.push_back(tuning);
     }
   };
@@ -194,8 +195,8 @@ void AddRows(const Tuning& own, std::vector<Tuning>& out) {
     if (per_thread > 1 && own.vectors <= threads) continue;
     for (const int rows : {1, 2, 4, 8}) {
       if (rows > 1 && (own.vectors > 256 || threads * rows > 512)) continue;
-      add(threads, rows, 0, 1, -1);
-      if (per_thread <= 2) add(threads, rows, 0, 1, 1);
+      add(threads, rows, 0, 1, -1, -1);
+      if (per_thread <= 2) add(threads, rows, 0, 1, 1, -1);
     }
   }
   if (own.vectors <= 64) return;
@@ -203,7 +204,9 @@ void AddRows(const Tuning& own, std::vector<Tuning>& out) {
     if (threads > own.vectors + 31) continue;
     for (const int unroll : {1, 2, 4, 8}) {
       if (int64_t{threads} * unroll > own.vectors + threads) continue;
-      for (const int stream : {-1, 1}) add(threads, 1, unroll, -1, stream);
+      for (const int stream : {-1, 1}) {
+        for (const int keep : {-1, 1}) add(threads, 1, unroll, -1, stream, keep);
+      }
     }
   }
 }
@@ -306,13 +309,13 @@ std::string CandidateText(const Candidate& candidate, double best) {
   char line[256];
   std::snprintf(
       line, sizeof line,
-      "  %c %8.4f ms (%.4f to %.4f) %5.2f  P%d T%-4d rows %d width %-2d U%-2d MB%-2d %s %s  "
+      "  %c %8.4f ms (%.4f to %.4f) %5.2f  P%d T%-4d rows %d width %-2d U%-2d MB%-2d %s %s %s "
       "%3d registers %3d B spilled  difference %.1e",
       candidate.is_own ? '*' : ' ', candidate.times.median_ms, candidate.times.low_ms,
       candidate.times.high_ms, best / candidate.times.median_ms, candidate.processors, t.threads,
       t.rows, t.schedule == "columns" ? t.width : 0, t.unroll, t.ctas_per_sm,
-      t.held > 0 ? "held " : "again", t.stream > 0 ? ".cs" : "   ", candidate.registers,
-      candidate.spill_bytes, candidate.error);
+      t.held > 0 ? "held " : "again", t.stream > 0 ? ".cs" : "   ", t.keep > 0 ? "keep" : "    ",
+      candidate.registers, candidate.spill_bytes, candidate.error);
   return line;
 }
 

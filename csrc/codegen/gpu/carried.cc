@@ -267,7 +267,7 @@ class CarriedEmitter {
     if (own.empty()) return;
     Each([&] {
       for (const auto& [access, name] : own)
-        em_.Line(At(name), " = ", em_.LoadText(access, false), ";");
+        em_.Line(At(name), " = ", em_.LoadText(access, Emitter::Reading::kPlain), ";");
     });
     for (auto& each : own) {
       std::erase_if(fixed_, [&](const auto& old) { return old.first.load == each.first.load; });
@@ -367,7 +367,8 @@ class CarriedEmitter {
     if (!IsAhead()) {
       Each([&] {
         for (const auto& [access, name] : ring_)
-          em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, false), ";");
+          em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, Emitter::Reading::kPlain),
+                   ";");
       });
     } else if (s_.staging == Staging::kCopies) {
       Each([&] {

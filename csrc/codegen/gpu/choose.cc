@@ -239,11 +239,13 @@ void Tune(Schedule& s, const Tuning& tuning) {
   if (tuning.threads > 0) s.threads = tuning.threads;
   if (tuning.unroll > 0) s.unroll = tuning.unroll;
   if (tuning.stream != 0) s.stream = tuning.stream > 0;
+  if (tuning.keep != 0) s.keep = tuning.keep > 0;
   if (tuning.ctas_per_sm > 0) s.ctas_per_sm = tuning.ctas_per_sm;
   if (s.kind == Kind::kRows) {
     if (tuning.rows > 0) s.rows = tuning.rows;
     if (tuning.held != 0) s.held = tuning.held > 0 && s.can_hold;
     s.early = s.early && s.held;
+    s.keep = s.keep && !s.held;
     s.rows = std::clamp(s.rows, 1, std::max(s.threads / 32, 1));
     s.threads = std::max(s.threads / s.rows / 32, 1) * 32 * s.rows;
     const int64_t width = s.threads / s.rows;
@@ -272,7 +274,8 @@ Tuning TuningOf(const Schedule& s) {
           .unroll = s.unroll,
           .ctas_per_sm = s.ctas_per_sm,
           .held = s.held ? 1 : -1,
-          .stream = s.stream ? 1 : -1};
+          .stream = s.stream ? 1 : -1,
+          .keep = s.keep ? 1 : -1};
 }
 
 Schedule AnySize(Schedule s) {
@@ -303,6 +306,7 @@ Schedule AnySize(Schedule s) {
   s.is_exact = s.is_exact && s.kind != Schedule::Kind::kColumns;
   s.lanes = 1;
   s.stream = false;
+  s.keep = false;
   s.rolled = true;
   return s;
 }

@@ -144,7 +144,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
                        .unroll = s.unroll,
                        .rolled = s.rolled,
                        .is_whole = s.held,
-                       .stream = s.stream};
+                       .reading = s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain};
     Held* keep = s.held ? &held : nullptr;
     if (s.held) {
       const ir::Expr* trips = em.TripsOf(phase.loops);

@@ -63,6 +63,7 @@ std::string DescribeSchedule(const Source& source, size_t index) {
   std::string text = Cat(tuning.schedule, ", ", info.threads, " threads");
   if (tuning.lanes > 1) Append(text, ", vectors of ", tuning.lanes);
   if (tuning.unroll > 1) Append(text, ", ", tuning.unroll, " in flight");
+  if (tuning.keep > 0) text += ", rows kept in the second-level cache between readings";
   if (tuning.schedule == "rows") {
     Append(text, tuning.held > 0 ? ", rows held in registers" : "");
     if (tuning.rows > 1) Append(text, ", ", tuning.rows, " rows a CTA");

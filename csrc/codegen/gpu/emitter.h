@@ -91,8 +91,13 @@ class Emitter {
   // Bytes of one, and whether it varies with any of `variables`.
   int BytesOf(const Access& access) const;
   bool Varies(const Access& access, std::span<const Loop> loops);
-  // "p = ...;" at the current scope for a vector load; `stream`: it is read for the last time.
-  std::string LoadText(const Access& access, bool stream);
+  // "p = ...;" at the current scope for a vector load, with what the caches are told of it.
+  enum class Reading {
+    kPlain,
+    kLast,   // It is not read again.
+    kFirst,  // It soon is.
+  };
+  std::string LoadText(const Access& access, Reading reading);
   // The same for a load of one element.
   std::string ScalarText(const Access& access);
   // Its address.

@@ -42,6 +42,8 @@ struct Tuning {
   int ctas_per_sm = 0;   // That the registers allow; an explicit cap, below, goes first.
   int held = 0;    // A row stays in registers: 1, or is read again for each phase: -1. Of "rows".
   int stream = 0;  // Last reads do not stay in cache: 1, or do: -1.
+  int keep =
+      0;  // What is read again stays in the second-level cache meanwhile: 1, or as it happens: -1. Of "rows".
   bool operator==(const Tuning&) const = default;
 };
 

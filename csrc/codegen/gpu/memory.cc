@@ -53,14 +53,17 @@ bool Emitter::IsVectorLoad(const Element* element, int guard) {
   return IsVectorOffset(offset, tensor.dtype, Cat("a.t", slot->second));
 }
 
-std::string Emitter::LoadText(const Access& access, bool stream) {
+std::string Emitter::LoadText(const Access& access, Reading reading) {
   const int slot = slots_.at(access.load->value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const std::string bytes = Cat("<", BytesOf(access), ">(");
   const std::string address =
       Cat("a.t", slot, " + (", OffsetText(OffsetOf(access.load->args, tensor, access.guard), false),
           ")");
-  const std::string load = Cat(stream ? "lds" : "ldv", bytes, address, ")");
+  const std::string load = Cat(reading == Reading::kLast    ? "lds"
+                               : reading == Reading::kFirst ? "ldk"
+                                                            : "ldv",
+                               bytes, address, ")");
   return access.guard == 0 ? load
                            : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
 }
@@ -102,7 +105,7 @@ std::string Emitter::PackText(const Access& access) {
   const Key key = {access.load, access.guard, false};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
-  return Named(key, level, Cat("Pk<", BytesOf(access), ">"), LoadText(access, false));
+  return Named(key, level, Cat("Pk<", BytesOf(access), ">"), LoadText(access, Reading::kPlain));
 }
 
 std::string Emitter::LoadValue(const Element* element, int guard) {

@@ -85,8 +85,7 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
                      .count = em.Expr(count),
                      .unroll = s.unroll,
                      .rolled = s.rolled,
-                     .is_whole = true,
-                     .stream = false};
+                     .is_whole = true};
   EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });
   return em.pool().CeilDiv(count, em.pool().Const(vectors));
 }

@@ -54,6 +54,14 @@ DEV void after_previous() {}
 DEV void start_next() {}
 #endif
 DEV uint4 stream16(const uint4* p) { return __ldcs(p); }
+DEV uint4 keep16(const uint4* p) {
+  u64 policy;
+  uint4 v;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p), "l"(policy));
+  return v;
+}
 DEV void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
@@ -120,19 +128,22 @@ template <int B> DEV Pk<B> ldv(const void* p) {
   }
   return r;
 }
-// The same for what is read for the last time.
-template <int B> DEV Pk<B> lds(const void* p) {
+// The same for what is read for the last time, and for what is soon read again: the second-level cache gives up that
+// first, and this last.
+template <int B, bool K> DEV Pk<B> ldh(const void* p) {
   if constexpr (B < 16) {
     return ldv<B>(p);
   } else {
     Pk<B> r;
     for (int i = 0; i < B / 16; ++i) {
-      const uint4 v = stream16((const uint4*)p + i);
+      const uint4 v = K ? keep16((const uint4*)p + i) : stream16((const uint4*)p + i);
       r.w[4 * i] = v.x, r.w[4 * i + 1] = v.y, r.w[4 * i + 2] = v.z, r.w[4 * i + 3] = v.w;
     }
     return r;
   }
 }
+template <int B> DEV Pk<B> lds(const void* p) { return ldh<B, false>(p); }
+template <int B> DEV Pk<B> ldk(const void* p) { return ldh<B, true>(p); }
 template <int B> DEV void stv(void* p, const Pk<B>& r) {
   if constexpr (B >= 16) {
     for (int i = 0; i < B / 16; ++i)

@@ -77,40 +77,65 @@ int RoundToWarps(int64_t threads) { return static_cast<int>((threads + 31) / 32 
 // Where the code serves many sizes there are few numbers of threads: each is compiled once.
 int RoundToBucket(int64_t threads) { return threads <= 128 ? 128 : threads <= 288 ? 288 : 512; }
 
-// Whether a row of `nv` vectors of one tensor stays in registers. One sum alone and what follows it (RMS norm) is as
-// fast read again, from the second-level cache, where 512 threads read the row at once.
+// Whether a row of `nv` vectors of one tensor stays in registers, or is read again from the second-level cache, which
+// keeps what it is told to. `several`: reductions. Sizes a little over what 256 threads hold, and the longest rows of
+// more than one sum, are better held; so are short rows.
 bool HoldsRow(int64_t nv, bool several) {
-  return nv <= 8192 && (several || nv <= 768 || nv > 1024);
+  return nv <= 8192 && ((several && nv > 4096) || (nv > 512 && nv <= 640));
 }
 
-// How, as measured on an H200 (ms, 16384 rows unless 2048 are said). Returns the registers of a thread.
-//   softmax:     513 vectors: 128 threads with 5, capped at 40 registers, 0.0711; 288 with 2 0.0726. 1024: 256 with 4
-//                0.1339, 512 with 2 0.1347. 2048 (2048 rows): 256 with 8 0.0396, 512 with 4 at 63 registers 0.0417.
-//   layer norm:  1024: 512 with 2 at 32 registers 0.1346, 256 with 4 0.1365.
-//   8192 (2048 rows): 1024 with 8, so one CTA a multiprocessor, against reading twice: softmax 0.1535, 0.1596; layer
-//                norm 0.1663, 0.1817.
-int HoldRow(int64_t nv, bool online, bool several, bool weights, bool is_constant, Schedule& s) {
+// How it is read again, as measured on an H200 (ms, 16384 rows unless 2048 are said; in parentheses: held in
+// registers). Returns the registers of a thread.
+//    512 vectors: 256 threads with 2. Softmax 0.0668 (0.0689), layer norm 0.0683 (0.0696), RMS norm 0.0675 (0.0692).
+//   1024: 256 with 4: softmax 0.1282 (0.1321), layer norm 0.1307 (0.1329); 512 with 2: RMS norm 0.1285 (0.1327). The
+//         last without a word to the cache 0.1320.
+//   2048 (2048 rows): 512 with 4. Softmax 0.0366 (0.0377), layer norm 0.0396 (0.0407), RMS norm 0.0368 (0.0378).
+//   8192 (2048 rows): RMS norm, 1024 with 8, 0.1381 (0.1460). Softmax 0.1500 (0.1495), layer norm 0.1680 (0.1638).
+//   Of 128 rows a thread for each vector: 1024 vectors: softmax 0.0057 (0.0064), layer norm 0.0060 (0.0064).
+int ReadRowAgain(int64_t nv, bool online, bool several, bool few, bool is_constant, Schedule& s) {
+  s.keep = s.stream = true;
+  if (few && is_constant) {
+    s.unroll = nv <= 1024 ? 1 : 2;
+    s.threads = static_cast<int>(std::min<int64_t>(RoundToWarps(nv), 1024));
+    return 32;
+  }
+  if (nv <= 512) {
+    s.unroll = 2;
+    s.threads = is_constant ? RoundToWarps((nv + 1) / 2) : nv <= 256 ? 128 : 256;
+    return 32;
+  }
+  if (nv <= 1024) {
+    s.unroll = several ? 4 : 2;
+    s.threads = several ? 256 : 512;
+    return online ? 64 : several ? 40 : 32;
+  }
+  if (nv <= 2048 || (nv <= 4096 && !is_constant)) {
+    s.unroll = 4;
+    s.threads = 512;
+    return 40;
+  }
+  s.unroll = 8;
+  s.threads = nv <= 4096 ? 512 : 1024;
+  return 64;
+}
+
+// How it is held, measured as above. Returns the registers of a thread.
+//    513 vectors: 128 threads with 5: softmax, capped at 40 registers, 0.0690, layer norm, at 56, 0.0705 (read again
+//         by 128 0.0705; 288 with 2 0.0723). RMS norm 288 with 2 0.0685.
+//   8192 (2048 rows): 1024 with 8, so one CTA a multiprocessor.
+int HoldRow(int64_t nv, bool online, bool several, bool is_constant, Schedule& s) {
   s.held = true;
-  const auto threads_of = [&](int64_t vectors, int most) {
-    return is_constant ? RoundToWarps((nv + vectors - 1) / vectors) : most;
-  };
-  if (nv > 2048) {
+  if (nv > 4096) {
     s.unroll = 8;
-    s.threads = threads_of(8, nv > 4096 ? 1024 : 512);
+    s.threads = is_constant ? RoundToWarps((nv + 7) / 8) : 1024;
     return 64;
   }
-  if (online) {
-    s.threads = nv <= 640 ? 128 : 256;
+  if (several) {
+    s.threads = 128;
     s.unroll = static_cast<int>((nv + s.threads - 1) / s.threads);
-    // Where the code serves many sizes, few of these.
     if (!is_constant)
-      s.unroll = s.threads == 128 ? (s.unroll <= 2 ? 2 : 5) : (s.unroll <= 4 ? 4 : 8);
-    return s.threads == 256 ? 64 : s.unroll <= 2 ? 32 : 40;
-  }
-  if (nv > 1024) {
-    s.unroll = several && weights ? 8 : 4;
-    s.threads = threads_of(s.unroll, s.unroll == 8 ? 256 : 512);
-    return s.unroll == 8 ? 80 : several ? 48 : 64;
+      s.unroll = s.unroll <= 2 ? 2 : 5;  // Where the code serves many sizes, few of these.
+    return s.unroll <= 2 ? 32 : online ? 40 : 56;
   }
   s.unroll = 2;
   s.threads = is_constant ? RoundToWarps((nv + 1) / 2) : RoundToBucket((nv + 1) / 2);
@@ -177,15 +202,18 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.stream = !stores && !online;
     registers = online ? 48 : vectors == 2 ? 32 : 40;
     if (tensors > 1) registers = 64;
-  } else if (tensors == 1 && HoldsRow(nv, online || reductions > 1) &&
-             !(few && is_constant && nv > 2048)) {
-    if (few && is_constant) {  // The shortest way through a row: two vectors a thread.
+  } else if (tensors == 1 && nv <= 8192) {
+    const bool several = online || reductions > 1;
+    if (few && is_constant && nv <= 512) {  // The shortest way through a row: two vectors a thread.
       s.held = true;
       s.unroll = 2;
       s.threads = RoundToWarps((nv + 1) / 2);
       registers = 64;
+    } else if ((one_wave && !few && nv <= 512) ||
+               (!(few && is_constant) && HoldsRow(nv, several))) {
+      registers = HoldRow(nv, online, several, is_constant, s);
     } else {
-      registers = HoldRow(nv, online, reductions > 1, weights, is_constant, s);
+      registers = ReadRowAgain(nv, online, several, few, is_constant, s);
     }
   } else if (nv * tensors <= 1024 && tensors > 1) {
     s.unroll = std::max<int>(1, static_cast<int>(2 / tensors));
@@ -204,7 +232,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.threads = is_long ? 1024 : 512;
     s.unroll =
         std::max<int>(1, static_cast<int>((is_long && !(few && is_constant) ? 4 : 2) / tensors));
-    s.stream = online || reductions > 1;
+    s.keep = s.stream = true;
     registers = is_long ? 64 : 32;
   }
   // How long a row is must not depend on which it is, as it does of parts.
@@ -215,6 +243,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
                      symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
                });
   s.held = s.held && s.can_hold;
+  s.keep = s.keep && s.lanes > 1;
   if (s.held) {
     const int64_t width = s.threads / s.rows;
     s.unroll = std::max(s.unroll, static_cast<int>((nv + width - 1) / width));
@@ -257,7 +286,9 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
                 .is_whole = s.held,
                 .is_exact = !s.held && trips->IsConst() && trips->value % (width * s.unroll) == 0,
                 .is_single = !s.held && trips->IsConst(int64_t{width} * s.unroll),
-                .stream = s.stream && is_last,
+                .reading = is_last ? (s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain)
+                           : s.keep ? Emitter::Reading::kFirst
+                                    : Emitter::Reading::kPlain,
                 .early = s.early};
   };
   std::vector<const Element*> all_roots;

@@ -33,6 +33,7 @@ struct Schedule {
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool early = false;     // With the first row comes what all rows read alike.
   bool stream = false;    // Last reads do not stay in cache.
+  bool keep = false;      // kRows: what is read again stays in the second-level cache meanwhile.
   bool rolled = false;    // Loops stay loops: short code instead of fast code.
   // kCarried: how rows are loaded ahead, how many of them, and whether they stay packed between phases.
   RowsInOrder::Staging staging = RowsInOrder::Staging::kRegisters;
@@ -91,7 +92,7 @@ struct Walk {
   bool is_whole = false;  // `unroll` steps from `start` cover all.
   // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step; and it is one of them.
   bool is_exact = false, is_single = false;
-  bool stream = false;
+  Emitter::Reading reading = Emitter::Reading::kPlain;
   bool early = false;  // What does not vary with `outer` is loaded first, too.
 };
 // Arrays of packs that live across phases.

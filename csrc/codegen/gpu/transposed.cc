@@ -87,7 +87,8 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
     em.Open();
     define_row(h);
     std::vector<std::string> texts;
-    for (const Emitter::Access& access : loads) texts.push_back(em.LoadText(access, false));
+    for (const Emitter::Access& access : loads)
+      texts.push_back(em.LoadText(access, Emitter::Reading::kPlain));
     const std::string before = em.Close();
     for (const Emitter::Access& access : loads) {
       loaded[static_cast<size_t>(h)].push_back(em.NewName("l"));

@@ -57,7 +57,8 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
       em.Line("Pk<", em.BytesOf(access), "> ", arrays.back().second, "[", walk.unroll, "];");
     }
   }
-  const bool in_arrays = walk.unroll > 1 || held != nullptr;
+  const bool in_arrays =
+      walk.unroll > 1 || held != nullptr || walk.reading == Emitter::Reading::kFirst;
   const auto name_of = [&](const Emitter::Access& access) {
     return std::ranges::find_if(arrays,
                                 [&](const auto& entry) {
@@ -93,7 +94,7 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
     const auto load = [&] {
       for (const Emitter::Access& access : missing) {
         em.Line(name_of(access),
-                walk.unroll > 1 ? "[u] = " : "[0] = ", em.LoadText(access, walk.stream), ";");
+                walk.unroll > 1 ? "[u] = " : "[0] = ", em.LoadText(access, walk.reading), ";");
       }
     };
     if (walk.unroll > 1 && !walk.rolled && !walk.is_exact) {

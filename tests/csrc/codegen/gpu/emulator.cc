@@ -186,6 +186,7 @@ DEV void keep(u32&) {}
 DEV void after_previous() {}
 DEV void start_next() {}
 DEV uint4 stream16(const uint4* p) { return *p; }
+DEV uint4 keep16(const uint4* p) { return *p; }
 DEV void copy16(void* to, const void* from) { std::memcpy(to, from, 16); }
 template <int B> DEV void copy_small(void* to, const void* from) { std::memcpy(to, from, B); }
 DEV void copies_end() {}
