@@ -8,6 +8,7 @@ The client writes the programs, so it must be there: in a build with the service
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -38,8 +39,8 @@ def num_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
-def largest_error(example: Example, ranks: int, evaluate: list[str]) -> float:
-    """Of all outputs, relative to NumPy's in float64."""
+def measured(example: Example, ranks: int, evaluate: list[str]) -> tuple[float, float]:
+    """The largest error of an output relative to NumPy's in float64, and the milliseconds of a run on the devices."""
     inputs = example.make_inputs()
     fd = example.define(ranks)
     with tempfile.TemporaryDirectory(prefix="hostir-") as folder:
@@ -49,13 +50,15 @@ def largest_error(example: Example, ranks: int, evaluate: list[str]) -> float:
             np.save(Path(folder) / f"{tensor.name}.npy", np.ascontiguousarray(array) if array.ndim else array)
         out = Path(folder) / "out"
         out.mkdir()
-        subprocess.run([*evaluate, program, "--in", folder, "--out", out], env=ENVIRONMENT, check=True, timeout=120)
+        report = Path(folder) / "report.json"
+        options = ["--in", folder, "--out", out, "--repeat", "20", "--json", report]
+        subprocess.run([*evaluate, program, *options], env=ENVIRONMENT, check=True, timeout=120)
         errors = []
         for output, want in zip(fd.fusion.outputs(), example.reference(inputs), strict=True):
             got = np.load(out / f"{output.name}.npy")
             got = got.view(inputs[-1].dtype) if got.dtype.kind == "V" else got  # bfloat16.
             errors.append(relative_error(got, want) if got.shape == want.shape else float("inf"))
-        return max(errors)
+        return max(errors), json.loads(report.read_text())["median_ms"]
 
 
 def main() -> None:
@@ -71,10 +74,10 @@ def main() -> None:
     evaluate = [mpirun, "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks), args.eval]
     wrong = 0
     for module in (adaptive_layernorm_backward, rope, tensor_parallel_mlp):
-        error = largest_error(module.EXAMPLE, args.ranks, [*evaluate, "--device", args.device])
+        error, each = measured(module.EXAMPLE, args.ranks, [*evaluate, "--device", args.device])
         right = error <= module.EXAMPLE.tolerance  # A NaN is wrong.
         wrong += not right
-        print(f"{module.__name__:32} error {error:.2e} {'' if right else 'WRONG'}", flush=True)
+        print(f"{module.__name__:32} error {error:.2e}{'' if right else ' WRONG'}, {each:.3f} ms a run", flush=True)
     sys.exit(1 if wrong else 0)
 
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -33,9 +35,15 @@ Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan,
                                                    std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
 
-// Each part of an output that a rank of this process holds has the elements of `expected` that it should, bit by bit.
-// For ranks of several processes, all of which call it. Errors: those of any stage; kInternal naming output and rank.
+// What is wrong with the part `got` of an output, "" when nothing is; `want` has the elements that it should have.
+using PartCheck = std::function<std::string(size_t output, const fusion::HostTensor& got,
+                                            const fusion::HostTensor& want)>;
+
+// Each part of an output that a rank of this process holds is what `check` wants beside the elements of `expected` that
+// belong there. For ranks of several processes, all of which call it. Errors: those of any stage; kInternal naming
+// output and rank.
 Status CheckOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
-                    std::span<const fusion::HostTensor> expected, const RankRunOptions& options);
+                    std::span<const fusion::HostTensor> expected, const PartCheck& check,
+                    const RankRunOptions& options);
 
 }  // namespace hir::testing

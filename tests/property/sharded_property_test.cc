@@ -4,27 +4,16 @@
 // the program as it was written. HOSTIR_SEEDS=286 runs 2,002 programs on either: 286 on each of the 7 meshes.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <ostream>
 
 #include "csrc/base/text.h"
-#include "csrc/fusion/interpret/interpret.h"
-#include "csrc/fusion/passes/placement.h"
-#include "csrc/ir/clone.h"
 #include "multidevice/comm/ucx/ucx.h"
-#include "tests/property/program_generator.h"
 #include "tests/property/run_on_ranks.h"
+#include "tests/property/sharded_programs.h"
 
 namespace hir::testing {
 namespace {
-
-// HOSTIR_SEEDS=N runs N seeds of each mesh instead of what a default test run has time for; HOSTIR_SEED=S only that
-// one.
-int FromEnvironment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
 
 struct MeshCase {
   std::vector<int64_t> shape;
@@ -36,78 +25,26 @@ void PrintTo(const MeshCase& c, std::ostream* out) {
 
 class ShardedProperty : public ::testing::TestWithParam<MeshCase> {};
 
-// The plan that a daemon would use: made without sizes on every second seed, and again for them where it does not serve
-// them.
-Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_ranks) {
-  const host::PlanOptions sized = {.num_devices = num_ranks,
-                                   .sizes = {program.sizes.begin(), program.sizes.end()}};
-  if (program.seed % 2 == 0) {
-    HIR_ASSIGN(host::ProgramPlan plan,
-               host::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_ranks}));
-    bool serves = true;
-    for (const ir::Guard& guard : plan.local.evenness) {
-      HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, program.sizes));
-      HIR_ASSIGN(const int64_t right, fusion::ValueOf(guard.right, program.sizes));
-      serves &= guard.kind == ir::Guard::Kind::kEqual ? left == right : left <= right;
-    }
-    if (serves) return plan;
-  }
-  return host::PlanProgram(ir::Clone(*program.graph), sized);
-}
-
-// What the programs of a run had.
-struct Tally {
-  int64_t programs = 0, communications = 0, uneven = 0, pinned = 0;
-};
-
-void Count(const host::ProgramPlan& plan, const fusion::SymbolValues& sizes, Tally& tally) {
-  ++tally.programs;
-  tally.communications += std::ssize(plan.local.communications);
-  tally.pinned += plan.pinned.empty() ? 0 : 1;
-  bool uneven = false;
-  for (const ir::Value* value : plan.global->values()) {
-    if (value->layout == nullptr || value->type->kind != ir::TypeKind::kTensor) continue;
-    const auto placement = fusion::PlacementOf(*value);
-    for (size_t i = 0; i < value->type->axes.size(); ++i) {
-      const int64_t extent = *fusion::ValueOf(value->type->axes[i].extent, sizes);
-      uneven |= extent % fusion::Ways(*placement->mesh, placement->axes[i]) != 0;
-    }
-  }
-  tally.uneven += uneven ? 1 : 0;
-}
-
 // `ranks` null: simulated ones.
-void RunSeeds(const MeshCase& mesh, int64_t num_ranks, int seeds, Ranks* ranks) {
+void RunSeeds(const MeshCase& mesh, int64_t num_ranks, uint64_t count, Ranks* ranks) {
   codegen::cpu::Compiler compiler({});
-  const uint64_t only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
-  const uint64_t first = only != 0 ? only : mesh.first_seed;
-  const uint64_t count =
-      only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", seeds));
-  Tally tally;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    GeneratedProgram program = Generate(seed, {.num_ops_max = 10,
-                                               .elements_max = 512,
-                                               .mesh_shape = mesh.shape,
-                                               .uneven = seed % 3 != 0});
-    SCOPED_TRACE(program.Describe());
-    auto expected = fusion::Interpret(*program.graph, program.inputs);
-    ASSERT_TRUE(expected.ok()) << expected.status().ToString();
-    auto plan = PlanFor(program, num_ranks);
-    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const Seeds seeds = SeedsFromEnvironment({.first = mesh.first_seed, .count = count});
+  ShardedTally tally;
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    auto made = MakeShardedProgram(seed, mesh.shape, num_ranks);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    SCOPED_TRACE(made->program.Describe());
     auto outputs =
-        RunOnRanks(*plan, program.inputs,
+        RunOnRanks(made->plan, made->program.inputs,
                    {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
-    for (size_t i = 0; i < expected->size(); ++i) {
-      ASSERT_EQ(Difference((*outputs)[i], (*expected)[i], program.tolerances[i]), "")
+    for (size_t i = 0; i < made->expected.size(); ++i) {
+      ASSERT_EQ(Difference((*outputs)[i], made->expected[i], made->program.tolerances[i]), "")
           << "output " << i;
     }
-    Count(*plan, program.sizes, tally);
+    tally.Count(*made);
   }
-  std::cout << tally.programs << " programs equal" << (ranks == nullptr ? "" : " over UCX")
-            << ", seeds " << first << " to " << first + count - 1 << ": " << tally.uneven
-            << " with uneven blocks, " << tally.pinned << " planned for their sizes alone, "
-            << tally.communications << " communications\n";
+  std::cout << tally.Describe(ranks == nullptr ? "simulated ranks" : "UCX", seeds.first) << "\n";
 }
 
 int64_t NumRanks(const MeshCase& mesh) {

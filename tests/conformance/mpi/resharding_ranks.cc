@@ -1,10 +1,10 @@
-// The resharding oracle on processes: every rank is one that mpirun started, with the device, the compiler and the
-// communicator that hostir-eval would give it. Run by mpirun; all ranks run the same pairs in step.
+// The resharding oracle on processes. Run by mpirun.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <iostream>
 
+#include "csrc/base/text.h"
+#include "tests/conformance/mpi/process_rank.h"
 #include "tests/multidevice/rendezvous/mpi/mpi_ranks.h"
 #include "tests/property/resharding_oracle.h"
 #include "tools/eval/device_kind.h"
@@ -12,73 +12,19 @@
 namespace hir::testing {
 namespace {
 
-constexpr base::Nanos kTogether = std::chrono::seconds(60);
-
-// The one rank of this process. Its communicator stays from run to run.
-class ProcessRank final : public Ranks {
- public:
-  static Result<std::unique_ptr<ProcessRank>> Make(const rank::Backends& backends,
-                                                   int64_t generation) {
-    auto process = std::make_unique<ProcessRank>();
-    comm::MpiRendezvous& ranks = comm::Ranks();
-    HIR_ASSIGN(process->device_,
-               backends.make_device({.rank = ranks.rank(), .ordinal = ranks.node_rank()}));
-    HIR_ASSIGN(process->communicator_, backends.make_communicator({.rank = ranks.rank(),
-                                                                   .size = ranks.size(),
-                                                                   .generation = generation,
-                                                                   .setup_timeout = kTogether,
-                                                                   .op_timeout = kTogether},
-                                                                  ranks, *process->device_));
-    return process;
-  }
-  int64_t size() const override { return comm::Ranks().size(); }
-  Status Run(const Body& body) override {
-    return body(comm::Ranks().rank(), *communicator_, *device_)
-        .WithContext(base::Cat("rank ", comm::Ranks().rank()));
-  }
-
- private:
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<comm::Communicator> communicator_;
-};
-
-// All wait here for all: a rank that is done early stays as long as others may wait for it.
-void Meet(int64_t place) {
-  comm::MpiRendezvous& ranks = comm::Ranks();
-  ASSERT_TRUE(ranks.Publish(base::Cat("meet/", place, "/", ranks.rank()), "").ok());
-  for (int64_t peer = 0; peer < ranks.size(); ++peer) {
-    ASSERT_TRUE(ranks.Get(base::Cat("meet/", place, "/", peer), kTogether).ok()) << "rank " << peer;
-  }
-}
-
 void RunPairs(std::string_view comm, const rank::Backends& backends, size_t count) {
-  const Result<int64_t> devices = backends.num_devices();
-  if (!devices.ok()) GTEST_SKIP() << devices.status().ToString();
-  if (!backends.uses_host_memory && *devices < comm::Ranks().size())
-    GTEST_SKIP() << comm::Ranks().size() << " ranks need a device each; there are " << *devices;
-  const auto facts = backends.facts_of(comm::Ranks().node_rank());
-  ASSERT_TRUE(facts.ok()) << facts.status().ToString();
-  static int64_t generation = 0;
-  ++generation;
-  {
-    auto ranks = ProcessRank::Make(backends, generation);
-    ASSERT_TRUE(ranks.ok()) << ranks.status().ToString();
-    const PairSample sample = DrawPairs(AllReshardingPairs(comm::Ranks().size()), count, 1);
-    const RankRunOptions options = {.num_ranks = comm::Ranks().size(),
-                                    .ranks = ranks->get(),
-                                    .backends = &backends,
-                                    .compile = backends.make_compiler()};
+  OnProcessRanks(backends, [&](const RankRunOptions& options, const codegen::Target& target) {
+    const PairSample sample = DrawPairs(AllReshardingPairs(options.num_ranks), count, 1);
     PairTally tally;
     for (const ReshardingPair& pair : sample.pairs) {
-      const Status status = CheckPair(pair, options, facts->target, tally);
+      const Status status = CheckPair(pair, options, target, tally);
       ASSERT_TRUE(status.ok()) << status.ToString();
     }
     ASSERT_EQ(tally.pairs, std::ssize(sample.pairs));
     if (comm::Ranks().rank() == 0)
-      std::cout << tally.Describe(base::Cat(comm, ", ", comm::Ranks().size(), " processes"), sample)
+      std::cout << tally.Describe(base::Cat(comm, ", ", options.num_ranks, " processes"), sample)
                 << "\n";
-    Meet(generation);
-  }
+  });
 }
 
 TEST(Ucx, ReshardingOracle) { RunPairs("ucx", eval::CpuKind("ucx").backends, 60); }

@@ -1,0 +1,117 @@
+#include "tests/corpus/corpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+
+namespace hir::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadFile(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Of the line "// Sizes: i0=6 i1=8"; none without it.
+fusion::SymbolValues SizesOf(const std::string& text) {
+  fusion::SymbolValues sizes;
+  constexpr std::string_view kStart = "// Sizes:";
+  const size_t at = text.find(kStart);
+  if (at == std::string::npos) return sizes;
+  std::istringstream words(
+      text.substr(at + kStart.size(), text.find('\n', at) - at - kStart.size()));
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    sizes[word.substr(0, equals)] = std::atoll(word.c_str() + equals + 1);
+  }
+  return sizes;
+}
+
+int64_t NumDevices(const ir::Graph& graph) {
+  int64_t last = 0;
+  for (const ir::Mesh& mesh : graph.meshes()) {
+    for (const int64_t device : mesh.mesh.devices()) last = std::max(last, device);
+  }
+  return last + 1;
+}
+
+fusion::HostTensor Draw(const ir::Value& param, const fusion::SymbolValues& sizes,
+                        base::Prng& rng) {
+  std::vector<int64_t> shape, stored;
+  for (const ir::Axis& axis : param.type->axes) {
+    shape.push_back(*fusion::ValueOf(axis.extent, sizes));
+    stored.push_back(axis.kind == ir::AxisKind::kBroadcast ? 1 : shape.back());
+  }
+  std::vector<double> values(
+      static_cast<size_t>(fusion::ZeroTensor(DType::kBool, stored).num_elements()));
+  for (double& value : values) {
+    value = IsFloat(param.type->dtype) ? rng.Unit() * 2 - 1 : static_cast<double>(rng.Below(16));
+  }
+  return fusion::WrittenOut(fusion::TensorOf(param.type->dtype, stored, values), shape);
+}
+
+}  // namespace
+
+std::vector<std::string> CorpusNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kCorpus)) {
+    if (entry.path().extension() == ".hir") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<CorpusProgram> ReadCorpus(const std::string& name) {
+  const std::string text = ReadFile(fs::path(kCorpus) / (name + ".hir"));
+  CorpusProgram program;
+  HIR_ASSIGN(program.graph, ir::Parse(text, fusion::kFusionOps));
+  program.sizes = SizesOf(text);
+  program.num_devices = NumDevices(*program.graph);
+  return program;
+}
+
+std::vector<fusion::HostTensor> DrawInputs(const CorpusProgram& program, uint64_t seed) {
+  base::Prng rng(seed);
+  std::vector<fusion::HostTensor> inputs;
+  for (const ir::Value* param : program.graph->params)
+    inputs.push_back(Draw(*param, program.sizes, rng));
+  return inputs;
+}
+
+double NormOf(const fusion::HostTensor& tensor) {
+  double norm = 0;
+  for (const double value : fusion::ToDoubles(tensor)) norm += value * value;
+  return std::sqrt(norm);
+}
+
+double DistanceOf(const fusion::HostTensor& got, const fusion::HostTensor& want) {
+  if (got.dtype != want.dtype || got.shape != want.shape) return std::nan("");
+  const std::vector<double> a = fusion::ToDoubles(got), b = fusion::ToDoubles(want);
+  double distance = 0;
+  for (size_t i = 0; i < a.size(); ++i) distance += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(distance);
+}
+
+double ToleranceOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16: return 1e-2;
+    case DType::kFloat16: return 2e-3;
+    case DType::kFloat32: return 1e-5;
+    case DType::kFloat64: return 1e-12;
+    case DType::kBool:
+    case DType::kInt32:
+    case DType::kInt64: break;
+  }
+  return 0;
+}
+
+}  // namespace hir::testing

@@ -1,0 +1,90 @@
+#include "tests/property/sharded_programs.h"
+
+#include <cstdlib>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/interpret/interpret.h"
+#include "csrc/fusion/passes/placement.h"
+#include "csrc/ir/clone.h"
+
+namespace hir::testing {
+namespace {
+
+using base::Cat;
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// The plan that a daemon would use: made without sizes on every second seed, and again for them where it does not serve
+// them.
+Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_devices,
+                                  const codegen::Target& target) {
+  const host::PlanOptions sized = {.num_devices = num_devices,
+                                   .target = target,
+                                   .sizes = {program.sizes.begin(), program.sizes.end()}};
+  if (program.seed % 2 == 0) {
+    HIR_ASSIGN(host::ProgramPlan plan,
+               host::PlanProgram(ir::Clone(*program.graph),
+                                 {.num_devices = num_devices, .target = target}));
+    bool serves = true;
+    for (const ir::Guard& guard : plan.local.evenness) {
+      HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, program.sizes));
+      HIR_ASSIGN(const int64_t right, fusion::ValueOf(guard.right, program.sizes));
+      serves &= guard.kind == ir::Guard::Kind::kEqual ? left == right : left <= right;
+    }
+    if (serves) return plan;
+  }
+  return host::PlanProgram(ir::Clone(*program.graph), sized);
+}
+
+}  // namespace
+
+Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape,
+                                          int64_t num_devices, const codegen::Target& target) {
+  ShardedProgram made;
+  made.program = Generate(
+      seed,
+      {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh_shape, .uneven = seed % 3 != 0});
+  auto expected = fusion::Interpret(*made.program.graph, made.program.inputs);
+  if (!expected.ok()) return expected.status().WithContext(made.program.Describe());
+  auto plan = PlanFor(made.program, num_devices, target);
+  if (!plan.ok()) return plan.status().WithContext(made.program.Describe());
+  made.expected = *std::move(expected);
+  made.plan = *std::move(plan);
+  return made;
+}
+
+void ShardedTally::Count(const ShardedProgram& made) {
+  const host::ProgramPlan& plan = made.plan;
+  const fusion::SymbolValues& sizes = made.program.sizes;
+  ++programs;
+  communications += std::ssize(plan.local.communications);
+  pinned += plan.pinned.empty() ? 0 : 1;
+  bool has_uneven = false;
+  for (const ir::Value* value : plan.global->values()) {
+    if (value->layout == nullptr || value->type->kind != ir::TypeKind::kTensor) continue;
+    const auto placement = fusion::PlacementOf(*value);
+    for (size_t i = 0; i < value->type->axes.size(); ++i) {
+      const int64_t extent = *fusion::ValueOf(value->type->axes[i].extent, sizes);
+      has_uneven |= extent % fusion::Ways(*placement->mesh, placement->axes[i]) != 0;
+    }
+  }
+  uneven += has_uneven ? 1 : 0;
+}
+
+std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) const {
+  return Cat(programs, " programs equal on ", where, ", seeds ", first_seed, " to ",
+             first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven,
+             " with uneven blocks, ", pinned, " planned for their sizes alone, ", communications,
+             " communications");
+}
+
+Seeds SeedsFromEnvironment(Seeds otherwise) {
+  const uint64_t only = FromEnvironment("HOSTIR_SEED", 0);
+  if (only != 0) return {.first = only, .count = 1};
+  return {.first = otherwise.first, .count = FromEnvironment("HOSTIR_SEEDS", otherwise.count)};
+}
+
+}  // namespace hir::testing
