@@ -79,6 +79,7 @@ class Emitter {
   // The serial loops from number `depth` on, and what is carried through each.
   void OpenSerial(size_t depth, const std::function<void()>& body);
   void EmitNeutral(const Phase& phase, const Carried& carried);
+  bool EmitZeros(const Carried& carried, const Loop& inner);
   void EmitCarried(const Carried& carried);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
@@ -130,6 +131,7 @@ class Emitter {
   // One lane where it does not vary.
   V EmitElement(const Element* element, int guard);
   V EmitUncached(const Element* element, int guard, size_t level);
+  std::optional<V> EmitRounded(const Element* element, int guard, size_t level);
   // `side` emits one side under a guard.
   V EmitSelect(const Element* element, int guard, size_t level,
                const std::function<V(const Element*, int)>& side);

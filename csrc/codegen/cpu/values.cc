@@ -289,6 +289,7 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   if (element->kind == Element::Kind::kLoad) return EmitLoad(element, guard, level);
   if (element->kind == Element::Kind::kConvert) {
     if (const std::optional<V> widened = EmitWidenedPairs(element, guard)) return *widened;
+    if (const std::optional<V> rounded = EmitRounded(element, guard, level)) return *rounded;
     const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
     if (to_16_bits && element->args[0]->dtype == DType::kFloat32 &&
         IsWidened(element->args[0], element->dtype)) {
@@ -315,6 +316,23 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
   std::string& code = CodeAt(level);
   for (V& arg : args) arg = writer_.Splat(code, arg, lanes);
   return EmitPrim(writer_, code, element->prim, element->args[0]->dtype, args);
+}
+
+// float32 of bfloat16 of float32, which stays in its 32 bits; nothing where `element` is something else.
+std::optional<V> Emitter::EmitRounded(const Element* element, int guard, size_t level) {
+  const Element* narrow = element->args[0];
+  if (element->dtype != DType::kFloat32 || narrow->kind != Element::Kind::kConvert ||
+      narrow->dtype != DType::kBFloat16 || narrow->args[0]->dtype != DType::kFloat32 ||
+      IsSaved(narrow)) {
+    return std::nullopt;
+  }
+  const Element* wide = narrow->args[0];
+  const V x = EmitElement(wide, guard);
+  if (IsWidened(wide, DType::kBFloat16)) return x;
+  std::string& code = CodeAt(level);
+  const V bits = EmitBFloat16Bits(writer_, code, x, HasShortPayload(wide));
+  const V upper = writer_.Binary(code, "and", bits, IntConstant(Ty::kI32, 0xffff0000, x.lanes));
+  return writer_.CastTo(code, "bitcast", upper, Ty::kF32);
 }
 
 V Emitter::EmitSelect(const Element* element, int guard, size_t level,
