@@ -156,9 +156,37 @@ void Emitter::EmitNeutral(const Phase& phase, const Carried& carried) {
   const int lanes = LanesFor(inner);
   const V neutral = NeutralOf(carried.accumulator.kind, carried.accumulator.dtype, lanes);
   OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
+    if (carried.accumulator.kind == fusion::ReduceKind::kSum && EmitZeros(carried, inner)) return;
     EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end), lanes, 1,
                 [&](int) { EmitStoreOf(carried.tensor, carried.index, neutral); });
   });
+}
+
+// Whether the accumulators along `inner` are neighbours, and have been cleared.
+bool Emitter::EmitZeros(const Carried& carried, const Loop& inner) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
+  const V begin = EmitExpr(pool_.Import(inner.begin)), end = EmitExpr(pool_.Import(inner.end));
+  variable_level_[static_cast<size_t>(inner.variable)] = static_cast<int>(levels_.size()) - 1;
+  levels_.back().body_memo.clear();
+  lanes_ = {inner.variable, 1, begin, false, {}, false};
+  const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
+  const auto affine = SplitLanes(offset);
+  const bool neighbours = affine && affine->stride->IsConst(1);
+  if (neighbours) {
+    std::string& code = Here();
+    const Ty type = MemoryTypeOf(tensor.dtype);
+    const std::string base = Cat("%t", carried.tensor);
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    const V trips = writer_.Intrinsic(
+        code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
+    const V bytes = writer_.Binary(code, "mul", trips, IntConstant(Ty::kI64, BytesOf(type)));
+    writer_.declarations.insert("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)");
+    Append(code, "  call void @llvm.memset.p0.i64(", Typed(address), ", i8 0, ", Typed(bytes),
+           ", i1 false)", ScopeOf(base), "\n");
+  }
+  lanes_ = {};
+  levels_.back().body_memo.clear();
+  return neighbours;
 }
 
 void Emitter::EmitCarried(const Carried& carried) {
