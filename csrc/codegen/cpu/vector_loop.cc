@@ -15,7 +15,7 @@ constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditi
 // Vectors that do not wait for each other, and ways through memory: a core has several lines of each on their way, and
 // reads four ways at once a third faster than one.
 constexpr int kCopies = 4;
-constexpr size_t kLargeBody = 48;  // Instructions above which fewer copies are made.
+constexpr size_t kLargeBody = 48;  // Instructions above which one copy keeps a core busy.
 constexpr size_t kLongChains =
     64;                           // And above which loops that only store are four registers wide.
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
@@ -100,8 +100,12 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
       ways += (variables & along) != 0 && (variables & ~lane) != 0 ? 1 : 0;
     }
     copies = std::max(kCopies / std::max(ways, 1), 1);
+    // Neighbours that do not add up gain nothing from being written side by side.
+    const int64_t trips = region_->columns ? region_->columns_max : TripsOf(inner);
+    if (trips / copies < kOwnWayMin) copies = 1;
   }
-  if (size > kLargeBody) copies = std::min<int64_t>(copies, phase.accumulators.empty() ? 1 : 2);
+  const auto registers = static_cast<size_t>(std::max(lanes * 4 / target_.vector_bytes, 1));
+  if (size * registers > kLargeBody) copies = 1;
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
