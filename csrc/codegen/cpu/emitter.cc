@@ -108,6 +108,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
                                kRegionVariablesMax));
     return;
   }
+  is_short_ = IsShort(region);
   ChooseSaved(region);
   ChoosePrefetched(region);
   EmitLoop(begin, end, IntConstant(Ty::kI64, 1), [&](const V& item) {

@@ -96,6 +96,7 @@ class Emitter {
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
+  bool IsShort(const Region& region) const;
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
@@ -213,8 +214,9 @@ class Emitter {
   size_t phase_ = 0;  // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
-  std::string zero_;      // Eight bytes of zero, for loads that a guard forbids.
-  bool streams_ = false;  // Some store goes past the caches.
+  bool is_short_ = false;  // The region.
+  std::string zero_;       // Eight bytes of zero, for loads that a guard forbids.
+  bool streams_ = false;   // Some store goes past the caches.
 };
 
 // The arithmetic of elements: prims.cc.

@@ -109,6 +109,24 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
+// Whether `region` only puts together columns of what an earlier launch left of many rows. It has little to do, so its
+// loops are masked vectors alone.
+bool Emitter::IsShort(const Region& region) const {
+  if (!region.columns || region.columns_max > INT32_MAX) return false;
+  std::unordered_map<const Element*, bool> seen;
+  for (const Phase& phase : region.phases) InstructionsOf(phase, seen);
+  bool loads = false;
+  for (const auto& [element, counted] : seen) {
+    if (element->kind != Element::Kind::kLoad) continue;
+    const auto slot = slots_.find(element->value);
+    if (slot == slots_.end()) continue;  // A result of this region's.
+    if (nest_.tensors[static_cast<size_t>(slot->second)].role != Tensor::Role::kWorkspace)
+      return false;
+    loads = true;
+  }
+  return loads;
+}
+
 void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
                              const std::function<void(int copy)>& body) {
   const ir::Expr* first = pool_.Import(loop.begin);
@@ -173,10 +191,13 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   const V begin = EmitExpr(first);
   const V end = EmitExpr(last);
   const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
+  const bool is_all_rest = is_short_ && !whole;
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
   // Whole steps are [begin, middle). In a step copy k is `distance` after copy k - 1.
   V middle = end, distance = constant(lanes), stride = constant(step), stop = end;
-  if (trips->IsConst()) {
+  if (is_all_rest) {
+    middle = begin;
+  } else if (trips->IsConst()) {
     const int64_t in_steps = std::max<int64_t>(trips->value, 0) / step * step;
     if (!whole) middle = EmitExpr(pool_.Add(first, pool_.Const(in_steps)));
     stop = middle;
@@ -210,19 +231,21 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     for (int i = 0; i < copy; ++i)
       lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
     if (!masked) return;
-    // Fewer than a step are left: 32 bits hold them, in which a compare of all lanes is one instruction.
+    // Fewer than a step, or than a short region's columns, are left: 32 bits hold them, in which a compare of all lanes is one instruction.
     const V rest =
         writer_.CastTo(Here(), "trunc", writer_.Binary(Here(), "sub", end, at), Ty::kI32);
     lanes_.mask = writer_.Compare(Here(), "ult", writer_.Iota(lanes, Ty::kI32),
                                   writer_.Splat(Here(), rest, lanes));
     lanes_.masked = true;
   };
-  EmitLoop(begin, stop, stride, [&](const V& at) {
-    for (int copy = 0; copy < copies; ++copy) {
-      enter(at, copy, false);
-      body(copy);
-    }
-  });
+  if (!is_all_rest) {
+    EmitLoop(begin, stop, stride, [&](const V& at) {
+      for (int copy = 0; copy < copies; ++copy) {
+        enter(at, copy, false);
+        body(copy);
+      }
+    });
+  }
   if (!whole) {
     lanes = std::min(lanes, target_.vector_bytes / 4);  // One register at a time.
     paired = false;
