@@ -96,7 +96,7 @@ class Emitter {
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
   V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
-  bool IsShort(const Region& region) const;
+  bool IsShort(const Region& region);
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;

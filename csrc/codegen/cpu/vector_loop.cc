@@ -109,22 +109,28 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
-// Whether `region` only puts together columns of what an earlier launch left of many rows. It has little to do, so its
-// loops are masked vectors alone.
-bool Emitter::IsShort(const Region& region) const {
+// Whether all that `region` reads of many rows is what an earlier launch left of more. It has little to do, so its loops
+// are masked vectors alone.
+bool Emitter::IsShort(const Region& region) {
   if (!region.columns || region.columns_max > INT32_MAX) return false;
   std::unordered_map<const Element*, bool> seen;
-  for (const Phase& phase : region.phases) InstructionsOf(phase, seen);
-  bool loads = false;
-  for (const auto& [element, counted] : seen) {
-    if (element->kind != Element::Kind::kLoad) continue;
-    const auto slot = slots_.find(element->value);
-    if (slot == slots_.end()) continue;  // A result of this region's.
-    if (nest_.tensors[static_cast<size_t>(slot->second)].role != Tensor::Role::kWorkspace)
-      return false;
-    loads = true;
+  uint64_t rows = 0;
+  for (const Loop& loop : region.serial) rows |= BitOf(loop.variable);
+  for (const Phase& phase : region.phases) {
+    InstructionsOf(phase, seen);
+    for (const Loop& loop : phase.loops) rows |= BitOf(loop.variable);
   }
-  return loads;
+  bool reads_workspace = false, reads_rows = false;
+  for (const auto& [element, counted] : seen) {
+    const auto slot = slots_.find(element->value);
+    if (element->kind != Element::Kind::kLoad || slot == slots_.end()) continue;  // A result.
+    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
+    const bool is_workspace = tensor.role == Tensor::Role::kWorkspace;
+    reads_workspace = reads_workspace || is_workspace;
+    reads_rows = reads_rows || (!is_workspace && (VariablesOf(element) & rows) != 0);
+  }
+  element_variables_.clear();  // Results of accumulators are not known yet.
+  return reads_workspace && !reads_rows;
 }
 
 void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
