@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -17,8 +18,12 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
-// A short run is over before a thread that sleeps would have woken for it.
+// A short run is over before a thread that sleeps would have woken for it. But where the workers need all cores, one
+// that looks holds them up.
 constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
+// So long the replies of a call wake nobody but for the last one. A rank that asks for another's rendezvous, or fails
+// where others go on, waits as long.
+constexpr base::Nanos kAwaitLast = milliseconds(1);
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 // A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
 constexpr base::Nanos kDeathGrace = milliseconds(50);
@@ -27,6 +32,11 @@ constexpr base::Nanos kDumpTimeout = milliseconds(300);
 constexpr base::Nanos kExitTimeout = std::chrono::seconds(2);
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
+
+timespec ToTimespec(base::Nanos timeout) {
+  const int64_t ns = std::max<int64_t>(timeout.count(), 0);
+  return {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
 
 int PollMs(base::Nanos timeout) {
   const int64_t ms = std::chrono::ceil<milliseconds>(timeout).count();
@@ -61,7 +71,11 @@ std::vector<RankMessage> Batches(std::vector<RankMessage> messages) {
 
 }  // namespace
 
-Fleet::Fleet(FleetOptions options) : options_(std::move(options)) { Publish(); }
+Fleet::Fleet(FleetOptions options)
+    : options_(std::move(options)),
+      has_core_(options_.num_ranks() < int64_t{std::thread::hardware_concurrency()}) {
+  Publish();
+}
 
 Fleet::~Fleet() {
   for (Worker& worker : workers_) worker.channel.reset();  // They exit when their socket ends.
@@ -143,11 +157,17 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
       ++workers_[rank].awaited;
     }
   }
-  const base::Nanos looks_until = Now() + kLookBeforeSleep;
+  const base::Nanos sent_at = Now();
   while (Awaited() > 0) {
-    const bool looks = Now() < looks_until;
+    const base::Nanos now = Now();
+    const bool looks = has_core_ && now < sent_at + kLookBeforeSleep;
+    const bool for_last = !looks && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
-    if (Status failure = Pump(looks ? base::Nanos{} : deadline, what, interrupted_.fd());
+    const base::Nanos until = looks      ? base::Nanos{}
+                              : for_last ? std::min(deadline, sent_at + kAwaitLast)
+                                         : deadline;
+    if (Status failure =
+            Pump(until, what, interrupted_.fd(), for_last ? Wakes::kLast : Wakes::kAny);
         !failure.ok())
       return Break(std::move(failure));
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
@@ -166,17 +186,23 @@ void Fleet::Watch(int wake_fd, base::Nanos timeout) {
     (void)Break(std::move(failure));
 }
 
-// One poll, and all that it shows. Sockets before processes: what a process said before its end counts.
-Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd) {
+// One poll, and all that there is. Sockets before processes: what a process said before its end counts.
+Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wakes wakes) {
+  const auto last = std::find_if(workers_.rbegin(), workers_.rend(),
+                                 [](const Worker& worker) { return worker.awaited > 0; });
   std::vector<pollfd> fds;
   for (const Worker& worker : workers_) {
-    fds.push_back({worker.channel->fd(), POLLIN, 0});
+    // A negative descriptor is passed over.
+    const bool wakes_us = wakes == Wakes::kAny || (last != workers_.rend() && &worker == &*last);
+    fds.push_back({wakes_us ? worker.channel->fd() : -1, POLLIN, 0});
     fds.push_back({worker.process.fd(), POLLIN, 0});
   }
-  fds.push_back({wake_fd, POLLIN, 0});  // A negative descriptor is passed over.
-  if (poll(fds.data(), fds.size(), PollMs(deadline - Now())) <= 0) return {};
+  fds.push_back({wake_fd, POLLIN, 0});
+  const timespec timeout = ToTimespec(deadline - Now());
+  if (ppoll(fds.data(), fds.size(), &timeout, nullptr) <= 0) return {};
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (fds[2 * rank].revents == 0) continue;
+    if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0))
+      continue;
     const Status received = Receive(static_cast<int64_t>(rank));
     if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
   }

@@ -102,8 +102,11 @@ class Fleet {
 
   Status Spawn(int64_t rank);
   Status Send(int64_t rank, RankMessage& message);
-  // Handles what arrives until `done` or the mesh fails; the failure is returned.
-  Status Pump(base::Nanos deadline, std::string_view what, int wake_fd);
+  // Waits until something arrives, a process ends, `wake_fd` is readable or it is `deadline`, and handles what there
+  // is; the failure of the mesh is returned. kLast: what arrives does not wake it, but from the last rank whose reply
+  // is awaited.
+  enum class Wakes { kAny, kLast };
+  Status Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wakes wakes = Wakes::kAny);
   Status Receive(int64_t rank);
   Status Handle(int64_t rank, ::hostir::v1::FromWorker& message);
   Status Rendezvous(int64_t rank, const std::string& key);
@@ -123,6 +126,7 @@ class Fleet {
   void Publish();
 
   const FleetOptions options_;
+  const bool has_core_;          // Beside those of the workers.
   std::vector<Worker> workers_;  // By rank; empty between generations.
   int64_t generation_ = 0;
   bool starting_ = false;

@@ -16,7 +16,7 @@ namespace pb = ::hostir::v1;
 // The daemon reads all the time; when it does not for that long, it is gone in all but name.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
 // So long the main thread may be at a request before somebody else reads.
-constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(1);
+constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -31,6 +31,7 @@ Link::Link(Fd socket, Options options, std::function<pb::Dumped()> dump)
 }
 
 void Link::SetTimer(base::Nanos time) {
+  timer_runs_ = true;
   const itimerspec setting = {.it_interval = {},
                               .it_value = {.tv_sec = 0, .tv_nsec = time.count()}};
   HIR_CHECK(timerfd_settime(timer_.get(), 0, &setting, nullptr) == 0);
@@ -41,7 +42,10 @@ void Link::StandIn() {
     uint64_t times = 0;
     if (read(timer_.get(), &times, sizeof times) < 0) continue;  // Interrupted.
     std::unique_lock lock(mutex_);
-    has_stand_in_ = is_busy_;
+    timer_runs_ = false;
+    const base::Nanos busy_for = base::Clock::Steady().Now() - taken_;
+    has_stand_in_ = is_busy_ && busy_for >= kStandInAfter;
+    if (is_busy_ && !has_stand_in_) SetTimer(kStandInAfter - busy_for);  // Another request since.
     while (has_stand_in_) {
       lock.unlock();
       ReadOne();
@@ -84,7 +88,6 @@ void Link::Read(Channel::Message message) {
 }
 
 Link::Request Link::Next() {
-  SetTimer({});
   std::unique_lock lock(mutex_);
   is_busy_ = false;
   while (requests_.empty()) {
@@ -99,7 +102,8 @@ Link::Request Link::Next() {
   Request request = std::move(requests_.front());
   requests_.pop_front();
   is_busy_ = true;
-  if (!has_stand_in_) SetTimer(kStandInAfter);
+  taken_ = base::Clock::Steady().Now();
+  if (!has_stand_in_ && !timer_runs_) SetTimer(kStandInAfter);
   return request;
 }
 

@@ -50,17 +50,19 @@ class Link final : public comm::Rendezvous {
   // Reads one message, and answers it or keeps it.
   void ReadOne();
   void Read(Channel::Message message);
-  void SetTimer(base::Nanos time);  // 0: never.
+  void SetTimer(base::Nanos time);
 
   const Options options_;
   const std::function<::hostir::v1::Dumped()> dump_;
   Channel channel_;
 
-  const Fd timer_;  // Runs out when the main thread has been at a request for long.
+  const Fd timer_;  // Runs out when the main thread may have been at a request for long.
 
   std::mutex mutex_;
   std::condition_variable changed_;  // Guarded by mutex_: what follows.
   bool is_busy_ = true;              // The main thread, with a request or before the first one.
+  base::Nanos taken_ = {};           // When it took its request.
+  bool timer_runs_ = false;          // It is set where it must be and left to run out: setting it is dear.
   bool has_stand_in_ = false;        // The link's thread reads.
   std::deque<Request> requests_;
   std::map<std::string, std::string, std::less<>> values_;
