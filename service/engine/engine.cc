@@ -302,7 +302,8 @@ void Engine::WhenSettled(const std::vector<Named>& tensors, std::function<void()
   }
 }
 
-Status Engine::Free(const std::string& session, std::span<const std::string> handles) {
+Result<TensorStore::Freed> Engine::Free(const std::string& session,
+                                        std::span<const std::string> handles) {
   return store_.Free(session, handles);
 }
 

@@ -97,7 +97,8 @@ class Engine {
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned.
   void WhenSettled(const std::vector<Named>& tensors, std::function<void()> done);
-  Status Free(const std::string& session, std::span<const std::string> handles);
+  // As TensorStore::Free.
+  Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles);
 
   struct Report {
     Fleet::Snapshot mesh;

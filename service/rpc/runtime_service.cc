@@ -16,6 +16,9 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
+// What is freed goes on gRPC's thread up to here: some 100 us. More is for a thread of the pool.
+constexpr int64_t kUnmapHereBytes = 1 << 20;
+
 Engine::RunArg FromProto(const pb::RunArg& arg) {
   switch (arg.value_case()) {
     case pb::RunArg::kHandle: return arg.handle();
@@ -194,7 +197,17 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
 
 void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
   const std::vector<std::string> handles(request.handles().begin(), request.handles().end());
-  call->ClaimAndEnd(engine_.Free(request.session_id(), handles));
+  Result<TensorStore::Freed> freed = engine_.Free(request.session_id(), handles);
+  if (!freed.ok()) return call->ClaimAndEnd(freed.status());
+  int64_t bytes = 0;
+  for (const std::shared_ptr<Tensor>& tensor : *freed) bytes += tensor->stored_bytes();
+  const auto held = std::make_shared<TensorStore::Freed>(*std::move(freed));
+  const auto end = [call, held] {
+    held->clear();
+    call->ClaimAndEnd({});
+  };
+  // A client that hears of it finds the memory free.
+  if (bytes <= kUnmapHereBytes || !pool_.Post(end)) end();
 }
 
 void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {
@@ -274,6 +287,15 @@ grpc::ServerUnaryReactor* RuntimeService::Run(grpc::CallbackServerContext*,
   return call.get();
 }
 
+// The same, but for memory that takes long to go.
+grpc::ServerUnaryReactor* RuntimeService::Free(grpc::CallbackServerContext*,
+                                               const pb::FreeRequest* request,
+                                               pb::FreeReply* reply) {
+  const std::shared_ptr<UnaryCall> call = UnaryCall::Make("Free", in_flight_);
+  Do(*request, reply, &RuntimeService::DoFree, call);
+  return call.get();
+}
+
 #define HIR_UNARY(Method)                                                              \
   grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*,       \
                                                    const pb::Method##Request* request, \
@@ -284,7 +306,6 @@ HIR_UNARY(Compile)
 HIR_UNARY(Explain)
 HIR_UNARY(Shards)
 HIR_UNARY(Wait)
-HIR_UNARY(Free)
 HIR_UNARY(Status)
 #undef HIR_UNARY
 

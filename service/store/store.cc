@@ -187,8 +187,9 @@ Result<std::shared_ptr<Tensor>> TensorStore::Find(std::string_view session,
   return FindIn(*found, handle);
 }
 
-Status TensorStore::Free(std::string_view session, std::span<const std::string> handles) {
-  std::vector<std::shared_ptr<Tensor>> freed;  // Go when the lock is released.
+Result<TensorStore::Freed> TensorStore::Free(std::string_view session,
+                                             std::span<const std::string> handles) {
+  Freed freed;
   const std::scoped_lock lock(mutex_);
   HIR_TRY(FindSession(session).status());
   Session& found = sessions_.find(session)->second;
@@ -203,7 +204,7 @@ Status TensorStore::Free(std::string_view session, std::span<const std::string> 
     found.freed.push_back(handle);
     if (found.freed.size() > kFreedMax) found.freed.pop_front();
   }
-  return {};
+  return freed;
 }
 
 int64_t TensorStore::num_tensors() const {

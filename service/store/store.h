@@ -59,8 +59,9 @@ class TensorStore {
   // Errors: kNotFound            no such handle in this session;
   //         kFailedPrecondition  it was freed; or there is no such session.
   Result<std::shared_ptr<Tensor>> Find(std::string_view session, std::string_view handle) const;
-  // All or none.
-  Status Free(std::string_view session, std::span<const std::string> handles);
+  // All or none. What they stood for is the caller's to let go of, which takes time where it is much.
+  using Freed = std::vector<std::shared_ptr<Tensor>>;
+  Result<Freed> Free(std::string_view session, std::span<const std::string> handles);
 
   bool on_devices() const { return options_.on_devices; }
   int64_t num_tensors() const;
