@@ -94,6 +94,9 @@ struct Region {
   // `columns_max` trips.
   std::optional<Loop> columns;
   int64_t columns_max = 0;
+  // Not 0: the one loop of `serial`, of at most so many trips, and the columns are a tile of a transposition. Some
+  // tensors are contiguous along that loop and not along the columns: a backend reads them tile by tile.
+  int64_t tile_rows_max = 0;
   std::vector<Phase> phases;
 };
 

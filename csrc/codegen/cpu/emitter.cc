@@ -111,6 +111,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
   is_short_ = IsShort(region);
   ChooseSaved(region);
   ChoosePrefetched(region);
+  ChooseTurned(region);
   EmitLoop(begin, end, IntConstant(Ty::kI64, 1), [&](const V& item) {
     V rest = item;
     for (size_t i = region.grid.size(); i-- > 0;) {
@@ -148,6 +149,7 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
     body();
     return;
   }
+  if (region_->tile_rows_max > 0) EmitTurned();
   OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
 }
 

@@ -114,6 +114,23 @@ class Emitter {
   void ChoosePrefetched(const Region& region);
   void EmitPrefetches();  // In the innermost loop of the last phase.
 
+  // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
+  void ChooseTurned(const Region& region);
+  struct Turned {
+    const ir::Expr* base = nullptr;    // The offset of a load, less the rows and the columns;
+    const ir::Expr* stride = nullptr;  // from a column to the next.
+    std::string array;                 // A tile in rows of columns_max.
+  };
+  void EmitTurned();
+  void EmitTurnedTile(const Turned& turned, int slot);
+  struct Place {  // Of a load.
+    Tensor tensor;
+    std::string base;
+    const ir::Expr* offset = nullptr;
+  };
+  // Where `load`, of a tensor, is read: in memory, or turned in a tile.
+  Place PlaceOf(const Element* load, int guard);
+
   // saved.cc: what a phase computes at a cost and a later one needs again is kept, an element for every trip.
   void ChooseSaved(const Region& region);
   void EmitSaves();  // In the innermost loop of the phase that computes it.
@@ -160,6 +177,8 @@ class Emitter {
   // What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
   std::string ScopeOf(std::string_view base) const;
   const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
+  const ir::Expr* PlainOffsetOf(const Element* load,
+                                const Tensor& tensor);  // Null where data is in it.
 
   // Where something with these dependencies is computed: level, and whether in front of it.
   uint64_t VariablesOf(const ir::Expr* expr);
@@ -211,6 +230,8 @@ class Emitter {
   std::vector<std::pair<const Element*, const ir::Expr*>>
       prefetched_;  // Loads; elements from a row to the next.
   size_t prefetching_phase_ = 0;
+  std::unordered_map<const Element*, Turned> turned_;
+  std::vector<const Element*> turned_order_;
   size_t phase_ = 0;  // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;

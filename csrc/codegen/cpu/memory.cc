@@ -39,9 +39,9 @@ V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
     const Tensor array = {.dtype = r.accumulator->dtype, .strides = {}};
     return LoadFrom(array, r.array, offset, 0, level);
   }
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(element->value))];
-  return LoadFrom(tensor, Cat("%t", slots_.at(element->value)),
-                  OffsetOf(element->args, tensor, guard), guard, level);
+  const Place place = PlaceOf(element, guard);
+  return LoadFrom(place.tensor, place.base, place.offset, turned_.contains(element) ? 0 : guard,
+                  level);
 }
 
 V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {

@@ -95,22 +95,20 @@ V Emitter::EmitInMemoryOrder(const V& value) {
 // float32 of a load of neighbours; nothing where it is something else.
 std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   const Element* load = convert->args[0];
-  const auto slot = slots_.find(load->value);
   if (!lanes_.paired || convert->dtype != DType::kFloat32 || load->dtype != DType::kBFloat16 ||
-      load->kind != Element::Kind::kLoad || slot == slots_.end() || guard != 0 || IsSaved(load) ||
-      !Varies(VariablesOf(load))) {
+      load->kind != Element::Kind::kLoad || !slots_.contains(load->value) || guard != 0 ||
+      IsSaved(load) || !Varies(VariablesOf(load))) {
     return std::nullopt;
   }
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-  const ir::Expr* offset = OffsetOf(load->args, tensor, guard);
-  const auto affine = SplitLanes(offset);
+  const Place place = PlaceOf(load, guard);
+  const auto affine = SplitLanes(place.offset);
   if (!affine || !affine->stride->IsConst(1)) return std::nullopt;
   std::string& code = Here();
   const int lanes = lanes_.count / 2;
-  const V address = AddressOf(Cat("%t", slot->second), Ty::kI16, EmitExpr(offset), code);
+  const V address = AddressOf(place.base, Ty::kI16, EmitExpr(place.offset), code);
   const V both = writer_.Let(code, Ty::kI32, lanes,
                              Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name,
-                                 ", align 2", AliasScopeOf(slot->second)));
+                                 ", align 2", ScopeOf(place.base)));
   const V even = writer_.Binary(code, "shl", both, IntConstant(Ty::kI32, 16, lanes));
   const V odd = writer_.Binary(code, "and", both, IntConstant(Ty::kI32, kUpper, lanes));
   const V all = writer_.Let(code, Ty::kI32, 2 * lanes,

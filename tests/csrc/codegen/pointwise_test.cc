@@ -65,6 +65,42 @@ TEST(Pointwise, BroadcastsAndPermutes) {
   }
 }
 
+// Tiles of a transposition: whole ones, ends of both axes, tiles smaller than a block of registers, and tiles for
+// known sizes.
+TEST(Pointwise, Transposes) {
+  for (const auto& [n, m] :
+       {std::pair{1, 1}, {1, 300}, {3, 17}, {16, 16}, {17, 1023}, {257, 33}, {300, 515}}) {
+    for (const char* type : {"f32", "bf16", "f64", "i32", "bool"}) {
+      const std::string text =
+          Cat("fusion @f(%x: ", type, "[i0, i1], %y: ", type, "[i1, i0]) {\n",
+              "  %t = permute(%x) {dims=[1, 0]}\n  %z = maximum(%t, %y)\n  return %z\n}");
+      CheckProgram(text, {{"i0", n}, {"i1", m}}, 14);
+      CheckProgram(text, {{"i0", n}, {"i1", m}}, 14, false, {{"i0", n}, {"i1", m}});
+    }
+  }
+  for (const auto& [n, m] : {std::pair{2, 0}, {5, 40}, {40, 5}}) {
+    CheckProgram(R"(fusion @f(%x: f32[3, i0, i1], %w: bf16[i1, i0, 3]) {
+      %a = permute(%x) {dims=[2, 1, 0]}
+      %b = permute(%x) {dims=[0, 2, 1]}
+      %wf = cast(%w) {dtype=f32}
+      %c = mul(%a, %wf)
+      %d = permute(%w) {dims=[1, 0, 2]}
+      return %c, %b, %d
+    })",
+                 {{"i0", n}, {"i1", m}}, 15);
+  }
+  // Elements that a pad adds are read from nowhere.
+  for (const int64_t n : {4, 37}) {
+    CheckProgram(R"(fusion @f(%x: f32[i0, 40], %y: f32[44, i0]) {
+      %p = pad(%x) {widths=[1, 3, 0, 0], value=2.5}
+      %t = permute(%p) {dims=[1, 0]}
+      %z = add(%t, %y)
+      return %z
+    })",
+                 {{"i0", n}}, 16);
+  }
+}
+
 TEST(Pointwise, SlicesPadsAndPieces) {
   for (const int64_t n : {4, 5, 16, 31, 64}) {
     CheckProgram(R"(fusion @f(%x: bf16[3, i0], %y: bf16[3, 7]) {
