@@ -112,7 +112,8 @@ class Emitter {
 
   // prefetch.cc: what the next row reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
-  void EmitPrefetches();  // In the innermost loop of the last phase.
+  void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
+  void EmitPrefetches();                   // In the innermost loop of the last phase.
 
   // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
   void ChooseTurned(const Region& region);

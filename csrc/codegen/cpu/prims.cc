@@ -136,6 +136,11 @@ V UpperHalf(Writer& w, std::string& code, const V& bits) {
 // Ties to even; a NaN whose lower bits are 0 is left as it is.
 V RoundBits(Writer& w, std::string& code, const V& bits) {
   Emit e{w, code};
+  if (w.scale && bits.lanes > 1) {  // With masks one instruction less.
+    const V even = e.Is("eq", e.Op("and", bits, e.Int(bits, 0x10000)), e.Int(bits, 0));
+    const V down = e.Op("add", bits, e.Int(bits, 0x7fff));
+    return e.If(even, down, e.Op("add", bits, e.Int(bits, 0x8000)));
+  }
   const V odd = e.Op("and", e.Op("lshr", bits, e.Int(bits, 16)), e.Int(bits, 1));
   return e.Op("add", e.Op("add", bits, e.Int(bits, 0x7fff)), odd);
 }
