@@ -49,15 +49,21 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
   const RowSums sums = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
-  for (const RowSums::Partial& partial : sums.partials) {
+  std::vector<int> of_partials;
+  const auto add_workspace = [&](const ir::Value* value) {
     plan.workspaces.push_back(
-        {.bytes = BytesOf(builder.nest().exprs, *partial.value->type), .zeroed = false});
+        {.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
+  };
+  for (const RowSums::Partial& partial : sums.partials) {
+    of_partials.push_back(static_cast<int>(plan.workspaces.size()));
+    add_workspace(partial.value);
   }
+  for (const ir::Value* value : sums.kept) add_workspace(value);
   HIR_TRY(AddLaunch(plan, builder, name));
   if (sums.partials.empty()) return {};
   NestBuilder second(group, classes, structure, plan.target, plan.sizes);
   AddSumsOfParts(second, sums);
-  return AddLaunch(plan, second, Cat(name, ".1"));
+  return AddLaunch(plan, second, Cat(name, ".1"), std::move(of_partials));
 }
 
 // Reductions part by part: see partials.cc. `region` is what MakeReductionRegion made of `builder`, which decided so.

@@ -9,6 +9,8 @@
 //             rows side by side (RMS norm backward 16384x4096 5 % faster on an H200).
 //   launch 2: for every element of such a reduction, the partial results that the parts left, and what is made of it.
 //
+// What the rows of a batch compute alike is computed once a part and batch (CPUs; KeepInvariants).
+//
 // Workspace: part p leaves its result for the rows whose kept index is b (row-major; 0 if none are kept) at p + b. Both
 // grow along the rows and at least one of them where anything is left, so no two places are the same.
 //
@@ -22,6 +24,7 @@
 #include <set>
 
 #include "csrc/base/check.h"
+#include "csrc/codegen/index_math.h"
 #include "csrc/codegen/schedules.h"
 #include "csrc/codegen/terms.h"
 
@@ -38,6 +41,11 @@ constexpr int64_t kCpuParts = 64;
 constexpr int64_t kRowsThatPay = 64;
 // Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
 constexpr int64_t kColumnsInItem = 4096;
+// What all rows of a loop have in common is kept where it costs more than its load; in instructions.
+constexpr int64_t kKeptCostMin = 5;
+constexpr int64_t kRoundingCost = 4;  // To 16 bits.
+constexpr int64_t kFunctionCost = 32;
+constexpr size_t kKeptMax = 4;
 // Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
 // 16-bit elements each has 512 threads, 512, 256, 128, 32 (gpu/carried.cc).
 constexpr int64_t kBlocksOfShortRows = 16;
@@ -203,13 +211,15 @@ void CutColumns(NestBuilder& builder, Region& region) {
   const int block = builder.NewVariable();
   const ir::Expr* size = pool.Const(kColumnsInItem);
   const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(block)), size);
-  for (Phase& phase : region.phases) {
+  const auto cut = [&](Phase& phase) {
     for (Loop& loop : phase.loops) {
       if (loop.variable != builder.Variable(axis)) continue;
       loop.begin = begin;
       loop.end = pool.Min(pool.Add(begin, size), extent);
     }
-  }
+  };
+  std::ranges::for_each(region.phases, cut);
+  cut(region.ahead);
   region.grid.push_back({block, pool.Const(0), pool.CeilDiv(extent, size)});
 }
 
@@ -280,6 +290,80 @@ int DepthOfShared(NestBuilder& builder, const Region& region) {
   return products.size() < count ? deepest : -1;
 }
 
+int64_t CostOf(const Element* element, std::set<const Element*>& counted) {
+  if (!counted.insert(element).second) return 0;
+  int64_t cost = element->kind == Element::Kind::kPrim ? 1 : 0;
+  if (element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow &&
+      element->prim <= Prim::kLgamma) {
+    cost = kFunctionCost;
+  }
+  if (element->kind == Element::Kind::kConvert)
+    cost = DTypeBytes(element->dtype) == 2 ? kRoundingCost : 1;
+  for (const Element* arg : element->args) cost += CostOf(arg, counted);
+  return cost;
+}
+
+// What is computed along the columns and is the same for all rows of the innermost loop over rows, a batch's gain say,
+// is computed ahead of that loop and kept: a row of a workspace for each part. (An adaptive layer norm's backward pass
+// in bfloat16: a quarter of its instructions.)
+void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& region,
+                    RowSums& sums) {
+  const Structure& structure = builder.structure();
+  if (builder.target().kind != Target::Kind::kCpu || structure.columns.size() != 1) return;
+  const int column = builder.Variable(structure.columns.front());
+  fusion::ElementBuilder& elements = builder.nest().elements;
+  IndexMath math(builder.nest().exprs);
+  const auto varies = VariesWithRows(builder, static_cast<int>(structure.rows.size()) - 1);
+  std::set<const Element*> along, seen;  // Elements that vary along the columns.
+  bool is_guarded = false;  // Under a condition an element may not exist at every column.
+  std::vector<const Element*> found;
+  const auto visit = [&](const auto& self, const Element* e, bool is_inside) -> void {
+    if (!seen.insert(e).second) return;
+    const bool computes = e->kind == Element::Kind::kPrim || e->kind == Element::Kind::kConvert;
+    if (e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect)
+      is_guarded = is_guarded || math.GuardsSides(e);
+    // What is widened is kept narrow.
+    const bool widens =
+        e->kind == Element::Kind::kConvert && DTypeBytes(e->dtype) > DTypeBytes(e->args[0]->dtype);
+    bool is_candidate = !is_inside && computes && !widens && IsFloat(e->dtype) && !varies(e);
+    for (const Element* arg : e->args) self(self, arg, is_inside || is_candidate);
+    const bool is_column =
+        e->kind == Element::Kind::kIndex && static_cast<int>(e->integer) == column;
+    if (is_column || std::ranges::any_of(e->args, [&](auto* arg) { return along.contains(arg); }))
+      along.insert(e);
+    std::set<const Element*> counted;
+    if (is_candidate && along.contains(e) && CostOf(e, counted) >= kKeptCostMin) found.push_back(e);
+  };
+  for (const Phase& phase : region.phases) {
+    for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body, false);
+    for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body, false);
+    for (const Store& store : phase.stores) visit(visit, store.value, false);
+  }
+  if (is_guarded || found.empty()) return;
+  found.resize(std::min(found.size(), kKeptMax));
+  std::map<const Element*, const Element*> kept;
+  for (const Element* element : found) {
+    const ir::Value* value = builder.MakeValue(element->dtype, parts.AxesOf(0), "kept");
+    const std::vector<const Element*> index = parts.IndexOf(0, part);
+    region.ahead.stores.push_back(
+        {builder.AddTensor(Tensor::Role::kWorkspace, value), index, element});
+    sums.kept.push_back(value);
+    kept[element] = elements.MakeLoad(value, index);
+  }
+  region.ahead.loops = {builder.LoopOver(structure.columns.front())};
+  const auto read = [&](const Element*& body) {
+    body = builder.Rewrite(body, [&](const Element* e) -> const Element* {
+      const auto at = kept.find(e);
+      return at == kept.end() ? nullptr : at->second;
+    });
+  };
+  for (Phase& phase : region.phases) {
+    for (Accumulator& accumulator : phase.accumulators) read(accumulator.body);
+    for (Carried& carried : phase.carried) read(carried.accumulator.body);
+    for (Store& store : phase.stores) read(store.value);
+  }
+}
+
 }  // namespace
 
 RowSums AddRowsInParts(NestBuilder& builder) {
@@ -329,6 +413,7 @@ RowSums AddRowsInParts(NestBuilder& builder) {
     phase.accumulators = std::move(of_rows);
   }
   if (region.phases.empty()) return sums;
+  KeepInvariants(builder, parts, part, region, sums);
   CutColumns(builder, region);
   AddRegion(builder, std::move(region));
   return sums;

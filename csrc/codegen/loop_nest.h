@@ -5,7 +5,7 @@
 // A kernel is a list of regions; each runs once for every item of its own grid, and the launch's grid is their sum:
 //
 //   for item in the part of region.grid that this call computes:       // parallel
-//     for region.serial:                                               // in order
+//     for region.serial:                     // in order; before the last of them region.ahead
 //       phase 0, phase 1, ...: for phase.loops [for region.columns]: accumulate, carry, store
 //
 // Accumulators begin anew in every iteration of the serial loops; carried ones, one a column, live across them:
@@ -98,6 +98,9 @@ struct Region {
   // tensors are contiguous along that loop and not along the columns: a backend reads them tile by tile.
   int64_t tile_rows_max = 0;
   std::vector<Phase> phases;
+  // What all trips of the last serial loop have in common: stores of workspaces alone, ahead of that loop, which its
+  // phases read at the same places. Without loops: nothing.
+  Phase ahead;
 };
 
 struct LoopNest {

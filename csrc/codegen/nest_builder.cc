@@ -149,6 +149,10 @@ std::vector<const fusion::Element*> AllElements(const std::vector<const fusion::
 
 std::vector<const fusion::Element*> RootsOf(const LoopNest& nest) {
   std::vector<const fusion::Element*> roots;
+  const auto add = [&](const Store& store) {
+    roots.insert(roots.end(), store.index.begin(), store.index.end());
+    roots.push_back(store.value);
+  };
   for (const Region& region : nest.regions) {
     for (const Phase& phase : region.phases) {
       for (const Accumulator& accumulator : phase.accumulators) roots.push_back(accumulator.body);
@@ -156,11 +160,9 @@ std::vector<const fusion::Element*> RootsOf(const LoopNest& nest) {
         roots.insert(roots.end(), carried.index.begin(), carried.index.end());
         roots.push_back(carried.accumulator.body);
       }
-      for (const Store& store : phase.stores) {
-        roots.insert(roots.end(), store.index.begin(), store.index.end());
-        roots.push_back(store.value);
-      }
+      for (const Store& store : phase.stores) add(store);
     }
+    for (const Store& store : region.ahead.stores) add(store);
   }
   return roots;
 }
@@ -231,6 +233,8 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
       for (Carried& carried : phase.carried)
         carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
     }
+    for (Store& store : region.ahead.stores)
+      store.tensor = numbers[static_cast<size_t>(store.tensor)];
   }
   for (const Tensor& tensor : nest_->tensors) {
     for (const ir::Expr* stride : tensor.strides) ir::CollectSymbols(stride, symbols);

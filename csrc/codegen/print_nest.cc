@@ -61,27 +61,30 @@ class Printer {
              ir::ToString(loop.begin), "\n    to ", ir::ToString(loop.end), "\n");
       if (loop.step != nullptr) Append(out_, "    by ", ir::ToString(loop.step), "\n");
     }
-    for (const Phase& phase : region.phases) {
-      printed_.clear();
-      Append(out_, "  for ", LoopsText(phase.loops), ":\n");
-      for (const Accumulator& accumulator : phase.accumulators) {
-        PrintElement(accumulator.body);
-        Append(out_, "    ", accumulator.value->name, " = ",
-               kReduceNames[static_cast<int>(accumulator.kind)], " of ", Name(accumulator.body),
-               " in ", DTypeName(accumulator.dtype), "\n");
-      }
-      for (const Carried& carried : phase.carried) {
-        PrintElement(carried.accumulator.body);
-        const std::string place = PlaceOf(carried.tensor, carried.index);
-        Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)],
-               " of ", Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype),
-               " over serial loops from ", carried.depth, "\n");
-      }
-      for (const Store& store : phase.stores) {
-        PrintElement(store.value);
-        const std::string place = PlaceOf(store.tensor, store.index);
-        Append(out_, "    ", place, " = ", Name(store.value), "\n");
-      }
+    if (!region.ahead.loops.empty()) PrintPhase(region.ahead, "  ahead of the last, for ");
+    for (const Phase& phase : region.phases) PrintPhase(phase, "  for ");
+  }
+
+  void PrintPhase(const Phase& phase, std::string_view kind) {
+    printed_.clear();
+    Append(out_, kind, LoopsText(phase.loops), ":\n");
+    for (const Accumulator& accumulator : phase.accumulators) {
+      PrintElement(accumulator.body);
+      Append(out_, "    ", accumulator.value->name, " = ",
+             kReduceNames[static_cast<int>(accumulator.kind)], " of ", Name(accumulator.body),
+             " in ", DTypeName(accumulator.dtype), "\n");
+    }
+    for (const Carried& carried : phase.carried) {
+      PrintElement(carried.accumulator.body);
+      const std::string place = PlaceOf(carried.tensor, carried.index);
+      Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)],
+             " of ", Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype),
+             " over serial loops from ", carried.depth, "\n");
+    }
+    for (const Store& store : phase.stores) {
+      PrintElement(store.value);
+      const std::string place = PlaceOf(store.tensor, store.index);
+      Append(out_, "    ", place, " = ", Name(store.value), "\n");
     }
   }
 

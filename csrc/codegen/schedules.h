@@ -73,6 +73,7 @@ struct RowSums {
   // Of each reduction the partial that it is; or, where several share sums, that of each term of its body (terms.h).
   std::map<NestBuilder::Source, std::vector<size_t>> sources;
   bool shared = false;
+  std::vector<const ir::Value*> kept;  // Workspaces of the first launch alone, behind the partials.
 };
 // First launch: all that is made row by row, and the parts' sums.
 RowSums AddRowsInParts(NestBuilder& builder);

@@ -103,6 +103,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) AddVariable(loop);
   }
+  for (const Loop& loop : region.ahead.loops) AddVariable(loop);
   if (region_variables_.size() > kRegionVariablesMax) {
     error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ",
                                kRegionVariablesMax));
@@ -150,6 +151,7 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
     return;
   }
   if (region_->tile_rows_max > 0) EmitTurned();
+  if (depth + 1 == region_->serial.size()) EmitAhead(region_->ahead);
   OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
 }
 
@@ -190,6 +192,18 @@ bool Emitter::EmitZeros(const Carried& carried, const Loop& inner) {
   lanes_ = {};
   levels_.back().body_memo.clear();
   return neighbours;
+}
+
+void Emitter::EmitAhead(const Phase& ahead) {
+  if (ahead.loops.empty()) return;
+  phase_ = 0;  // None has saved anything yet.
+  const Loop& inner = ahead.loops.back();
+  OpenLoops(std::span(ahead.loops).first(ahead.loops.size() - 1), [&] {
+    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end), LanesFor(inner),
+                1, [&](int) {
+                  for (const Store& store : ahead.stores) EmitStore(store);
+                });
+  });
 }
 
 void Emitter::EmitCarried(const Carried& carried) {
@@ -267,6 +281,12 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   const int lanes = LanesFor(phase, inner);
   const int copies = CopiesFor(phase, inner, lanes);
   std::vector<std::vector<std::string>> slots;
+  std::vector<std::string> rests(phase.accumulators.size());
+  // Vectors of a loop's rest have slots of their own: one that is read in two sizes stays in memory.
+  const int64_t step = int64_t{lanes} * copies;
+  const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() &&
+                     inner.end->value % step == 0 && CutsOf(phase, inner, lanes).size() <= 2;
+  const bool has_rest = RestLanes(lanes) < lanes && !whole;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
     const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
@@ -275,11 +295,17 @@ void Emitter::EmitRowPhase(const Phase& phase) {
       own.push_back(writer_.Alloca(type, lanes));
       Append(Here(), "  store ", Typed(neutral), ", ptr ", own.back(), ", align 64\n");
     }
+    if (!has_rest) continue;
+    std::string& rest = rests[slots.size() - 1];
+    rest = writer_.Alloca(type, RestLanes(lanes));
+    const V few = NeutralOf(accumulator.kind, accumulator.dtype, RestLanes(lanes));
+    Append(Here(), "  store ", Typed(few), ", ptr ", rest, ", align 64\n");
   }
   OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
     EmitVectorLoop(inner, phase, lanes, copies, [&](int copy) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-        Accumulate(phase.accumulators[k], slots[k][static_cast<size_t>(copy)]);
+        const bool is_rest = lanes_.count < lanes;
+        Accumulate(phase.accumulators[k], is_rest ? rests[k] : slots[k][static_cast<size_t>(copy)]);
       }
       for (const Carried& carried : phase.carried) EmitCarried(carried);
       EmitSaves();
@@ -289,7 +315,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   });
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {
     results_[phase.accumulators[k].value] = {
-        &phase.accumulators[k], Collapse(phase.accumulators[k], slots[k], lanes), {}};
+        &phase.accumulators[k], Collapse(phase.accumulators[k], slots[k], lanes, rests[k]), {}};
   }
 }
 
@@ -310,16 +336,16 @@ void Emitter::Accumulate(const Accumulator& accumulator, const std::string& slot
   Append(code, "  store ", Typed(after), ", ptr ", slot, align, "\n");
 }
 
-// One number of all lanes of all copies.
 V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots,
-                    int lanes) {
+                    int lanes, const std::string& rest) {
   std::string& code = Here();
   const Ty type = TypeOf(accumulator.dtype);
   std::vector<V> parts;
-  for (const std::string& slot : slots) {
-    parts.push_back(writer_.Let(code, type, lanes,
-                                Cat("load ", TypeText(type, lanes), ", ptr ", slot, ", align 64")));
-  }
+  const auto load = [&](const std::string& slot, int count) {
+    return writer_.Let(code, type, count,
+                       Cat("load ", TypeText(type, count), ", ptr ", slot, ", align 64"));
+  };
+  for (const std::string& slot : slots) parts.push_back(load(slot, lanes));
   const auto combine = [&](const V& a, const V& b) {
     return EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, a, b);
   };
@@ -332,6 +358,8 @@ V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::strin
   }
   V total = parts[0];
   for (int half = lanes / 2; half >= 1; half /= 2) {
+    if (!rest.empty() && total.lanes == RestLanes(lanes))
+      total = combine(total, load(rest, total.lanes));
     std::string low, high;
     for (int i = 0; i < half; ++i) {
       Append(low, i > 0 ? ", i32 " : "i32 ", i);

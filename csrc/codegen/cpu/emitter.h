@@ -80,6 +80,7 @@ class Emitter {
   void OpenSerial(size_t depth, const std::function<void()>& body);
   void EmitNeutral(const Phase& phase, const Carried& carried);
   bool EmitZeros(const Carried& carried, const Loop& inner);
+  void EmitAhead(const Phase& ahead);
   void EmitCarried(const Carried& carried);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
@@ -95,11 +96,15 @@ class Emitter {
   // Where conditions on indices change along `loop`, as far as they are constants.
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
-  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes);
+  // One number of all lanes of all slots, and of `rest`, of fewer lanes, unless it is empty.
+  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
+             const std::string& rest);
+  int RestLanes(int lanes) const;  // Of a vector of a loop's rest.
   bool IsShort(const Region& region);
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
+  static size_t InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen);
   int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
 
   // pairs.cc: vectors whose even lanes come first, so that bfloat16 needs no shuffle.

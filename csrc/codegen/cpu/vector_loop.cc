@@ -15,6 +15,7 @@ constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditi
 // Vectors that do not wait for each other, and ways through memory: a core has several lines of each on their way, and
 // reads four ways at once a third faster than one.
 constexpr int kCopies = 4;
+constexpr int64_t kSumsMax = 8;    // Registers of sums; more leave too few for what is added.
 constexpr size_t kLargeBody = 48;  // Instructions above which one copy keeps a core busy.
 constexpr size_t kLongChains =
     64;                           // And above which loops that only store are four registers wide.
@@ -30,9 +31,11 @@ int64_t TripsOf(const Loop& loop) {
   return known ? std::max<int64_t>(loop.end->value, 1) : INT64_MAX;
 }
 
+}  // namespace
+
 // Elements as so many instructions.
-size_t CountInstructions(const fusion::Element* root,
-                         std::unordered_map<const fusion::Element*, bool>& seen) {
+size_t Emitter::InstructionsOf(const Element* root,
+                               std::unordered_map<const Element*, bool>& seen) {
   if (!seen.emplace(root, true).second) return 0;
   size_t count = root->dtype == DType::kInt64 ? 0 : 1;
   if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2)
@@ -41,11 +44,11 @@ size_t CountInstructions(const fusion::Element* root,
       root->prim <= fusion::Prim::kLgamma) {
     count = kFunction;
   }
-  for (const fusion::Element* arg : root->args) count += CountInstructions(arg, seen);
+  for (const fusion::Element* arg : root->args) count += InstructionsOf(arg, seen);
   return count;
 }
 
-}  // namespace
+int Emitter::RestLanes(int lanes) const { return std::min(lanes, target_.vector_bytes / 4); }
 
 int Emitter::LanesFor(const Loop& loop) const {
   const int most = target_.vector_bytes / 4;
@@ -57,10 +60,10 @@ size_t Emitter::InstructionsOf(const Phase& phase,
                                std::unordered_map<const Element*, bool>& seen) const {
   size_t size = 0;
   for (const Accumulator& accumulator : phase.accumulators)
-    size += CountInstructions(accumulator.body, seen);
+    size += InstructionsOf(accumulator.body, seen);
   for (const Carried& carried : phase.carried)
-    size += CountInstructions(carried.accumulator.body, seen);
-  for (const Store& store : phase.stores) size += CountInstructions(store.value, seen);
+    size += InstructionsOf(carried.accumulator.body, seen);
+  for (const Store& store : phase.stores) size += InstructionsOf(store.value, seen);
   return size;
 }
 
@@ -104,8 +107,10 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
     const int64_t trips = region_->columns ? region_->columns_max : TripsOf(inner);
     if (trips / copies < kOwnWayMin) copies = 1;
   }
-  const auto registers = static_cast<size_t>(std::max(lanes * 4 / target_.vector_bytes, 1));
-  if (size * registers > kLargeBody) copies = 1;
+  const int64_t registers = std::max(lanes * 4 / target_.vector_bytes, 1);
+  const auto sums = static_cast<int64_t>(phase.accumulators.size()) * registers;
+  while (copies > 1 && copies * sums > kSumsMax) copies /= 2;
+  if (size * static_cast<size_t>(registers) > kLargeBody) copies = 1;
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
@@ -253,7 +258,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     });
   }
   if (!whole) {
-    lanes = std::min(lanes, target_.vector_bytes / 4);  // One register at a time.
+    lanes = RestLanes(lanes);  // One register at a time.
     paired = false;
     const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
     EmitLoop(middle, end, constant(lanes), [&](const V& at) {

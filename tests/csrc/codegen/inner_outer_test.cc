@@ -77,6 +77,35 @@ TEST(InnerOuter, BatchBordersInsideParts) {
   }
 }
 
+// A gain that a batch's rows share is kept for them, rounded as the interpreter rounds it.
+TEST(InnerOuter, GainsOfBatches) {
+  constexpr char kGains[] =
+      R"(fusion @f(%x: bf16[i0, i1, i2], %g: bf16[i0, i1, i2], %scale: bf16[i0, b, i2]) {
+  %sf = cast(%scale) {dtype=f32}
+  %one = constant() {value=1.0, dtype=f64}
+  %more = add(%one, %sf)
+  %gain = cast(%more) {dtype=bf16}
+  %e = exp(%gain)
+  %wide = cast(%e) {dtype=f32}
+  %gf = cast(%g) {dtype=f32}
+  %h = mul(%wide, %gf)
+  %xf = cast(%x) {dtype=f32}
+  %xh = mul(%xf, %h)
+  %s = sum(%xh) {axes=[2], keepdim=true, dtype=null}
+  %all = sum(%h) {axes=[0, 1], keepdim=false, dtype=null}
+  %batch = sum(%xh) {axes=[1], keepdim=false, dtype=null}
+  %d = mul(%h, %s)
+  %y = cast(%d) {dtype=bf16}
+  return %y, %all, %batch
+})";
+  EXPECT_EQ(ScheduleOf(kGains), "inner-outer");
+  for (const auto& [a, b] : {std::pair{1, 1}, {3, 100}, {100, 3}, {13, 29}}) {
+    for (const int columns : {1, 40, 133}) {
+      CheckProgram(kGains, {{"i0", a}, {"i1", b}, {"i2", columns}}, 5);
+    }
+  }
+}
+
 TEST(InnerOuter, NothingToAdd) {
   const std::string text = R"(fusion @f(%x: f32[i0, i1, i2]) {
     %s = sum(%x) {axes=[2], keepdim=false, dtype=null}
