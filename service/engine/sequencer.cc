@@ -181,6 +181,9 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) {
   for (const auto& output : job.outputs) {
     if (output != nullptr) output->Settle(outcome);
   }
+  // Before anybody hears of it: what its client frees then is free.
+  job.inputs.clear();
+  job.outputs.clear();
   if (job.done) job.done(outcome, job.took);
 }
 

@@ -134,13 +134,17 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
   if (request.wait()) {
     run.done = [call, reply, waited, drop](const hir::Status& outcome, base::Nanos took) {
       const std::scoped_lock lock(waited->mutex);
+      // Nothing holds the outputs but their handles when the client hears of them.
+      Engine::Accepted accepted = std::exchange(waited->accepted, {});
       if (!outcome.ok() || !call->Claim()) {
-        drop(waited->accepted);
+        drop(accepted);
+        accepted = {};
         if (!outcome.ok()) call->ClaimAndEnd(outcome);
         return;
       }
-      ToProto(waited->accepted, reply);
+      ToProto(accepted, reply);
       reply->set_run_us(took.count() / 1000);
+      accepted = {};
       call->End({});
     };
   }
@@ -154,6 +158,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
     if (wait) return;
     if (!call->Claim()) return drop(waited->accepted);
     ToProto(waited->accepted, reply);
+    waited->accepted = {};
     call->End({});
   };
   engine_.WhenPlanned(run, start, ProgressOf(request.session_id()));
