@@ -238,7 +238,8 @@ class Emitter {
   size_t prefetching_phase_ = 0;
   std::unordered_map<const Element*, Turned> turned_;
   std::vector<const Element*> turned_order_;
-  size_t phase_ = 0;  // Being written.
+  int64_t turned_bytes_ = 0;  // Of all regions.
+  size_t phase_ = 0;          // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
   bool is_short_ = false;  // The region.

@@ -15,7 +15,7 @@ using base::Cat;
 // Of a block that registers hold: a line of float32 each way. (Of 8 columns: 10 to 20 % slower, but compiled in two
 // thirds of the time.)
 constexpr int kBlockSideMax = 16;
-// Of all tiles of a region: a thread's stack has eight times as much.
+// Of all tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
 constexpr int64_t kTileBytesMax = int64_t{1} << 20;
 
 // A square block: a vector of neighbouring rows for each of so many neighbouring columns.
@@ -78,7 +78,6 @@ void Emitter::ChooseTurned(const Region& region) {
   if (region.tile_rows_max == 0) return;
   const int row = region.serial.back().variable, column = region.columns->variable;
   const int64_t size = region.tile_rows_max * region.columns_max;
-  int64_t bytes = 0;
   std::unordered_map<const Element*, bool> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
@@ -98,8 +97,8 @@ void Emitter::ChooseTurned(const Region& region) {
     const auto across = math_.Split(along->base, column);
     if (!across || across->stride->IsConst(0) || across->stride->IsConst(1)) return;
     const Ty type = MemoryTypeOf(tensor.dtype);
-    if (bytes + size * BytesOf(type) > kTileBytesMax) return;
-    bytes += size * BytesOf(type);
+    if (turned_bytes_ + size * BytesOf(type) > kTileBytesMax) return;
+    turned_bytes_ += size * BytesOf(type);
     turned_[e] = {across->base, across->stride, writer_.Alloca(type, size)};
     turned_order_.push_back(e);
   };
