@@ -4,7 +4,8 @@
 //   one barrier; the next phase has the results
 //
 // Bytes: inputs and outputs once, when a row is held in registers (packed, as it lies in memory: half the registers
-// of bf16) or when its second reading hits the second-level cache, which it does while the rows in flight fit there.
+// of bf16) or when its second reading hits the second-level cache, which it does while the rows in flight fit there and
+// the cache is told to give their lines up last.
 // Loads of a row come before the first use: `unroll` of them a thread.
 //
 // Occupancy: a CTA that loads, reduces, stores has phases, which only other CTAs fill: 1536 to 2048 threads a
