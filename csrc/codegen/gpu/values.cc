@@ -50,12 +50,15 @@ bool Emitter::Divisible(const ir::Expr* expr, int64_t by) {
 // Whether an index condition has one answer for all lanes of a vector: its two sides differ by +-1 times the vector
 // variable and a multiple of the lanes, on the side of the comparison where the first lane decides.
 bool Emitter::IsUniform(const Element* condition) {
-  if (!IsLane(VarsOf(condition))) return true;
+  const uint64_t vars = VarsOf(condition);
+  if (!IsLane(vars) && (vars & kLaneBit) == 0) return true;
   if (condition->kind != Element::Kind::kPrim) return false;
   const Prim prim = condition->prim;
   if (prim == Prim::kAnd || prim == Prim::kOr || prim == Prim::kNot)
     return std::ranges::all_of(condition->args, [&](const Element* arg) { return IsUniform(arg); });
-  if (prim == Prim::kEq || prim == Prim::kNe) return false;
+  const bool is_order =
+      prim == Prim::kLt || prim == Prim::kLe || prim == Prim::kGt || prim == Prim::kGe;
+  if (!is_order) return false;
   const ir::Expr* a = math_.ToExpr(condition->args[0]);
   const ir::Expr* b = math_.ToExpr(condition->args[1]);
   if (a == nullptr || b == nullptr) return false;

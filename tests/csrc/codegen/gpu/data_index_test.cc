@@ -59,6 +59,23 @@ TEST(DataIndex, TakesFromPieces) {
   programs.Check();
 }
 
+// Which column an update goes to is a reduction over the updates, with a result for each lane of a vector: what it
+// decides is decided lane by lane.
+TEST(DataIndex, ScattersBesideVectors) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(4);
+  for (const int64_t n : {1, 3, 8}) {
+    programs.Add(R"(fusion @f(%x: f16[3, 8], %s: f16[3, i0], %i: i64[1, i0]) {
+      %a = abs(%x)
+      %n = neg(%x)
+      %y = scatter(%a, %i, %s) {axis=1}
+      return %n, %y
+    })",
+                 {{"i0", n}});
+  }
+  programs.Check();
+}
+
 TEST(DataIndex, CrossEntropy) {
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
   EmulatedPrograms programs(2);
