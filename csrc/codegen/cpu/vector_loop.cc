@@ -16,7 +16,7 @@ constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditi
 // reads four ways at once a third faster than one.
 constexpr int kCopies = 4;
 constexpr int64_t kSumsMax = 8;    // Registers of sums; more leave too few for what is added.
-constexpr size_t kLargeBody = 48;  // Instructions above which one copy keeps a core busy.
+constexpr size_t kLargeBody = 48;  // Instructions of all copies that keep a core busy.
 constexpr size_t kLongChains =
     64;                           // And above which loops that only store are four registers wide.
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
@@ -108,9 +108,15 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
     if (trips / copies < kOwnWayMin) copies = 1;
   }
   const int64_t registers = std::max(lanes * 4 / target_.vector_bytes, 1);
-  const auto sums = static_cast<int64_t>(phase.accumulators.size()) * registers;
-  while (copies > 1 && copies * sums > kSumsMax) copies /= 2;
-  if (size * static_cast<size_t>(registers) > kLargeBody) copies = 1;
+  const size_t instructions = std::max<size_t>(size * static_cast<size_t>(registers), 1);
+  if (phase.accumulators.empty()) {
+    if (instructions > kLargeBody) copies = 1;
+  } else {
+    const size_t filled = std::max<size_t>(kLargeBody / instructions, 1);
+    copies = std::min(copies, static_cast<int64_t>(std::bit_floor(filled)));
+    const auto sums = static_cast<int64_t>(phase.accumulators.size()) * registers;
+    while (copies > 1 && copies * sums > kSumsMax) copies /= 2;
+  }
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
