@@ -120,8 +120,8 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
-// Whether all that `region` reads of many rows is what an earlier launch left of more. It has little to do, so its loops
-// are masked vectors alone.
+// Whether all that `region` reads of many rows is what an earlier launch left of more. It has little to do, so its
+// loops are masked vectors alone.
 bool Emitter::IsShort(const Region& region) {
   if (!region.columns || region.columns_max > INT32_MAX) return false;
   std::unordered_map<const Element*, bool> seen;
@@ -248,7 +248,8 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     for (int i = 0; i < copy; ++i)
       lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
     if (!masked) return;
-    // Fewer than a step, or than a short region's columns, are left: 32 bits hold them, in which a compare of all lanes is one instruction.
+    // Fewer than a step, or than a short region's columns, are left: 32 bits hold them, in which a compare of all
+    // lanes is one instruction.
     const V rest =
         writer_.CastTo(Here(), "trunc", writer_.Binary(Here(), "sub", end, at), Ty::kI32);
     lanes_.mask = writer_.Compare(Here(), "ult", writer_.Iota(lanes, Ty::kI32),
