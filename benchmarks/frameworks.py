@@ -375,7 +375,7 @@ def torch_sides(workload: Workload, inputs: Sequence[np.ndarray]) -> Iterator[Si
 def missing(module: str) -> str | None:
     """Why `module` cannot be used; None when it can."""
     if importlib.util.find_spec(module) is None:
-        return f"not installed: no module named {module!r} for {sys.executable}"
+        return f"not installed: no module named {module!r} for the Python that ran this"
     try:
         importlib.import_module(module)
     except Exception as error:  # Whatever an installation that does not fit this machine raises.
