@@ -340,8 +340,16 @@ class Client:
         self, method: Any, request: Any, retry: Callable[[], None] | None = None, location: str | None = None
     ) -> Any:
         self._check_open()
-        self._free_collected()
-        self._check_size(request, location)
+        if isinstance(request, pb.RunRequest):  # It frees for itself.
+            request.free.extend(self._take_collected())
+        else:
+            self._free_collected()
+        try:
+            self._check_size(request, location)
+        except ResourceExhausted:
+            if isinstance(request, pb.RunRequest):
+                self._collected.extend(request.free)
+            raise
         try:
             with self._display or contextlib.nullcontext():
                 return method(request)
@@ -373,13 +381,17 @@ class Client:
         if self.closed:
             raise FailedPrecondition("this client is closed")
 
-    def _free_collected(self) -> None:
-        self._check_open()
+    def _take_collected(self) -> list[str]:
+        """The handles of arrays that nobody has any more."""
         handles = []
         with contextlib.suppress(IndexError):
             while True:
                 handles.append(self._collected.popleft())
-        if handles:
+        return handles
+
+    def _free_collected(self) -> None:
+        self._check_open()
+        if handles := self._take_collected():
             # If the daemon went away, its tensors did too, and the next request says so.
             with contextlib.suppress(grpc.RpcError):
                 self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))

@@ -303,8 +303,8 @@ void Engine::WhenSettled(const std::vector<Named>& tensors, std::function<void()
 }
 
 Result<TensorStore::Freed> Engine::Free(const std::string& session,
-                                        std::span<const std::string> handles) {
-  return store_.Free(session, handles);
+                                        std::span<const std::string> handles, bool those_there) {
+  return store_.Free(session, handles, those_there);
 }
 
 Engine::Report Engine::report() const {

@@ -98,7 +98,8 @@ class Engine {
   // `done` is called when all are ready or poisoned.
   void WhenSettled(const std::vector<Named>& tensors, std::function<void()> done);
   // As TensorStore::Free.
-  Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles);
+  Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles,
+                                  bool those_there = false);
 
   struct Report {
     Fleet::Snapshot mesh;

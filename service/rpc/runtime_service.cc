@@ -116,6 +116,15 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
+  if (request.free().empty()) return Accept(request, reply, call);
+  // The call is done with its request before a thread of the pool is.
+  const auto kept = std::make_shared<const pb::RunRequest>(request);
+  const auto accept = [this, kept, reply, call] { Accept(*kept, reply, call); };
+  hir::Status status = FreeThen(request.session_id(), request.free(), true, accept);
+  if (!status.ok()) call->ClaimAndEnd(status);
+}
+
+void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
   run.request = call->id();
   for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
@@ -200,19 +209,26 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
   engine_.WhenSettled(tensors, answer);
 }
 
-void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
-  const std::vector<std::string> handles(request.handles().begin(), request.handles().end());
-  Result<TensorStore::Freed> freed = engine_.Free(request.session_id(), handles);
-  if (!freed.ok()) return call->ClaimAndEnd(freed.status());
+hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles,
+                                     bool those_there, std::function<void()> then) {
+  const std::vector<std::string> named(handles.begin(), handles.end());
+  HIR_ASSIGN(TensorStore::Freed freed, engine_.Free(session, named, those_there));
   int64_t bytes = 0;
-  for (const std::shared_ptr<Tensor>& tensor : *freed) bytes += tensor->stored_bytes();
-  const auto held = std::make_shared<TensorStore::Freed>(*std::move(freed));
-  const auto end = [call, held] {
+  for (const std::shared_ptr<Tensor>& tensor : freed) bytes += tensor->stored_bytes();
+  const auto held = std::make_shared<TensorStore::Freed>(std::move(freed));
+  const auto let_go = [then = std::move(then), held] {
     held->clear();
-    call->ClaimAndEnd({});
+    then();
   };
+  if (bytes <= kUnmapHereBytes || !pool_.Post(let_go)) let_go();
+  return {};
+}
+
+void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
   // A client that hears of it finds the memory free.
-  if (bytes <= kUnmapHereBytes || !pool_.Post(end)) end();
+  const auto end = [call] { call->ClaimAndEnd({}); };
+  hir::Status status = FreeThen(request.session_id(), request.handles(), false, end);
+  if (!status.ok()) call->ClaimAndEnd(status);
 }
 
 void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {

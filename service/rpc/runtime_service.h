@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "csrc/base/work_pool.h"
@@ -43,6 +44,13 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply,
                  Call call);
   void DoRun(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
+  // A run whose request to free has been met.
+  void Accept(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
+  // Frees, and calls `then` when the memory is free: on a thread of the pool where that may take long.
+  // Errors: those of TensorStore::Free; `then` is not called.
+  using Handles = google::protobuf::RepeatedPtrField<std::string>;
+  hir::Status FreeThen(const std::string& session, const Handles& handles, bool those_there,
+                       std::function<void()> then);
   void DoShards(const ::hostir::v1::ShardsRequest& request, ::hostir::v1::ShardsReply* reply,
                 Call call);
   void DoWait(const ::hostir::v1::WaitRequest& request, ::hostir::v1::WaitReply* reply, Call call);

@@ -188,15 +188,18 @@ Result<std::shared_ptr<Tensor>> TensorStore::Find(std::string_view session,
 }
 
 Result<TensorStore::Freed> TensorStore::Free(std::string_view session,
-                                             std::span<const std::string> handles) {
+                                             std::span<const std::string> handles,
+                                             bool those_there) {
   Freed freed;
   const std::scoped_lock lock(mutex_);
   HIR_TRY(FindSession(session).status());
   Session& found = sessions_.find(session)->second;
-  for (const std::string& handle : handles) HIR_TRY(FindIn(found, handle).status());
+  for (const std::string& handle : handles) {
+    if (!those_there) HIR_TRY(FindIn(found, handle).status());
+  }
   for (const std::string& handle : handles) {
     const auto at = found.tensors.find(handle);
-    if (at == found.tensors.end()) continue;  // Named twice.
+    if (at == found.tensors.end()) continue;  // Named twice, or gone.
     --num_handles_;
     if (--handles_[at->second.get()] == 0) handles_.erase(at->second.get());
     freed.push_back(std::move(at->second));

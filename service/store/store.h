@@ -59,9 +59,11 @@ class TensorStore {
   // Errors: kNotFound            no such handle in this session;
   //         kFailedPrecondition  it was freed; or there is no such session.
   Result<std::shared_ptr<Tensor>> Find(std::string_view session, std::string_view handle) const;
-  // All or none. What they stood for is the caller's to let go of, which takes time where it is much.
+  // All or none; or, `those_there`, whichever the session has. What they stood for is the caller's to let go of, which
+  // takes time where it is much.
   using Freed = std::vector<std::shared_ptr<Tensor>>;
-  Result<Freed> Free(std::string_view session, std::span<const std::string> handles);
+  Result<Freed> Free(std::string_view session, std::span<const std::string> handles,
+                     bool those_there = false);
 
   bool on_devices() const { return options_.on_devices; }
   int64_t num_tensors() const;

@@ -319,6 +319,19 @@ def test_freed_memory_comes_back(client: hostir.Client) -> None:
     assert {k: after[k] for k in before} == before
 
 
+def test_a_run_frees_what_was_collected(client: hostir.Client) -> None:
+    x, fd = client.put(np.arange(4, dtype=np.float32)), scaled(2.0, [-1])
+    (y,) = client.run(fd, [x], wait=True)
+    gc.collect()
+    before = client.status()
+    for _ in range(5):
+        (y,) = client.run(fd, [x], wait=True)
+    after = client.status()
+    assert after["requests"] == before["requests"] + 7  # The runs; the second question, which frees the last one first.
+    assert after["tensors"] == before["tensors"]
+    np.testing.assert_array_equal(y.numpy(), [0, 2, 4, 6])
+
+
 def test_a_freed_array(client: hostir.Client) -> None:
     array = client.put(np.zeros(3))
     client.free(array)

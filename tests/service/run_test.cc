@@ -65,6 +65,53 @@ fusion @double(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}) {
   EXPECT_EQ(Values(first.reply.outputs(0)), (std::vector<float>{2, 4, 6, 8}));
 }
 
+// What is gone already is passed over, what is not is freed whatever comes of the run, and what the run reads is not
+// there.
+TEST_F(Run, FreesFirst) {
+  const std::string negate = Id(R"(fusion @negate(%x: f32[i0]) {
+  %y = neg(%x)
+  return %y
+}
+)");
+  const std::string x = Put({1, 2}, {2}), old = Put({3}, {1}), gone = Put({4}, {1});
+  ASSERT_EQ(Text(client.Free({gone})), "OK");
+  const int64_t tensors = client.Status().tensors(), requests = client.Status().requests();
+  const Client::Ran ran = client.Run(negate, {x}, true, {gone, old, old, "nobody's"});
+  ASSERT_EQ(Text(ran.status), "OK");
+  EXPECT_EQ(client.Status().tensors(), tensors) << "one came, one went";
+  EXPECT_EQ(client.Status().requests(), requests + 3) << "the run, and two questions";
+  EXPECT_EQ(Values(ran.reply.outputs(0)), (std::vector<float>{-1, -2}));
+  EXPECT_EQ(client.Download(old).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+
+  const std::string y = ran.reply.outputs(0).handle();
+  EXPECT_EQ(client.Run("no program", {x}, true, {y}).status.error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(client.Download(y).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.Run(negate, {x}, true, {x}).status.error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+// More than gRPC's own thread lets go of.
+TEST_F(Run, FreesMuchFirst) {
+  const std::string negate = Id(R"(fusion @negate(%x: f32[i0]) {
+  %y = neg(%x)
+  return %y
+}
+)");
+  const std::vector<float> ones(1 << 19, 1.0F);
+  std::string before = Put(ones, {1 << 19});
+  const std::string x = Put(ones, {1 << 19});
+  const int64_t bytes = client.Status().tensor_bytes();
+  for (int round = 0; round < 8; ++round) {
+    const Client::Ran ran = client.Run(negate, {x}, round % 2 == 0, {before});
+    ASSERT_EQ(Text(ran.status), "OK");
+    before = ran.reply.outputs(0).handle();
+  }
+  EXPECT_EQ(Values(client.Run(negate, {before}).reply.outputs(0)).back(), 1.0F);
+  ASSERT_EQ(Text(client.Free({before})), "OK");
+  EXPECT_EQ(client.Status().tensor_bytes(), bytes) << "x, and what the last run made";
+}
+
 TEST_F(Run, TheSameProgramIsPlannedOnce) {
   const int64_t before = client.Status().programs();
   EXPECT_EQ(Id(kColumnSums), Id(kColumnSums));

@@ -85,6 +85,9 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
   const pb::StatusReply& then = before == nullptr ? now : *before;
   return Cat("tensors   ", Of(now.tensors(), LimitOf(now, "tensors_max")), ", ",
              Bytes(now.tensor_bytes()), " of ", Bytes(LimitOf(now, "tensor_bytes_max")),
+             now.recycled_bytes() > 0
+                 ? Cat("; ", Bytes(now.recycled_bytes()), " kept for the next outputs")
+                 : "",
              "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds),
              ", ", now.requests_under_way(), " under way; ",
              Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions", "\nruns      ",

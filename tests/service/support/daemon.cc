@@ -244,8 +244,9 @@ Client::Compiled Client::Compile(const std::string& text) {
 }
 
 Client::Ran Client::Run(const std::string& program_id, const std::vector<std::string>& handles,
-                        bool wait) {
+                        bool wait, const std::vector<std::string>& freed) {
   pb::RunRequest request;
+  request.mutable_free()->Assign(freed.begin(), freed.end());
   request.set_session_id(session());
   request.set_program_id(program_id);
   request.set_wait(wait);

@@ -93,7 +93,9 @@ class Client {
     grpc::Status status;
     pb::RunReply reply;
   };
-  Ran Run(const std::string& program_id, const std::vector<std::string>& handles, bool wait = true);
+  // `freed` first.
+  Ran Run(const std::string& program_id, const std::vector<std::string>& handles, bool wait = true,
+          const std::vector<std::string>& freed = {});
 
  private:
   std::unique_ptr<pb::Runtime::Stub> stub_;
