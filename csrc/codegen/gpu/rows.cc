@@ -82,7 +82,7 @@ int RoundToBucket(int64_t threads) { return threads <= 128 ? 128 : threads <= 28
 // keeps what it is told to. `several`: reductions. Sizes a little over what 256 threads hold, and the longest rows of
 // more than one sum, are better held; so are short rows.
 bool HoldsRow(int64_t nv, bool several) {
-  return nv <= 8192 && ((several && nv > 4096) || (nv > 512 && nv <= 640));
+  return (several && nv > 4096) || (nv > 512 && nv <= 640);
 }
 
 // How it is read again, as measured on an H200 (ms, 16384 rows unless 2048 are said; in parentheses: held in
@@ -233,7 +233,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.threads = is_long ? 1024 : 512;
     s.unroll =
         std::max<int>(1, static_cast<int>((is_long && !(few && is_constant) ? 4 : 2) / tensors));
-    s.keep = s.stream = true;
+    s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
   }
   // How long a row is must not depend on which it is, as it does of parts.
