@@ -15,12 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ReadFile(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 // Of the line "// Sizes: i0=6 i1=8"; none without it.
 fusion::SymbolValues SizesOf(const std::string& text) {
   fusion::SymbolValues sizes;
@@ -70,8 +64,17 @@ std::vector<std::string> CorpusNames() {
   return names;
 }
 
+Result<std::string> ReadCorpusFile(const std::string& file) {
+  const fs::path path = fs::path(kCorpus) / file;
+  const std::ifstream from(path);
+  std::ostringstream text;
+  if (from) text << from.rdbuf();
+  if (!from || text.str().empty()) return Status(Code::kNotFound, "cannot read " + path.string());
+  return text.str();
+}
+
 Result<CorpusProgram> ReadCorpus(const std::string& name) {
-  const std::string text = ReadFile(fs::path(kCorpus) / (name + ".hir"));
+  HIR_ASSIGN(const std::string text, ReadCorpusFile(name + ".hir"));
   CorpusProgram program;
   HIR_ASSIGN(program.graph, ir::Parse(text, fusion::kFusionOps));
   program.sizes = SizesOf(text);

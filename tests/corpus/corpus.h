@@ -24,7 +24,9 @@ struct CorpusProgram {
 // Without ".hir", in order.
 std::vector<std::string> CorpusNames();
 
-// Errors: those of the parser.
+// The text of a file of the folder. Errors: kNotFound.
+Result<std::string> ReadCorpusFile(const std::string& file);
+// Errors: the same; those of the parser.
 Result<CorpusProgram> ReadCorpus(const std::string& name);
 
 // Floats in [-1, 1); integers, which name classes and positions, below 16.

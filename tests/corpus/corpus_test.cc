@@ -7,9 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/interpret/interpret.h"
@@ -19,14 +17,6 @@
 
 namespace hir::testing {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string ReadFile(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 class Corpus : public ::testing::TestWithParam<std::string> {
  protected:
@@ -47,12 +37,14 @@ TEST_P(Corpus, IsPlannedAsExpected) {
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const std::string got = host::DescribePlan(*plan);
-  const fs::path path = fs::path(kCorpus) / (GetParam() + ".plan");
+  const std::string file = GetParam() + ".plan";
   if (std::getenv("GOLDEN_UPDATE") != nullptr) {
-    std::ofstream(path) << got;
+    std::ofstream(base::Cat(kCorpus, "/", file)) << got;
     return;
   }
-  EXPECT_EQ(ReadFile(path), got);
+  const auto expected = ReadCorpusFile(file);
+  ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+  EXPECT_EQ(*expected, got);
 }
 
 TEST_P(Corpus, ComputesWhatTheProgramSays) {
