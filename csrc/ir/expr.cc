@@ -70,7 +70,7 @@ int64_t ExprPool::Checked(std::optional<int64_t> value) {
 const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symbol,
                              std::span<const Expr* const> args) {
   size_t hash = Mix(static_cast<size_t>(kind), static_cast<size_t>(value));
-  hash = Mix(hash, std::hash<std::string_view>()(symbol));
+  if (!symbol.empty()) hash = Mix(hash, std::hash<std::string_view>()(symbol));
   for (const Expr* arg : args)
     hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
   const auto [first, last] = interned_.equal_range(hash);
@@ -150,6 +150,7 @@ void ExprPool::AddTerm(Poly& poly, Atoms atoms, int64_t coefficient) {
 
 const Expr* ExprPool::FromPoly(Poly poly) {
   std::vector<const Expr*> terms;
+  terms.reserve(poly.terms.size());
   for (const auto& [atoms, coefficient] : poly.terms) {
     const bool lone = coefficient == 1 && atoms.size() == 1;
     terms.push_back(lone ? atoms[0] : Intern(ExprKind::kMul, coefficient, {}, atoms));
@@ -160,6 +161,8 @@ const Expr* ExprPool::FromPoly(Poly poly) {
 }
 
 const Expr* ExprPool::Add(const Expr* a, const Expr* b) {
+  if (a->IsConst(0)) return b;
+  if (b->IsConst(0)) return a;
   Poly sum = ToPoly(a);
   Poly other = ToPoly(b);
   sum.constant = Checked(CheckedAdd(sum.constant, other.constant));
@@ -170,25 +173,37 @@ const Expr* ExprPool::Add(const Expr* a, const Expr* b) {
 const Expr* ExprPool::Sub(const Expr* a, const Expr* b) { return Add(a, Mul(Const(-1), b)); }
 
 const Expr* ExprPool::Mul(const Expr* a, const Expr* b) {
-  Poly left = ToPoly(a);
+  if (b->IsConst()) std::swap(a, b);
+  if (a->IsConst(0) || b->IsConst(1)) return a;
+  if (a->IsConst(1)) return b;
   Poly right = ToPoly(b);
+  if (a->IsConst()) {  // The terms keep their order.
+    right.constant = Checked(CheckedMul(a->value, right.constant));
+    for (auto& [atoms, coefficient] : right.terms)
+      coefficient = Checked(CheckedMul(a->value, coefficient));
+    return FromPoly(std::move(right));
+  }
+  Poly left = ToPoly(a);
   if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax)
     return Fail(Fault::kNodes);
-  left.terms.push_back({{}, left.constant});  // The constant as a term without atoms.
-  right.terms.push_back({{}, right.constant});
+  for (Poly* poly : {&left, &right}) {  // The constant as a term without atoms.
+    if (poly->constant != 0) poly->terms.push_back({{}, poly->constant});
+  }
   Poly product;
-  std::deque<std::vector<const Expr*>> merged;  // Keeps the atoms of `product`.
+  std::vector<std::vector<const Expr*>> merged;  // Keeps the atoms of `product`.
+  merged.reserve(left.terms.size() * right.terms.size());
   for (const auto& [x, cx] : left.terms) {
     for (const auto& [y, cy] : right.terms) {
       const int64_t coefficient = Checked(CheckedMul(cx, cy));
+      if (x.empty() && y.empty()) {
+        product.constant = Checked(CheckedAdd(product.constant, coefficient));
+        continue;
+      }
       std::vector<const Expr*>& atoms = merged.emplace_back();
+      atoms.reserve(x.size() + y.size());
       std::merge(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(atoms),
                  [](const Expr* p, const Expr* q) { return Compare(p, q) < 0; });
-      if (atoms.empty()) {
-        product.constant = Checked(CheckedAdd(product.constant, coefficient));
-      } else {
-        AddTerm(product, atoms, coefficient);
-      }
+      AddTerm(product, atoms, coefficient);
     }
   }
   return FromPoly(std::move(product));
@@ -287,6 +302,7 @@ bool Mentions(const Expr* expr, const std::unordered_map<std::string_view, const
 const Expr* ExprPool::Substitute(const Expr* expr,
                                  const std::unordered_map<std::string_view, const Expr*>& symbols) {
   std::vector<const Expr*> args;
+  args.reserve(expr->args.size());
   if (symbols.empty() ||
       !Mentions(expr, symbols)) {  // The canonical form is the same in every pool.
     for (const Expr* arg : expr->args) args.push_back(Substitute(arg, {}));

@@ -214,6 +214,8 @@ class Emitter {
 
   // memory.cc: loads.
   Offset OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
+  // The same of what `load` reads, remembered: a load is asked for from every place that may take it in.
+  Offset LoadOffset(const Element* load, int guard);
   std::string OffsetText(const Offset& offset, bool is_lane);
   bool IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer);
   bool IsVectorLoad(const Element* element, int guard);
@@ -257,6 +259,7 @@ class Emitter {
   std::unordered_map<const ir::Value*, Result> results_;
   std::unordered_map<const ir::Expr*, uint64_t> expr_vars_;
   std::unordered_map<const Element*, uint64_t> element_vars_;
+  std::unordered_map<const Element*, Offset> load_offsets_;  // As if without a guard.
   std::set<const ir::Value*> accumulated_;
   std::vector<Guard> guards_;
   std::map<std::pair<const Element*, int>, std::string> packs_;

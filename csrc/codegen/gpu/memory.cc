@@ -25,6 +25,17 @@ Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const T
   return offset;
 }
 
+Emitter::Offset Emitter::LoadOffset(const Element* load, int guard) {
+  auto known = load_offsets_.find(load);
+  if (known == load_offsets_.end()) {
+    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(load->value))];
+    known = load_offsets_.emplace(load, OffsetOf(load->args, tensor, 0)).first;
+  }
+  Offset offset = known->second;
+  offset.guard = guard;
+  return offset;
+}
+
 std::string Emitter::OffsetText(const Offset& offset, bool is_lane) {
   std::string text = ExprText(offset.affine, is_lane);
   for (const auto& [index, stride] : offset.data)
@@ -48,29 +59,23 @@ bool Emitter::IsVectorLoad(const Element* element, int guard) {
   const auto slot = slots_.find(element->value);
   if (slot == slots_.end() || accumulated_.contains(element->value)) return false;
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-  const Offset offset = OffsetOf(element->args, tensor, guard);
+  const Offset offset = LoadOffset(element, guard);
   if (!IsLane(VarsOf(offset)) || !IsUniformGuard(guard)) return false;
   return IsVectorOffset(offset, tensor.dtype, Cat("a.t", slot->second));
 }
 
 std::string Emitter::LoadText(const Access& access, Reading reading) {
-  const int slot = slots_.at(access.load->value);
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const std::string bytes = Cat("<", BytesOf(access), ">(");
-  const std::string address =
-      Cat("a.t", slot, " + (", OffsetText(OffsetOf(access.load->args, tensor, access.guard), false),
-          ")");
   const std::string load = Cat(reading == Reading::kLast    ? "lds"
                                : reading == Reading::kFirst ? "ldk"
                                                             : "ldv",
-                               bytes, address, ")");
+                               bytes, LoadAddress(access), ")");
   return access.guard == 0 ? load
                            : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
 }
 
 const ir::Expr* Emitter::OffsetOfLoad(const Access& access) {
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(access.load->value))];
-  const Offset offset = OffsetOf(access.load->args, tensor, access.guard);
+  const Offset offset = LoadOffset(access.load, access.guard);
   return offset.data.empty() ? offset.affine : nullptr;
 }
 
@@ -80,11 +85,7 @@ std::string Emitter::ScalarText(const Access& access) {
 
 std::string Emitter::LoadAddress(const Access& access) {
   const int slot = slots_.at(access.load->value);
-  return Cat("a.t", slot, " + (",
-             OffsetText(OffsetOf(access.load->args, nest_.tensors[static_cast<size_t>(slot)],
-                                 access.guard),
-                        false),
-             ")");
+  return Cat("a.t", slot, " + (", OffsetText(LoadOffset(access.load, access.guard), false), ")");
 }
 
 int Emitter::BytesOf(const Access& access) const {
@@ -92,8 +93,7 @@ int Emitter::BytesOf(const Access& access) const {
 }
 
 bool Emitter::Varies(const Access& access, std::span<const Loop> loops) {
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(access.load->value))];
-  const uint64_t vars = VarsOf(OffsetOf(access.load->args, tensor, access.guard));
+  const uint64_t vars = VarsOf(LoadOffset(access.load, access.guard));
   return std::ranges::any_of(loops,
                              [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
@@ -117,7 +117,7 @@ std::string Emitter::LoadValue(const Element* element, int guard) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   if (IsVectorLoad(element, guard))
     return Cat("get_", Suffix(tensor.dtype), "(", PackText({element, guard}), ", e)");
-  const Offset offset = OffsetOf(element->args, tensor, guard);
+  const Offset offset = LoadOffset(element, guard);
   const std::string load = Cat("ld_", Suffix(tensor.dtype), "(a.t", slot, " + (",
                                OffsetText(offset, IsLane(VarsOf(offset))), "))");
   if (guard == 0) return load;
