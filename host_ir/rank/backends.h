@@ -77,6 +77,9 @@ struct Backends {
   std::function<Result<std::unique_ptr<device::KernelSource>>(device::Device&)> make_builtins = {};
   // A compiler that remembers what it compiled.
   std::function<CompileKernels()> make_compiler = {};
+  // Does beforehand what the first compilation of a process does once; null where that is little. Needs no device;
+  // any thread.
+  std::function<Status()> warm_compiler = {};
 };
 
 }  // namespace hir::rank

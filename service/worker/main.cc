@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -80,10 +81,14 @@ int Main(int argc, char** argv) {
   options.ordinal = *ordinal;
   rank::Backends backends = kind == "cuda" ? rank::CudaBackends() : rank::CpuBackends();
   if (role == "probe") ServeProbe(Fd(kInheritedFd), backends);
-  if (role == "planner")
+  if (role == "planner") {
+    // While the ranks open their devices. Without a compiler a program whose kernels are known runs all the same.
+    if (backends.warm_compiler)
+      std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
     ServePlanner(Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
                                     .backend = backends.kind,
                                     .compile = backends.make_compiler()});
+  }
   ServeRank(options, std::move(backends));
 }
 

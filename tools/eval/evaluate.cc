@@ -138,6 +138,7 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
                    .library_calls = planned->library_calls,
                    .communications = planned->communications,
                    .plan_ms = planned->plan_ms,
+                   .warm_compiler_ms = planned->warm_compiler_ms,
                    .compile_ms = planned->compile_ms,
                    .compile_again_ms = planned->compile_again_ms,
                    .timing = run.timing(),

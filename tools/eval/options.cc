@@ -98,6 +98,14 @@ constexpr Row kRows[] = {
        return Status();
      },
      "runs that repeat are replayed as a graph (cuda), as the service does"},
+    {"--warm-compiler", "",
+     [](Options& o, std::string_view) {
+       o.warm_compiler = true;
+       return Status();
+     },
+     "load the compiler before anything is compiled, as the service does when it starts, and "
+     "report "
+     "its time apart (cuda)"},
     {"--compile-again", "",
      [](Options& o, std::string_view) {
        o.compile_again = true;

@@ -29,6 +29,7 @@ struct Options {
   int64_t warmup = 3;
   bool cold_l2 = false;
   bool graph = false;
+  bool warm_compiler = false;
   bool compile_again = false;
   bool tf32 = false;
   bool nvlink_multicast = false;

@@ -165,6 +165,11 @@ std::string Explain(const Planned& planned) {
 }
 
 Status Compile(const Options& options, const rank::Backends& backends, Planned& planned) {
+  if (options.warm_compiler && backends.warm_compiler) {
+    base::Stopwatch watch;
+    HIR_TRY(backends.warm_compiler());
+    planned.warm_compiler_ms = watch.Ms();
+  }
   const rank::CompileKernels compile = backends.make_compiler();
   for (const codegen::KernelPlan& kernel : planned.plan.kernels) {
     base::Stopwatch watch;

@@ -21,6 +21,7 @@ struct Planned {
   Sizes sizes;
   std::vector<codegen::Artifact> artifacts = {};  // Made by Compile.
   double plan_ms = 0;
+  double warm_compiler_ms = 0;                // 0: it was not asked for.
   std::vector<double> compile_ms = {};        // One a kernel plan.
   std::vector<double> compile_again_ms = {};  // The same by another compiler, when asked for.
 

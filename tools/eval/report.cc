@@ -79,6 +79,7 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"model\": ", base::Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
           ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
           ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
+          ",\n  \"warm_compiler_ms\": ", report.warm_compiler_ms,
           ",\n  \"compile_ms\": ", List(report.compile_ms),
           ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,

@@ -18,6 +18,7 @@ struct Report {
   int64_t ranks = 1;
   int64_t launches = 0, library_calls = 0, communications = 0;
   double plan_ms = 0;
+  double warm_compiler_ms = 0;     // 0: it was not asked for.
   std::vector<double> compile_ms;  // One a kernel plan.
   std::vector<double> compile_again_ms;
   Timing timing;               // Of rank 0; samples_ms: of each sample the slowest rank's.

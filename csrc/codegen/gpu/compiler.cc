@@ -6,6 +6,7 @@
 #include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
+#include "csrc/codegen/gpu/prelude.h"
 
 namespace hir::codegen::gpu {
 
@@ -110,6 +111,11 @@ Result<Code> Unpack(std::string_view bytes) {
   }
   if (!ok || !bytes.empty()) return bad;
   return code;
+}
+
+Status WarmCompiler() {
+  const std::string text = Cat(kIntrinsics, kPrelude, "struct Args {};\nKERNEL(k0, 32, 1) {}\n");
+  return CompileCuda(text, Compiler::Options().architecture).status();
 }
 
 Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tuning> tunings) {

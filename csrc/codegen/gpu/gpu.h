@@ -69,6 +69,10 @@ std::string DescribeSchedule(const Source& source, size_t index);
 // "13.0". Errors: kFailedPrecondition: no NVRTC on this machine, naming what was tried.
 Result<std::string> NvrtcVersion();
 
+// Does beforehand what the first compilation of a process does once: loads NVRTC and runs it on a kernel that does
+// nothing. Errors: kFailedPrecondition without NVRTC. Thread-safe.
+Status WarmCompiler();
+
 // Compiles plans; equal kernels, whatever their names and plans, are compiled once, and once a machine when there is a
 // cache directory. Needs no device. Thread-safe; compiles on the caller's thread, and the other kernels of a plan on
 // threads that end before it returns.

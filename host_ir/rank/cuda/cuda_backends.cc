@@ -108,6 +108,7 @@ Backends CudaBackends() {
     return Result<std::unique_ptr<device::KernelSource>>(std::make_unique<Builtins>(device));
   };
   backends.make_compiler = &MakeCompiler;
+  backends.warm_compiler = &gpu::WarmCompiler;
   return backends;
 }
 

@@ -49,7 +49,7 @@ TEST(Options, HelpNamesEveryOption) {
   for (const char* name :
        {"--in DIR", "--out DIR", "--random SEED", "--size NAME=EXTENT", "--device KIND",
         "--threads N", "--repeat N", "--batch N", "--warmup N", "--cold-l2", "--graph",
-        "--compile-again", "--json FILE", "--explain", "--timeout SECONDS", "Exit codes"}) {
+        "--warm-compiler", "--compile-again", "--json FILE", "--explain", "--timeout SECONDS", "Exit codes"}) {
     EXPECT_NE(HelpText().find(name), std::string::npos) << name;
   }
 }

@@ -131,6 +131,12 @@ TEST(Cubins, OfEveryPointwiseOp) {
   }
 }
 
+TEST(Cubins, NeedACompilerThatCanBeLoadedBeforehand) {
+  SKIP_WITHOUT_NVRTC();
+  const Status warmed = WarmCompiler();
+  EXPECT_TRUE(warmed.ok()) << warmed.ToString();
+}
+
 TEST(Cubins, AreKeptInMemoryAndOnDisk) {
   SKIP_WITHOUT_NVRTC();
   const Planned program(kSmall);
