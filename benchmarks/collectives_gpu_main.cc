@@ -1,8 +1,10 @@
 // Communications between the GPUs of this machine, a process each: each of the ten, called as NCCL's own calls, and in
-// turn posted through comm/nccl, run by the evaluator, and replayed by it from a graph. What counts is our share of the
-// bandwidth of large messages, and what we add to a small one, on the device and on the host.
+// turn posted through comm/nccl, run by the evaluator, and replayed by it from a graph, beside a graph of NCCL's own
+// calls. What counts is our share of the bandwidth of large messages, and what we add to a small one, on the device and
+// on the host. The way "nccl_graph" is NCCL alone: its calls replayed from a graph beside its calls.
 //
-// `collectives_gpu [--ranks N] [--pairs N] [--types A,B] [--sizes BYTES,BYTES] [--ways post,run,graph] [--json FILE]`
+// `collectives_gpu [--ranks N] [--pairs N] [--types A,B] [--sizes BYTES,BYTES] [--ways post,run,graph,nccl_graph]
+//     [--json FILE]`
 //
 // Both sides of a pair are timed alike, one right after the other, by events around calls that are queued back to back
 // behind one that is not timed: that one lets the devices start together, and the host get ahead of them.
@@ -40,13 +42,14 @@ using comm::CommType;
 
 constexpr base::Nanos kLong = std::chrono::seconds(60);
 constexpr int kPostsInGraph = 20;
+constexpr std::array<std::string_view, 4> kWays = {"post", "run", "graph", "nccl_graph"};
 
 struct Arguments {
   int64_t ranks = 0;
   int pairs = 9;
   std::vector<CommType> types = {std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes)};
   std::vector<int64_t> sizes = {4 << 10, 1 << 20, 64 << 20, 256 << 20, int64_t{1} << 30};
-  std::vector<std::string> ways = {"post", "run", "graph"};
+  std::vector<std::string> ways = {kWays.begin(), kWays.end()};
   std::string json = {};
   std::string command = {};
 };
@@ -147,6 +150,25 @@ class Rank {
     HIR_TRY(comm::NcclStatus(nccl_, ended, "ncclGroupEnd", nullptr));
     return ended == ncclInProgress ? Await() : Status();
   }
+  // NCCL's own calls, `posts` of them, as a graph; captured once before, since a communicator may connect its peers then.
+  Status CaptureNccl(const comm::CommDesc& desc, int posts) {
+    HIR_TRY(CallNccl(desc));
+    HIR_TRY(stream_->Synchronize(kLong));
+    HIR_TRY(device_->BeginCapture(*stream_));
+    Status status;
+    device_->CaptureFixed(true);
+    for (int i = 0; i < posts && status.ok(); ++i) status = CallNccl(desc);
+    device_->CaptureFixed(false);
+    auto graph = device_->EndCapture(*stream_);
+    HIR_TRY(status);
+    HIR_ASSIGN(nccl_graph_, std::move(graph));
+    for (int i = 0; i < 3; ++i) nccl_graph_->Launch(*stream_);
+    return stream_->Synchronize(kLong);
+  }
+  Status ReplayNccl() {
+    nccl_graph_->Launch(*stream_);
+    return {};
+  }
   // A program of `posts` communications, bound to this rank's buffers; `replay`: as a graph, captured by now.
   Status Load(const Case& c, int posts, bool replay) {
     Unload();
@@ -172,6 +194,7 @@ class Rank {
     evaluator_.reset();
     binding_ = host::Binding();
     program_.reset();
+    nccl_graph_.reset();
   }
 
   Status Meet() {
@@ -300,6 +323,7 @@ class Rank {
   std::unique_ptr<host::HostProgram> program_;
   host::Binding binding_;
   std::unique_ptr<host::Evaluator> evaluator_;
+  std::unique_ptr<device::Graph> nccl_graph_;
 };
 
 // The bytes that a link must carry at least, over the bytes of the case: what makes bandwidths of
@@ -342,7 +366,7 @@ void Print(const Row& row, int64_t ranks) {
     added.push_back(row.us[i] - row.nccl_us[i]);
     host.push_back(row.host_us[i] - row.nccl_host_us[i]);
   }
-  std::printf("%-5s %-18s %8lld %9.2f %9.2f %9.2f  %9.2f %9.2f %9.2f %7.1f %6.3f %7.2f %7.2f\n",
+  std::printf("%-10s %-18s %8lld %9.2f %9.2f %9.2f  %9.2f %9.2f %9.2f %7.1f %6.3f %7.2f %7.2f\n",
               row.way.c_str(), std::string(comm::CommTypeName(row.c.type)).c_str(),
               static_cast<long long>(row.c.bytes >> 10), ours[0], ours[1], ours[2], theirs[0],
               theirs[1], theirs[2], factor / ours[1], Quartiles(shares)[1], Quartiles(added)[1],
@@ -352,21 +376,36 @@ void Print(const Row& row, int64_t ranks) {
 
 Result<Row> Measure(const Arguments& arguments, const std::string& way, const Case& c, Rank& rank) {
   const comm::CommDesc desc = rank.DescOf(c);
-  const auto nccl = [&] { return rank.CallNccl(desc); };
-  const int posts = way == "graph" ? kPostsInGraph : 1;
-  std::function<Status()> call = [&] { return rank.Post(desc); };
-  if (way != "post") {
-    HIR_TRY(rank.Load(c, posts, way == "graph"));
-    call = [&] { return rank.Run(); };
+  struct Side {
+    std::function<Status()> call;
+    int posts = 1;
+  };
+  Side ours = {[&] { return rank.Post(desc); }}, nccl = {[&] { return rank.CallNccl(desc); }};
+  const Side nccl_replay = {[&] { return rank.ReplayNccl(); }, kPostsInGraph};
+  rank.Unload();
+  if (way == "run") {
+    HIR_TRY(rank.Load(c, 1, false));
+    ours.call = [&] { return rank.Run(); };
+  } else if (way == "graph") {
+    HIR_TRY(rank.Load(c, kPostsInGraph, true));
+    HIR_TRY(rank.CaptureNccl(desc, kPostsInGraph));
+    ours = {[&] { return rank.Run(); }, kPostsInGraph};
+    nccl = nccl_replay;
+  } else if (way == "nccl_graph") {
+    HIR_TRY(rank.CaptureNccl(desc, kPostsInGraph));
+    ours = nccl_replay;
   }
-  HIR_TRY(rank.Check(c, call));
+  HIR_TRY(rank.Check(c, ours.call));
   const int calls = c.bytes >= 256 << 20 ? 20 : c.bytes >= 64 << 20 ? 40 : 200;
-  HIR_TRY(rank.Time(calls, 1, nccl).status());
-  HIR_TRY(rank.Time(calls / posts, posts, call).status());
+  const auto time = [&](const Side& side) {
+    return rank.Time(calls / side.posts, side.posts, side.call);
+  };
+  HIR_TRY(time(nccl).status());
+  HIR_TRY(time(ours).status());
   Row row = {.way = way, .c = c};
   for (int pair = 0; pair < arguments.pairs; ++pair) {
-    HIR_ASSIGN(const Rank::Times our, rank.Time(calls / posts, posts, call));
-    HIR_ASSIGN(const Rank::Times their, rank.Time(calls, 1, nccl));
+    HIR_ASSIGN(const Rank::Times our, time(ours));
+    HIR_ASSIGN(const Rank::Times their, time(nccl));
     row.us.push_back(our.device_us);
     row.nccl_us.push_back(their.device_us);
     row.host_us.push_back(our.host_us);
@@ -398,9 +437,9 @@ Status RunRank(const Arguments& arguments, int64_t rank, comm::Rendezvous& rende
           "share of NCCL's "
           "speed, us added on the device and on the host (medians of the pairs)\n",
           static_cast<long long>(arguments.ranks), way.c_str(), arguments.pairs);
-      std::printf("%-5s %-18s %8s %9s %9s %9s  %9s %9s %9s %7s %6s %7s %7s\n", "way", "type", "KiB",
-                  "ours q1", "median", "q3", "NCCL q1", "median", "q3", "GB/s", "share", "added",
-                  "host");
+      std::printf("%-10s %-18s %8s %9s %9s %9s  %9s %9s %9s %7s %6s %7s %7s\n", "way", "type",
+                  "KiB", "ours q1", "median", "q3", "NCCL q1", "median", "q3", "GB/s", "share",
+                  "added", "host");
     }
     for (const int64_t bytes : arguments.sizes) {
       for (const CommType type : arguments.types) {
@@ -461,7 +500,7 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
     } else if (name == "--ways") {
       arguments.ways = Split(value);
       for (const std::string& way : arguments.ways)
-        known = known && (way == "post" || way == "run" || way == "graph");
+        known = known && std::ranges::find(kWays, way) != kWays.end();
     } else if (name == "--sizes") {
       arguments.sizes.clear();
       for (const std::string& size : Split(value)) {
@@ -490,7 +529,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "collectives_gpu [--ranks N] [--pairs N] [--types gather,...] [--sizes BYTES,... "
                  "of 4096 or more] "
-                 "[--ways post,run,graph] [--json FILE]\n");
+                 "[--ways post,run,graph,nccl_graph] [--json FILE]\n");
     return 2;
   }
   const int64_t gpus = CountGpus();
