@@ -4,11 +4,13 @@
 // other except by a direct edge; then the result is acyclic. Candidates are edges P -> C and, when
 // asked for, siblings (consumers of one value that stand next to each other). The candidate with
 // the largest gain goes first; ties go to the lower topological index, so the answer depends on the
-// program alone. When no pair merges, each group is tried with all its consumers, then with all its
+// program alone. A candidate whose gain is only known to be at most so much is asked for when it is
+// first in that order, and takes its place by the answer. When no pair merges, each group is tried with all its consumers, then with all its
 // producers, at once: a reduction whose result two ops use may fit only together with both.
 //
-// Cost: a merge asks the predicate for the edges of the merged group only and searches paths once,
-// linear in the edges, so 1,000 ops take tens of milliseconds plus the predicate's time.
+// Cost: a merge asks the predicate (or the bound, where there is one) for the edges of the merged
+// group only and searches paths once, linear in the edges, so 1,000 ops take tens of milliseconds
+// plus the predicate's time.
 #include "csrc/segment/segment.h"
 
 #include <algorithm>
@@ -38,6 +40,7 @@ struct Candidate {
   Gain gain;
   int producer = 0;
   int consumer = 0;
+  bool is_asked = true;  // `gain` is the predicate's answer, and not a bound of it.
   bool operator<(const Candidate& other) const {
     return std::tuple(-gain.bytes, -gain.launches, producer, consumer) <
            std::tuple(-other.gain.bytes, -other.gain.launches, other.producer, other.consumer);
@@ -92,13 +95,26 @@ class Merger {
     return positions;
   }
 
-  std::optional<Gain> Ask(int producer, const std::vector<int>& consumers) const {
+  template <typename Rule>
+  auto Ask(const Rule& rule, int producer, const std::vector<int>& consumers) const {
     std::vector<int> all = consumers;
     all.push_back(producer);
     const Group first = GroupOf(nodes_.at(producer).ops);
     const Group second = GroupOf(Union(consumers));
     const Group merged = GroupOf(Union(all));
-    return should_merge_(first.View(graph_), second.View(graph_), merged.View(graph_));
+    return rule(first.View(graph_), second.View(graph_), merged.View(graph_));
+  }
+
+  template <typename Rule>
+  auto AskOfPair(const Rule& rule, int producer, int consumer) const {
+    const bool forward = nodes_.at(producer).consumers.contains(consumer) ||
+                         !nodes_.at(consumer).consumers.contains(producer);
+    return forward ? Ask(rule, producer, {consumer}) : Ask(rule, consumer, {producer});
+  }
+
+  void AskAndAdd(int producer, int consumer) {
+    if (const auto gain = AskOfPair(should_merge_, producer, consumer))
+      candidates_.insert({*gain, producer, consumer});
   }
 
   // Whether a path leads out of `members` and back in: then they cannot become one node.
@@ -128,12 +144,13 @@ class Merger {
 
   void AddCandidate(int a, int b) {
     const auto [producer, consumer] = std::minmax(a, b);
-    if (producer == consumer || asked_.contains({producer, consumer})) return;
-    asked_.insert({producer, consumer});
-    const bool forward = nodes_.at(producer).consumers.contains(consumer) ||
-                         !nodes_.at(consumer).consumers.contains(producer);
-    if (const auto gain = forward ? Ask(producer, {consumer}) : Ask(consumer, {producer})) {
-      candidates_.insert({*gain, producer, consumer});
+    if (producer == consumer || added_.contains({producer, consumer})) return;
+    added_.insert({producer, consumer});
+    if (options_.gain_at_most) {
+      const Gain most = AskOfPair(options_.gain_at_most, producer, consumer);
+      candidates_.insert({most, producer, consumer, /*is_asked=*/false});
+    } else {
+      AskAndAdd(producer, consumer);
     }
   }
 
@@ -175,7 +192,11 @@ class Merger {
       const Candidate best = *candidates_.begin();
       candidates_.erase(candidates_.begin());
       if (MakesCycle({best.producer, best.consumer})) continue;
-      Merge({best.producer, best.consumer});
+      if (best.is_asked) {
+        Merge({best.producer, best.consumer});
+      } else {
+        AskAndAdd(best.producer, best.consumer);
+      }
     }
   }
 
@@ -187,7 +208,7 @@ class Merger {
         std::vector<int> all = others;
         all.push_back(number);
         if (!stars_asked_.insert({number, Union(all)}).second) continue;
-        if (MakesCycle(all) || !Ask(number, others)) continue;
+        if (MakesCycle(all) || !Ask(should_merge_, number, others)) continue;
         Merge(all);
         return true;
       }
@@ -209,7 +230,7 @@ class Merger {
         nodes_.at(consumer).producers.erase(number);
         if (!inside.contains(consumer)) merged.consumers.insert(consumer);
       }
-      std::erase_if(asked_, [number](const auto& pair) {
+      std::erase_if(added_, [number](const auto& pair) {
         return pair.first == number || pair.second == number;
       });
       std::erase_if(candidates_, [number](const Candidate& c) {
@@ -255,7 +276,7 @@ class Merger {
   std::unordered_map<const ir::Op*, int> position_;
   std::vector<int> node_of_;  // By op position.
   std::map<int, Node> nodes_;
-  std::set<std::pair<int, int>> asked_;  // Pairs whose answer stands.
+  std::set<std::pair<int, int>> added_;  // Pairs that are candidates, or whose answer was no.
   std::set<Candidate> candidates_;
   std::set<std::pair<int, std::vector<int>>>
       stars_asked_;  // (centre, positions of all ops): never accepted later.

@@ -44,9 +44,16 @@ inline constexpr int64_t kUnknownExtent = 1024;
 using ShouldMerge = std::function<std::optional<Gain>(
     const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
+// At least what the predicate would answer, in less time than it takes. Must be pure.
+using GainAtMost = std::function<Gain(const GroupView& producer, const GroupView& consumer,
+                                      const GroupView& merged)>;
+
 struct Options {
   bool merge_sinks = false;     // Also ask for groups that nothing reads, whatever they read.
   bool merge_siblings = false;  // Also ask for groups that share an input but no edge.
+  // With it the predicate is asked of a pair only when no other could save more, which most never
+  // come to. The groups are the same.
+  GainAtMost gain_at_most = {};
 };
 
 // Partitions the ops of graph.body. Every op is in exactly one group; groups are in a topological

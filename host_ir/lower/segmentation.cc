@@ -63,12 +63,17 @@ bool FitsOneKernel(const GroupView& group) {
   return MayStandTogether(group) && codegen::Accepts(group).accepted;
 }
 
+segment::Gain GainOfOneKernel(const GroupView& producer, const GroupView& consumer,
+                              const GroupView& merged) {
+  return {.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+}
+
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
                                               const GroupView& merged) {
   if (!MayStandTogether(merged)) return std::nullopt;
   const codegen::Verdict verdict = codegen::Accepts(merged);
   if (!verdict.accepted) return std::nullopt;
-  const segment::Gain gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+  const segment::Gain gain = GainOfOneKernel(producer, consumer, merged);
   const bool strangers = gain.bytes == 0 && !Reads(consumer, producer);
   if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule)
     return std::nullopt;

@@ -16,6 +16,10 @@ std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer
                                               const segment::GroupView& consumer,
                                               const segment::GroupView& merged);
 
+// At least its gain, without asking what one kernel can hold.
+segment::Gain GainOfOneKernel(const segment::GroupView& producer,
+                              const segment::GroupView& consumer, const segment::GroupView& merged);
+
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks
 // talk. Otherwise as given.

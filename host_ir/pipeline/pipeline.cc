@@ -57,8 +57,9 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
 Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen::Target& target) {
   HIR_TRY(FitProducts(local, target));
   HIR_TRY(segment::Forward(local));
-  std::vector<segment::Group> groups =
-      segment::Segment(local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true});
+  std::vector<segment::Group> groups = segment::Segment(
+      local, OneKernelHoldsIt,
+      {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
   HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
   segment::MergeCopies(local, groups, FitsOneKernel);
   return OrderForOverlap(std::move(groups));

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
@@ -188,6 +189,13 @@ TEST(SegmentProperty, RandomPredicatesGiveAcyclicPartitionsAndTheSameAnswerAgain
     const auto groups = Segment(*first, predicate, options);
     ExpectAcyclicPartition(*first, groups);
     EXPECT_EQ(Names(groups), Names(Segment(*Parse(text), predicate, options)));
+    // A bound that is right, too large, or of what would be refused changes nothing.
+    Options bounded = options;
+    bounded.gain_at_most = [&](const GroupView& a, const GroupView& b, const GroupView& merged) {
+      const Gain gain = predicate(a, b, merged).value_or(Gain{.bytes = 3, .launches = 1});
+      return Gain{.bytes = gain.bytes + static_cast<int64_t>(merged.ops.size() % 3), .launches = 1};
+    };
+    EXPECT_EQ(Names(groups), Names(Segment(*Parse(text), predicate, bounded)));
   }
 }
 
@@ -202,6 +210,13 @@ TEST(Segment, AsksAboutAThousandOpsNearlyLinearly) {
   };
   ExpectAcyclicPartition(*graph, Segment(*graph, counting));
   EXPECT_LT(asked, 30 * 1000);
+  const int64_t without_bound = std::exchange(asked, 0);
+  const auto most = [](const GroupView&, const GroupView&, const GroupView&) {
+    return Gain{.bytes = 1, .launches = 1};
+  };
+  ExpectAcyclicPartition(*graph, Segment(*graph, counting, {.gain_at_most = most}));
+  EXPECT_LT(asked, without_bound / 2);
+  EXPECT_GT(asked, 0);
 }
 
 }  // namespace
