@@ -21,7 +21,8 @@ constexpr base::Nanos kReleaseTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kRestartPause = std::chrono::seconds(1);  // After a start that failed.
 // What was freed waits so long for a run that takes it along: a message of its own would be in the way of that run.
 constexpr base::Nanos kReleasePause = milliseconds(2);
-constexpr base::Nanos kIdle = std::chrono::hours(1);
+// No run that may end sooner is begun while the thread rests: it has to see to its time.
+constexpr base::Nanos kIdle = std::chrono::seconds(1);
 
 // What poisons a run whose input is poisoned; OK when none is.
 Status PoisonOf(const RunJob& job) {
@@ -39,14 +40,17 @@ Status PoisonOf(const RunJob& job) {
   return {};
 }
 
-// Every shard of `tensor` to its rank; on one node the rank is the device's number.
-void AddTensorArg(int index, const Tensor& tensor, bool is_output,
-                  std::vector<pb::Execute*>& executes) {
-  for (size_t rank = 0; rank < executes.size(); ++rank) {
-    const ShardSet::Shard* shard = tensor.shards().OnDevice(static_cast<int64_t>(rank));
-    pb::TensorArg* arg = is_output ? executes[rank]->add_outputs() : executes[rank]->add_inputs();
-    arg->set_index(index);
-    arg->set_shard(shard == nullptr ? 0 : shard->id);
+std::string WhatOf(const RunJob& job) {
+  return base::Cat("run ", job.run, " of ", job.program->plan().name());
+}
+
+// On one node the rank is the device's number.
+void SetTensorArg(int index, const Tensor& tensor, pb::TensorArg& arg) {
+  arg.set_index(index);
+  for (const ShardSet::Shard& shard : tensor.shards().shards()) {
+    const int rank = static_cast<int>(shard.device);
+    while (arg.shards_size() <= rank) arg.add_shards(0);
+    arg.set_shards(rank, shard.id);
   }
 }
 
@@ -92,6 +96,8 @@ Status Sequencer::Post(Job job) {
       return ResourceExhausted(base::Cat("queued_runs_max = ", options_.queued_runs_max,
                                          ": as many runs wait for their turn; wait for some"));
     }
+    auto* run = std::get_if<RunJob>(&job);
+    if (run != nullptr && resting_ && !running_ && queue_.empty() && Begin(*run)) return {};
     queue_.push_back(std::move(job));
   }
   wakeup_->Signal();
@@ -110,21 +116,37 @@ int64_t Sequencer::num_queued() const {
 
 void Sequencer::Loop() {
   bool paused = false;
+  std::unique_lock lock(mutex_);
+  const auto over = [&] {
+    lock.lock();
+    running_ = false;
+    idle_.notify_all();
+  };
   for (;;) {
-    wakeup_->Clear();
-    if (!fleet_.healthy() && !stopping_) Heal();
-    std::unique_lock lock(mutex_);
-    if (stopping_) return;
-    if (queue_.empty() || !fleet_.healthy()) {
-      lock.unlock();
-      if (!fleet_.healthy()) continue;
-      paused = !paused && !options_.on_devices;
-      if (paused) {
-        fleet_.Watch(wakeup_->fd(), kReleasePause);
-        continue;
+    if (begun_) {
+      {
+        RunJob job = *std::exchange(begun_, std::nullopt);
+        lock.unlock();
+        Conclude(job);
       }
-      Release();
-      if (fleet_.healthy()) fleet_.Watch(wakeup_->fd(), kIdle);
+      over();
+      paused = false;
+      continue;
+    }
+    if (stopping_) return;
+    if (!fleet_.healthy()) {
+      Heal(lock);
+      continue;
+    }
+    if (queue_.empty()) {
+      paused = !paused && !options_.on_devices;
+      if (!paused) {
+        lock.unlock();
+        Release();
+        lock.lock();
+        if (!queue_.empty() || !fleet_.healthy()) continue;
+      }
+      Rest(paused ? kReleasePause : kIdle, lock);
       continue;
     }
     {
@@ -138,23 +160,41 @@ void Sequencer::Loop() {
         Fetch(std::get<FetchJob>(job));
       }
     }  // Its tensors go before the next turn.
-    lock.lock();
-    running_ = false;
-    idle_.notify_all();
+    over();
   }
 }
 
-void Sequencer::Heal() {
+void Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
+  rests_until_ = base::Clock::Steady().Now() + timeout;
+  resting_ = true;
+  const bool woken = fleet_.Watch(wakeup_->fd(), timeout, lock);
+  resting_ = false;
+  if (woken) wakeup_->Clear();
+}
+
+bool Sequencer::Begin(RunJob& job) {
+  const base::Nanos start = base::Clock::Steady().Now();
+  if (!fleet_.healthy() || start + job.timeout.time < rests_until_) return false;
+  if (!PoisonOf(job).ok() || !PostRun(job)) return false;
+  begun_ = std::move(job);
+  begun_at_ = start;
+  running_ = true;
+  return true;
+}
+
+void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
   spdlog::error("generation={} ended error={}", fleet_.generation(),
                 base::Quoted(fleet_.failure().ToString()));
   Forget();
   const Status status = fleet_.Start();
   if (status.ok()) {
     spdlog::info("generation={} serving", fleet_.generation());
-    return;
+  } else {
+    FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
   }
-  FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
-  fleet_.Watch(wakeup_->fd(), kRestartPause);
+  lock.lock();
+  if (!status.ok()) Rest(kRestartPause, lock);
 }
 
 void Sequencer::FailQueued(const Status& cause) {
@@ -187,17 +227,21 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) {
   if (job.done) job.done(outcome, job.took);
 }
 
-std::optional<RankMessage> Sequencer::TakeReleased() {
-  RankMessage message;
-  pb::Release& release = *message.message.mutable_release();
+bool Sequencer::FindReleased() {
   for (const int64_t shard : released_->Take()) {
-    if (bound_.erase(shard) > 0) release.add_shards(shard);
+    if (bound_.erase(shard) > 0) release_.add_shards(shard);
   }
   for (const int64_t program : gone_()) {
     loaded_.erase(program);
-    if (sent_.erase(program) > 0) release.add_programs(program);
+    if (sent_.erase(program) > 0) release_.add_programs(program);
   }
-  if (release.shards().empty() && release.programs().empty()) return std::nullopt;
+  return !release_.shards().empty() || !release_.programs().empty();
+}
+
+std::optional<RankMessage> Sequencer::TakeReleased() {
+  if (!FindReleased()) return std::nullopt;
+  RankMessage message;
+  message.message.mutable_release()->Swap(&release_);
   return message;
 }
 
@@ -222,7 +266,14 @@ Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit
   return status;
 }
 
+Status Sequencer::Await(TimeLimit timeout, std::string_view what) {
+  Status status = fleet_.Await(timeout, what, Fleet::Waits::kEachOther);
+  if (!fleet_.healthy()) Forget();  // Before anybody hears of it.
+  return status;
+}
+
 void Sequencer::Forget() {
+  release_.Clear();
   loaded_.clear();
   sent_.clear();
   bound_.clear();
@@ -269,11 +320,19 @@ void Sequencer::Run(RunJob& job) {
   // First, so that memory of freed tensors is there for the outputs of this run. Where that is the daemon's memory it
   // goes along with the run's messages, and nobody waits for it.
   if (options_.on_devices) Release();
-  const std::string what = base::Cat("run ", job.run, " of ", job.program->plan().name());
+  const std::string what = WhatOf(job);
   if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
   if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
   const base::Nanos start = base::Clock::Steady().Now();
-  const Status status = Execute(job, what);
+  Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
+}
+
+void Sequencer::Conclude(RunJob& job) {
+  const std::string what = WhatOf(job);
+  Over(job, begun_at_, Await(job.timeout, what));
+}
+
+void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
   job.took = base::Clock::Steady().Now() - start;
   if (fleet_.healthy() && status.ok()) {
     loaded_.insert(job.program->number());
@@ -284,6 +343,24 @@ void Sequencer::Run(RunJob& job) {
   spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request,
                 job.program->plan().name(), job.took.count() / 1000, CodeName(status.code()));
   Finish(job, status);
+}
+
+bool Sequencer::PostRun(const RunJob& job) {
+  if (options_.on_devices || FindReleased() || !HasAll(job)) return false;
+  execute_.Clear();
+  Fill(job, execute_);
+  return fleet_.Post(execute_);
+}
+
+bool Sequencer::HasAll(const RunJob& job) const {
+  if (!loaded_.contains(job.program->number())) return false;
+  const auto are_bound = [this](const std::shared_ptr<Tensor>& tensor) {
+    return tensor == nullptr ||
+           std::ranges::all_of(tensor->shards().shards(), [this](const ShardSet::Shard& shard) {
+             return bound_.contains(shard.id);
+           });
+  };
+  return std::ranges::all_of(job.inputs, are_bound) && std::ranges::all_of(job.outputs, are_bound);
 }
 
 // Where memory can run out on one device and not on another, no rank starts before all of them can.
@@ -365,37 +442,36 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
   for (const auto& output : job.outputs) {
     if (output != nullptr) AddBinds(*output, messages);
   }
-  std::vector<pb::Execute*> executes;
-  for (auto& of_rank : messages) {
-    pb::Execute& execute = *of_rank.emplace_back().message.mutable_execute();
-    execute.set_run(job.run);
-    execute.set_program(job.program->number());
-    execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
-    for (const auto& [name, value] : job.sizes) {
-      pb::Symbol& symbol = *execute.add_symbols();
-      symbol.set_name(name);
-      symbol.set_value(value);
-    }
-    executes.push_back(&execute);
+  pb::Execute execute;
+  Fill(job, execute);
+  for (auto& of_rank : messages) *of_rank.emplace_back().message.mutable_execute() = execute;
+  return messages;
+}
+
+void Sequencer::Fill(const RunJob& job, pb::Execute& execute) {
+  execute.set_run(job.run);
+  execute.set_program(job.program->number());
+  execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
+  for (const auto& [name, value] : job.sizes) {
+    pb::Symbol& symbol = *execute.add_symbols();
+    symbol.set_name(name);
+    symbol.set_value(value);
   }
-  for (int i = 0; i < plan.inputs_size(); ++i) {
-    const size_t index = static_cast<size_t>(i);
-    if (job.inputs[index] != nullptr) {
-      AddTensorArg(i, *job.inputs[index], /*is_output=*/false, executes);
+  for (size_t i = 0; i < job.inputs.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (job.inputs[i] != nullptr) {
+      SetTensorArg(index, *job.inputs[i], *execute.add_inputs());
       continue;
     }
-    for (pb::Execute* execute : executes) {
-      pb::ScalarArg& scalar = *execute->add_scalars();
-      scalar.set_index(i);
-      scalar.set_float_value(job.float_scalars[index]);
-      scalar.set_int_value(job.int_scalars[index]);
-    }
+    pb::ScalarArg& scalar = *execute.add_scalars();
+    scalar.set_index(index);
+    scalar.set_float_value(job.float_scalars[i]);
+    scalar.set_int_value(job.int_scalars[i]);
   }
-  for (int i = 0; i < plan.outputs_size(); ++i) {
-    const auto& output = job.outputs[static_cast<size_t>(i)];
-    if (output != nullptr) AddTensorArg(i, *output, /*is_output=*/true, executes);
+  for (size_t i = 0; i < job.outputs.size(); ++i) {
+    const auto& output = job.outputs[i];
+    if (output != nullptr) SetTensorArg(static_cast<int>(i), *output, *execute.add_outputs());
   }
-  return messages;
 }
 
 void Sequencer::AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages) {

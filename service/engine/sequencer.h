@@ -1,4 +1,6 @@
-// Sequencer: the one order of everything that workers do, and the thread that gives it to them.
+// Sequencer: the one order of everything that workers do, and the thread that gives it to them. A run that finds
+// nothing before it, and needs no more than to be carried out, is given to them by the thread that posts it: the other
+// one only hears that it is over.
 #pragma once
 
 #include <atomic>
@@ -58,8 +60,8 @@ class Sequencer {
     bool on_devices = false;                                // Tensors live in the workers' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
   };
-  // `gone` gives the numbers of programs that no job holds any more, which workers drop with the next turn; called on
-  // the sequencer's thread.
+  // `gone` gives the numbers of programs that no job holds any more, which workers drop with the next turn; it is
+  // called under the sequencer's lock.
   // `wakeup` is signalled when `released` has something.
   Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
             std::shared_ptr<ReleasedShards> released, std::function<std::vector<int64_t>()> gone);
@@ -82,25 +84,41 @@ class Sequencer {
 
  private:
   void Loop();
-  void Heal();
+  void Heal(std::unique_lock<std::mutex>& lock);
+  // Fleet::Watch, in which Post may begin a run.
+  void Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock);
+  // Gives the run to the workers if nothing goes before it and it may wait for the thread, which then concludes it.
+  // REQUIRES: the thread rests; the lock is held.
+  bool Begin(RunJob& job);
   void Run(RunJob& job);
+  void Conclude(RunJob& job);
+  // What is left of a run when the workers are through with it.
+  void Over(RunJob& job, base::Nanos start, const Status& status);
+  // Fleet::Post of a run whose program, inputs and outputs the workers have. False: they do not have all, or it is no
+  // run to post; nothing was sent.
+  bool PostRun(const RunJob& job);
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
   void Fetch(FetchJob& job);
   // Fleet::Call. When the mesh does not outlive it, what lived there is lost.
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
               std::string_view what, Fleet::Waits waits);
+  Status Await(TimeLimit timeout, std::string_view what);
   // The workers are gone, and what they had.
   void Forget();
   // The run was: its inputs and outputs are where the workers are.
   void Settled(const RunJob& job);
   // The shards that the latest run was the first to bind are bound no more.
   void Unbind();
-  // Sends what was released since the last time, when there is something.
-  // What the workers hold of tensors and programs that are gone; nothing where they hold nothing.
+  // What the workers hold of tensors and programs that are gone goes to release_; whether there is something.
+  bool FindReleased();
   std::optional<RankMessage> TakeReleased();
+  // Sends what was released since the last time, when there is something.
   void Release();
   std::vector<std::vector<RankMessage>> MessagesFor(const RunJob& job);
+  // The last of a run's messages, for every rank.
+  static void Fill(const RunJob& job, ::hostir::v1::Execute& execute);
+  bool HasAll(const RunJob& job) const;
   std::vector<std::vector<RankMessage>> NoMessages() const;
   // Adds what binds the shards of `tensor` that the workers do not have yet.
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
@@ -111,8 +129,12 @@ class Sequencer {
   const std::shared_ptr<Wakeup> wakeup_;
   const std::shared_ptr<ReleasedShards> released_;
   const std::function<std::vector<int64_t>()> gone_;
-  Fleet fleet_;  // Used by the thread alone, but for snapshot().
-  // Programs and shards the workers of this generation have. The thread's.
+  // Used by the thread, and while that rests by Begin, under the lock: what follows too. But for snapshot().
+  Fleet fleet_;
+  ::hostir::v1::Execute
+      execute_;  // Filled for each run that is posted, so that it keeps its memory.
+  ::hostir::v1::Release release_;  // What to say when there is an occasion.
+  // Programs and shards the workers of this generation have.
   std::set<int64_t> loaded_;
   std::set<int64_t> sent_;  // Programs they were told to load, whatever became of the run.
   std::set<int64_t> bound_;
@@ -123,7 +145,11 @@ class Sequencer {
   mutable std::mutex mutex_;
   std::condition_variable idle_;  // Guarded by mutex_: the ones below.
   std::deque<Job> queue_;
-  bool running_ = false;
+  bool running_ = false;  // A job, or begun_.
+  bool resting_ = false;
+  base::Nanos rests_until_ = {};  // Or less.
+  std::optional<RunJob> begun_;   // That the thread is to conclude.
+  base::Nanos begun_at_ = {};
   std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;
 };

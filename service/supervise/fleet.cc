@@ -1,6 +1,5 @@
 #include "service/supervise/fleet.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -79,6 +78,7 @@ Fleet::Fleet(FleetOptions options)
 
 Fleet::~Fleet() {
   for (Worker& worker : workers_) worker.channel.reset();  // They exit when their socket ends.
+  if (broadcast_) broadcast_->Ring();
   const base::Nanos deadline = Now() + kExitTimeout;
   for (Worker& worker : workers_) worker.process.Ended(std::max(base::Nanos(0), deadline - Now()));
 }
@@ -100,13 +100,19 @@ Status Fleet::Start() {
   ++generation_;
   starting_ = true;
   keys_.clear();
+  posted_ = false;
+  Result<BroadcastSender> broadcast = BroadcastSender::Create(options_.num_ranks());
+  if (!broadcast.ok()) return Break(broadcast.status());
+  broadcast_ = *std::move(broadcast);
   for (int64_t rank = 0; rank < options_.num_ranks(); ++rank) {
     if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
   }
   Publish();
   std::vector<std::vector<RankMessage>> messages(static_cast<size_t>(options_.num_ranks()));
   for (auto& of_rank : messages) {
-    pb::Hello& hello = *of_rank.emplace_back().message.mutable_hello();
+    RankMessage& message = of_rank.emplace_back();
+    message.fds = {broadcast_->memory_fd(), broadcast_->answered_fd()};
+    pb::Hello& hello = *message.message.mutable_hello();
     hello.set_num_ranks(options_.num_ranks());
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
@@ -147,7 +153,7 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
                    std::string_view what, Waits waits) {
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
-  base::Nanos deadline = Now() + timeout.time;
+  began_ = Now();
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     for (RankMessage& message : Batches(std::move(messages[rank]))) {
       const Status sent = Send(static_cast<int64_t>(rank), message);
@@ -157,11 +163,42 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
       ++workers_[rank].awaited;
     }
   }
+  broadcast_->Ring();
+  return Await(timeout, what, waits);
+}
+
+bool Fleet::Post(const pb::Execute& execute) {
+  HIR_CHECK(healthy() && !UnderWay());
+  const size_t bytes = execute.ByteSizeLong();
+  if (bytes > kBroadcastBytesMax) return false;
+  execute.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(broadcast_->message().data()));
+  first_error_ = {};
+  began_ = Now();
+  for (Worker& worker : workers_) worker.awaited = 1;
+  posted_ = true;
+  broadcast_->Post(bytes);
+  return true;
+}
+
+Status Fleet::TakeAnswers() {
+  broadcast_->Clear();
+  if (!posted_ || !broadcast_->answered()) return {};
+  posted_ = false;
+  if (broadcast_->failed()) {
+    for (int64_t rank = 0; rank < options_.num_ranks(); ++rank) HIR_TRY(Receive(rank));
+  }
+  for (Worker& worker : workers_) worker.awaited = 0;
+  return {};
+}
+
+Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
+  if (!healthy()) return failure_;
+  base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
-  while (Awaited() > 0) {
+  while (UnderWay()) {
     const base::Nanos now = Now();
     const bool looks = has_core_ && now < sent_at + kLookBeforeSleep;
-    const bool for_last = !looks && now < sent_at + kAwaitLast;
+    const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
     const base::Nanos until = looks      ? base::Nanos{}
                               : for_last ? std::min(deadline, sent_at + kAwaitLast)
@@ -175,37 +212,63 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
     // One rank that failed where others go on leaves them waiting for it: what is wrong with the program shows on all.
     const bool failed = !first_error_.status.ok() && waits == Waits::kEachOther;
     if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
-    if (Awaited() > 0 && Now() >= deadline)
+    if (UnderWay() && Now() >= deadline)
       return Break(failed ? first_error_.status : Stuck(what, timeout));
   }
   return first_error_.status;
 }
 
-void Fleet::Watch(int wake_fd, base::Nanos timeout) {
-  if (Status failure = Pump(Now() + timeout, "idle", wake_fd); !failure.ok())
-    (void)Break(std::move(failure));
+bool Fleet::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
+  std::vector<pollfd> fds = Descriptors(wake_fd, Wakes::kAny);
+  const timespec time = ToTimespec(timeout);
+  lock.unlock();
+  const int ready = ppoll(fds.data(), fds.size(), &time, nullptr);
+  lock.lock();
+  if (ready <= 0) return false;
+  // What goes wrong with what was posted is for Await to say.
+  Status failure;
+  if (!UnderWay()) {
+    failure = HandleReady(fds, "idle", Wakes::kAny);
+  } else if (broadcast_->answered() && !broadcast_->failed()) {
+    failure = TakeAnswers();
+  }
+  if (!failure.ok()) (void)Break(std::move(failure));
+  return fds.back().revents != 0;
 }
 
-// One poll, and all that there is. Sockets before processes: what a process said before its end counts.
-Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wakes wakes) {
+std::vector<pollfd> Fleet::Descriptors(int wake_fd, Wakes wakes) const {
   const auto last = std::find_if(workers_.rbegin(), workers_.rend(),
                                  [](const Worker& worker) { return worker.awaited > 0; });
   std::vector<pollfd> fds;
+  fds.reserve(2 * workers_.size() + 2);
   for (const Worker& worker : workers_) {
     // A negative descriptor is passed over.
     const bool wakes_us = wakes == Wakes::kAny || (last != workers_.rend() && &worker == &*last);
     fds.push_back({wakes_us ? worker.channel->fd() : -1, POLLIN, 0});
     fds.push_back({worker.process.fd(), POLLIN, 0});
   }
+  fds.push_back({broadcast_ ? broadcast_->answered_fd() : -1, POLLIN, 0});
   fds.push_back({wake_fd, POLLIN, 0});
+  return fds;
+}
+
+// One poll, and all that there is.
+Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wakes wakes) {
+  std::vector<pollfd> fds = Descriptors(wake_fd, wakes);
   const timespec timeout = ToTimespec(deadline - Now());
   if (ppoll(fds.data(), fds.size(), &timeout, nullptr) <= 0) return {};
+  return HandleReady(fds, what, wakes);
+}
+
+// Sockets before processes: what a process said before its end counts.
+Status Fleet::HandleReady(std::span<const pollfd> fds, std::string_view what, Wakes wakes) {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0))
       continue;
     const Status received = Receive(static_cast<int64_t>(rank));
     if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
   }
+  if (fds[2 * workers_.size()].revents != 0) HIR_TRY(TakeAnswers());
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (fds[2 * rank + 1].revents != 0) return Death(static_cast<int64_t>(rank), what);
   }
@@ -295,6 +358,7 @@ Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
     (void)Send(static_cast<int64_t>(rank),
                dump);  // One that does not read shows as one that does not answer.
   }
+  broadcast_->Ring();
   const base::Nanos deadline = Now() + kDumpTimeout;
   const auto answered = [](const pb::Dumped& dumped) { return dumped.comm_entered() != -2; };
   while (Now() < deadline && !std::all_of(dumped_.begin(), dumped_.end(), answered)) {
@@ -315,6 +379,7 @@ Status Fleet::Break(Status cause) {
   for (Worker& worker : workers_)
     worker.process.Kill();  // All at once; the destructors wait for each.
   workers_.clear();
+  posted_ = false;
   failure_ = cause;
   Publish();
   return cause;

@@ -4,11 +4,14 @@
 // poisons its communicator, the whole generation is killed, and the next Start makes a new one.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,6 +21,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
+#include "service/os/broadcast.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
 #include "service/os/wakeup.h"
@@ -48,8 +52,8 @@ struct RankMessage {
   std::vector<int> fds = {};
 };
 
-// Threads: one owns it (and lives as long: workers die with the thread that started them); snapshot() and Interrupt()
-// from any.
+// Threads: one owns it (and lives as long: workers die with the thread that started them); while that one sleeps in
+// Watch, who holds its lock may Post; snapshot() and Interrupt() from any.
 class Fleet {
  public:
   explicit Fleet(FleetOptions options);
@@ -72,11 +76,17 @@ class Fleet {
   enum class Waits { kEachOther, kNobody };
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
               std::string_view what, Waits waits = Waits::kEachOther);
+  // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no
+  // system call but one that wakes them; when it says no (it is too long for that) nothing was sent.
+  // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
+  [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute);
+  Status Await(TimeLimit timeout, std::string_view what, Waits waits = Waits::kEachOther);
   // Ends the call in progress, and every later one, with `cause`. Once.
   void Interrupt(const Status& cause);
 
-  // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or `timeout`.
-  void Watch(int wake_fd, base::Nanos timeout);
+  // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or all have carried out what
+  // was posted meanwhile (or fail to), or `timeout`. `lock` is released while it sleeps. Whether `wake_fd` is readable.
+  bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock);
 
   // What other threads may know.
   struct Snapshot {
@@ -107,6 +117,11 @@ class Fleet {
   // is awaited.
   enum class Wakes { kAny, kLast };
   Status Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wakes wakes = Wakes::kAny);
+  // What Pump sleeps on, in this order: socket and process of every rank, the answers to what was posted, `wake_fd`.
+  std::vector<pollfd> Descriptors(int wake_fd, Wakes wakes) const;
+  Status HandleReady(std::span<const pollfd> fds, std::string_view what, Wakes wakes);
+  // When all ranks have answered what was posted.
+  Status TakeAnswers();
   Status Receive(int64_t rank);
   Status Handle(int64_t rank, ::hostir::v1::FromWorker& message);
   Status Rendezvous(int64_t rank, const std::string& key);
@@ -121,18 +136,22 @@ class Fleet {
   // What errors say of the time after them. A start that fails is its caller's to go on from.
   std::string_view Next() const { return starting_ ? "" : "; the mesh is being restarted"; }
   int64_t Awaited() const;
+  bool UnderWay() const { return posted_ || Awaited() > 0; }
   // Kills the generation and keeps `cause`.
   Status Break(Status cause);
   void Publish();
 
   const FleetOptions options_;
-  const bool has_core_;          // Beside those of the workers.
-  std::vector<Worker> workers_;  // By rank; empty between generations.
+  const bool has_core_;                       // Beside those of the workers.
+  std::vector<Worker> workers_;               // By rank; empty between generations.
+  std::optional<BroadcastSender> broadcast_;  // To them.
+  bool posted_ = false;  // Their replies are awaited there, not by their sockets.
   int64_t generation_ = 0;
   bool starting_ = false;
   int64_t seq_ = 0;
   Status failure_;
-  Failure first_error_;                       // Of the call in progress.
+  base::Nanos began_ = {};                    // The call in progress.
+  Failure first_error_;                       // Of it.
   base::Nanos failed_at_ = {};                // When it came.
   std::map<std::string, std::string> keys_;   // The rendezvous of this generation.
   std::vector<::hostir::v1::Dumped> dumped_;  // Answers while a stuck call is explained.

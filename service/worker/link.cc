@@ -1,5 +1,6 @@
 #include "service/worker/link.h"
 
+#include <poll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@ namespace pb = ::hostir::v1;
 
 // The daemon reads all the time; when it does not for that long, it is gone in all but name.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
+// Who sleeps for a message is rung awake for what the socket has; its end shows then, or after that long.
+constexpr base::Nanos kLookAtSocket = std::chrono::seconds(10);
 // So long the main thread may be at a request before somebody else reads.
 constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(5);
 
@@ -48,19 +51,24 @@ void Link::StandIn() {
     if (is_busy_ && !has_stand_in_) SetTimer(kStandInAfter - busy_for);  // Another request since.
     while (has_stand_in_) {
       lock.unlock();
-      ReadOne();
+      pollfd readable = {channel_.fd(), POLLIN, 0};
+      (void)poll(&readable, 1, -1);
       lock.lock();
-      // With a request in hand, an idle main thread becomes busy, and the timer runs again.
-      has_stand_in_ = is_busy_ || requests_.empty();
+      // What comes for an idle main thread is its own to read.
+      has_stand_in_ = is_busy_;
+      if (has_stand_in_) ReadAll();
     }
   }
 }
 
-void Link::ReadOne() {
-  auto message = channel_.Receive(/*block=*/true);
-  // At once and without destructors: the main thread may be anywhere.
-  if (!message.ok()) _exit(0);
-  Read(std::move(**message));
+void Link::ReadAll() {
+  for (;;) {
+    auto message = channel_.Receive(/*block=*/false);
+    // At once and without destructors: the main thread may be anywhere.
+    if (!message.ok()) _exit(0);
+    if (!message->has_value()) return;
+    Read(std::move(**message));
+  }
 }
 
 void Link::Read(Channel::Message message) {
@@ -75,36 +83,58 @@ void Link::Read(Channel::Message message) {
     Answer(request.message.seq(), std::move(answer));
     return;
   }
-  {
-    const std::scoped_lock lock(mutex_);
-    if (request.message.has_rendezvous_value()) {
-      auto& value = *request.message.mutable_rendezvous_value();
-      values_.insert_or_assign(std::move(*value.mutable_key()), std::move(*value.mutable_value()));
-    } else {
-      requests_.push_back(std::move(request));
-    }
+  if (request.message.has_hello() && request.fds.size() == 2) {
+    auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]));
+    if (!mapped.ok()) _exit(1);
+    broadcast_ = *std::move(mapped);
   }
-  changed_.notify_all();
+  if (request.message.has_rendezvous_value()) {
+    auto& value = *request.message.mutable_rendezvous_value();
+    values_.insert_or_assign(std::move(*value.mutable_key()), std::move(*value.mutable_value()));
+    changed_.notify_all();
+  } else {
+    requests_.push_back(std::move(request));
+  }
+}
+
+void Link::Sleep(uint32_t bell) {
+  if (broadcast_) return broadcast_->Sleep(bell, kLookAtSocket);
+  pollfd readable = {channel_.fd(), POLLIN, 0};
+  (void)poll(&readable, 1, -1);
 }
 
 Link::Request Link::Next() {
+  Request request;
   std::unique_lock lock(mutex_);
   is_busy_ = false;
-  while (requests_.empty()) {
-    if (has_stand_in_) {
-      changed_.wait(lock);
-      continue;
+  for (bool slept = false;; slept = true) {
+    const uint32_t bell = broadcast_ ? broadcast_->bell() : 0;
+    if (const auto posted = broadcast_ ? broadcast_->Take() : std::nullopt) {
+      HIR_CHECK(posted_.ParseFromArray(posted->data(), static_cast<int>(posted->size())));
+      request.posted = &posted_;
+      break;
+    }
+    const bool rang = broadcast_ && broadcast_->TakeRing();
+    if (slept || rang) ReadAll();
+    if (!requests_.empty()) {
+      request = std::move(requests_.front());
+      requests_.pop_front();
+      break;
     }
     lock.unlock();
-    ReadOne();
+    Sleep(bell);
     lock.lock();
   }
-  Request request = std::move(requests_.front());
-  requests_.pop_front();
   is_busy_ = true;
   taken_ = base::Clock::Steady().Now();
   if (!has_stand_in_ && !timer_runs_) SetTimer(kStandInAfter);
   return request;
+}
+
+void Link::AnswerPosted(pb::FromWorker message) {
+  const bool failed = message.reply().has_error() || message.reply().poisoned();
+  if (failed) Answer(0, std::move(message));  // First: who hears of the failure looks for it.
+  broadcast_->Answer(failed);
 }
 
 void Link::Answer(int64_t seq, pb::FromWorker message) {

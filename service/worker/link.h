@@ -1,6 +1,7 @@
-// Link: a worker's end of the socket to its daemon. Ordered messages are for the main thread, which reads them itself:
-// no other thread has to wake for them. While it has been at one for a while a thread of the link reads, so a worker
-// that is stuck in a run still says where, and ends when its daemon does.
+// Link: a worker's end of what it has in common with its daemon: the socket, and the memory where runs are posted to
+// all ranks at once. Ordered messages are for the main thread, which takes them itself: no other thread has to wake for
+// them. While it has been at one for a while a thread of the link reads the socket, so a worker that is stuck in a run
+// still says where, and ends when its daemon does.
 #pragma once
 
 #include <condition_variable>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,6 +20,7 @@
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
 #include "multidevice/rendezvous/rendezvous.h"
+#include "service/os/broadcast.h"
 #include "service/os/channel.h"
 
 namespace hir::service {
@@ -33,13 +36,16 @@ class Link final : public comm::Rendezvous {
   Link(Fd socket, Options options, std::function<::hostir::v1::Dumped()> dump);
 
   struct Request {
-    ::hostir::v1::ToWorker message;
+    const ::hostir::v1::Execute* posted = nullptr;  // To all ranks, until the next one; or else
+    ::hostir::v1::ToWorker message;                 // what came by the socket.
     std::vector<Fd> fds;
   };
   // The next message for the main thread; blocks.
   Request Next();
   // Sends `message`, the answer to the message `seq`.
   void Answer(int64_t seq, ::hostir::v1::FromWorker message);
+  // The same for what was posted.
+  void AnswerPosted(::hostir::v1::FromWorker message);
 
   // The rendezvous of this generation, which the daemon keeps.
   Status Publish(std::string_view key, std::string_view bytes) override;
@@ -47,9 +53,11 @@ class Link final : public comm::Rendezvous {
 
  private:
   [[noreturn]] void StandIn();  // The link's thread.
-  // Reads one message, and answers it or keeps it.
-  void ReadOne();
+  // Reads what the socket has, and answers it or keeps it.
+  void ReadAll();
   void Read(Channel::Message message);
+  // Returns when the socket has something, or there was a message or a ring since `bell`.
+  void Sleep(uint32_t bell);
   void SetTimer(base::Nanos time);
 
   const Options options_;
@@ -57,13 +65,15 @@ class Link final : public comm::Rendezvous {
   Channel channel_;
 
   const Fd timer_;  // Runs out when the main thread may have been at a request for long.
+  ::hostir::v1::Execute posted_;  // The main thread's.
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // Guarded by mutex_: what follows.
-  bool is_busy_ = true;              // The main thread, with a request or before the first one.
-  base::Nanos taken_ = {};           // When it took its request.
-  bool timer_runs_ = false;          // It is set where it must be and left to run out: setting it is dear.
-  bool has_stand_in_ = false;        // The link's thread reads.
+  std::condition_variable changed_;  // Guarded by mutex_: reading the socket, and what follows.
+  std::optional<BroadcastReceiver> broadcast_;  // Set by Hello; then the main thread's.
+  bool is_busy_ = true;      // The main thread, with a request or before the first one.
+  base::Nanos taken_ = {};   // When it took its request.
+  bool timer_runs_ = false;  // It is set where it must be and left to run out: setting it is dear.
+  bool has_stand_in_ = false;  // The link's thread waits for what the socket has.
   std::deque<Request> requests_;
   std::map<std::string, std::string, std::less<>> values_;
   std::thread reader_;

@@ -40,6 +40,7 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
   std::unique_ptr<LoadedProgram> loaded(new LoadedProgram());
   loaded->kernels_ = std::move(kernels);
   loaded->pool_ = options.pool;
+  loaded->rank_ = static_cast<int>(options.rank);
   options.kernels = loaded->kernels_.get();
   HIR_ASSIGN(loaded->program_, host::HostProgram::Load(plan.host_program()));
   const ir::Graph& graph = loaded->program_->graph();
@@ -77,21 +78,25 @@ Status LoadedProgram::Run(const pb::Execute& execute, bool& started) {
   return {};
 }
 
+int64_t LoadedProgram::ShardOf(const pb::TensorArg& arg) const {
+  return rank_ < arg.shards_size() ? arg.shards(rank_) : 0;
+}
+
 Status LoadedProgram::Arguments(const pb::Execute& execute, const Memory& memory) {
   const std::vector<ir::Value*>& params = program_->graph().params;
   for (const pb::TensorArg& input : execute.inputs()) {
     host::Argument& argument = arguments_.at(static_cast<size_t>(input.index()));
     argument = {};
-    if (input.shard() != 0) {
-      HIR_ASSIGN(argument.buffer, memory(input.shard()));
+    if (const int64_t shard = ShardOf(input); shard != 0) {
+      HIR_ASSIGN(argument.buffer, memory(shard));
     }
   }
   for (const pb::TensorArg& output : execute.outputs()) {
     const int param = program_->outputs().at(static_cast<size_t>(output.index()));
     host::Argument& argument = arguments_[static_cast<size_t>(param)];
     argument = {};
-    if (output.shard() != 0) {
-      HIR_ASSIGN(argument.buffer, memory(output.shard()));
+    if (const int64_t shard = ShardOf(output); shard != 0) {
+      HIR_ASSIGN(argument.buffer, memory(shard));
     }
   }
   for (const pb::ScalarArg& scalar : execute.scalars()) {

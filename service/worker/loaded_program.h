@@ -43,6 +43,8 @@ class LoadedProgram {
 
  private:
   LoadedProgram() = default;
+  // The id of what `arg` is on this rank.
+  int64_t ShardOf(const ::hostir::v1::TensorArg& arg) const;
   bool HasPart() const { return evaluator_ != nullptr; }
   Status Arguments(const ::hostir::v1::Execute& execute, const Memory& memory);
   Status Symbols(const ::hostir::v1::Execute& execute);
@@ -51,6 +53,7 @@ class LoadedProgram {
   std::unique_ptr<host::HostProgram> program_;
   std::unique_ptr<host::Evaluator> evaluator_;  // Null when the rank has no part.
   host::Binding binding_;
+  int rank_ = 0;
   host::Pool* pool_ = nullptr;
   std::map<int64_t, std::string> communications_;  // By seq.
   std::vector<host::Argument> arguments_;          // One per parameter of the host program.

@@ -30,12 +30,17 @@ namespace {
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
     const int64_t seq = request.message.seq();
+    const bool is_posted = request.posted != nullptr;
     ::hostir::v1::FromWorker answer = worker.Handle(std::move(request), link);
     if (answer.reply().error().code() != 0) {
       spdlog::warn("rank={} generation={} seq={} error=\"{}\"", rank, generation, seq,
                    answer.reply().error().message());
     }
-    link.Answer(seq, std::move(answer));
+    if (is_posted) {
+      link.AnswerPosted(std::move(answer));
+    } else {
+      link.Answer(seq, std::move(answer));
+    }
   }
 }
 

@@ -19,7 +19,8 @@ constexpr int kNumStreams = 4;
 }  // namespace
 
 pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvous) {
-  const Status status = Do(request, rendezvous);
+  const Status status =
+      request.posted != nullptr ? Execute(*request.posted) : Do(request, rendezvous);
   pb::FromWorker answer;
   pb::Reply& reply = *answer.mutable_reply();
   reply.set_poisoned(poisoned_);
@@ -63,7 +64,8 @@ Status Worker::DoAll(Link::Request& request, comm::Rendezvous& rendezvous) {
     const auto& shards = message.bind().shards();
     const auto wanted = std::count_if(shards.begin(), shards.end(),
                                       [](const auto& shard) { return shard.has_memory(); });
-    Link::Request part = {std::move(message), {}};
+    Link::Request part;
+    part.message = std::move(message);
     for (auto i = wanted; i > 0 && fds != end; --i) part.fds.push_back(*fds++);
     const Status status = Do(part, rendezvous);
     if (first.ok()) first = status;

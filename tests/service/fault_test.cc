@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/service/support/daemon.h"
@@ -63,8 +64,25 @@ TEST_F(Fault, WorkerKilledAtRest) {
   ExpectRunsRight(program, x);  // On the same tensor: it was not lost.
 }
 
-TEST_F(Fault, WorkerKilledInARun) {
+// A run that finds memory for its outputs at the workers is posted to all of them at once; else each of them is sent
+// what it lacks.
+class FaultInARun : public Fault, public testing::WithParamInterface<const char*> {
+ protected:
+  // Run 1, after which the next one is of the kind that is asked for.
+  void RunBefore(const std::string& program, const std::string& x) {
+    const Client::Ran ran = client.Run(program, {x});
+    ASSERT_EQ(Text(ran.status), "OK");
+    if (GetParam() == std::string("Posted")) {
+      ASSERT_EQ(Text(client.Free({ran.reply.outputs(0).handle()})), "OK");
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, FaultInARun, testing::Values("Posted", "Sent"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST_P(FaultInARun, WorkerKilled) {
   const std::string program = Id(), x = Put();
+  RunBefore(program, x);
   const pid_t worker = static_cast<pid_t>(Worker(1));
   kill(worker, SIGSTOP);  // Now the run cannot end: rank 0 waits in the all-reduce.
   const Client::Ran queued = client.Run(program, {x}, /*wait=*/false);
@@ -77,7 +95,7 @@ TEST_F(Fault, WorkerKilledInARun) {
   const Client::Got got = waiting.get();
   EXPECT_LT(steady_clock::now() - start, seconds(2));
   EXPECT_EQ(Text(got.status),
-            "UNAVAILABLE: rank 1 died (killed by signal 9) during run 1 of column_sums; the mesh "
+            "UNAVAILABLE: rank 1 died (killed by signal 9) during run 2 of column_sums; the mesh "
             "is being restarted");
   ExpectHeals(1);
   // The one behind it in the queue ran on the new mesh.
@@ -90,14 +108,14 @@ TEST_F(Fault, WorkerKilledInARun) {
       "%z\n}\n");
   ASSERT_EQ(Text(negate.status), "OK");
   EXPECT_EQ(Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
-            "UNAVAILABLE: input 0 (y) is poisoned: rank 1 died (killed by signal 9) during run 1 "
+            "UNAVAILABLE: input 0 (y) is poisoned: rank 1 died (killed by signal 9) during run 2 "
             "of column_sums; the "
             "mesh is being restarted");
 }
 
-TEST_F(Fault, AStuckRankIsNamedAtTheDeadline) {
+TEST_P(FaultInARun, AStuckRankIsNamedAtTheDeadline) {
   const std::string program = Id(), x = Put();
-  ExpectRunsRight(program, x);
+  RunBefore(program, x);
   kill(static_cast<pid_t>(Worker(1)), SIGSTOP);
   pb::RunRequest request;
   request.set_session_id(client.session());
@@ -197,6 +215,23 @@ TEST_F(Fault, AClientThatLeavesInARun) {
   EXPECT_TRUE(
       client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
   ExpectRunsRight(program, Put());
+}
+
+// Nobody is left who could wake them.
+TEST_P(FaultInARun, WorkersEndWithTheDaemon) {
+  const std::string program = Id(), x = Put();
+  RunBefore(program, x);
+  const pid_t stopped = static_cast<pid_t>(Worker(1)), waiting = static_cast<pid_t>(Worker(0));
+  kill(stopped, SIGSTOP);
+  ASSERT_EQ(Text(client.Run(program, {x}, /*wait=*/false).status), "OK");
+  daemon.Signal(SIGKILL);
+  EXPECT_EQ(daemon.Wait(), 128 + SIGKILL);
+  const auto start = steady_clock::now();
+  const auto gone = [&] { return kill(stopped, 0) != 0 && kill(waiting, 0) != 0; };
+  while (!gone() && steady_clock::now() - start < seconds(5)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(gone());
 }
 
 TEST_F(Fault, NothingLeaks) {
