@@ -72,16 +72,20 @@ class Calls {
             nccl_.Broadcast(IsRoot() ? src : dst, dst, count_, type_, root_, op_.comm, stream_),
             "ncclBroadcast");
       case CommType::kGather:
-        if (!IsRoot()) return Send(src, root_);
-        return ForEachPeer([&](int peer) { return Recv(dst + peer * bytes_, peer); });
+        HIR_TRY(Exchange(src, root_, IsRoot() ? dst + Own() : nullptr, root_));
+        return IsRoot() ? ForEachOther([&](int peer) { return Recv(dst + peer * bytes_, peer); })
+                        : Status();
       case CommType::kScatter:
-        if (!IsRoot()) return Recv(dst, root_);
-        return ForEachPeer([&](int peer) { return Send(src + peer * bytes_, peer); });
-      case CommType::kAllToAll:
-        return ForEachPeer([&](int peer) -> Status {
-          HIR_TRY(Send(src + peer * bytes_, peer));
-          return Recv(dst + peer * bytes_, peer);
+        HIR_TRY(Exchange(IsRoot() ? src + Own() : nullptr, root_, dst, root_));
+        return IsRoot() ? ForEachOther([&](int peer) { return Send(src + peer * bytes_, peer); })
+                        : Status();
+      case CommType::kAllToAll: {
+        const int own = static_cast<int>(op_.team->index);
+        HIR_TRY(Exchange(src + Own(), own, dst + Own(), own));
+        return ForEachOther([&](int peer) {
+          return Exchange(src + peer * bytes_, peer, dst + peer * bytes_, peer);
         });
+      }
       case CommType::kSendRecv:
       case CommType::kCollectivePermute:
         if (desc_.to != kNoRank) HIR_TRY(Send(src, PlaceOf(desc_.to)));
@@ -104,8 +108,16 @@ class Calls {
   Status Recv(std::byte* data, int peer) const {
     return Told(nccl_.Recv(data, count_, type_, peer, op_.comm, stream_), "ncclRecv");
   }
+  // Either half may be absent; what lies where it belongs stays. To itself a rank sends in the same group: NCCL copies
+  // then while it talks to the others, where a copy in front of the group would take its time alone.
+  Status Exchange(const std::byte* from, int to, std::byte* into, int peer) const {
+    if (from == into) return {};
+    if (from != nullptr) HIR_TRY(Send(from, to));
+    return into == nullptr ? Status() : Recv(into, peer);
+  }
+  int64_t Own() const { return op_.team->index * bytes_; }
   template <typename F>
-  Status ForEachPeer(F f) const {
+  Status ForEachOther(F f) const {
     for (int64_t peer = 0; peer < op_.team->size(); ++peer) {
       if (peer != op_.team->index) HIR_TRY(f(static_cast<int>(peer)));
     }
@@ -141,18 +153,10 @@ void QueueCopies(const NcclOp& op, int64_t rank) {
     const int64_t all = BytesOf(desc, *op.team, rank).src;
     op.stream->Copy({op.scratch, all}, {desc.src.data, all});
   }
-  // The chunk from this rank to itself. NCCL's own collectives do that; in a team of one we do.
-  const bool chunks =
-      desc.type == CommType::kAllToAll || (IsRooted(desc.type) && desc.root == rank);
-  const bool ours = desc.type == CommType::kGather || desc.type == CommType::kScatter ||
-                    desc.type == CommType::kAllToAll;
-  if (HasHalves(desc.type) ? desc.to != rank : op.team->size() > 1 && !(ours && chunks)) return;
-  const int64_t own = op.team->index * bytes;
-  const bool many_src = desc.type == CommType::kScatter || desc.type == CommType::kAllToAll;
-  const bool many_dst = desc.type == CommType::kGather || desc.type == CommType::kAllToAll;
-  const device::Buffer from = {desc.src.data + (many_src ? own : 0), bytes};
-  const device::Buffer to = {desc.dst.data + (many_dst ? own : 0), bytes};
-  if (from.data != to.data) op.stream->Copy(to, from);
+  // From this rank to itself; in a team of one that is all.
+  if (HasHalves(desc.type) ? desc.to != rank : op.team->size() > 1) return;
+  if (desc.src.data != desc.dst.data)
+    op.stream->Copy({desc.dst.data, bytes}, {desc.src.data, bytes});
 }
 
 bool NeedsNccl(const NcclOp& op, int64_t rank) {

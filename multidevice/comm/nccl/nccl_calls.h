@@ -26,7 +26,7 @@ struct NcclOp {
 // What NCCL cannot do in place is sent from a copy: as many bytes as that takes.
 int64_t ScratchBytes(const CommDesc& desc, const TeamInfo& team, int64_t rank);
 
-// Queues what stays on this rank: its own chunk, the copy in scratch.
+// Queues what NCCL has no part in: the copy in scratch, what a rank alone sends to itself.
 void QueueCopies(const NcclOp& op, int64_t rank);
 // Whether anything is left for NCCL to do on this rank.
 bool NeedsNccl(const NcclOp& op, int64_t rank);

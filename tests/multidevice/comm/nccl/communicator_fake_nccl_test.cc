@@ -150,14 +150,16 @@ TEST_F(NcclTest, CallsOfEachType) {
   // Elsewhere the root's src is not looked at.
   EXPECT_THAT(calls(1, CommType::kBroadcast),
               ElementsAre("group", "broadcast" + f16 + " peer=0 in place"));
-  EXPECT_THAT(calls(0, CommType::kGather), ElementsAre("group", "recv" + f16 + " peer=1"));
-  EXPECT_THAT(calls(1, CommType::kGather), ElementsAre("group", "send" + f16 + " peer=0"));
-  EXPECT_THAT(calls(0, CommType::kScatter), ElementsAre("group", "send" + f16 + " peer=1"));
-  EXPECT_THAT(calls(1, CommType::kScatter), ElementsAre("group", "recv" + f16 + " peer=0"));
-  for (CommType type : {CommType::kAllToAll, CommType::kSendRecv, CommType::kCollectivePermute}) {
-    EXPECT_THAT(calls(1, type),
-                ElementsAre("group", "send" + f16 + " peer=0", "recv" + f16 + " peer=0"));
-  }
+  // What a rank sends to itself is in the group, too.
+  const std::string to_0 = "send" + f16 + " peer=0", from_0 = "recv" + f16 + " peer=0";
+  const std::string to_1 = "send" + f16 + " peer=1", from_1 = "recv" + f16 + " peer=1";
+  EXPECT_THAT(calls(0, CommType::kGather), ElementsAre("group", to_0, from_0, from_1));
+  EXPECT_THAT(calls(1, CommType::kGather), ElementsAre("group", to_0));
+  EXPECT_THAT(calls(0, CommType::kScatter), ElementsAre("group", to_0, from_0, to_1));
+  EXPECT_THAT(calls(1, CommType::kScatter), ElementsAre("group", from_0));
+  EXPECT_THAT(calls(1, CommType::kAllToAll), ElementsAre("group", to_1, from_1, to_0, from_0));
+  for (CommType type : {CommType::kSendRecv, CommType::kCollectivePermute})
+    EXPECT_THAT(calls(1, type), ElementsAre("group", to_0, from_0));
 }
 
 TEST_F(NcclTest, TypesAndReductions) {
@@ -180,6 +182,9 @@ TEST_F(NcclTest, TypesAndReductions) {
 TEST_F(NcclTest, InPlaceAndNothing) {
   EXPECT_THAT(CallsAt(0, {.count = 2}, true), ElementsAre("group", HasSubstr("in place")));
   EXPECT_THAT(CallsAt(0, {.type = CommType::kAllToAll}), ElementsAre());  // count 0
+  // The root's own chunk lies where it belongs.
+  EXPECT_THAT(CallsAt(0, {.type = CommType::kGather, .root = 1, .count = 2}, true),
+              ElementsAre("group", HasSubstr("recv 2 type=7 peer=1")));
 }
 
 // Three posts on two streams are one group; a fourth, of another team, is of it too.
