@@ -1,6 +1,6 @@
 // All-reduce of f32 sums through comm/ucx between processes of this machine, posted on a host
 // stream as the evaluator does. Prints one line: the median microseconds of one all-reduce on rank
-// 0. `allreduce_ucx BYTES REPEATS RANKS`.
+// 0. `allreduce_ucx BYTES REPEATS RANKS [SHARED_BYTES_MAX]`: the last as in UcxOptions; 0 is by messages alone.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,8 +21,10 @@ double Micros(std::chrono::steady_clock::duration d) {
 }
 
 Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
-               comm::Rendezvous& rendezvous) {
-  HIR_ASSIGN(auto communicator, comm::CreateUcx({.rank = rank, .size = ranks}, rendezvous));
+               int64_t shared_bytes_max, comm::Rendezvous& rendezvous) {
+  HIR_ASSIGN(auto communicator,
+             comm::CreateUcx({.rank = rank, .size = ranks, .shared_bytes_max = shared_bytes_max},
+                             rendezvous));
   HIR_ASSIGN(auto device, device::CreateHostDevice({.num_threads = 1}));
   HIR_ASSIGN(auto stream, device->CreateStream());
   std::vector<int64_t> everyone;
@@ -71,10 +73,11 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
 int main(int argc, char** argv) {
   const hir::bench::AllreduceArgs args = hir::bench::ParseAllreduceArgs(argc, argv);
   const int64_t ranks = argc > 3 ? std::atoll(argv[3]) : 4;
+  const int64_t shared_bytes_max = argc > 4 ? std::atoll(argv[4]) : hir::comm::kSharedBytesMax;
   hir::comm::ForkedRendezvous rendezvous;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
-    const hir::Status status = hir::RunRank(args, rank, ranks, rendezvous);
+    const hir::Status status = hir::RunRank(args, rank, ranks, shared_bytes_max, rendezvous);
     if (!status.ok())
       std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
     std::fflush(stdout);

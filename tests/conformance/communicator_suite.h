@@ -156,12 +156,13 @@ TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
   }
 }
 
-// A byte less, as much, and more than where backends go from one algorithm to another: 32 KiB and 256 KiB a chunk.
+// A byte less, as much, and more than where backends go from one algorithm to another: 32 KiB and 256 KiB a chunk;
+// 64 KiB that a rank has for the others, which is a fourth of it a chunk where it has one for each.
 TEST_P(CommunicatorSuite, EitherSideOfEveryThreshold) {
   const int64_t n = SizeUpTo(4);
   std::vector<CommCase> cases;
   for (const CommType type : kAllCommTypes) {
-    for (const int64_t threshold : {32 * 1024, 256 * 1024}) {
+    for (const int64_t threshold : {16 * 1024, 32 * 1024, 64 * 1024, 256 * 1024}) {
       for (const int64_t more : {-1, 0, 1}) {
         cases.push_back({.type = type,
                          .reduce = ReduceOp::kMax,

@@ -98,7 +98,8 @@ bool StreamCore::Step(Task& task) {
       Finish(task.source->FailureBefore(task.position));
       return true;
     case Task::Kind::kAsync:
-      async_met_.store(false);
+      // Start passes it on to whoever completes.
+      async_met_.store(false, std::memory_order_relaxed);
       task.op->Start(Completion(*this));
       if (!async_met_.exchange(true)) return false;
       Finish(async_status_);
@@ -110,12 +111,12 @@ bool StreamCore::Step(Task& task) {
 }
 
 void StreamCore::Complete(Status status) {
-  inside_.fetch_add(1);
   async_status_ = std::move(status);
-  if (async_met_.exchange(true)) {  // Start has returned, and the core is ours.
-    Finish(async_status_);
-    GoOn();
-  }
+  if (!async_met_.exchange(true)) return;
+  // Start has returned, and the core is ours. The operation is not done yet, so nobody is through with the stream.
+  inside_.fetch_add(1);
+  Finish(async_status_);
+  GoOn();
   inside_.fetch_sub(1);
 }
 
@@ -257,6 +258,11 @@ void StreamCore::UpdateWakeAt() {
 // it waits for may be a communication, which it can do itself.
 base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   if (!executor_.direct() || done() >= position) return {};
+  // Many a communication is over before a clock that is read twice would pay.
+  for (int i = 0; i < kLooksPerYield; ++i) {
+    base::HelpBackgroundWork();
+    if (done() >= position) return {};
+  }
   const base::Clock& clock = base::Clock::Steady();
   const base::Nanos started = clock.Now();
   base::Nanos quiet_since = started;

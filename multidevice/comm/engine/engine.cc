@@ -61,6 +61,7 @@ Engine::~Engine() {
   Wake();
   thread_.join();
   while (inside_ > 0) sched_yield();
+  if (EnginePost* const spare = spare_post_) free_.push_back(spare);
   HIR_CHECK(free_.size() == posts_.size());
   if (!poisoned_) transport_->Close(kCloseTime);
   transport_.reset();  // Tells the orphans that it is over with them.
@@ -68,6 +69,8 @@ Engine::~Engine() {
 }
 
 EnginePost& Engine::NewPost() {
+  if (EnginePost* const spare = spare_post_.exchange(nullptr, std::memory_order_acquire))
+    return *spare;
   std::lock_guard lock(mutex_);
   if (free_.empty()) {
     posts_.push_back(std::make_unique<EnginePost>(*this));
@@ -80,6 +83,8 @@ EnginePost& Engine::NewPost() {
 
 void Engine::Release(EnginePost& post) {
   post.ops.clear();
+  EnginePost* none = nullptr;
+  if (spare_post_.compare_exchange_strong(none, &post, std::memory_order_release)) return;
   std::lock_guard lock(mutex_);
   free_.push_back(&post);
 }
@@ -102,7 +107,7 @@ bool Engine::BeginNow(EnginePost& post) {
     Begin(post);
     Look();
   }
-  helped_.fetch_add(1, std::memory_order_relaxed);
+  CountHelp();
   EndTurn();
   return begun;
 }
@@ -164,7 +169,7 @@ void Engine::Leave() {
 bool Engine::Turn() {
   if (poisoned_ || !TryTakeTurn()) return false;
   const bool happened = !poisoned_ && Look();
-  helped_.fetch_add(1, std::memory_order_relaxed);
+  CountHelp();
   EndTurn();
   return happened;
 }
@@ -197,12 +202,21 @@ bool Engine::TakeSubmitted() {
 void Engine::Begin(EnginePost& post) {
   post.unfinished_ = static_cast<int64_t>(post.ops.size());
   for (const CommOp& op : post.ops) {
-    entered_ = op.desc.seq;
-    Active& active = active_.emplace_back(post, op);
-    ++pending_;
+    entered_.store(op.desc.seq, std::memory_order_relaxed);
+    Active& active = NewActive();
+    active.post = &post;
+    active.op = op;
+    active.deadline = {};
     active.pending = transport_->Make(*this, active.op);
     active.pending->Begin();
   }
+}
+
+Engine::Active& Engine::NewActive() {
+  pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (spare_active_.empty()) return active_.emplace_back();
+  active_.splice(active_.end(), spare_active_, spare_active_.begin());
+  return active_.back();
 }
 
 bool Engine::FinishOver() {
@@ -213,10 +227,12 @@ bool Engine::FinishOver() {
       continue;
     }
     finished = true;
-    EnginePost& post = it->post;
-    left_ = it->op.desc.seq;
-    it = active_.erase(it);
-    --pending_;
+    EnginePost& post = *it->post;
+    left_.store(it->op.desc.seq, std::memory_order_relaxed);
+    it->pending.reset();
+    const auto over = it++;
+    spare_active_.splice(spare_active_.begin(), active_, over);
+    pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     if (--post.unfinished_ == 0) EndPost(post, {});
   }
   return finished;
@@ -285,12 +301,12 @@ void Engine::Loop() {
       if (quiet < kLookWhilePending || ++looks < kLooksWhilePending) {
         sched_yield();
       } else {
-        Sleep(transport_->sleep_max());
+        Sleep();
       }
     } else if (quiet < kNapWhileIdle) {
       Nap(kShortNap);
     } else {
-      Sleep(base::Nanos::max());
+      Sleep();
     }
   }
   if (poisoned_) EndAll();
@@ -319,19 +335,20 @@ void Engine::Nap(base::Nanos limit) {
   napping_ = false;
 }
 
-void Engine::Sleep(base::Nanos limit) {
+void Engine::Sleep() {
+  if (!TryTakeTurn()) return;
   sleeping_ = true;
-  // Whoever submits after this line sees sleeping_ and wakes us; who did before is seen here. Who poisons or stops
-  // wakes us in any case.
-  if (Arm() && !has_submitted_) AwaitWake(transport_->fd(), limit);
-  sleeping_ = false;
-}
-
-bool Engine::Arm() {
-  if (!TryTakeTurn()) return false;
   const bool armed = transport_->Arm();
   EndTurn();
-  return armed;
+  // Whoever submits after this turn sees sleeping_ and wakes us; who did before is seen here, and has a deadline. Who
+  // poisons or stops wakes us in any case.
+  const base::Nanos limit = pending_ > 0 ? transport_->sleep_max() : base::Nanos::max();
+  if (armed && !has_submitted_) AwaitWake(transport_->fd(), limit);
+  sleeping_ = false;
+  // At once, whoever else may look by now: peers do more for this rank as long as they take it to be asleep.
+  TakeTurn();
+  transport_->Disarm();
+  EndTurn();
 }
 
 void Engine::EndAll() {
@@ -356,7 +373,7 @@ void Engine::EndAll() {
     posts.swap(submitted_);
   }
   for (auto it = active_.begin(); it != active_.end();) {
-    if (std::find(posts.begin(), posts.end(), &it->post) == posts.end()) posts.push_back(&it->post);
+    if (std::find(posts.begin(), posts.end(), it->post) == posts.end()) posts.push_back(it->post);
     const auto next = std::next(it);
     // The transport has addresses in it until it is gone.
     if (!it->pending->idle()) orphans_.splice(orphans_.end(), active_, it);

@@ -48,6 +48,7 @@ struct CommOp {
 class PendingComm {
  public:
   virtual ~PendingComm() = default;
+  virtual void Dispose() { delete this; }  // Instead of delete: a transport may use it again.
   virtual void Begin() = 0;
   // Called after Engine::Changed, outside Transport::Progress.
   virtual void Advance() = 0;
@@ -60,15 +61,22 @@ class PendingComm {
   virtual std::string WhatIsMissing(base::Nanos waited) const = 0;
 };
 
+struct DisposeComm {
+  void operator()(PendingComm* comm) const { comm->Dispose(); }
+};
+using PendingPtr = std::unique_ptr<PendingComm, DisposeComm>;
+
 // What carries communications. Whoever has the turn.
 class Transport {
  public:
   virtual ~Transport() = default;
   // `op` outlives what is made.
-  virtual std::unique_ptr<PendingComm> Make(Engine& engine, const CommOp& op) = 0;
+  virtual PendingPtr Make(Engine& engine, const CommOp& op) = 0;
   virtual bool Progress() = 0;  // Whether anything happened.
   // True when nothing is waiting to be progressed; then fd(), if there is one, becomes readable when something is.
   virtual bool Arm() = 0;
+  // The engine's thread looks again. After each Arm, whatever it returned, in a later turn.
+  virtual void Disarm() {}
   virtual int fd()
       const = 0;  // -1: there is none, and the engine sleeps no longer than sleep_max().
   virtual base::Nanos sleep_max() const = 0;  // While something is pending.
@@ -115,10 +123,10 @@ class Engine final : private base::BackgroundWork {
 
  private:
   struct Active {
-    EnginePost& post;
-    CommOp op;
+    EnginePost* post = nullptr;
+    CommOp op = {};
     base::Nanos deadline = {};  // Set by the first check, which has looked at the clock anyway.
-    std::unique_ptr<PendingComm> pending = {};
+    PendingPtr pending = {};
   };
 
   bool Help() override;
@@ -129,11 +137,16 @@ class Engine final : private base::BackgroundWork {
   bool TryTakeTurn() { return !turn_taken_.exchange(true); }
   void TakeTurn();
   void EndTurn();  // What was submitted meanwhile is taken up.
+  // In a turn, as are pending_, entered_ and left_: nobody else writes, and EndTurn publishes.
+  void CountHelp() {
+    helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   bool Look();
   bool BeginNow(EnginePost& post);  // False: somebody has the turn.
   bool Queue(EnginePost& post);     // False: nothing is taken any more.
   bool TakeSubmitted();
   void Begin(EnginePost& post);
+  Active& NewActive();
   bool FinishOver();  // Ends those that are over; whether there was one.
   void CheckDeadlines();
 
@@ -141,8 +154,7 @@ class Engine final : private base::BackgroundWork {
   void Loop();
   bool HelpedByOthers();  // Since the last call.
   void Nap(base::Nanos limit);
-  void Sleep(base::Nanos limit);
-  bool Arm();
+  void Sleep();
   void AwaitWake(int fd, base::Nanos limit);
   void Wake();
   void EndAll();  // After a failure: nothing is left pending, and nothing starts any more.
@@ -157,8 +169,9 @@ class Engine final : private base::BackgroundWork {
   std::vector<std::unique_ptr<EnginePost>> posts_;
   std::vector<EnginePost*> free_;
   Status failure_;
-  bool ended_ = false;                  // Nothing is taken any more.
-  std::atomic<bool> poisoned_ = false;  // failure_ is set.
+  bool ended_ = false;                             // Nothing is taken any more.
+  std::atomic<EnginePost*> spare_post_ = nullptr;  // One more of free_, without mutex_.
+  std::atomic<bool> poisoned_ = false;             // failure_ is set.
   std::atomic<bool> has_submitted_ = false;
   std::atomic<bool> sleeping_ = false;
   std::atomic<bool> napping_ = false;
@@ -174,6 +187,7 @@ class Engine final : private base::BackgroundWork {
   // Whoever has the turn.
   std::vector<ScratchMemory> scratch_;  // Used before, and touched: new memory costs faults.
   std::list<Active> active_;            // Its elements stay where they are.
+  std::list<Active> spare_active_;      // For the next that begin.
   std::vector<PendingComm*> changed_;
   std::vector<EnginePost*> taken_;  // Of submitted_; empty between turns.
   std::list<Active>

@@ -35,6 +35,8 @@ class EngineCommunicator : public Communicator {
                                                           int64_t lane, int64_t number) = 0;
   // A limit of the transport's own; CheckDesc has passed.
   virtual Status CheckLimits(const CommDesc&, const TeamInfo&) const { return {}; }
+  // The way a collective takes, where there are several: the same on every rank, which count those of each apart.
+  virtual int Channel(const CommDesc&, const TransportTeam&) const { return 0; }
 
  private:
   EnginePost& PostFor(device::Stream& stream);

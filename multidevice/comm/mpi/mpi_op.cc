@@ -25,8 +25,8 @@ MpiTeam::~MpiTeam() {
   if (comm != MPI_COMM_NULL && !stuck) MPI_Comm_free(&comm);
 }
 
-std::unique_ptr<PendingComm> MpiTransport::Make(Engine& engine, const CommOp& op) {
-  return std::make_unique<MpiOp>(engine, *this, op);
+PendingPtr MpiTransport::Make(Engine& engine, const CommOp& op) {
+  return PendingPtr(new MpiOp(engine, *this, op));
 }
 
 bool MpiTransport::Progress() {

@@ -95,7 +95,7 @@ class MpiOp final : public PendingComm {
 
 class MpiTransport final : public Transport {
  public:
-  std::unique_ptr<PendingComm> Make(Engine& engine, const CommOp& op) override;
+  PendingPtr Make(Engine& engine, const CommOp& op) override;
   bool Progress() override;
   bool Arm() override { return true; }
   int fd() const override { return -1; }

@@ -1,5 +1,8 @@
 // Algorithms: how a communication is made of messages. No UCX here: an algorithm sees a Wire.
 //
+// Short collectives of a team on one node go another way (ucx_team.h, shared_op.h): 1 round, in which every rank copies
+// what it has for others into its slot once, b bytes or n b, and each that needs it reads it there.
+//
 // Every one moves each byte as few times as any can (n ranks, b bytes per chunk):
 //
 //   type                algorithm      rounds         bytes sent per rank

@@ -3,6 +3,7 @@
 
 #include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/ucx/algorithm.h"
+#include "multidevice/comm/ucx/chunks.h"
 
 namespace hir::comm {
 namespace {
@@ -13,7 +14,7 @@ constexpr int64_t kPeersInFlight = 4;
 class Direct final : public Algorithm {
  public:
   Direct(const CommDesc& desc, const TeamInfo& team, int64_t rank)
-      : desc_(desc), team_(team), rank_(rank), bytes_(ChunkBytes(desc)) {}
+      : desc_(desc), team_(team), rank_(rank), chunks_(desc, team, rank) {}
 
   void Begin(Wire& wire) override {
     const std::byte* const src = Source(wire);
@@ -21,14 +22,15 @@ class Direct final : public Algorithm {
     // Peers in the order of their distance, so that not everybody starts with the same one.
     for (int64_t step = 1; step < team_.size(); ++step) {
       const int64_t peer = (me + team_.size() - step) % team_.size();
-      if (Receives(peer)) wire.Recv({.peer = peer}, desc_.dst.data + DstOffset(peer), bytes_);
+      if (chunks_.Receives(peer))
+        wire.Recv({.peer = peer}, desc_.dst.data + chunks_.DstOffset(peer), chunks_.bytes());
     }
     src_ = src;
     for (int64_t i = 0; i < kPeersInFlight; ++i) SendNext(wire);
-    if (!Receives(me)) return;
-    std::byte* const own = desc_.dst.data + DstOffset(me);
-    if (own != src + SrcOffset(me))
-      std::memmove(own, src + SrcOffset(me), static_cast<size_t>(bytes_));
+    if (!chunks_.Receives(me)) return;
+    std::byte* const own = desc_.dst.data + chunks_.DstOffset(me);
+    const std::byte* const from = src + chunks_.SrcOffset(me);
+    if (own != from) std::memmove(own, from, static_cast<size_t>(chunks_.bytes()));
   }
 
   void Done(Wire& wire, const Transfer& transfer) override {
@@ -40,29 +42,10 @@ class Direct final : public Algorithm {
   void SendNext(Wire& wire) {
     while (++sent_to_ < team_.size()) {
       const int64_t peer = (team_.index + sent_to_) % team_.size();
-      if (!Sends(peer)) continue;
-      return wire.Send({.is_send = true, .peer = peer}, src_ + SrcOffset(peer), bytes_);
+      if (!chunks_.Sends(peer)) continue;
+      return wire.Send({.is_send = true, .peer = peer}, src_ + chunks_.SrcOffset(peer),
+                       chunks_.bytes());
     }
-  }
-
-  // Whether this rank sends to the one at place `peer`, or receives from it.
-  bool Sends(int64_t peer) const {
-    if (HasHalves(desc_.type)) return desc_.to == RankAt(peer);
-    if (desc_.type == CommType::kGather) return desc_.root == RankAt(peer);
-    return desc_.type != CommType::kScatter || desc_.root == rank_;
-  }
-  bool Receives(int64_t peer) const {
-    if (HasHalves(desc_.type)) return desc_.from == RankAt(peer);
-    if (desc_.type == CommType::kScatter) return desc_.root == RankAt(peer);
-    return desc_.type != CommType::kGather || desc_.root == rank_;
-  }
-  int64_t RankAt(int64_t place) const { return team_.ranks[static_cast<size_t>(place)]; }
-  int64_t SrcOffset(int64_t peer) const {
-    const bool chunks = desc_.type == CommType::kAllToAll || desc_.type == CommType::kScatter;
-    return chunks ? peer * bytes_ : 0;
-  }
-  int64_t DstOffset(int64_t peer) const {
-    return HasHalves(desc_.type) || desc_.type == CommType::kScatter ? 0 : peer * bytes_;
   }
 
   // src, or a copy of it where what arrives would overwrite what has yet to go.
@@ -79,7 +62,7 @@ class Direct final : public Algorithm {
   const CommDesc& desc_;
   const TeamInfo& team_;
   const int64_t rank_;
-  const int64_t bytes_;
+  const Chunks chunks_;
   const std::byte* src_ = nullptr;
   int64_t sent_to_ = 0;  // The distance of the latest peer that was sent to, or passed over.
 };

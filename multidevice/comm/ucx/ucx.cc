@@ -1,7 +1,6 @@
 #include "multidevice/comm/ucx/ucx.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "multidevice/comm/ucx/locality.h"
 #include "multidevice/comm/ucx/tag.h"
 #include "multidevice/comm/ucx/ucx_op.h"
+#include "multidevice/comm/ucx/ucx_team.h"
 #include "multidevice/comm/ucx/ucx_worker.h"
 
 namespace hir::comm {
@@ -19,15 +19,20 @@ namespace {
 
 using base::Cat;
 
+// What the teams of one rank share in all, before new ones do without: of 64 KiB a slot, 64 teams of two ranks or 16
+// of eight.
+constexpr int64_t kSharedMemoryMax = 64 << 20;
+
 class UcxCommunicator final : public EngineCommunicator {
  public:
   UcxCommunicator(const UcxOptions& options, Rendezvous& rendezvous,
-                  std::unique_ptr<UcxWorker> worker)
+                  std::unique_ptr<UcxWorker> worker, std::vector<std::string> domains)
       : EngineCommunicator(
             options.rank, options.size, options.op_timeout,
             std::make_unique<UcxTransport>(options.rank, options.generation, std::move(worker))),
         options_(options),
-        rendezvous_(rendezvous) {}
+        rendezvous_(rendezvous),
+        domains_(std::move(domains)) {}
 
  private:
   Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane,
@@ -36,37 +41,33 @@ class UcxCommunicator final : public EngineCommunicator {
       return ResourceExhausted(Cat("limit teams_max: ", kTeamsMax, " teams exist"));
     auto team = std::make_unique<UcxTeam>();
     team->number = number;
-    HIR_ASSIGN(team->number_at, ExchangeNumbers(ranks, lane, number));
+    const TeamExchange exchange = {
+        .rendezvous = rendezvous_,
+        .key = Cat("g", options_.generation, "/team/", base::JoinInts(ranks, ","), "/", lane, "/"),
+        .deadline = base::Clock::Steady().Now() + options_.setup_timeout,
+        .ranks = ranks,
+        .rank = rank()};
+    const bool shares = ShareMemory(ranks) && shared_memory_ < kSharedMemoryMax;
+    HIR_TRY(exchange.Run(shares ? options_.shared_bytes_max : 0, *team));
+    if (team->slots != nullptr) shared_memory_ += team->slots->bytes();
     return std::unique_ptr<TransportTeam>(std::move(team));
   }
 
-  // Each member numbers its teams as they come; the others put its number into what they send it.
-  Result<std::vector<int64_t>> ExchangeNumbers(std::span<const int64_t> ranks, int64_t lane,
-                                               int64_t number) {
-    const std::string key =
-        Cat("g", options_.generation, "/team/", base::JoinInts(ranks, ","), "/", lane, "/");
-    HIR_TRY(rendezvous_.Publish(Cat(key, rank()), std::to_string(number)));
-    const base::Nanos deadline = base::Clock::Steady().Now() + options_.setup_timeout;
-    std::vector<int64_t> numbers;
-    for (int64_t peer : ranks) {
-      if (peer == rank()) {
-        numbers.push_back(number);
-        continue;
-      }
-      const Result<std::string> text =
-          rendezvous_.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
-      if (!text.ok())
-        return text.status().WithContext(
-            Cat("team [", base::JoinInts(ranks, ", "), "]: rank ", peer));
-      const std::optional<int64_t> theirs = base::ParseInt(*text);
-      if (!theirs) return Internal(Cat("rendezvous: ", key, peer, " holds no number"));
-      numbers.push_back(*theirs);
-    }
-    return numbers;
+  bool ShareMemory(std::span<const int64_t> ranks) const {
+    return std::all_of(ranks.begin(), ranks.end(), [this](int64_t peer) {
+      return domains_[static_cast<size_t>(peer)] == domains_[static_cast<size_t>(rank())];
+    });
+  }
+
+  int Channel(const CommDesc& desc, const TransportTeam& team) const override {
+    return RouteOf(desc, static_cast<const UcxTeam&>(team));
   }
 
   const UcxOptions options_;
   Rendezvous& rendezvous_;
+  const std::vector<std::string>
+      domains_;                // Of the memory that a rank shares with others, by rank.
+  int64_t shared_memory_ = 0;  // Bytes, of all teams.
 };
 
 constexpr std::string_view kShared = "posix,sysv,self";
@@ -114,7 +115,7 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   for (int64_t peer = 0; peer < options.size; ++peer) {
     if (peer != options.rank) HIR_TRY(worker->Connect(peer, addresses[static_cast<size_t>(peer)]));
   }
-  return std::make_unique<UcxCommunicator>(options, rendezvous, std::move(worker));
+  return std::make_unique<UcxCommunicator>(options, rendezvous, std::move(worker), domains);
 }
 
 }  // namespace hir::comm

@@ -13,6 +13,10 @@
 
 namespace hir::comm {
 
+// Measured on one node of two cores, 2 and 4 ranks: up to here every type takes half to two thirds of the time that it
+// takes by messages (allreduce of 64 KiB: 7 us instead of 31 on 2 ranks, 90 instead of 149 on 4).
+inline constexpr int64_t kSharedBytesMax = 64 * 1024;
+
 struct UcxOptions {
   int64_t rank = 0;
   int64_t size = 1;        // At most 1024.
@@ -24,6 +28,9 @@ struct UcxOptions {
   // unless every rank runs where this one does: UCX would send a part of every large message through it. Not cma: it
   // aborts the process whose peer dies while it reads the peer's memory.
   std::string transports = "";
+  // Of one rank's contribution to a collective: up to here the ranks of a team that share memory do without UCX. 0:
+  // never. Where ranks say different numbers, a team takes the least.
+  int64_t shared_bytes_max = kSharedBytesMax;
 };
 
 // True when this build has UCX.

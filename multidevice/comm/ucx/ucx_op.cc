@@ -10,9 +10,50 @@
 #include "multidevice/comm/ucx/tag.h"
 
 namespace hir::comm {
+namespace {
 
-std::unique_ptr<PendingComm> UcxTransport::Make(Engine& engine, const CommOp& op) {
-  return std::make_unique<UcxOp>(engine, *this, op);
+constexpr unsigned kLooksPerIdleProgress = 16;
+
+}  // namespace
+
+PendingPtr UcxTransport::Make(Engine& engine, const CommOp& op) {
+  if (op.numbers.channel == kByMessages) return PendingPtr(new UcxOp(engine, *this, op));
+  if (spare_ops_.empty()) spare_ops_.push_back(std::make_unique<SharedOp>(engine, *this));
+  std::unique_ptr<SharedOp> shared = std::move(spare_ops_.back());
+  spare_ops_.pop_back();
+  shared->Reset(op);
+  return PendingPtr(shared.release());
+}
+
+bool UcxTransport::Progress() {
+  const bool happened = LookAtShared();
+  // Messages that nobody waits for are short, or have yet to be received: looking for them can wait.
+  if (messages_pending_ == 0 && looks_++ % kLooksPerIdleProgress != 0) return happened;
+  return worker_->Progress() || happened;
+}
+
+bool UcxTransport::LookAtShared() {
+  bool happened = false;
+  for (size_t i = watched_.size(); i-- > 0;) {
+    SharedOp& op = *watched_[i];
+    happened |= op.Look();
+    if (op.over()) watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return happened;
+}
+
+bool UcxTransport::Arm() {
+  for (SharedOp* op : watched_) {
+    op->slots().SetAsleep(true);
+    armed_.push_back(&op->slots());
+  }
+  looks_ = 0;  // What keeps the worker from being armed is looked at next.
+  return !LookAtShared() && worker_->Arm();
+}
+
+void UcxTransport::Disarm() {
+  for (SharedSlots* slots : armed_) slots->SetAsleep(false);
+  armed_.clear();
 }
 
 UcxOp::UcxOp(Engine& engine, UcxTransport& transport, const CommOp& op)
@@ -37,6 +78,15 @@ void UcxOp::Advance() {
   done_.clear();
 }
 
+std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc,
+                    int64_t rank, base::Nanos waited) {
+  char time[32];
+  std::snprintf(time, sizeof time, "%.1f s", std::chrono::duration<double>(waited).count());
+  return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "),
+                   ranks.size() == 1 ? " has " : " have ", what, " ", CommName(desc), "; rank ",
+                   rank, " waiting ", time);
+}
+
 uint64_t UcxOp::TagOf(const Transfer& transfer) const {
   const bool pair = op_.desc.type == CommType::kSendRecv;
   const auto peer = static_cast<size_t>(transfer.peer);
@@ -53,6 +103,7 @@ uint64_t UcxOp::TagOf(const Transfer& transfer) const {
 
 void UcxOp::Send(const Transfer& transfer, const std::byte* data, int64_t bytes) {
   ++pending_;
+  ++transport_.messages_pending();
   const int64_t peer = op_.team->info->ranks[static_cast<size_t>(transfer.peer)];
   transport_.worker().Send(peer, TagOf(transfer), data, bytes,
                            messages_.emplace_back(*this, transfer));
@@ -60,6 +111,7 @@ void UcxOp::Send(const Transfer& transfer, const std::byte* data, int64_t bytes)
 
 void UcxOp::Recv(const Transfer& transfer, std::byte* data, int64_t bytes) {
   ++pending_;
+  ++transport_.messages_pending();
   transport_.worker().Recv(TagOf(transfer), data, bytes, messages_.emplace_back(*this, transfer));
 }
 
@@ -71,6 +123,7 @@ std::byte* UcxOp::Scratch(int64_t bytes) {
 void UcxOp::OnOver(Message& message, Status status) {
   message.pending = false;
   --pending_;
+  --transport_.messages_pending();
   if (!status.ok()) {
     // A cancelled message belongs to an engine that has failed already.
     const auto peer = static_cast<size_t>(message.transfer().peer);
@@ -108,12 +161,8 @@ std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
   for (const auto& [phase, rank] : missing) {
     if (phase == missing.begin()->first) ranks.push_back(rank);
   }
-  char time[32];
-  std::snprintf(time, sizeof time, "%.1f s", std::chrono::duration<double>(waited).count());
-  return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "),
-                   ranks.size() == 1 ? " has" : " have",
-                   receives.empty() ? " not taken part in " : " not sent anything for ",
-                   CommName(op_.desc), "; rank ", transport_.rank(), " waiting ", time);
+  return Missing(ranks, receives.empty() ? "not taken part in" : "not sent anything for", op_.desc,
+                 transport_.rank(), waited);
 }
 
 }  // namespace hir::comm

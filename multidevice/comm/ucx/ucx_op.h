@@ -8,28 +8,30 @@
 #include <memory>
 #include <memory_resource>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "multidevice/comm/engine/engine.h"
 #include "multidevice/comm/ucx/algorithm.h"
+#include "multidevice/comm/ucx/shared_op.h"
+#include "multidevice/comm/ucx/ucx_team.h"
 #include "multidevice/comm/ucx/ucx_worker.h"
 
 namespace hir::comm {
 
-// A team, and what its members call it.
-struct UcxTeam final : TransportTeam {
-  int64_t number = 0;                   // Here; a TeamId.
-  std::vector<int64_t> number_at = {};  // At each member, by index.
-};
+// "ranks 1, 2 have not sent anything for allgather #17; rank 0 waiting 5.0 s"
+std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc,
+                    int64_t rank, base::Nanos waited);
 
 class UcxTransport final : public Transport {
  public:
   UcxTransport(int64_t rank, int64_t generation, std::unique_ptr<UcxWorker> worker)
       : rank_(rank), generation_(generation), worker_(std::move(worker)) {}
 
-  std::unique_ptr<PendingComm> Make(Engine& engine, const CommOp& op) override;
-  bool Progress() override { return worker_->Progress(); }
-  bool Arm() override { return worker_->Arm(); }
+  PendingPtr Make(Engine& engine, const CommOp& op) override;
+  bool Progress() override;
+  bool Arm() override;
+  void Disarm() override;
   int fd() const override { return worker_->fd(); }
   base::Nanos sleep_max() const override { return std::chrono::milliseconds(2); }  // For deadlines.
   void Close(base::Nanos timeout) override { worker_->Close(timeout); }
@@ -38,9 +40,25 @@ class UcxTransport final : public Transport {
   int64_t generation() const { return generation_; }
   UcxWorker& worker() { return *worker_; }
 
+  // What waits for what others put into shared memory, until it is over; where it goes then.
+  void Watch(SharedOp& op) { watched_.push_back(&op); }
+  void Unwatch(SharedOp& op) { std::erase(watched_, &op); }
+  void TakeBack(SharedOp& op) { spare_ops_.emplace_back(&op); }
+  // Room for the addresses of what is added.
+  std::vector<const std::byte*>& addresses() { return addresses_; }
+  int64_t& messages_pending() { return messages_pending_; }
+
  private:
+  bool LookAtShared();
+
   const int64_t rank_;
   const int64_t generation_;
+  std::vector<SharedOp*> watched_;
+  std::vector<std::unique_ptr<SharedOp>> spare_ops_;
+  std::vector<const std::byte*> addresses_;
+  std::vector<SharedSlots*> armed_;  // Of the teams that have been told that this rank sleeps.
+  int64_t messages_pending_ = 0;
+  unsigned looks_ = 0;
   const std::unique_ptr<UcxWorker> worker_;
 };
 

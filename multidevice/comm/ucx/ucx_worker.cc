@@ -12,6 +12,8 @@
 namespace hir::comm {
 namespace {
 
+constexpr unsigned kBell = 0;  // The only active message.
+
 Status Failed(std::string_view what, ucs_status_t status) {
   return Unavailable(base::Cat("ucx: ", what, ": ", ucs_status_string(status)));
 }
@@ -79,7 +81,7 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transpor
   std::unique_ptr<UcxWorker> worker(new UcxWorker());
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   if (const auto s = ucp_init(&params, config.handle, &worker->context_); s != UCS_OK)
     return Failed("start", s);
   ucp_worker_params_t worker_params = {};
@@ -89,6 +91,14 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transpor
       s != UCS_OK) {
     return Failed("worker", s);
   }
+  ucp_am_handler_param_t bell = {};
+  bell.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+  bell.id = kBell;
+  bell.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
+    return UCS_OK;
+  };
+  if (const auto s = ucp_worker_set_am_recv_handler(worker->worker_, &bell); s != UCS_OK)
+    return Failed("handler", s);
   if (const auto s = ucp_worker_get_efd(worker->worker_, &worker->fd_); s != UCS_OK)
     return Failed("event fd", s);
   return worker;
@@ -154,6 +164,13 @@ void UcxWorker::Recv(uint64_t tag, std::byte* data, int64_t bytes, UcxRequest& r
 
 void UcxWorker::Cancel(UcxRequest& request) {
   if (request.handle != nullptr) ucp_request_cancel(worker_, request.handle);
+}
+
+void UcxWorker::Ring(int64_t peer) {
+  const ucp_request_param_t param = {};
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(endpoints_[static_cast<size_t>(peer)], kBell, nullptr, 0, nullptr, 0, &param);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // It goes on by itself.
 }
 
 void UcxWorker::Await(ucs_status_ptr_t request, base::Nanos deadline) {

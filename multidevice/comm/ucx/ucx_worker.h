@@ -42,6 +42,8 @@ class UcxWorker {
   void Send(int64_t peer, uint64_t tag, const std::byte* data, int64_t bytes, UcxRequest& request);
   void Recv(uint64_t tag, std::byte* data, int64_t bytes, UcxRequest& request);
   void Cancel(UcxRequest& request);
+  // Wakes `peer`, if it has armed its worker and sleeps. Nothing else comes of it, nor when it is lost.
+  void Ring(int64_t peer);
 
   bool Progress() { return ucp_worker_progress(worker_) != 0; }  // Whether anything happened.
   // True when nothing is waiting to be progressed; then fd() becomes readable when something is.

@@ -6,13 +6,16 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "csrc/device/host/host_device.h"
 #include "multidevice/comm/ucx/ucx.h"
 #include "multidevice/rendezvous/forked.h"
+#include "tests/multidevice/comm/ucx/shared/left_behind.h"
 
 namespace hir::comm {
 namespace {
@@ -134,6 +137,106 @@ TEST_F(UcxProcesses, ARankOutlivesAKilledPeer) {
   });
   EXPECT_EQ(ranks.Wait(0), 0);
   EXPECT_EQ(ranks.Wait(1), -SIGKILL);
+}
+
+// Shared memory has no name that could stay behind, and goes with the ranks that hold it, whether they end in order or
+// are killed while another waits for them.
+TEST_F(UcxProcesses, OfSharedMemoryNothingIsLeft) {
+  const auto posix_segments = [] {
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"), {});
+  };
+  const auto before = posix_segments();
+  const Ranks ranks(3, [&](int rank) {
+    const int64_t files = OpenFiles();
+    {
+      const auto device = *device::CreateHostDevice({});
+      auto comm = CreateUcx({.rank = rank, .size = 3, .op_timeout = std::chrono::milliseconds(700)},
+                            rendezvous_);
+      OR_EXIT(comm.ok());
+      const int64_t connected = OpenFiles();
+      const std::vector<int64_t> all = {0, 1, 2};
+      const Result<TeamId> team = (*comm)->Team(all, 0);
+      const Result<TeamId> lane = (*comm)->Team(all, 1);
+      OR_EXIT(team.ok() && lane.ok());
+      OR_EXIT(OpenFiles() == connected);
+      OR_EXIT(SharedMappings() == 2);
+      const auto stream = *device->CreateStream();
+      float value = 1;
+      const device::Buffer buffer = {reinterpret_cast<std::byte*>(&value), 4};
+      CommDesc desc = {.team = *team, .count = 1, .src = buffer, .dst = buffer};
+      for (desc.seq = 0; desc.seq < 20; ++desc.seq) {
+        OR_EXIT((*comm)->Post(desc, *stream).ok());
+        OR_EXIT(stream->Synchronize(kLong).ok());
+      }
+      OR_EXIT(value == 3'486'784'401.0f);  // 3 to the 20th.
+      if (rank == 2) raise(SIGKILL);
+      // Nobody says that it died: the deadline ends what waits for it.
+      OR_EXIT((*comm)->Post(desc, *stream).ok());
+      const std::string end = stream->Synchronize(kLong).ToString();
+      OR_EXIT(end.starts_with("DEADLINE_EXCEEDED: rank 2 has not sent anything for allreduce #20"));
+    }
+    OR_EXIT(SharedMappings() == 0);
+    OR_EXIT(OpenFiles() <= files + 1);  // UCX keeps one of its own.
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), 0);
+  EXPECT_EQ(ranks.Wait(2), -SIGKILL);
+  EXPECT_EQ(posix_segments(), before);
+}
+
+// However many teams there are, the memory that they share has an end; those beyond it do by messages what the others
+// do through it.
+TEST_F(UcxProcesses, ManyTeamsShareLittle) {
+  const Ranks ranks(2, [&](int rank) {
+    const auto device = *device::CreateHostDevice({});
+    auto comm = CreateUcx({.rank = rank, .size = 2}, rendezvous_);
+    OR_EXIT(comm.ok());
+    const std::vector<int64_t> both = {0, 1};
+    const auto stream = *device->CreateStream();
+    float value = 1;
+    const device::Buffer buffer = {reinterpret_cast<std::byte*>(&value), 4};
+    for (int lane = 0; lane < 80; ++lane) {
+      const Result<TeamId> team = (*comm)->Team(both, lane);
+      OR_EXIT(team.ok());
+      value = 1;
+      const CommDesc desc = {.team = *team, .count = 1, .src = buffer, .dst = buffer, .seq = lane};
+      OR_EXIT((*comm)->Post(desc, *stream).ok());
+      OR_EXIT(stream->Synchronize(kLong).ok());
+      OR_EXIT(value == 2);
+    }
+    OR_EXIT(SharedMappings() == 64);  // A MiB each.
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), 0);
+}
+
+// A rank that has waited long sleeps, and is woken by what the others put.
+TEST_F(UcxProcesses, WhoSleepsIsWoken) {
+  const Ranks ranks(2, [&](int rank) {
+    const auto device = *device::CreateHostDevice({});
+    auto comm = CreateUcx({.rank = rank, .size = 2}, rendezvous_);
+    OR_EXIT(comm.ok());
+    const std::vector<int64_t> both = {0, 1};
+    const Result<TeamId> team = (*comm)->Team(both, 0);
+    OR_EXIT(team.ok());
+    const auto stream = *device->CreateStream();
+    float value = 1;
+    const device::Buffer buffer = {reinterpret_cast<std::byte*>(&value), 4};
+    for (int i = 0; i < 20; ++i) {
+      if (rank == i % 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      OR_EXIT(
+          (*comm)
+              ->Post({.team = *team, .count = 1, .src = buffer, .dst = buffer, .seq = i}, *stream)
+              .ok());
+      OR_EXIT(stream->Synchronize(kLong).ok());
+    }
+    OR_EXIT(value == 1'048'576.0f);
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), 0);
 }
 
 TEST_F(UcxProcesses, ARankThatDoesNotComeIsNamed) {
