@@ -345,6 +345,38 @@ TEST_P(CommunicatorSuite, AGroupStartsTogether) {
   });
 }
 
+// Short and long ones of one team, more of them than have room at once, all started together: each meets its own.
+TEST_P(CommunicatorSuite, AGroupOfManySizes) {
+  static constexpr int64_t kPosts = 40;
+  static constexpr CommType kTypes[] = {CommType::kAllreduce, CommType::kAllToAll,
+                                        CommType::kAllgather};
+  static constexpr int64_t kCounts[] = {1, 20'000, 13, 700, 9'000};
+  const int64_t n = SizeUpTo(3);
+  Run(n, [&](Communicator& comm, device::Device& device) {
+    const auto stream = *device.CreateStream();
+    const TeamId team = *comm.Team(All(n), 0);
+    std::deque<CaseBuffers> posted;
+    for (int64_t i = 0; i < kPosts; ++i) {
+      const CommCase c = {.type = kTypes[i % 3],
+                          .dtype = DType::kInt32,
+                          .count = kCounts[i % 5],
+                          .ranks = All(n),
+                          .seed = static_cast<uint64_t>(i)};
+      posted.emplace_back(c, comm.rank(), device, *stream);
+    }
+    ASSERT_TRUE(comm.GroupBegin().ok());
+    for (int64_t i = 0; i < kPosts; ++i) {
+      const CommDesc desc = posted[static_cast<size_t>(i)].Desc(team, i);
+      ASSERT_TRUE(comm.Post(desc, *stream).ok());
+    }
+    ASSERT_TRUE(comm.GroupEnd().ok());
+    for (CaseBuffers& buffers : posted) buffers.Fetch();
+    const Status done = stream->Synchronize(kLong);
+    ASSERT_TRUE(done.ok()) << done.ToString();
+    for (const CaseBuffers& buffers : posted) ASSERT_EQ(buffers.Check(), "");
+  });
+}
+
 // Two lanes, posted in opposite orders on even and odd ranks: they would block each other if they
 // shared an order.
 TEST_P(CommunicatorSuite, LanesProgressIndependently) {

@@ -41,6 +41,7 @@ MpiOp::MpiOp(Engine& engine, MpiTransport& transport, const CommOp& op)
 }
 
 MpiOp::~MpiOp() {
+  std::erase(team().waiting, this);
   if (!idle()) {
     team().stuck = true;
     KeepForever(std::move(scratch_));
@@ -81,11 +82,16 @@ void MpiOp::Begin() {
     over_ = true;
   } else if (HasHalves(desc().type)) {
     Pass();
-  } else if (Reduces(desc().type)) {
-    StartReduce();
+  } else if (team().second_call_is_due) {
+    team().waiting.push_back(this);
   } else {
-    Move();
+    Call();
   }
+}
+
+void MpiOp::Call() {
+  if (Reduces(desc().type)) return StartReduce();
+  Move();
 }
 
 bool MpiOp::Test() {
@@ -202,6 +208,7 @@ void MpiOp::StartReduce() {
     mine_.starts.push_back(i * own);
   }
   parts_ = Scratch(size() * own * DTypeBytes(desc().dtype));
+  team().second_call_is_due = true;
   Check(MPI_Ialltoallv(src, blocks_.counts.data(), blocks_.starts.data(), type(), parts_,
                        mine_.counts.data(), mine_.starts.data(), type(), comm, Next()));
 }
@@ -222,6 +229,11 @@ void MpiOp::AddAndGoOn() {
     over_ = true;
     return;
   }
+  CallAgain();
+  LetOthersCall();
+}
+
+void MpiOp::CallAgain() {
   const int own = blocks_.counts[static_cast<size_t>(index())];
   const int64_t element_bytes = DTypeBytes(desc().dtype);
   if (desc().type == CommType::kAllreduce) {
@@ -235,6 +247,16 @@ void MpiOp::AddAndGoOn() {
   Check(MPI_Igatherv(block_, own, type(), at_root() ? desc().dst.data : nullptr,
                      blocks_.counts.data(), blocks_.starts.data(), type(), root(), team().comm,
                      Next()));
+}
+
+void MpiOp::LetOthersCall() {
+  std::deque<MpiOp*>& waiting = team().waiting;
+  team().second_call_is_due = false;
+  while (!waiting.empty() && !team().second_call_is_due) {
+    MpiOp& next = *waiting.front();
+    waiting.pop_front();
+    next.Call();
+  }
 }
 
 void MpiOp::Cancel() {

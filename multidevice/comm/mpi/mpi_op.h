@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,18 @@
 
 namespace hir::comm {
 
+class MpiOp;
+class MpiTransport;
+
 struct MpiTeam final : TransportTeam {
   ~MpiTeam() override;
   MPI_Comm comm = MPI_COMM_NULL;  // Its ranks are in the team's order.
   mutable bool stuck = false;     // Something in it never ended: it is left to MPI.
+  // MPI matches collectives by the order of the calls, and when a rank can make the second call of a communication
+  // depends on others: until it has, those that come behind wait.
+  mutable bool second_call_is_due = false;
+  mutable std::deque<MpiOp*> waiting;
 };
-
-class MpiTransport;
 
 class MpiOp final : public PendingComm {
  public:
@@ -70,10 +76,13 @@ class MpiOp final : public PendingComm {
   void Check(int error);  // What a call of MPI returned.
   std::byte* Scratch(int64_t bytes);
 
-  void Move();         // The types that add nothing.
   void Pass();         // One message each way.
+  void Call();         // The first call of a collective of MPI.
+  void Move();         // The types that add nothing.
   void StartReduce();  // The first call of those that add.
   void AddAndGoOn();   // What follows it.
+  void CallAgain();    // The second call of those that have one.
+  void LetOthersCall();
   Blocks Divide() const;
   // dst[i] = the reduction over the ranks of what is at `parts`, one behind the other.
   void Add(const std::byte* parts, int64_t count, std::byte* dst) const;
