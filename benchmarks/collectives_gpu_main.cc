@@ -29,7 +29,6 @@
 #include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/nccl/library.h"
 #include "multidevice/comm/nccl/nccl.h"
-#include "multidevice/comm/nccl/nccl_calls.h"
 #include "multidevice/comm/nccl/nccl_comm.h"
 #include "multidevice/comm/team.h"
 #include "multidevice/rendezvous/forked.h"
@@ -138,19 +137,15 @@ class Rank {
   }
 
   Status Post(const comm::CommDesc& desc) { return communicator_->Post(desc, *stream_); }
-  // The same calls, without what comm/nccl does around them.
+  // What NCCL's manual says to call; nothing of comm/nccl is in it.
   Status CallNccl(const comm::CommDesc& desc) {
-    const comm::NcclOp op = {
-        .desc = desc, .team = &team_, .comm = raw_->handle(), .stream = stream_.get()};
-    comm::QueueCopies(op, rank_);
     HIR_TRY(comm::NcclStatus(nccl_, nccl_.GroupStart(), "ncclGroupStart", nullptr));
-    const auto stream = static_cast<cudaStream_t>(device::NativeStream(*stream_));
-    HIR_TRY(comm::IssueCalls(nccl_, op, rank_, stream));
+    HIR_TRY(comm::NcclStatus(nccl_, IssueNccl(desc), "an NCCL call", nullptr));
     const ncclResult_t ended = nccl_.GroupEnd();
     HIR_TRY(comm::NcclStatus(nccl_, ended, "ncclGroupEnd", nullptr));
     return ended == ncclInProgress ? Await() : Status();
   }
-  // NCCL's own calls, `posts` of them, as a graph; captured once before, since a communicator may connect its peers then.
+  // NCCL's own calls, `posts` of them, as a graph. Called once before: a communicator may connect its peers then.
   Status CaptureNccl(const comm::CommDesc& desc, int posts) {
     HIR_TRY(CallNccl(desc));
     HIR_TRY(stream_->Synchronize(kLong));
@@ -277,11 +272,60 @@ class Rank {
                                                 .work_mark = &device::WorkMark,
                                                 .is_capturing = &device::IsCapturing},
                                                rendezvous));
-    for (int64_t rank = 0; rank < size_; ++rank) team_.ranks.push_back(rank);
-    team_.index = rank_;
-    HIR_ASSIGN(team_id_, communicator_->Team(team_.ranks, 0));
+    std::vector<int64_t> everyone;
+    for (int64_t rank = 0; rank < size_; ++rank) everyone.push_back(rank);
+    HIR_ASSIGN(team_id_, communicator_->Team(everyone, 0));
     HIR_ASSIGN(nccl_, comm::LoadNccl("", false));
     return JoinRaw(rendezvous);
+  }
+
+  // Of floats; the root is rank 0, a halved one goes around in a ring.
+  ncclResult_t IssueNccl(const comm::CommDesc& desc) const {
+    const auto stream = static_cast<cudaStream_t>(device::NativeStream(*stream_));
+    const ncclComm_t to = raw_->handle();
+    const auto count = static_cast<size_t>(desc.count);
+    const int64_t chunk = desc.count * 4;
+    const std::byte* const src = desc.src.data;
+    std::byte* const dst = desc.dst.data;
+    const auto send = [&](int64_t peer, int64_t at) {
+      return nccl_.Send(src + at, count, ncclFloat32, static_cast<int>(peer), to, stream);
+    };
+    const auto recv = [&](int64_t peer, int64_t at) {
+      return nccl_.Recv(dst + at, count, ncclFloat32, static_cast<int>(peer), to, stream);
+    };
+    ncclResult_t result = ncclSuccess;
+    const auto also = [&](ncclResult_t next) { result = result == ncclSuccess ? next : result; };
+    switch (desc.type) {
+      case CommType::kAllgather: return nccl_.AllGather(src, dst, count, ncclFloat32, to, stream);
+      case CommType::kAllreduce:
+        return nccl_.AllReduce(src, dst, count, ncclFloat32, ncclSum, to, stream);
+      case CommType::kReduceScatter:
+        return nccl_.ReduceScatter(src, dst, count, ncclFloat32, ncclSum, to, stream);
+      case CommType::kReduce:
+        return nccl_.Reduce(src, dst, count, ncclFloat32, ncclSum, 0, to, stream);
+      case CommType::kBroadcast:
+        return nccl_.Broadcast(src, dst, count, ncclFloat32, 0, to, stream);
+      case CommType::kGather:
+        also(send(0, 0));
+        for (int64_t peer = 0; rank_ == 0 && peer < size_; ++peer) also(recv(peer, peer * chunk));
+        return result;
+      case CommType::kScatter:
+        for (int64_t peer = 0; rank_ == 0 && peer < size_; ++peer) also(send(peer, peer * chunk));
+        also(recv(0, 0));
+        return result;
+      case CommType::kAllToAll:
+        for (int64_t peer = 0; peer < size_; ++peer) {
+          also(send(peer, peer * chunk));
+          also(recv(peer, peer * chunk));
+        }
+        return result;
+      case CommType::kSendRecv:
+      case CommType::kCollectivePermute:
+        also(send((rank_ + 1) % size_, 0));
+        also(recv((rank_ + size_ - 1) % size_, 0));
+        return result;
+    }
+    return result;
   }
 
   Status JoinRaw(comm::Rendezvous& rendezvous) {
@@ -315,7 +359,6 @@ class Rank {
   std::unique_ptr<device::Allocation> src_, dst_;
   std::unique_ptr<host::Pool> pool_;
   NoKernels kernels_;
-  comm::TeamInfo team_;
   comm::TeamId team_id_ = {};
   comm::NcclLibrary nccl_;
   std::unique_ptr<comm::NcclComm> raw_parent_, raw_;

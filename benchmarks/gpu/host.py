@@ -124,7 +124,8 @@ def main() -> int:
         loads = statistics.median(row["compiler_loads_ms"] for row in rows)
         print(
             f"\nthe compiler loads in {loads:.1f} ms, once a process; "
-            f"compile: cold median {statistics.median(cold):.1f} ms a plan of kernels (most {max(cold):.1f}), "
+            f"compile: cold median {statistics.median(cold):.1f} ms a plan of kernels (most {max(cold):.1f}; the "
+            f"loading included {statistics.median(cold) + loads:.1f}), "
             f"from disk median {statistics.median(warm):.2f} ms (most {max(warm):.2f})"
         )
     chain: dict[str, Any] | None = None
