@@ -1,7 +1,7 @@
 // Goal: compiled kernels compute on a GPU what the interpreter does, whatever ops run together, at every size.
-// Method: random programs, one op a kernel and merged as far as Accepts allows; and reductions, norms, transposes and
-// pointwise programs with each axis at 1, 3, 17, 1023 and 4097. Outputs hold garbage first, bytes around them are
-// watched, every fourth time operands lie off their vectors' boundaries.
+// Method: random programs, one op a kernel and merged as far as Accepts allows; and reductions, norms, transposes,
+// pointwise and indexed programs with each axis at 1, 3, 17, 1023 and 4097. Outputs hold garbage first, bytes around
+// them are watched, every fourth time operands lie off their vectors' boundaries.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -19,6 +19,17 @@ namespace hir::codegen::gpu {
 namespace {
 
 using base::Cat;
+
+// As far as kernels can hold the ops; no two of them where `apart`.
+std::vector<segment::Group> Merged(const ir::Graph& graph, bool apart = false) {
+  return segment::Segment(graph,
+                          [&](const segment::GroupView&, const segment::GroupView&,
+                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                            if (apart || !Accepts(merged).accepted) return std::nullopt;
+                            return segment::Gain{.bytes = 1, .launches = 1};
+                          },
+                          {.merge_siblings = true});
+}
 
 class GpuKernels : public ::testing::Test {
  protected:
@@ -141,12 +152,18 @@ class GpuKernels : public ::testing::Test {
       const auto shape = fusion::ShapeOf(*param->type, symbols);
       ASSERT_TRUE(shape.ok()) << shape.status().ToString();
       inputs.push_back(RandomTensor(prng_, param->type->dtype, *shape));
+      if (param->type->dtype != DType::kInt64) continue;  // Indices along the last axis.
+      std::vector<double> indices(static_cast<size_t>(inputs.back().num_elements()));
+      for (double& index : indices) index = static_cast<double>(prng_.Below(symbols.at("i1")));
+      inputs.back() = fusion::TensorOf(DType::kInt64, *shape, indices);
     }
     const auto want = fusion::Interpret(**graph, inputs);
     ASSERT_TRUE(want.ok()) << want.status().ToString();
+    ASSERT_TRUE(fusion::DecomposeOps(**graph).ok());
     std::vector<ir::Op*> ops;
     ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
     std::vector<segment::Group> groups = {segment::MakeGroup(**graph, ops)};
+    if (!Accepts(groups[0].View(**graph)).accepted) groups = Merged(**graph);
     const auto got = Run(**graph, inputs, groups);
     ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << text;
     for (size_t i = 0; i < got->size(); ++i) {
@@ -180,14 +197,7 @@ TEST_F(GpuKernels, RandomProgramsEqualTheInterpreter) {
     const auto want = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(want.ok()) << want.status().ToString();
     ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
-    const auto groups =
-        segment::Segment(*program.graph,
-                         [&](const segment::GroupView&, const segment::GroupView&,
-                             const segment::GroupView& merged) -> std::optional<segment::Gain> {
-                           if (seed % 4 == 0 || !Accepts(merged).accepted) return std::nullopt;
-                           return segment::Gain{.bytes = 1, .launches = 1};
-                         },
-                         {.merge_siblings = true});
+    const auto groups = Merged(*program.graph, seed % 4 == 0);
     const auto got = Run(*program.graph, program.inputs, groups);
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     for (size_t k = 0; k < want->size(); ++k)
@@ -197,11 +207,95 @@ TEST_F(GpuKernels, RandomProgramsEqualTheInterpreter) {
   }
 }
 
+// A rotary embedding of whole rows of 2 m, whose halves lie at any offset.
+std::string RopeText(int64_t n, int64_t m) {
+  const std::string whole = Cat("[", n, ", ", 2 * m, "]");
+  return Cat("fusion @f(%x: bf16", whole, ", %c: f32", whole, ", %s: f32", whole,
+             ") {\n  %a = slice(%x) {start=[0, 0], end=[", n, ", ", m,
+             "], strides=[]}\n  %b = slice(%x) {start=[0, ", m, "], end=[", n, ", ", 2 * m,
+             "], strides=[]}\n", R"(  %n = neg(%b)
+  %t = cat(%n, %a) {axis=1}
+  %xf = cast(%x) {dtype=f32}
+  %tf = cast(%t) {dtype=f32}
+  %p = mul(%xf, %c)
+  %q = mul(%tf, %s)
+  %r = add(%p, %q)
+  %y = cast(%r) {dtype=bf16}
+  return %y
+})");
+}
+
+std::string CrossEntropyText(int64_t n, int64_t m) {
+  return Cat("fusion @f(%x: bf16[", n, ", ", m, "], %target: i64[", n, "]) {\n",
+             R"(  %xf = cast(%x) {dtype=f32}
+  %top = max(%xf) {axes=[1], keepdim=true, dtype=null}
+  %below = sub(%xf, %top)
+  %e = exp(%below)
+  %total = sum(%e) {axes=[1], keepdim=false, dtype=null}
+  %log_total = log(%total)
+  %top_flat = squeeze(%top) {axes=[1]}
+  %log_sum = add(%log_total, %top_flat)
+  %column = broadcast_in_dim(%target) {shape=[)",
+             n, R"(, 1], dims=[0]}
+  %chosen = take_along_axis(%xf, %column) {axis=1}
+  %chosen_flat = squeeze(%chosen) {axes=[1]}
+  %loss = sub(%log_sum, %chosen_flat)
+  return %loss
+})");
+}
+
+// Sums over tokens, over batch and tokens, and over features: of 2 x n x m.
+std::string AdaptiveLayerNormBackwardText(int64_t n, int64_t m) {
+  const std::string all = Cat("[2, ", n, ", ", m, "]");
+  return Cat("fusion @f(%weight: bf16[", m, "], %gain: f32[2, 1, ", m, "], %grad: bf16", all,
+             ", %mean: f32[2, ", n, ", 1], %rstd: f32[2, ", n, ", 1], %x: bf16", all, ") {\n",
+             R"(  %xf = cast(%x) {dtype=f32}
+  %centered = sub(%xf, %mean)
+  %xhat = mul(%centered, %rstd)
+  %weight_f = cast(%weight) {dtype=f32}
+  %weight_row = broadcast_in_dim(%weight_f) {shape=[1, 1, )",
+             m, R"(], dims=[2]}
+  %g = cast(%grad) {dtype=f32}
+  %grad_shift = sum(%g) {axes=[1], keepdim=false, dtype=null}
+  %g_normed = mul(%gain, %g)
+  %grad_bias = sum(%g_normed) {axes=[0, 1], keepdim=false, dtype=null}
+  %xhat_g = mul(%xhat, %g_normed)
+  %grad_weight = sum(%xhat_g) {axes=[0, 1], keepdim=false, dtype=null}
+  %g_xhat = mul(%weight_row, %g_normed)
+  %centered_g = mul(%centered, %g_xhat)
+  %by_rstd = sum(%centered_g) {axes=[2], keepdim=true, dtype=null}
+  %direct = mul(%rstd, %g_xhat)
+  %indirect = mul(%centered, %by_rstd)
+  %grad_x_f = sub(%direct, %indirect)
+  %grad_x = cast(%grad_x_f) {dtype=bf16}
+  return %grad_shift, %grad_bias, %grad_weight, %grad_x
+})");
+}
+
 TEST_F(GpuKernels, EverySize) {
   const std::vector<std::pair<int64_t, int64_t>> sizes = {
-      {1, 4097}, {3, 1023},  {17, 4097}, {1023, 17}, {4097, 3},  {4097, 1},
-      {1, 1},    {17, 17},   {5, 8192},  {3, 16384}, {2, 65536}, {7, 4104},
-      {9, 1000}, {256, 192}, {136, 264}, {4096, 64}, {64, 4096}, {1000, 1000}};
+      {1, 4097},
+      {3, 1023},
+      {17, 4097},
+      {1023, 17},
+      {4097, 3},
+      {4097, 1},
+      {1, 1},
+      {17, 17},
+      {5, 8192},
+      {3, 16384},
+      {2, 65536},
+      {7, 4104},
+      {9, 1000},
+      {256, 192},
+      {136, 264},
+      {4096, 64},
+      {64, 4096},
+      {1000, 1000},
+      // Small, and in whole vectors: what tests/gpu/sanitize.py has time for.
+      {8, 512},
+      {72, 64},
+      {2, 2048}};
   const char* limit = std::getenv("HIR_ELEMENTS_MAX");
   const int64_t elements_max = limit != nullptr ? std::strtoll(limit, nullptr, 10) : INT64_MAX;
   for (const auto& [n, m] : sizes) {
@@ -262,6 +356,21 @@ TEST_F(GpuKernels, EverySize) {
       return %dx, %dw
     })",
               symbols);
+    CheckText(R"(fusion @f(%x: bf16[i0, i1], %b: bf16[i1]) {
+      %a = add(%x, %b)
+      %g = gelu(%a)
+      return %g
+    })",
+              symbols);
+    CheckText(R"(fusion @f(%x: bf16[i0, i1], %y: bf16[i0, i1]) {
+      %s = silu(%x)
+      %p = mul(%s, %y)
+      return %p
+    })",
+              symbols);
+    CheckText(RopeText(n, m), symbols);
+    CheckText(CrossEntropyText(n, m), symbols);
+    CheckText(AdaptiveLayerNormBackwardText(n, m), symbols);
     if (HasFailure()) return;
   }
 }
