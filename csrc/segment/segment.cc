@@ -5,8 +5,9 @@
 // asked for, siblings (consumers of one value that stand next to each other). The candidate with
 // the largest gain goes first; ties go to the lower topological index, so the answer depends on the
 // program alone. A candidate whose gain is only known to be at most so much is asked for when it is
-// first in that order, and takes its place by the answer. When no pair merges, each group is tried with all its consumers, then with all its
-// producers, at once: a reduction whose result two ops use may fit only together with both.
+// first in that order, and takes its place by the answer. When no pair merges, each group is tried
+// with all its consumers, then with all its producers, at once: a reduction whose result two ops use
+// may fit only together with both.
 //
 // Cost: a merge asks the predicate (or the bound, where there is one) for the edges of the merged
 // group only and searches paths once, linear in the edges, so 1,000 ops take tens of milliseconds

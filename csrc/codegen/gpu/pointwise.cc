@@ -4,8 +4,8 @@
 // which saturates the memory of an H200; so the CTAs are small (they come and go without waiting for each other),
 // never persistent, and nothing is unrolled: measured, 128 threads with one vector are first or within 3 % of it at
 // every size. Where all of them run at once and there are many, starting CTAs takes its share of a few microseconds:
-// half as many of 256 threads take 1 to 2 % off a small rotary embedding. Operands that vary along fewer axes are read again from the first-level cache. Indices are divided once
-// a vector.
+// half as many of 256 threads take 1 to 2 % off a small rotary embedding. Operands that vary along fewer axes are read
+// again from the first-level cache. Indices are divided once a vector.
 #include <algorithm>
 
 #include "csrc/base/checked.h"
