@@ -129,6 +129,15 @@ class Emitter {
   };
   void EmitTurned();
   void EmitTurnedTile(const Turned& turned, int slot);
+  struct Lines {  // The vectors of a square block in memory.
+    Ty type = Ty::kF32;
+    int side = 1;  // Elements of each, and how many: a power of two.
+    V first;       // The address of the first,
+    V stride;      // and elements from one to the next.
+    std::string scope;
+  };
+  void EmitTurn(const Lines& from, const V& first, int unit, int count, const Lines& to);
+  void EmitBlock(const Lines& from, const Lines& between, const Lines& to);
   struct Place {  // Of a load.
     Tensor tensor;
     std::string base;

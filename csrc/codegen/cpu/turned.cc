@@ -12,61 +12,31 @@ namespace {
 using base::Append;
 using base::Cat;
 
-// Of a block that registers hold: a line of float32 each way. (Of 8 columns: 10 to 20 % slower, but compiled in two
-// thirds of the time.)
+// A line of float32 each way.
 constexpr int kBlockSideMax = 16;
 // Of all tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
 constexpr int64_t kTileBytesMax = int64_t{1} << 20;
 
-// A square block: a vector of neighbouring rows for each of so many neighbouring columns.
-struct Block {
-  Ty type = Ty::kF32;
-  int side = 1;  // A power of two.
-};
-
-// Its rows become its columns: for each bit of an index, what is on the wrong side of the diagonal of blocks of that
-// size changes places.
-void EmitTurn(Writer& writer, std::string& code, const Block& block, std::vector<V>& vectors) {
-  for (int bit = 1; bit < block.side; bit *= 2) {
-    std::string low = Cat("<", block.side, " x i32> <"), high = low;
-    for (int i = 0; i < block.side; ++i) {
+// The part of turning a square block that exchanges bits of the elements' places with bits of the vectors' numbers:
+// `vectors` are those that differ in these bits, from the one worth `unit` on.
+void ExchangeBits(Writer& writer, std::string& code, int unit, std::vector<V>& vectors) {
+  const int side = vectors[0].lanes, count = static_cast<int>(vectors.size());
+  for (int bit = 1; bit < count; bit *= 2) {
+    const int across = bit * unit;
+    std::string low = Cat("<", side, " x i32> <"), high = low;
+    for (int i = 0; i < side; ++i) {
       const char* const comma = i > 0 ? ", i32 " : "i32 ";
-      Append(low, comma, (i & bit) == 0 ? i : block.side + i - bit);
-      Append(high, comma, (i & bit) == 0 ? i + bit : block.side + i);
+      Append(low, comma, (i & across) == 0 ? i : side + i - across);
+      Append(high, comma, (i & across) == 0 ? i + across : side + i);
     }
-    for (int i = 0; i < block.side; ++i) {
+    for (int i = 0; i < count; ++i) {
       if ((i & bit) != 0) continue;
       V& a = vectors[static_cast<size_t>(i)];
       V& b = vectors[static_cast<size_t>(i + bit)];
       const std::string both = Cat("shufflevector ", Typed(a), ", ", Typed(b), ", ");
-      a = writer.Let(code, a.type, block.side, Cat(both, low, ">"));
-      b = writer.Let(code, b.type, block.side, Cat(both, high, ">"));
+      a = writer.Let(code, a.type, side, Cat(both, low, ">"));
+      b = writer.Let(code, b.type, side, Cat(both, high, ">"));
     }
-  }
-}
-
-V At(Writer& writer, std::string& code, Ty type, const V& base, const V& offset) {
-  return writer.Let(
-      code, Ty::kPtr, 1,
-      Cat("getelementptr ", TypeText(type, 1), ", ptr ", base.name, ", ", Typed(offset)));
-}
-
-// Reads a block, in `scope`, whose columns are `stride` apart, and writes it with its rows `to_stride` apart.
-void EmitBlock(Writer& writer, std::string& code, const Block& block, V from, const V& stride,
-               const V& to, int64_t to_stride, std::string_view scope) {
-  const std::string align = Cat(", align ", BytesOf(block.type));
-  std::vector<V> vectors;
-  for (int i = 0; i < block.side; ++i) {
-    if (i > 0) from = At(writer, code, block.type, from, stride);
-    vectors.push_back(writer.Let(
-        code, block.type, block.side,
-        Cat("load ", TypeText(block.type, block.side), ", ptr ", from.name, align, scope)));
-  }
-  EmitTurn(writer, code, block, vectors);
-  for (int row = 0; row < block.side; ++row) {
-    const V at = At(writer, code, block.type, to, IntConstant(Ty::kI64, row * to_stride));
-    Append(code, "  store ", Typed(vectors[static_cast<size_t>(row)]), ", ptr ", at.name, align,
-           "\n");
   }
 }
 
@@ -128,9 +98,52 @@ void Emitter::EmitTurned() {
     EmitTurnedTile(turned_.at(load), slots_.at(load->value));
 }
 
+// Reads vectors number `first`, first + `unit`, ... of `from`, exchanges the bits in which their numbers differ with
+// the same bits of their elements' places, and writes them as those numbers of `to`.
+void Emitter::EmitTurn(const Lines& from, const V& first, int unit, int count, const Lines& to) {
+  const Ty type = from.type;
+  const auto binary = [&](const char* op, const V& a, const V& b) {
+    return writer_.Binary(Here(), op, a, b);
+  };
+  // The addresses of `lines`, each from the one before.
+  const auto step_to = [&](const Lines& lines, int i, V& at) {
+    const V units = IntConstant(Ty::kI64, unit);
+    at = i == 0 ? AddressOf(lines.first.name, type, binary("mul", first, lines.stride), Here())
+                : AddressOf(at.name, type, binary("mul", lines.stride, units), Here());
+  };
+  const std::string align = Cat(", align ", BytesOf(type));
+  std::vector<V> vectors;
+  V at;
+  for (int i = 0; i < count; ++i) {
+    step_to(from, i, at);
+    vectors.push_back(
+        writer_.Let(Here(), type, from.side,
+                    Cat("load ", TypeText(type, from.side), ", ptr ", at.name, align, from.scope)));
+  }
+  ExchangeBits(writer_, Here(), unit, vectors);
+  for (int i = 0; i < count; ++i) {
+    step_to(to, i, at);
+    Append(Here(), "  store ", Typed(vectors[static_cast<size_t>(i)]), ", ptr ", at.name, align,
+           "\n");
+  }
+}
+
+// Turns a square block in two loops: half of the shuffles in each, on so few vectors that both are written, and
+// compiled, for few. What the first leaves is in `between`.
+void Emitter::EmitBlock(const Lines& from, const Lines& between, const Lines& to) {
+  int group = 2;  // Neighbours that the first loop turns.
+  while (group * group < from.side) group *= 2;
+  const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
+  EmitLoop(constant(0), constant(from.side), constant(group),
+           [&](const V& first) { EmitTurn(from, first, 1, group, between); });
+  EmitLoop(constant(0), constant(group), constant(1),
+           [&](const V& first) { EmitTurn(between, first, group, from.side / group, to); });
+}
+
 void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
   const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
-  const Block block = {type, std::min(kBlockSideMax, target_.vector_bytes / BytesOf(type))};
+  const int side = std::min(kBlockSideMax, target_.vector_bytes / BytesOf(type));
+  const V between = {writer_.Alloca(type, int64_t{side} * side), Ty::kPtr, 1};
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
   const auto binary = [&](const char* op, const V& a, const V& b) {
     return writer_.Binary(Here(), op, a, b);
@@ -154,19 +167,19 @@ void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
     return AddressOf(turned.array, type, binary("add", offset, column), Here());
   };
   // The last blocks end where the tile ends: over those before. A tile that holds no block is copied by elements.
-  const V side = constant(block.side);
+  const V step = constant(side);
   const V fewer = writer_.Intrinsic(Here(), "smin", {num_rows, num_columns});
-  const V is_small = writer_.Compare(Here(), "slt", fewer, side);
+  const V is_small = writer_.Compare(Here(), "slt", fewer, step);
   const V in_blocks = writer_.Select(Here(), is_small, constant(0), num_columns);
   const V copied = writer_.Select(Here(), is_small, num_columns, constant(0));
-  const V last_row = binary("sub", num_rows, side);
-  const V last_column = binary("sub", num_columns, side);
-  EmitLoop(constant(0), in_blocks, side, [&](const V& next_column) {
+  const V last_row = binary("sub", num_rows, step);
+  const V last_column = binary("sub", num_columns, step);
+  EmitLoop(constant(0), in_blocks, step, [&](const V& next_column) {
     const V column = writer_.Intrinsic(Here(), "smin", {next_column, last_column});
-    EmitLoop(constant(0), num_rows, side, [&](const V& next_row) {
+    EmitLoop(constant(0), num_rows, step, [&](const V& next_row) {
       const V row = writer_.Intrinsic(Here(), "smin", {next_row, last_row});
-      const V from = source(row, column), to = target(row, column);
-      EmitBlock(writer_, Here(), block, from, stride, to, region_->columns_max, scope);
+      EmitBlock({type, side, source(row, column), stride, scope}, {type, side, between, step, {}},
+                {type, side, target(row, column), constant(region_->columns_max), {}});
     });
   });
   const std::string align = Cat(", align ", BytesOf(type));
