@@ -32,17 +32,20 @@ constexpr std::string_view kFeatures[] = {"avx",     "avx2",     "avx512bw", "av
                                           "sse3",    "sse4.1",   "sse4.2",   "ssse3"};
 
 // What LLVM is told by its command line alone. Loop strength reduction takes a quarter of its time on these loops, half
-// of it on long ones, and their addresses are a base, an index and a constant already.
-constexpr const char* kOption = "disable-lsr";
+// of it on long ones, and their addresses are a base, an index and a constant already. Integers that would be better off
+// in mask registers are sought in all of a function, and there are none.
+constexpr const char* kOptions[] = {"disable-lsr", "disable-x86-domain-reassignment"};
 
 void InitializeOnce() {
   static std::once_flag once;  // LLVM's registries of targets and options are one a process.
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
-    const auto option = llvm::cl::getRegisteredOptions().find(kOption);
-    if (option != llvm::cl::getRegisteredOptions().end())
-      option->second->addOccurrence(0, kOption, "true");
+    for (const char* const name : kOptions) {
+      const auto option = llvm::cl::getRegisteredOptions().find(name);
+      if (option != llvm::cl::getRegisteredOptions().end())
+        option->second->addOccurrence(0, name, "true");
+    }
   });
 }
 
@@ -59,26 +62,65 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   return machine;
 }
 
-// Machines that nobody uses. One is made in a millisecond, most of it for the features of its CPU, and serves any
-// number of modules, one at a time.
-class Machines {
+// What turns modules into objects, one at a time, any number of them: a target with its passes, which together take
+// longer to make than an empty function to compile, and the types and constants of the modules so far.
+class Generator {
+ public:
+  static Result<std::unique_ptr<Generator>> Make(const Target& target) {
+    HIR_ASSIGN(std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
+    std::unique_ptr<Generator> made(new Generator(std::move(machine)));
+    if (made->machine_->addPassesToEmitFile(made->passes_, made->stream_, nullptr,
+                                            llvm::CodeGenFileType::ObjectFile)) {
+      return Internal("LLVM cannot write an object file");
+    }
+    return made;
+  }
+
+  llvm::TargetMachine& machine() { return *machine_; }
+  llvm::LLVMContext& context() { return context_; }
+  // Whether its context, which only grows, is still worth keeping.
+  bool IsYoung() const { return num_modules_ < kModulesMax; }
+
+  std::string Run(llvm::Module& module) {
+    ++num_modules_;
+    object_.clear();
+    passes_.run(module);
+    return std::string(object_.data(), object_.size());
+  }
+
+ private:
+  static constexpr int kModulesMax = 256;
+
+  explicit Generator(std::unique_ptr<llvm::TargetMachine> machine)
+      : machine_(std::move(machine)), stream_(object_) {}
+
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  llvm::LLVMContext context_;
+  llvm::SmallVector<char, 0> object_;
+  llvm::raw_svector_ostream stream_;
+  llvm::legacy::PassManager passes_;
+  int num_modules_ = 0;
+};
+
+// Generators that nobody uses.
+class Generators {
  public:
   // Goes back where it came from.
   class Lent {
    public:
-    Lent(Machines& owner, std::string key, std::unique_ptr<llvm::TargetMachine> machine)
-        : owner_(&owner), key_(std::move(key)), machine_(std::move(machine)) {}
+    Lent(Generators& owner, std::string key, std::unique_ptr<Generator> generator)
+        : owner_(&owner), key_(std::move(key)), generator_(std::move(generator)) {}
     Lent(Lent&&) = default;
     Lent& operator=(Lent&&) = delete;
     ~Lent() {
-      if (machine_ != nullptr) owner_->Return(std::move(key_), std::move(machine_));
+      if (generator_ != nullptr) owner_->Return(std::move(key_), std::move(generator_));
     }
-    llvm::TargetMachine& operator*() const { return *machine_; }
+    Generator* operator->() const { return generator_.get(); }
 
    private:
-    Machines* owner_;
+    Generators* owner_;
     std::string key_;
-    std::unique_ptr<llvm::TargetMachine> machine_;
+    std::unique_ptr<Generator> generator_;
   };
 
   Result<Lent> Take(const Target& target) {
@@ -87,25 +129,26 @@ class Machines {
       const std::lock_guard lock(mutex_);
       const auto found = idle_.find(key);
       if (found != idle_.end()) {
-        std::unique_ptr<llvm::TargetMachine> machine = std::move(found->second);
+        std::unique_ptr<Generator> generator = std::move(found->second);
         idle_.erase(found);
-        return Lent(*this, std::move(key), std::move(machine));
+        return Lent(*this, std::move(key), std::move(generator));
       }
     }
-    HIR_ASSIGN(std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
-    return Lent(*this, std::move(key), std::move(machine));
+    HIR_ASSIGN(std::unique_ptr<Generator> generator, Generator::Make(target));
+    return Lent(*this, std::move(key), std::move(generator));
   }
 
  private:
   static constexpr size_t kIdleMax = 16;
 
-  void Return(std::string key, std::unique_ptr<llvm::TargetMachine> machine) {
+  void Return(std::string key, std::unique_ptr<Generator> generator) {
     const std::lock_guard lock(mutex_);
-    if (idle_.size() < kIdleMax) idle_.emplace(std::move(key), std::move(machine));
+    if (generator->IsYoung() && idle_.size() < kIdleMax)
+      idle_.emplace(std::move(key), std::move(generator));
   }
 
   std::mutex mutex_;
-  std::multimap<std::string, std::unique_ptr<llvm::TargetMachine>> idle_;
+  std::multimap<std::string, std::unique_ptr<Generator>> idle_;
 };
 
 // The passes that pay on this code: it is in vectors and its loops are as they should be, so what is left is slots to
@@ -158,33 +201,28 @@ Target HostTarget() {
 }
 
 std::string CompilerIdentity() {
-  return base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses,
-                   " ", kOption);
+  std::string identity =
+      base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses);
+  for (const char* const option : kOptions) base::Append(identity, " ", option);
+  return identity;
 }
 
 Result<std::string> CompileObject(const std::string& ir, const Target& target) {
-  static Machines machines;
-  HIR_ASSIGN(const Machines::Lent lent, machines.Take(target));
-  llvm::TargetMachine* const machine = &*lent;
-  llvm::LLVMContext context;
+  static Generators generators;
+  HIR_ASSIGN(const Generators::Lent generator, generators.Take(target));
   llvm::SMDiagnostic diagnostic;
-  const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, diagnostic, context);
+  const std::unique_ptr<llvm::Module> module =
+      llvm::parseAssemblyString(ir, diagnostic, generator->context());
   if (module == nullptr) {
     return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(),
                               ": ", diagnostic.getMessage().str(), ": ",
                               diagnostic.getLineContents().str()));
   }
-  module->setDataLayout(machine->createDataLayout());
-  module->setTargetTriple(machine->getTargetTriple().str());
-  HIR_TRY(Optimize(*module, *machine));
-  llvm::SmallVector<char, 0> object;
-  llvm::raw_svector_ostream stream(object);
-  llvm::legacy::PassManager passes;
-  if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
-    return Internal("LLVM cannot write an object file");
-  }
-  passes.run(*module);
-  return std::string(object.data(), object.size());
+  llvm::TargetMachine& machine = generator->machine();
+  module->setDataLayout(machine.createDataLayout());
+  module->setTargetTriple(machine.getTargetTriple().str());
+  HIR_TRY(Optimize(*module, machine));
+  return generator->Run(*module);
 }
 
 }  // namespace hir::codegen::cpu
