@@ -49,11 +49,14 @@ Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
     num_tensors = std::max(num_tensors, plan.nests[i]->tensors.size());
     declarations.merge(emitter.writer().declarations);
   }
+  // A division of 64 bits is one, and not a branch to one of 32 where both numbers fit: those of indices stand outside
+  // of the innermost loops, and the branches and blocks of all of them would be compiled.
+  constexpr std::string_view kTuning = ",-idivq-to-divl";
   std::string out;
   for (const std::string& declaration : declarations) base::Append(out, declaration, "\n");
   base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
-               "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
-               target.vector_bytes * 8,
+               "\" \"target-features\"=\"", target.features, kTuning,
+               "\" \"prefer-vector-width\"=\"", target.vector_bytes * 8,
                "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
                AliasScopes(static_cast<int>(num_tensors)));
   return out;
