@@ -7,16 +7,19 @@
 namespace hir::codegen::cpu {
 
 namespace {
-constexpr std::string_view kMagic = "hostir-cpu-1";
+constexpr std::string_view kMagic = "hostir-cpu-2";
 constexpr int64_t kKernelsMax = 64;
 }  // namespace
 
-// Lines: magic, cpu, features, vector bytes, number of kernels, a grain each, then the object to the end.
+// Lines: magic, cpu, features, vector bytes, number of kernels, a grain and the bytes of an object each, then the
+// objects to the end. REQUIRES: as many objects as grains.
 std::string Pack(const Code& code) {
   std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n",
                               code.target.vector_bytes, "\n", code.grains.size(), "\n");
-  for (const int64_t grain : code.grains) base::Append(out, grain, "\n");
-  return out + code.object;
+  for (size_t i = 0; i < code.grains.size(); ++i)
+    base::Append(out, code.grains[i], "\n", code.objects[i].size(), "\n");
+  for (const std::string& object : code.objects) out += object;
+  return out;
 }
 
 Result<Code> Unpack(std::string_view bytes) {
@@ -43,12 +46,20 @@ Result<Code> Unpack(std::string_view bytes) {
   code.target = {.cpu = std::string(*cpu),
                  .features = std::string(*features),
                  .vector_bytes = static_cast<int>(*vector_bytes)};
+  std::vector<size_t> sizes;
   for (int64_t i = 0; i < *count; ++i) {
     const auto grain = number(1, INT64_MAX);
-    if (!grain) return bad;
+    const auto size = number(0, INT64_MAX);
+    if (!grain || !size) return bad;
     code.grains.push_back(*grain);
+    sizes.push_back(static_cast<size_t>(*size));
   }
-  code.object = bytes;
+  for (const size_t size : sizes) {
+    if (size > bytes.size()) return bad;
+    code.objects.emplace_back(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+  }
+  if (!bytes.empty()) return bad;
   return code;
 }
 

@@ -1,4 +1,4 @@
-// The bytes of an artifact: a header that says what they are, and an object file. Private to csrc/codegen/cpu.
+// The bytes of an artifact: a header that says what they are, and object files. Private to csrc/codegen/cpu.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace hir::codegen::cpu {
 
 struct Code {
   Target target;
-  std::vector<int64_t> grains;  // One per kernel; k0, k1, ... are their symbols.
-  std::string object;
+  std::vector<int64_t> grains;       // One per kernel; k0, k1, ... are their symbols.
+  std::vector<std::string> objects;  // Of each kernel.
 };
 
 std::string Pack(const Code& code);

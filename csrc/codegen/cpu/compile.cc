@@ -32,8 +32,8 @@ constexpr std::string_view kFeatures[] = {"avx",     "avx2",     "avx512bw", "av
                                           "sse3",    "sse4.1",   "sse4.2",   "ssse3"};
 
 // What LLVM is told by its command line alone. Loop strength reduction takes a quarter of its time on these loops, half
-// of it on long ones, and their addresses are a base, an index and a constant already. Integers that would be better off
-// in mask registers are sought in all of a function, and there are none.
+// of it on long ones, and their addresses are a base, an index and a constant already. Integers that would be better
+// off in mask registers are sought in all of a function, and there are none.
 constexpr const char* kOptions[] = {"disable-lsr", "disable-x86-domain-reassignment"};
 
 void InitializeOnce() {

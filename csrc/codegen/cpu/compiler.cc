@@ -1,6 +1,7 @@
 // From a plan to an artifact, and the cache. What LLVM does is in compile.cc.
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/artifact.h"
@@ -36,30 +37,62 @@ int64_t GrainOf(const LoopNest& nest) {
   return std::clamp<int64_t>(grain, 1, kGrainElements);
 }
 
-}  // namespace
-
-Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
-  std::set<std::string> declarations;
-  std::string functions;
-  size_t num_tensors = 0;
-  for (size_t i = 0; i < plan.nests.size(); ++i) {
-    Emitter emitter(*plan.nests[i], target);
-    HIR_ASSIGN(const std::string text, emitter.Run(base::Cat("k", i)));
-    functions += text;
-    num_tensors = std::max(num_tensors, plan.nests[i]->tensors.size());
-    declarations.merge(emitter.writer().declarations);
-  }
+// The module of kernel `i` of `plan`.
+Result<std::string> EmitModule(const KernelPlan& plan, size_t i, const Target& target) {
+  Emitter emitter(*plan.nests[i], target);
+  HIR_ASSIGN(const std::string function, emitter.Run(base::Cat("k", i)));
   // A division of 64 bits is one, and not a branch to one of 32 where both numbers fit: those of indices stand outside
   // of the innermost loops, and the branches and blocks of all of them would be compiled.
   constexpr std::string_view kTuning = ",-idivq-to-divl";
   std::string out;
-  for (const std::string& declaration : declarations) base::Append(out, declaration, "\n");
-  base::Append(out, "\n", functions, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
+  for (const std::string& declaration : emitter.writer().declarations)
+    base::Append(out, declaration, "\n");
+  base::Append(out, "\n", function, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
                "\" \"target-features\"=\"", target.features, kTuning,
                "\" \"prefer-vector-width\"=\"", target.vector_bytes * 8,
                "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
-               AliasScopes(static_cast<int>(num_tensors)));
+               AliasScopes(static_cast<int>(plan.nests[i]->tensors.size())));
   return out;
+}
+
+Result<std::vector<std::string>> EmitModules(const KernelPlan& plan, const Target& target) {
+  std::vector<std::string> modules;
+  for (size_t i = 0; i < plan.nests.size(); ++i) {
+    HIR_ASSIGN(std::string module, EmitModule(plan, i, target));
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+std::string Joined(std::span<const std::string> modules) {
+  std::string out;
+  for (const std::string& module : modules) out += module;
+  return out;
+}
+
+// Most of a plan's kernels are one, and nobody has more than a few.
+Result<std::vector<std::string>> CompileObjects(std::span<const std::string> modules,
+                                                const Target& target) {
+  std::vector<Result<std::string>> results(modules.size(), Internal("not compiled"));
+  const auto compile = [&](size_t i) { results[i] = CompileObject(modules[i], target); };
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < modules.size(); ++i) others.emplace_back(compile, i);
+    if (!modules.empty()) compile(0);
+  }
+  std::vector<std::string> objects;
+  for (Result<std::string>& result : results) {
+    HIR_ASSIGN(std::string object, std::move(result));
+    objects.push_back(std::move(object));
+  }
+  return objects;
+}
+
+}  // namespace
+
+Result<std::string> EmitIr(const KernelPlan& plan, const Target& target) {
+  HIR_ASSIGN(const std::vector<std::string> modules, EmitModules(plan, target));
+  return Joined(modules);
 }
 
 Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
@@ -69,7 +102,8 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
     artifact.kernels.push_back(plan.launches[i].kernel);
     grains.push_back(GrainOf(*plan.nests[i]));
   }
-  HIR_ASSIGN(std::string ir, EmitIr(plan, options_.target));
+  HIR_ASSIGN(const std::vector<std::string> modules, EmitModules(plan, options_.target));
+  std::string ir = Joined(modules);
   {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return !under_way_.contains(ir); });
@@ -81,7 +115,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
     under_way_.insert(ir);
   }
   bool from_disk = false;
-  Result<std::string> bytes = ReadOrCompile(ir, std::move(grains), from_disk);
+  Result<std::string> bytes = ReadOrCompile(ir, modules, std::move(grains), from_disk);
   const std::lock_guard lock(mutex_);
   under_way_.erase(ir);
   done_.notify_all();
@@ -92,9 +126,11 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
   return artifact;
 }
 
-Result<std::string> Compiler::ReadOrCompile(const std::string& ir, std::vector<int64_t> grains,
-                                            bool& from_disk) const {
-  Code code = {.target = options_.target, .grains = std::move(grains), .object = {}};
+Result<std::string> Compiler::ReadOrCompile(const std::string& ir,
+                                            std::span<const std::string> modules,
+                                            std::vector<int64_t> grains, bool& from_disk) const {
+  Code code = {.target = options_.target, .grains = std::move(grains), .objects = {}};
+  code.objects.resize(code.grains.size());
   const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
   const bool on_disk = !options_.cache_directory.empty();
   // The IR names the CPU's features; what another compiler or another version of ours made has another key.
@@ -104,7 +140,7 @@ Result<std::string> Compiler::ReadOrCompile(const std::string& ir, std::vector<i
     from_disk = true;
     return *std::move(bytes);
   }
-  HIR_ASSIGN(code.object, CompileObject(ir, options_.target));
+  HIR_ASSIGN(code.objects, CompileObjects(modules, options_.target));
   std::string bytes = Pack(code);
   if (on_disk) disk.Write(key, bytes);
   return bytes;

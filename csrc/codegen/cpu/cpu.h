@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,7 +25,7 @@ Target HostTarget();
 
 // Compiles plans; equal kernels, whatever their names, are compiled once, also when several threads want them at the
 // same time, and once a machine when there is a cache directory. Needs no device and no CPU of the target.
-// Thread-safe; compiles on the caller's thread.
+// Thread-safe; a plan's kernels are compiled side by side.
 class Compiler {
  public:
   struct Options {
@@ -44,9 +45,9 @@ class Compiler {
   int64_t num_from_disk() const;  // Plans that were read from disk.
 
  private:
-  // The artifact's bytes for `ir`, and whether they are the disk cache's.
-  Result<std::string> ReadOrCompile(const std::string& ir, std::vector<int64_t> grains,
-                                    bool& from_disk) const;
+  // The artifact's bytes for `modules`, which are `ir`, and whether they are the disk cache's.
+  Result<std::string> ReadOrCompile(const std::string& ir, std::span<const std::string> modules,
+                                    std::vector<int64_t> grains, bool& from_disk) const;
 
   const Options options_;
   mutable std::mutex mutex_;
@@ -58,7 +59,7 @@ class Compiler {
   int64_t num_from_disk_ = 0;                  // Guarded by mutex_.
 };
 
-// The LLVM IR of a plan, before optimisation: one module, kernels "k0", "k1", ... in the plan's order.
+// The LLVM IR of a plan, before optimisation: a module for each of its kernels "k0", "k1", ... in its order.
 Result<std::string> EmitIr(const KernelPlan& plan, const Target& target);
 
 // The kernels of `artifact`, as device::HostKernel, ready to run in this process. The code lives as long as a

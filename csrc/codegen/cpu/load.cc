@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <deque>
+#include <span>
 
 #include "csrc/base/special_functions.h"
 #include "csrc/base/text.h"
@@ -67,10 +68,10 @@ llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   return symbols;
 }
 
-// A linked object. Immutable once made.
+// Linked objects. Immutable once made.
 class Linked {
  public:
-  static Result<std::shared_ptr<Linked>> Make(const std::string& object) {
+  static Result<std::shared_ptr<Linked>> Make(std::span<const std::string> objects) {
     auto control = llvm::orc::SelfExecutorProcessControl::Create();
     if (!control) return Internal(base::Cat("LLVM: ", llvm::toString(control.takeError())));
     std::shared_ptr<Linked> linked(new Linked(std::move(*control)));
@@ -78,11 +79,13 @@ class Linked {
             linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
       return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
     }
-    auto bytes = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()),
-                                                      "kernels");
-    if (llvm::Error error = linked->layer_.add(linked->library_, std::move(bytes))) {
-      return InvalidArgument(
-          base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
+    for (const std::string& object : objects) {
+      auto bytes = llvm::MemoryBuffer::getMemBufferCopy(
+          llvm::StringRef(object.data(), object.size()), "kernel");
+      if (llvm::Error error = linked->layer_.add(linked->library_, std::move(bytes))) {
+        return InvalidArgument(
+            base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
+      }
     }
     return linked;
   }
@@ -146,7 +149,7 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
   }
   auto kernels = std::make_unique<LoadedKernels>();
   if (code.grains.empty()) return kernels;
-  HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.object));
+  HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.objects));
   for (size_t i = 0; i < code.grains.size(); ++i) {
     HIR_ASSIGN(const device::HostFunction function, linked->Find(base::Cat("k", i)));
     kernels->Add({.name = artifact.kernels[i],
