@@ -93,8 +93,11 @@ void Engine::Submit(EnginePost& post, device::Completion completion) {
   post.completion_ = std::move(completion);
   inside_.fetch_add(1);
   const bool comes_back = helper_.load(std::memory_order_relaxed) == std::this_thread::get_id();
-  if (!BeginNow(post) && !Queue(post)) EndPost(post, failure());
-  if ((has_submitted_ || pending_ > 0) && (sleeping_ || (napping_ && !comes_back))) Wake();
+  const bool begun = BeginNow(post);
+  if (!begun && !Queue(post)) EndPost(post, failure());
+  // What is queued wakes whoever sleeps, whatever the counts say: a thread that only helps may have taken it from the
+  // queue and not begun it yet, and it goes when what it waits for itself is over.
+  if ((!begun || pending_ > 0) && (sleeping_ || (napping_ && !comes_back))) Wake();
   inside_.fetch_sub(1);
 }
 
@@ -163,7 +166,7 @@ bool Engine::Help() {
 }
 
 void Engine::Leave() {
-  if (pending_ > 0 && napping_) Wake();
+  if (pending_ > 0 && (napping_ || sleeping_)) Wake();
 }
 
 bool Engine::Turn() {
