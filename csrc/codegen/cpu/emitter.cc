@@ -110,6 +110,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
     return;
   }
   is_short_ = IsShort(region);
+  is_large_ = IsLarge(region);
   ChooseSaved(region);
   ChoosePrefetched(region);
   ChooseTurned(region);
@@ -141,11 +142,7 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
 }
 
 void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
-  for (const Phase& phase : region_->phases) {
-    for (const Carried& carried : phase.carried) {
-      if (carried.depth == static_cast<int>(depth)) EmitNeutral(phase, carried);
-    }
-  }
+  for (const Phase& phase : region_->phases) EmitNeutral(phase, static_cast<int>(depth));
   if (depth == region_->serial.size()) {
     body();
     return;
@@ -156,42 +153,22 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
 }
 
 // Carried accumulators add up in their workspace: a row of it stays in the first- or second-level cache.
-void Emitter::EmitNeutral(const Phase& phase, const Carried& carried) {
+void Emitter::EmitNeutral(const Phase& phase, int depth) {
+  const auto starts = [&](const Carried& carried) { return carried.depth == depth; };
+  if (std::ranges::none_of(phase.carried, starts)) return;
   const Loop& inner = phase.loops.back();
   const int lanes = LanesFor(inner);
-  const V neutral = NeutralOf(carried.accumulator.kind, carried.accumulator.dtype, lanes);
   OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
-    if (carried.accumulator.kind == fusion::ReduceKind::kSum && EmitZeros(carried, inner)) return;
-    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end), lanes, 1,
-                [&](int) { EmitStoreOf(carried.tensor, carried.index, neutral); });
+    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end),
+                {.lanes = lanes, .masked = HasMasks()}, [&](int) {
+                  for (const Carried& carried : phase.carried) {
+                    if (!starts(carried)) continue;
+                    const Accumulator& accumulator = carried.accumulator;
+                    EmitStoreOf(carried.tensor, carried.index,
+                                NeutralOf(accumulator.kind, accumulator.dtype, lanes));
+                  }
+                });
   });
-}
-
-// Whether the accumulators along `inner` are neighbours, and have been cleared.
-bool Emitter::EmitZeros(const Carried& carried, const Loop& inner) {
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
-  const V begin = EmitExpr(pool_.Import(inner.begin)), end = EmitExpr(pool_.Import(inner.end));
-  variable_level_[static_cast<size_t>(inner.variable)] = static_cast<int>(levels_.size()) - 1;
-  levels_.back().body_memo.clear();
-  lanes_ = {inner.variable, 1, begin, false, {}, false};
-  const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
-  const auto affine = SplitLanes(offset);
-  const bool neighbours = affine && affine->stride->IsConst(1);
-  if (neighbours) {
-    std::string& code = Here();
-    const Ty type = MemoryTypeOf(tensor.dtype);
-    const std::string base = Cat("%t", carried.tensor);
-    const V address = AddressOf(base, type, EmitExpr(offset), code);
-    const V trips = writer_.Intrinsic(
-        code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
-    const V bytes = writer_.Binary(code, "mul", trips, IntConstant(Ty::kI64, BytesOf(type)));
-    writer_.declarations.insert("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)");
-    Append(code, "  call void @llvm.memset.p0.i64(", Typed(address), ", i8 0, ", Typed(bytes),
-           ", i1 false)", ScopeOf(base), "\n");
-  }
-  lanes_ = {};
-  levels_.back().body_memo.clear();
-  return neighbours;
 }
 
 void Emitter::EmitAhead(const Phase& ahead) {
@@ -199,8 +176,8 @@ void Emitter::EmitAhead(const Phase& ahead) {
   phase_ = 0;  // None has saved anything yet.
   const Loop& inner = ahead.loops.back();
   OpenLoops(std::span(ahead.loops).first(ahead.loops.size() - 1), [&] {
-    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end), LanesFor(inner),
-                1, [&](int) {
+    EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end),
+                {.lanes = LanesFor(inner), .masked = HasMasks()}, [&](int) {
                   for (const Store& store : ahead.stores) EmitStore(store);
                 });
   });
@@ -286,7 +263,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   const int64_t step = int64_t{lanes} * copies;
   const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() &&
                      inner.end->value % step == 0 && CutsOf(phase, inner, lanes).size() <= 2;
-  const bool has_rest = RestLanes(lanes) < lanes && !whole;
+  const bool has_rest = RestLanes(lanes) < lanes && !whole && !IsMasked(phase, inner);
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
     const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
@@ -384,19 +361,24 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
   const Loop& columns = *region_->columns;
   const int lanes = LanesFor(phase, columns);
   const int copies = phase.accumulators.empty() ? CopiesFor(phase, columns, lanes) : 1;
+  const int64_t size = (region_->columns_max + lanes - 1) / lanes * lanes;
   std::vector<std::string> arrays;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
-    const int64_t size = (region_->columns_max + lanes - 1) / lanes * lanes;
     arrays.push_back(writer_.Alloca(type, size));
-    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), IntConstant(Ty::kI64, lanes),
-             [&](const V& at) {
-               const V address = AddressOf(arrays.back(), type, at, Here());
-               const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);
-               Append(Here(), "  store ", Typed(neutral), ", ptr ", address.name, ", align ",
-                      BytesOf(type), "\n");
-             });
   }
+  const auto neutral = [&](const V& at) {
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      const Accumulator& accumulator = phase.accumulators[k];
+      const Ty type = TypeOf(accumulator.dtype);
+      const V address = AddressOf(arrays[k], type, at, Here());
+      Append(Here(), "  store ", Typed(NeutralOf(accumulator.kind, accumulator.dtype, lanes)),
+             ", ptr ", address.name, ", align ", BytesOf(type), "\n");
+    }
+  };
+  if (!arrays.empty())
+    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), IntConstant(Ty::kI64, lanes),
+             neutral);
   const ir::Expr* offset =
       pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
   OpenLoops(phase.loops, [&] {

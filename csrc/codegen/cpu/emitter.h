@@ -57,7 +57,9 @@ class Emitter {
     int count = 1;
     V first;  // The value of the variable in lane 0.
     bool masked = false;
-    V mask;               // Lanes that exist, when masked.
+    V mask;               // Lanes that exist, when masked;
+    V places;             // the same in memory's order;
+    V all;                // and whether all do, in a loop that is masked throughout.
     bool paired = false;  // See pairs.cc.
   };
   struct Data {  // What a symbol that is neither a loop variable nor an extent stands for.
@@ -78,8 +80,7 @@ class Emitter {
   void EmitColumnPhase(const Phase& phase);
   // The serial loops from number `depth` on, and what is carried through each.
   void OpenSerial(size_t depth, const std::function<void()>& body);
-  void EmitNeutral(const Phase& phase, const Carried& carried);
-  bool EmitZeros(const Carried& carried, const Loop& inner);
+  void EmitNeutral(const Phase& phase, int depth);
   void EmitAhead(const Phase& ahead);
   void EmitCarried(const Carried& carried);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
@@ -90,9 +91,19 @@ class Emitter {
   // on a long way each in a part of its own.
   void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
                       const std::function<void(int copy)>& body);
+  struct Vectors {
+    int lanes = 1;
+    int copies = 1;
+    bool paired = false;
+    bool masked = false;  // All of them, and the body is written once; else what is left is.
+  };
   // The same over [first, last).
-  void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes, int copies,
-                   const std::function<void(int copy)>& body, bool paired = false);
+  void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
+                   const Vectors& vectors, const std::function<void(int copy)>& body);
+  // Sets lanes_ for the vector of `vectors` at `first`,
+  void EnterVectors(int variable, const Vectors& vectors, const V& first);
+  // and its masks: lanes before `end` exist.
+  void MaskVectors(const Vectors& vectors, const V& end);
   // Where conditions on indices change along `loop`, as far as they are constants.
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   void Accumulate(const Accumulator& accumulator, const std::string& slot);
@@ -101,6 +112,11 @@ class Emitter {
              const std::string& rest);
   int RestLanes(int lanes) const;  // Of a vector of a loop's rest.
   bool IsShort(const Region& region);
+  bool IsLarge(const Region& region) const;
+  // Whether a masked access costs what another does.
+  bool HasMasks() const { return target_.vector_bytes == 64; }
+  // Whether the vectors of `loop` of `phase` are all masked.
+  bool IsMasked(const Phase& phase, const Loop& loop) const;
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
@@ -109,7 +125,7 @@ class Emitter {
 
   // pairs.cc: vectors whose even lanes come first, so that bfloat16 needs no shuffle.
   bool IsPaired(const Phase& phase, const Loop& inner);
-  V EmitPairedIota();
+  V EmitPairedIota(Ty type) const;
   V EmitInMemoryOrder(const V& value);
   V EmitInPairs(const V& value);
   std::optional<V> EmitWidenedPairs(const Element* convert, int guard);
@@ -181,14 +197,19 @@ class Emitter {
     EmitStoreOf(store.tensor, store.index, EmitElement(store.value, 0));
   }
   void EmitStoreOf(int tensor, std::span<const Element* const> index, V value);
-  // Stores a whole vector, past the caches where the tensor is larger than they are and the address allows it.
+  // Stores a vector in memory's order, past the caches where the tensor is larger than they are and the address allows
+  // it: a whole one alone.
   void EmitStream(const Tensor& tensor, const V& value, const V& address);
+  // Stores lanes_.places of `value`, which is in memory's order.
+  void EmitMaskedStore(const Tensor& tensor, const V& value, const V& address);
+  V EmitMaskedLoad(const std::string& base, Ty type, const V& address, const std::string& mask);
   // The address bits that must be 0 for that; all bits where it never pays, empty where that is certain.
   V StreamBits(const Tensor& tensor, int64_t bytes);
   V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
-  std::string MaskFor(int guard);  // "<16 x i1> %m"; empty for all lanes.
+  // "<16 x i1> %m", of the places of neighbours in memory or of lanes; empty for all.
+  std::string MaskFor(int guard, bool in_memory);
   // What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
   std::string ScopeOf(std::string_view base) const;
   const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
@@ -252,6 +273,7 @@ class Emitter {
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
   bool is_short_ = false;  // The region.
+  bool is_large_ = false;  // Is so, too.
   std::string zero_;       // Eight bytes of zero, for loads that a guard forbids.
   bool streams_ = false;   // Some store goes past the caches.
 };

@@ -1,6 +1,7 @@
 // Loads and stores of elements: addresses, masks, contiguous vectors, gathers and scatters.
 #include <algorithm>
 
+#include "csrc/base/check.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/emitter.h"
 
@@ -79,23 +80,18 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   }
   std::string& code = Here();
   const int lanes = lanes_.count;
-  const std::string mask = MaskFor(guard);
   const auto affine = SplitLanes(offset);
+  const bool neighbours = affine && affine->stride->IsConst(1);
+  const std::string mask = MaskFor(guard, neighbours);
   const std::string vector = TypeText(type, lanes);
-  if (affine && affine->stride->IsConst(1)) {
+  if (neighbours) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
-    if (mask.empty()) {
-      const V loaded =
-          writer_.Let(code, type, lanes,
-                      Cat("load ", vector, ", ptr ", address.name, ", align ", bytes, scope));
-      return finish(lanes_.paired ? EmitInPairs(loaded) : loaded);
-    }
-    const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
-    writer_.declarations.insert(
-        Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
-    return finish(writer_.Let(code, type, lanes,
-                              Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ",
-                                  bytes, ", ", mask, ", ", vector, " zeroinitializer)", scope)));
+    const V loaded =
+        mask.empty()
+            ? writer_.Let(code, type, lanes,
+                          Cat("load ", vector, ", ptr ", address.name, ", align ", bytes, scope))
+            : EmitMaskedLoad(base, type, address, mask);
+    return finish(lanes_.paired ? EmitInPairs(loaded) : loaded);
   }
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
   const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
@@ -107,16 +103,32 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
                                 ", ", all, ", ", vector, " zeroinitializer)", scope)));
 }
 
+// lanes_.count neighbours of `base` from `address` on, 0 where `mask` has none.
+V Emitter::EmitMaskedLoad(const std::string& base, Ty type, const V& address,
+                          const std::string& mask) {
+  const int lanes = lanes_.count;
+  const std::string vector = TypeText(type, lanes);
+  const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
+  writer_.declarations.insert(
+      Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
+  return writer_.Let(
+      Here(), type, lanes,
+      Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ", BytesOf(type), ", ", mask,
+          ", ", vector, " zeroinitializer)", ScopeOf(base)));
+}
+
 std::string Emitter::ScopeOf(std::string_view base) const {
   if (!base.starts_with("%t")) return {};  // Memory of the function's own.
   return AliasScopeOf(std::stoi(std::string(base.substr(2))));
 }
 
 // "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
-std::string Emitter::MaskFor(int guard) {
-  if (guard == 0) return lanes_.masked ? Typed(lanes_.mask) : std::string();
+std::string Emitter::MaskFor(int guard, bool in_memory) {
+  const V& exists = in_memory ? lanes_.places : lanes_.mask;
+  if (guard == 0) return lanes_.masked ? Typed(exists) : std::string();
+  HIR_CHECK(!in_memory || !lanes_.paired);  // IsPaired: no loop with guards is.
   V allowed = writer_.Splat(Here(), EmitGuard(guard), lanes_.count);
-  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, lanes_.mask);
+  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, exists);
   return Typed(allowed);
 }
 
@@ -154,19 +166,42 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
   std::string& code = Here();
   const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");
   const std::string scope = ScopeOf(Cat("%t", &tensor - nest_.tensors.data()));
-  if (bits.lanes == 0) {
-    base::Append(code, plain, element, scope, "\n");
-    return;
-  }
+  const auto store = [&] {
+    if (lanes_.masked) {
+      EmitMaskedStore(tensor, value, address);
+    } else {
+      base::Append(code, plain, element, scope, "\n");
+    }
+  };
+  if (bits.lanes == 0 || (lanes_.masked && lanes_.all.name.empty())) return store();
   streams_ = true;
   const std::string past = writer_.NewLabel(), cached = writer_.NewLabel(),
                     done = writer_.NewLabel();
   const V low =
       writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
-  const V aligned = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
-  base::Append(code, "  br i1 ", aligned.name, ", label %", past, ", label %", cached, "\n", past,
+  V streams = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
+  if (lanes_.masked) streams = writer_.Binary(code, "and", streams, lanes_.all);
+  base::Append(code, "  br i1 ", streams.name, ", label %", past, ", label %", cached, "\n", past,
                ":\n", plain, bytes, ", !nontemporal !0", scope, "\n  br label %", done, "\n",
-               cached, ":\n", plain, element, scope, "\n  br label %", done, "\n", done, ":\n");
+               cached, ":\n");
+  store();
+  base::Append(code, "  br label %", done, "\n", done, ":\n");
+}
+
+void Emitter::EmitMaskedStore(const Tensor& tensor, const V& value, const V& address) {
+  const Ty type = MemoryTypeOf(tensor.dtype);
+  const std::string vector = TypeText(type, lanes_.count);
+  V elements = value;
+  if (value.type != type) {  // Two in each.
+    elements =
+        writer_.Let(Here(), type, lanes_.count, Cat("bitcast ", Typed(value), " to ", vector));
+  }
+  const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
+  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", ptr, i32, ",
+                                  TypeText(Ty::kI1, lanes_.count), ")"));
+  base::Append(Here(), "  call void @", name, "(", Typed(elements), ", ptr ", address.name,
+               ", i32 ", BytesOf(type), ", ", MaskFor(0, true), ")",
+               ScopeOf(Cat("%t", &tensor - nest_.tensors.data())), "\n");
 }
 
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
@@ -186,23 +221,15 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   }
   value = memory(writer_.Splat(code, value, lanes_.count));
   const auto affine = SplitLanes(offset);
-  const std::string mask = MaskFor(0);
+  if (affine && affine->stride->IsConst(1)) {
+    const V address = AddressOf(base, type, EmitExpr(offset), code);
+    EmitStream(tensor, lanes_.paired ? EmitInMemoryOrder(value) : value, address);
+    return;
+  }
+  const std::string mask = MaskFor(0, false);
   const int bytes = BytesOf(type);
   const std::string vector = TypeText(type, lanes_.count);
   const std::string mask_type = TypeText(Ty::kI1, lanes_.count);
-  if (affine && affine->stride->IsConst(1)) {
-    const V address = AddressOf(base, type, EmitExpr(offset), code);
-    if (mask.empty()) {
-      EmitStream(tensor, lanes_.paired ? EmitInMemoryOrder(value) : value, address);
-      return;
-    }
-    const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
-    writer_.declarations.insert(
-        Cat("declare void @", name, "(", vector, ", ptr, i32, ", mask_type, ")"));
-    base::Append(code, "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ",
-                 bytes, ", ", mask, ")", scope, "\n");
-    return;
-  }
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
   const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes_.count)) : mask;
   const std::string name =

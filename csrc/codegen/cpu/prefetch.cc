@@ -95,7 +95,8 @@ const ir::Expr* Emitter::PlainOffsetOf(const Element* load, const Tensor& tensor
 }
 
 void Emitter::EmitPrefetches() {
-  if (prefetched_.empty() || phase_ != prefetching_phase_ || lanes_.masked) return;
+  if (prefetched_.empty() || phase_ != prefetching_phase_ || is_short_) return;
+  if (lanes_.masked && lanes_.all.name.empty()) return;  // What a loop leaves.
   for (const auto& [element, offset] : prefetched_) {
     const int slot = slots_.at(element->value);
     const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);

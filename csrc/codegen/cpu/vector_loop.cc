@@ -18,7 +18,9 @@ constexpr int kCopies = 4;
 constexpr int64_t kSumsMax = 8;    // Registers of sums; more leave too few for what is added.
 constexpr size_t kLargeBody = 48;  // Instructions of all copies that keep a core busy.
 constexpr size_t kLongChains =
-    64;                           // And above which loops that only store are four registers wide.
+    64;  // And above which loops that only store are four registers wide.
+// Those of a region from which on loops that only store are written once, in masked vectors.
+constexpr size_t kLargeRegion = 48;
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
 constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
 // From so many trips of each on, copies go their own ways: pages of their own.
@@ -120,8 +122,8 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
-// Whether all that `region` reads of many rows is what an earlier launch left of more. It has little to do, so its
-// loops are masked vectors alone.
+// Whether `region` goes through the rows that an earlier launch left of more, and beside them reads nothing at all of
+// these or of fewer. It has little to do, so its loops are masked vectors alone.
 bool Emitter::IsShort(const Region& region) {
   if (!region.columns || region.columns_max > INT32_MAX) return false;
   std::unordered_map<const Element*, bool> seen;
@@ -131,17 +133,37 @@ bool Emitter::IsShort(const Region& region) {
     InstructionsOf(phase, seen);
     for (const Loop& loop : phase.loops) rows |= BitOf(loop.variable);
   }
-  bool reads_workspace = false, reads_rows = false;
+  bool reads_workspace = false;
+  uint64_t of_workspaces = 0, of_others = 0;
   for (const auto& [element, counted] : seen) {
     const auto slot = slots_.find(element->value);
     if (element->kind != Element::Kind::kLoad || slot == slots_.end()) continue;  // A result.
     const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
     const bool is_workspace = tensor.role == Tensor::Role::kWorkspace;
     reads_workspace = reads_workspace || is_workspace;
-    reads_rows = reads_rows || (!is_workspace && (VariablesOf(element) & rows) != 0);
+    (is_workspace ? of_workspaces : of_others) |= VariablesOf(element) & rows;
   }
   element_variables_.clear();  // Results of accumulators are not known yet.
-  return reads_workspace && !reads_rows;
+  const bool fewer = (of_others & ~of_workspaces) == 0 && of_others != of_workspaces;
+  return reads_workspace && (of_others == 0 || fewer);
+}
+
+// Whether `region` does so much that what its loops leave takes long to compile.
+bool Emitter::IsLarge(const Region& region) const {
+  size_t size = 0;
+  for (const Phase& phase : region.phases) {
+    std::unordered_map<const Element*, bool> seen;
+    size += InstructionsOf(phase, seen);
+  }
+  return size >= kLargeRegion;
+}
+
+// Masks cost nothing beside memory, but where something is added up: masked stores are waited for when the next row
+// reads them. (A layer-norm backward with masks throughout: 0.53 of triad instead of 0.67.)
+bool Emitter::IsMasked(const Phase& phase, const Loop& loop) const {
+  const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
+  const bool known = loop.begin->IsConst() && loop.end->IsConst();
+  return is_large_ && stores_alone && !known && HasMasks();
 }
 
 void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
@@ -150,7 +172,8 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const ir::Expr* last = pool_.Import(loop.end);
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
   if (cuts.size() <= 2) {
-    EmitVectors(loop.variable, first, last, lanes, copies, body, IsPaired(phase, loop));
+    const bool paired = IsPaired(phase, loop);
+    EmitVectors(loop.variable, first, last, {lanes, copies, paired, IsMasked(phase, loop)}, body);
     return;
   }
   // Between two cuts every condition is decided by the range.
@@ -158,7 +181,8 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
     math_.ResetRange(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1] - 1));
     epoch_ = num_epochs_++;
     element_variables_.clear();
-    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), lanes, copies, body);
+    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), {lanes, copies},
+                body);
   }
   math_.ResetRange(loop.variable, first, pool_.Sub(last, pool_.Const(1)));
   epoch_ = 0;
@@ -199,8 +223,40 @@ std::vector<int64_t> Emitter::CutsOf(const Phase& phase, const Loop& loop, int l
   return {cuts.begin(), cuts.end()};
 }
 
-void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, int lanes,
-                          int copies, const std::function<void(int copy)>& body, bool paired) {
+void Emitter::EnterVectors(int variable, const Vectors& vectors, const V& first) {
+  variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
+  levels_.back().body_memo.clear();
+  lanes_ = {};
+  lanes_.variable = variable;
+  lanes_.count = vectors.lanes;
+  lanes_.first = first;
+  lanes_.paired = vectors.paired;
+}
+
+// No more lanes than there are matter, and 32 bits hold their number: a compare of all lanes is one instruction then.
+void Emitter::MaskVectors(const Vectors& vectors, const V& end) {
+  std::string& code = Here();
+  const int lanes = vectors.lanes;
+  V rest = writer_.Binary(code, "sub", end, lanes_.first);
+  if (vectors.masked) {
+    const V most = IntConstant(Ty::kI64, lanes);
+    lanes_.all = writer_.Compare(code, "sge", rest, most);
+    rest = writer_.Intrinsic(code, "smin", {rest, most});
+  }
+  const auto below_rest = [&](const V& lane) {
+    const V count = writer_.CastTo(code, "trunc", rest, lane.type);
+    return writer_.Compare(code, "ult", lane, writer_.Splat(code, count, lanes));
+  };
+  const bool paired = lanes_.paired;
+  lanes_.masked = true;
+  lanes_.mask = below_rest(paired ? EmitPairedIota(Ty::kI32) : writer_.Iota(lanes, Ty::kI32));
+  lanes_.places = paired ? below_rest(writer_.Iota(lanes, Ty::kI16)) : lanes_.mask;
+}
+
+void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
+                          const Vectors& vectors, const std::function<void(int copy)>& body) {
+  const int lanes = vectors.lanes;
+  int copies = vectors.copies;
   const ir::Expr* trips = pool_.Sub(last, first);
   if (trips->IsConst())
     copies = static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
@@ -208,13 +264,22 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   const V begin = EmitExpr(first);
   const V end = EmitExpr(last);
   const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
-  const bool is_all_rest = is_short_ && !whole;
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
+  if (!whole && (is_short_ || vectors.masked)) {
+    const Vectors all = {.lanes = is_short_ ? RestLanes(lanes) : lanes,
+                         .paired = vectors.paired && !is_short_,
+                         .masked = !is_short_};
+    EmitLoop(begin, end, constant(all.lanes), [&](const V& at) {
+      EnterVectors(variable, all, at);
+      if (all.lanes > 1) MaskVectors(all, end);
+      body(0);
+    });
+    lanes_ = {};
+    return;
+  }
   // Whole steps are [begin, middle). In a step copy k is `distance` after copy k - 1.
   V middle = end, distance = constant(lanes), stride = constant(step), stop = end;
-  if (is_all_rest) {
-    middle = begin;
-  } else if (trips->IsConst()) {
+  if (trips->IsConst()) {
     const int64_t in_steps = std::max<int64_t>(trips->value, 0) / step * step;
     if (!whole) middle = EmitExpr(pool_.Add(first, pool_.Const(in_steps)));
     stop = middle;
@@ -241,35 +306,20 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
       stop = writer_.Select(code, is_long, writer_.Binary(code, "add", begin, own), middle);
     }
   }
-  const auto enter = [&](const V& at, int copy, bool masked) {
-    variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
-    levels_.back().body_memo.clear();
-    lanes_ = {variable, lanes, at, false, {}, paired};
-    for (int i = 0; i < copy; ++i)
-      lanes_.first = writer_.Binary(Here(), "add", lanes_.first, distance);
-    if (!masked) return;
-    // Fewer than a step, or than a short region's columns, are left: 32 bits hold them, in which a compare of all
-    // lanes is one instruction.
-    const V rest =
-        writer_.CastTo(Here(), "trunc", writer_.Binary(Here(), "sub", end, at), Ty::kI32);
-    lanes_.mask = writer_.Compare(Here(), "ult", writer_.Iota(lanes, Ty::kI32),
-                                  writer_.Splat(Here(), rest, lanes));
-    lanes_.masked = true;
-  };
-  if (!is_all_rest) {
-    EmitLoop(begin, stop, stride, [&](const V& at) {
-      for (int copy = 0; copy < copies; ++copy) {
-        enter(at, copy, false);
-        body(copy);
-      }
-    });
-  }
+  EmitLoop(begin, stop, stride, [&](const V& at) {
+    V from = at;
+    for (int copy = 0; copy < copies; ++copy) {
+      if (copy > 0) from = writer_.Binary(Here(), "add", from, distance);
+      EnterVectors(variable, vectors, from);
+      body(copy);
+    }
+  });
   if (!whole) {
-    lanes = RestLanes(lanes);  // One register at a time.
-    paired = false;
-    const bool whole_vectors = pool_.Mod(trips, pool_.Const(lanes))->IsConst(0);
-    EmitLoop(middle, end, constant(lanes), [&](const V& at) {
-      enter(at, 0, lanes > 1 && !whole_vectors);
+    const Vectors rest = {.lanes = RestLanes(lanes)};  // One register at a time.
+    const bool whole_vectors = pool_.Mod(trips, pool_.Const(rest.lanes))->IsConst(0);
+    EmitLoop(middle, end, constant(rest.lanes), [&](const V& at) {
+      EnterVectors(variable, rest, at);
+      if (rest.lanes > 1 && !whole_vectors) MaskVectors(rest, end);
       body(0);
     });
   }

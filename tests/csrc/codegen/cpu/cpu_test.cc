@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "csrc/base/dtype.h"
 #include "csrc/base/prng.h"
+#include "csrc/codegen/cpu/artifact.h"
 #include "tests/csrc/codegen/cache_directory.h"
 #include "tests/csrc/codegen/cpu/hand_nest.h"
 
@@ -104,6 +106,72 @@ TEST(Cpu, LargeOutputsAtAnyAddress) {
   }
 }
 
+// b[i, j] and f[i, j], bfloat16 and float32, of x and y: so many roundings that the loop is masked throughout, and most
+// of what it touches is bfloat16. 64 MiB go past the caches.
+constexpr int kRoundings = 12;
+float Rounded(float x) { return BFloat16ToFloat(FloatToBFloat16(x)); }
+
+KernelPlan LongRows(HandNest& hand) {
+  fusion::ElementBuilder& e = hand.nest->elements;
+  const ir::Expr* rows = hand.nest->exprs.Symbol("i0");
+  const ir::Expr* columns = hand.nest->exprs.Symbol("i1");
+  const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kBFloat16, {rows, columns});
+  const ir::Value* y = hand.Add(Tensor::Role::kInput, DType::kBFloat16, {rows, columns});
+  hand.Add(Tensor::Role::kOutput, DType::kBFloat16, {rows, columns});
+  hand.Add(Tensor::Role::kOutput, DType::kFloat32, {rows, columns});
+  hand.nest->symbols = {"i0", "i1"};
+  const Element* at[] = {hand.At(0), hand.At(1)};
+  const Element* factor = e.Convert(DType::kFloat32, e.MakeLoad(y, at));
+  const Element* value = e.Convert(DType::kFloat32, e.MakeLoad(x, at));
+  for (int i = 0; i < kRoundings; ++i) {
+    value = e.Convert(DType::kFloat32,
+                      e.Convert(DType::kBFloat16, e.Apply(Prim::kMul, {value, factor})));
+  }
+  const Element* sum = e.Apply(Prim::kAdd, {value, factor});
+  Region region;
+  region.grid = {hand.To(0, rows)};
+  Phase phase;
+  phase.loops = {hand.To(1, columns)};
+  phase.stores.push_back({2, {at[0], at[1]}, e.Convert(DType::kBFloat16, sum)});
+  phase.stores.push_back({3, {at[0], at[1]}, sum});
+  region.phases.push_back(std::move(phase));
+  hand.nest->regions.push_back(std::move(region));
+  return hand.Plan();
+}
+
+TEST(Cpu, MaskedLoopsOfAnyLengthAndAddress) {
+  base::Prng prng(4);
+  struct Size {
+    int64_t rows, columns;
+  };
+  std::vector<Size> sizes = {{4099, 4103}};
+  for (const int64_t columns : {1, 2, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 129})
+    sizes.push_back({3, columns});
+  for (const auto& [rows, columns] : sizes) {
+    const size_t count = static_cast<size_t>(rows * columns);
+    std::vector<uint16_t> x(count), y(count), b(count + 1, 7);
+    std::vector<float> f(count + 1, 7);
+    for (size_t i = 0; i < count; ++i) {
+      x[i] = FloatToBFloat16(static_cast<float>(prng.Unit()) - 0.5F);
+      y[i] = FloatToBFloat16(static_cast<float>(prng.Unit()) + 0.5F);
+    }
+    HandNest hand;
+    RunPlan(LongRows(hand), {Address(x), Address(y), Address(b), Address(f), rows, columns}, rows,
+            1000);
+    EXPECT_EQ(b.back(), 7) << "written past its end";
+    EXPECT_EQ(f.back(), 7) << "written past its end";
+    int64_t faults = 0;
+    for (size_t i = 0; i<count; i += rows> 3 ? 61 : 1) {
+      const float factor = BFloat16ToFloat(y[i]);
+      float value = BFloat16ToFloat(x[i]);
+      for (int k = 0; k < kRoundings; ++k) value = Rounded(value * factor);
+      const float sum = value + factor;
+      faults += b[i] != FloatToBFloat16(sum) || f[i] != sum ? 1 : 0;
+    }
+    EXPECT_EQ(faults, 0) << rows << " x " << columns;
+  }
+}
+
 TEST(Cpu, LoadsBehindAConditionOnIndices) {
   // out[i] = 3 <= i < 8 ? x[i - 3] : 9, where x has 5 elements and nothing around it may be read.
   for (const int64_t count : {1, 4, 11, 40}) {
@@ -147,6 +215,35 @@ TEST(Cpu, EqualKernelsAreCompiledOnce) {
   HandNest other;
   ASSERT_TRUE(compiler.Compile(Sum(other, 4, 9, true)).ok());
   EXPECT_EQ(compiler.num_compiled(), 2);
+}
+
+// What LLVM keeps from a kernel to the next (its context, its passes, a machine) leaves no trace in an object.
+TEST(Cpu, ObjectsDoNotDependOnWhatWasCompiledBefore) {
+  const Target target = HostTarget();
+  const auto ir = [&](const KernelPlan& plan) {
+    const auto text = EmitIr(plan, target);
+    EXPECT_TRUE(text.ok()) << text.status().ToString();
+    return text.ok() ? *text : std::string();
+  };
+  HandNest rows, columns, large;
+  const std::vector<std::string> texts = {ir(Sum(rows, 5, 100, true)),
+                                          ir(Sum(columns, 7, 67, false)), ir(LongRows(large))};
+  // Named twice a feature is the same one, but nobody has asked for this target before.
+  const auto compile = [&](const std::string& text, int times_named) {
+    Target named = target;
+    for (int i = 1; i < times_named; ++i) named.features += "," + target.features;
+    const auto object = CompileObject(text, named);
+    EXPECT_TRUE(object.ok()) << object.status().ToString();
+    return object.ok() ? *object : std::string();
+  };
+  std::vector<std::string> fresh;
+  for (const std::string& text : texts)
+    fresh.push_back(compile(text, 2 + static_cast<int>(fresh.size())));
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < texts.size(); ++i)
+      EXPECT_TRUE(compile(texts[i], 2) == fresh[i]) << "round " << round << ", kernel " << i;
+  }
+  EXPECT_NE(fresh[0], fresh[1]);
 }
 
 TEST(Cpu, ThreadsCompileAtOnce) {
@@ -212,7 +309,7 @@ TEST(Cpu, RefusesForeignBytes) {
   ASSERT_TRUE(artifact.ok());
   Artifact cut = *artifact;
   cut.bytes.resize(cut.bytes.size() / 2);
-  EXPECT_EQ(Load(cut).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Load(cut).status().code(), hir::Code::kInvalidArgument);
   Artifact unnamed = *artifact;
   unnamed.kernels.clear();
   EXPECT_EQ(Load(unnamed).status().ToString(), "INVALID_ARGUMENT: 1 kernels with 0 names");
@@ -229,7 +326,7 @@ TEST(Cpu, RefusesCodeForAnotherCpu) {
   const auto artifact = compiler.Compile(Sum(hand, 4, 8, true));
   ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
   const Status status = Load(*artifact).status();
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(status.code(), hir::Code::kFailedPrecondition);
   EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this "))
       << status.message();
 }
