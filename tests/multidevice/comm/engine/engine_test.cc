@@ -112,6 +112,24 @@ TEST(Engine, ItsThreadIsAwakeThoughOthersLook) {
   close(script.fd);
 }
 
+// A thread that helps may have begun what somebody else had queued, and goes when its own wait is over: if the engine's
+// thread slept on, nobody would look after that communication, nor after its deadline.
+TEST(Engine, WhoGoesWakesIt) {
+  Script script;
+  script.fd = eventfd(0, EFD_NONBLOCK);
+  {
+    Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+    End end;
+    Submit(engine, end);
+    ASSERT_TRUE(Await([&] { return script.armed > script.disarmed; }, Nothing));
+    base::LeaveBackgroundWork();
+    EXPECT_TRUE(Await([&] { return script.disarmed > 0; }, Nothing));
+    script.over = true;
+    EXPECT_TRUE(Await([&] { return end.come(); }, Help));
+  }
+  close(script.fd);
+}
+
 TEST(Engine, ADeadlineNeedsNobodyWhoWaits) {
   Script script;
   Engine engine(std::make_unique<ScriptedTransport>(script), milliseconds(50));
