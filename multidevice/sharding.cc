@@ -10,7 +10,7 @@ namespace hir::mesh {
 using base::Cat;
 
 Sharding Sharding::Replicated(DeviceMesh mesh, size_t rank) {
-  return {std::move(mesh), std::vector<std::vector<ParallelType>>(rank), {}};
+  return {std::move(mesh), std::vector<AxisSplit>(rank), {}};
 }
 
 Sharding Sharding::OnDevice0(size_t rank) { return Replicated(*DeviceMesh::Make({1}, {0}), rank); }
@@ -36,18 +36,22 @@ std::string TypeNames(std::span<const ParallelType> types) {
 
 }  // namespace
 
-std::string DescribeSplit(const DeviceMesh& mesh, size_t axis,
-                          std::span<const ParallelType> types) {
+std::string DescribeSplit(const DeviceMesh& mesh, size_t axis, const AxisSplit& split) {
   int64_t ways = 1;
-  for (const ParallelType type : types) ways *= mesh.Size(type);
-  return Cat("axis ", axis, " split ", ways, " ways over ", TypeNames(types));
+  for (const ParallelType type : split) ways *= mesh.Size(type);
+  const bool by_blocks = !split.is_dealt() || (!split.empty() && split.dealt != ways);
+  std::string text = Cat("axis ", axis);
+  if (split.is_dealt()) base::Append(text, " dealt ", split.dealt, by_blocks ? " ways," : " ways");
+  if (by_blocks) base::Append(text, " split ", ways, " ways");
+  return split.empty() ? text : Cat(text, " over ", TypeNames(split));
 }
 
 std::string Sharding::ToString() const {
   std::vector<std::string> parts;
   if (!partial.empty()) parts.push_back(Cat("partial over ", TypeNames(partial)));
   for (size_t axis = 0; axis < axes.size(); ++axis) {
-    if (!axes[axis].empty()) parts.push_back(DescribeSplit(mesh, axis, axes[axis]));
+    if (!axes[axis].empty() || axes[axis].is_dealt())
+      parts.push_back(DescribeSplit(mesh, axis, axes[axis]));
   }
   return parts.empty() ? "replicated" : base::Join(parts, "; ");
 }
@@ -87,6 +91,31 @@ PartRange PartRangeOf(const Sharding& sharding, std::span<const int64_t> shape, 
   return part;
 }
 
+PartRange ElementsOf(const Sharding& sharding, std::span<const int64_t> shape, int64_t device) {
+  PartRange part = PartRangeOf(sharding, shape, device);
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const int64_t d = sharding.axes[axis].dealt;
+    if (d == 1) continue;
+    HIR_CHECK(sharding.Ways(axis) == d && shape[axis] % d == 0);
+    Range& valid = part.valid[axis];
+    if (valid.size() > 0) valid = {valid.begin / valid.size(), shape[axis], d};
+  }
+  return part;
+}
+
+Status CheckDealt(const Sharding& sharding, std::span<const int64_t> shape) {
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const int64_t d = sharding.axes[axis].dealt;
+    if (shape[axis] % d == 0) continue;
+    return InvalidArgument(
+        Cat(DescribeSplit(sharding.mesh, axis, sharding.axes[axis]), " has ", shape[axis],
+            shape[axis] == 1 ? " element" : " elements",
+            ", and elements are dealt in whole turns: make its extent a multiple of ", d,
+            " (pad), or use an outer split"));
+  }
+  return {};
+}
+
 Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
                                        int64_t device, std::string_view tensor) {
   HIR_CHECK(sharding.partial.empty());
@@ -94,7 +123,8 @@ Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const
     return InvalidArgument(
         Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
   }
-  return PartRangeOf(sharding, shape, device).valid;
+  HIR_TRY(CheckDealt(sharding, shape));
+  return ElementsOf(sharding, shape, device).valid;
 }
 
 std::vector<int64_t> ShardShape(const Sharding& sharding, std::span<const int64_t> shape) {
@@ -134,11 +164,15 @@ DimensionForm ToDimensionForm(const Sharding& sharding) {
   form.axis_of_dimension.assign(rank, -1);
   for (size_t axis = 0; axis < sharding.axes.size(); ++axis) {
     size_t next = 0;
-    const std::vector<ParallelType>& types = sharding.axes[axis];
+    const AxisSplit& types = sharding.axes[axis];
+    HIR_CHECK(!types.is_dealt() || sharding.Ways(axis) == types.dealt);
     for (size_t i = 0; i < rank; ++i) {
       if (std::ranges::find(types, TypeOfDimension(rank, i)) == types.end()) continue;
       order[i] = types[next++];
       form.axis_of_dimension[i] = static_cast<int64_t>(axis);
+      if (!types.is_dealt()) continue;
+      form.dealt.resize(rank, false);
+      form.dealt[i] = true;
     }
   }
   for (const ParallelType type : order) form.shape.push_back(mesh.Size(type));
@@ -155,6 +189,10 @@ DimensionForm ToDimensionForm(const Sharding& sharding) {
 Result<Sharding> FromDimensionForm(const DimensionForm& form, size_t rank) {
   HIR_ASSIGN(DeviceMesh mesh, DeviceMesh::Make(form.shape, form.devices));
   Sharding sharding = Sharding::Replicated(std::move(mesh), rank);
+  if (!form.dealt.empty() && form.dealt.size() != form.shape.size()) {
+    return InvalidArgument(Cat("a sharding says of ", form.dealt.size(),
+                               " dimensions whether they deal, of a mesh of ", form.shape.size()));
+  }
   if (form.axis_of_dimension.empty()) return sharding;
   if (form.axis_of_dimension.size() != form.shape.size()) {
     return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(),
@@ -167,8 +205,13 @@ Result<Sharding> FromDimensionForm(const DimensionForm& form, size_t rank) {
       return InvalidArgument(
           Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
     }
-    if (form.shape[i] > 1) {
-      sharding.axes[static_cast<size_t>(axis)].push_back(TypeOfDimension(form.shape.size(), i));
+    if (form.shape[i] == 1) continue;
+    AxisSplit& split = sharding.axes[static_cast<size_t>(axis)];
+    split.push_back(TypeOfDimension(form.shape.size(), i));
+    if (!form.dealt.empty() && form.dealt[i]) split.dealt = form.shape[i];
+    if (split.is_dealt() && split.size() > 1) {
+      return InvalidArgument(Cat("a sharding deals axis ", axis, " over ", TypeNames(split),
+                                 "; elements are dealt over one dimension of the mesh alone"));
     }
   }
   return sharding;

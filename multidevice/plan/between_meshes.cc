@@ -105,6 +105,9 @@ class Between {
       : from_(from), to_(to), size_(size) {}
 
   std::optional<Step> Run() {
+    for (size_t axis = 0; axis < from_.axes.size(); ++axis) {  // Positions are to mean the same.
+      if (from_.axes[axis].dealt != to_.axes[axis].dealt) return std::nullopt;
+    }
     const std::vector<int64_t> before = WaysOf(from_), after = WaysOf(to_);
     if (before == after && RefinesAll(from_, to_, size_) && RefinesAll(to_, from_, size_)) {
       if (!from_.partial.empty()) return Reduce();
@@ -326,6 +329,21 @@ Sharding OnFirstOf(const Sharding& sharding, const std::vector<ParallelType>& ty
   return result;
 }
 
+// `arrivals`, each with the axes in the order of `from` and in that of `to`.
+std::vector<Sharding> InOrdersOf(const Sharding& from, const Sharding& to,
+                                 const std::vector<Sharding>& arrivals) {
+  std::vector<Sharding> ordered;
+  for (const Sharding* order : {&from, &to}) {
+    for (Sharding arrival : arrivals) {
+      for (size_t axis = 0; axis < arrival.axes.size(); ++axis)
+        arrival.axes[axis].dealt = order->axes[axis].dealt;
+      if (std::ranges::find(ordered, arrival) == ordered.end())
+        ordered.push_back(std::move(arrival));
+    }
+  }
+  return ordered;
+}
+
 std::vector<ParallelType> UnusedTypes(const Sharding& sharding) {
   std::vector<ParallelType> unused;
   for (const ParallelType type : mesh::kMeshTypes) {
@@ -372,6 +390,7 @@ std::vector<Sharding> Arrivals(const Sharding& from, const Sharding& to, const T
       if (std::ranges::find(arrivals, one) == arrivals.end()) arrivals.push_back(std::move(one));
     }
   } while (std::next_permutation(order.begin(), order.end()));
+  arrivals = InOrdersOf(from, to, arrivals);
   const size_t count = arrivals.size();
   for (size_t i = 0; i < count; ++i) {
     if (const auto unused = UnusedTypes(arrivals[i]); !unused.empty())

@@ -18,7 +18,7 @@ using mesh::PartRange;
 using mesh::Range;
 using mesh::Sharding;
 
-// What a device holds.
+// What a device holds: positions of axes, in the order in which they stand.
 struct Part : PartRange {
   std::vector<int64_t> terms =
       {};  // Which partial results are in it, ascending; {0} where nothing was partial.
@@ -35,6 +35,18 @@ void Cut(PartRange& part, size_t axis, int64_t ways, int64_t index) {
   Range& valid = part.valid[axis];
   valid.begin = std::max(valid.begin, part.begin[axis]);
   valid.end = std::max(valid.begin, std::min(valid.end, part.begin[axis] + part.block[axis]));
+}
+
+// The elements of a block of `axis` that go to, or come from, member `index` of a team of `ways` that deals them: every
+// ways-th one of a block in natural order, and of a block of every ways-th element those of block `index`.
+Range ShareOfTurns(const PartRange& part, size_t axis, int64_t extent, bool dealt, int64_t ways,
+                   int64_t index) {
+  if (extent == 0) return {};
+  const int64_t begin = part.valid[axis].begin, count = part.valid[axis].size() / ways;
+  const int64_t turns = extent / ways;  // Each gives every member one element.
+  const int64_t at = dealt ? begin + index * count : 0;
+  const int64_t first = dealt ? at / turns + at % turns * ways : begin + index;
+  return {first, first + (count - 1) * ways + 1, ways};
 }
 
 std::string Describe(const Part& part) {
@@ -64,6 +76,7 @@ class Checker {
   }
 
   Status Take(const Step& step) {
+    HIR_TRY(CheckOrders(step));
     std::map<int64_t, Part> next;
     for (const int64_t device : step.after.mesh.devices()) {
       Part want = Claimed(step.after, device);
@@ -90,11 +103,26 @@ class Checker {
   Part Claimed(const Sharding& sharding, int64_t device) const {
     Sharding split = sharding;
     for (size_t axis = 0; axis < extents_.size(); ++axis) {
-      if (stored_once_[axis]) split.axes[axis].clear();
+      if (stored_once_[axis]) split.axes[axis] = {};
     }
     Part part;
     static_cast<PartRange&>(part) = mesh::PartRangeOf(split, extents_, device);
     return part;
+  }
+
+  bool DealsAlong(const Step& step) const {
+    return step.kind == StepKind::kAllToAll && step.axis == step.to_axis;
+  }
+
+  // Positions mean the same before and after a step, but for the one axis that it reorders.
+  Status CheckOrders(const Step& step) const {
+    for (size_t axis = 0; axis < extents_.size(); ++axis) {
+      if (at_.axes[axis].dealt == step.after.axes[axis].dealt || stored_once_[axis]) continue;
+      const bool reorders = step.kind == StepKind::kReorder || DealsAlong(step);
+      if (!reorders || step.axis != axis)
+        return Internal(Cat(StepName(step.kind), " changes the order of axis ", axis));
+    }
+    return {};
   }
 
   Result<const Part*> Held(int64_t device) const {
@@ -167,6 +195,13 @@ class Checker {
         HIR_ASSIGN(const Part* own, Held(device));
         return Whole(*own, want);
       }
+      case StepKind::kReorder: {
+        HIR_ASSIGN(const Part* own, Held(device));
+        const Range all = {0, extents_[step.axis]};
+        if (own->valid[step.axis] != all && !stored_once_[step.axis])
+          return Internal(Cat("reorders axis ", step.axis, " of ", Describe(*own)));
+        return Whole(*own, want);
+      }
       case StepKind::kSlice: {
         HIR_ASSIGN(const Part* own, Held(device));
         Part part = *own;
@@ -190,10 +225,36 @@ class Checker {
     return Internal("no such step");
   }
 
+  // A block of an axis from each rank's share of its turns, or the other way round.
+  Status ReceiveTurns(const Step& step, int64_t device, Part& want) const {
+    const DeviceMesh& mesh = step.after.mesh;
+    const int64_t ways = mesh.Size(step.type), extent = extents_[step.axis];
+    const bool dealt = at_.axes[step.axis].is_dealt();
+    if (at_.Ways(step.axis) != ways || extent % (ways * ways) != 0 ||
+        at_.axes[step.axis].dealt * step.after.axes[step.axis].dealt != ways)
+      return Internal("the turns are not whole");
+    const int64_t own = mesh.Coordinate(*mesh.PositionOf(device), step.type);
+    int64_t number = 0;
+    for (const int64_t peer : mesh.Team(device, step.type)) {
+      HIR_ASSIGN(const Part* part, Held(peer));
+      const Range got = ShareOfTurns(*part, step.axis, extent, dealt, ways, own);
+      const Range place = ShareOfTurns(want, step.axis, extent, !dealt, ways, number);
+      Part moved = *part;
+      moved.begin[step.axis] = want.begin[step.axis];
+      moved.valid[step.axis] = want.valid[step.axis];
+      if (got != place)
+        return Internal(Cat("gets [", got.begin, ", ", got.end, ") where [", place.begin, ", ",
+                            place.end, ") belongs"));
+      HIR_TRY(number++ == 0 ? Whole(moved, want) : Place(moved, want));
+    }
+    return {};
+  }
+
   Status ReceiveAlong(const Step& step, int64_t device, Part& want) const {
     const DeviceMesh& mesh = step.after.mesh;
     const int64_t ways = mesh.Size(step.type);
     const int64_t own = mesh.Coordinate(*mesh.PositionOf(device), step.type);
+    if (DealsAlong(step)) return ReceiveTurns(step, device, want);
     std::vector<Part> parts;
     for (const int64_t peer : mesh.Team(device, step.type)) {
       HIR_ASSIGN(const Part* part, Held(peer));

@@ -71,6 +71,11 @@ bool TensorSize::IsEven(size_t axis, int64_t ways) const {
   return a.is_known ? a.extent % ways == 0 : !a.may_be_uneven;
 }
 
+bool TensorSize::DealsDirectly(size_t axis, int64_t ways) const {
+  const AxisSize& a = axes[axis];
+  return !a.is_stored_once && (a.is_known || !a.may_be_uneven) && a.extent % (ways * ways) == 0;
+}
+
 double TensorSize::PartBytes(const Sharding& sharding) const {
   double bytes = static_cast<double>(element_bytes);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -102,9 +107,14 @@ StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size
       cost.bytes = (d - 1) / d * in;
       packs = Repacks(step.to_axis, before.mesh.Size(step.type), before, size);
       unpacks = Repacks(step.axis, before.mesh.Size(step.type), step.after, size);
+      if (step.axis == step.to_axis) {  // Chunks of what is dealt are one behind the other.
+        packs |= step.after.axes[step.axis].is_dealt();
+        unpacks |= before.axes[step.axis].is_dealt();
+      }
       break;
     case StepKind::kSlice:
     case StepKind::kSpread:
+    case StepKind::kReorder:
       cost.seconds = model.local_seconds + out / model.copied_bytes_per_second;
       break;
     case StepKind::kRelabel: cost.seconds = model.local_seconds; break;

@@ -30,6 +30,9 @@ struct TensorSize {
   static TensorSize Of(const std::vector<int64_t>& extents, int64_t element_bytes);
   // Whether `ways` blocks of `axis` are alike for every size that a plan may meet.
   bool IsEven(size_t axis, int64_t ways) const;
+  // Whether an axis that is dealt `ways` ways becomes as many blocks, or the other way round, by one exchange: each
+  // rank's part must be made of whole turns, too. Of symbolic extents a plan may say so; then it is a guard.
+  bool DealsDirectly(size_t axis, int64_t ways) const;
   // What one rank stores under `sharding`; blocks are of equal size, the last ones padded.
   double PartBytes(const mesh::Sharding& sharding) const;
 };

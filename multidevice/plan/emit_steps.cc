@@ -43,6 +43,7 @@ std::string_view OpName(StepKind kind) {
     case StepKind::kCollectivePermute: return "collective_permute";
     case StepKind::kSlice:
     case StepKind::kSpread:
+    case StepKind::kReorder:
     case StepKind::kRelabel: break;
   }
   HIR_CHECK(false);
@@ -164,6 +165,7 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
     value = result;
     at_ = step.after;
   }
+  DropUnread(num_values, value);
   if (value ==
       request.value) {  // Only mesh dimensions of one device, or types that differ in nothing.
     mesh_ = graph_.AddMesh(request.to.mesh);
@@ -195,6 +197,7 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
   switch (step.kind) {
     case StepKind::kSlice: return Slice(step, value);
     case StepKind::kSpread: return Spread(step, value);
+    case StepKind::kReorder: return Reorder(step, value);
     case StepKind::kRelabel: return Emit("set", value, {});
     case StepKind::kAllreduce:
     case StepKind::kReduceScatter:
@@ -211,7 +214,8 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
   if (LosesStoredOnce(step)) {
     HIR_ASSIGN(value, Compact(value));
   }
-  HIR_ASSIGN(value, Communicate(step, value));
+  const bool turns = step.kind == StepKind::kAllToAll && step.axis == step.to_axis;
+  HIR_ASSIGN(value, turns ? ExchangeTurns(step, value) : Communicate(step, value));
   return ExpandTo(value, ShareOf(step.after));  // On the new mesh.
 }
 
@@ -225,7 +229,8 @@ bool StepEmitter::LosesStoredOnce(const Step& step) const {
   for (size_t axis = 0; axis < step.chunks.size(); ++axis) {
     if (step.chunks[axis] > 1 && loses(axis)) return true;
   }
-  const bool along = step.kind == StepKind::kAllgather || step.kind == StepKind::kReduceScatter;
+  const bool along = step.kind == StepKind::kAllgather || step.kind == StepKind::kReduceScatter ||
+                     step.kind == StepKind::kReorder;
   if (step.kind == StepKind::kAllToAll) return loses(step.axis) || loses(step.to_axis);
   return along && loses(step.axis);
 }
@@ -414,7 +419,33 @@ Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::E
 }
 
 Result<ir::Value*> StepEmitter::Reshape(ir::Value* value, const Extents& shape) {
+  if (merged_.contains(value)) {
+    if (ir::Value* const unmerged = Unmerged(value, shape)) return unmerged;
+  }
   return Emit("reshape", value, {{"shape", std::span<const ir::Expr* const>(shape)}});
+}
+
+// What `value` is a reshape of, where that has the shape already, else null. Index arithmetic of kernels would see the
+// two reshapes, and symbolic extents cancel in few of them.
+ir::Value* StepEmitter::Unmerged(ir::Value* value, const Extents& shape) {
+  const ir::Op* const op = value->def;
+  if (op == nullptr || op->info->name != "reshape" || ExtentsOf(*op->operands[0]) != shape)
+    return nullptr;
+  unmerged_.push_back(value);
+  return op->operands[0];
+}
+
+// Erases what nobody reads of the values from number `first_value` on that were not needed merged.
+void StepEmitter::DropUnread(size_t first_value, const ir::Value* result) {
+  for (ir::Value* const value : unmerged_) {
+    bool read = value == result || static_cast<size_t>(value->id) < first_value;
+    for (const ir::Op* op = value->def->next; op != nullptr && !read; op = op->next)
+      read = std::ranges::find(op->operands, value) != op->operands.end();
+    if (read || value->def->parent == nullptr) continue;
+    std::erase_if(taken_, [&](const auto& taken) { return taken.second == value; });
+    graph_.body.Erase(value->def);
+  }
+  unmerged_.clear();
 }
 
 // Nothing is moved past axes of one element: the order of the elements stays.
@@ -451,6 +482,73 @@ Result<ir::Value*> StepEmitter::Slice(const Step& step, ir::Value* value) {
   }
   const ir::Expr* const start = pool.Mul(pool.Symbol(CoordinateOf(*mesh_, step.type)), block);
   return SliceAxis(value, step.axis, start, pool.Add(start, block));
+}
+
+// `axis` as two of the extents given.
+Result<ir::Value*> StepEmitter::Split(ir::Value* value, size_t axis, const ir::Expr* outer,
+                                      const ir::Expr* inner) {
+  Extents shape = ExtentsOf(*value);
+  shape[axis] = inner;
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), outer);
+  if (ir::Value* const unmerged = Unmerged(value, shape)) return unmerged;
+  return Reshape(value, shape);
+}
+
+// `axis` and the next as one of the extent given.
+Result<ir::Value*> StepEmitter::Merge(ir::Value* value, size_t axis, const ir::Expr* extent) {
+  Extents shape = ExtentsOf(*value);
+  shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  shape[axis] = extent;
+  HIR_ASSIGN(value, Reshape(value, shape));
+  merged_.insert(value);
+  return value;
+}
+
+// Of n elements dealt d ways position k * (n / d) + j is element j * d + k: a transposition of [d, n / d].
+Result<ir::Value*> StepEmitter::Reorder(const Step& step, ir::Value* value) {
+  const size_t axis = step.axis;
+  const ir::Axis whole = ir::ValueAxes(*request_->global->type)[axis];
+  if (whole.kind == ir::AxisKind::kBroadcast) return Emit("set", value, {});  // All alike.
+  if (LosesStoredOnce(step)) {
+    HIR_ASSIGN(value, Compact(value));
+  }
+  const ir::Expr* const extent = ShareOf(step.after, axis, 1);
+  for (const bool back : {true, false}) {
+    const int64_t ways = (back ? at_ : step.after).axes[axis].dealt;
+    if (ways == 1) continue;
+    const ir::Expr* const turns = extents_.Share(whole.extent, ways);
+    const ir::Expr* const members = graph_.exprs().Const(ways);
+    HIR_ASSIGN(value, Split(value, axis, back ? members : turns, back ? turns : members));
+    HIR_ASSIGN(value, MoveAxis(value, axis, axis + 1));
+    HIR_ASSIGN(value, Merge(value, axis, extent));
+  }
+  return ExpandTo(value, ShareOf(step.after));
+}
+
+// Between blocks of an axis and every d-th element of it: what two ranks exchange is one behind the other where the
+// elements are dealt, and every d-th one of the block.
+Result<ir::Value*> StepEmitter::ExchangeTurns(const Step& step, ir::Value* value) {
+  ir::ExprPool& pool = graph_.exprs();
+  const size_t axis = step.axis;
+  const ir::Expr* const whole = ir::ValueAxes(*request_->global->type)[axis].extent;
+  const int64_t ways = at_.Ways(axis);
+  if (!whole->IsConst()) {
+    bounds_.push_back({ir::Guard::Kind::kEqual,
+                       pool.Mod(pool.Import(whole), pool.Const(ways * ways)), pool.Const(0),
+                       Cat(UserName(request_->source), ": axis ", axis, " dealt ", ways,
+                           " ways, exchanged for blocks of whole turns")});
+  }
+  const ir::Expr* const members = pool.Const(ways);
+  const ir::Expr* const turns = pool.FloorDiv(ExtentsOf(*value)[axis], members);
+  const bool dealt = at_.axes[axis].is_dealt();
+  HIR_ASSIGN(value, Split(value, axis, dealt ? members : turns, dealt ? turns : members));
+  HIR_ASSIGN(ir::Value* const sent, MoveAxis(value, dealt ? axis : axis + 1, 0));
+  HIR_ASSIGN(value, Emit("all_to_all", sent,
+                         {{"mesh", graph_.AddMesh(step.after.mesh)},
+                          {"dim", mesh::ParallelTypeName(step.type)}}));
+  Record(step, *sent, *value);
+  HIR_ASSIGN(value, MoveAxis(value, 0, dealt ? axis + 1 : axis));
+  return Merge(value, axis, ShareOf(step.after, axis, 1));
 }
 
 // A broadcast axis made as long as it is after `step`: its one element serves.

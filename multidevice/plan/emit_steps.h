@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,6 +26,8 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 //   ReduceScatter:        reshape -> [a, d, b/d]   permute -> [d, a, b/d]   reduce_scatter -> [a, b/d]
 //   AllToAll:             the one before it and the other after it
 //   slice:                slice(%x) {start=[0, @m.x*(b/d)], ...}
+//   reorder, b natural:   reshape -> [a, b/d, d]   permute -> [a, d, b/d]   reshape -> [a, b]
+//   AllToAll, b/d dealt:  reshape -> [a, d, c]   permute -> [d, a, c]   all_to_all   permute -> [a, c, d]   reshape
 class StepEmitter {
  public:
   // All outlive it. Ops go to the end of graph.body. `resharding_bytes_max`: as of LocalizeOptions.
@@ -57,7 +60,8 @@ class StepEmitter {
   std::vector<Communication>& communications() { return communications_; }
   // What must hold of sizes for the steps to be right.
   std::vector<ir::Guard>& guards() { return guards_; }
-  // What must hold of sizes for the steps to stay within the bound of memory; beyond, others may.
+  // What must hold of sizes for the steps that were chosen; for others, others may: to stay within the bound of memory,
+  // and for turns to be exchanged.
   const std::vector<ir::Guard>& bounds() const { return bounds_; }
 
  private:
@@ -73,6 +77,13 @@ class StepEmitter {
   Result<ir::Value*> Communicate(const Step& step, ir::Value* value);
   Result<ir::Value*> Slice(const Step& step, ir::Value* value);
   Result<ir::Value*> Spread(const Step& step, ir::Value* value);
+  Result<ir::Value*> Reorder(const Step& step, ir::Value* value);
+  Result<ir::Value*> ExchangeTurns(const Step& step, ir::Value* value);
+  Result<ir::Value*> Split(ir::Value* value, size_t axis, const ir::Expr* outer,
+                           const ir::Expr* inner);
+  Result<ir::Value*> Merge(ir::Value* value, size_t axis, const ir::Expr* extent);
+  ir::Value* Unmerged(ir::Value* value, const std::vector<const ir::Expr*>& shape);
+  void DropUnread(size_t first_value, const ir::Value* result);
   Result<ir::Value*> Compact(ir::Value* value);
   bool LosesStoredOnce(const Step& step) const;
   Result<ir::Value*> SplitToFront(ir::Value* value, const std::vector<int64_t>& chunks);
@@ -102,10 +113,12 @@ class StepEmitter {
   const CostModel& cost_;
   const int64_t resharding_bytes_max_;
   std::map<Key, ir::Value*> taken_;
+  std::set<const ir::Value*> merged_;  // By Merge: what is split again at once need not be merged.
   std::vector<Communication> communications_;
   std::vector<ir::Guard> guards_, bounds_;
   // Of the request being served:
   const Request* request_ = nullptr;
+  std::vector<ir::Value*> unmerged_;  // Whose operands were read instead.
   mesh::Sharding at_ = mesh::Sharding::OnDevice0(0);
   const ir::Mesh* mesh_ = nullptr;  // Of the op being emitted.
 };

@@ -43,6 +43,7 @@ class Localizer {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
     for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
     HIR_TRY(ReadPlacements());
+    HIR_TRY(CheckDealt());
     FindUneven();
     HIR_TRY(CollectGuards());
     GuardInnerExtents();
@@ -84,6 +85,23 @@ class Localizer {
     for (const ir::Value* param : global_.params) HIR_TRY(Read(*param));
     for (const ir::Op* op = global_.body.first; op != nullptr; op = op->next) {
       HIR_TRY(ir::WithLocation(Read(*op->results[0]), op->location));
+    }
+    return {};
+  }
+
+  // Elements are dealt in whole turns, or not at all.
+  Status CheckDealt() const {
+    for (const ir::Value* value : order_) {
+      const Placement& placement = Of(*value);
+      mesh::Sharding sharding = {placement.mesh->mesh, placement.axes};
+      std::vector<int64_t> extents;
+      for (size_t i = 0; i < placement.axes.size(); ++i) {
+        const ir::Expr* const extent = value->type->axes[i].extent;
+        if (!extents_.IsAtHand(extent)) sharding.axes[i].dealt = 1;
+        extents.push_back(extents_.Estimate(extent));
+      }
+      if (Status s = mesh::CheckDealt(sharding, extents); !s.ok())
+        return s.WithContext(value->name);
     }
     return {};
   }
@@ -151,8 +169,10 @@ class Localizer {
         for (size_t i = 0; i < placement.axes.size(); ++i) {
           const ir::Expr* extent = value->type->axes[i].extent;
           const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
-          if ((extent->kind == ir::ExprKind::kSymbol) != symbols || extents_.IsUneven(extent) ||
-              !extents_.Require(extent, ways))
+          if ((extent->kind == ir::ExprKind::kSymbol) != symbols) continue;
+          const bool uneven = extents_.IsUneven(extent);
+          if (uneven ? !placement.axes[i].is_dealt() || extent->IsConst()
+                     : !extents_.Require(extent, ways))
             continue;
           GuardEven(extent, ways,
                     Cat(value->name, ": ",

@@ -18,6 +18,7 @@ std::string_view StepName(StepKind kind) {
     case StepKind::kAllToAll: return "AllToAll";
     case StepKind::kSlice: return "slice";
     case StepKind::kSpread: return "spread";
+    case StepKind::kReorder: return "reorder";
     case StepKind::kRelabel: return "relabel";
     case StepKind::kBroadcast: return "Broadcast";
     case StepKind::kScatter: return "Scatter";
@@ -31,7 +32,8 @@ std::string_view StepName(StepKind kind) {
 }
 
 bool Communicates(StepKind kind) {
-  return kind != StepKind::kSlice && kind != StepKind::kSpread && kind != StepKind::kRelabel;
+  return kind != StepKind::kSlice && kind != StepKind::kSpread && kind != StepKind::kReorder &&
+         kind != StepKind::kRelabel;
 }
 
 bool IsBetweenMeshes(StepKind kind) {
@@ -74,6 +76,7 @@ std::vector<std::vector<int64_t>> TeamsOf(const Step& step, const Sharding& befo
   switch (step.kind) {
     case StepKind::kSlice:
     case StepKind::kSpread:
+    case StepKind::kReorder:
     case StepKind::kRelabel: return teams;
     case StepKind::kBroadcast:
     case StepKind::kScatter: return WithRoots(*step.to, *step.from);

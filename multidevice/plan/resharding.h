@@ -19,10 +19,12 @@ enum class StepKind : uint8_t {
   kAllreduce,      // partial over `type` -> the same everywhere
   kReduceScatter,  // partial over `type` -> `axis` split by it, innermost
   kAllgather,      // `axis` no longer split by `type`, which was innermost
-  kAllToAll,       // split by `type`, innermost: `axis` before, `to_axis` after
+  kAllToAll,  // split by `type`, innermost: `axis` before, `to_axis` after; where both are one axis, it was dealt
+  // by `type` alone and falls into blocks now, or the other way round
   // On each rank alone:
   kSlice,    // each rank keeps its block: `axis` split by `type`, innermost
   kSpread,   // `axis`, stored once, no longer split: each rank has all of it already
+  kReorder,  // the elements of `axis`, which is not split, in another order: natural, or dealt
   kRelabel,  // each rank of the new mesh has its part already
   // Between the meshes `from` and `to`. A row is the devices that differ along mesh_x only.
   kBroadcast,  // position k of `from` -> every device of row k of `to`
@@ -32,7 +34,7 @@ enum class StepKind : uint8_t {
   kSendRecv,   // position k of `from` -> position k of `to`
   kCollectivePermute,  // the same; both hold the same devices
 };
-// "Allreduce"; kSlice, kSpread and kRelabel communicate nothing.
+// "Allreduce"; kSlice, kSpread, kReorder and kRelabel communicate nothing.
 std::string_view StepName(StepKind kind);
 bool Communicates(StepKind kind);
 bool IsBetweenMeshes(StepKind kind);

@@ -121,6 +121,7 @@ class Search {
       }
     }
     for (size_t axis = 0; axis < at.axes.size(); ++axis) {
+      if (at.axes[axis].dealt != to_.axes[axis].dealt) Reorder(node, at, axis);
       if (!at.axes[axis].empty()) ExpandAxis(node, at, axis);
     }
     ExpandAcross(node, at);
@@ -153,12 +154,29 @@ class Search {
     Reach(node, std::move(all));
   }
 
+  // `axis` in the order in which it is wanted.
+  void Reorder(size_t node, const Sharding& at, size_t axis) {
+    const mesh::AxisSplit& split = at.axes[axis];
+    Step step = {.kind = StepKind::kReorder, .axis = axis, .to_axis = axis, .after = at};
+    step.after.axes[axis].dealt = to_.axes[axis].dealt;
+    if (split.size() == 1) {
+      const int64_t ways = at.Ways(axis);
+      if (split.dealt * to_.axes[axis].dealt != ways || !size_.DealsDirectly(axis, ways)) return;
+      if (split.is_dealt() && to_.axes[axis].is_dealt()) return;
+      step.kind = StepKind::kAllToAll;
+      step.type = split[0];
+    } else if (!split.empty()) {
+      return;
+    }
+    Reach(node, std::move(step));
+  }
+
   // What can become of the innermost split of `axis`.
   void ExpandAxis(size_t node, const Sharding& at, size_t axis) {
     const ParallelType type = at.axes[axis].back();
     if (size_.axes[axis].is_stored_once) {
       Step spread = {.kind = StepKind::kSpread, .axis = axis, .after = at};
-      spread.after.axes[axis].clear();
+      spread.after.axes[axis] = {};
       Reach(node, std::move(spread));
       return;
     }

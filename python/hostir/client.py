@@ -34,7 +34,7 @@ from .errors import (
 from .location import caller_location, invalid, located
 from .plan import Plan
 from .progress import Display, PlanProgress, listen
-from .sharding import Sharding, assemble
+from .sharding import Sharding, assemble, elements
 from .values import Scalar, Tensor, Value, as_number
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
@@ -152,6 +152,7 @@ class Client:
         array: anything with the buffer protocol or DLPack, of any strides; of an axis with stride 0 one element moves.
         With neither, it lies whole on device 0. The array may change once this returns.
         """
+        values = as_numpy(array)
         header = pb.UploadHeader(session_id=self._session)
         key = None
         if tensor is not None:
@@ -160,15 +161,15 @@ class Client:
             header.input.program_id = self._compile(definition).program_id
             header.input.index = _input_index(definition, tensor)
         elif sharding is not None:
-            header.sharding.CopyFrom(wire.sharding_message(sharding))
+            header.sharding.CopyFrom(wire.sharding_message(sharding, values.ndim))
         try:
-            return self._upload(as_numpy(array), header)
+            return self._upload(values, header)
         except NotFound:  # The program was evicted.
             if tensor is None or key is None:
                 raise
             self._programs.pop(key, None)
             header.input.program_id = self._compile(tensor._definition).program_id
-            return self._upload(as_numpy(array), header)
+            return self._upload(values, header)
 
     def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader) -> Array:
         sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
@@ -215,8 +216,8 @@ class Client:
         reply = self._call(self._stub.Shards, pb.ShardsRequest(session_id=self._session, handle=array._handle))
         shards = []
         for shard in reply.shards:
-            ends = zip(shard.start, shard.extent, strict=True)
-            slices = tuple(slice(start, start + extent) for start, extent in ends)
+            parts = zip(shard.start, shard.extent, shard.step, strict=True)
+            slices = tuple(elements(*part) for part in parts)
             shards.append((int(shard.device), slices, self._download(array, shard.device)))
         return shards
 
@@ -231,8 +232,8 @@ class Client:
             x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
             y = fd.ops.set(x)
             fd.add_output(y)
-            x.shard(array.sharding.mesh, array.sharding.axes)
-            y.shard(sharding.mesh, sharding.axes)
+            _lay_out(x, array.sharding)
+            _lay_out(y, sharding)
         return self.run(fd, [array])[0]
 
     def free(self, *arrays: Array) -> None:
@@ -430,6 +431,16 @@ def _stderr_is_terminal() -> bool:
 def _with_origin(message: str, location: str) -> str:
     """``message`` with where the request was made, unless it names a line already."""
     return message if not location or _HAS_LOCATION.search(message) else f"{message} ({location})"
+
+
+def _lay_out(tensor: Tensor, sharding: Sharding) -> None:
+    tensor.set_device_mesh(sharding.mesh)
+    blocks = {axis: names for axis, names in sharding.axes.items() if axis not in sharding.dealt}
+    for axis in reversed(sharding.dealt):  # What is split first comes last, so that the numbers of the others hold.
+        name = str(sharding.axes[axis])
+        tensor.inner_split(axis, sharding.mesh.shape[sharding.mesh.dimensions.index(name)])
+        tensor.axis(axis + 1).parallelize(name)
+    tensor.shard(sharding.mesh, blocks)
 
 
 def _size(name: str, size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,22 @@ from .location import invalid
 from .mesh import DeviceMesh, as_parallel_type
 
 
+def elements(start: int, extent: int, step: int) -> slice:
+    """The ``extent`` elements start, start + step, ..."""
+    return slice(start, start + extent) if step == 1 else slice(start, start + extent * step, step)
+
+
 class Sharding:
     """On which devices an array lies, and how they split it.
 
     ``axes`` maps an axis of the array to the mesh dimension that splits it into blocks: ``{0: "mesh_x"}``, or
     ``{0: ("mesh_y", "mesh_x")}``, the outer one first. A mesh dimension that is not named holds copies.
+    The elements of axes in ``dealt`` are dealt in turns instead: device k of d holds k, k + d, k + 2d, ...
     """
 
-    def __init__(self, mesh: DeviceMesh | Any, axes: Mapping[int, Any] | None = None) -> None:
+    def __init__(
+        self, mesh: DeviceMesh | Any, axes: Mapping[int, Any] | None = None, dealt: Collection[int] = ()
+    ) -> None:
         self.mesh = mesh if isinstance(mesh, DeviceMesh) else DeviceMesh(mesh)
         self._axis_of: dict[str, int] = {}
         for axis, given in (axes or {}).items():
@@ -36,6 +44,13 @@ class Sharding:
                 raise invalid(
                     f"axis {axis} is split over {given_order}; the outer one is first: mesh_z, mesh_y, mesh_x"
                 )
+        self._dealt = frozenset(int(axis) for axis in dealt)
+        for axis in self._dealt:
+            dimensions = sum(split == axis for split in self._axis_of.values())
+            if axis < 0:
+                raise invalid(f"axis {axis} is dealt; axes that are count from the front")
+            if dimensions != 1:
+                raise invalid(f"axis {axis} is dealt over {dimensions} mesh dimensions; it is dealt over one")
 
     @property
     def axes(self) -> dict[int, str | tuple[str, ...]]:
@@ -46,26 +61,38 @@ class Sharding:
                 by_axis[axis] = (*by_axis.get(axis, ()), name)
         return {axis: names if len(names) > 1 else names[0] for axis, names in sorted(by_axis.items())}
 
-    def axis_of(self, dimension: str) -> int | None:
-        """The axis that a mesh dimension splits, or None where it holds copies."""
-        return self._axis_of.get(dimension)
+    @property
+    def dealt(self) -> tuple[int, ...]:
+        """The axes whose elements are dealt in turns."""
+        return tuple(sorted(self._dealt))
+
+    def axis_of(self, dimension: str, rank: int) -> int | None:
+        """The axis of an array of ``rank`` axes that a mesh dimension splits, counted from the front, or None where the
+        dimension holds copies. Raises InvalidArgument where the array has no such axis."""
+        return self._value_axis(dimension, rank) if dimension in self._axis_of else None
 
     def block(self, position: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
         """What the device at ``position`` of the mesh (row-major) holds of an array of ``shape``.
 
-        Blocks are ceil-sized: 10 rows over 4 devices are 3, 3, 3 and 1.
+        Blocks are ceil-sized: 10 rows over 4 devices are 3, 3, 3 and 1. Of a dealt axis it is a slice with a step.
         """
-        at = [0] * len(shape)
+        at, step = [0] * len(shape), [1] * len(shape)
         block, end = list(shape), list(shape)
         coordinates = np.unravel_index(position, self.mesh.shape)
         for name, size, coordinate in zip(self.mesh.dimensions, self.mesh.shape, coordinates, strict=True):
             if name not in self._axis_of:
                 continue
             axis = self._value_axis(name, len(shape))
+            if self._axis_of[name] in self._dealt:
+                if shape[axis] % size:
+                    raise invalid(f"axis {axis} of {shape[axis]} elements is dealt {size} ways, in whole turns")
+                at[axis], step[axis] = int(coordinate), size
+                end[axis] = at[axis] + shape[axis] // size
+                continue
             block[axis] = -(-block[axis] // size)
             at[axis] = min(at[axis] + int(coordinate) * block[axis], end[axis])
             end[axis] = min(at[axis] + block[axis], end[axis])
-        return tuple(slice(start, stop) for start, stop in zip(at, end, strict=True))
+        return tuple(elements(start, stop - start, every) for start, stop, every in zip(at, end, step, strict=True))
 
     def _value_axis(self, name: str, rank: int) -> int:
         """The axis that mesh dimension ``name`` splits, counted from the front."""
@@ -86,17 +113,21 @@ class Sharding:
         return tuple(shape)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sharding) and (self.mesh, self._axis_of) == (other.mesh, other._axis_of)
+        return isinstance(other, Sharding) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.mesh, frozenset(self._axis_of.items())))
+        return hash(self._key())
+
+    def _key(self) -> tuple[DeviceMesh, frozenset[tuple[str, int]], frozenset[int]]:
+        return self.mesh, frozenset(self._axis_of.items()), self._dealt
 
     def __repr__(self) -> str:
-        return f"Sharding({self.mesh!r}, {self.axes})"
+        dealt = f", dealt={self.dealt}" if self._dealt else ""
+        return f"Sharding({self.mesh!r}, {self.axes}{dealt})"
 
 
 def assemble(shards: Sequence[np.ndarray[Any, Any]], sharding: Sharding) -> np.ndarray[Any, Any]:
-    """The global array whose blocks, in mesh order, are ``shards``. Of copies the last one is taken."""
+    """The global array whose parts, in mesh order, are ``shards``. Of copies the last one is taken."""
     if len(shards) != sharding.mesh.size:
         raise invalid(f"{len(shards)} shards for {sharding.mesh!r}, which has {sharding.mesh.size} devices")
     shape = sharding._global_shape([shard.shape for shard in shards])

@@ -42,10 +42,13 @@ def mesh_message(mesh: DeviceMesh) -> Any:
     return tensor_pb2.Mesh(shape=mesh.shape, devices=mesh.devices)
 
 
-def sharding_message(sharding: Sharding) -> Any:
-    axes = [sharding.axis_of(name) for name in sharding.mesh.dimensions]
+def sharding_message(sharding: Sharding, rank: int) -> Any:
+    """Of an array of ``rank`` axes. Raises InvalidArgument for an axis that it has not."""
+    axes = [sharding.axis_of(name, rank) for name in sharding.mesh.dimensions]
     return tensor_pb2.Sharding(
-        mesh=mesh_message(sharding.mesh), axis_of_dimension=[-1 if axis is None else axis for axis in axes]
+        mesh=mesh_message(sharding.mesh),
+        axis_of_dimension=[-1 if axis is None else axis for axis in axes],
+        dealt=[axis in sharding.dealt for axis in axes] if sharding.dealt else [],
     )
 
 
@@ -58,7 +61,8 @@ def sharding_of(message: Any) -> Sharding:
     for name, axis in zip(mesh.dimensions, message.axis_of_dimension, strict=False):  # Empty: no axis is split.
         if axis >= 0:
             axes[axis] = (*axes.get(axis, ()), name)
-    return Sharding(mesh, axes)
+    dealt = [axis for axis, is_dealt in zip(message.axis_of_dimension, message.dealt, strict=False) if is_dealt]
+    return Sharding(mesh, axes, dealt)
 
 
 def as_dict(message: Any) -> dict[str, Any]:

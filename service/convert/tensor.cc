@@ -34,7 +34,8 @@ Result<mesh::Sharding> FromProto(const pb::Sharding& sharding, size_t axes) {
   const mesh::DimensionForm form = {
       {sharding.mesh().shape().begin(), sharding.mesh().shape().end()},
       {sharding.mesh().devices().begin(), sharding.mesh().devices().end()},
-      {sharding.axis_of_dimension().begin(), sharding.axis_of_dimension().end()}};
+      {sharding.axis_of_dimension().begin(), sharding.axis_of_dimension().end()},
+      {sharding.dealt().begin(), sharding.dealt().end()}};
   return mesh::FromDimensionForm(form, axes);
 }
 
@@ -44,6 +45,7 @@ void ToProto(const mesh::Sharding& sharding, pb::Sharding* out) {
   out->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
   out->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(),
                                         form.axis_of_dimension.end());
+  for (const bool dealt : form.dealt) out->add_dealt(dealt);
 }
 
 std::vector<bool> FlagsFromProto(const google::protobuf::RepeatedField<bool>& flags, int axes) {

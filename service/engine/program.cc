@@ -84,7 +84,7 @@ std::string Program::NameOf(int index) const {
 
 Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
   HIR_ASSIGN(const TensorSpec wanted, InputSpec(index, spec.dtype, spec.shape));
-  if (!SameParts(spec.sharding, wanted.sharding)) {
+  if (!SameParts(spec.sharding, wanted.sharding, spec.shape)) {
     return InvalidArgument(base::Cat(NameOf(index), ": the tensor lies ", Describe(spec.sharding),
                                      "; the program wants it ", Describe(wanted.sharding),
                                      "; reshard it, or put it as this input"));

@@ -86,6 +86,7 @@ void SetParam(const plan::Boundary& param, v1::PlanParam* out) {
   sharding->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
   sharding->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(),
                                              form.axis_of_dimension.end());
+  for (const bool dealt : form.dealt) sharding->add_dealt(dealt);
 }
 
 void SetSharedMemory(const ir::Graph& local, size_t index, v1::PlanParam* out) {

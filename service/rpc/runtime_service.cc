@@ -186,6 +186,7 @@ void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply*
     for (const mesh::Range& range : *ranges) {
       shard.add_start(range.begin);
       shard.add_extent(range.size());
+      shard.add_step(range.step);
     }
   }
   call->ClaimAndEnd({});

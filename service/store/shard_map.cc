@@ -27,7 +27,8 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
       continue;  // Every block along it gets what is sent.
     }
     sent_bytes_ *= spec.shape[axis];
-    Step step = {spec.shape[axis], stride};
+    Step step = {
+        .extent = spec.shape[axis], .shard_stride = stride, .dealt = sharding.axes[axis].dealt};
     int64_t size = spec.shape[axis];
     int64_t ways = sharding.Ways(axis);
     block_strides[axis] = block_stride;
@@ -86,6 +87,7 @@ void ShardMap::Simplify() {
       joined.back().extent *= step.extent;
       joined.back().shard_stride = step.shard_stride;
       for (Cut& cut : joined.back().cuts) cut.size *= step.extent;
+      joined.back().together *= step.extent;
     } else {
       joined.push_back(std::move(step));
     }
@@ -101,6 +103,12 @@ ShardMap::Place ShardMap::Find(int64_t offset) const {
     int64_t index = offset % step.extent;
     int64_t run = step.extent - index;
     offset /= step.extent;
+    if (step.dealt > 1) {
+      const int64_t turn = index / step.together, rest = index % step.together;
+      const int64_t turns = step.extent / step.together / step.dealt;
+      index = (turn % step.dealt * turns + turn / step.dealt) * step.together + rest;
+      run = step.together - rest;
+    }
     for (const Cut& cut : step.cuts) {
       place.block += index / cut.size * cut.block_stride;
       index %= cut.size;

@@ -45,6 +45,9 @@ class ShardMap {
     int64_t extent = 1;
     int64_t shard_stride = 0;  // In bytes, within a block.
     std::vector<Cut> cuts = {};
+    int64_t dealt =
+        1;  // In so many turns, `together` at a time: the cuts are of the index in that order.
+    int64_t together = 1;
   };
   struct Repeat {  // Elements repeated along an axis.
     int64_t extent = 1;

@@ -47,6 +47,7 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
     return InvalidArgument(
         base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
   }
+  HIR_TRY(mesh::CheckDealt(spec.sharding, spec.shape));
   if (!ElementsBytes(spec).has_value()) {
     return InvalidArgument(base::Cat("a tensor of shape [", base::JoinInts(spec.shape, ", "),
                                      "] and dtype ", DTypeName(spec.dtype),
@@ -68,11 +69,15 @@ int64_t ShardBytes(const TensorSpec& spec) {
   return bytes;
 }
 
-bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b) {
+bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b, std::span<const int64_t> shape) {
   if (a == b) return true;
   if (a.axes.size() != b.axes.size() || a.mesh.num_devices() != b.mesh.num_devices()) return false;
   for (size_t axis = 0; axis < a.axes.size(); ++axis) {
-    if (a.Ways(axis) != b.Ways(axis)) return false;
+    // One element each, or none, is dealt and in blocks at once.
+    const auto turns = [&](const mesh::Sharding& s) {
+      return s.axes[axis].dealt < shape[axis] ? s.axes[axis].dealt : 1;
+    };
+    if (a.Ways(axis) != b.Ways(axis) || turns(a) != turns(b)) return false;
   }
   return std::ranges::all_of(a.mesh.devices(), [&](int64_t device) {
     return b.mesh.PositionOf(device).has_value() &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices);
 // Bytes one device stores, padding included: the same on all of them. REQUIRES: CheckSpec is OK.
 int64_t ShardBytes(const TensorSpec& spec);
 
-// Whether every device holds the same part, however the two came to it.
-bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b);
+// Whether every device holds the same part of a tensor of `shape`, however the two came to it.
+bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b, std::span<const int64_t> shape);
 
 }  // namespace hir::service

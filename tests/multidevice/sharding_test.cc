@@ -86,6 +86,31 @@ TEST(Sharding, ASecondDimensionCutsEachBlockAgain) {
   EXPECT_THAT(ShardShape(both, shape), ElementsAre(2));
 }
 
+TEST(Sharding, DealtElementsAreEveryDth) {
+  Sharding dealt = {Make({3}, {2, 0, 1}), {{}, {kX}}, {}};
+  dealt.axes[1].dealt = 3;
+  const std::vector<int64_t> shape = {4, 9};
+  EXPECT_THAT(*ShardSlices(dealt, shape, 2, "x"), ElementsAre(Range{0, 4}, Range{0, 9, 3}));
+  EXPECT_THAT(*ShardSlices(dealt, shape, 1, "x"), ElementsAre(Range{0, 4}, Range{2, 9, 3}));
+  EXPECT_EQ((Range{2, 9, 3}).size(), 3);
+  EXPECT_THAT(PartRangeOf(dealt, shape, 1).valid, ElementsAre(Range{0, 4}, Range{6, 9}));
+  EXPECT_THAT(ShardShape(dealt, shape), ElementsAre(4, 3));
+  EXPECT_THAT((*ShardSlices(dealt, std::vector<int64_t>{4, 0}, 1, "x"))[1].size(), 0);
+  EXPECT_EQ(dealt.ToString(), "axis 1 dealt 3 ways over mesh_x");
+  Sharding natural = dealt;
+  natural.axes[1].dealt = 1;
+  EXPECT_NE(dealt, natural);
+  EXPECT_EQ(ShardSlices(dealt, std::vector<int64_t>{4, 8}, 1, "x").status().ToString(),
+            "INVALID_ARGUMENT: axis 1 dealt 3 ways over mesh_x has 8 elements, and elements are "
+            "dealt in whole turns: make its extent a multiple of 3 (pad), or use an outer split");
+  // On the way from one sharding to another.
+  dealt.axes[1].clear();
+  EXPECT_EQ(dealt.ToString(), "axis 1 dealt 3 ways");
+  dealt.axes[0] = {kX};
+  dealt.axes[0].dealt = 2;
+  EXPECT_EQ(dealt.ToString(), "axis 0 dealt 2 ways, split 3 ways over mesh_x; axis 1 dealt 3 ways");
+}
+
 TEST(Sharding, OwnersHoldTheWholeOnce) {
   const Sharding sharding = {Make({2, 2}, {0, 1, 2, 3}), {{kX}}, {}};
   EXPECT_THAT(Owners(sharding), ElementsAre(0, 1));
@@ -118,7 +143,22 @@ TEST(Sharding, DimensionFormKeepsEveryBlock) {
   EXPECT_EQ(cases, 6 * 27);
 }
 
+TEST(Sharding, DimensionFormKeepsWhatIsDealt) {
+  Sharding sharding = {Make({2, 3}, {0, 1, 2, 3, 4, 5}), {{kX}, {kY}}, {}};
+  EXPECT_TRUE(ToDimensionForm(sharding).dealt.empty());
+  sharding.axes[0].dealt = 3;
+  EXPECT_THAT(ToDimensionForm(sharding).dealt, ElementsAre(false, true));
+  EXPECT_EQ(*FromDimensionForm(ToDimensionForm(sharding), 2), sharding);
+  sharding.axes[1].dealt = 2;
+  EXPECT_EQ(*FromDimensionForm(ToDimensionForm(sharding), 2), sharding);
+}
+
 TEST(Sharding, DimensionFormRefusals) {
+  EXPECT_EQ(FromDimensionForm({{2, 2}, {0, 1, 2, 3}, {0, 0}, {false, true}}, 1).status().message(),
+            "a sharding deals axis 0 over mesh_y, mesh_x; elements are dealt over one dimension of "
+            "the mesh alone");
+  EXPECT_EQ(FromDimensionForm({{2}, {0, 1}, {0}, {false, true}}, 1).status().message(),
+            "a sharding says of 2 dimensions whether they deal, of a mesh of 1");
   EXPECT_EQ(FromDimensionForm({{2}, {0, 1}, {3}}, 2).status().message(),
             "a sharding splits axis 3 of a tensor of 2 axes");
   EXPECT_EQ(FromDimensionForm({{2}, {0, 1}, {0, 1}}, 2).status().message(),

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/passes/placement.h"
 #include "csrc/ir/print.h"
 
 namespace hir::testing {
@@ -29,6 +30,7 @@ Generator::Generator(uint64_t seed, const GeneratorOptions& options)
     : seed_(seed),
       options_(options),
       rng_(seed * 0x9e3779b97f4a7c15 + 1),
+      dealer_(seed),
       graph_(std::make_unique<ir::Graph>(fusion::kFusionOps, base::Cat("seed_", seed))),
       builder_(*graph_) {
   if (options_.mesh_shape.empty()) return;
@@ -186,30 +188,26 @@ Item Generator::AddExact(ir::Value* value, double bound, double error) {
   return item;
 }
 
-// A mesh on a third of the values, sharded where the sizes allow it, or anywhere.
+// A mesh on a third of the values, sharded where the sizes allow it, or anywhere; some of what the mesh divides is
+// dealt in turns.
 void Generator::Annotate(ir::Value& value) {
   if (!rng_.OneIn(3) || value.type->kind != ir::TypeKind::kTensor || value.layout != nullptr)
     return;
-  HIR_CHECK(
-      ir::Annotate(*graph_, value, {.kind = ir::Annotation::Kind::kMesh, .mesh = mesh_}).ok());
   const std::vector<ir::Axis> axes = AxesOf(&value);
   const std::vector<int64_t> shape = ShapeOf(&value);
-  std::vector<bool> used(axes.size());
+  std::vector<fusion::Types> splits(axes.size());
   for (const mesh::ParallelType type : mesh::kMeshTypes) {
     if (!mesh_->mesh.Has(type) || axes.empty() || !Chance(70)) continue;
     const auto axis = static_cast<size_t>(rng_.Below(std::ssize(axes)));
     const bool divides = shape[axis] > 0 && shape[axis] % mesh_->mesh.Size(type) == 0;
-    const bool may_split = options_.uneven || (divides && !used[axis]);
+    fusion::Types& split = splits[axis];
+    const bool may_split = options_.uneven ? !split.is_dealt() : divides && split.empty();
     if (!may_split || axes[axis].kind != ir::AxisKind::kIteration) continue;
-    used[axis] = true;
-    const ir::Annotation shard = {
-        .kind = ir::Annotation::Kind::kShard, .axis = static_cast<int64_t>(axis), .type = type};
-    const Status status = ir::Annotate(*graph_, value, shard);
-    if (!status.ok())
-      std::fprintf(stderr, "seed %llu: %s\n", static_cast<unsigned long long>(seed_),
-                   status.ToString().c_str());
-    HIR_CHECK(status.ok());
+    split.push_back(type);
+    if (divides && split.size() == 1 && dealer_.OneIn(3)) split.dealt = mesh_->mesh.Size(type);
   }
+  value.layout =
+      fusion::LayoutFor(*graph_, *value.type, fusion::FromValueTypes(*value.type, mesh_, splits));
 }
 
 void Generator::Step(FusionOp op) {

@@ -141,6 +141,8 @@ class Generator {
   const uint64_t seed_;
   const GeneratorOptions options_;
   base::Prng rng_;
+  base::Prng
+      dealer_;  // What is dealt in turns: of its own, so that the rest is the same with and without it.
   std::unique_ptr<ir::Graph> graph_;
   ir::Builder builder_;
   const ir::Mesh* mesh_ = nullptr;

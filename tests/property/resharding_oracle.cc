@@ -64,7 +64,8 @@ std::string PlacedText(const plan::Placed& placed) {
   for (const fusion::Types& types : placed) {
     std::vector<std::string_view> names;
     for (const mesh::ParallelType type : types) names.push_back(mesh::ParallelTypeName(type));
-    axes.push_back(names.empty() ? "-" : base::Join(names, "+"));
+    axes.push_back(names.empty() ? "-"
+                                 : Cat(types.is_dealt() ? "dealt " : "", base::Join(names, "+")));
   }
   return base::Join(axes, ", ");
 }
@@ -73,14 +74,26 @@ void AddPairs(const DeviceMesh& from, const DeviceMesh& to, size_t rank,
               const std::vector<std::vector<int64_t>>& shapes, std::vector<ReshardingPair>& pairs) {
   const int64_t ways = std::max(from.num_devices(), to.num_devices());
   const char* const reductions[] = {"sum", "min", "max"};
-  for (const plan::Placed& a : plan::AllPlacements(from, rank, true)) {
-    for (const plan::Placed& b : plan::AllPlacements(to, rank, false)) {
+  std::vector<std::vector<int64_t>> whole_turns = shapes;  // Also of each rank's part.
+  whole_turns.push_back(std::vector<int64_t>(rank, ways * ways));
+  // One axis dealt, over the last dimension.
+  const auto with_dealt = [](const DeviceMesh& mesh, std::vector<plan::Placed> placements) {
+    for (plan::Placed& placed : plan::DealtPlacements(mesh, placements)) {
+      const auto dealt = std::ranges::find_if(placed, &mesh::AxisSplit::is_dealt);
+      if (std::ranges::count_if(placed, &mesh::AxisSplit::is_dealt) == 1 &&
+          dealt->front() == mesh::ParallelType::kMeshX)
+        placements.push_back(std::move(placed));
+    }
+    return placements;
+  };
+  for (const plan::Placed& a : with_dealt(from, plan::AllPlacements(from, rank, true))) {
+    for (const plan::Placed& b : with_dealt(to, plan::AllPlacements(to, rank, false))) {
       const size_t n = pairs.size();
       pairs.push_back({.from_mesh = from,
                        .to_mesh = to,
                        .from = a,
                        .to = b,
-                       .shapes = shapes,
+                       .shapes = plan::IsDealt(a) || plan::IsDealt(b) ? whole_turns : shapes,
                        .what = {.shape = {},
                                 .symbolic = n % 4 != 0,
                                 .reduced = n % 5 == 0 ? ways : ways + 1,
@@ -102,11 +115,18 @@ Status CheckOne(const ReshardingPair& pair, const std::vector<int64_t>& shape,
   what.shape = shape;
   plan::PairProgram program =
       plan::MakePair(what, pair.from_mesh, pair.from, pair.to_mesh, pair.to);
-  HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(program.graph),
-                               {.num_devices = options.num_ranks,
-                                .target = target,
-                                .sizes = {program.sizes.begin(), program.sizes.end()}}));
+  Result<host::ProgramPlan> planned = host::PlanProgram(
+      std::move(program.graph), {.num_devices = options.num_ranks,
+                                 .target = target,
+                                 .sizes = {program.sizes.begin(), program.sizes.end()}});
+  if (!plan::HasWholeTurns(pair.from, shape) || !plan::HasWholeTurns(pair.to, shape)) {
+    const bool refused = planned.status().code() == Code::kInvalidArgument &&
+                         planned.status().message().find("in whole turns") != std::string::npos;
+    if (!refused) return Internal(Cat("not refused: ", planned.status().ToString()));
+    ++tally.refused;
+    return {};
+  }
+  HIR_ASSIGN(host::ProgramPlan plan, std::move(planned));
   int64_t rows = 1;
   for (const int64_t extent : shape) rows *= extent;
   const fusion::HostTensor expected =
@@ -154,23 +174,30 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
   for (size_t i = sample.of; i-- > 1;)
     std::swap(sample.pairs[i],
               sample.pairs[static_cast<size_t>(prng.Below(static_cast<int64_t>(i) + 1))]);
-  // Every third between meshes, as long as there are any of both.
-  std::vector<ReshardingPair> drawn, later;
+  // Every third between meshes, every sixth of what is dealt, as long as there are any of each.
+  enum Kind : size_t { kPlain, kBetween, kDealt };
+  const Kind order[] = {kPlain, kPlain, kBetween, kPlain, kDealt, kBetween};
+  std::vector<ReshardingPair> of_kind[3], drawn;
   for (ReshardingPair& pair : sample.pairs) {
-    const bool between = !(pair.from_mesh == pair.to_mesh);
-    std::vector<ReshardingPair>& to = between == (drawn.size() % 3 == 2) ? drawn : later;
-    to.push_back(std::move(pair));
+    const bool dealt = plan::IsDealt(pair.from) || plan::IsDealt(pair.to);
+    const Kind kind = dealt ? kDealt : pair.from_mesh == pair.to_mesh ? kPlain : kBetween;
+    of_kind[kind].push_back(std::move(pair));
   }
-  std::ranges::move(later, std::back_inserter(drawn));
+  size_t taken[3] = {};
+  for (size_t slot = 0; drawn.size() < sample.of; ++slot) {
+    const Kind kind = order[slot % std::size(order)];
+    if (taken[kind] < of_kind[kind].size())
+      drawn.push_back(std::move(of_kind[kind][taken[kind]++]));
+  }
   drawn.erase(drawn.begin() + static_cast<std::ptrdiff_t>(count), drawn.end());
   sample.pairs = std::move(drawn);
   return sample;
 }
 
 std::string PairTally::Describe(std::string_view backend, const PairSample& sample) const {
-  std::string text =
-      Cat(pairs, " of ", sample.of, " pairs (seed ", sample.seed, "), ", runs,
-          " pairs x sizes equal on ", backend, ", ", communications, " communications");
+  std::string text = Cat(pairs, " of ", sample.of, " pairs (seed ", sample.seed, "), ", runs,
+                         " pairs x sizes equal on ", backend, ", ", refused,
+                         " more refused as they should be, ", communications, " communications");
   for (const auto* counts : {&meshes, &sizes, &types}) {
     const char* separator = "\n  ";
     for (const auto& [name, n] : *counts)
@@ -182,9 +209,12 @@ std::string PairTally::Describe(std::string_view backend, const PairSample& samp
 Status CheckPair(const ReshardingPair& pair, const RankRunOptions& options,
                  const codegen::Target& target, PairTally& tally) {
   for (const std::vector<int64_t>& shape : pair.shapes) {
+    const int64_t refused = tally.refused;
     if (Status s = CheckOne(pair, shape, options, target, tally); !s.ok())
       return s.WithContext(Describe(pair, shape));
+    if (tally.refused > refused) continue;
     ++tally.runs;
+    if (plan::IsDealt(pair.from) || plan::IsDealt(pair.to)) ++tally.meshes["dealt"];
     ++tally.meshes[pair.from_mesh == pair.to_mesh ? ShapeText(pair.from_mesh) : "between meshes"];
     ++tally.sizes[std::string(KindOfSize(pair, shape))];
   }

@@ -1,7 +1,8 @@
-// The resharding oracle: every pair of {replicated, split along axes, partial} on the meshes 2, 3, 4, 2x2, 2x3 and
-// between them, of up to three axes, of sizes that divide, one over, smaller than the mesh, and none. Each pair is a
-// program that goes through the whole pipeline and the evaluator of each rank; outputs are poisoned before, and every
-// part is compared with values counted out in a loop.
+// The resharding oracle: every pair of {replicated, split along axes, dealt in turns, partial} on the meshes 2, 3, 4,
+// 2x2, 2x3 and between them, of up to three axes, of sizes that divide, one over, smaller than the mesh, and none;
+// those that cannot be dealt in whole turns must be refused. Each pair is a program that goes through the whole
+// pipeline and the evaluator of each rank; outputs are poisoned before, and every part is compared with values counted
+// out in a loop.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
 
 // What ran.
 struct PairTally {
-  int64_t pairs = 0, runs = 0, communications = 0;
+  int64_t pairs = 0, runs = 0, refused = 0, communications = 0;
   std::map<std::string, int64_t, std::less<>> meshes, sizes, types;
 
   // "200 of 3302 pairs (seed 1), 1240 pairs x sizes equal on ucx, ..."

@@ -55,7 +55,7 @@ void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte*
   for (;;) {
     int64_t at = 0, place = 0;
     for (size_t i = 0; i < rank; ++i) {
-      at = at * whole.shape[i] + range.valid[i].begin + index[i];
+      at = at * whole.shape[i] + range.valid[i].begin + index[i] * range.valid[i].step;
       place = place * range.block[i] + index[i];
     }
     std::byte* element_bytes = whole_bytes + static_cast<size_t>(at) * element;
@@ -83,9 +83,9 @@ Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored
   mesh::Sharding sharding = *boundary.sharding;
   const std::vector<ir::Axis> axes = ir::ValueAxes(*boundary.global);
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (axes[i].kind == ir::AxisKind::kBroadcast) sharding.axes[i].clear();
+    if (axes[i].kind == ir::AxisKind::kBroadcast) sharding.axes[i] = {};
   }
-  shard.range = mesh::PartRangeOf(sharding, stored.shape, rank);
+  shard.range = mesh::ElementsOf(sharding, stored.shape, rank);
   int64_t elements = 1;
   for (const int64_t extent : shard.range.block) elements *= extent;
   shard.bytes.assign(static_cast<size_t>(elements * DTypeBytes(stored.dtype)) + 1,

@@ -62,23 +62,25 @@ void ShardedTally::Count(const ShardedProgram& made) {
   ++programs;
   communications += std::ssize(plan.local.communications);
   pinned += plan.pinned.empty() ? 0 : 1;
-  bool has_uneven = false;
+  bool has_uneven = false, has_dealt = false;
   for (const ir::Value* value : plan.global->values()) {
     if (value->layout == nullptr || value->type->kind != ir::TypeKind::kTensor) continue;
     const auto placement = fusion::PlacementOf(*value);
     for (size_t i = 0; i < value->type->axes.size(); ++i) {
       const int64_t extent = *fusion::ValueOf(value->type->axes[i].extent, sizes);
+      has_dealt |= placement->axes[i].is_dealt();
       has_uneven |= extent % fusion::Ways(*placement->mesh, placement->axes[i]) != 0;
     }
   }
   uneven += has_uneven ? 1 : 0;
+  dealt += has_dealt ? 1 : 0;
 }
 
 std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) const {
   return Cat(programs, " programs equal on ", where, ", seeds ", first_seed, " to ",
              first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven,
-             " with uneven blocks, ", pinned, " planned for their sizes alone, ", communications,
-             " communications");
+             " with uneven blocks, ", dealt, " with elements dealt in turns, ", pinned,
+             " planned for their sizes alone, ", communications, " communications");
 }
 
 Seeds SeedsFromEnvironment(Seeds otherwise) {

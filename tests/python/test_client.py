@@ -85,6 +85,13 @@ def test_more_bytes_than_a_message(client: hostir.Client) -> None:
     np.testing.assert_array_equal(client.put(values, sharding=Sharding(FOUR)).numpy(), values)
 
 
+def test_an_axis_from_behind(client: hostir.Client) -> None:
+    values = np.arange(6 * 8, dtype=np.float32).reshape(6, 8)
+    array = client.put(values, sharding=Sharding(FOUR, {-1: "mesh_x"}))
+    assert array.sharding == Sharding(FOUR, {1: "mesh_x"})
+    np.testing.assert_array_equal(array.numpy(), values)
+
+
 def test_arrays_go_out_as_numpy_and_dlpack(client: hostir.Client) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     array = client.put(values)

@@ -3,12 +3,15 @@ skipped, and say so. (What DLPack says of any producer is in test_values.py.)"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hostir
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # On a machine with a GPU its arrays would be there.
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int32", "int64", "bool"]
 

@@ -65,8 +65,13 @@ def test_shardings() -> None:
     both = Sharding(mesh, {2: ("mesh_y", "mesh_x")})
     assert both.axes == {2: ("mesh_y", "mesh_x")}
     for each in (sharding, both, Sharding(mesh), Sharding([3])):
-        assert wire.sharding_of(wire.sharding_message(each)) == each
-    assert list(wire.sharding_message(both).axis_of_dimension) == [2, 2]
+        assert wire.sharding_of(wire.sharding_message(each, 3)) == each
+    assert list(wire.sharding_message(both, 3).axis_of_dimension) == [2, 2]
+    last = Sharding(mesh, {-1: "mesh_x"})
+    assert list(wire.sharding_message(last, 3).axis_of_dimension) == [-1, 2]  # -1 of a message: no axis.
+    for axis in (3, -4):
+        with pytest.raises(hostir.InvalidArgument, match=f"axis {axis} is split over mesh_y, but the array has 3 axes"):
+            wire.sharding_message(Sharding(mesh, {axis: "mesh_y"}), 3)
     assert wire.sharding_of(wire.tensor_pb2.Sharding()) == Sharding(DeviceMesh([0]))
 
 
@@ -90,6 +95,26 @@ def test_two_dimensions_on_one_axis_split_it_outer_first() -> None:
     assert [sharding.block(k, (20,))[0].start for k in range(4)] == [0, 5, 10, 15]
     parts = [sharding.block(k, (5,))[0] for k in range(4)]  # Halves of 3, each of 2.
     assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 3), (3, 5), (5, 5)]
+
+
+def test_dealt_axes() -> None:
+    sharding = Sharding(DeviceMesh([[3, 1], [0, 2]]), {1: "mesh_x", 0: "mesh_y"}, dealt=[1])
+    assert sharding.dealt == (1,)
+    assert sharding != Sharding(sharding.mesh, sharding.axes)
+    assert repr(sharding) == "Sharding(DeviceMesh([[3, 1], [0, 2]]), {0: 'mesh_y', 1: 'mesh_x'}, dealt=(1,))"
+    assert wire.sharding_of(wire.sharding_message(sharding, 2)) == sharding
+    assert list(wire.sharding_message(sharding, 2).dealt) == [False, True]
+    whole = np.arange(30).reshape(5, 6)
+    shards = [whole[sharding.block(position, whole.shape)] for position in range(4)]
+    np.testing.assert_array_equal(shards[1], whole[:3, 1::2])
+    np.testing.assert_array_equal(shards[2], whole[3:, 0::2])
+    np.testing.assert_array_equal(assemble(shards, sharding), whole)
+    with pytest.raises(hostir.InvalidArgument, match="axis 1 of 5 elements is dealt 2 ways, in whole turns"):
+        sharding.block(0, (4, 5))
+    with pytest.raises(hostir.InvalidArgument, match="axis 0 is dealt over 2 mesh dimensions; it is dealt over one"):
+        Sharding(sharding.mesh, {0: ("mesh_y", "mesh_x")}, dealt=[0])
+    with pytest.raises(hostir.InvalidArgument, match="axis -1 is dealt; axes that are count from the front"):
+        Sharding(sharding.mesh, {-1: "mesh_x"}, dealt=[-1])
 
 
 class Producer:

@@ -98,7 +98,32 @@ TEST_F(Transfer, OneShardAlone) {
   const auto context = client.Context();
   ASSERT_EQ(Text(client.stub().Shards(context.get(), request, &reply)), "OK");
   ASSERT_EQ(reply.shards_size(), 4);
-  EXPECT_EQ(reply.shards(1).ShortDebugString(), "device: 1 start: 2 start: 0 extent: 2 extent: 1");
+  EXPECT_EQ(reply.shards(1).ShortDebugString(),
+            "device: 1 start: 2 start: 0 extent: 2 extent: 1 step: 1 step: 1");
+}
+
+TEST_F(Transfer, DealtShards) {
+  pb::UploadHeader header = Header(pb::DTYPE_BOOL, {6, 2}, {2, 2}, {1, 0});
+  for (const bool dealt : {false, true}) header.mutable_sharding()->add_dealt(dealt);
+  const Client::Put put = client.Upload(header, "abcdefghijkl");
+  ASSERT_EQ(Text(put.status), "OK");
+  // Rows dealt over mesh_x, columns split over mesh_y.
+  EXPECT_EQ(client.Download(put.tensor.handle()).bytes, "abcdefghijkl");
+  EXPECT_EQ(client.Download(put.tensor.handle(), 0).bytes, "aei");
+  EXPECT_EQ(client.Download(put.tensor.handle(), 1).bytes, "cgk");
+  EXPECT_EQ(client.Download(put.tensor.handle(), 3).bytes, "dhl");
+  pb::ShardsRequest request;
+  request.set_session_id(client.session());
+  request.set_handle(put.tensor.handle());
+  pb::ShardsReply reply;
+  const auto context = client.Context();
+  ASSERT_EQ(Text(client.stub().Shards(context.get(), request, &reply)), "OK");
+  EXPECT_EQ(reply.shards(3).ShortDebugString(),
+            "device: 3 start: 1 start: 1 extent: 3 extent: 1 step: 2 step: 1");
+  header.set_shape(0, 5);
+  EXPECT_EQ(Text(client.Upload(header, "abcdefghij").status),
+            "INVALID_ARGUMENT: axis 0 dealt 2 ways over mesh_x has 5 elements, and elements are "
+            "dealt in whole turns: make its extent a multiple of 2 (pad), or use an outer split");
 }
 
 TEST_F(Transfer, UnevenShards) {

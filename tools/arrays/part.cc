@@ -24,7 +24,7 @@ Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
   for (size_t axis = whole.size(); axis-- > 0;) {
     const bool one_for_all = whole[axis] == 1;
     part.axes[axis] = {.extent = range.valid[axis].size(),
-                       .whole_stride = one_for_all ? 0 : whole_stride,
+                       .whole_stride = one_for_all ? 0 : range.valid[axis].step * whole_stride,
                        .part_stride = stored_once[axis] ? 0 : part_stride};
     if (!one_for_all) part.whole_offset += range.valid[axis].begin * whole_stride;
     whole_stride *= whole[axis];

@@ -25,8 +25,8 @@ struct Part {
   int64_t whole_offset = 0;  // Of its first element.
   std::vector<PartAxis> axes;
 
-  // What the rank that holds `range` stores of a row-major array. `stored_once`: axes of which the part has one
-  // element. `whole`: extents of the array; 1 where it has one element for all.
+  // What the rank that holds `range` (mesh::ElementsOf) stores of a row-major array. `stored_once`: axes of which the
+  // part has one element. `whole`: extents of the array; 1 where it has one element for all.
   static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range,
                  const std::vector<bool>& stored_once, int64_t element_bytes);
 

@@ -100,7 +100,7 @@ Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<c
   *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
   if (!*held) return arrays::Part();
   return arrays::Part::Of(whole.empty() ? shape : whole,
-                          mesh::PartRangeOf(*boundary.sharding, shape, ranks_.rank()),
+                          mesh::ElementsOf(*boundary.sharding, shape, ranks_.rank()),
                           StoredOnce(*boundary.global), DTypeBytes(boundary.global->dtype));
 }
 

@@ -82,6 +82,39 @@ bool AxisMap::CanSplit(size_t axis, int64_t ways) const {
   return true;
 }
 
+bool AxisMap::CanDeal(size_t axis, int64_t ways) const {
+  // One element a device, or none: dealt and in blocks at once, and blocks are the normal form.
+  const auto in_blocks = [&](const ir::Expr* extent) {
+    return extent->IsConst(ways) || extent->IsConst(0);
+  };
+  if (in_blocks(op_->results[0]->type->axes[axis].extent)) return false;
+  const auto counts = [](const ir::Attr& attr) { return attr.name == "offset"; };
+  if (std::ranges::any_of(op_->attrs, counts)) return false;
+  return std::ranges::all_of(links_, [&](const AxisLink& link) {
+    if (static_cast<size_t>(link.result_axis) != axis) return true;
+    switch (link.relation) {
+      case AxisRelation::kSame:
+      case AxisRelation::kBroadcast:
+      case AxisRelation::kReduced:
+      case AxisRelation::kContracted: return !in_blocks(OperandAxis(link).extent);
+      case AxisRelation::kGathered: return true;
+      case AxisRelation::kSliced:
+      case AxisRelation::kPadded:
+      case AxisRelation::kConcatenated:
+      case AxisRelation::kSplitOuter:
+      case AxisRelation::kSplitInner:
+      case AxisRelation::kMergedOuter:
+      case AxisRelation::kMergedInner:
+      case AxisRelation::kOpaque: return false;
+    }
+    return false;
+  });
+}
+
+bool AxisMap::Fits(size_t axis, const ir::Mesh& mesh, const Types& split) const {
+  return CanSplit(axis, Ways(mesh, split)) && (!split.is_dealt() || CanDeal(axis, split.dealt));
+}
+
 std::optional<size_t> AxisMap::ResultAxis(int operand, size_t axis) const {
   for (const AxisLink& link : links_) {
     if (link.operand != operand || static_cast<size_t>(link.operand_axis) != axis ||
@@ -123,6 +156,8 @@ Types AxisMap::Fitting(size_t axis, const ir::Mesh& mesh, const Types& types) co
     if (!CanSplit(axis, ways)) break;
     fitting.push_back(type);
   }
+  if (types.is_dealt() && !fitting.empty() && CanDeal(axis, types.dealt))
+    fitting.dealt = types.dealt;
   return fitting;
 }
 
@@ -152,6 +187,7 @@ std::optional<Placement> AxisMap::Forward(
       const auto taken = std::ranges::find_if(
           fitting, [&](ParallelType t) { return std::ranges::count(used, t) > 0; });
       fitting.erase(taken, fitting.end());
+      if (fitting.empty()) fitting = {};
       used.insert(used.end(), fitting.begin(), fitting.end());
       placement.axes[*to] = std::move(fitting);
     }

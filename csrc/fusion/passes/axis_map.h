@@ -22,6 +22,11 @@ class AxisMap {
   // Whether the op can be computed with logical axis `axis` of the result split `ways` ways. False also for constant
   // extents that would not be even where elements change places; symbolic ones are left to guards.
   bool CanSplit(size_t axis, int64_t ways) const;
+  // Whether it can be computed with the elements of that axis dealt `ways` ways: where elements meet by their place
+  // alone, or by data, but not where an op knows which place is whose.
+  bool CanDeal(size_t axis, int64_t ways) const;
+  // Both, for what `split` says on `mesh`.
+  bool Fits(size_t axis, const ir::Mesh& mesh, const Types& split) const;
 
   // The logical axis of the result that is split when value axis `axis` of operand `operand` is, or nothing where the
   // op needs the whole axis. A reduced axis that is kept with extent 1 counts: the result is partial then.
@@ -43,7 +48,7 @@ class AxisMap {
   const ir::Axis& OperandAxis(const AxisLink& link) const;
   const ir::Axis& ResultAxisOf(const AxisLink& link) const;
   bool Stretches(const AxisLink& link) const;  // From extent 1: the operand is whole on every rank.
-  // The outermost part of `types` for which CanSplit(axis, its ways).
+  // The outermost part of `types` for which CanSplit(axis, its ways); in natural order where it cannot be dealt.
   Types Fitting(size_t axis, const ir::Mesh& mesh, const Types& types) const;
 
   const ir::Op* op_;

@@ -23,19 +23,26 @@ double BytesOf(const ir::Value& value) {
   return bytes;
 }
 
-// The axis that `type` splits, or kNone.
-size_t AxisOf(const std::vector<Types>& axes, ParallelType type) {
+// What a mesh dimension splits, and whether into blocks or by dealing.
+struct Place {
+  size_t axis = kNone;
+  bool dealt = false;
+
+  bool operator==(const Place&) const = default;
+};
+
+Place PlaceOf(const std::vector<Types>& axes, ParallelType type) {
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (std::ranges::find(axes[i], type) != axes[i].end()) return i;
+    if (std::ranges::find(axes[i], type) != axes[i].end()) return {i, axes[i].is_dealt()};
   }
-  return kNone;
+  return {};
 }
 
 // Bytes that a rank receives when what splits a tensor of `bytes` `size` ways changes.
-double Moved(double bytes, size_t from, size_t to, int64_t size) {
-  if (from == to || from == kNone) return 0;  // Each rank has its part already.
+double Moved(double bytes, Place from, Place to, int64_t size) {
+  if (from == to || from.axis == kNone) return 0;  // Each rank has its part already.
   const double d = static_cast<double>(size);
-  return kBytesPerCommunication + bytes * (to == kNone ? (d - 1) / d : (d - 1) / (d * d));
+  return kBytesPerCommunication + bytes * (to.axis == kNone ? (d - 1) / d : (d - 1) / (d * d));
 }
 
 class Choice {
@@ -58,8 +65,10 @@ class Choice {
     for (size_t k = std::size(mesh::kMeshTypes); k-- > 0;) {
       const ParallelType type = mesh::kMeshTypes[k];
       if (execution_.mesh->mesh.Size(type) == 1) continue;
-      const size_t axis = ChooseAxis(type);
-      if (axis != kNone) execution_.axes[axis].push_back(type);
+      const Place place = ChoosePlace(type);
+      if (place.axis == kNone) continue;
+      execution_.axes[place.axis].push_back(type);
+      if (place.dealt) execution_.axes[place.axis].dealt = execution_.mesh->mesh.Size(type);
     }
     for (size_t axis = 0; axis < execution_.axes.size(); ++axis) Order(axis);
     return execution_;
@@ -79,11 +88,14 @@ class Choice {
     return common == nullptr || bytes < BytesOf(result_) ? wanted_.mesh : common;
   }
 
-  bool CanAdd(size_t axis, ParallelType type) const {
-    Types types = execution_.axes[axis];
+  bool CanAdd(Place place, ParallelType type) const {
+    Types types = execution_.axes[place.axis];
+    if (types.is_dealt() || (place.dealt && !types.empty())) return false;
     types.push_back(type);
     const int64_t ways = Ways(*execution_.mesh, types);
-    return map_.CanSplit(axis, ways) && (types.size() == 1 || IsEvenFor(axis, ways));
+    if (place.dealt) types.dealt = ways;
+    return map_.Fits(place.axis, *execution_.mesh, types) &&
+           (types.size() == 1 || IsEvenFor(place.axis, ways));
   }
 
   // Whether an operand or the goal is split so: two splits that come together only here could refuse sizes that all of
@@ -100,56 +112,62 @@ class Choice {
     return false;
   }
 
-  size_t ChooseAxis(ParallelType type) const {
-    std::vector<size_t> candidates;
-    const size_t goal = AxisOf(goal_, type);
-    if (goal != kNone) candidates.push_back(goal);
+  Place ChoosePlace(ParallelType type) const {
+    std::vector<Place> candidates;
+    const auto add = [&](Place place) {
+      candidates.push_back(place);
+      if (place.dealt) candidates.push_back({place.axis, false});  // Where it cannot be dealt.
+    };
+    const Place goal = PlaceOf(goal_, type);
+    if (goal.axis != kNone) add(goal);
     for (size_t n = 0; n < lies_.size(); ++n) {
-      const size_t axis = AxisOf(lies_[n], type);
-      if (axis == kNone) continue;
-      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], axis))
-        candidates.push_back(*to);
+      const Place lies = PlaceOf(lies_[n], type);
+      if (lies.axis == kNone) continue;
+      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], lies.axis))
+        add({*to, lies.dealt});
     }
-    std::erase_if(candidates, [&](size_t axis) { return !CanAdd(axis, type); });
-    for (const size_t axis : candidates) {
-      if (map_.IsReduced(axis) && MovedBefore(axis, type) == 0) return axis;
+    std::erase_if(candidates, [&](Place place) { return !CanAdd(place, type); });
+    for (const Place place : candidates) {
+      if (map_.IsReduced(place.axis) && MovedBefore(place, type) == 0) return place;
     }
-    size_t best = kNone;
+    Place best;
     // A copy of the work on every rank counts as a byte, so that it loses a tie.
-    double least = 1 + MovedBefore(kNone, type) + MovedBehind(kNone, type);
-    for (const size_t axis : candidates) {
-      const double moved = MovedBefore(axis, type) + MovedBehind(axis, type);
+    double least = 1 + MovedBefore({}, type) + MovedBehind({}, type);
+    for (const Place place : candidates) {
+      const double moved = MovedBefore(place, type) + MovedBehind(place, type);
       if (moved < least) {
-        best = axis;
+        best = place;
         least = moved;
       }
     }
     return best;
   }
 
-  double MovedBefore(size_t axis, ParallelType type) const {
+  double MovedBefore(Place place, ParallelType type) const {
     double moved = 0;
     for (size_t n = 0; n < lies_.size(); ++n) {
       const int operand = map_.tensors()[n];
       const ir::Value& value = *map_.op().operands[static_cast<size_t>(operand)];
-      size_t to = kNone;
-      for (size_t k = 0; k < lies_[n].size() && axis != kNone; ++k) {
-        if (map_.ResultAxis(operand, k) == axis) to = k;
+      Place to;
+      for (size_t k = 0; k < lies_[n].size() && place.axis != kNone; ++k) {
+        if (map_.ResultAxis(operand, k) == place.axis) to = {k, place.dealt};
       }
-      const size_t from = AxisOf(lies_[n], type);
-      if (from != kNone && ir::ValueAxes(*value.type)[from].kind == ir::AxisKind::kBroadcast)
+      const Place from = PlaceOf(lies_[n], type);
+      if (from.axis != kNone &&
+          ir::ValueAxes(*value.type)[from.axis].kind == ir::AxisKind::kBroadcast)
         continue;  // Everyone has it.
       moved += Moved(BytesOf(value), from, to, execution_.mesh->mesh.Size(type));
     }
     return moved;
   }
 
-  double MovedBehind(size_t axis, ParallelType type) const {
-    const size_t goal = AxisOf(goal_, type);
+  double MovedBehind(Place place, ParallelType type) const {
+    const Place goal = PlaceOf(goal_, type);
     const int64_t size = execution_.mesh->mesh.Size(type);
-    if (axis == kNone || !map_.IsReduced(axis)) return Moved(BytesOf(result_), axis, goal, size);
+    if (place.axis == kNone || !map_.IsReduced(place.axis))
+      return Moved(BytesOf(result_), place, goal, size);
     const double d = static_cast<double>(size);
-    return kBytesPerCommunication + BytesOf(result_) * (goal == kNone ? 2 : 1) * (d - 1) / d;
+    return kBytesPerCommunication + BytesOf(result_) * (goal.axis == kNone ? 2 : 1) * (d - 1) / d;
   }
 
   // Puts the types of `axis` into the order in which the result or an operand has them.

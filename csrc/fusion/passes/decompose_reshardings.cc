@@ -207,7 +207,7 @@ bool IsResharding(const ir::Op& op) {
   HIR_CHECK(wanted.ok() && operands.ok());
   const AxisMap map(op);
   for (size_t i = 0; i < (*wanted).axes.size(); ++i) {
-    if (!map.CanSplit(i, Ways(*(*wanted).mesh, (*wanted).axes[i]))) return true;
+    if (!map.Fits(i, *(*wanted).mesh, (*wanted).axes[i])) return true;
   }
   return std::ranges::any_of(map.tensors(), [&](int i) {
     const auto k = static_cast<size_t>(i);

@@ -9,8 +9,8 @@
 
 namespace hir::fusion {
 
-// Mesh dimensions in order, outermost first.
-using Types = std::vector<mesh::ParallelType>;
+// What splits an axis; where elements are dealt in turns, one dimension does, of as many devices.
+using Types = mesh::AxisSplit;
 
 struct Placement {
   const ir::Mesh* mesh = nullptr;
@@ -21,9 +21,9 @@ struct Placement {
 };
 
 // Of `value`, a tensor that has a layout.
-// Errors: kUnimplemented where a mesh type is on a part that no chain of outer splits by mesh sizes makes (the inner
-//         part of an inner split, merges, blocks dealt in turns: docs/decisions/0007), naming value and axis. Blocks
-//         may be uneven.
+// Errors: kUnimplemented where a mesh type is on a part that neither a chain of outer splits by mesh sizes makes nor an
+//         inner split that deals elements in turns (merges, blocks dealt in turns: docs/decisions/0007);
+//         kInvalidArgument where the turns are not whole; both naming value and axis. Blocks may be uneven.
 Result<Placement> PlacementOf(const ir::Value& value);
 
 // All copies, on `mesh`.

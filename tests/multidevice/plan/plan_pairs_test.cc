@@ -47,6 +47,24 @@ std::vector<Sharding> AllShardings(const DeviceMesh& mesh, size_t rank, bool par
   return found;
 }
 
+// Those of `shardings` with elements dealt in turns along some of the axes that one dimension splits.
+std::vector<Sharding> Dealt(const std::vector<Sharding>& shardings) {
+  std::vector<Sharding> found;
+  for (const Sharding& sharding : shardings) {
+    std::vector<Sharding> some = {sharding};
+    for (size_t axis = 0; axis < sharding.axes.size(); ++axis) {
+      if (sharding.axes[axis].size() != 1) continue;
+      const size_t count = some.size();
+      for (size_t i = 0; i < count; ++i) {
+        some.push_back(some[i]);
+        some.back().axes[axis].dealt = sharding.Ways(axis);
+      }
+    }
+    found.insert(found.end(), some.begin() + 1, some.end());
+  }
+  return found;
+}
+
 struct Tally {
   int pairs = 0;
   std::map<std::string, int, std::less<>> steps;
@@ -162,7 +180,7 @@ std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to,
   return names;
 }
 
-Sharding Split(DeviceMesh mesh, std::vector<std::vector<ParallelType>> axes,
+Sharding Split(DeviceMesh mesh, std::vector<mesh::AxisSplit> axes,
                std::vector<ParallelType> partial = {}) {
   return {std::move(mesh), std::move(axes), std::move(partial)};
 }
@@ -194,6 +212,91 @@ TEST(PlanPairs, EachKindOfCommunication) {
             Names{"CollectivePermute"});
   EXPECT_EQ(StepsOf(Split(square, {{y, x}}), Split(square, {{x, y}}), rows),
             Names{"CollectivePermute"});
+}
+
+// Elements dealt in turns: among themselves, and with everything else.
+TEST(PlanPairs, DealtInTurns) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}),
+                               Make({3}, {2, 0, 1}),
+                               Make({4}, {3, 1, 0, 2}),
+                               Make({2, 2}, {2, 0, 3, 1}),
+                               Make({2, 3}, {0, 1, 2, 3, 4, 5}),
+                               Make({2}, {3, 6})};
+  Tally tally;
+  for (const DeviceMesh& from : meshes) {
+    for (const DeviceMesh& to : meshes) {
+      for (const size_t rank : {1, 2}) {
+        if (rank == 2 && !(from == to)) continue;
+        const std::vector<Sharding> a = AllShardings(from, rank, true);
+        const std::vector<Sharding> b = AllShardings(to, rank, false);
+        for (const int64_t extent : {12, 36, 48, 0}) {
+          std::vector<int64_t> extents(rank, 12);
+          extents[0] = extent;
+          for (const Sharding& one : Dealt(a)) {
+            for (const Sharding& other : b) Check(one, other, extents, tally);
+            for (const Sharding& other : Dealt(b)) Check(one, other, extents, tally);
+          }
+          for (const Sharding& one : a) {
+            for (const Sharding& other : Dealt(b)) Check(one, other, extents, tally);
+          }
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  std::cout << "dealt in turns: " << tally.Describe() << "\n";
+}
+
+TEST(PlanPairs, StepsOfDealtAxes) {
+  using Names = std::vector<std::string>;
+  const ParallelType x = ParallelType::kMeshX;
+  const DeviceMesh a = Make({4}, {0, 1, 2, 3}), b = Make({4}, {4, 5, 6, 7});
+  const Sharding whole = Split(a, {{}, {}}), rows = Split(a, {{x}, {}});
+  const Sharding columns = Split(a, {{}, {x}});
+  Sharding dealt = rows, far = Split(b, {{x}, {}});
+  dealt.axes[0].dealt = far.axes[0].dealt = 4;
+  const std::vector<int64_t> size = {1024, 1024};
+  EXPECT_EQ(StepsOf(whole, dealt, size), (Names{"reorder", "slice"}));
+  EXPECT_EQ(StepsOf(dealt, whole, size), (Names{"Allgather", "reorder"}));
+  EXPECT_EQ(StepsOf(dealt, rows, size), Names{"AllToAll"});
+  EXPECT_EQ(StepsOf(rows, dealt, size), Names{"AllToAll"});
+  EXPECT_EQ(StepsOf(dealt, columns, size), (Names{"AllToAll", "reorder"}));
+  EXPECT_EQ(StepsOf(columns, dealt, size), (Names{"reorder", "AllToAll"}));
+  EXPECT_EQ(StepsOf(dealt, dealt, size), Names{});
+  EXPECT_EQ(StepsOf(dealt, far, size), Names{"SendRecv"});
+  // A block of 5 rows holds no whole turns of 4.
+  EXPECT_EQ(StepsOf(dealt, rows, {20, 1024}), (Names{"Allgather", "reorder", "slice"}));
+  // No rank holds the whole tensor: three parts, while one is unpacked.
+  const Result<Plan> plan = PlanResharding(dealt, rows, TensorSize::Of(size, 4), {}, 2 << 20);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_LE((*plan).peak_bytes, 2 << 20);
+  EXPECT_EQ((*plan).bytes, 1024 * 256 * 3);
+}
+
+TEST(PlanPairs, WrongPlansOfDealtAxesAreRefused) {
+  const ParallelType x = ParallelType::kMeshX;
+  const DeviceMesh a = Make({2}, {0, 1});
+  const Sharding rows = Split(a, {{x}}), whole = Split(a, {{}});
+  Sharding dealt = rows, ordered = whole;
+  dealt.axes[0].dealt = ordered.axes[0].dealt = 2;
+  const auto check = [&](const Sharding& from, const Sharding& to, Step step, int64_t extent) {
+    return CheckPlan(from, to, std::vector<int64_t>{extent}, {}, {.steps = {std::move(step)}})
+        .ToString();
+  };
+  const auto exchange = [&](const Sharding& after) {
+    return Step{.kind = StepKind::kAllToAll, .type = x, .axis = 0, .to_axis = 0, .after = after};
+  };
+  EXPECT_EQ(check(dealt, rows, exchange(rows), 8), "OK");
+  EXPECT_EQ(check(rows, dealt, exchange(dealt), 8), "OK");
+  EXPECT_EQ(check(dealt, ordered, {.kind = StepKind::kAllgather, .type = x, .after = ordered}, 8),
+            "OK");
+  EXPECT_NE(check(dealt, rows, exchange(rows), 6), "OK");
+  EXPECT_NE(check(rows, rows, exchange(rows), 8), "OK");
+  EXPECT_NE(check(dealt, rows, {.kind = StepKind::kRelabel, .after = rows}, 8), "OK");
+  EXPECT_NE(check(dealt, rows, {.kind = StepKind::kReorder, .after = rows}, 8), "OK");
+  EXPECT_NE(check(dealt, whole, {.kind = StepKind::kAllgather, .type = x, .after = whole}, 8),
+            "OK");
+  EXPECT_NE(check(whole, dealt, {.kind = StepKind::kSlice, .type = x, .after = dealt}, 8), "OK");
 }
 
 TEST(PlanPairs, SizesDecide) {

@@ -1,8 +1,8 @@
 // Random programs with random shardings equal the unsharded program: every rank of the localized graph is evaluated, on
 // meshes of 2, 4 and 2x2 devices in any order, some values on a second mesh. Any layout may be on any value, of even or
-// uneven blocks, so this is the proof that propagation, decomposition and localisation are right together, whatever a
-// user asks for. No program is refused: one with uneven blocks that an op cannot take is planned for its sizes alone,
-// as the pipeline does it.
+// uneven blocks or dealt in turns, so this is the proof that propagation, decomposition and localisation are right
+// together, whatever a user asks for. No program is refused: one with uneven blocks that an op cannot take is planned
+// for its sizes alone, as the pipeline does it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -55,7 +55,7 @@ bool Allows(Prng& prng, const ir::Value& value, const Placement& placement, size
 }
 
 // A random placement of `value` that its sizes allow.
-Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* mesh,
+Placement RandomPlacement(Prng& prng, Prng& dealer, const ir::Value& value, const ir::Mesh* mesh,
                           const fusion::SymbolValues& sizes) {
   Placement placement = fusion::Replicated(mesh, *value.type);
   std::vector<ParallelType> types(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));
@@ -65,6 +65,13 @@ Placement RandomPlacement(Prng& prng, const ir::Value& value, const ir::Mesh* me
     const auto axis = static_cast<size_t>(prng.Below(std::ssize(value.type->axes)));
     placement.axes[axis].push_back(type);
     if (!Allows(prng, value, placement, axis, sizes)) placement.axes[axis].pop_back();
+  }
+  for (size_t axis = 0; axis < placement.axes.size(); ++axis) {
+    fusion::Types& split = placement.axes[axis];
+    const int64_t ways = fusion::Ways(*mesh, split);
+    const Result<int64_t> extent = fusion::ValueOf(value.type->axes[axis].extent, sizes);
+    if (split.size() == 1 && extent.ok() && *extent % ways == 0 && dealer.OneIn(4))
+      split.dealt = ways;
   }
   return placement;
 }
@@ -94,13 +101,15 @@ void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* me
 }
 
 // A partial result only where the op can make one: its reduction axes stay as propagation leaves them.
-void AnnotateAtRandom(Prng& prng, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes,
+void AnnotateAtRandom(Prng& prng, Prng& dealer, ir::Graph& graph,
+                      const std::vector<const ir::Mesh*>& meshes,
                       const fusion::SymbolValues& sizes) {
   const int64_t one_in = prng.Between(1, 4);
   const auto annotate = [&](ir::Value& value) {
     if (value.type->kind != ir::TypeKind::kTensor || !prng.OneIn(one_in)) return;
     const ir::Mesh* mesh = meshes[prng.OneIn(6) ? meshes.size() - 1 : 0];
-    value.layout = fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, value, mesh, sizes));
+    value.layout =
+        fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, dealer, value, mesh, sizes));
   };
   for (ir::Value* param : graph.params) annotate(*param);
   for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
@@ -145,7 +154,8 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   std::vector<const ir::Mesh*> meshes = {graph->AddMesh(RandomMesh(prng, shape, size + 1), "p")};
   meshes.push_back(graph->AddMesh(
       RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
-  AnnotateAtRandom(prng, *graph, meshes, program.sizes);
+  Prng dealer(seed);  // Of its own: what is split is the same with and without it.
+  AnnotateAtRandom(prng, dealer, *graph, meshes, program.sizes);
   SCOPED_TRACE(base::Cat("seed ", seed, "\n", program.Describe(), ir::Print(*graph)));
 
   const std::unique_ptr<ir::Graph> as_written = ir::Clone(*graph);

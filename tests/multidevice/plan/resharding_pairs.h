@@ -43,6 +43,37 @@ inline std::vector<Placed> AllPlacements(const mesh::DeviceMesh& mesh, size_t ra
   return found;
 }
 
+// Those of `placements` that deal elements in turns instead: each choice of value axes that one dimension splits.
+inline std::vector<Placed> DealtPlacements(const mesh::DeviceMesh& mesh,
+                                           const std::vector<Placed>& placements) {
+  std::vector<Placed> found;
+  for (const Placed& placement : placements) {
+    std::vector<Placed> some = {placement};
+    for (size_t axis = 0; axis + 1 < placement.size(); ++axis) {
+      if (placement[axis].size() != 1) continue;
+      const size_t count = some.size();
+      for (size_t i = 0; i < count; ++i) {
+        some.push_back(some[i]);
+        some.back()[axis].dealt = mesh.Size(placement[axis][0]);
+      }
+    }
+    found.insert(found.end(), some.begin() + 1, some.end());
+  }
+  return found;
+}
+
+inline bool IsDealt(const Placed& placement) {
+  return std::ranges::any_of(placement, &mesh::AxisSplit::is_dealt);
+}
+
+// Whether elements of a tensor of `shape` are dealt in whole turns.
+inline bool HasWholeTurns(const Placed& placement, const std::vector<int64_t>& shape) {
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] % placement[axis].dealt != 0) return false;
+  }
+  return true;
+}
+
 // Sizes around those that `ways` divides: even, one over, fewer than devices, none; of the first axis, then of all.
 inline std::vector<std::vector<int64_t>> SizesAround(size_t rank, int64_t ways) {
   std::vector<std::vector<int64_t>> sizes;

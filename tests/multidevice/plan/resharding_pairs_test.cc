@@ -86,6 +86,63 @@ TEST_F(ReshardingPairs, OneMesh) {
   }
 }
 
+// Elements dealt in turns before, after, or both, with and without whole turns in each part, so with and without a
+// direct exchange.
+TEST_F(ReshardingPairs, DealtInTurns) {
+  const DeviceMesh meshes[] = {Make({2}, {0, 1}), Make({3}, {2, 0, 1}), Make({4}, {3, 1, 0, 2}),
+                               Make({2, 2}, {2, 0, 3, 1}), Make({2}, {3, 0})};
+  const auto check = [&](const Case& c, const DeviceMesh& from, const DeviceMesh& to) {
+    const std::vector<Placed> a = AllPlacements(from, c.shape.size(), true);
+    const std::vector<Placed> b = AllPlacements(to, c.shape.size(), false);
+    const std::vector<Placed> a_dealt = DealtPlacements(from, a), b_dealt = DealtPlacements(to, b);
+    const auto check_all = [&](const std::vector<Placed>& before,
+                               const std::vector<Placed>& after) {
+      for (const Placed& one : before) {
+        for (const Placed& other : after) {
+          Check(c, from, one, to, other);
+          if (HasFatalFailure()) return;
+          ++pairs;
+        }
+      }
+    };
+    check_all(a_dealt, b);
+    check_all(a, b_dealt);
+    check_all(a_dealt, b_dealt);
+  };
+  for (const DeviceMesh& from : meshes) {
+    for (const DeviceMesh& to : meshes) {
+      for (const int64_t extent : {12, 0}) check({{extent}, extent == 12}, from, to);
+      if (from == to) check({{144}, false}, from, to);
+      if (from == to) check({{24, 144}, true}, from, to);
+      if (from == to) check({{36, 48}, false}, from, to);
+      if (from == to) check({{12, 36}, true, {true, false}}, from, to);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Sizes that are not whole turns are refused, known or at hand.
+TEST(DealtInTurns, OtherSizesAreRefused) {
+  const DeviceMesh mesh = Make({2}, {0, 1});
+  const Placed whole = {{}, {}};
+  Placed dealt = {{ParallelType::kMeshX}, {}};
+  dealt[0].dealt = 2;
+  for (const bool symbolic : {false, true}) {
+    for (const bool before : {false, true}) {
+      PairProgram pair =
+          MakePair({{5}, symbolic}, mesh, before ? dealt : whole, mesh, before ? whole : dealt);
+      Status status = ir::RunPasses(*pair.graph, fusion::kFusionPasses, fusion::kShard);
+      if (status.ok()) status = Localize(*pair.graph, {.sizes = pair.sizes}).status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_NE(status.message().find(
+                    "axis 0 dealt 2 ways over mesh_x has 5 elements, and elements are dealt in "
+                    "whole turns: make its extent a multiple of 2 (pad), or use an outer split"),
+                std::string::npos)
+          << status.ToString();
+    }
+  }
+}
+
 TEST_F(ReshardingPairs, TwoDimensions) {
   const DeviceMesh meshes[] = {Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {2, 0, 3, 1}),
                                Make({2, 3}, {0, 1, 2, 3, 4, 5})};

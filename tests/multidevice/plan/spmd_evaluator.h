@@ -29,7 +29,7 @@ void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::R
   for (int64_t n = 0; n < count; ++n) {
     int64_t rest = n, whole = 0, stride = 1;
     for (size_t axis = shape.size(); axis-- > 0;) {
-      whole += (ranges[axis].begin + rest % ranges[axis].size()) * stride;
+      whole += (ranges[axis].begin + rest % ranges[axis].size() * ranges[axis].step) * stride;
       rest /= ranges[axis].size();
       stride *= shape[axis];
     }
@@ -118,7 +118,7 @@ class SpmdEvaluator {
     }
     const auto size = static_cast<size_t>(DTypeBytes(whole.dtype));
     for (const int64_t device : input.sharding->mesh.devices()) {
-      const PartRange range = PartRangeOf(*input.sharding, whole.shape, device);
+      const PartRange range = ElementsOf(*input.sharding, whole.shape, device);
       HostTensor& part = parts[device] = fusion::ZeroTensor(whole.dtype, range.block);
       std::ranges::fill(part.bytes, std::byte{0x55});  // Padding that whoever reads it can see.
       ForEachInPart(whole.shape, range, [&](int64_t from, int64_t to) {
@@ -137,7 +137,7 @@ class SpmdEvaluator {
     std::vector<bool> written(static_cast<size_t>(whole.num_elements()), false);
     bool differs = false;
     for (const int64_t device : output.sharding->mesh.devices()) {
-      const PartRange range = PartRangeOf(*output.sharding, shape, device);
+      const PartRange range = ElementsOf(*output.sharding, shape, device);
       HIR_ASSIGN(const HostTensor* const part, PartOf(*output.local, device));
       if (part->shape != range.block) return Internal(base::Cat("output %", output.name));
       ForEachInPart(shape, range, [&](int64_t at, int64_t n) {

@@ -38,6 +38,15 @@ Case RandomCase(base::Prng& prng) {
   if (prng.OneIn(2)) {
     for (int64_t& extent : out.spec.shape) extent = std::max<int64_t>(0, extent - prng.Below(4));
   }
+  form.dealt.resize(mesh.size());
+  for (size_t i = 0; i < mesh.size(); ++i) {
+    const int64_t axis = form.axis_of_dimension[i];
+    if (axis < 0 || std::ranges::count(form.axis_of_dimension, axis) > 1 || !prng.OneIn(2))
+      continue;
+    form.dealt[i] = true;
+    int64_t& extent = out.spec.shape[static_cast<size_t>(axis)];
+    extent = extent / mesh[i] * mesh[i];
+  }
   for (int64_t device = num_devices; device-- > 0;) form.devices.push_back(device);
   out.spec.dtype = kAllDTypes[static_cast<size_t>(prng.Below(std::size(kAllDTypes)))];
   for (int64_t axis = 0; axis < rank; ++axis) {
@@ -111,7 +120,7 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
     own.Gather(0, std::as_writable_bytes(std::span(held)), addresses);
     ForEachIndex(local, [&](const std::vector<int64_t>& index) {
       for (size_t axis = 0; axis < index.size(); ++axis)
-        global[axis] = (*ranges)[axis].begin + index[axis];
+        global[axis] = (*ranges)[axis].begin + index[axis] * (*ranges)[axis].step;
       const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once)) * element;
       const size_t to = static_cast<size_t>(Offset(index, block, c.spec.stored_once)) * element;
       ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element))
@@ -159,6 +168,10 @@ TEST(CheckSpec, SaysWhatIsWrong) {
   spec.sharding = *mesh::FromDimensionForm({{2}, {0, 2}, {1}}, 2);
   EXPECT_EQ(text(spec),
             "INVALID_ARGUMENT: mesh [0, 2] names device 2; this daemon has devices 0 to 1");
+  spec.sharding = *mesh::FromDimensionForm({{2}, {0, 1}, {0}, {true}}, 2);
+  EXPECT_EQ(text(spec),
+            "INVALID_ARGUMENT: axis 0 dealt 2 ways over mesh_x has 3 elements, and elements are "
+            "dealt in whole turns: make its extent a multiple of 2 (pad), or use an outer split");
   spec.stored_once.pop_back();
   EXPECT_EQ(text(spec), "INVALID_ARGUMENT: 1 stored-once flags for 2 axes");
   spec.shape.assign(17, 1);

@@ -32,6 +32,22 @@ mesh::PartRange Block(std::vector<mesh::Range> ranges) {
   return part;
 }
 
+TEST(Part, EverySecondRow) {
+  mesh::Sharding dealt = {*mesh::DeviceMesh::Make({2}, {0, 1}), {{mesh::ParallelType::kMeshX}, {}}};
+  dealt.axes[0].dealt = 2;
+  const int64_t whole[] = {6, 4};
+  int64_t pieces = 0;
+  const Part part = Part::Of(whole, mesh::ElementsOf(dealt, whole, 1), {false, false}, 2);
+  const std::map<int64_t, int64_t> pairs = Pairs(part, &pieces);
+  EXPECT_EQ(part.bytes, 3 * 4 * 2);
+  EXPECT_EQ(pieces, 3);
+  std::map<int64_t, int64_t> wanted;
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t byte = 0; byte < 8; ++byte) wanted[(2 * row + 1) * 8 + byte] = row * 8 + byte;
+  }
+  EXPECT_EQ(pairs, wanted);
+}
+
 TEST(Part, ABlockOfAMatrix) {
   const int64_t whole[] = {4, 6};
   const mesh::PartRange ranges = Block({{1, 3}, {2, 5}});

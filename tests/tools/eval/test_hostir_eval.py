@@ -361,32 +361,28 @@ def test_uneven_shards(folder: Path, rows: int, comm: str) -> None:
         np.testing.assert_allclose(np.load(folder / f"out/{name}.npy"), want, rtol=1e-5, atol=1e-5)
 
 
-def dealt_in_turns() -> list[str]:
-    """The ops by which docs/decisions/0007 deals the elements of %x: f32[n] in turns, as they stand there."""
-    (path,) = (Path(__file__).parents[3] / "docs/decisions").glob("0007*.md")
-    ops = [line for line in path.read_text().splitlines() if line.startswith("    %")]
-    assert [re.search(r"= (\w+)", op).group(1) for op in ops] == ["reshape", "permute"]
-    return ops
+WHOLE, BLOCKS = "{mesh=@m}", "{mesh=@m, shard(0, mesh_x)}"
+DEALT = "{mesh=@m, inner_split(0, 2), parallelize(1, mesh_x)}"
 
 
 @pytest.mark.parametrize("comm", ["ucx", "mpi"])
-@pytest.mark.parametrize("layout", ["{mesh=@m}", "{mesh=@m, shard(0, mesh_x)}"])
-def test_elements_dealt_in_turns(folder: Path, layout: str, comm: str) -> None:
-    head = ["mesh @m = [0, 1]", f"fusion @deal(%x: f32[n] {layout}) {{"]
-    (folder / "deal.hir").write_text("\n".join([*head, *dealt_in_turns(), "  return %t", "}", ""]))
-    x = np.arange(22, dtype=np.float32)
-    save(folder, "x", x)
+@pytest.mark.parametrize(("source", "target"), [(WHOLE, DEALT), (BLOCKS, DEALT), (DEALT, BLOCKS), (DEALT, DEALT)])
+def test_elements_dealt_in_turns(folder: Path, source: str, target: str, comm: str) -> None:
+    """Element i of n is that of device i mod 2, of which each of the two has n / 2."""
+    text = f"mesh @m = [0, 1]\nfusion @deal(%x: f32[n] {source}) {{\n  %t {target} = add(%x, %x)\n  return %t\n}}\n"
+    (folder / "deal.hir").write_text(text)
     report = folder / "report.json"
     run = [folder / "deal.hir", "--in", folder, "--out", folder / "out", "--comm", comm, "--json", report]
-    done = evaluate(*run, ranks=2)
-    assert done.returncode == 0, done.stderr
-    t = np.load(folder / "out/t.npy")
-    for device in range(2):
-        np.testing.assert_array_equal(t[device], x[device::2])
-    held = x.nbytes // 2 if "shard" in layout else x.nbytes
-    assert json.loads(report.read_text())["shard_bytes"] == [held + x.nbytes // 2] * 2  # Of t one block each.
-    save(folder, "x", x[:21])
-    assert re.search(r"INVALID_ARGUMENT: .*reshape", refusal(1, *run, ranks=2))
+    for count in (24, 22):  # Whole turns of what two ranks exchange, and not.
+        x = np.arange(count, dtype=np.float32)
+        save(folder, "x", x)
+        done = evaluate(*run, ranks=2)
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_array_equal(np.load(folder / "out/t.npy"), 2 * x)
+        held = x.nbytes if source == WHOLE else x.nbytes // 2
+        assert json.loads(report.read_text())["shard_bytes"] == [held + x.nbytes // 2] * 2
+    save(folder, "x", np.arange(21, dtype=np.float32))
+    assert re.search(r"INVALID_ARGUMENT: .*axis 0 dealt 2 ways", refusal(1, *run, ranks=2))
 
 
 def test_ranks_with_different_programs_do_not_start(folder: Path) -> None:
