@@ -8,6 +8,7 @@
 #include "host_ir/rank/cuda/cuda_backends.h"
 #include "multidevice/comm/mpi/mpi.h"
 #include "tests/conformance/communicator_suite.h"
+#include "tests/conformance/mpi/rank_device.h"
 #include "tests/multidevice/rendezvous/mpi/mpi_ranks.h"
 
 namespace hir::comm {
@@ -22,11 +23,8 @@ class ProcessBackend final : public CommBackend {
       : comm_(std::move(comm)), backends_(std::move(backends)) {}
 
   std::string Absent() const override {
-    const Result<int64_t> devices = backends_.num_devices();
-    if (!devices.ok()) return devices.status().ToString();
-    if (backends_.uses_host_memory || *devices >= Ranks().size()) return "";
-    return base::Cat(Ranks().size(), " ranks of this machine need a device each; it has ",
-                     *devices);
+    const Result<int64_t> device = DeviceOfRank(backends_);
+    return device.ok() ? "" : device.status().ToString();
   }
   int64_t size_max() const override { return std::min<int64_t>(4, Ranks().size()); }
   // NCCL adds in an order of its own. Collectives of NCCL and MPI do not know who is missing.
@@ -38,7 +36,9 @@ class ProcessBackend final : public CommBackend {
     static int64_t num_runs = 0;
     const int64_t generation = ++num_runs;
     if (Ranks().rank() < size) {
-      auto device = backends_.make_device({.rank = Ranks().rank(), .ordinal = Ranks().node_rank()});
+      const Result<int64_t> ordinal = DeviceOfRank(backends_);
+      ASSERT_TRUE(ordinal.ok()) << ordinal.status().ToString();
+      auto device = backends_.make_device({.rank = Ranks().rank(), .ordinal = *ordinal});
       ASSERT_TRUE(device.ok()) << device.status().ToString();
       auto comm = backends_.make_communicator({.rank = Ranks().rank(),
                                                .size = size,

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "csrc/base/text.h"
+#include "tests/conformance/mpi/rank_device.h"
 #include "tests/multidevice/rendezvous/mpi/mpi_ranks.h"
 
 namespace hir::testing {
@@ -15,12 +16,11 @@ constexpr base::Nanos kTogether = std::chrono::seconds(60);
 // The one rank of this process. Its communicator stays from run to run.
 class ProcessRank final : public Ranks {
  public:
-  static Result<std::unique_ptr<ProcessRank>> Make(const rank::Backends& backends,
+  static Result<std::unique_ptr<ProcessRank>> Make(const rank::Backends& backends, int64_t device,
                                                    int64_t generation) {
     auto process = std::make_unique<ProcessRank>();
     comm::MpiRendezvous& ranks = comm::Ranks();
-    HIR_ASSIGN(process->device_,
-               backends.make_device({.rank = ranks.rank(), .ordinal = ranks.node_rank()}));
+    HIR_ASSIGN(process->device_, backends.make_device({.rank = ranks.rank(), .ordinal = device}));
     HIR_ASSIGN(process->communicator_, backends.make_communicator({.rank = ranks.rank(),
                                                                    .size = ranks.size(),
                                                                    .generation = generation,
@@ -54,15 +54,13 @@ void Meet(int64_t place) {
 void OnProcessRanks(
     const rank::Backends& backends,
     const std::function<void(const RankRunOptions& options, const codegen::Target& target)>& body) {
-  const Result<int64_t> devices = backends.num_devices();
-  if (!devices.ok()) GTEST_SKIP() << devices.status().ToString();
-  if (!backends.uses_host_memory && *devices < comm::Ranks().size())
-    GTEST_SKIP() << comm::Ranks().size() << " ranks need a device each; there are " << *devices;
-  const auto facts = backends.facts_of(comm::Ranks().node_rank());
+  const Result<int64_t> device = comm::DeviceOfRank(backends);
+  if (!device.ok()) GTEST_SKIP() << device.status().ToString();
+  const auto facts = backends.facts_of(*device);
   ASSERT_TRUE(facts.ok()) << facts.status().ToString();
   static int64_t generation = 0;
   ++generation;
-  auto ranks = ProcessRank::Make(backends, generation);
+  auto ranks = ProcessRank::Make(backends, *device, generation);
   ASSERT_TRUE(ranks.ok()) << ranks.status().ToString();
   body({.num_ranks = comm::Ranks().size(),
         .ranks = ranks->get(),
