@@ -31,6 +31,7 @@ struct EngineOptions {
   std::vector<std::string> worker_args = {};
   Devices devices = {};
   int64_t threads_per_rank = 1;
+  bool busy_waits = false;
   Limits limits = {};
 
   int64_t num_devices() const { return devices.size(); }
@@ -83,6 +84,9 @@ class Engine {
   // Errors: kInvalidArgument, kNotFound, kFailedPrecondition for program and arguments, with both sides of what does
   //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
   Result<Accepted> Run(RunRequest request);
+  // For who waits for the end of a run that was just accepted, and holds no lock of its own: looks for it a moment,
+  // where that is faster; `done` may be called on this thread.
+  void LookForEnd(int64_t run) { sequencer_.LookForEnd(run); }
   // Calls `then` when Run(request) finds a plan for the sizes of its arguments, or with why there is none.
   void WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
                    ProgramCache::Progress progress = {});

@@ -1,10 +1,12 @@
 #include "service/engine/sequencer.h"
 
+#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -21,6 +23,8 @@ constexpr base::Nanos kReleaseTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kRestartPause = std::chrono::seconds(1);  // After a start that failed.
 // What was freed waits so long for a run that takes it along: a message of its own would be in the way of that run.
 constexpr base::Nanos kReleasePause = milliseconds(2);
+// A short run is over before a thread that sleeps would have woken for it.
+constexpr base::Nanos kLookForEnd = std::chrono::microseconds(200);
 // No run that may end sooner is begun while the thread rests: it has to see to its time.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
 
@@ -65,7 +69,10 @@ Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
       gone_(std::move(gone)),
       fleet_(options.fleet) {}
 
-Sequencer::~Sequencer() { Stop(Unavailable("the daemon is shutting down")); }
+Sequencer::~Sequencer() {
+  Stop(Unavailable("the daemon is shutting down"));
+  while (num_looking_ > 0) sched_yield();
+}
 
 void Sequencer::Stop(const Status& cause) {
   {
@@ -104,6 +111,31 @@ Status Sequencer::Post(Job job) {
   return {};
 }
 
+void Sequencer::LookForEnd(int64_t run) {
+  if (!fleet_.busy_waits()) return;
+  ++num_looking_;
+  const base::Nanos until = base::Clock::Steady().Now() + kLookForEnd;
+  while (!TakeEnd(run) && base::Clock::Steady().Now() < until) sched_yield();
+  --num_looking_;
+}
+
+bool Sequencer::TakeEnd(int64_t run) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  if (!resting_ || !begun_ || begun_->run != run) return true;  // The thread has it.
+  if (!fleet_.TakePosted()) return false;
+  RunJob job = *std::exchange(begun_, std::nullopt);
+  concluding_ = true;
+  Account(job, begun_at_, {});
+  lock.unlock();
+  Finish(job, {});
+  lock.lock();
+  concluding_ = false;
+  running_ = false;
+  idle_.notify_all();
+  return true;
+}
+
 bool Sequencer::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
   return idle_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_; });
@@ -123,6 +155,7 @@ void Sequencer::Loop() {
     idle_.notify_all();
   };
   for (;;) {
+    idle_.wait(lock, [this] { return !concluding_; });
     if (begun_) {
       {
         RunJob job = *std::exchange(begun_, std::nullopt);
@@ -139,7 +172,7 @@ void Sequencer::Loop() {
       continue;
     }
     if (queue_.empty()) {
-      paused = !paused && !options_.on_devices;
+      paused = !paused;
       if (!paused) {
         lock.unlock();
         Release();
@@ -317,9 +350,6 @@ void Sequencer::Unbind() {
 }
 
 void Sequencer::Run(RunJob& job) {
-  // First, so that memory of freed tensors is there for the outputs of this run. Where that is the daemon's memory it
-  // goes along with the run's messages, and nobody waits for it.
-  if (options_.on_devices) Release();
   const std::string what = WhatOf(job);
   if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
   if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
@@ -333,6 +363,11 @@ void Sequencer::Conclude(RunJob& job) {
 }
 
 void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
+  Account(job, start, status);
+  Finish(job, status);
+}
+
+void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
   job.took = base::Clock::Steady().Now() - start;
   if (fleet_.healthy() && status.ok()) {
     loaded_.insert(job.program->number());
@@ -342,7 +377,6 @@ void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
   }
   spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request,
                 job.program->plan().name(), job.took.count() / 1000, CodeName(status.code()));
-  Finish(job, status);
 }
 
 bool Sequencer::PostRun(const RunJob& job) {
@@ -374,27 +408,31 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
     const base::Nanos time = deadline - base::Clock::Steady().Now();
     return TimeLimit{std::max(base::Nanos(milliseconds(1)), time), job.timeout.limit};
   };
-  if (messages.front().front().message.has_load()) {  // Makes teams, together.
+  const auto load_of = [](std::vector<RankMessage>& of_rank) {
+    return std::ranges::find_if(of_rank, [](const auto& sent) { return sent.message.has_load(); });
+  };
+  if (load_of(messages.front()) != messages.front().end()) {  // Makes teams, together.
     std::vector<std::vector<RankMessage>> load = NoMessages();
     for (size_t rank = 0; rank < messages.size(); ++rank) {
-      load[rank].push_back(std::move(messages[rank].front()));
-      messages[rank].erase(messages[rank].begin());
+      const auto behind = load_of(messages[rank]) + 1;
+      load[rank].assign(std::make_move_iterator(messages[rank].begin()),
+                        std::make_move_iterator(behind));
+      messages[rank].erase(messages[rank].begin(), behind);
     }
     HIR_TRY(Call(std::move(load), left(), what, kEachOther));
     loaded_.insert(job.program->number());
   }
-  std::vector<std::vector<RankMessage>> second = NoMessages();
-  for (size_t rank = 0; rank < messages.size(); ++rank) {
-    pb::Execute& execute = *messages[rank].back().message.mutable_execute();
-    execute.set_phase(pb::Execute::PHASE_BIND);
-    pb::Execute& run = *second[rank].emplace_back().message.mutable_execute();
-    run.set_run(execute.run());
-    run.set_program(execute.program());
-    run.set_timeout_ms(execute.timeout_ms());
-    run.set_phase(pb::Execute::PHASE_RUN);
-  }
+  const pb::Execute& whole = messages.front().back().message.execute();
+  execute_.Clear();
+  execute_.set_run(whole.run());
+  execute_.set_program(whole.program());
+  execute_.set_timeout_ms(whole.timeout_ms());
+  execute_.set_phase(pb::Execute::PHASE_RUN);
+  for (auto& of_rank : messages)
+    of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
-  return Call(std::move(second), left(), what, kEachOther);
+  HIR_CHECK(fleet_.Post(execute_));  // It is short.
+  return Await(left(), what);
 }
 
 void Sequencer::Fetch(FetchJob& job) {
@@ -421,11 +459,9 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
   const pb::Plan& plan = job.program->plan();
   newly_bound_.clear();
   std::vector<std::vector<RankMessage>> messages = NoMessages();
-  if (!options_.on_devices) {
-    const std::optional<RankMessage> released = TakeReleased();
-    for (auto& of_rank : messages) {
-      if (released) of_rank.push_back(*released);
-    }
+  // First, so that on devices the memory of freed tensors is there for the outputs of this run.
+  if (const std::optional<RankMessage> released = TakeReleased()) {
+    for (auto& of_rank : messages) of_rank.push_back(*released);
   }
   if (!loaded_.contains(job.program->number())) {
     sent_.insert(job.program->number());

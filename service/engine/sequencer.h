@@ -73,6 +73,9 @@ class Sequencer {
   // The job is next after those posted before. kResourceExhausted naming queued_runs_max; nothing was queued.
   using Job = std::variant<RunJob, FetchJob>;
   Status Post(Job job);
+  // Looks a moment for the end of a run that Post has begun, where the machine has a core for it, and concludes it
+  // before the thread would have woken: `done` is called on this one. Elsewhere, or when it takes longer, nothing.
+  void LookForEnd(int64_t run);
   // Waits until nothing is queued or under way; false after `timeout`.
   bool Drain(base::Nanos timeout);
 
@@ -92,8 +95,11 @@ class Sequencer {
   bool Begin(RunJob& job);
   void Run(RunJob& job);
   void Conclude(RunJob& job);
+  // Concludes `run` if it has ended and the thread rests; false while it has not ended.
+  bool TakeEnd(int64_t run);
   // What is left of a run when the workers are through with it.
   void Over(RunJob& job, base::Nanos start, const Status& status);
+  void Account(RunJob& job, base::Nanos start, const Status& status);  // All of it but Finish.
   // Fleet::Post of a run whose program, inputs and outputs the workers have. False: they do not have all, or it is no
   // run to post; nothing was sent.
   bool PostRun(const RunJob& job);
@@ -150,6 +156,8 @@ class Sequencer {
   base::Nanos rests_until_ = {};  // Or less.
   std::optional<RunJob> begun_;   // That the thread is to conclude.
   base::Nanos begun_at_ = {};
+  bool concluding_ = false;             // TakeEnd finishes it; the thread waits.
+  std::atomic<int> num_looking_ = 0;    // Threads in LookForEnd.
   std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;
 };

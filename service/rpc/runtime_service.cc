@@ -160,11 +160,15 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
   const auto start = [this, call, reply, waited, drop, run,
                       wait = request.wait()](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
-    const std::scoped_lock lock(waited->mutex);
+    std::unique_lock lock(waited->mutex);
     Result<Engine::Accepted> accepted = engine_.Run(run);
     if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
+    const int64_t number = accepted->run;
     waited->accepted = *std::move(accepted);
-    if (wait) return;
+    if (wait) {
+      lock.unlock();
+      return engine_.LookForEnd(number);
+    }
     if (!call->Claim()) return drop(waited->accepted);
     ToProto(waited->accepted, reply);
     waited->accepted = {};

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -17,9 +16,10 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
-// A short run is over before a thread that sleeps would have woken for it. But where the workers need all cores, one
-// that looks holds them up.
+// A short run is over before a thread that sleeps would have woken for it.
 constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
+// Who waits for a run's end sends the next a few hundred microseconds later; a worker that sleeps takes 50 to wake.
+constexpr base::Nanos kLookForNext = std::chrono::microseconds(500);
 // So long the replies of a call wake nobody but for the last one. A rank that asks for another's rendezvous, or fails
 // where others go on, waits as long.
 constexpr base::Nanos kAwaitLast = milliseconds(1);
@@ -70,11 +70,7 @@ std::vector<RankMessage> Batches(std::vector<RankMessage> messages) {
 
 }  // namespace
 
-Fleet::Fleet(FleetOptions options)
-    : options_(std::move(options)),
-      has_core_(options_.num_ranks() < int64_t{std::thread::hardware_concurrency()}) {
-  Publish();
-}
+Fleet::Fleet(FleetOptions options) : options_(std::move(options)) { Publish(); }
 
 Fleet::~Fleet() {
   for (Worker& worker : workers_) worker.channel.reset();  // They exit when their socket ends.
@@ -117,6 +113,7 @@ Status Fleet::Start() {
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
+    if (options_.busy_waits) hello.set_look_us(kLookForNext.count() / 1000);
   }
   const Status status = Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"},
                              "the start of the mesh");
@@ -191,13 +188,18 @@ Status Fleet::TakeAnswers() {
   return {};
 }
 
+bool Fleet::TakePosted() {
+  if (!posted_ || !broadcast_->answered() || broadcast_->failed()) return false;
+  return TakeAnswers().ok();
+}
+
 Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   if (!healthy()) return failure_;
   base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
   while (UnderWay()) {
     const base::Nanos now = Now();
-    const bool looks = has_core_ && now < sent_at + kLookBeforeSleep;
+    const bool looks = options_.busy_waits && now < sent_at + kLookBeforeSleep;
     const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
     const base::Nanos until = looks      ? base::Nanos{}

@@ -35,6 +35,8 @@ struct FleetOptions {
   std::vector<std::string> worker_args = {};
   std::vector<std::string> devices = {};  // One a rank: "cuda:2".
   int64_t threads_per_rank = 1;
+  // Threads look a moment for what is to come before they sleep: there are cores that nobody else wants.
+  bool busy_waits = false;
   base::Nanos setup_timeout =
       std::chrono::seconds(10);  // From the start of the processes until all are connected.
   base::Nanos comm_timeout = std::chrono::seconds(30);  // Of one communication.
@@ -53,7 +55,7 @@ struct RankMessage {
 };
 
 // Threads: one owns it (and lives as long: workers die with the thread that started them); while that one sleeps in
-// Watch, who holds its lock may Post; snapshot() and Interrupt() from any.
+// Watch, who holds its lock may Post and TakePosted; snapshot() and Interrupt() from any.
 class Fleet {
  public:
   explicit Fleet(FleetOptions options);
@@ -81,6 +83,10 @@ class Fleet {
   // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
   [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute);
   Status Await(TimeLimit timeout, std::string_view what, Waits waits = Waits::kEachOther);
+  // Whether all have carried out what was posted: then it is over, as after an Await that says OK. For a thread that
+  // looks before the one that owns this wakes; it holds the lock of a Watch in progress.
+  bool TakePosted();
+  bool busy_waits() const { return options_.busy_waits; }
   // Ends the call in progress, and every later one, with `cause`. Once.
   void Interrupt(const Status& cause);
 
@@ -142,7 +148,6 @@ class Fleet {
   void Publish();
 
   const FleetOptions options_;
-  const bool has_core_;                       // Beside those of the workers.
   std::vector<Worker> workers_;               // By rank; empty between generations.
   std::optional<BroadcastSender> broadcast_;  // To them.
   bool posted_ = false;  // Their replies are awaited there, not by their sockets.

@@ -1,6 +1,7 @@
 #include "service/worker/link.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -87,6 +88,7 @@ void Link::Read(Channel::Message message) {
     auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]));
     if (!mapped.ok()) _exit(1);
     broadcast_ = *std::move(mapped);
+    look_ = std::chrono::microseconds(request.message.hello().look_us());
   }
   if (request.message.has_rendezvous_value()) {
     auto& value = *request.message.mutable_rendezvous_value();
@@ -95,6 +97,15 @@ void Link::Read(Channel::Message message) {
   } else {
     requests_.push_back(std::move(request));
   }
+}
+
+bool Link::Look(uint32_t bell, base::Nanos until) const {
+  if (look_ == base::Nanos{}) return false;  // Nor is there a bell before Hello.
+  while (broadcast_->bell() == bell) {
+    if (base::Clock::Steady().Now() >= until) return false;
+    sched_yield();
+  }
+  return true;
 }
 
 void Link::Sleep(uint32_t bell) {
@@ -107,7 +118,8 @@ Link::Request Link::Next() {
   Request request;
   std::unique_lock lock(mutex_);
   is_busy_ = false;
-  for (bool slept = false;; slept = true) {
+  const base::Nanos look_until = base::Clock::Steady().Now() + look_;
+  for (bool slept = false;;) {
     const uint32_t bell = broadcast_ ? broadcast_->bell() : 0;
     if (const auto posted = broadcast_ ? broadcast_->Take() : std::nullopt) {
       HIR_CHECK(posted_.ParseFromArray(posted->data(), static_cast<int>(posted->size())));
@@ -122,7 +134,8 @@ Link::Request Link::Next() {
       break;
     }
     lock.unlock();
-    Sleep(bell);
+    slept = !Look(bell, look_until);
+    if (slept) Sleep(bell);
     lock.lock();
   }
   is_busy_ = true;
