@@ -63,7 +63,7 @@ void ToProto(const TensorSpec& spec, pb::TensorSpec* out) {
 void ToProto(const std::string& handle, const Tensor& tensor, pb::Tensor* out) {
   out->set_handle(handle);
   ToProto(tensor.spec(), out->mutable_spec());
-  const Tensor::Condition condition = tensor.condition();
+  const Readiness::Condition condition = tensor.condition();
   switch (condition.state) {
     case TensorState::kPending: out->set_state(pb::TENSOR_STATE_PENDING); break;
     case TensorState::kReady: out->set_state(pb::TENSOR_STATE_READY); break;

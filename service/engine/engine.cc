@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -121,12 +122,14 @@ void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes&
 void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
                          ProgramCache::Progress progress) {
   const Result<std::shared_ptr<const Program>> program = programs_.Find(request.program_id);
-  RunJob job;
-  // What is wrong with the request is for Run to say.
-  if (!program.ok() || (*program)->ServesAll() || !Look(request, **program, job).ok())
-    return then({});
+  const auto sizes = [&]() -> std::optional<Sizes> {
+    RunJob job;
+    if (!program.ok() || (*program)->ServesAll() || !Look(request, **program, job).ok()) return {};
+    return std::move(job.sizes);
+  }();
+  if (!sizes) return then({});  // What is wrong with the request is for Run to say.
   programs_.GetFor(
-      *program, job.sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
+      *program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
       request.request, std::move(progress));
 }
 
@@ -267,27 +270,38 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
                            std::function<void(Result<std::unique_ptr<Download>>)> done) {
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
-  const std::shared_ptr<Tensor> tensor = *std::move(found);
-  tensor->WhenSettled(
-      [this, tensor, device, done = std::move(done)] { OpenDownload(tensor, device, done); });
+  // Of its own: `tensor` goes before it is called.
+  const std::shared_ptr<Readiness> readiness = (*found)->readiness();
+  readiness->WhenSettled(
+      [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+        OpenDownload(std::move(tensor), device, std::move(done));
+      });
 }
 
-void Engine::OpenDownload(const std::shared_ptr<Tensor>& tensor, int64_t device,
+void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, int64_t device,
                           std::function<void(Result<std::unique_ptr<Download>>)> done) {
-  const Tensor::Condition condition = tensor->condition();
-  if (condition.state != TensorState::kReady) return done(condition.error);
+  const auto fail = [&](Status status) {
+    tensor = nullptr;
+    done(std::move(status));
+  };
+  const Readiness::Condition condition = tensor->condition();
+  if (condition.state != TensorState::kReady) return fail(condition.error);
   const Result<std::vector<size_t>> positions = Download::Positions(*tensor, device);
-  if (!positions.ok()) return done(positions.status());
+  if (!positions.ok()) return fail(positions.status());
   if (std::shared_ptr<HostShards> host = tensor->shards().host()) {
-    return done(std::make_unique<Download>(tensor, device, std::move(host)));
+    return done(std::make_unique<Download>(std::move(tensor), device, std::move(host)));
   }
   Result<std::shared_ptr<HostShards>> copy = store_.AllocateCopy(tensor->shards(), *positions);
-  if (!copy.ok()) return done(copy.status());
-  FetchJob job = {tensor, *copy, [tensor, device, copy = *copy, done](const Status& status) {
-                    if (!status.ok()) return done(status);
-                    done(std::make_unique<Download>(tensor, device, copy));
-                  }};
-  if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) done(std::move(posted));
+  if (!copy.ok()) return fail(copy.status());
+  FetchJob job = {.tensor = tensor, .into = *copy};
+  job.done = [tensor = std::move(tensor), device, copy = *std::move(copy),
+              done](const Status& status) mutable {
+    auto download = std::make_unique<Download>(std::move(tensor), device, std::move(copy));
+    if (status.ok()) return done(std::move(download));
+    download = nullptr;
+    done(status);
+  };
+  if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) fail(std::move(posted));
 }
 
 Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
@@ -295,12 +309,11 @@ Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
   return store_.Find(session, handle);
 }
 
-void Engine::WhenSettled(const std::vector<Named>& tensors, std::function<void()> done) {
+void Engine::WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, std::function<void()> done) {
   // The last one to let go of `all` calls.
   const std::shared_ptr<void> all(nullptr, [done = std::move(done)](void*) { done(); });
-  for (const Named& named : tensors) {
-    named.tensor->WhenSettled([all] {});
-  }
+  for (const std::shared_ptr<Tensor>& tensor : tensors) tensor->readiness()->WhenSettled([all] {});
+  tensors.clear();
 }
 
 Result<TensorStore::Freed> Engine::Free(const std::string& session,

@@ -37,7 +37,8 @@ struct EngineOptions {
   int64_t num_devices() const { return devices.size(); }
 };
 
-// Thread-safe. Callbacks are called once, on the calling thread or one of the engine's; they must not block.
+// Thread-safe. Callbacks are called once, on the calling thread or one of the engine's; they must not block. When one
+// is called, nothing but its arguments and handles holds a tensor on its behalf: who frees those has freed the memory.
 class Engine {
  public:
   explicit Engine(EngineOptions options);
@@ -100,7 +101,7 @@ class Engine {
                      std::function<void(Result<std::unique_ptr<Download>>)> done);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned.
-  void WhenSettled(const std::vector<Named>& tensors, std::function<void()> done);
+  void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, std::function<void()> done);
   // As TensorStore::Free.
   Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles,
                                   bool those_there = false);
@@ -127,7 +128,7 @@ class Engine {
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
-  void OpenDownload(const std::shared_ptr<Tensor>& tensor, int64_t device,
+  void OpenDownload(std::shared_ptr<Tensor> tensor, int64_t device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
                      std::vector<std::string>& consumed);

@@ -32,7 +32,7 @@ constexpr base::Nanos kIdle = std::chrono::seconds(1);
 Status PoisonOf(const RunJob& job) {
   for (size_t i = 0; i < job.inputs.size(); ++i) {
     if (job.inputs[i] == nullptr) continue;
-    const Tensor::Condition condition = job.inputs[i]->condition();
+    const Readiness::Condition condition = job.inputs[i]->condition();
     HIR_CHECK(condition.state !=
               TensorState::kPending);  // It is the output of a run before this one.
     if (condition.state == TensorState::kReady) continue;
@@ -237,11 +237,7 @@ void Sequencer::FailQueued(const Status& cause) {
     failed.swap(queue_);
   }
   for (Job& job : failed) {
-    if (auto* run = std::get_if<RunJob>(&job)) {
-      Finish(*run, cause);
-    } else {
-      std::get<FetchJob>(job).done(cause);
-    }
+    std::visit([&](auto& one) { Finish(one, cause); }, job);
   }
   idle_.notify_all();
 }
@@ -251,13 +247,21 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) {
     spdlog::warn("run={} request={} program={} error={}", job.run, job.request,
                  job.program->plan().name(), base::Quoted(outcome.ToString()));
   }
+  std::vector<std::shared_ptr<Readiness>> made;
   for (const auto& output : job.outputs) {
-    if (output != nullptr) output->Settle(outcome);
+    if (output != nullptr) made.push_back(output->readiness());
   }
   // Before anybody hears of it: what its client frees then is free.
   job.inputs.clear();
   job.outputs.clear();
+  for (const auto& output : made) output->Settle(outcome);
   if (job.done) job.done(outcome, job.took);
+}
+
+void Sequencer::Finish(FetchJob& job, const Status& outcome) {
+  job.tensor = nullptr;  // As above.
+  job.into = nullptr;
+  job.done(outcome);
 }
 
 bool Sequencer::FindReleased() {
@@ -314,7 +318,7 @@ void Sequencer::Forget() {
                     base::Cat("its memory was on the devices: ", fleet_.failure().message(),
                               "; put it again, or run again what made it"));
   for (const std::weak_ptr<Tensor>& held : on_devices_) {
-    if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->Lose(lost);
+    if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->readiness()->Lose(lost);
   }
   on_devices_.clear();
   on_devices_swept_ = 0;
@@ -437,9 +441,9 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
 
 void Sequencer::Fetch(FetchJob& job) {
   const std::string what = "a download";
-  if (!fleet_.healthy()) return job.done(fleet_.failure().WithContext(what));
-  const Tensor::Condition condition = job.tensor->condition();
-  if (condition.state != TensorState::kReady) return job.done(condition.error);
+  if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
+  const Readiness::Condition condition = job.tensor->condition();
+  if (condition.state != TensorState::kReady) return Finish(job, condition.error);
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   const std::vector<ShardSet::Shard>& shards = job.tensor->shards().shards();
   for (size_t position = 0; position < shards.size(); ++position) {
@@ -452,7 +456,7 @@ void Sequencer::Fetch(FetchJob& job) {
     shard.set_has_memory(true);
     message.fds.push_back(memory.fd());
   }
-  job.done(Call(std::move(messages), options_.fetch_timeout, what, Fleet::Waits::kNobody));
+  Finish(job, Call(std::move(messages), options_.fetch_timeout, what, Fleet::Waits::kNobody));
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {

@@ -40,7 +40,7 @@ struct RunJob {
   Sizes sizes;
   TimeLimit timeout = {};
   base::Nanos took = {};  // From its turn to its end.
-  // Called once when it is over, with `took`, on any thread; may be null.
+  // Called once when it is over, with `took`, on any thread, when nothing else here holds a tensor; may be null.
   std::function<void(const Status&, base::Nanos)> done;
 };
 
@@ -48,7 +48,8 @@ struct RunJob {
 struct FetchJob {
   std::shared_ptr<Tensor> tensor;
   std::shared_ptr<HostShards> into;  // The shards with memory are wanted.
-  std::function<void(const Status&)> done;
+  // Called once, when nothing else here holds the two.
+  std::function<void(const Status&)> done = {};
 };
 
 // Threads: Post, Drain, snapshot from any.
@@ -130,6 +131,7 @@ class Sequencer {
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
   void FailQueued(const Status& cause);
   void Finish(RunJob& job, const Status& outcome);
+  static void Finish(FetchJob& job, const Status& outcome);
 
   const Options options_;
   const std::shared_ptr<Wakeup> wakeup_;

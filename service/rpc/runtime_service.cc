@@ -178,12 +178,14 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
 }
 
 void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
-  const Result<std::shared_ptr<Tensor>> tensor =
-      engine_.Find(request.session_id(), request.handle());
-  if (!tensor.ok()) return call->ClaimAndEnd(tensor.status());
-  const TensorSpec& spec = (*tensor)->spec();
-  for (const int64_t device : spec.sharding.mesh.devices()) {
-    const auto ranges = mesh::ShardSlices(spec.sharding, spec.shape, device, "the tensor");
+  const auto spec = [&]() -> Result<TensorSpec> {
+    HIR_ASSIGN(const std::shared_ptr<Tensor> tensor,
+               engine_.Find(request.session_id(), request.handle()));
+    return tensor->spec();
+  }();
+  if (!spec.ok()) return call->ClaimAndEnd(spec.status());
+  for (const int64_t device : spec->sharding.mesh.devices()) {
+    const auto ranges = mesh::ShardSlices(spec->sharding, spec->shape, device, "the tensor");
     if (!ranges.ok()) return call->ClaimAndEnd(ranges.status());
     pb::Shard& shard = *reply->add_shards();
     shard.set_device(device);
@@ -203,15 +205,19 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
     if (!tensor.ok()) return call->ClaimAndEnd(tensor.status());
     tensors.push_back({handle, *std::move(tensor)});
   }
-  const auto answer = [call, reply, tensors] {
+  std::vector<std::shared_ptr<Tensor>> awaited;
+  if (!request.poll()) {
+    for (const Engine::Named& named : tensors) awaited.push_back(named.tensor);
+  }
+  auto answer = [call, reply, tensors = std::move(tensors)]() mutable {
     if (!call->Claim()) return;
     for (const Engine::Named& named : tensors) {
       hir::service::ToProto(named.handle, *named.tensor, reply->add_tensors());
     }
+    tensors.clear();  // Before the client hears of it: what it frees then is free.
     call->End({});
   };
-  if (request.poll()) return answer();
-  engine_.WhenSettled(tensors, answer);
+  engine_.WhenSettled(std::move(awaited), std::move(answer));
 }
 
 hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles,

@@ -53,12 +53,12 @@ void ShardSet::DropHost() {
   dropped.swap(host_);
 }
 
-Tensor::Condition Tensor::condition() const {
+Readiness::Condition Readiness::condition() const {
   const std::scoped_lock lock(mutex_);
   return {state_, error_};
 }
 
-void Tensor::Settle(const Status& outcome) {
+void Readiness::Settle(const Status& outcome) {
   std::vector<std::function<void()>> waiting;
   {
     const std::scoped_lock lock(mutex_);
@@ -70,14 +70,14 @@ void Tensor::Settle(const Status& outcome) {
   for (const auto& then : waiting) then();
 }
 
-void Tensor::Lose(const Status& cause) {
+void Readiness::Lose(const Status& cause) {
   const std::scoped_lock lock(mutex_);
   if (state_ != TensorState::kReady) return;
   state_ = TensorState::kLost;
   error_ = cause;
 }
 
-void Tensor::WhenSettled(std::function<void()> then) {
+void Readiness::WhenSettled(std::function<void()> then) {
   {
     const std::scoped_lock lock(mutex_);
     if (state_ == TensorState::kPending) {

@@ -77,15 +77,11 @@ class ShardSet {
 
 enum class TensorState { kPending, kReady, kPoisoned, kLost };
 
-// Thread-safe.
-class Tensor {
+// Whether a tensor's contents are there; apart from its memory, so that who makes them lets go of that before anybody
+// hears of it. Thread-safe.
+class Readiness {
  public:
-  Tensor(TensorSpec spec, std::shared_ptr<ShardSet> shards, TensorState state)
-      : spec_(std::move(spec)), shards_(std::move(shards)), state_(state) {}
-
-  const TensorSpec& spec() const { return spec_; }
-  ShardSet& shards() const { return *shards_; }
-  int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
+  explicit Readiness(TensorState state) : state_(state) {}
 
   // The state, and when poisoned or lost why.
   struct Condition {
@@ -95,18 +91,36 @@ class Tensor {
   Condition condition() const;
   // Ready when `outcome` is OK, else poisoned with it. REQUIRES: pending.
   void Settle(const Status& outcome);
-  // Its only memory is gone. Changes nothing unless it is ready.
+  // The only memory is gone. Changes nothing unless it is ready.
   void Lose(const Status& cause);
-  // Calls `then` once, when the tensor is not pending: at once, or in Settle, on its thread.
+  // Calls `then` once, when it is not pending: at once, or in Settle, on its thread. It may be what holds the tensor.
   void WhenSettled(std::function<void()> then);
 
  private:
-  const TensorSpec spec_;
-  const std::shared_ptr<ShardSet> shards_;
   mutable std::mutex mutex_;
   TensorState state_;  // Guarded by mutex_: error_, waiting_.
   Status error_;
   std::vector<std::function<void()>> waiting_;
+};
+
+// Thread-safe.
+class Tensor {
+ public:
+  Tensor(TensorSpec spec, std::shared_ptr<ShardSet> shards, TensorState state)
+      : spec_(std::move(spec)),
+        shards_(std::move(shards)),
+        readiness_(std::make_shared<Readiness>(state)) {}
+
+  const TensorSpec& spec() const { return spec_; }
+  ShardSet& shards() const { return *shards_; }
+  int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
+  const std::shared_ptr<Readiness>& readiness() const { return readiness_; }
+  Readiness::Condition condition() const { return readiness_->condition(); }
+
+ private:
+  const TensorSpec spec_;
+  const std::shared_ptr<ShardSet> shards_;
+  const std::shared_ptr<Readiness> readiness_;
 };
 
 }  // namespace hir::service
