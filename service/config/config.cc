@@ -35,10 +35,10 @@ std::vector<Setting> MakeSettings() {
       {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0,
        kThreadsMax},
       {.key = "busy_wait",
-       .what = "whether threads look a moment for what is to come before they sleep, for the sake "
-               "of short runs; auto: on a machine with two cores for each device and two more",
+       .what = "whether threads look a moment for what is to come before they sleep: short runs "
+               "are faster, and others on the same cores slower",
        .field = &Config::busy_wait,
-       .words = {"auto", "on", "off"}},
+       .words = {"on", "off"}},
       {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests",
        &Config::own_memory},
       {"nvlink_multicast", "let NCCL reduce in the NVLink switch, where every GPU of it is free",

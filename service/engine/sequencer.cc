@@ -114,15 +114,24 @@ Status Sequencer::Post(Job job) {
 void Sequencer::LookForEnd(int64_t run) {
   if (!fleet_.busy_waits()) return;
   ++num_looking_;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (IsPosted(run)) fleet_.Look();
+  }
   const base::Nanos until = base::Clock::Steady().Now() + kLookForEnd;
-  while (!TakeEnd(run) && base::Clock::Steady().Now() < until) sched_yield();
+  bool ended = false;
+  while (!(ended = TakeEnd(run)) && base::Clock::Steady().Now() < until) sched_yield();
+  if (!ended) {
+    const std::scoped_lock lock(mutex_);
+    if (IsPosted(run)) fleet_.StopLooking();
+  }
   --num_looking_;
 }
 
 bool Sequencer::TakeEnd(int64_t run) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
-  if (!resting_ || !begun_ || begun_->run != run) return true;  // The thread has it.
+  if (!IsPosted(run)) return true;  // The thread has it.
   if (!fleet_.TakePosted()) return false;
   RunJob job = *std::exchange(begun_, std::nullopt);
   concluding_ = true;

@@ -96,6 +96,8 @@ class Sequencer {
   bool Begin(RunJob& job);
   void Run(RunJob& job);
   void Conclude(RunJob& job);
+  // Whether the thread rests while `run`, begun, is under way. REQUIRES: the lock is held.
+  bool IsPosted(int64_t run) const { return resting_ && begun_ && begun_->run == run; }
   // Concludes `run` if it has ended and the thread rests; false while it has not ended.
   bool TakeEnd(int64_t run);
   // What is left of a run when the workers are through with it.

@@ -180,9 +180,7 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
                            .devices = std::move(devices),
                            .threads_per_rank = config.threads_per_rank,
                            .limits = Resolved(config.limits, memory_bytes)};
-  // One that looks where others need the core holds them up.
-  options.busy_waits =
-      config.busy_wait == "on" || (config.busy_wait == "auto" && cores >= 2 * num_devices + 2);
+  options.busy_waits = config.busy_wait == "on";
   if (options.threads_per_rank == 0)
     options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));
   return options;

@@ -41,6 +41,7 @@ void BroadcastSender::Post(size_t bytes) {
   BroadcastPage& to = page();
   to.bytes = static_cast<uint32_t>(bytes);
   to.failed.store(0, std::memory_order_relaxed);
+  to.looked_for.store(0, std::memory_order_relaxed);
   to.left.store(num_receivers_, std::memory_order_relaxed);
   to.posted.fetch_add(1, std::memory_order_release);
   to.bell.fetch_add(1, std::memory_order_release);
@@ -51,6 +52,12 @@ void BroadcastSender::Ring() {
   page().rings.fetch_add(1, std::memory_order_release);
   page().bell.fetch_add(1, std::memory_order_release);
   Futex(page().bell, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+// Either the last to answer sees that nobody looks, or who stops looking sees the answer.
+void BroadcastSender::StopLooking() {
+  page().looked_for.store(0);
+  if (page().left.load() == 0) (void)eventfd_write(answered_.get(), 1);
 }
 
 void BroadcastSender::Clear() {
@@ -81,7 +88,7 @@ bool BroadcastReceiver::TakeRing() {
 
 void BroadcastReceiver::Answer(bool failed) {
   if (failed) page().failed.store(1, std::memory_order_relaxed);
-  if (page().left.fetch_sub(1, std::memory_order_acq_rel) == 1)
+  if (page().left.fetch_sub(1) == 1 && page().looked_for.load() == 0)
     (void)eventfd_write(answered_.get(), 1);
 }
 

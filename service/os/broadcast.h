@@ -28,6 +28,7 @@ struct BroadcastPage {
   uint32_t bytes;
   alignas(64) std::atomic<uint32_t> left;  // Receivers that have not answered.
   std::atomic<uint32_t> failed;            // Of the latest message.
+  std::atomic<uint32_t> looked_for;        // The last answer need wake nobody.
   alignas(64) std::byte message[kBroadcastBytesMax];
 };
 
@@ -47,7 +48,13 @@ class BroadcastSender {
   // Wakes the receivers that sleep: there is something for them elsewhere.
   void Ring();
 
-  // Whether all have answered the latest message. When they do, answered_fd() gets readable, until Clear.
+  // Between the two somebody looks at answered() all the time, and the last answer wakes nobody. Of the latest message;
+  // nothing is lost: what was answered between makes answered_fd() readable afterwards.
+  void Look() { page().looked_for.store(1); }
+  void StopLooking();
+
+  // Whether all have answered the latest message. When they do, answered_fd() gets readable, until Clear. It may be so
+  // too when they have not.
   bool answered() const { return page().left.load(std::memory_order_acquire) == 0; }
   // Whether one of them said that it failed. REQUIRES: answered().
   bool failed() const { return page().failed.load(std::memory_order_acquire) != 0; }

@@ -195,6 +195,7 @@ bool Fleet::TakePosted() {
 
 Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   if (!healthy()) return failure_;
+  if (posted_) StopLooking();  // From now on it is this thread that does.
   base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
   while (UnderWay()) {

@@ -35,7 +35,7 @@ struct FleetOptions {
   std::vector<std::string> worker_args = {};
   std::vector<std::string> devices = {};  // One a rank: "cuda:2".
   int64_t threads_per_rank = 1;
-  // Threads look a moment for what is to come before they sleep: there are cores that nobody else wants.
+  // Threads look a moment for what is to come before they sleep.
   bool busy_waits = false;
   base::Nanos setup_timeout =
       std::chrono::seconds(10);  // From the start of the processes until all are connected.
@@ -55,7 +55,7 @@ struct RankMessage {
 };
 
 // Threads: one owns it (and lives as long: workers die with the thread that started them); while that one sleeps in
-// Watch, who holds its lock may Post and TakePosted; snapshot() and Interrupt() from any.
+// Watch, who holds its lock may Post, Look and TakePosted; snapshot() and Interrupt() from any.
 class Fleet {
  public:
   explicit Fleet(FleetOptions options);
@@ -84,8 +84,11 @@ class Fleet {
   [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute);
   Status Await(TimeLimit timeout, std::string_view what, Waits waits = Waits::kEachOther);
   // Whether all have carried out what was posted: then it is over, as after an Await that says OK. For a thread that
-  // looks before the one that owns this wakes; it holds the lock of a Watch in progress.
+  // looks before the one that owns this wakes; it holds the lock of a Watch in progress. Between Look and StopLooking
+  // nothing wakes that one when they have.
   bool TakePosted();
+  void Look() { broadcast_->Look(); }
+  void StopLooking() { broadcast_->StopLooking(); }
   bool busy_waits() const { return options_.busy_waits; }
   // Ends the call in progress, and every later one, with `cause`. Once.
   void Interrupt(const Status& cause);

@@ -1,7 +1,7 @@
 // Goal: threads that look before they sleep, of workers and of the daemon, lose nothing: runs of many clients at once
 // end each with its own result, also when runs queue behind others, and when a worker dies while the rest look.
-// Method: a real daemon with --busy-wait=on, which a machine with few cores would not choose; every way a run goes to
-// the workers: posted at once, queued, and in two phases where tensors live on devices.
+// Method: a real daemon with --busy-wait on and off; every way a run goes to the workers: posted at once, queued, and in
+// two phases where tensors live on devices.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,11 +17,6 @@ namespace {
 
 class BusyWait : public testing::TestWithParam<std::vector<std::string>> {
  protected:
-  static std::vector<std::string> Flags() {
-    std::vector<std::string> flags = GetParam();
-    flags.emplace_back("--busy-wait=on");
-    return flags;
-  }
   static std::string Put(Client& client, float value) {
     const Client::Put put =
         client.Upload(Header(pb::DTYPE_FLOAT32, {2, 1}, {2}, {0}), Bytes({value, value + 1}));
@@ -44,7 +39,7 @@ class BusyWait : public testing::TestWithParam<std::vector<std::string>> {
     return "";
   }
 
-  Daemon daemon{Flags()};
+  Daemon daemon{GetParam()};
   Client client{daemon};
 };
 
@@ -84,11 +79,15 @@ TEST_P(BusyWait, AfterAWorkerDied) {
   EXPECT_EQ(SumAgainAndAgain(client, 1, 2), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(InTheDaemonsMemory, BusyWait,
-                         testing::Values(std::vector<std::string>{"--devices=cpu:2"}));
-INSTANTIATE_TEST_SUITE_P(OnDevices, BusyWait,
-                         testing::Values(std::vector<std::string>{"--devices=cpu:2",
-                                                                  "--own-memory"}));
+using Flags = std::vector<std::string>;
+INSTANTIATE_TEST_SUITE_P(On, BusyWait,
+                         testing::Values(Flags{"--devices=cpu:2", "--busy-wait=on"},
+                                         Flags{"--devices=cpu:2", "--busy-wait=on",
+                                               "--own-memory"}));
+INSTANTIATE_TEST_SUITE_P(Off, BusyWait,
+                         testing::Values(Flags{"--devices=cpu:2", "--busy-wait=off"},
+                                         Flags{"--devices=cpu:2", "--busy-wait=off",
+                                               "--own-memory"}));
 
 }  // namespace
 }  // namespace hir::service

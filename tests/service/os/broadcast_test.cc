@@ -84,6 +84,60 @@ TEST(Broadcast, TheLastAnswerIsHeard) {
   }
 }
 
+TEST(Broadcast, WhoLooksForTheLastAnswerIsNotWoken) {
+  BroadcastSender sender = Sender(1);
+  BroadcastReceiver receiver = Receiver(sender);
+  const auto is_readable = [&] { return IsReadable(sender.answered_fd(), milliseconds(0)); };
+  Post(sender, "run");
+  sender.Look();
+  ASSERT_TRUE(receiver.Take());
+  receiver.Answer(false);
+  EXPECT_TRUE(sender.answered());
+  EXPECT_FALSE(is_readable());
+  sender.StopLooking();
+  EXPECT_TRUE(is_readable()) << "what was answered meanwhile";
+  sender.Clear();
+  Post(sender, "run");
+  sender.Look();
+  sender.StopLooking();
+  EXPECT_FALSE(is_readable());
+  ASSERT_TRUE(receiver.Take());
+  receiver.Answer(false);
+  EXPECT_TRUE(is_readable()) << "nobody looks any more";
+  sender.Clear();
+  Post(sender, "run");
+  sender.Look();
+  ASSERT_TRUE(receiver.Take());
+  receiver.Answer(false);
+  Post(sender, "run");
+  ASSERT_TRUE(receiver.Take());
+  receiver.Answer(false);
+  EXPECT_TRUE(is_readable()) << "nobody looks for the answers of the next message";
+}
+
+// However the two meet, the answer is seen or heard.
+TEST(Broadcast, WhoStopsLookingMissesNothing) {
+  BroadcastSender sender = Sender(1);
+  constexpr int kRounds = 2000;
+  std::thread answers([receiver = Receiver(sender)]() mutable {
+    for (int i = 0; i < kRounds; ++i) {
+      (void)Next(receiver);
+      receiver.Answer(false);
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    Post(sender, "run");
+    sender.Look();
+    for (int looked = 0; looked < i % 50 && !sender.answered(); ++looked) std::this_thread::yield();
+    sender.StopLooking();
+    while (!sender.answered()) {
+      ASSERT_TRUE(IsReadable(sender.answered_fd(), seconds(10)));
+      if (!sender.answered()) sender.Clear();  // Of the one before.
+    }
+  }
+  answers.join();
+}
+
 TEST(Broadcast, MessagesAreAsLongAsTheyMayBe) {
   BroadcastSender sender = Sender(1);
   BroadcastReceiver receiver = Receiver(sender);
