@@ -266,6 +266,7 @@ class Emitter {
   std::vector<std::pair<const Element*, const ir::Expr*>>
       prefetched_;  // Loads; elements from a row to the next.
   size_t prefetching_phase_ = 0;
+  int prefetching_into_ = 0;  // The locality that LLVM knows it by.
   std::unordered_map<const Element*, Turned> turned_;
   std::vector<const Element*> turned_order_;
   int64_t turned_bytes_ = 0;  // Of all regions.

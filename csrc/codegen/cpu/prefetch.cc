@@ -19,24 +19,30 @@ constexpr int kLineBytes = 64;
 constexpr size_t kPrefetchedMax = 4;
 constexpr size_t kLongBody = 24;  // Instructions a vector; of fewer the core has enough under way.
 constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kNextRowBytesMax = int64_t{64} << 10;  // Of longer rows, what lies so far ahead.
+// The next row comes into the second-level cache: the first has the one that is being read, and fewer misses under way.
+constexpr int kFirstLevel = 3, kSecondLevel = 2;
 
 }  // namespace
 
 void Emitter::ChoosePrefetched(const Region& region) {
   prefetched_.clear();
-  if (region.phases.size() == 1) ChooseAhead(region);
-  if (region.columns || region.phases.size() < 2) return;
   const Phase& first = region.phases.front();
+  if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty())
+    return ChooseAhead(region);
+  if (region.tile_rows_max > 0 || first.loops.size() != 1) return;
   size_t last = region.phases.size() - 1;
   while (last > 0 && region.phases[last].loops.empty()) --last;
   const Phase& final = region.phases[last];
-  if (last == 0 || first.loops.size() != 1 || final.loops.size() != 1 ||
-      first.loops[0].variable != final.loops[0].variable) {
-    return;
-  }
-  const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
+  if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
+  if (region.columns && last > 0) return;
+  // Columns are added up row by row.
+  const std::vector<Loop>& rows = region.columns          ? first.loops
+                                  : region.serial.empty() ? region.grid
+                                                          : region.serial;
   if (rows.empty()) return;
-  const int row = rows.back().variable, lane = first.loops[0].variable;
+  const int row = rows.back().variable;
+  const int lane = region.columns ? region.columns->variable : first.loops[0].variable;
   std::unordered_map<const Element*, bool> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
@@ -50,23 +56,27 @@ void Emitter::ChoosePrefetched(const Region& region) {
     const auto to_next = math_.Split(offset, row);
     if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0))
       return;
-    if (prefetched_.size() < kPrefetchedMax)
-      prefetched_.emplace_back(e, pool_.Add(offset, to_next->stride));
+    const int64_t most = kNextRowBytesMax / BytesOf(MemoryTypeOf(tensor.dtype));
+    if (prefetched_.size() < kPrefetchedMax) {
+      prefetched_.emplace_back(e, pool_.Add(offset, pool_.Min(to_next->stride, pool_.Const(most))));
+    }
   };
   for (const Accumulator& accumulator : first.accumulators) visit(visit, accumulator.body);
   for (const Carried& carried : first.carried) visit(visit, carried.accumulator.body);
   for (const Store& store : first.stores) visit(visit, store.value);
   prefetching_phase_ = last;
+  prefetching_into_ = kSecondLevel;
 }
 
 void Emitter::ChooseAhead(const Region& region) {
   const Phase& phase = region.phases.front();
-  if (!phase.accumulators.empty() || !phase.carried.empty() || region.tile_rows_max > 0) return;
+  if (region.tile_rows_max > 0) return;
   if (!region.columns && phase.loops.empty()) return;
   const Loop& inner = region.columns ? *region.columns : phase.loops.back();
   std::unordered_map<const Element*, bool> seen;
   if (InstructionsOf(phase, seen) < kLongBody) return;
   prefetching_phase_ = 0;
+  prefetching_into_ = kFirstLevel;
   for (const Store& store : phase.stores) {
     const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
     if (inner.end->IsConst() &&
@@ -106,8 +116,8 @@ void Emitter::EmitPrefetches() {
           writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
       const V address = AddressOf(base::Cat("%t", slot), type, element_at, Here());
       writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-      base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name,
-                   ", i32 0, i32 3, i32 1)\n");
+      base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ",
+                   prefetching_into_, ", i32 1)\n");
     }
   }
 }
