@@ -1,7 +1,7 @@
 // Goal: threads that look before they sleep, of workers and of the daemon, lose nothing: runs of many clients at once
 // end each with its own result, also when runs queue behind others, and when a worker dies while the rest look.
-// Method: a real daemon with --busy-wait on and off; every way a run goes to the workers: posted at once, queued, and in
-// two phases where tensors live on devices.
+// Method: a real daemon with --busy-wait on and off; every way a run goes to the workers: posted at once, queued, and
+// in two phases where tensors live on devices.
 #include <gtest/gtest.h>
 #include <signal.h>
 
