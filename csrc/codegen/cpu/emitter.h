@@ -131,7 +131,7 @@ class Emitter {
   std::optional<V> EmitWidenedPairs(const Element* convert, int guard);
   bool EmitStoreOfPairs(const Store& store);
 
-  // prefetch.cc: what the next row reads first is asked for while this one is finished.
+  // prefetch.cc: what a row to come reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
   void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
   void EmitPrefetches();                   // In the innermost loop of the last phase.
