@@ -23,13 +23,21 @@ namespace {
 
 // From here on memory comes from the kernel in whole pages, and goes back to it when freed.
 constexpr int64_t kMapBytesMin = 1 << 20;
+// Tensors of equal sizes would lie whole sizes apart, and a kernel that goes through several at once would read, and
+// write, addresses that are equal in all their lower bits. Caches look for lines by those: at a distance of 128 MiB a
+// chain of three inputs in bfloat16 ran at 30 GB/s of 44 on two EPYC cores, at any other at 40. So each starts another
+// page and line into its memory.
+constexpr int64_t kPlaceBytes = 4096 + kAlignmentBytes;
+constexpr uint64_t kPlaces = 16;
 
 class HostAllocation final : public Allocation {
  public:
-  HostAllocation(Buffer buffer, std::atomic<int64_t>& in_use) : buffer_(buffer), in_use_(in_use) {}
+  // offset: of the buffer in memory that came from the kernel.
+  HostAllocation(Buffer buffer, int64_t offset, std::atomic<int64_t>& in_use)
+      : buffer_(buffer), offset_(offset), in_use_(in_use) {}
   ~HostAllocation() override {
     if (buffer_.bytes >= kMapBytesMin) {
-      HIR_CHECK(munmap(buffer_.data, static_cast<size_t>(buffer_.bytes)) == 0);
+      HIR_CHECK(munmap(buffer_.data - offset_, static_cast<size_t>(offset_ + buffer_.bytes)) == 0);
     } else {
       std::free(buffer_.data);
     }
@@ -37,23 +45,25 @@ class HostAllocation final : public Allocation {
   }
   Buffer buffer() const override { return buffer_; }
 
-  // Null when the machine has none left.
-  static std::byte* Get(int64_t bytes) {
+  // Null when the machine has none left. Memory from the kernel starts `offset` in.
+  static std::byte* Get(int64_t bytes, int64_t offset) {
     if (bytes < kMapBytesMin) {
       const int64_t rounded =
           std::max<int64_t>(base::CeilDiv(bytes, kAlignmentBytes), 1) * kAlignmentBytes;
       return static_cast<std::byte*>(
           std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(rounded)));
     }
-    void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+    const auto size = static_cast<size_t>(offset + bytes);
+    void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) return nullptr;
-    madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // Advice: it may fail.
-    return static_cast<std::byte*>(data);
+    madvise(data, size, MADV_HUGEPAGE);  // Advice: it may fail.
+    return static_cast<std::byte*>(data) + offset;
   }
 
  private:
   const Buffer buffer_;
+  const int64_t offset_;
   std::atomic<int64_t>& in_use_;
 };
 
@@ -113,13 +123,14 @@ class HostDevice final : public Device {
                                            " bytes, ", in_use, " in use, ", bytes, " asked for"));
       }
     } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
-    std::byte* const data = HostAllocation::Get(bytes);
+    const int64_t offset = static_cast<int64_t>(next_place_.fetch_add(1) % kPlaces) * kPlaceBytes;
+    std::byte* const data = HostAllocation::Get(bytes, offset);
     if (data == nullptr) {
       in_use_ -= bytes;
       return ResourceExhausted(
           base::Cat(options_.name, ": the machine has no ", bytes, " bytes left"));
     }
-    return std::make_unique<HostAllocation>(Buffer{data, bytes}, in_use_);
+    return std::make_unique<HostAllocation>(Buffer{data, bytes}, offset, in_use_);
   }
 
  private:
@@ -138,6 +149,7 @@ class HostDevice final : public Device {
 
   const HostDeviceOptions options_;
   std::atomic<int64_t> in_use_ = 0;  // Bytes.
+  std::atomic<uint64_t> next_place_ = 0;
   std::atomic<int> helpers_ = 0;
   Executor* executor_ = nullptr;
   std::mutex mutex_;

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -133,6 +135,41 @@ TEST(HostStream, AFullQueueFailsTheStream) {
   EXPECT_EQ(late.skipped().ToString(), full);
   op.Done();
   EXPECT_EQ(stream->Synchronize(kLong).ToString(), full);
+}
+
+// What a kernel reads side by side: equal lower bits of addresses are equal places in a cache.
+TEST(HostDevice, LargeTensorsOfASizeDifferInTheLowerBitsOfTheirAddresses) {
+  constexpr int64_t kBytes = 4 << 20;
+  const auto device = NewDevice();
+  std::vector<std::unique_ptr<Allocation>> tensors;
+  std::set<int64_t> pages, lines;
+  for (int i = 0; i < 8; ++i) {
+    tensors.push_back(*device->Allocate(kBytes));
+    const Buffer buffer = tensors.back()->buffer();
+    const int64_t address = Slot(buffer.data);
+    EXPECT_EQ(buffer.bytes, kBytes);
+    EXPECT_EQ(address % kAlignmentBytes, 0);
+    pages.insert(address % kBytes / 4096);
+    lines.insert(address % 4096 / kAlignmentBytes);
+    buffer.data[0] = buffer.data[kBytes - 1] = std::byte{1};
+  }
+  EXPECT_EQ(pages.size(), tensors.size());
+  EXPECT_EQ(lines.size(), tensors.size());
+  EXPECT_EQ(device->allocated_bytes(), 8 * kBytes);
+}
+
+// A page of each that stayed mapped would be 2,048 of them.
+TEST(HostDevice, LargeTensorsGoBackWhole) {
+  const auto mapped = [] {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages;
+  };
+  const auto device = NewDevice();
+  (void)*device->Allocate(4 << 20);
+  const int64_t before = mapped();
+  for (int i = 0; i < 2048; ++i) (void)*device->Allocate(4 << 20);
+  EXPECT_LT(mapped() - before, 100);
 }
 
 TEST(HostDevice, RefusesByNamedLimits) {
