@@ -388,6 +388,7 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
             AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
         Accumulate(phase.accumulators[k], address.name);
       }
+      EmitPrefetches();
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });

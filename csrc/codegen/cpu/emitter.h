@@ -133,8 +133,12 @@ class Emitter {
 
   // prefetch.cc: what a row to come reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
+  void ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max);
   void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
   void EmitPrefetches();                   // In the innermost loop of the last phase.
+  // Rows to come go into the second-level cache: the first has the one that is being read, and fewer misses under way.
+  static constexpr int kFirstLevel = 3, kSecondLevel = 2;
+  void EmitPrefetch(const V& address, int into);
 
   // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
   void ChooseTurned(const Region& region);
@@ -151,6 +155,7 @@ class Emitter {
     V first;       // The address of the first,
     V stride;      // and elements from one to the next.
     std::string scope;
+    bool is_next_wanted = false;  // The block behind it along the stride is read soon.
   };
   void EmitTurn(const Lines& from, const V& first, int unit, int count, const Lines& to);
   void EmitBlock(const Lines& from, const Lines& between, const Lines& to);

@@ -7,8 +7,9 @@
 // What the rows to come read first. A row's later phases find it in the first-level cache and leave memory idle; so
 // its last phase asks for the row after the next, line by line, into the second-level cache. (Rows of 4096, on a core
 // with a first-level cache of 32 KiB, share of triad: a layer norm of float32 .84 with the next row in the first level,
-// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Sums of rows and of columns
-// have one phase, which does the same. Prefetching past the end of a tensor does nothing.
+// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Sums of rows have one phase,
+// which does the same; sums of columns gain nothing. Rows of a tile are too short for the machine to see where they go.
+// Prefetching past the end of a tensor does nothing.
 #include <algorithm>
 
 #include "csrc/base/text.h"
@@ -23,29 +24,31 @@ constexpr size_t kLongBody = 24;  // Instructions a vector; of fewer the core ha
 constexpr int64_t kAheadBytes = 2048;
 constexpr int64_t kRowsAhead = 2;
 constexpr int64_t kRowBytesAheadMax = int64_t{64} << 10;  // Of longer rows, what lies so far ahead.
-// Rows to come go into the second-level cache: the first has the one that is being read, and fewer misses under way.
-constexpr int kFirstLevel = 3, kSecondLevel = 2;
+constexpr int64_t kAnyBytes = INT64_MAX;  // Of a tile's rows it would be another row.
 
 }  // namespace
 
 void Emitter::ChoosePrefetched(const Region& region) {
   prefetched_.clear();
   const Phase& first = region.phases.front();
+  prefetching_phase_ = 0;
+  if (region.tile_rows_max > 0 && region.phases.size() == 1)
+    return ChooseRowsToCome(first, region.serial.back().variable, region.columns->variable,
+                            kAnyBytes);
   if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty())
     return ChooseAhead(region);
-  if (region.tile_rows_max > 0 || first.loops.size() != 1) return;
+  if (region.columns || first.loops.size() != 1) return;
   size_t last = region.phases.size() - 1;
   while (last > 0 && region.phases[last].loops.empty()) --last;
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
-  if (region.columns && last > 0) return;
-  // Columns are added up row by row.
-  const std::vector<Loop>& rows = region.columns          ? first.loops
-                                  : region.serial.empty() ? region.grid
-                                                          : region.serial;
+  const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
   if (rows.empty()) return;
-  const int row = rows.back().variable;
-  const int lane = region.columns ? region.columns->variable : first.loops[0].variable;
+  ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, kRowBytesAheadMax);
+  prefetching_phase_ = last;
+}
+
+void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max) {
   std::unordered_map<const Element*, bool> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
@@ -59,7 +62,7 @@ void Emitter::ChoosePrefetched(const Region& region) {
     const auto to_next = math_.Split(offset, row);
     if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0))
       return;
-    const int64_t most = kRowBytesAheadMax / BytesOf(MemoryTypeOf(tensor.dtype));
+    const int64_t most = bytes_max / BytesOf(MemoryTypeOf(tensor.dtype));
     if (prefetched_.size() < kPrefetchedMax) {
       prefetched_.emplace_back(
           e, pool_.Add(offset, pool_.Min(pool_.Mul(to_next->stride, pool_.Const(kRowsAhead)),
@@ -69,18 +72,15 @@ void Emitter::ChoosePrefetched(const Region& region) {
   for (const Accumulator& accumulator : first.accumulators) visit(visit, accumulator.body);
   for (const Carried& carried : first.carried) visit(visit, carried.accumulator.body);
   for (const Store& store : first.stores) visit(visit, store.value);
-  prefetching_phase_ = last;
   prefetching_into_ = kSecondLevel;
 }
 
 void Emitter::ChooseAhead(const Region& region) {
   const Phase& phase = region.phases.front();
-  if (region.tile_rows_max > 0) return;
-  if (!region.columns && phase.loops.empty()) return;
-  const Loop& inner = region.columns ? *region.columns : phase.loops.back();
+  if (region.columns || phase.loops.empty()) return;
+  const Loop& inner = phase.loops.back();
   std::unordered_map<const Element*, bool> seen;
   if (InstructionsOf(phase, seen) < kLongBody) return;
-  prefetching_phase_ = 0;
   prefetching_into_ = kFirstLevel;
   for (const Store& store : phase.stores) {
     const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
@@ -119,12 +119,15 @@ void Emitter::EmitPrefetches() {
     for (int at = 0; at < lanes_.count * BytesOf(type); at += kLineBytes) {
       const V element_at =
           writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
-      const V address = AddressOf(base::Cat("%t", slot), type, element_at, Here());
-      writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-      base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ",
-                   prefetching_into_, ", i32 1)\n");
+      EmitPrefetch(AddressOf(base::Cat("%t", slot), type, element_at, Here()), prefetching_into_);
     }
   }
+}
+
+void Emitter::EmitPrefetch(const V& address, int into) {
+  writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+  base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ", into,
+               ", i32 1)\n");
 }
 
 }  // namespace hir::codegen::cpu

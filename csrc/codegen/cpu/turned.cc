@@ -119,6 +119,9 @@ void Emitter::EmitTurn(const Lines& from, const V& first, int unit, int count, c
     vectors.push_back(
         writer_.Let(Here(), type, from.side,
                     Cat("load ", TypeText(type, from.side), ", ptr ", at.name, align, from.scope)));
+    if (!from.is_next_wanted) continue;
+    const V to_next = binary("mul", from.stride, IntConstant(Ty::kI64, from.side));
+    EmitPrefetch(AddressOf(at.name, type, to_next, Here()), kSecondLevel);
   }
   ExchangeBits(writer_, Here(), unit, vectors);
   for (int i = 0; i < count; ++i) {
@@ -178,7 +181,8 @@ void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
     const V column = writer_.Intrinsic(Here(), "smin", {next_column, last_column});
     EmitLoop(constant(0), num_rows, step, [&](const V& next_row) {
       const V row = writer_.Intrinsic(Here(), "smin", {next_row, last_row});
-      EmitBlock({type, side, source(row, column), stride, scope}, {type, side, between, step, {}},
+      EmitBlock({type, side, source(row, column), stride, scope, true},
+                {type, side, between, step, {}},
                 {type, side, target(row, column), constant(region_->columns_max), {}});
     });
   });
