@@ -218,7 +218,13 @@ def build_type() -> str:
 def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
-    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),  # Under taskset fewer than there are.
+        "cores_of_machine": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
 
 
 def main() -> int:

@@ -348,7 +348,7 @@ def jax_side(workload: Workload, inputs: Sequence[np.ndarray]) -> Side:
 def torch_sides(workload: Workload, inputs: Sequence[np.ndarray]) -> Iterator[Side]:
     import torch
 
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # As many as our threads, under taskset, too.
 
     def tensor_of(array: np.ndarray) -> Any:
         if array.dtype == BF16:
