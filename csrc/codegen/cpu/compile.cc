@@ -33,18 +33,25 @@ constexpr std::string_view kFeatures[] = {"avx",     "avx2",     "avx512bw", "av
 
 // What LLVM is told by its command line alone. Loop strength reduction takes a quarter of its time on these loops, half
 // of it on long ones, and their addresses are a base, an index and a constant already. Integers that would be better
-// off in mask registers are sought in all of a function, and there are none.
-constexpr const char* kOptions[] = {"disable-lsr", "disable-x86-domain-reassignment"};
+// off in mask registers are sought in all of a function, and there are none. Instructions scheduled once more, as
+// machine code, are as many and spill as much, on cores that order them anew anyway.
+struct Option {
+  const char* name;
+  const char* value;
+};
+constexpr Option kOptions[] = {{"disable-lsr", "true"},
+                               {"disable-x86-domain-reassignment", "true"},
+                               {"enable-misched", "false"}};
 
 void InitializeOnce() {
   static std::once_flag once;  // LLVM's registries of targets and options are one a process.
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
-    for (const char* const name : kOptions) {
+    for (const auto& [name, value] : kOptions) {
       const auto option = llvm::cl::getRegisteredOptions().find(name);
       if (option != llvm::cl::getRegisteredOptions().end())
-        option->second->addOccurrence(0, name, "true");
+        option->second->addOccurrence(0, name, value);
     }
   });
 }
@@ -57,7 +64,7 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   if (found == nullptr) return Unimplemented(base::Cat("LLVM has no target ", triple, ": ", error));
   std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(
       triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less));
   if (machine == nullptr) return Unimplemented(base::Cat("LLVM cannot make code for ", target.cpu));
   return machine;
 }
@@ -203,7 +210,7 @@ Target HostTarget() {
 std::string CompilerIdentity() {
   std::string identity =
       base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses);
-  for (const char* const option : kOptions) base::Append(identity, " ", option);
+  for (const auto& [name, value] : kOptions) base::Append(identity, " ", name, "=", value);
   return identity;
 }
 
