@@ -38,6 +38,11 @@ class JoinedKernels final : public device::KernelSource {
   std::map<std::string, device::KernelSource*, std::less<>> by_name_;
 };
 
+Status CompileAndLoad(codegen::cpu::Compiler& compiler, const codegen::KernelPlan& plan) {
+  HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(plan));
+  return codegen::cpu::Load(artifact).status();
+}
+
 // The extents of what is stored for a value of `type`.
 Result<std::vector<int64_t>> StoredShape(const ir::Type& type,
                                          const fusion::SymbolValues& symbols) {
@@ -122,6 +127,11 @@ Status CompiledProgram::Prepare(std::string_view text) {
     HIR_ASSIGN(const codegen::Artifact artifact, compiler.Compile(plan));
     HIR_ASSIGN(auto loaded, codegen::cpu::Load(artifact));
     kernels->Add(artifact, std::move(loaded));
+    for (size_t i = 0; i < plan.launches.size(); ++i) {
+      codegen::KernelPlan& one = each_kernel_.emplace_back(plan);
+      one.launches = {plan.launches[i]};
+      one.nests = {plan.nests[i]};
+    }
   }
   kernels_ = std::move(kernels);
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, {.device = machine_.device.get(),
@@ -176,15 +186,10 @@ Status CompiledProgram::Run() {
 Result<std::vector<CompiledProgram::CompileTime>> CompiledProgram::CompileTimes(Time time) const {
   codegen::cpu::Compiler compiler({});
   std::vector<CompileTime> times;
-  for (const codegen::KernelPlan& plan : plan_.kernels) {
+  for (const codegen::KernelPlan& plan : each_kernel_) {
     Status cold, again;
     CompileTime& taken = times.emplace_back();
-    taken.cold = Seconds(
-        [&] {
-          auto artifact = compiler.Compile(plan);
-          cold = artifact.ok() ? codegen::cpu::Load(*artifact).status() : artifact.status();
-        },
-        time);
+    taken.cold = Seconds([&] { cold = CompileAndLoad(compiler, plan); }, time);
     HIR_TRY(cold);
     taken.again = Seconds([&] { again = compiler.Compile(plan).status(); }, time);
     HIR_TRY(again);
@@ -192,6 +197,19 @@ Result<std::vector<CompiledProgram::CompileTime>> CompiledProgram::CompileTimes(
   if (compiler.num_compiled() != num_kernels())
     return Internal("a kernel was compiled again, or is like another");
   return times;
+}
+
+Result<double> CompiledProgram::SecondsToCompileAll(Time time) const {
+  codegen::cpu::Compiler compiler({});
+  Status status;
+  const auto compile_all = [&] {
+    for (const codegen::KernelPlan& plan : plan_.kernels) {
+      if (status.ok()) status = CompileAndLoad(compiler, plan);
+    }
+  };
+  const double seconds = Seconds(compile_all, time);
+  HIR_TRY(status);
+  return seconds;
 }
 
 // --- against the interpreter ---
