@@ -96,7 +96,10 @@ class Emitter {
     int copies = 1;
     bool paired = false;
     bool masked = false;  // All of them, and the body is written once; else what is left is.
+    int64_t own_way_min = kOwnWayMin;
   };
+  // From so many trips of each on, copies go their own ways: pages of their own.
+  static constexpr int64_t kOwnWayMin = 1024;
   // The same over [first, last).
   void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
                    const Vectors& vectors, const std::function<void(int copy)>& body);

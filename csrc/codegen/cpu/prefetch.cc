@@ -42,6 +42,7 @@ void Emitter::ChoosePrefetched(const Region& region) {
   while (last > 0 && region.phases[last].loops.empty()) --last;
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
+  if (last == 0 && ReadsBestInOrder(target_)) return;
   const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
   if (rows.empty()) return;
   ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, kRowBytesAheadMax);

@@ -23,8 +23,6 @@ constexpr size_t kLongChains =
 constexpr size_t kLargeRegion = 48;
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
 constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
-// From so many trips of each on, copies go their own ways: pages of their own.
-constexpr int64_t kOwnWayMin = 1024;
 constexpr int kLineBytes = 64;
 
 // Unknown: many.
@@ -173,7 +171,10 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
   if (cuts.size() <= 2) {
     const bool paired = IsPaired(phase, loop);
-    EmitVectors(loop.variable, first, last, {lanes, copies, paired, IsMasked(phase, loop)}, body);
+    const bool in_order = !phase.accumulators.empty() && ReadsBestInOrder(target_);
+    EmitVectors(loop.variable, first, last,
+                {lanes, copies, paired, IsMasked(phase, loop), in_order ? INT64_MAX : kOwnWayMin},
+                body);
     return;
   }
   // Between two cuts every condition is decided by the range.
@@ -283,7 +284,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     const int64_t in_steps = std::max<int64_t>(trips->value, 0) / step * step;
     if (!whole) middle = EmitExpr(pool_.Add(first, pool_.Const(in_steps)));
     stop = middle;
-    if (copies > 1 && in_steps / copies >= kOwnWayMin) {
+    if (copies > 1 && in_steps / copies >= vectors.own_way_min) {
       distance = constant(in_steps / copies);
       stride = constant(lanes);
       stop = EmitExpr(pool_.Add(first, pool_.Const(in_steps / copies)));
@@ -298,9 +299,9 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
       middle = writer_.Binary(code, "add", begin, in_steps);
     }
     stop = middle;
-    if (copies > 1) {
+    if (copies > 1 && vectors.own_way_min < INT64_MAX) {
       const V own = writer_.Binary(code, "udiv", in_steps, constant(copies));
-      const V is_long = writer_.Compare(code, "sge", own, constant(kOwnWayMin));
+      const V is_long = writer_.Compare(code, "sge", own, constant(vectors.own_way_min));
       distance = writer_.Select(code, is_long, own, distance);
       stride = writer_.Select(code, is_long, constant(lanes), stride);
       stop = writer_.Select(code, is_long, writer_.Binary(code, "add", begin, own), middle);
