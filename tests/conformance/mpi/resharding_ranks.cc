@@ -12,6 +12,8 @@
 namespace hir::testing {
 namespace {
 
+constexpr int64_t kPairsBetweenWords = 250;
+
 void RunPairs(std::string_view comm, const rank::Backends& backends, size_t count) {
   OnProcessRanks(backends, [&](const RankRunOptions& options, const codegen::Target& target) {
     const PairSample sample = DrawPairs(AllReshardingPairs(options.num_ranks), count, 1);
@@ -19,6 +21,9 @@ void RunPairs(std::string_view comm, const rank::Backends& backends, size_t coun
     for (const ReshardingPair& pair : sample.pairs) {
       const Status status = CheckPair(pair, options, target, tally);
       ASSERT_TRUE(status.ok()) << status.ToString();
+      if (tally.pairs % kPairsBetweenWords == 0 && comm::Ranks().rank() == 0)
+        std::cout << comm << ": " << tally.pairs << " of " << sample.pairs.size() << " pairs equal"
+                  << std::endl;
     }
     ASSERT_EQ(tally.pairs, std::ssize(sample.pairs));
     if (comm::Ranks().rank() == 0)
