@@ -163,10 +163,21 @@ std::vector<ReshardingPair> AllReshardingPairs(int64_t num_devices) {
 }
 
 PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t seed) {
+  const char* const wanted = std::getenv("HOSTIR_PAIRS");
+  const std::string_view range = wanted == nullptr ? "" : wanted;
+  if (const size_t dash = range.find('-'); dash != std::string_view::npos) {
+    const auto place = [&](std::string_view text, int64_t otherwise) {
+      return all.begin() +
+             std::clamp<int64_t>(base::ParseInt(text).value_or(otherwise), 0, std::ssize(all));
+    };
+    const auto first = place(range.substr(0, dash), 0);
+    const auto last = std::max(first, place(range.substr(dash + 1), std::ssize(all)));
+    return {.pairs = {first, last}, .of = all.size(), .seed = seed};
+  }
   if (const char* text = std::getenv("HOSTIR_SEED"))
     seed = static_cast<uint64_t>(base::ParseInt(text).value_or(static_cast<int64_t>(seed)));
-  if (const char* text = std::getenv("HOSTIR_PAIRS"))
-    count = static_cast<size_t>(base::ParseInt(text).value_or(std::ssize(all)));
+  if (wanted != nullptr)
+    count = static_cast<size_t>(base::ParseInt(range).value_or(std::ssize(all)));
   PairSample sample = {.pairs = std::move(all), .of = 0, .seed = seed};
   sample.of = sample.pairs.size();
   if (count >= sample.of) return sample;

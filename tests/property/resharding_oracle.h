@@ -29,7 +29,8 @@ struct ReshardingPair {
 // All of them that devices 0 .. num_devices - 1 can hold, in one order.
 std::vector<ReshardingPair> AllReshardingPairs(int64_t num_devices);
 
-// `count` of `all` drawn by `seed`, or what the environment says: HOSTIR_PAIRS=N or all, HOSTIR_SEED=S.
+// `count` of `all` drawn by `seed`, or what the environment says: HOSTIR_PAIRS=N or all, or A-B for those from number A
+// until B of all; HOSTIR_SEED=S.
 struct PairSample {
   std::vector<ReshardingPair> pairs;
   size_t of = 0;
