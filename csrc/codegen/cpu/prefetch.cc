@@ -8,8 +8,8 @@
 // its last phase asks for the row after the next, line by line, into the second-level cache. (Rows of 4096, on a core
 // with a first-level cache of 32 KiB, share of triad: a layer norm of float32 .84 with the next row in the first level,
 // .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Sums of rows have one phase,
-// which does the same; sums of columns gain nothing. Rows of a tile are too short for the machine to see where they go.
-// Prefetching past the end of a tensor does nothing.
+// which does the same where that helps (target.h); sums of columns gain nothing. Rows of a tile are too short for the
+// machine to see where they go. Prefetching past the end of a tensor does nothing.
 #include <algorithm>
 
 #include "csrc/base/text.h"
@@ -63,12 +63,11 @@ void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, int64_t by
     const auto to_next = math_.Split(offset, row);
     if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0))
       return;
-    const int64_t most = bytes_max / BytesOf(MemoryTypeOf(tensor.dtype));
-    if (prefetched_.size() < kPrefetchedMax) {
-      prefetched_.emplace_back(
-          e, pool_.Add(offset, pool_.Min(pool_.Mul(to_next->stride, pool_.Const(kRowsAhead)),
-                                         pool_.Const(most))));
-    }
+    if (prefetched_.size() == kPrefetchedMax) return;
+    const ir::Expr* ahead = pool_.Mul(to_next->stride, pool_.Const(kRowsAhead));
+    if (bytes_max < kAnyBytes)
+      ahead = pool_.Min(ahead, pool_.Const(bytes_max / BytesOf(MemoryTypeOf(tensor.dtype))));
+    prefetched_.emplace_back(e, pool_.Add(offset, ahead));
   };
   for (const Accumulator& accumulator : first.accumulators) visit(visit, accumulator.body);
   for (const Carried& carried : first.carried) visit(visit, carried.accumulator.body);
