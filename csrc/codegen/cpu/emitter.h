@@ -136,6 +136,7 @@ class Emitter {
 
   // prefetch.cc: what a row to come reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
+  static size_t LastLoops(const Region& region);  // The last phase that has any.
   void ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max);
   void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
   void EmitPrefetches();                   // In the innermost loop of the last phase.

@@ -38,8 +38,7 @@ void Emitter::ChoosePrefetched(const Region& region) {
   if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty())
     return ChooseAhead(region);
   if (region.columns || first.loops.size() != 1) return;
-  size_t last = region.phases.size() - 1;
-  while (last > 0 && region.phases[last].loops.empty()) --last;
+  const size_t last = LastLoops(region);
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
   if (last == 0 && ReadsBestInOrder(target_)) return;
@@ -47,6 +46,12 @@ void Emitter::ChoosePrefetched(const Region& region) {
   if (rows.empty()) return;
   ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, kRowBytesAheadMax);
   prefetching_phase_ = last;
+}
+
+size_t Emitter::LastLoops(const Region& region) {
+  size_t last = region.phases.size() - 1;
+  while (last > 0 && region.phases[last].loops.empty()) --last;
+  return last;
 }
 
 void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max) {

@@ -171,7 +171,9 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
   if (cuts.size() <= 2) {
     const bool paired = IsPaired(phase, loop);
-    const bool in_order = !phase.accumulators.empty() && ReadsBestInOrder(target_);
+    // Where later phases read the row again, the row has been asked for.
+    const bool in_order =
+        !phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_);
     EmitVectors(loop.variable, first, last,
                 {lanes, copies, paired, IsMasked(phase, loop), in_order ? INT64_MAX : kOwnWayMin},
                 body);
