@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "csrc/base/check.h"
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
 #include "csrc/ir/print.h"
@@ -166,13 +167,11 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
   const char* const wanted = std::getenv("HOSTIR_PAIRS");
   const std::string_view range = wanted == nullptr ? "" : wanted;
   if (const size_t dash = range.find('-'); dash != std::string_view::npos) {
-    const auto place = [&](std::string_view text, int64_t otherwise) {
-      return all.begin() +
-             std::clamp<int64_t>(base::ParseInt(text).value_or(otherwise), 0, std::ssize(all));
-    };
-    const auto first = place(range.substr(0, dash), 0);
-    const auto last = std::max(first, place(range.substr(dash + 1), std::ssize(all)));
-    return {.pairs = {first, last}, .of = all.size(), .seed = seed};
+    const auto first = base::ParseInt(range.substr(0, dash));
+    const auto last = base::ParseInt(range.substr(dash + 1));
+    // A sample of nothing would pass.
+    HIR_CHECK(first && last && 0 <= *first && *first < *last && *last <= std::ssize(all));
+    return {.pairs = {all.begin() + *first, all.begin() + *last}, .of = all.size(), .seed = seed};
   }
   if (const char* text = std::getenv("HOSTIR_SEED"))
     seed = static_cast<uint64_t>(base::ParseInt(text).value_or(static_cast<int64_t>(seed)));
