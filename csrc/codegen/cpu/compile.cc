@@ -43,6 +43,8 @@ constexpr Option kOptions[] = {{"disable-lsr", "true"},
                                {"disable-x86-domain-reassignment", "true"},
                                {"enable-misched", "false"}};
 
+constexpr auto kLevel = llvm::CodeGenOptLevel::Less;
+
 void InitializeOnce() {
   static std::once_flag once;  // LLVM's registries of targets and options are one a process.
   std::call_once(once, [] {
@@ -62,9 +64,9 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   std::string error;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
   if (found == nullptr) return Unimplemented(base::Cat("LLVM has no target ", triple, ": ", error));
-  std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(
-      triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less));
+  std::unique_ptr<llvm::TargetMachine> machine(
+      found->createTargetMachine(triple, target.cpu, target.features, llvm::TargetOptions(),
+                                 llvm::Reloc::PIC_, llvm::CodeModel::Small, kLevel));
   if (machine == nullptr) return Unimplemented(base::Cat("LLVM cannot make code for ", target.cpu));
   return machine;
 }
@@ -208,8 +210,8 @@ Target HostTarget() {
 }
 
 std::string CompilerIdentity() {
-  std::string identity =
-      base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses);
+  std::string identity = base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(),
+                                   " ", kPasses, " O", static_cast<int>(kLevel));
   for (const auto& [name, value] : kOptions) base::Append(identity, " ", name, "=", value);
   return identity;
 }

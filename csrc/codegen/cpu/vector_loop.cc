@@ -169,14 +169,15 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const ir::Expr* first = pool_.Import(loop.begin);
   const ir::Expr* last = pool_.Import(loop.end);
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
+  // Where later phases read the row again, the row has been asked for.
+  const bool in_order =
+      !phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_);
+  Vectors vectors = {.lanes = lanes, .copies = copies};
+  if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {
-    const bool paired = IsPaired(phase, loop);
-    // Where later phases read the row again, the row has been asked for.
-    const bool in_order =
-        !phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_);
-    EmitVectors(loop.variable, first, last,
-                {lanes, copies, paired, IsMasked(phase, loop), in_order ? INT64_MAX : kOwnWayMin},
-                body);
+    vectors.paired = IsPaired(phase, loop);
+    vectors.masked = IsMasked(phase, loop);
+    EmitVectors(loop.variable, first, last, vectors, body);
     return;
   }
   // Between two cuts every condition is decided by the range.
@@ -184,8 +185,7 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
     math_.ResetRange(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1] - 1));
     epoch_ = num_epochs_++;
     element_variables_.clear();
-    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), {lanes, copies},
-                body);
+    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), vectors, body);
   }
   math_.ResetRange(loop.variable, first, pool_.Sub(last, pool_.Const(1)));
   epoch_ = 0;
