@@ -51,8 +51,8 @@ class CompiledProgram {
     double again = 0;  // Seconds to the code once more, which that compiler has in memory.
   };
   Result<std::vector<CompileTime>> CompileTimes(Time time) const;  // Of each kernel alone.
-  Result<double> SecondsToCompileAll(
-      Time time) const;  // As the service does: a plan's side by side.
+  // As the service compiles them: those of a plan side by side.
+  Result<double> SecondsToCompileAll(Time time) const;
 
  private:
   CompiledProgram(Machine& machine, fusion::SymbolValues symbols)
