@@ -1,5 +1,6 @@
 #include "csrc/base/background_work.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <vector>
@@ -42,6 +43,14 @@ bool HelpBackgroundWork() {
   bool happened = false;
   for (BackgroundWork* work : registry.works) happened |= work->Help();
   return happened;
+}
+
+bool BackgroundWorkIsUnderWay() {
+  Registry& registry = TheRegistry();
+  if (!registry.any) return false;
+  const std::unique_lock lock(registry.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // Somebody helps, or takes some away: perhaps.
+  return std::ranges::any_of(registry.works, &BackgroundWork::IsUnderWay);
 }
 
 void LeaveBackgroundWork() {

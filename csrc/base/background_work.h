@@ -11,6 +11,8 @@ class BackgroundWork {
   virtual bool Help() = 0;
   // Whoever helped sleeps now, though what it waits for is not done. As Help.
   virtual void Leave() = 0;
+  // Whether there is more to come that helping would do sooner. Any thread.
+  virtual bool IsUnderWay() const = 0;
 };
 
 // Any thread, but none that is inside Help.
@@ -22,5 +24,7 @@ void RemoveBackgroundWork(BackgroundWork& work);
 bool HelpBackgroundWork();
 // It gives up, and sleeps.
 void LeaveBackgroundWork();
+// Whether any is under way, as far as can be told without waiting for a thread that helps.
+bool BackgroundWorkIsUnderWay();
 
 }  // namespace hir::base

@@ -22,14 +22,21 @@ WorkPool::~WorkPool() {
   ready_.notify_all();
 }
 
-bool WorkPool::Post(std::function<void()> work) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopping_ || queue_.size() >= options_.queue_depth_max) return false;
-    queue_.push_back(std::move(work));
-  }
-  ready_.notify_one();
+bool WorkPool::Post(std::function<void()> work, By by) {
+  std::unique_lock lock(mutex_);
+  if (stopping_ || queue_.size() >= options_.queue_depth_max) return false;
+  queue_.push_back({std::move(work), by});
+  if (by == By::kAnyone) ++num_for_anyone_;
+  WakeOne(std::move(lock));
   return true;
+}
+
+// To wake a thread takes 10 us and more of the one that does it.
+void WorkPool::WakeOne(std::unique_lock<std::mutex> lock) {
+  if (!HasTurn() || num_waking_ >= std::min(queue_.size(), num_waiting_)) return;
+  ++num_waking_;
+  lock.unlock();
+  ready_.notify_one();
 }
 
 size_t WorkPool::num_queued() const {
@@ -37,18 +44,46 @@ size_t WorkPool::num_queued() const {
   return queue_.size();
 }
 
+WorkPool::Work WorkPool::Take(std::deque<Work>::iterator at) {
+  Work work = std::move(*at);
+  queue_.erase(at);
+  if (work.by == By::kAnyone) --num_for_anyone_;
+  ++num_running_;
+  return work;
+}
+
 void WorkPool::Loop() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    std::function<void()> work;
-    {
-      std::unique_lock lock(mutex_);
-      ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
+    while (!HasTurn()) {
+      if (stopping_ && queue_.empty()) return;
+      ++num_waiting_;
+      ready_.wait(lock);
+      --num_waiting_;
+      if (num_waking_ > 0) --num_waking_;
     }
-    work();
+    Work work = Take(queue_.begin());
+    lock.unlock();
+    work.run();
+    work.run = nullptr;  // What it holds goes outside the lock.
+    lock.lock();
+    --num_running_;
   }
+}
+
+bool WorkPool::LendThread() {
+  if (num_for_anyone_ == 0) return false;
+  std::unique_lock lock(mutex_);
+  const auto at = std::ranges::find(queue_, By::kAnyone, &Work::by);
+  if (at == queue_.end() || num_running_ == num_threads()) return false;
+  Work work = Take(at);
+  lock.unlock();
+  work.run();
+  work.run = nullptr;
+  lock.lock();
+  --num_running_;
+  WakeOne(std::move(lock));  // A thread of the pool may have left its turn to this one.
+  return true;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 // Work must not wait for other work of the same pool. The destructor runs what is queued, then joins.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -24,8 +25,13 @@ class WorkPool {
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
+  enum class By { kPool, kAnyone };  // Threads of the pool, or those that lend themselves, too.
   // Queues `work`; false, and nothing queued, when the queue is full.
-  [[nodiscard]] bool Post(std::function<void()> work);
+  [[nodiscard]] bool Post(std::function<void()> work, By by = By::kPool);
+
+  // For a thread that would only wait: runs, on it, the first work that is queued for anyone; false when there is none,
+  // or as many run as the pool has threads: with one that lends itself there are never more.
+  bool LendThread();
 
   // Runs body(begin, end) over [0, count) in pieces of at least `grain`, on the caller's thread and on idle
   // threads of the pool; returns when all is done.
@@ -34,16 +40,29 @@ class WorkPool {
   // Posted, and not begun.
   size_t num_queued() const;
 
-  int num_threads() const { return static_cast<int>(threads_.size()); }
+  int num_threads() const { return options_.num_threads; }
 
  private:
+  struct Work {
+    std::function<void()> run;
+    By by = By::kPool;
+  };
   void Loop();
+  // mutex_ is held, as in the next.
+  bool HasTurn() const { return !queue_.empty() && num_running_ < num_threads(); }
+  Work Take(std::deque<Work>::iterator at);
+  // Unless as many as are wanted are on their way.
+  void WakeOne(std::unique_lock<std::mutex> lock);
 
   const Options options_;
   mutable std::mutex mutex_;
-  std::condition_variable ready_;  // Guarded by mutex_: queue_, stopping_.
-  std::deque<std::function<void()>> queue_;
+  std::condition_variable ready_;  // Guarded by mutex_, as are those up to threads_.
+  std::deque<Work> queue_;
+  int num_running_ = 0;     // Pieces of work.
+  size_t num_waiting_ = 0;  // Threads of the pool,
+  size_t num_waking_ = 0;   // and those of them that have been notified.
   bool stopping_ = false;
+  std::atomic<int> num_for_anyone_ = 0;  // In queue_; written under mutex_.
   std::vector<std::jthread> threads_;
 };
 

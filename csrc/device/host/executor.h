@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/work_pool.h"
 
 namespace hir::device {
 
@@ -21,7 +22,10 @@ class Executor {
   virtual bool direct() const = 0;
   // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this
   // call. False, and nothing posted, when the queue is full.
-  [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work) = 0;
+  using By = base::WorkPool::By;
+  [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work, By by) = 0;
+  // As base::WorkPool. Called where direct() alone.
+  virtual bool LendThread() { return false; }
 
   // Blocks until done() is true, which is asked under `lock`; false after `timeout`. `changed` is
   // notified whenever done() may have become true.

@@ -64,8 +64,8 @@ class StreamCore final : public Completion::Target {
   // else. So a communication need not wait for a thread of the pool to wake.
   void GoOn();
   void Wake();            // What this stream waited for is done.
-  void Post();            // Run, later.
-  void Run();             // Works until the queue is empty or something is pending.
+  void Post();            // Run, later. REQUIRES: a task.
+  void Run();             // Works until the queue is empty, something is pending or a loan is over.
   bool Step(Task& task);  // False: the task is pending, and the core is no longer ours.
   bool Launch(Task& task);
   bool RunPieces(uint64_t epoch);  // True: this thread did the last piece.

@@ -131,6 +131,7 @@ class Engine final : private base::BackgroundWork {
 
   bool Help() override;
   void Leave() override;
+  bool IsUnderWay() const override { return pending_ > 0 || has_submitted_; }
 
   // A turn: one look at everything; whether anything happened.
   bool Turn();

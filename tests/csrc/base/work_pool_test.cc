@@ -7,6 +7,7 @@
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <thread>
 
 namespace hir::base {
 namespace {
@@ -61,6 +62,69 @@ TEST(WorkPool, WithoutThreadsQueuesUpToTheLimit) {
   WorkPool pool({.num_threads = 0, .queue_depth_max = 1});
   EXPECT_TRUE(pool.Post([] {}));
   EXPECT_FALSE(pool.Post([] {}));
+}
+
+TEST(WorkPool, AThreadIsLentOnlyInPlaceOfOneOfThePool) {
+  std::latch entered(1);
+  std::latch release(1);
+  std::latch done(2);
+  WorkPool pool({.num_threads = 1});
+  ASSERT_TRUE(pool.Post([&] {
+    entered.count_down();
+    release.wait();
+  }));
+  entered.wait();
+  std::thread::id ran_by;
+  ASSERT_TRUE(pool.Post([&] { done.count_down(); }));
+  ASSERT_TRUE(pool.Post(
+      [&] {
+        ran_by = std::this_thread::get_id();
+        done.count_down();
+      },
+      WorkPool::By::kAnyone));
+  EXPECT_FALSE(pool.LendThread()) << "one of one thread is at work";
+  release.count_down();
+  done.wait();
+  EXPECT_FALSE(pool.LendThread()) << "nothing is queued";
+  EXPECT_NE(ran_by, std::this_thread::get_id());
+}
+
+// Two threads that post, and lend themselves until what they posted is done.
+TEST(WorkPool, LentThreadsRunWhatIsForAnyoneAndNeverMoreThanThePoolHas) {
+  constexpr int kRounds = 5000;
+  for (const int threads : {1, 2, 3}) {
+    WorkPool pool({.num_threads = threads});
+    std::atomic<int> running = 0, most = 0, lent = 0, misplaced = 0, over = 0;
+    const auto lend_until_done = [&] {
+      const std::thread::id me = std::this_thread::get_id();
+      for (int round = 0; round < kRounds; ++round) {
+        std::atomic<int> left = 3;
+        const auto work = [&](bool for_anyone) {
+          const int now = ++running;
+          for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+          }
+          if (std::this_thread::get_id() == me) ++(for_anyone ? lent : misplaced);
+          --running;
+          ++over;
+          --left;
+        };
+        EXPECT_TRUE(pool.Post([&] { work(false); }));
+        EXPECT_TRUE(pool.Post([&] { work(true); }, WorkPool::By::kAnyone));
+        EXPECT_TRUE(pool.Post([&] { work(true); }, WorkPool::By::kAnyone));
+        while (left > 0) {
+          if (!pool.LendThread()) std::this_thread::yield();
+        }
+      }
+    };
+    {
+      const std::jthread other(lend_until_done);
+      lend_until_done();
+    }
+    EXPECT_EQ(over, 2 * 3 * kRounds) << threads;
+    EXPECT_EQ(misplaced, 0) << "what is for the pool alone, of " << threads;
+    EXPECT_GT(lent, 0) << threads;
+    EXPECT_LE(most, threads);
+  }
 }
 
 class ParallelFor : public testing::TestWithParam<int> {};

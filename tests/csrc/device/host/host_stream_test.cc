@@ -92,6 +92,7 @@ TEST(HostStream, AThreadThatWaitsDoesBackgroundWork) {
       return helped == 3;
     }
     void Leave() override { ++left; }
+    bool IsUnderWay() const override { return true; }
     Pending& op;
     std::thread::id helper;
     std::atomic<int> helped = 0;

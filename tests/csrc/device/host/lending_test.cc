@@ -1,0 +1,168 @@
+// A thread that waits for a stream works meanwhile: on an executor that has no thread of its own, so that who does what
+// is certain.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "csrc/base/background_work.h"
+#include "csrc/device/host/host_device.h"
+
+namespace hir::device {
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT: durations in tests.
+
+constexpr base::Nanos kLong = 30s;
+
+// Runs what is posted where a thread lends itself, and the rest where it sleeps.
+class Lending final : public Executor {
+ public:
+  explicit Lending(int num_threads) : num_threads_(num_threads) {}
+  int num_threads() const override { return num_threads_; }
+  bool direct() const override { return true; }
+  bool Post(int64_t, std::function<void()> work, By by) override {
+    queue_.emplace_back(by, std::move(work));
+    return true;
+  }
+  bool LendThread() override {
+    const auto at = std::ranges::find(queue_, By::kAnyone, &Queued::first);
+    if (at == queue_.end()) return false;
+    ++num_lent_;
+    Run(at, "lent");
+    return true;
+  }
+  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&,
+             const std::function<bool()>& done, base::Nanos) override {
+    lock.unlock();
+    RunAll();
+    lock.lock();
+    return done();
+  }
+  void RunAll() {
+    while (!queue_.empty()) Run(queue_.begin(), "pool");
+  }
+  const std::string& who() const { return who_; }  // Runs what is running.
+  int num_lent() const { return num_lent_; }
+
+ private:
+  using Queued = std::pair<By, std::function<void()>>;
+  void Run(std::deque<Queued>::iterator at, std::string who) {
+    const auto work = std::move(at->second);
+    queue_.erase(at);
+    who_ = std::move(who);
+    work();
+    who_ = "nobody";
+  }
+
+  const int num_threads_;
+  std::deque<Queued> queue_;
+  std::string who_ = "nobody";
+  int num_lent_ = 0;
+};
+
+class Lent : public testing::Test {
+ protected:
+  void Start(int num_threads) {
+    executor_ = std::make_unique<Lending>(num_threads);
+    device_ = *CreateHostDevice({}, *executor_);
+    stream_ = *device_->CreateStream();
+  }
+  // Helpers that came too late still hold the stream.
+  void TearDown() override { executor_->RunAll(); }
+  static void Note(const int64_t* args, int64_t begin, int64_t end) {
+    auto& test = *reinterpret_cast<Lent*>(args[0]);
+    for (int64_t i = begin; i < end; ++i) test.who_.push_back(test.executor_->who());
+  }
+  void Launch(int64_t grid = 1) {
+    stream_->Launch(kNote, std::array{reinterpret_cast<int64_t>(this)}, grid);
+  }
+
+  static const HostKernel kNote;
+  std::unique_ptr<Lending> executor_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::string> who_;  // Ran each item of a launch, and each callback.
+};
+const HostKernel Lent::kNote({.name = "note", .function = Note});
+
+using Names = std::vector<std::string>;
+
+TEST_F(Lent, WhoWaitsRunsKernelsButNoCallback) {
+  Start(1);
+  Launch(2);
+  stream_->HostCallback([this] {
+    who_.push_back(executor_->who());
+    return Status();
+  });
+  Launch();
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"lent", "lent", "pool", "pool"})) << "whoever is at work goes on";
+  EXPECT_EQ(executor_->num_lent(), 1);
+}
+
+TEST_F(Lent, WhoWaitsRunsASplitLaunch) {
+  Start(4);
+  Launch(1000);
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, Names(1000, "lent"));
+}
+
+TEST_F(Lent, WhatIsNotWaitedForIsLeftToThePool) {
+  Start(1);
+  const auto event = *device_->CreateEvent();
+  Launch();
+  stream_->Record(*event);
+  Launch();
+  ASSERT_TRUE(event->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"lent"}));
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"lent", "lent"}));
+}
+
+// Who waits carries communications, and nobody else may look after them.
+TEST_F(Lent, CommunicationsComeFirst) {
+  struct Communication final : base::BackgroundWork {
+    Communication() { base::AddBackgroundWork(*this); }
+    ~Communication() override { base::RemoveBackgroundWork(*this); }
+    bool Help() override { return false; }
+    void Leave() override {}
+    bool IsUnderWay() const override { return is_under_way; }
+    bool is_under_way = true;
+  } communication;
+  Start(1);
+  Launch();
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"pool"}));
+  communication.is_under_way = false;
+  Launch();
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"pool", "lent"}));
+}
+
+// One that begins while a thread is lent is carried before its next launch.
+TEST_F(Lent, ACommunicationEndsALoan) {
+  struct Communication final : base::BackgroundWork {
+    explicit Communication(const Names& launches) : launches(launches) {
+      base::AddBackgroundWork(*this);
+    }
+    ~Communication() override { base::RemoveBackgroundWork(*this); }
+    bool Help() override { return false; }
+    void Leave() override {}
+    bool IsUnderWay() const override { return !launches.empty(); }
+    const Names& launches;
+  };
+  Start(1);
+  const Communication communication(who_);
+  Launch();
+  Launch();
+  ASSERT_TRUE(stream_->Synchronize(kLong).ok());
+  EXPECT_EQ(who_, (Names{"lent", "pool"}));
+}
+
+}  // namespace
+}  // namespace hir::device
