@@ -200,7 +200,7 @@ void ReadLoop(float* a, const float* /*b*/, const float* /*c*/, int64_t count) {
   constexpr int kLanes = 64;
   float sums[kLanes] = {};
   for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
-    for (int line = 0; line < kLanes; line += 16) __builtin_prefetch(a + i + 512 + line, 0, 2);
+    for (int line = 0; line < kLanes; line += 16) __builtin_prefetch(a + i + 256 + line, 0, 3);
     for (int lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane];
   }
   for (const float sum : sums) {
