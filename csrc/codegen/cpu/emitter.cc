@@ -148,8 +148,52 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
     return;
   }
   if (region_->tile_rows_max > 0) EmitTurned();
-  if (depth + 1 == region_->serial.size()) EmitAhead(region_->ahead);
+  if (depth + 1 == region_->serial.size()) {
+    EmitAhead(region_->ahead);
+    if (AddsRowsTogether()) return OpenRowsTogether(body);
+  }
   OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
+}
+
+bool Emitter::AddsRowsTogether() const {
+  const Phase& phase = region_->phases.front();
+  const bool carries_alone = region_->phases.size() == 1 && phase.accumulators.empty() &&
+                             phase.stores.empty() && !phase.carried.empty();
+  if (!carries_alone || !ReadsBestInOrder(target_)) return false;
+  std::unordered_map<const Element*, bool> seen;
+  return kRowsTogether * InstructionsOf(phase, seen) <= kLargeBody;
+}
+
+void Emitter::OpenRowsTogether(const std::function<void()>& body) {
+  const Loop& loop = region_->serial.back();
+  const V begin = EmitExpr(pool_.Import(loop.begin));
+  const V end = EmitExpr(pool_.Import(loop.end));
+  const V step = IntConstant(Ty::kI64, kRowsTogether);
+  std::string& code = Here();
+  const V trips = writer_.Intrinsic(
+      code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
+  const V left = writer_.Binary(code, "urem", trips, step);
+  const V middle = writer_.Binary(code, "sub", end, left);
+  const auto open = [&](const V& from, const V& to, int count) {
+    EmitLoop(from, to, IntConstant(Ty::kI64, count), [&](const V& at) {
+      rows_together_ = {at};
+      while (std::ssize(rows_together_) < count)
+        rows_together_.push_back(
+            writer_.Binary(Here(), "add", rows_together_.back(), IntConstant(Ty::kI64, 1)));
+      EnterRow(at, levels_.size() - 1);
+      body();
+    });
+    rows_together_.clear();
+  };
+  open(begin, middle, kRowsTogether);
+  open(middle, end, 1);
+}
+
+void Emitter::EnterRow(const V& row, size_t level) {
+  const int variable = region_->serial.back().variable;
+  variable_level_[static_cast<size_t>(variable)] = static_cast<int>(level);
+  variable_value_[variable] = row;
+  levels_.back().body_memo.clear();
 }
 
 // Carried accumulators add up in their workspace: a row of it stays in the first- or second-level cache.
@@ -183,16 +227,38 @@ void Emitter::EmitAhead(const Phase& ahead) {
   });
 }
 
-void Emitter::EmitCarried(const Carried& carried) {
+void Emitter::EmitCarried(const Phase& phase) {
+  if (rows_together_.empty()) {
+    for (const Carried& carried : phase.carried)
+      EmitCarried(carried, std::array{EmitBody(carried)});
+    return;
+  }
+  // What depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's hand.
+  std::vector<std::vector<V>> values(phase.carried.size());
+  const auto row_level =
+      static_cast<size_t>(variable_level_[static_cast<size_t>(region_->serial.back().variable)]);
+  for (const V& row : rows_together_) {
+    EnterRow(row, levels_.size() - 1);
+    for (size_t k = 0; k < values.size(); ++k) values[k].push_back(EmitBody(phase.carried[k]));
+  }
+  EnterRow(rows_together_[0], row_level);
+  for (size_t k = 0; k < values.size(); ++k) EmitCarried(phase.carried[k], values[k]);
+}
+
+V Emitter::EmitBody(const Carried& carried) {
+  const V value = writer_.Splat(Here(), EmitElement(carried.accumulator.body, 0), lanes_.count);
+  return lanes_.paired ? EmitInMemoryOrder(value) : value;
+}
+
+void Emitter::EmitCarried(const Carried& carried, std::span<const V> values) {
   const Accumulator& accumulator = carried.accumulator;
-  V value = writer_.Splat(Here(), EmitElement(accumulator.body, 0), lanes_.count);
   const bool paired = std::exchange(lanes_.paired, false);
-  if (paired) value = EmitInMemoryOrder(value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
   const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
-  const V before = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
-  EmitStoreOf(carried.tensor, carried.index,
-              EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, before, value));
+  V sum = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
+  for (const V& value : values)
+    sum = EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, sum, value);
+  EmitStoreOf(carried.tensor, carried.index, sum);
   lanes_.paired = paired;
 }
 
@@ -256,7 +322,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   }
   const Loop& inner = phase.loops.back();
   const int lanes = LanesFor(phase, inner);
-  const int copies = CopiesFor(phase, inner, lanes);
+  const int copies = rows_together_.empty() ? CopiesFor(phase, inner, lanes) : 1;
   std::vector<std::vector<std::string>> slots;
   std::vector<std::string> rests(phase.accumulators.size());
   // Vectors of a loop's rest have slots of their own: one that is read in two sizes stays in memory.
@@ -284,9 +350,9 @@ void Emitter::EmitRowPhase(const Phase& phase) {
         const bool is_rest = lanes_.count < lanes;
         Accumulate(phase.accumulators[k], is_rest ? rests[k] : slots[k][static_cast<size_t>(copy)]);
       }
-      for (const Carried& carried : phase.carried) EmitCarried(carried);
+      EmitCarried(phase);
       EmitSaves();
-      EmitPrefetches();
+      EmitPrefetches(copy, copies);
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });
@@ -382,13 +448,13 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
   const ir::Expr* offset =
       pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
   OpenLoops(phase.loops, [&] {
-    EmitVectorLoop(columns, phase, lanes, copies, [&](int) {
+    EmitVectorLoop(columns, phase, lanes, copies, [&](int copy) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
         const V address =
             AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
         Accumulate(phase.accumulators[k], address.name);
       }
-      EmitPrefetches();
+      EmitPrefetches(copy, copies);
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });

@@ -82,7 +82,17 @@ class Emitter {
   void OpenSerial(size_t depth, const std::function<void()>& body);
   void EmitNeutral(const Phase& phase, int depth);
   void EmitAhead(const Phase& ahead);
-  void EmitCarried(const Carried& carried);
+  void EmitCarried(const Phase& phase);
+  V EmitBody(const Carried& carried);
+  // Adds `values`, one a row, up in that order.
+  void EmitCarried(const Carried& carried, std::span<const V> values);
+  // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
+  // own, so that what is carried is read and written once for all of them.
+  bool AddsRowsTogether() const;
+  void OpenRowsTogether(const std::function<void()>& body);
+  // What depends on the row belongs to `level` from here on.
+  void EnterRow(const V& row, size_t level);
+  static constexpr int kRowsTogether = 4;
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
   void EmitLoop(const V& begin, const V& end, const V& step,
@@ -98,6 +108,10 @@ class Emitter {
     bool masked = false;  // All of them, and the body is written once; else what is left is.
     int64_t own_way_min = kOwnWayMin;
   };
+  // Vectors that do not wait for each other, and ways through memory: a core has several lines of each on their way,
+  // and reads four ways at once a third faster than one.
+  static constexpr int kCopies = 4;
+  static constexpr size_t kLargeBody = 48;  // Instructions of all copies that keep a core busy.
   // From so many trips of each on, copies go their own ways: pages of their own.
   static constexpr int64_t kOwnWayMin = 1024;
   // The same over [first, last).
@@ -137,11 +151,23 @@ class Emitter {
   // prefetch.cc: what a row to come reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
   static size_t LastLoops(const Region& region);  // The last phase that has any.
-  void ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max);
-  void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
-  void EmitPrefetches();                   // In the innermost loop of the last phase.
   // Rows to come go into the second-level cache: the first has the one that is being read, and fewer misses under way.
   static constexpr int kFirstLevel = 3, kSecondLevel = 2;
+  static constexpr int64_t kAnyBytes = INT64_MAX;  // Of a tile's rows it would be another row.
+  struct RowsAhead {
+    int64_t bytes_max = kAnyBytes;
+    int into = kSecondLevel;
+  };
+  void ChooseRowsToCome(const Phase& first, int row, int lane, const RowsAhead& rows);
+  void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
+  // The loads among `seen` that go along `inner`, `bytes` ahead.
+  void ChooseAlong(const Loop& inner, const std::unordered_map<const Element*, bool>& seen,
+                   int64_t bytes);
+  // Where memory is idle in the phases before the last, they ask for a share of the row to come.
+  bool SharesRowsToCome(const Region& region) const;
+  bool AsksForShare(int copy, int copies);       // In a phase before the last;
+  bool WasAskedFor(int copy, int copies) const;  // in the last.
+  void EmitPrefetches(int copy, int copies);     // In an innermost loop, with the copy of so many.
   void EmitPrefetch(const V& address, int into);
 
   // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
@@ -272,14 +298,20 @@ class Emitter {
   };
   std::unordered_map<const Element*, Saved> saved_;
   std::vector<const Element*> saved_order_;
-  std::vector<std::pair<const Element*, const ir::Expr*>>
-      prefetched_;  // Loads; elements from a row to the next.
+  // Loads; offsets of what is asked for.
+  std::vector<std::pair<const Element*, const ir::Expr*>> prefetched_;
   size_t prefetching_phase_ = 0;
+  struct Shares {
+    int copies = 0;  // Whose lines phases before that one have asked for, of vectors
+    int lanes = 0;   // of so many elements.
+  } shares_;
   int prefetching_into_ = 0;  // The locality that LLVM knows it by.
   std::unordered_map<const Element*, Turned> turned_;
   std::vector<const Element*> turned_order_;
   int64_t turned_bytes_ = 0;  // Of all regions.
-  size_t phase_ = 0;          // Being written.
+  // Values of the last serial loop's variable in one trip; empty: a trip is a row.
+  std::vector<V> rows_together_;
+  size_t phase_ = 0;  // Being written.
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
   bool is_short_ = false;  // The region.

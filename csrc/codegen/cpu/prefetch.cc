@@ -7,10 +7,14 @@
 // What the rows to come read first. A row's later phases find it in the first-level cache and leave memory idle; so
 // its last phase asks for the row after the next, line by line, into the second-level cache. (Rows of 4096, on a core
 // with a first-level cache of 32 KiB, share of triad: a layer norm of float32 .84 with the next row in the first level,
-// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Sums have one phase, which
-// does the same: those of columns that are carried from row to row (.66 without, .75 with), and those of rows where
-// that helps (target.h). Rows of a tile are too short for the machine to see where they go. Prefetching past the end of
-// a tensor does nothing.
+// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Or each phase asks for every
+// fourth line, and the last for the rest (target.h); the machine's own requests find their way between those. (Quarters
+// of the row in one piece: .80 where lines have .84.)
+//
+// Sums have one phase: those of columns that are carried from row to row ask for the row after the next (.66 without,
+// .75 with), or take rows side by side and ask for nothing; those of rows ask for it, too, or for what lies 1 KiB ahead
+// (target.h; .82 without, .845 with). Rows of a tile are too short for the machine to see where they go. Prefetching
+// past the end of a tensor does nothing.
 #include <algorithm>
 
 #include "csrc/base/text.h"
@@ -23,30 +27,50 @@ constexpr int kLineBytes = 64;
 constexpr size_t kPrefetchedMax = 4;
 constexpr size_t kLongBody = 24;  // Instructions a vector; of fewer the core has enough under way.
 constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kAheadOfSumsBytes = 1024;
 constexpr int64_t kRowsAhead = 2;
 constexpr int64_t kRowBytesAheadMax = int64_t{64} << 10;  // Of longer rows, what lies so far ahead.
-constexpr int64_t kAnyBytes = INT64_MAX;  // Of a tile's rows it would be another row.
+constexpr int64_t kSharedBytesAheadMax = int64_t{16}
+                                         << 10;  // The same; the first level holds three of it.
 
 }  // namespace
 
 void Emitter::ChoosePrefetched(const Region& region) {
   prefetched_.clear();
-  const Phase& first = region.phases.front();
   prefetching_phase_ = 0;
+  shares_ = {};
+  const Phase& first = region.phases.front();
   if (region.tile_rows_max > 0 && region.phases.size() == 1)
-    return ChooseRowsToCome(first, region.serial.back().variable, region.columns->variable,
-                            kAnyBytes);
+    return ChooseRowsToCome(first, region.serial.back().variable, region.columns->variable, {});
   if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty())
     return ChooseAhead(region);
   if (region.columns || first.loops.size() != 1) return;
   const size_t last = LastLoops(region);
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
-  if (last == 0 && first.carried.empty() && ReadsBestInOrder(target_)) return;
+  if (AddsRowsTogether()) return;
+  if (last == 0 && first.carried.empty() && ReadsBestInOrder(target_)) {
+    std::unordered_map<const Element*, bool> seen;
+    InstructionsOf(first, seen);
+    return ChooseAlong(first.loops[0], seen, kAheadOfSumsBytes);
+  }
   const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
   if (rows.empty()) return;
-  ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, kRowBytesAheadMax);
+  const RowsAhead ahead = SharesRowsToCome(region)
+                              ? RowsAhead{.bytes_max = kSharedBytesAheadMax, .into = kFirstLevel}
+                              : RowsAhead{.bytes_max = kRowBytesAheadMax};
+  ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, ahead);
   prefetching_phase_ = last;
+}
+
+// What is carried from row to row fills the first level too.
+bool Emitter::SharesRowsToCome(const Region& region) const {
+  const size_t last = LastLoops(region);
+  if (!AsksInEveryPhase(target_) || region.columns || last == 0) return false;
+  return std::ranges::all_of(std::span(region.phases).first(last + 1), [&](const Phase& phase) {
+    return phase.loops.size() == 1 && phase.carried.empty() &&
+           phase.loops[0].variable == region.phases[0].loops[0].variable;
+  });
 }
 
 size_t Emitter::LastLoops(const Region& region) {
@@ -55,7 +79,7 @@ size_t Emitter::LastLoops(const Region& region) {
   return last;
 }
 
-void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, int64_t bytes_max) {
+void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, const RowsAhead& rows) {
   std::unordered_map<const Element*, bool> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
@@ -71,14 +95,14 @@ void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, int64_t by
       return;
     if (prefetched_.size() == kPrefetchedMax) return;
     const ir::Expr* ahead = pool_.Mul(to_next->stride, pool_.Const(kRowsAhead));
-    if (bytes_max < kAnyBytes)
-      ahead = pool_.Min(ahead, pool_.Const(bytes_max / BytesOf(MemoryTypeOf(tensor.dtype))));
+    if (rows.bytes_max < kAnyBytes)
+      ahead = pool_.Min(ahead, pool_.Const(rows.bytes_max / BytesOf(MemoryTypeOf(tensor.dtype))));
     prefetched_.emplace_back(e, pool_.Add(offset, ahead));
   };
   for (const Accumulator& accumulator : first.accumulators) visit(visit, accumulator.body);
   for (const Carried& carried : first.carried) visit(visit, carried.accumulator.body);
   for (const Store& store : first.stores) visit(visit, store.value);
-  prefetching_into_ = kSecondLevel;
+  prefetching_into_ = rows.into;
 }
 
 void Emitter::ChooseAhead(const Region& region) {
@@ -87,13 +111,18 @@ void Emitter::ChooseAhead(const Region& region) {
   const Loop& inner = phase.loops.back();
   std::unordered_map<const Element*, bool> seen;
   if (InstructionsOf(phase, seen) < kLongBody) return;
-  prefetching_into_ = kFirstLevel;
   for (const Store& store : phase.stores) {
     const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
     if (inner.end->IsConst() &&
         inner.end->value * BytesOf(MemoryTypeOf(tensor.dtype)) < 2 * kAheadBytes)
       return;
   }
+  ChooseAlong(inner, seen, kAheadBytes);
+}
+
+void Emitter::ChooseAlong(const Loop& inner, const std::unordered_map<const Element*, bool>& seen,
+                          int64_t bytes) {
+  prefetching_into_ = kFirstLevel;
   std::vector<const Element*> loads;
   for (const auto& [element, counted] : seen) {
     if (element->kind == Element::Kind::kLoad && slots_.contains(element->value))
@@ -105,7 +134,7 @@ void Emitter::ChooseAhead(const Region& region) {
     const ir::Expr* offset = PlainOffsetOf(load, tensor);
     const auto along = offset == nullptr ? std::nullopt : math_.Split(offset, inner.variable);
     if (!along || !along->stride->IsConst(1) || prefetched_.size() == kPrefetchedMax) continue;
-    const int64_t ahead = kAheadBytes / BytesOf(MemoryTypeOf(tensor.dtype));
+    const int64_t ahead = bytes / BytesOf(MemoryTypeOf(tensor.dtype));
     prefetched_.emplace_back(load, pool_.Add(offset, pool_.Const(ahead)));
   }
 }
@@ -115,11 +144,13 @@ const ir::Expr* Emitter::PlainOffsetOf(const Element* load, const Tensor& tensor
   return std::ranges::any_of(load->args, is_data) ? nullptr : OffsetOf(load->args, tensor, 0);
 }
 
-void Emitter::EmitPrefetches() {
-  if (prefetched_.empty() || phase_ != prefetching_phase_ || is_short_) return;
+void Emitter::EmitPrefetches(int copy, int copies) {
+  if (prefetched_.empty() || is_short_) return;
   if (lanes_.masked && lanes_.all.name.empty()) return;  // What a loop leaves.
-  for (const auto& [element, offset] : prefetched_) {
-    const int slot = slots_.at(element->value);
+  if (phase_ == prefetching_phase_ ? WasAskedFor(copy, copies) : !AsksForShare(copy, copies))
+    return;
+  for (const auto& [load, offset] : prefetched_) {
+    const int slot = slots_.at(load->value);
     const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
     const V start = EmitExpr(offset);
     for (int at = 0; at < lanes_.count * BytesOf(type); at += kLineBytes) {
@@ -128,6 +159,20 @@ void Emitter::EmitPrefetches() {
       EmitPrefetch(AddressOf(base::Cat("%t", slot), type, element_at, Here()), prefetching_into_);
     }
   }
+}
+
+// A phase before the last asks for the lines of one copy, another than those before, while half are left.
+bool Emitter::AsksForShare(int copy, int copies) {
+  const auto mine = static_cast<int>(phase_);
+  if (!SharesRowsToCome(*region_) || copies != kCopies || mine >= kCopies / 2 || copy != mine)
+    return false;
+  if (shares_.copies == mine && (mine == 0 || shares_.lanes == lanes_.count))
+    shares_ = {.copies = mine + 1, .lanes = lanes_.count};
+  return mine < shares_.copies;
+}
+
+bool Emitter::WasAskedFor(int copy, int copies) const {
+  return copies == kCopies && lanes_.count == shares_.lanes && copy < shares_.copies;
 }
 
 void Emitter::EmitPrefetch(const V& address, int into) {

@@ -12,11 +12,7 @@ namespace hir::codegen::cpu {
 namespace {
 
 constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditions are decided.
-// Vectors that do not wait for each other, and ways through memory: a core has several lines of each on their way, and
-// reads four ways at once a third faster than one.
-constexpr int kCopies = 4;
-constexpr int64_t kSumsMax = 8;    // Registers of sums; more leave too few for what is added.
-constexpr size_t kLargeBody = 48;  // Instructions of all copies that keep a core busy.
+constexpr int64_t kSumsMax = 8;  // Registers of sums; more leave too few for what is added.
 constexpr size_t kLongChains =
     64;  // And above which loops that only store are four registers wide.
 // Those of a region from which on loops that only store are written once, in masked vectors.
@@ -169,9 +165,10 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const ir::Expr* first = pool_.Import(loop.begin);
   const ir::Expr* last = pool_.Import(loop.end);
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
-  // Where later phases read the row again, the row has been asked for.
+  // Where later phases read the row again, the row has been asked for, in one place or in shares of neighbours.
   const bool in_order =
-      !phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_);
+      SharesRowsToCome(*region_) ||
+      (!phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_));
   Vectors vectors = {.lanes = lanes, .copies = copies};
   if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {

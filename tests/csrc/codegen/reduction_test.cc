@@ -86,6 +86,30 @@ TEST(Reduction, InTwoLaunches) {
   }
 }
 
+// Columns are carried from row to row, on some CPUs several rows at a time: sums that share what they read, one of what
+// depends on the row, and one of what only some rows have.
+TEST(Reduction, ColumnsOfAnyNumberOfRows) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 18, 19, 20, 21, 66, 1003}) {
+    for (const int64_t m : {1, 16, 37, 300}) {
+      for (const std::string dtype : {"f32", "bf16"}) {
+        CheckProgram(Cat("fusion @f(%x: ", dtype, R"([i0, i1], %w: f32[i0]) {
+          %f = cast(%x) {dtype=f32}
+          %wb = broadcast(%w) {is_broadcast_dim=[0, 1]}
+          %a = mul(%f, %wb)
+          %z = constant() {value=0.0, dtype=f64}
+          %p = gt(%wb, %z)
+          %k = where(%p, %f, %z)
+          %s = sum(%f) {axes=[0], keepdim=false, dtype=null}
+          %t = sum(%a) {axes=[0], keepdim=false, dtype=null}
+          %u = max(%k) {axes=[0], keepdim=false, dtype=null}
+          return %s, %t, %u
+        })"),
+                     {{"i0", n}, {"i1", m}}, static_cast<uint64_t>(100 + n));
+      }
+    }
+  }
+}
+
 TEST(Normalization, Softmax) {
   for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {33, 18}, {64, 1024}, {5, 40000}}) {
     CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
