@@ -105,7 +105,8 @@ class Stream {
   virtual void HostCallback(std::function<Status()> callback) = 0;
 
   // Blocks until everything queued before this call is done or skipped; then status().
-  // kDeadlineExceeded, and the stream goes on, after `timeout`.
+  // kDeadlineExceeded, and the stream goes on, after `timeout`, or after the launch that this thread
+  // itself runs by then: while it waits it may work.
   virtual Status Synchronize(base::Nanos timeout) = 0;
   // The first failure so far, or OK.
   virtual Status status() const = 0;

@@ -23,8 +23,12 @@ constexpr int kLooksPerYield = 4;
 struct Loan {
   const StreamCore& core;
   int64_t position;
+  base::Nanos deadline;
   // Communications come first: a thread that waits carries them, and nobody else may look after them.
-  bool IsOver() const { return core.done() >= position || base::BackgroundWorkIsUnderWay(); }
+  bool IsOver() const {
+    return core.done() >= position || base::BackgroundWorkIsUnderWay() ||
+           base::Clock::Steady().Now() >= deadline;
+  }
 };
 thread_local const Loan* loan = nullptr;  // Of this thread.
 
@@ -282,7 +286,9 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   }
   const base::Clock& clock = base::Clock::Steady();
   const base::Nanos started = clock.Now();
-  const Loan mine = {.core = *this, .position = position};
+  const base::Nanos left = base::Nanos::max() - started;
+  const Loan mine = {
+      .core = *this, .position = position, .deadline = started + std::min(timeout, left)};
   const auto lend = [&] {
     if (base::BackgroundWorkIsUnderWay()) return false;
     loan = &mine;

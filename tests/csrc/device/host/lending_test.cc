@@ -37,7 +37,8 @@ class Lending final : public Executor {
     return true;
   }
   bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&,
-             const std::function<bool()>& done, base::Nanos) override {
+             const std::function<bool()>& done, base::Nanos timeout) override {
+    if (timeout <= base::Nanos{}) return done();
     lock.unlock();
     RunAll();
     lock.lock();
@@ -122,6 +123,16 @@ TEST_F(Lent, WhatIsNotWaitedForIsLeftToThePool) {
   EXPECT_EQ(who_, (Names{"lent"}));
   ASSERT_TRUE(stream_->Synchronize(kLong).ok());
   EXPECT_EQ(who_, (Names{"lent", "lent"}));
+}
+
+TEST_F(Lent, WhoseTimeIsOverRunsNothing) {
+  Start(1);
+  for (int i = 0; i < 3; ++i) Launch();
+  const Status status = stream_->Synchronize(base::Nanos{});
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.ToString();
+  EXPECT_EQ(who_, Names{});
+  ASSERT_TRUE(stream_->Synchronize(base::Nanos::max()).ok());
+  EXPECT_EQ(who_, (Names{"lent", "lent", "lent"}));
 }
 
 // Who waits carries communications, and nobody else may look after them.
