@@ -66,8 +66,8 @@ Status ComparePlans(const Planned& planned, Ranks& ranks) {
 
 // Of each sample the slowest rank's time.
 Result<std::vector<double>> SlowestSamples(const Timing& timing, Ranks& ranks) {
-  std::string mine(timing.samples_ms.size() * sizeof(double), '\0');
-  std::memcpy(mine.data(), timing.samples_ms.data(), mine.size());
+  const std::string mine(reinterpret_cast<const char*>(timing.samples_ms.data()),
+                         timing.samples_ms.size() * sizeof(double));
   HIR_ASSIGN(const std::vector<std::string> all, ranks.Exchange("compare times", mine));
   std::vector<double> slowest(timing.samples_ms.size());
   for (const std::string& theirs : all) {
