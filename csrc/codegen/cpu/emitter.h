@@ -163,11 +163,12 @@ class Emitter {
   // The loads among `seen` that go along `inner`, `bytes` ahead.
   void ChooseAlong(const Loop& inner, const std::unordered_map<const Element*, bool>& seen,
                    int64_t bytes);
-  // Where memory is idle in the phases before the last, they ask for a share of the row to come.
-  bool SharesRowsToCome(const Region& region) const;
-  bool AsksForShare(int copy, int copies);       // In a phase before the last;
-  bool WasAskedFor(int copy, int copies) const;  // in the last.
-  void EmitPrefetches(int copy, int copies);     // In an innermost loop, with the copy of so many.
+  // Whether phases before the last ask for a share of the row to come, too.
+  bool SharesRowsToCome(const Region& region);
+  int64_t LargestBytes(const Phase& phase) const;  // Of an element that it loads.
+  bool AsksForShare(int copy, int copies);         // In a phase before the last;
+  bool WasAskedFor(int copy, int copies) const;    // in the last.
+  void EmitPrefetches(int copy, int copies);  // In an innermost loop, with the copy of so many.
   void EmitPrefetch(const V& address, int into);
 
   // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
@@ -301,6 +302,7 @@ class Emitter {
   // Loads; offsets of what is asked for.
   std::vector<std::pair<const Element*, const ir::Expr*>> prefetched_;
   size_t prefetching_phase_ = 0;
+  bool shares_rows_ = false;
   struct Shares {
     int copies = 0;  // Whose lines phases before that one have asked for, of vectors
     int lanes = 0;   // of so many elements.

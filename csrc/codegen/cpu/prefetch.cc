@@ -7,9 +7,9 @@
 // What the rows to come read first. A row's later phases find it in the first-level cache and leave memory idle; so
 // its last phase asks for the row after the next, line by line, into the second-level cache. (Rows of 4096, on a core
 // with a first-level cache of 32 KiB, share of triad: a layer norm of float32 .84 with the next row in the first level,
-// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Or each phase asks for every
-// fourth line, and the last for the rest (target.h); the machine's own requests find their way between those. (Quarters
-// of the row in one piece: .80 where lines have .84.)
+// .85 to .89 in the second, .92 with the one after it; of bfloat16 .72, .77 to .83, .91.) Or each of the first two
+// phases asks for every fourth line, and the last for the rest (target.h); the machine's own requests find their way
+// between those. (Quarters of the row in one piece: .80 where lines have .84.)
 //
 // Sums have one phase: those of columns that are carried from row to row ask for the row after the next (.66 without,
 // .75 with), or take rows side by side and ask for nothing; those of rows ask for it, too, or for what lies 1 KiB ahead
@@ -38,6 +38,7 @@ constexpr int64_t kSharedBytesAheadMax = int64_t{16}
 void Emitter::ChoosePrefetched(const Region& region) {
   prefetched_.clear();
   prefetching_phase_ = 0;
+  shares_rows_ = false;
   shares_ = {};
   const Phase& first = region.phases.front();
   if (region.tile_rows_max > 0 && region.phases.size() == 1)
@@ -56,21 +57,48 @@ void Emitter::ChoosePrefetched(const Region& region) {
   }
   const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
   if (rows.empty()) return;
-  const RowsAhead ahead = SharesRowsToCome(region)
+  shares_rows_ = SharesRowsToCome(region);
+  const RowsAhead ahead = shares_rows_
                               ? RowsAhead{.bytes_max = kSharedBytesAheadMax, .into = kFirstLevel}
                               : RowsAhead{.bytes_max = kRowBytesAheadMax};
   ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, ahead);
   prefetching_phase_ = last;
 }
 
-// What is carried from row to row fills the first level too.
-bool Emitter::SharesRowsToCome(const Region& region) const {
+// What is carried from row to row fills the first level too. The last phase must go through the row as the first does,
+// and in a row that is known: else lines would be asked for by nobody, or by two.
+bool Emitter::SharesRowsToCome(const Region& region) {
   const size_t last = LastLoops(region);
+  const Phase& first = region.phases.front();
   if (!AsksInEveryPhase(target_) || region.columns || last == 0) return false;
-  return std::ranges::all_of(std::span(region.phases).first(last + 1), [&](const Phase& phase) {
+  const Loop& inner = first.loops[0];
+  const auto same_loop = [&](const Phase& phase) {
     return phase.loops.size() == 1 && phase.carried.empty() &&
-           phase.loops[0].variable == region.phases[0].loops[0].variable;
-  });
+           phase.loops[0].variable == inner.variable;
+  };
+  if (!std::ranges::all_of(std::span(region.phases).first(last + 1), same_loop)) return false;
+  if (!inner.begin->IsConst(0) || !inner.end->IsConst()) return false;
+  if (inner.end->value * LargestBytes(first) > kSharedBytesAheadMax) return false;
+  shares_rows_ = true;  // As CopiesFor is to know.
+  const Phase& final = region.phases[last];
+  const int lanes = LanesFor(final, final.loops[0]);
+  const bool alike = lanes == LanesFor(first, inner) && CopiesFor(first, inner, lanes) == kCopies &&
+                     CopiesFor(final, final.loops[0], lanes) == kCopies;
+  element_variables_.clear();  // Results of accumulators are not known yet.
+  return alike;
+}
+
+int64_t Emitter::LargestBytes(const Phase& phase) const {
+  std::unordered_map<const Element*, bool> seen;
+  InstructionsOf(phase, seen);
+  int64_t largest = 1;
+  for (const auto& [element, counted] : seen) {
+    const auto slot = slots_.find(element->value);
+    if (element->kind != Element::Kind::kLoad || slot == slots_.end()) continue;
+    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
+    largest = std::max<int64_t>(largest, BytesOf(MemoryTypeOf(tensor.dtype)));
+  }
+  return largest;
 }
 
 size_t Emitter::LastLoops(const Region& region) {
@@ -164,8 +192,7 @@ void Emitter::EmitPrefetches(int copy, int copies) {
 // A phase before the last asks for the lines of one copy, another than those before, while half are left.
 bool Emitter::AsksForShare(int copy, int copies) {
   const auto mine = static_cast<int>(phase_);
-  if (!SharesRowsToCome(*region_) || copies != kCopies || mine >= kCopies / 2 || copy != mine)
-    return false;
+  if (!shares_rows_ || copies != kCopies || mine >= kCopies / 2 || copy != mine) return false;
   if (shares_.copies == mine && (mine == 0 || shares_.lanes == lanes_.count))
     shares_ = {.copies = mine + 1, .lanes = lanes_.count};
   return mine < shares_.copies;

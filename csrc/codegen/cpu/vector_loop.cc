@@ -101,7 +101,7 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
     copies = std::max(kCopies / std::max(ways, 1), 1);
     // Neighbours that do not add up gain nothing from being written side by side.
     const int64_t trips = region_->columns ? region_->columns_max : TripsOf(inner);
-    if (trips / copies < kOwnWayMin) copies = 1;
+    if (trips / copies < kOwnWayMin && !shares_rows_) copies = 1;
   }
   const int64_t registers = std::max(lanes * 4 / target_.vector_bytes, 1);
   const size_t instructions = std::max<size_t>(size * static_cast<size_t>(registers), 1);
@@ -166,9 +166,8 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   const ir::Expr* last = pool_.Import(loop.end);
   const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
   // Where later phases read the row again, the row has been asked for, in one place or in shares of neighbours.
-  const bool in_order =
-      SharesRowsToCome(*region_) ||
-      (!phase.accumulators.empty() && LastLoops(*region_) == 0 && ReadsBestInOrder(target_));
+  const bool in_order = shares_rows_ || (!phase.accumulators.empty() && LastLoops(*region_) == 0 &&
+                                         ReadsBestInOrder(target_));
   Vectors vectors = {.lanes = lanes, .copies = copies};
   if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {

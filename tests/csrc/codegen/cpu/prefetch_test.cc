@@ -70,27 +70,33 @@ TEST(Prefetch, ColumnsCarriedFromRowToRowAskWhereOneRowIsReadAtATime) {
   EXPECT_EQ(NumPrefetches(sum, kZen5), 0);
 }
 
-// Every line once, by the last phase or by all of them.
+// Every line once: by the last phase; or, of rows that are known to be short enough for the first level, by several,
+// a line of four in each vector of four.
 TEST(Prefetch, RowsThatLaterPhasesReadAgainAskEverywhere) {
-  const std::string two_phases = R"(fusion @f(%x: f32[i0, 4096]) {
+  const std::string two_phases = R"( {
     %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
     %y = div(%x, %s)
     return %y
   })";
-  const std::string three_phases = R"(fusion @f(%x: f32[i0, 4096]) {
+  const std::string three_phases = R"( {
     %m = max(%x) {axes=[1], keepdim=true, dtype=null}
     %d = sub(%x, %m)
-    %s = sum(%d) {axes=[1], keepdim=true, dtype=null}
-    %y = div(%d, %s)
+    %e = exp(%d)
+    %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+    %y = div(%e, %s)
     return %y
   })";
-  for (const std::string& norm : {two_phases, three_phases}) {
-    const int count = NumPrefetches(norm, kIntel);
-    EXPECT_GT(count, 0);
-    EXPECT_EQ(NumPrefetches(norm, kIntel, kSecond), count);
-    EXPECT_EQ(NumPrefetches(norm, kZen4, kSecond), count);
-    EXPECT_EQ(NumPrefetches(norm, kZen5), count) << norm;
-    EXPECT_EQ(NumPrefetches(norm, kZen5, kFirst), count) << norm;
+  for (const std::string& ops : {two_phases, three_phases}) {
+    for (const std::string row : {"i1", "1024", "4096", "8192"}) {
+      const std::string norm = "fusion @f(%x: f32[i0, " + row + "])" + ops;
+      const int count = NumPrefetches(norm, kIntel);
+      EXPECT_GT(count, 0);
+      EXPECT_EQ(NumPrefetches(norm, kIntel, kSecond), count);
+      EXPECT_EQ(NumPrefetches(norm, kZen4, kSecond), count);
+      const bool is_shared = row == "1024" || row == "4096";
+      EXPECT_EQ(NumPrefetches(norm, kZen5), is_shared ? 4 : count) << norm;
+      EXPECT_EQ(NumPrefetches(norm, kZen5, is_shared ? kSecond : kFirst), 0) << norm;
+    }
   }
 }
 
