@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 namespace hir::base {
@@ -10,8 +11,9 @@ namespace {
 
 struct Registry {
   std::atomic<bool> any = false;
-  std::mutex mutex;
-  std::vector<BackgroundWork*> works;  // Guarded by mutex.
+  std::mutex helping;          // Of who is inside Help or Leave.
+  std::shared_mutex changing;  // Of `works`, which changes under both.
+  std::vector<BackgroundWork*> works;
 };
 
 Registry& TheRegistry() {
@@ -23,14 +25,14 @@ Registry& TheRegistry() {
 
 void AddBackgroundWork(BackgroundWork& work) {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  const std::scoped_lock lock(registry.helping, registry.changing);
   registry.works.push_back(&work);
   registry.any = true;
 }
 
 void RemoveBackgroundWork(BackgroundWork& work) {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  const std::scoped_lock lock(registry.helping, registry.changing);
   std::erase(registry.works, &work);
   registry.any = !registry.works.empty();
 }
@@ -38,7 +40,7 @@ void RemoveBackgroundWork(BackgroundWork& work) {
 bool HelpBackgroundWork() {
   Registry& registry = TheRegistry();
   if (!registry.any) return false;
-  std::unique_lock lock(registry.mutex, std::try_to_lock);
+  const std::unique_lock lock(registry.helping, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   bool happened = false;
   for (BackgroundWork* work : registry.works) happened |= work->Help();
@@ -48,15 +50,14 @@ bool HelpBackgroundWork() {
 bool BackgroundWorkIsUnderWay() {
   Registry& registry = TheRegistry();
   if (!registry.any) return false;
-  const std::unique_lock lock(registry.mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return true;  // Somebody helps, or takes some away: perhaps.
+  const std::shared_lock lock(registry.changing);  // Whoever helps may take its time.
   return std::ranges::any_of(registry.works, &BackgroundWork::IsUnderWay);
 }
 
 void LeaveBackgroundWork() {
   Registry& registry = TheRegistry();
   if (!registry.any) return;
-  std::lock_guard lock(registry.mutex);
+  const std::lock_guard lock(registry.helping);
   for (BackgroundWork* work : registry.works) work->Leave();
 }
 

@@ -17,14 +17,14 @@ class BackgroundWork {
 
 // Any thread, but none that is inside Help.
 void AddBackgroundWork(BackgroundWork& work);
-// After this nobody is inside its Help.
+// After this nobody is inside it.
 void RemoveBackgroundWork(BackgroundWork& work);
 
 // Helps each work of this process, unless another thread does; whether anything happened. For loops that wait.
 bool HelpBackgroundWork();
 // It gives up, and sleeps.
 void LeaveBackgroundWork();
-// Whether any is under way, as far as can be told without waiting for a thread that helps.
+// Whether any is under way. Waits for nobody that helps.
 bool BackgroundWorkIsUnderWay();
 
 }  // namespace hir::base

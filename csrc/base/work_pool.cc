@@ -75,7 +75,9 @@ bool WorkPool::LendThread() {
   if (num_for_anyone_ == 0) return false;
   std::unique_lock lock(mutex_);
   const auto at = std::ranges::find(queue_, By::kAnyone, &Work::by);
-  if (at == queue_.end() || num_running_ == num_threads()) return false;
+  // What was queued before keeps a turn.
+  const int turns = at == queue_.begin() ? 1 : 2;
+  if (at == queue_.end() || num_running_ + turns > num_threads()) return false;
   Work work = Take(at);
   lock.unlock();
   work.run();

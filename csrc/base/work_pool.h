@@ -25,12 +25,13 @@ class WorkPool {
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  enum class By { kPool, kAnyone };  // Threads of the pool, or those that lend themselves, too.
+  enum class By { kPool, kAnyone };  // Threads of the pool, or lent ones too.
   // Queues `work`; false, and nothing queued, when the queue is full.
   [[nodiscard]] bool Post(std::function<void()> work, By by = By::kPool);
 
-  // For a thread that would only wait: runs, on it, the first work that is queued for anyone; false when there is none,
-  // or as many run as the pool has threads: with one that lends itself there are never more.
+  // For a thread that would only wait: runs, on it, the first work that is queued for anyone, whosever it is. False
+  // when there is none, or as many run as the pool has threads (with one that lends itself there are never more), or
+  // would with work for the pool that was queued before it.
   bool LendThread();
 
   // Runs body(begin, end) over [0, count) in pieces of at least `grain`, on the caller's thread and on idle

@@ -66,7 +66,7 @@ class AsyncOp {
  public:
   virtual ~AsyncOp() = default;
   // Called once, when all work before it in the stream is done: on a thread of the device, inside
-  // Stream::Enqueue, or on the thread that completes another operation. Must not block.
+  // Stream::Enqueue or Synchronize, or on the thread that completes another operation. Must not block.
   virtual void Start(Completion completion) = 0;
   // Called instead of Start when the stream failed with `cause` before.
   virtual void Skip(const Status& cause) = 0;
@@ -106,7 +106,7 @@ class Stream {
 
   // Blocks until everything queued before this call is done or skipped; then status().
   // kDeadlineExceeded, and the stream goes on, after `timeout`, or after the launch that this thread
-  // itself runs by then: while it waits it may work.
+  // itself runs by then: while it waits it may work, kernels of up to 1.5 MiB of stack among it.
   virtual Status Synchronize(base::Nanos timeout) = 0;
   // The first failure so far, or OK.
   virtual Status status() const = 0;

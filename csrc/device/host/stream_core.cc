@@ -94,7 +94,7 @@ void StreamCore::Post() {
 void StreamCore::Run() {
   do {
     while (Task* task = queue_.Front()) {
-      if (loan != nullptr && (task->kind == Task::Kind::kCallback || loan->IsOver())) return Post();
+      if (loan != nullptr && (task->kind == Task::Kind::kCallback || loan->IsOver())) return GoOn();
       if (!Step(*task)) return;
     }
     active_.store(false);
@@ -163,7 +163,7 @@ bool StreamCore::Launch(Task& task) {
   const uint64_t epoch = (claim_.load() >> 32) + 1;
   claim_.store(epoch << 32 | static_cast<uint64_t>(pieces));
   PostHelpers(epoch & 0xffffffff, std::min(threads, pieces) - 1);
-  if (!RunPieces(epoch & 0xffffffff)) return false;
+  if (!RunPieces(epoch & 0xffffffff, [] { return false; })) return false;
   Finish({});
   return true;
 }
@@ -177,7 +177,7 @@ void StreamCore::PostHelpers(uint64_t epoch, int64_t count) {
     inside_.fetch_add(1);
     const auto help = [this, epoch] {
       helpers_.fetch_add(1);
-      if (RunPieces(epoch)) {
+      if (RunPieces(epoch, [] { return loan != nullptr && loan->IsOver(); })) {
         Finish({});
         Run();
       }
@@ -188,9 +188,10 @@ void StreamCore::PostHelpers(uint64_t epoch, int64_t count) {
   }
 }
 
-bool StreamCore::RunPieces(uint64_t epoch) {
+bool StreamCore::RunPieces(uint64_t epoch, bool (*leaves)()) {
   uint64_t claim = claim_.load();
   for (;;) {
+    if (leaves()) return false;
     const int64_t left = static_cast<int64_t>(claim & 0xffffffff);
     if (claim >> 32 != epoch || left == 0) return false;
     if (!claim_.compare_exchange_weak(claim, claim - 1)) continue;
@@ -289,12 +290,14 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   const base::Nanos left = base::Nanos::max() - started;
   const Loan mine = {
       .core = *this, .position = position, .deadline = started + std::min(timeout, left)};
+  bool worked = false;
   const auto lend = [&] {
-    if (base::BackgroundWorkIsUnderWay()) return false;
+    if (mine.IsOver()) return false;
     loan = &mine;
-    const bool worked = executor_.LendThread();
+    const bool did_work = executor_.LendThread();
     loan = nullptr;
-    return worked;
+    worked |= did_work;
+    return did_work;
   };
   base::Nanos quiet_since = started;
   int quiet_yields = 0;
@@ -313,7 +316,8 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
     if (now - quiet_since >= kLookBeforeSleep && ++quiet_yields >= kYieldsBeforeSleep) break;
     std::this_thread::yield();
   }
-  if (done() < position) base::LeaveBackgroundWork();
+  // What this thread began as it worked counts on its help.
+  if (worked || done() < position) base::LeaveBackgroundWork();
   return clock.Now() - started;
 }
 

@@ -68,7 +68,8 @@ class StreamCore final : public Completion::Target {
   void Run();             // Works until the queue is empty, something is pending or a loan is over.
   bool Step(Task& task);  // False: the task is pending, and the core is no longer ours.
   bool Launch(Task& task);
-  bool RunPieces(uint64_t epoch);  // True: this thread did the last piece.
+  // True: this thread did the last piece. Between two it may leave the rest to the launch's owner.
+  bool RunPieces(uint64_t epoch, bool (*leaves)());
   void PostHelpers(uint64_t epoch, int64_t count);
   void Finish(const Status& status);  // The front task is over.
   void Fail(const Status& status, int64_t index);

@@ -288,8 +288,8 @@ void Engine::Loop() {
   while (!stopping_ && !poisoned_) {
     if (HelpedByOthers() || !TryTakeTurn()) {
       quiet_since = Now();
-      Nap(nap);
-      nap = std::min(2 * nap, kLongNap);
+      // Who wakes it has submitted something, and may not come back to look after it.
+      nap = Nap(nap) ? kShortNap : std::min(2 * nap, kLongNap);
       continue;
     }
     nap = kShortNap;
@@ -320,22 +320,24 @@ bool Engine::HelpedByOthers() {
   return helped_before_ != before;
 }
 
-void Engine::AwaitWake(int fd, base::Nanos limit) {
+bool Engine::AwaitWake(int fd, base::Nanos limit) {
   // poll() leaves out a descriptor that is -1.
   std::array<pollfd, 2> fds = {{{.fd = wake_fd_, .events = POLLIN, .revents = 0},
                                 {.fd = fd, .events = POLLIN, .revents = 0}}};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec time = {.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
   ppoll(fds.data(), fds.size(), limit == base::Nanos::max() ? nullptr : &time, nullptr);
-  if (fds[0].revents == 0) return;
+  if (fds[0].revents == 0) return false;
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+  return true;
 }
 
-void Engine::Nap(base::Nanos limit) {
+bool Engine::Nap(base::Nanos limit) {
   napping_ = true;
-  AwaitWake(-1, limit);
+  const bool woken = AwaitWake(-1, limit);
   napping_ = false;
+  return woken;
 }
 
 void Engine::Sleep() {

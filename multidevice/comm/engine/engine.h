@@ -131,7 +131,7 @@ class Engine final : private base::BackgroundWork {
 
   bool Help() override;
   void Leave() override;
-  bool IsUnderWay() const override { return pending_ > 0 || has_submitted_; }
+  bool IsUnderWay() const override { return !poisoned_ && (pending_ > 0 || has_submitted_); }
 
   // A turn: one look at everything; whether anything happened.
   bool Turn();
@@ -153,10 +153,10 @@ class Engine final : private base::BackgroundWork {
 
   // The engine's thread.
   void Loop();
-  bool HelpedByOthers();  // Since the last call.
-  void Nap(base::Nanos limit);
+  bool HelpedByOthers();        // Since the last call.
+  bool Nap(base::Nanos limit);  // Whether it was woken; as the next.
   void Sleep();
-  void AwaitWake(int fd, base::Nanos limit);
+  bool AwaitWake(int fd, base::Nanos limit);
   void Wake();
   void EndAll();  // After a failure: nothing is left pending, and nothing starts any more.
   void EndPost(EnginePost& post, const Status& status);

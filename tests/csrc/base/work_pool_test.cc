@@ -108,8 +108,8 @@ TEST(WorkPool, LentThreadsRunWhatIsForAnyoneAndNeverMoreThanThePoolHas) {
           ++over;
           --left;
         };
-        EXPECT_TRUE(pool.Post([&] { work(false); }));
         EXPECT_TRUE(pool.Post([&] { work(true); }, WorkPool::By::kAnyone));
+        EXPECT_TRUE(pool.Post([&] { work(false); }));
         EXPECT_TRUE(pool.Post([&] { work(true); }, WorkPool::By::kAnyone));
         while (left > 0) {
           if (!pool.LendThread()) std::this_thread::yield();
