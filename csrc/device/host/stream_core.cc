@@ -180,6 +180,8 @@ void StreamCore::PostHelpers(uint64_t epoch, int64_t count) {
       if (RunPieces(epoch, [] { return loan != nullptr && loan->IsOver(); })) {
         Finish({});
         Run();
+      } else if (HasPieces(epoch)) {  // It left, and somebody else may take its place.
+        PostHelpers(epoch, 1);
       }
       inside_.fetch_sub(1);
     };
@@ -192,8 +194,8 @@ bool StreamCore::RunPieces(uint64_t epoch, bool (*leaves)()) {
   uint64_t claim = claim_.load();
   for (;;) {
     if (leaves()) return false;
+    if (!HasPieces(epoch, claim)) return false;
     const int64_t left = static_cast<int64_t>(claim & 0xffffffff);
-    if (claim >> 32 != epoch || left == 0) return false;
     if (!claim_.compare_exchange_weak(claim, claim - 1)) continue;
     // The piece is ours, so the launch cannot end before it, and the split_ fields hold still.
     const int64_t piece = split_pieces_ - left;

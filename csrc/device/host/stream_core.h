@@ -70,6 +70,10 @@ class StreamCore final : public Completion::Target {
   bool Launch(Task& task);
   // True: this thread did the last piece. Between two it may leave the rest to the launch's owner.
   bool RunPieces(uint64_t epoch, bool (*leaves)());
+  bool HasPieces(uint64_t epoch) const { return HasPieces(epoch, claim_.load()); }
+  static bool HasPieces(uint64_t epoch, uint64_t claim) {
+    return claim >> 32 == epoch && (claim & 0xffffffff) > 0;
+  }
   void PostHelpers(uint64_t epoch, int64_t count);
   void Finish(const Status& status);  // The front task is over.
   void Fail(const Status& status, int64_t index);
