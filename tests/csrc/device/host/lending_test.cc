@@ -79,6 +79,13 @@ class Lent : public testing::Test {
     auto& test = *reinterpret_cast<Lent*>(args[0]);
     for (int64_t i = begin; i < end; ++i) test.who_.push_back(test.executor_->who());
   }
+  // args: the test, and a flag that every item sets at its end.
+  static void WaitInTheFirst(const int64_t* args, int64_t begin, int64_t end) {
+    Note(args, begin, end);
+    auto& test = *reinterpret_cast<Lent*>(args[0]);
+    if (begin == 0) test.status_ = test.stream_->Synchronize(kLong);
+    *reinterpret_cast<bool*>(args[1]) = true;
+  }
   void Launch(int64_t grid = 1) {
     stream_->Launch(kNote, std::array{reinterpret_cast<int64_t>(this)}, grid);
   }
@@ -87,6 +94,7 @@ class Lent : public testing::Test {
   std::unique_ptr<Lending> executor_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  Status status_;
   std::vector<std::string> who_;  // Ran each item of a launch, and each callback.
 };
 const HostKernel Lent::kNote({.name = "note", .function = Note});
@@ -153,6 +161,27 @@ TEST_F(Lent, CommunicationsComeFirst) {
   Launch();
   ASSERT_TRUE(stream_->Synchronize(kLong).ok());
   EXPECT_EQ(who_, (Names{"pool", "lent"}));
+}
+
+// The first item waits for the launch that it is of: so a helper is lent while the owner is at work.
+TEST_F(Lent, AHelperThatLeavesALaunchPostsAnother) {
+  struct Communication final : base::BackgroundWork {
+    Communication() { base::AddBackgroundWork(*this); }
+    ~Communication() override { base::RemoveBackgroundWork(*this); }
+    bool Help() override { return false; }
+    void Leave() override {}
+    bool IsUnderWay() const override { return is_under_way; }
+    bool is_under_way = false;
+  } communication;
+  Start(2);
+  const HostKernel wait({.name = "wait", .function = WaitInTheFirst});
+  const std::array args = {reinterpret_cast<int64_t>(this),
+                           reinterpret_cast<int64_t>(&communication.is_under_way)};
+  stream_->Launch(wait, args, 8);
+  executor_->RunAll();
+  EXPECT_EQ(who_, (Names{"pool", "lent", "pool", "pool", "pool", "pool", "pool", "pool"}));
+  EXPECT_EQ(executor_->num_lent(), 1);
+  EXPECT_EQ(status_.code(), Code::kDeadlineExceeded) << "it waited for itself";
 }
 
 // One that begins while a thread is lent is carried before its next launch.
