@@ -2,6 +2,7 @@
 #include "csrc/codegen/cpu/emitter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "csrc/base/check.h"

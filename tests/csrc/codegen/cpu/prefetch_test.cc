@@ -47,11 +47,13 @@ int NumPrefetches(const std::string& text, const std::string& cpu,
   return count;
 }
 
+std::string SumOver(const std::string& axis) {
+  return "fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[" + axis +
+         "], keepdim=false, dtype=null}\n  return %s\n}";
+}
+
 TEST(Prefetch, SumsOfRowsAskForRowsToComeOrAWhileAhead) {
-  const std::string sum =
-      "fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  "
-      "return "
-      "%s\n}";
+  const std::string sum = SumOver("1");
   EXPECT_GT(NumPrefetches(sum, kIntel, kSecond), 0);
   EXPECT_EQ(NumPrefetches(sum, kIntel, kFirst), 0);
   for (const char* const cpu : {kZen4, kZen5}) {
@@ -61,10 +63,7 @@ TEST(Prefetch, SumsOfRowsAskForRowsToComeOrAWhileAhead) {
 }
 
 TEST(Prefetch, ColumnsCarriedFromRowToRowAskWhereOneRowIsReadAtATime) {
-  const std::string sum =
-      "fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[0], keepdim=false, dtype=null}\n  "
-      "return "
-      "%s\n}";
+  const std::string sum = SumOver("0");
   EXPECT_GT(NumPrefetches(sum, kIntel, kSecond), 0);
   EXPECT_EQ(NumPrefetches(sum, kZen4), 0);
   EXPECT_EQ(NumPrefetches(sum, kZen5), 0);
