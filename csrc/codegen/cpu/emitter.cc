@@ -404,22 +404,12 @@ V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::strin
   for (int half = lanes / 2; half >= 1; half /= 2) {
     if (!rest.empty() && total.lanes == RestLanes(lanes))
       total = combine(total, load(rest, total.lanes));
-    std::string low, high;
-    for (int i = 0; i < half; ++i) {
-      Append(low, i > 0 ? ", i32 " : "i32 ", i);
-      Append(high, i > 0 ? ", i32 " : "i32 ", half + i);
-    }
-    const auto part = [&](const std::string& indices) {
-      return writer_.Let(code, type, half,
-                         Cat("shufflevector ", Typed(total), ", ", TypeText(type, total.lanes),
-                             " poison, <", half, " x i32> <", indices, ">"));
+    const auto part = [&](int first) {
+      return half == 1 ? writer_.Lane(code, total, first)
+                       : writer_.Shuffle(code, total, half, [&](int i) { return first + i; });
     };
-    if (half == 1) {
-      total = combine(writer_.Lane(code, total, 0), writer_.Lane(code, total, 1));
-    } else {
-      const V a = part(low);
-      total = combine(a, part(high));
-    }
+    const V low = part(0);
+    total = combine(low, part(half));
   }
   return total;
 }

@@ -145,6 +145,20 @@ V Writer::Lane(std::string& code, const V& vector, int lane) {
   return Let(code, vector.type, 1, Cat("extractelement ", Typed(vector), ", i64 ", lane));
 }
 
+V Writer::Shuffle(std::string& code, const V& a, int lanes, const std::function<int(int)>& from) {
+  return Shuffle(code, a, {"poison", a.type, a.lanes}, lanes, from);
+}
+
+V Writer::Shuffle(std::string& code, const V& a, const V& b, int lanes,
+                  const std::function<int(int)>& from) {
+  HIR_CHECK(a.type == b.type && a.lanes == b.lanes && a.lanes > 1);
+  std::string numbers;
+  for (int i = 0; i < lanes; ++i) base::Append(numbers, i > 0 ? ", i32 " : "i32 ", from(i));
+  return Let(code, a.type, lanes,
+             Cat("shufflevector ", Typed(a), ", ", Typed(b), ", ", TypeText(Ty::kI32, lanes), " <",
+                 numbers, ">"));
+}
+
 V Writer::Call(std::string& code, const std::string& name, Ty type, int lanes,
                std::initializer_list<V> args) {
   std::string types, values;

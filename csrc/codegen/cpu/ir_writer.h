@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <set>
 #include <string>
@@ -48,6 +49,10 @@ class Writer {
   // The lanes 0, 1, 2, ...
   V Iota(int lanes, Ty type = Ty::kI64);
   V Lane(std::string& code, const V& vector, int lane);
+  // Lane i is lane from(i) of `a`, or of `a` and `b` one behind the other.
+  V Shuffle(std::string& code, const V& a, int lanes, const std::function<int(int)>& from);
+  V Shuffle(std::string& code, const V& a, const V& b, int lanes,
+            const std::function<int(int)>& from);
   // Calls and declares `name`, without the @.
   V Call(std::string& code, const std::string& name, Ty type, int lanes,
          std::initializer_list<V> args);

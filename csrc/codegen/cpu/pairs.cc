@@ -17,13 +17,6 @@ namespace {
 constexpr int64_t kUpper = 0xffff0000;
 constexpr int64_t kFirstOrBoth = 0xf8;  // a | (b & c), of vpternlog.
 
-// "<32 x i32> <i32 0, i32 2, ...>" with the lanes `from(i)`.
-std::string Mask(int lanes, const std::function<int(int)>& from) {
-  std::string out = Cat(TypeText(Ty::kI32, lanes), " <");
-  for (int i = 0; i < lanes; ++i) base::Append(out, i > 0 ? ", i32 " : "i32 ", from(i));
-  return out + ">";
-}
-
 int EvenFirst(int lane, int lanes) {
   return lane < lanes / 2 ? 2 * lane : 2 * (lane - lanes / 2) + 1;
 }
@@ -81,17 +74,13 @@ V Emitter::EmitPairedIota(Ty type) const {
 
 V Emitter::EmitInPairs(const V& value) {
   const int lanes = value.lanes;
-  return writer_.Let(Here(), value.type, lanes,
-                     Cat("shufflevector ", Typed(value), ", ", TypeText(value.type, lanes),
-                         " poison, ", Mask(lanes, [&](int i) { return EvenFirst(i, lanes); })));
+  return writer_.Shuffle(Here(), value, lanes, [&](int i) { return EvenFirst(i, lanes); });
 }
 
 V Emitter::EmitInMemoryOrder(const V& value) {
   const int lanes = value.lanes;
-  return writer_.Let(
-      Here(), value.type, lanes,
-      Cat("shufflevector ", Typed(value), ", ", TypeText(value.type, lanes), " poison, ",
-          Mask(lanes, [&](int i) { return i % 2 == 0 ? i / 2 : lanes / 2 + i / 2; })));
+  return writer_.Shuffle(Here(), value, lanes,
+                         [&](int i) { return i % 2 == 0 ? i / 2 : lanes / 2 + i / 2; });
 }
 
 // float32 of a load of neighbours; nothing where it is something else.
@@ -120,9 +109,7 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   }
   const V even = writer_.Binary(code, "shl", both, IntConstant(Ty::kI32, 16, lanes));
   const V odd = writer_.Binary(code, "and", both, IntConstant(Ty::kI32, kUpper, lanes));
-  const V all = writer_.Let(code, Ty::kI32, 2 * lanes,
-                            Cat("shufflevector ", Typed(even), ", ", Typed(odd), ", ",
-                                Mask(2 * lanes, [](int i) { return i; })));
+  const V all = writer_.Shuffle(code, even, odd, 2 * lanes, [](int i) { return i; });
   return writer_.CastTo(code, "bitcast", all, Ty::kF32);
 }
 
@@ -144,9 +131,7 @@ bool Emitter::EmitStoreOfPairs(const Store& store) {
                      ? writer_.CastTo(code, "bitcast", x, Ty::kI32)
                      : EmitBFloat16Bits(writer_, code, x, HasShortPayload(value->args[0]));
   const auto half = [&](int first) {
-    return writer_.Let(code, Ty::kI32, lanes,
-                       Cat("shufflevector ", Typed(bits), ", ", TypeText(Ty::kI32, 2 * lanes),
-                           " poison, ", Mask(lanes, [&](int i) { return first + i; })));
+    return writer_.Shuffle(code, bits, lanes, [&](int i) { return first + i; });
   };
   const V even = writer_.Binary(code, "lshr", half(0), IntConstant(Ty::kI32, 16, lanes));
   const V upper = IntConstant(Ty::kI32, kUpper, lanes);

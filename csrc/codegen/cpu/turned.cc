@@ -23,19 +23,15 @@ void ExchangeBits(Writer& writer, std::string& code, int unit, std::vector<V>& v
   const int side = vectors[0].lanes, count = static_cast<int>(vectors.size());
   for (int bit = 1; bit < count; bit *= 2) {
     const int across = bit * unit;
-    std::string low = Cat("<", side, " x i32> <"), high = low;
-    for (int i = 0; i < side; ++i) {
-      const char* const comma = i > 0 ? ", i32 " : "i32 ";
-      Append(low, comma, (i & across) == 0 ? i : side + i - across);
-      Append(high, comma, (i & across) == 0 ? i + across : side + i);
-    }
     for (int i = 0; i < count; ++i) {
       if ((i & bit) != 0) continue;
       V& a = vectors[static_cast<size_t>(i)];
       V& b = vectors[static_cast<size_t>(i + bit)];
-      const std::string both = Cat("shufflevector ", Typed(a), ", ", Typed(b), ", ");
-      a = writer.Let(code, a.type, side, Cat(both, low, ">"));
-      b = writer.Let(code, b.type, side, Cat(both, high, ">"));
+      const V low = writer.Shuffle(
+          code, a, b, side, [&](int k) { return (k & across) == 0 ? k : side + k - across; });
+      b = writer.Shuffle(code, a, b, side,
+                         [&](int k) { return (k & across) == 0 ? k + across : side + k; });
+      a = low;
     }
   }
 }
