@@ -31,7 +31,7 @@ Emitter::Emitter(const LoopNest& nest, const Target& target)
     : nest_(nest), target_(target), math_(pool_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
-  writer_.scale = target.vector_bytes == 64;
+  writer_.avx512 = target.vector_bytes == 64;
   guards_.emplace_back();
 }
 

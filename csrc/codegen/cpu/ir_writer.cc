@@ -55,6 +55,13 @@ std::string_view ScalarText(Ty type) {
   return "?";
 }
 
+std::string FloatText(double value) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%016llX",
+                static_cast<unsigned long long>(std::bit_cast<uint64_t>(value)));
+  return text;
+}
+
 std::string Repeat(std::string_view type, const std::string& value, int lanes) {
   return lanes == 1 ? value : Cat("splat (", type, " ", value, ")");
 }
@@ -85,10 +92,14 @@ V IntConstant(Ty type, int64_t value, int lanes) {
 }
 
 V FloatConstant(Ty type, double value, int lanes) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%016llX",
-                static_cast<unsigned long long>(std::bit_cast<uint64_t>(value)));
-  return {Repeat(ScalarText(type), text, lanes), type, lanes};
+  return {Repeat(ScalarText(type), FloatText(value), lanes), type, lanes};
+}
+
+V FloatConstants(Ty type, std::span<const double> values) {
+  std::string text;
+  for (const double value : values)
+    base::Append(text, text.empty() ? "<" : ", ", ScalarText(type), " ", FloatText(value));
+  return {text + ">", type, static_cast<int>(values.size())};
 }
 
 V Writer::Let(std::string& code, Ty type, int lanes, std::string_view rhs) {

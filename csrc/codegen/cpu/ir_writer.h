@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -32,7 +33,9 @@ std::string TypeText(Ty type, int lanes);  // "<16 x float>"
 std::string Suffix(Ty type, int lanes);    // "v16f32", "f32": of intrinsic names.
 
 V IntConstant(Ty type, int64_t value, int lanes = 1);
-V FloatConstant(Ty type, double value, int lanes = 1);  // kF32: `value` must be a float.
+// Of kF32 `value` must be a float, and so must all of `values`, a lane each.
+V FloatConstant(Ty type, double value, int lanes = 1);
+V FloatConstants(Ty type, std::span<const double> values);
 
 class Writer {
  public:
@@ -69,7 +72,7 @@ class Writer {
   std::set<std::string> declarations;  // Whole lines.
   bool fma = false;                    // The target multiplies and adds in one instruction,
   bool half = false;                   // converts float16 in hardware,
-  bool scale = false;                  // and scales 16 float32 by powers of 2 in one.
+  bool avx512 = false;                 // and has AVX-512.
 
  private:
   int next_ = 0;

@@ -136,7 +136,7 @@ V UpperHalf(Writer& w, std::string& code, const V& bits) {
 // Ties to even; a NaN whose lower bits are 0 is left as it is.
 V RoundBits(Writer& w, std::string& code, const V& bits) {
   Emit e{w, code};
-  if (w.scale && bits.lanes > 1) {  // With masks one instruction less.
+  if (w.avx512 && bits.lanes > 1) {  // With masks one instruction less.
     const V even = e.Is("eq", e.Op("and", bits, e.Int(bits, 0x10000)), e.Int(bits, 0));
     const V down = e.Op("add", bits, e.Int(bits, 0x7fff));
     return e.If(even, down, e.Op("add", bits, e.Int(bits, 0x8000)));

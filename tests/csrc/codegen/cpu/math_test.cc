@@ -1,12 +1,17 @@
 // Goal: the vector functions are within 2 ulp of the truth, and the C library's at special values; conversions
 // are exact.
-// Method: against double; every 16-bit pattern; a few million float32 patterns spread over all exponents.
+// Method: against double; every 16-bit pattern; a few million float32 patterns spread over all exponents. The vector
+// functions by themselves too, in vectors of every width and as they are without AVX-512.
+#include "csrc/codegen/cpu/math.h"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "csrc/base/prng.h"
+#include "csrc/base/text.h"
+#include "csrc/codegen/cpu/artifact.h"
 #include "tests/csrc/codegen/cpu/hand_nest.h"
 
 namespace hir::codegen::cpu {
@@ -56,11 +61,8 @@ double Ulp(double truth) {  // Of float32 at `truth`.
   return std::ldexp(1, std::ilogb(magnitude) - 23);
 }
 
-void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
-  const std::vector<float> x = ManyFloats();
-  const std::vector<float> y = Map<float, float>(
-      DType::kFloat32, DType::kFloat32, x,
-      [&](ElementBuilder& builder, const Element* e) { return builder.Apply(prim, {e}); });
+void CheckValues(const std::vector<float>& x, const std::vector<float>& y, double (*truth)(double),
+                 double ulps_max) {
   double worst = 0;
   float at = 0;
   int faults = 0;
@@ -88,22 +90,125 @@ void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
   std::printf("  largest error %.2f ulp, at %g\n", worst, at);
 }
 
-TEST(Math, Exp) {
-  CheckFunction(
-      Prim::kExp, [](double x) { return std::exp(x); }, 2);
+void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
+  const std::vector<float> x = ManyFloats();
+  const std::vector<float> y = Map<float, float>(
+      DType::kFloat32, DType::kFloat32, x,
+      [&](ElementBuilder& builder, const Element* e) { return builder.Apply(prim, {e}); });
+  CheckValues(x, y, truth, ulps_max);
 }
-TEST(Math, Log) {
-  CheckFunction(
-      Prim::kLog, [](double x) { return std::log(x); }, 2);
+
+struct Function {
+  const char* name;
+  Prim prim;
+  V (*emit)(Writer&, std::string&, const V&);
+  double (*truth)(double);
+};
+const Function kFunctions[] = {
+    {"exp", Prim::kExp, EmitExp, [](double x) { return std::exp(x); }},
+    {"log", Prim::kLog, EmitLog, [](double x) { return std::log(x); }},
+    {"tanh", Prim::kTanh, EmitTanh, [](double x) { return std::tanh(x); }},
+    {"erf", Prim::kErf, EmitErf, [](double x) { return std::erf(x); }},
+};
+
+// `function` of `x` in a loop over vectors of `lanes`, for this CPU.
+std::vector<float> Values(const Function& function, int lanes, bool avx512, std::vector<float> x) {
+  const Target target = HostTarget();
+  Writer writer;
+  writer.fma = target.fma;
+  writer.avx512 = avx512;
+  const std::string vector = TypeText(Ty::kF32, lanes);
+  std::string code = base::Cat("  %x = load ", vector, ", ptr %from, align 4\n");
+  const V y = function.emit(writer, code, {"%x", Ty::kF32, lanes});
+  std::string module;
+  for (const std::string& declaration : writer.declarations)
+    base::Append(module, declaration, "\n");
+  base::Append(module, R"(
+define void @k0(ptr %args, i64 %begin, i64 %end) #0 {
+  %in = load ptr, ptr %args
+  %second = getelementptr i64, ptr %args, i64 1
+  %out = load ptr, ptr %second
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %0 ], [ %next, %loop ]
+  %at = mul i64 %i, )",
+               lanes, R"(
+  %from = getelementptr float, ptr %in, i64 %at
+  %to = getelementptr float, ptr %out, i64 %at
+)",
+               code, "  store ", Typed(y), R"(, ptr %to, align 4
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
 }
-TEST(Math, Tanh) {
-  CheckFunction(
-      Prim::kTanh, [](double x) { return std::tanh(x); }, 2);
+attributes #0 = { nounwind "target-cpu"=")",
+               target.cpu, R"(" "target-features"=")", target.features, R"(" }
+)");
+  const auto object = CompileObject(module, target);
+  EXPECT_TRUE(object.ok()) << object.status().ToString();
+  if (!object.ok()) return {};
+  const auto kernels = Load({.bytes = Pack({target, {1}, {*object}}), .kernels = {"k"}});
+  EXPECT_TRUE(kernels.ok()) << kernels.status().ToString();
+  if (!kernels.ok()) return {};
+  const size_t count = x.size();
+  const size_t vectors = (count + static_cast<size_t>(lanes) - 1) / static_cast<size_t>(lanes);
+  x.resize(vectors * static_cast<size_t>(lanes));
+  std::vector<float> values(x.size(), -77);
+  std::vector<int64_t> args = {Address(x), Address(values)};
+  const auto kernel = (*kernels)->Get("k");
+  EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
+  if (!kernel.ok()) return {};
+  static_cast<const device::HostKernel*>(*kernel)->function()(args.data(), 0,
+                                                              static_cast<int64_t>(vectors));
+  values.resize(count);
+  return values;
 }
-TEST(Math, Erf) {
-  CheckFunction(
-      Prim::kErf, [](double x) { return std::erf(x); }, 2);
+
+TEST(Math, Functions) {
+  for (const Function& function : kFunctions) {
+    SCOPED_TRACE(function.name);
+    std::printf("%s\n", function.name);
+    CheckFunction(function.prim, function.truth, 2);
+  }
 }
+
+TEST(Math, FunctionsWithoutAvx512) {
+  for (const Function& function : kFunctions) {
+    SCOPED_TRACE(function.name);
+    std::printf("%s\n", function.name);
+    const std::vector<float> x = ManyFloats();
+    CheckValues(x, Values(function, 8, false, x), function.truth, 2);
+  }
+}
+
+// What a value is depends on its vector's width neither with AVX-512 nor without.
+TEST(Math, FunctionsAreTheSameInVectorsOfEveryWidth) {
+  const std::vector<float> x = ManyFloats();
+  const auto bits = [](const std::vector<float>& values) {
+    std::vector<uint32_t> out;
+    for (const float value : values) out.push_back(std::bit_cast<uint32_t>(value));
+    return out;
+  };
+  std::vector<bool> ways = {false};
+  if (HostTarget().vector_bytes == 64) {
+    ways.push_back(true);
+  } else {
+    std::printf("  with AVX-512: not tested, this CPU has none\n");
+  }
+  for (const Function& function : kFunctions) {
+    for (const bool avx512 : ways) {
+      const auto in_registers = bits(Values(function, 16, avx512, x));
+      for (const int lanes : {1, 2, 4, 8, 32, 64}) {
+        EXPECT_EQ(bits(Values(function, lanes, avx512, x)), in_registers)
+            << function.name << " in vectors of " << lanes << (avx512 ? " with" : " without")
+            << " AVX-512";
+      }
+    }
+  }
+}
+
 TEST(Math, SqrtIsExact) {
   CheckFunction(
       Prim::kSqrt, [](double x) { return std::sqrt(x); }, 0.5);
