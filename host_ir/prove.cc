@@ -147,6 +147,31 @@ bool Spans(ir::ExprPool& pool, const Region& part, const Region& region, size_t 
   return ProveLessEqual(pool, have.from, want.from) && ProveLessEqual(pool, want.to, have.to);
 }
 
+// Whether those of `parts` of one root with `region`, boxes that agree with it, or reach further, in all axes but one,
+// lie side by side along that one and cover it.
+bool BoxesCover(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts) {
+  for (size_t axis = 0; axis < region.box.size(); ++axis) {
+    std::vector<Interval> along;
+    for (const Region* part : parts) {
+      if (part->base != region.base || !SameRoot(*part, region)) continue;
+      bool spans = true;
+      for (size_t i = 0; spans && i < region.box.size(); ++i) {
+        spans = i == axis || Spans(pool, *part, region, i);
+      }
+      if (spans) along.push_back(part->box[axis]);
+    }
+    if (ChainCovers(pool, region.box[axis], region.root[axis], along)) return true;
+  }
+  return false;
+}
+
+// All of the array that `region` is a part of.
+Region RootOf(ir::ExprPool& pool, const Region& region) {
+  Region root = region;
+  for (size_t i = 0; i < root.box.size(); ++i) root.box[i] = {pool.Const(0), root.root[i]};
+  return root;
+}
+
 }  // namespace
 
 bool ProveLessEqual(ir::ExprPool& pool, const Expr* a, const Expr* b) {
@@ -182,25 +207,14 @@ bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Regi
   for (const Region* part : parts) {
     if (part->base != region.base) continue;
     if (ProveSame(pool, region, *part)) return true;
-    if (IsContiguous(pool, *part)) flat.push_back(Flat(pool, *part));
+    if (IsWhole(*part) || IsContiguous(pool, *part)) flat.push_back(Flat(pool, *part));
+    const Region root = RootOf(pool, *part);
+    if (!IsWhole(*part) && BoxesCover(pool, root, parts)) flat.push_back(Flat(pool, root));
   }
   if (ChainCovers(pool, Flat(pool, region), StorageElements(pool, *region.base->type), flat)) {
     return true;
   }
-  // Boxes that agree, or reach further, in all axes but one, side by side along that one.
-  for (size_t axis = 0; axis < region.box.size(); ++axis) {
-    std::vector<Interval> along;
-    for (const Region* part : parts) {
-      if (part->base != region.base || !SameRoot(*part, region)) continue;
-      bool spans = true;
-      for (size_t i = 0; spans && i < region.box.size(); ++i) {
-        spans = i == axis || Spans(pool, *part, region, i);
-      }
-      if (spans) along.push_back(part->box[axis]);
-    }
-    if (ChainCovers(pool, region.box[axis], region.root[axis], along)) return true;
-  }
-  return false;
+  return BoxesCover(pool, region, parts);
 }
 
 }  // namespace hir::host

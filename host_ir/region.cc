@@ -5,11 +5,12 @@
 namespace hir::host {
 namespace {
 
-// Lays a `type` with these extents out densely at `offset` of region->base.
+// Lays a `type` with these extents out densely over the elements `place` of region->base.
 void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type,
-              std::span<const ir::Expr* const> extents, const ir::Expr* offset) {
-  region->offset = offset;
-  region->root_offset = offset;
+              std::span<const ir::Expr* const> extents, const Interval& place) {
+  region->offset = place.from;
+  region->root_offset = place.from;
+  region->root_end = place.to;
   region->root.assign(extents.begin(), extents.end());
   region->axes.assign(extents.size(), {});
   region->box.assign(extents.size(), {});
@@ -33,7 +34,8 @@ void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type,
 Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
   Region region;
   region.base = &value;
-  SetDense(pool, &region, *value.type, StoredExtents(pool, *value.type), pool.Const(0));
+  const Interval all = {pool.Const(0), StorageElements(pool, *value.type)};
+  SetDense(pool, &region, *value.type, StoredExtents(pool, *value.type), all);
   return region;
 }
 
@@ -65,7 +67,7 @@ Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
                std::span<const ir::Expr* const> stored_extents) {
   Region view;
   view.base = region.base;
-  SetDense(pool, &view, type, stored_extents, region.offset);
+  SetDense(pool, &view, type, stored_extents, Flat(pool, region));
   return view;
 }
 
@@ -80,7 +82,15 @@ bool IsContiguous(ir::ExprPool& pool, const Region& region) {
   return true;
 }
 
+bool IsWhole(const Region& region) {
+  for (size_t i = 0; i < region.box.size(); ++i) {
+    if (!region.box[i].from->IsConst(0) || region.box[i].to != region.root[i]) return false;
+  }
+  return true;
+}
+
 Interval Flat(ir::ExprPool& pool, const Region& region) {
+  if (IsWhole(region)) return {region.root_offset, region.root_end};
   // The last element is at offset + sum of (extent - 1) * stride; an empty region may get less than
   // nothing, which is as good: it conflicts with nothing.
   const ir::Expr* end = pool.Add(region.offset, pool.Const(1));

@@ -26,8 +26,10 @@ struct Region {
   const ir::Expr* offset = nullptr;  // Of the first element, in elements of the base.
   std::vector<ViewAxis> axes;        // One a value axis.
   // The dense array that holds it (the base, or the latest reshape), and the part of each of the
-  // array's axes that it takes.
+  // array's axes that it takes. The array is the elements from root_offset to root_end: of a reshape, those that it
+  // is of, whether or not its extents are seen to come to as many. (That they do is checked when they are known.)
   const ir::Expr* root_offset = nullptr;
+  const ir::Expr* root_end = nullptr;
   std::vector<const ir::Expr*> root;
   std::vector<Interval> box;
 };
@@ -45,6 +47,8 @@ Region Permute(const Region& region, std::span<const int64_t> dims);
 Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
                std::span<const ir::Expr* const> stored_extents);
 
+// All of the dense array that holds it, in whatever order of axes.
+bool IsWhole(const Region& region);
 // Row-major without gaps.
 bool IsContiguous(ir::ExprPool& pool, const Region& region);
 // The smallest flat interval of the base, in elements, that holds it. What Flat says of a

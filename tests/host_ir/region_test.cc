@@ -18,6 +18,8 @@ namespace {
 
 using ir::Expr;
 
+constexpr int64_t kSizes[] = {0, 4, 8};  // Of i0.
+
 // Views of a base [i0, i1, 4] (or its like) with bounds of constants and symbols; i0 is a multiple
 // of 4.
 class Views {
@@ -84,9 +86,14 @@ class Views {
     } else if (IsContiguous(pool_, region)) {
       const Expr* count = pool_.Const(1);
       for (const ViewAxis& a : region.axes) count = pool_.Mul(count, a.extent);
-      const Expr* flat[] = {count};
-      const ir::Axis one = {ir::AxisKind::kIteration, count};
-      region = Reshape(pool_, region, *graph_.Tensor(DType::kInt64, {&one, 1}), flat);
+      std::vector<const Expr*> extents = {count};
+      // As many elements at every size, which the extents do not show.
+      if (random_.OneIn(2) &&
+          std::ranges::all_of(kSizes, [&](int64_t i0) { return ValueAt(count, i0) % 2 == 0; }))
+        extents = {pool_.Const(2), pool_.FloorDiv(count, pool_.Const(2))};
+      std::vector<ir::Axis> axes;
+      for (const Expr* e : extents) axes.push_back({ir::AxisKind::kIteration, e});
+      region = Reshape(pool_, region, *graph_.Tensor(DType::kInt64, axes), extents);
     }
   }
 
@@ -95,8 +102,6 @@ class Views {
   ir::Graph graph_;
   ir::Value* base_ = nullptr;
 };
-
-constexpr int64_t kSizes[] = {0, 4, 8};
 
 std::set<int64_t> SetOf(const Region& region, int64_t i0) {
   const std::vector<int64_t> elements = Views::Elements(region, i0);
@@ -146,6 +151,37 @@ TEST(Region, ProofsHoldOfElements) {
   EXPECT_GT(same, 50);
   EXPECT_GT(covered, 400);
   EXPECT_GT(contiguous, 1000);
+}
+
+// [i0, 64] as [2, i0/2, 64]: all of it is all of the base, and so are its halves together, and not one of them.
+TEST(Region, AReshapeTakesTheElementsThatItIsOf) {
+  ir::ExprPool pool;
+  ir::Graph graph(kHostOps, "p");
+  const Expr* i0 = pool.Symbol("i0");
+  const auto type = [&](std::initializer_list<const Expr*> extents) {
+    std::vector<ir::Axis> axes;
+    for (const Expr* extent : extents) axes.push_back({ir::AxisKind::kIteration, extent});
+    return graph.Tensor(DType::kFloat32, axes);
+  };
+  const Expr *two = pool.Const(2), *columns = pool.Const(64), *half = pool.FloorDiv(i0, two);
+  const Region whole = WholeOf(pool, *graph.AddParam("x", type({i0, columns})));
+  const Expr* const extents[] = {two, half, columns};
+  const Region reshaped = Reshape(pool, whole, *type({two, half, columns}), extents);
+  const auto covered = [&](std::vector<const Region*> parts) {
+    return ProveCovered(pool, whole, parts);
+  };
+  EXPECT_TRUE(ProveSame(pool, whole, reshaped));
+  EXPECT_TRUE(covered({&reshaped}));
+  const int64_t dims[] = {1, 0, 2};
+  const Region turned = Permute(reshaped, dims);
+  EXPECT_TRUE(covered({&turned}));
+  const Region first = Select(pool, reshaped, 0, pool.Const(0));
+  const Region second = Select(pool, reshaped, 0, pool.Const(1));
+  EXPECT_TRUE(covered({&first, &second}));
+  EXPECT_FALSE(covered({&first}));
+  EXPECT_FALSE(covered({&second}));
+  EXPECT_TRUE(ProveDisjoint(pool, first, second));
+  EXPECT_FALSE(ProveDisjoint(pool, first, whole));
 }
 
 TEST(Region, QuartersOfASymbolicAxis) {
