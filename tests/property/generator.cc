@@ -256,7 +256,7 @@ void Generator::Finish(GeneratedProgram& program) {
   std::vector<const Item*> ends;
   for (const Item& item : pool_) {
     const bool end = !read[static_cast<size_t>(item.value->id)] && item.value->def != nullptr;
-    if (end || rng_.OneIn(20))
+    if (end || rng_.OneIn(6))
       ends.push_back(&item);  // A value may be output and read, an input may be an output.
   }
   while (ends.size() > 4) ends.erase(ends.begin() + rng_.Below(std::ssize(ends)));
