@@ -13,6 +13,9 @@ using fusion::Prim;
 using ir::Expr;
 using ir::ExprKind;
 
+// Of constants and coefficients: no memory has so many elements. What a program computes of larger ones may leave 64
+// bits, where integers wrap and expressions do not.
+constexpr int64_t kNumberMax = int64_t{1} << 48;
 constexpr int kDepthMax = 16;  // Of bounds in bounds: beyond, there is no simple one.
 
 // A sum's terms; `expr` itself when it is none. The constant is left out.
@@ -29,6 +32,16 @@ int64_t CoefficientOf(const Expr* term) { return term->kind == ExprKind::kMul ? 
 std::vector<const Expr*> AtomsOf(const Expr* term) {
   if (term->kind == ExprKind::kMul) return {term->args.begin(), term->args.end()};
   return {term};
+}
+
+int64_t MagnitudeOf(int64_t value) { return value == INT64_MIN ? INT64_MAX : std::abs(value); }
+
+// The largest magnitude of its constant, of its coefficients, and of 1.
+int64_t LargestNumber(const Expr* expr) {
+  int64_t largest = std::max<int64_t>(MagnitudeOf(ConstantOf(expr)), 1);
+  for (const Expr* term : TermsOf(expr))
+    largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
+  return largest;
 }
 
 bool IsCompare(Prim prim) { return prim >= Prim::kEq && prim <= Prim::kGe; }
@@ -55,7 +68,7 @@ const Expr* IndexMath::ToExpr(const Element* element) {
 const Expr* IndexMath::Convert(const Element* element) {
   if (element->dtype != DType::kInt64) return nullptr;
   switch (element->kind) {
-    case Element::Kind::kInt: return pool_->Const(element->integer);
+    case Element::Kind::kInt: return Bounded(pool_->Const(element->integer));
     case Element::Kind::kIndex:
       return pool_->Symbol(VariableSymbol(static_cast<int>(element->integer)));
     case Element::Kind::kExtent: return pool_->Import(element->extent);
@@ -73,16 +86,31 @@ const Expr* IndexMath::Convert(const Element* element) {
     args.push_back(ToExpr(arg));
     if (args.back() == nullptr) return nullptr;
   }
-  if (element->prim == Prim::kAdd) return pool_->Add(args[0], args[1]);
-  if (element->prim == Prim::kSub) return pool_->Sub(args[0], args[1]);
-  if (element->prim == Prim::kMul) return pool_->Mul(args[0], args[1]);
+  if (element->prim == Prim::kAdd) return Bounded(pool_->Add(args[0], args[1]));
+  if (element->prim == Prim::kSub) return Bounded(pool_->Sub(args[0], args[1]));
   if (element->prim == Prim::kNeg) return pool_->Mul(pool_->Const(-1), args[0]);
   if (element->prim == Prim::kMin) return pool_->Min(args[0], args[1]);
   if (element->prim == Prim::kMax) return pool_->Max(args[0], args[1]);
-  // Truncation is rounding down here: an index that is divided is not negative where it is used.
-  if (element->prim == Prim::kDiv) return DivMod(args[0], args[1], false);
-  if (element->prim == Prim::kRem) return DivMod(args[0], args[1], true);
-  return nullptr;
+  if (element->prim == Prim::kMul) {
+    const bool is_power = HasVariable(args[0]) && HasVariable(args[1]);
+    const bool fits = LargestNumber(args[0]) <= kNumberMax / LargestNumber(args[1]);
+    return is_power || !fits ? nullptr : pool_->Mul(args[0], args[1]);
+  }
+  if (element->prim != Prim::kDiv && element->prim != Prim::kRem) return nullptr;
+  // Truncation is rounding down of what is not negative.
+  const bool is_same = element->of_place ||
+                       (NonNegative(args[0]) && NonNegative(pool_->Sub(args[1], pool_->Const(1))));
+  return is_same ? DivMod(args[0], args[1], element->prim == Prim::kRem) : nullptr;
+}
+
+const Expr* IndexMath::Bounded(const Expr* expr) {
+  return LargestNumber(expr) <= kNumberMax ? expr : nullptr;
+}
+
+// Whether a loop variable is in `expr`.
+bool IndexMath::HasVariable(const Expr* expr) {
+  if (expr->kind == ExprKind::kSymbol) return VariableOf(expr->symbol) >= 0;
+  return std::ranges::any_of(expr->args, [](const Expr* arg) { return HasVariable(arg); });
 }
 
 // a / b and a mod b, with the multiples of b split off and the rest dropped where its range allows.

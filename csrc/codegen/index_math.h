@@ -23,7 +23,8 @@ class IndexMath {
   // The same, while `element`s converted before are forgotten.
   void ResetRange(int variable, const ir::Expr* low, const ir::Expr* high);
 
-  // `element` (i64) as an expression; null when it is not arithmetic on indices and extents.
+  // `element` (i64) as an expression; null when it is not arithmetic on indices and extents, or is not certain to have
+  // the element's value: a quotient of what may be negative, numbers that may leave 64 bits.
   const ir::Expr* ToExpr(const fusion::Element* element);
   // A condition on indices alone.
   bool IsIndexCondition(const fusion::Element* element);
@@ -55,6 +56,8 @@ class IndexMath {
     const ir::Expr* high = nullptr;
   };
   const ir::Expr* Convert(const fusion::Element* element);
+  static const ir::Expr* Bounded(const ir::Expr* expr);  // Null where its numbers are large.
+  static bool HasVariable(const ir::Expr* expr);
   const ir::Expr* Bound(const ir::Expr* expr, bool upper, int depth);
   const ir::Expr* BoundAtom(const ir::Expr* atom, bool upper, int depth);
   const ir::Expr* DivMod(const ir::Expr* a, const ir::Expr* b, bool mod);

@@ -15,7 +15,7 @@ size_t Mix(size_t hash, size_t value) { return (hash ^ value) * 0x9e3779b97f4a7c
 size_t Hash(const Element& e) {
   size_t hash = Mix(static_cast<size_t>(e.kind), static_cast<size_t>(e.dtype));
   hash = Mix(hash, static_cast<size_t>(e.prim));
-  hash = Mix(hash, static_cast<size_t>(e.reduce));
+  hash = Mix(hash, static_cast<size_t>(e.reduce) + (e.of_place ? 8 : 0));
   hash = Mix(hash, std::bit_cast<uint64_t>(e.number));
   hash = Mix(hash, static_cast<size_t>(e.integer));
   hash = Mix(hash, reinterpret_cast<size_t>(e.extent));
@@ -27,6 +27,7 @@ size_t Hash(const Element& e) {
 
 bool SameContents(const Element& a, const Element& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.prim == b.prim && a.reduce == b.reduce &&
+         a.of_place == b.of_place &&
          std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
          a.integer == b.integer && a.extent == b.extent && a.value == b.value &&
          std::ranges::equal(a.args, b.args) && std::ranges::equal(a.extents, b.extents);
@@ -127,6 +128,17 @@ const Element* ElementBuilder::Convert(DType dtype, const Element* x) {
 }
 
 const Element* ElementBuilder::Apply(Prim prim, std::span<const Element* const> args) {
+  return ApplyTo(prim, args, false);
+}
+
+const Element* ElementBuilder::DividePlace(Prim prim, const Element* place, const Element* extent) {
+  HIR_CHECK(prim == Prim::kDiv || prim == Prim::kRem);
+  const Element* args[] = {place, extent};
+  return ApplyTo(prim, args, true);
+}
+
+const Element* ElementBuilder::ApplyTo(Prim prim, std::span<const Element* const> args,
+                                       bool of_place) {
   HIR_CHECK(static_cast<int>(args.size()) == NumOperands(prim));
   const DType operand = args.back()->dtype;
   HIR_CHECK(prim == Prim::kSelect ? args[0]->dtype == DType::kBool && args[1]->dtype == operand
@@ -134,7 +146,11 @@ const Element* ElementBuilder::Apply(Prim prim, std::span<const Element* const> 
   HIR_CHECK(ComputeDType(operand) == operand);
   if (const Element* folded = Fold(*this, prim, args)) return folded;
   const DType dtype = MakesBool(prim) ? DType::kBool : operand;
-  return Intern({.kind = Element::Kind::kPrim, .dtype = dtype, .prim = prim, .args = args});
+  return Intern({.kind = Element::Kind::kPrim,
+                 .dtype = dtype,
+                 .prim = prim,
+                 .args = args,
+                 .of_place = of_place});
 }
 
 const Element* ElementBuilder::Select(const Element* condition, const Element* yes,

@@ -69,6 +69,7 @@ struct Element {
   int id = 0;                   // Dense within the builder, operands before users.
   bool has_load = false;        // It is a load, or one is below it.
   bool has_data_index = false;  // It is a load at an index that is data, or one is below it.
+  bool of_place = false;        // kPrim: a division made by DividePlace.
 };
 
 class ElementBuilder {
@@ -97,6 +98,9 @@ class ElementBuilder {
   const Element* Apply(Prim prim, std::initializer_list<const Element*> args) {
     return Apply(prim, std::span<const Element* const>(args.begin(), args.size()));
   }
+  // kDiv or kRem of a place in an array by an extent: neither is negative where the result is used, so that it may be
+  // computed as index arithmetic, which rounds down. What a program divides may be negative, or divided by 0.
+  const Element* DividePlace(Prim prim, const Element* place, const Element* extent);
   const Element* Select(const Element* condition, const Element* yes, const Element* no);
   // Fresh reduction variables for `extents`: the first one's number.
   int NewReduceVariables(int count);
@@ -105,6 +109,7 @@ class ElementBuilder {
                         std::span<const ir::Expr* const> extents, const Element* body);
 
  private:
+  const Element* ApplyTo(Prim prim, std::span<const Element* const> args, bool of_place);
   const Element* Intern(Element element);
   std::pmr::monotonic_buffer_resource arena_;
   std::unordered_multimap<size_t, const Element*> interned_;

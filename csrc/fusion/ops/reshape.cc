@@ -193,8 +193,8 @@ const Element* DefineReshape(ElementBuilder& builder, const ir::Op& op, Index in
       const Element* extent = builder.Extent(axes[group.in[a]].extent);
       own[group.in[a]] = IsOne(axes[group.in[a]]) ? builder.Int(DType::kInt64, 0)
                          : a == 0                 ? flat
-                                                  : builder.Apply(Prim::kRem, {flat, extent});
-      if (a > 0) flat = builder.Apply(Prim::kDiv, {flat, extent});
+                                                  : builder.DividePlace(Prim::kRem, flat, extent);
+      if (a > 0) flat = builder.DividePlace(Prim::kDiv, flat, extent);
     }
   }
   return builder.Load(op.operands[0], own);

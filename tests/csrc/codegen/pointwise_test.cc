@@ -217,6 +217,52 @@ TEST(Pointwise, IntegersAndBits) {
   }
 }
 
+// What a program computes of indices is integers, which truncate, divide by 0 and wrap; that it looks like index
+// arithmetic changes nothing.
+TEST(Pointwise, IntegersMadeOfIndices) {
+  const std::string_view head = R"(fusion @f(%x: i64[i0]) {
+    %zero = constant() {value=0, dtype=i64}
+    %one = constant() {value=1, dtype=i64}
+    %minus = constant() {value=-4, dtype=i64}
+    %two = constant() {value=2, dtype=i64}
+    %three = constant() {value=3, dtype=i64}
+    %none = constant() {value=-3, dtype=i64}
+    %large = constant() {value=9007199254740992, dtype=i64}
+    %k = constant() {value=4096, dtype=i64}
+    %i = iota(%zero, %one) {shape=[i0], offset=[0], dtype=i64}
+    %m = iota(%minus, %one) {shape=[i0], offset=[0], dtype=i64}
+    %n = add(%i, %k)
+)";
+  const std::vector<std::pair<std::string_view, std::string_view>> pairs = {
+      {"m", "two"},  {"m", "three"}, {"i", "none"},  {"i", "i"},     {"m", "m"},   {"m", "i"},
+      {"n", "none"}, {"n", "m"},     {"k", "minus"}, {"m", "minus"}, {"i", "two"}, {"n", "three"}};
+  for (const auto& [a, b] : pairs) {
+    SCOPED_TRACE(Cat("%", a, " by %", b));
+    std::string body, results;
+    for (const std::string_view op : {"div", "mod", "remainder", "fmod"}) {
+      base::Append(body, "    %", op, " = ", op, "(%", a, ", %", b, ")\n    %y", op, " = add(%x, %",
+                   op, ")\n    %z", op, " = mul(%", op, ", %m)\n");
+      base::Append(results, results.empty() ? "%y" : ", %y", op, ", %z", op);
+    }
+    for (const int64_t n : {1, 40})
+      CheckProgram(Cat(head, body, "    return ", results, "\n  }"), {{"i0", n}}, 9);
+  }
+  // Products that leave 64 bits, also where a condition on them could be thought decided.
+  for (const std::string_view product : {"mul(%big, %k)", "mul(%cube, %big)", "add(%big, %far)"}) {
+    CheckProgram(Cat(head, R"(    %big = mul(%i, %large)
+    %square = mul(%big, %i)
+    %cube = mul(%square, %i)
+    %far = mul(%large, %k)
+    %y = )",
+                     product, R"(
+    %is_low = lt(%y, %zero)
+    %w = where(%is_low, %x, %y)
+    return %y, %w
+  })"),
+                 {{"i0", 700}}, 10);
+  }
+}
+
 // The program of a rotary position embedding, small.
 TEST(Pointwise, Rotation) {
   CheckProgram(R"(fusion @rope(%x: bf16[i0, 5, 96], %cos: bf16[5, 4], %sin: bf16[5, 4]) {
