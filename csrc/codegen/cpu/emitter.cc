@@ -256,7 +256,10 @@ void Emitter::EmitCarried(const Carried& carried, std::span<const V> values) {
   const bool paired = std::exchange(lanes_.paired, false);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
   const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
-  V sum = LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1);
+  // Of an axis without elements the offset does not vary.
+  V sum = writer_.Splat(Here(),
+                        LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
+                        lanes_.count);
   for (const V& value : values)
     sum = EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, sum, value);
   EmitStoreOf(carried.tensor, carried.index, sum);

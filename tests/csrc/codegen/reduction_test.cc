@@ -110,6 +110,20 @@ TEST(Reduction, ColumnsOfAnyNumberOfRows) {
   }
 }
 
+TEST(Reduction, ColumnsOfAxesWithoutElements) {
+  for (const std::string_view kind : {"sum", "prod", "max"}) {
+    for (const std::string_view type : {"f32", "bf16"}) {
+      for (const auto& [columns, other] :
+           {std::pair("17, 0", "17, 1"), {"0, 5", "0, 5"}, {"0", "1"}}) {
+        CheckProgram(Cat("fusion @f(%x: ", type, "[i0, ", columns, "], %y: ", type, "[i0, ", other,
+                         "]) {\n  %t = add(%x, %y)\n  %r = ", kind,
+                         "(%t) {axes=[0], keepdim=false, dtype=null}\n  return %r\n}"),
+                     {{"i0", 9}}, 13);
+      }
+    }
+  }
+}
+
 TEST(Normalization, Softmax) {
   for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {33, 18}, {64, 1024}, {5, 40000}}) {
     CheckProgram(R"(fusion @f(%x: f32[i0, i1]) {
