@@ -219,5 +219,29 @@ TEST(Segment, AsksAboutAThousandOpsNearlyLinearly) {
   EXPECT_GT(asked, 0);
 }
 
+// Each sum has a constant of its own; tensors that are kept off memory come first.
+TEST(Segment, AsksAboutOpsOnConstantsNearlyLinearly) {
+  constexpr int kSums = 400;
+  std::string text = "fusion @f(%x: f32[i0]) {\n";
+  std::string last = "x";
+  for (int i = 0; i < kSums; ++i) {
+    const std::string next = base::Cat("y", i);
+    base::Append(text, "  %c", i, " = constant() {value=", i, ".5, dtype=f64}\n  %", next,
+                 " = add(%", last, ", %c", i, ")\n");
+    last = next;
+  }
+  const auto graph = Parse(base::Cat(text, "  return %", last, "\n}\n"));
+  int64_t asked = 0;
+  const auto all = [&](const GroupView& producer, const GroupView&, const GroupView&) {
+    ++asked;
+    const bool is_tensor = producer.outputs[0]->type->kind == ir::TypeKind::kTensor;
+    return std::optional(Gain{.bytes = is_tensor ? 4 : 0, .launches = 1});
+  };
+  const std::vector<Group> groups = Segment(*graph, all);
+  ExpectAcyclicPartition(*graph, groups);
+  EXPECT_EQ(groups.size(), 1);
+  EXPECT_LT(asked, 5 * kSums);
+}
+
 }  // namespace
 }  // namespace hir::segment
