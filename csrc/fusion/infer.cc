@@ -8,6 +8,16 @@ namespace hir::fusion {
 
 using base::Cat;
 
+namespace {
+
+// Of two extents that a guard holds equal: whatever the order of operands is, the result's is the same.
+const ir::Expr* Simpler(const ir::Expr* a, const ir::Expr* b) {
+  if (a->IsConst() != b->IsConst()) return a->IsConst() ? a : b;
+  return ir::Compare(a, b) <= 0 ? a : b;
+}
+
+}  // namespace
+
 Result<std::vector<ir::Axis>> TensorAxes(const ir::Op& op, int i) {
   const ir::Value& value = *op.operands[static_cast<size_t>(i)];
   if (value.type->kind != ir::TypeKind::kTensor) {
@@ -98,6 +108,7 @@ Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
       HIR_TRY(Unify(graph, axis.extent, given.extent, axis_name,
                     AxisName(*operand.value, i - missing)));
       if (given.kind == ir::AxisKind::kIteration) axis.kind = given.kind;
+      axis.extent = Simpler(graph.Resolve(axis.extent), graph.Resolve(given.extent));
     }
     axis.extent = graph.Resolve(axis.extent);
     result.push_back(axis);

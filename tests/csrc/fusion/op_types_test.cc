@@ -98,6 +98,18 @@ TEST(Shape, Types) {
   EXPECT_EQ(take("[2, b:8]", "[b:2, 4]"), "bf16[2, 4]");
 }
 
+// Extents that a guard holds equal: the result's is the simpler, in whatever order they come.
+TEST(Shape, ExtentsThatAreNotSeenToBeEqual) {
+  const auto of = [](const std::string& sum) {
+    return TypeOfY("%a: f32[i0, i1], %b: f32[8, i1]",
+                   "%c = cat(%a, %a) {axis=0}\n%p = pad(%a) {widths=[0, 0, 1, 1], value=0.0}\n" +
+                       ("%y = " + sum));
+  };
+  EXPECT_EQ(of("add(%c, %b)"), "f32[8, i1]");
+  EXPECT_EQ(of("add(%b, %c)"), "f32[8, i1]");
+  EXPECT_EQ(of("add(%c, %p)"), of("add(%p, %c)"));
+}
+
 TEST(Composite, Types) {
   const auto of = [](const std::string& type, const std::string& op) {
     return TypeOfY("%x: " + type + ", %i: i64[i1], %j: i32[2, 3]", "%y = " + op);
