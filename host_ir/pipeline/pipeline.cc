@@ -44,12 +44,15 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
                int64_t resharding_bytes_max, ProgramPlan& plan) {
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
+  std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
+  for (const ir::Output& output : global.outputs) names.emplace_back(output.value->name);
   // 1. The global program: simplified, sharded, reshardings apart.
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes,
                                                  .resharding_bytes_max = resharding_bytes_max}));
+  for (size_t i = 0; i < names.size(); ++i) plan.local.outputs[i].name = std::move(names[i]);
   return {};
 }
 

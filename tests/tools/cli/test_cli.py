@@ -128,6 +128,19 @@ def test_inputs_made_up_are_those_of_hostir_eval(daemon, program, tmp_path, text
         assert (ours / name).read_bytes() == (theirs / name).read_bytes()
 
 
+def test_outputs_are_named_as_they_are_written(daemon, program, tmp_path):
+    text = """fusion @f(%x: f32[i0]) {
+  %y = add(%x, %x)
+  %z = add(%x, %x)
+  %c = cast(%x) {dtype=f32}
+  return %y, %z, %c
+}
+"""
+    folder = save(tmp_path / "io", x=np.ones(3, np.float32))
+    good("run", program(text), "--in", folder, "--out", folder, "--address", daemon.address)
+    assert {path.stem: np.load(path)[0] for path in folder.iterdir()} == {"x": 1, "y": 2, "z": 2, "c": 1}
+
+
 def test_empty_arrays_and_standard_input(daemon, tmp_path):
     folder = save(tmp_path / "in", x=np.zeros(0, np.float32))
     arguments = ["run", "-", "--in", folder, "--out", tmp_path / "out", "--address", daemon.address]

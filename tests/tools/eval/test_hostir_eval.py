@@ -227,7 +227,9 @@ ODDITIES = """fusion @f(%x: f32[i0, 4], %z: f32[0, 3], %b: bool[3], %e: f16[b:5,
   %y = add(%x, %x)
   %w = neg(%z)
   %n = logical_not(%b)
-  return %x, %y alias %x, %y, %w, %n, %e
+  %v = neg(%z)
+  %c = cast(%b) {dtype=bool}
+  return %x, %y alias %x, %y, %w, %n, %e, %v, %c
 }
 """
 
@@ -243,6 +245,7 @@ def test_inputs_given_back_values_twice_nothing_and_one_for_all(tmp_path: Path) 
     done = evaluate(tmp_path / "p.hir", "--in", tmp_path, "--out", out, "--repeat", 2)
     assert done.returncode == 0, done.stderr
     wanted = {"x": x, "y": x + x, "w": np.zeros((0, 3), np.float32), "n": np.arange(3) == 0, "e": once.repeat(5, 0)}
+    wanted |= {"v": wanted["w"], "c": np.arange(3) > 0}  # Equal to others, and named as they are written.
     assert {path.stem for path in out.iterdir()} == wanted.keys()
     for name, want in wanted.items():
         got = np.load(out / f"{name}.npy")
