@@ -1,4 +1,7 @@
 // Inference, axes and definition of all POINTWISE rows, expanded from the table.
+#include <cmath>
+
+#include "csrc/base/text.h"
 #include "csrc/fusion/formula.h"
 #include "csrc/fusion/infer.h"
 #include "csrc/fusion/op_functions.h"
@@ -31,6 +34,20 @@ constexpr Formula kFormulas[] = {
 
 bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 
+// A constant that the operands' type does not hold would wrap, unseen.
+Status CheckConstants(const ir::Op& op, DType operands) {
+  if (operands != DType::kInt32) return {};
+  for (const ir::Value* value : op.operands) {
+    if (value->def == nullptr || CodeOf(*value->def) != FusionOp::kConstant) continue;
+    const double number = value->def->Float("value");
+    if (!IsInt(value->type->dtype) || std::fabs(number + 0.5) < 0x1p31) continue;
+    return InvalidArgument(
+        base::Cat("%", value->name, " is the constant ", number,
+                  ", which i32, the operands' type, does not hold: cast the tensors to i64"));
+  }
+  return {};
+}
+
 // The element of a tensor operand that goes into the result's element at `index`.
 const Element* LoadBroadcast(ElementBuilder& builder, const ir::Value* value, Index index) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
@@ -52,6 +69,7 @@ Status InferPointwise(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* co
     tensors.push_back({op.operands[i], std::move(axes)});
   }
   HIR_ASSIGN(const PointwiseTypes types, ApplyRule(RuleOf(CodeOf(op)), op.operands));
+  HIR_TRY(CheckConstants(op, types.operands));
   if (tensors.empty()) {
     op.results[0]->type = graph.Scalar(types.result);
     return {};

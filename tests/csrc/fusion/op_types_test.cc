@@ -1,8 +1,12 @@
 // Goal: result types and axes are what docs/ops.md says. Method: the inferred type of a one-op program, as text.
+#include <gmock/gmock.h>
+
 #include "tests/csrc/fusion/run_program.h"
 
 namespace hir::fusion {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(Promotion, FollowsPyTorch) {
   const auto of = [](const std::string& a, const std::string& b, const std::string& op = "add") {
@@ -96,6 +100,20 @@ TEST(Shape, Types) {
   EXPECT_EQ(take("[1, i1]", "[i2, 4]"), "bf16[i2, 4]");
   EXPECT_EQ(take("[b:3, i1]", "[b:3, b:4]"), "bf16[b:3, b:4]");
   EXPECT_EQ(take("[2, b:8]", "[b:2, 4]"), "bf16[2, 4]");
+}
+
+TEST(Pointwise, ConstantsThatTheOperandsDoNotHold) {
+  const auto of = [](const std::string& type, const std::string& value) {
+    return TypeOfY("%x: " + type + "[4]",
+                   "%c = constant() {value=" + value + ", dtype=i64}\n%y = lt(%x, %c)");
+  };
+  EXPECT_EQ(of("i32", "2147483647.0"), "bool[4]");
+  EXPECT_EQ(of("i32", "-2147483648.0"), "bool[4]");
+  EXPECT_THAT(of("i32", "2147483648.0"),
+              HasSubstr("lt: %c is the constant 2147483648.0, which i32"));
+  EXPECT_THAT(of("i32", "-2147483649.0"), HasSubstr("cast the tensors to i64"));
+  EXPECT_EQ(of("i64", "2147483648.0"), "bool[4]");
+  EXPECT_EQ(of("f32", "2147483648.0"), "bool[4]");
 }
 
 // Extents that a guard holds equal: the result's is the simpler, in whatever order they come.
