@@ -120,6 +120,10 @@ Status InferCommunication(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
     return InvalidArgument(
         Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; the dtypes must be equal"));
   }
+  if (op.Name("reduce") == "mean" && !IsFloat(src.dtype)) {
+    return InvalidArgument(Cat("reduce is mean, of ", DTypeName(src.dtype),
+                               "; a mean is of floats: cast them, or use sum"));
+  }
   const int64_t size = TeamSize(*rule, op);
   const bool same = rule->scaled_src == rule->scaled_dst;
   ir::ExprPool& pool = graph.exprs();
