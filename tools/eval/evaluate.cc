@@ -1,6 +1,7 @@
 #include "tools/eval/evaluate.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -104,12 +105,25 @@ Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& plan
   HIR_TRY(ranks.Agree("load inputs", run.LoadInputs()));
   HIR_TRY(ranks.Agree("run", run.RunOnce()));
   if (options.repeat > 0) {
-    HIR_TRY(ranks.Agree("measure", run.Measure()));
+    HIR_TRY(ranks.Agree("measure", run.Measure(), run.RunsQueued()));
     if (!options.out.empty()) HIR_TRY(ranks.Agree("run again", run.RunOnce()));
   }
   if (options.out.empty()) return {};
   HIR_TRY(ranks.Agree("create outputs", run.CreateOutputs()));
   return ranks.Agree("write outputs", run.WriteOutputs());
+}
+
+void Tell(const Outcome& outcome, const Ranks& ranks) {
+  if (!outcome.status.ok() && ranks.Speaks())
+    std::fprintf(stderr, "hostir-eval: %s\n", outcome.status.ToString().c_str());
+}
+
+// Without a destructor: kernels and communications may still be queued, here or in MPI, and use what would be freed.
+[[noreturn]] void EndAtOnce(const Outcome& outcome, Ranks& ranks) {
+  Tell(outcome, ranks);
+  std::fflush(nullptr);
+  ranks.Part();
+  std::_Exit(outcome.code);
 }
 
 Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks) {
@@ -128,7 +142,7 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
 
   RankRun run(options, ranks, kind, *planned);
   if (Status status = Execute(options, ranks, run, *planned, kind.backends); !status.ok())
-    return {status, kExitFailed};
+    EndAtOnce({status, kExitFailed}, ranks);
 
   Report report = {.program = planned->name,
                    .device = options.device,
@@ -166,9 +180,7 @@ int Evaluate(const Options& options, const DeviceKind& kind) {
   }
   const Outcome outcome = EvaluateOn(options, kind, *ranks);
   if (outcome.status.ok()) return 0;
-  // All ranks have one outcome, but for those that waited in vain.
-  if (ranks->rank() == 0 || outcome.status.code() == Code::kDeadlineExceeded)
-    std::fprintf(stderr, "hostir-eval: %s\n", outcome.status.ToString().c_str());
+  Tell(outcome, *ranks);
   return outcome.code;
 }
 

@@ -19,13 +19,19 @@ double Median(std::vector<double> values) {
 
 }  // namespace
 
+int64_t RankRun::RunsQueued() const {
+  const int64_t sample = options_.batch + 1;  // And the run before it.
+  return std::max(
+      {int64_t{1}, options_.warmup, ranks_.size() == 1 ? options_.repeat * sample : sample});
+}
+
 Status RankRun::Measure() {
   if (HasPart()) HIR_TRY(MeasureBind());
   if (options_.cold_l2 && flushed_ == nullptr) {
     HIR_ASSIGN(flushed_, device_->Allocate(kFlushBytes));
   }
   for (int64_t i = 0; i < options_.warmup; ++i) HIR_TRY(Queue());
-  HIR_TRY(Synchronize());
+  HIR_TRY(Synchronize(RunsQueued()));
   HIR_TRY(Samples());
   timing_.queue_us = Median(queue_us_);
   if (HasPart()) timing_.graphs = evaluator_->DescribeGraphs();
@@ -61,8 +67,8 @@ Status RankRun::Samples() {
     // One rank alone queues ahead of its device, so that no sample waits for the host. Several start together: they
     // meet within a millisecond on the host, then, by a run that is not timed and communicates, on their devices.
     if (ranks_.size() > 1) {
-      HIR_TRY(Synchronize());
-      HIR_TRY(ranks_.Exchange("sample", "").status());
+      HIR_TRY(Synchronize(RunsQueued()));
+      HIR_TRY(ranks_.Exchange("sample", "", RunsQueued()).status());
       HIR_TRY(Queue());
     }
     if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), 0, 1);
@@ -71,15 +77,15 @@ Status RankRun::Samples() {
       HIR_TRY(QueueSample());
       streams_[0]->Record(*ends[i]);
     } else {
-      HIR_TRY(streams_[0]->Synchronize(Timeout()));
+      HIR_TRY(streams_[0]->Synchronize(WaitFor(1)));
       base::Stopwatch watch;
       HIR_TRY(QueueSample());
-      HIR_TRY(Synchronize());
+      HIR_TRY(Synchronize(RunsQueued()));
       timing_.samples_ms.push_back(watch.Ms() / static_cast<double>(options_.batch));
     }
   }
-  HIR_TRY(streams_[0]->Synchronize(Timeout()));
-  HIR_TRY(Synchronize());
+  HIR_TRY(streams_[0]->Synchronize(WaitFor(RunsQueued())));
+  HIR_TRY(Synchronize(RunsQueued()));
   for (size_t i = 0; i < begins.size(); ++i) {
     HIR_ASSIGN(const double ms, kind_.elapsed_ms(*begins[i], *ends[i]));
     timing_.samples_ms.push_back(ms / static_cast<double>(options_.batch));

@@ -133,7 +133,7 @@ constexpr Row kRows[] = {
      "print the plan: segments, communications, guards and the host program"},
     {"--timeout", "SECONDS",
      [](Options& o, std::string_view v) { return SetInt(o.timeout_s, v, 1, 86400); },
-     "how long ranks wait for each other, and for a run (120)"},
+     "how long ranks wait for each other, for a run, and for a communication (120)"},
     {"--help", "",
      [](Options& o, std::string_view) {
        o.help = true;

@@ -31,11 +31,6 @@ bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
 
 }  // namespace
 
-RankRun::~RankRun() {
-  // Nothing may be freed that queued work still uses, also after an error.
-  for (device::Stream* stream : streams_) (void)stream->Synchronize(Timeout()).ok();
-}
-
 Status RankRun::OpenDevice() {
   const rank::Backends& backends = kind_.backends;
   const int num_threads = static_cast<int>(options_.threads);
@@ -86,7 +81,7 @@ Status RankRun::Prepare() {
   options.libraries = libraries_.get();
   options.communicator = communicator_.get();
   options.pool = pool_.get();
-  options.host_wait_timeout = Timeout();
+  options.host_wait_timeout = WaitFor(RunsQueued());
   options.replay = options_.graph;
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
   if (options_.graph) HIR_TRY(evaluator_->replayable().WithContext("--graph"));
@@ -171,7 +166,9 @@ Status RankRun::Queue() {
   return evaluator_->Run(binding_, {.seq_base = num_runs_++ * kSeqsPerRun});
 }
 
-Status RankRun::Synchronize() { return HasPart() ? evaluator_->Synchronize(Timeout()) : Status(); }
+Status RankRun::Synchronize(int64_t runs) {
+  return HasPart() ? evaluator_->Synchronize(WaitFor(runs)) : Status();
+}
 
 Status RankRun::RunOnce() {
   HIR_TRY(Poison());

@@ -1,6 +1,7 @@
 // RankRun: one rank's part of a planned program: its device, its memory, its runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,15 +31,13 @@ struct Memory {
   int64_t pool_bytes = 0;   // Temporaries, at most at any time.
 };
 
-// One thread. The steps are called in this order; those marked collective by every rank. After an error it only accepts
-// destruction.
+// One thread. The steps are called in this order; those marked collective by every rank. After an error work may still
+// be queued that uses what is held here: the process ends without destroying it.
 class RankRun {
  public:
   // What is given outlives it.
   RankRun(const Options& options, Ranks& ranks, const DeviceKind& kind, Planned& planned)
       : options_(options), ranks_(ranks), kind_(kind), planned_(planned) {}
-  ~RankRun();
-
   Status OpenDevice();
   Status Connect();     // Collective.
   Status Prepare();     // Collective: loads kernels, makes teams.
@@ -49,6 +48,8 @@ class RankRun {
   Status CreateOutputs();
   Status WriteOutputs();
 
+  // The most that Measure queues before it waits for them, or for other ranks.
+  int64_t RunsQueued() const;
   const Timing& timing() const { return timing_; }
   Memory memory() const;  // After a run.
   // Written files, without repeats.
@@ -64,10 +65,14 @@ class RankRun {
   Status Poison();
   Status Queue();
   Status QueueSample();
-  Status Synchronize();
+  Status Synchronize(int64_t runs = 1);
   Status MeasureBind();
   Status Samples();
   base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
+  // Of the host, for so many runs: long enough for one that is stuck to end by the deadline of its communication.
+  base::Nanos WaitFor(int64_t runs) const {
+    return std::min(Timeout(), base::Nanos::max() / (2 * runs)) * runs + kTellTime;
+  }
   // The parameters before the outputs; of a host program all, since all may be read.
   size_t NumInputs() const {
     return planned_.is_host ? arguments_.size() : planned_.plan.local.inputs.size();

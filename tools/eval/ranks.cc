@@ -15,6 +15,10 @@ using base::Cat;
 // What Open MPI, MPICH and Slurm set for the processes they start.
 constexpr const char* kLaunched[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"};
 
+int64_t Seconds(base::Nanos time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
 }  // namespace
 
 Result<Ranks> Ranks::Find(base::Nanos timeout) {
@@ -31,34 +35,48 @@ Result<Ranks> Ranks::Find(base::Nanos timeout) {
   return ranks;
 }
 
-Result<std::vector<std::string>> Ranks::Exchange(std::string_view what, std::string_view mine) {
+Result<std::vector<std::string>> Ranks::Exchange(std::string_view what, std::string_view mine,
+                                                 int64_t runs) {
+  return ExchangeWithin(TimeoutOf(runs), what, mine);
+}
+
+Result<std::vector<std::string>> Ranks::ExchangeWithin(base::Nanos timeout, std::string_view what,
+                                                       std::string_view mine) {
   const std::string prefix = Cat("eval/", num_exchanges_++, "/");
   HIR_TRY(rendezvous_->Publish(Cat(prefix, rank()), mine));
   std::vector<std::string> all;
-  const base::Nanos deadline = base::Clock::Steady().Now() + timeout_;
+  const base::Nanos deadline = base::Clock::Steady().Now() + timeout;
   for (int64_t peer = 0; peer < size(); ++peer) {
     Result<std::string> got =
         rendezvous_->Get(Cat(prefix, peer), deadline - base::Clock::Steady().Now());
     if (!got.ok()) {
+      if (peer == 0) first_came_ = false;
       return Status(Code::kDeadlineExceeded,
                     Cat("rank ", peer, " did not come to the stage \"", what, "\" within ",
-                        std::chrono::duration<double>(timeout_).count(), " s (--timeout)"));
+                        Seconds(timeout), " s (--timeout ", Seconds(timeout_), ")"));
     }
     all.push_back(*std::move(got));
   }
   return all;
 }
 
-Status Ranks::Agree(std::string_view stage, const Status& mine) {
+void Ranks::Part() {
+  if (size() > 1) (void)ExchangeWithin(kTellTime, "part", "").ok();
+}
+
+Status Ranks::Agree(std::string_view stage, const Status& mine, int64_t runs) {
   if (size() == 1) return mine;
   const std::string outcome =
       mine.ok() ? "" : Cat(static_cast<int>(mine.code()), " ", mine.message());
-  HIR_ASSIGN(const std::vector<std::string> all, Exchange(stage, outcome));
-  for (size_t peer = 0; peer < all.size(); ++peer) {
-    if (all[peer].empty()) continue;
-    const size_t space = all[peer].find(' ');
-    const int64_t code = base::ParseInt(std::string_view(all[peer]).substr(0, space)).value_or(2);
-    return {static_cast<Code>(code), Cat("rank ", peer, ": ", all[peer].substr(space + 1))};
+  // What stopped this rank stops those that communicate with it, whatever they have queued.
+  const Result<std::vector<std::string>> all = Exchange(stage, outcome, mine.ok() ? runs : 1);
+  if (!all.ok()) return mine.ok() ? all.status() : mine.WithContext(all.status().message());
+  for (size_t peer = 0; peer < all->size(); ++peer) {
+    const std::string_view theirs = (*all)[peer];
+    if (theirs.empty()) continue;
+    const size_t space = theirs.find(' ');
+    const int64_t code = base::ParseInt(theirs.substr(0, space)).value_or(2);
+    return {static_cast<Code>(code), Cat("rank ", peer, ": ", theirs.substr(space + 1))};
   }
   return {};
 }
