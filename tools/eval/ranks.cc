@@ -26,7 +26,7 @@ Result<Ranks> Ranks::Find(base::Nanos timeout) {
   const bool launched = std::any_of(std::begin(kLaunched), std::end(kLaunched),
                                     [](const char* name) { return getenv(name) != nullptr; });
   if (launched) {
-    HIR_ASSIGN(ranks.mpi_, comm::MpiRendezvous::Start());
+    HIR_ASSIGN(ranks.mpi_, comm::MpiRendezvous::Start(timeout));
     ranks.rendezvous_ = ranks.mpi_.get();
   } else {
     ranks.alone_ = std::make_unique<comm::MemoryRendezvous>();

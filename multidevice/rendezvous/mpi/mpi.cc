@@ -45,7 +45,7 @@ std::pair<std::string, std::string> Decode(const std::string& message) {
 
 class Mpi final : public MpiRendezvous {
  public:
-  Mpi() : thread_([this] { Serve(); }) {}
+  explicit Mpi(base::Nanos end_timeout) : end_timeout_(end_timeout), thread_([this] { Serve(); }) {}
 
   Status WaitUntilStarted() {
     std::unique_lock lock(mutex_);
@@ -121,6 +121,7 @@ class Mpi final : public MpiRendezvous {
       changed_.notify_all();
     }
     bool said_last = false;
+    base::Nanos end = {};  // When others are waited for no longer.
     for (;;) {
       bool worked = SendOutgoing();
       worked |= Receive();
@@ -129,8 +130,11 @@ class Mpi final : public MpiRendezvous {
       if (ending_ && !said_last && outgoing_.empty()) {
         outgoing_.push_back(std::string());
         said_last = true;
+        end = base::Clock::Steady().Now() + end_timeout_;
       }
       if (said_last && outgoing_.empty() && sending_.empty() && num_ended_ == size_ - 1) break;
+      // MPI_Finalize would wait for them for ever.
+      if (said_last && base::Clock::Steady().Now() >= end) return;
       if (worked || !outgoing_.empty()) continue;
       wake_.wait_for(lock, num_waiting_ > 0 || ending_ ? kSleepWaitedFor : kSleepIdle);
     }
@@ -204,6 +208,7 @@ class Mpi final : public MpiRendezvous {
     }
   }
 
+  const base::Nanos end_timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;  // For Get and WaitUntilStarted; wake_ is for the thread.
   std::condition_variable wake_;
@@ -229,8 +234,8 @@ class Mpi final : public MpiRendezvous {
 
 bool HasMpi() { return true; }
 
-Result<std::unique_ptr<MpiRendezvous>> MpiRendezvous::Start() {
-  auto mpi = std::make_unique<Mpi>();
+Result<std::unique_ptr<MpiRendezvous>> MpiRendezvous::Start(base::Nanos end_timeout) {
+  auto mpi = std::make_unique<Mpi>(end_timeout);
   HIR_TRY(mpi->WaitUntilStarted());
   return std::unique_ptr<MpiRendezvous>(std::move(mpi));
 }

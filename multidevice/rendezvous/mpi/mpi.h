@@ -1,9 +1,12 @@
 // The rendezvous of processes that mpirun started.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
 #include "multidevice/rendezvous/rendezvous.h"
 
 namespace hir::comm {
@@ -20,9 +23,11 @@ class MpiRendezvous : public Rendezvous {
  public:
   // Starts MPI: once in a process. Collective over all ranks of MPI_COMM_WORLD. Errors: kUnimplemented: this build has
   // no MPI; kUnavailable: MPI could not start.
-  static Result<std::unique_ptr<MpiRendezvous>> Start();
+  static Result<std::unique_ptr<MpiRendezvous>> Start(
+      base::Nanos end_timeout = std::chrono::seconds(120));
   // Ends MPI. Collective too: returns when every rank has come to it, values are delivered, and no rank calls Publish
-  // or Get any more.
+  // or Get any more. A rank that does not come within `end_timeout` is waited for no longer, and MPI is left as it is:
+  // only the end of the process can follow.
   ~MpiRendezvous() override = default;
 
   virtual int64_t rank() const = 0;  // In [0, size()).

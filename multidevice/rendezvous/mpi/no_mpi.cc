@@ -5,7 +5,7 @@ namespace hir::comm {
 
 bool HasMpi() { return false; }
 
-Result<std::unique_ptr<MpiRendezvous>> MpiRendezvous::Start() {
+Result<std::unique_ptr<MpiRendezvous>> MpiRendezvous::Start(base::Nanos) {
   return Unimplemented("this build has no MPI (HIR_WITH_MPI): ranks cannot find each other");
 }
 

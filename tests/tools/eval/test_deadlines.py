@@ -89,6 +89,20 @@ def test_a_rank_that_stops_is_named_and_left(tmp_path: Path, comm: str, cause: s
         mpirun.wait()
 
 
+@needs_mpirun
+def test_a_rank_that_does_not_come_is_named_and_left(tmp_path: Path) -> None:
+    """Rank 1 reads its program from a pipe that nobody writes to."""
+    (tmp_path / "long.hir").write_text(LONG)
+    os.mkfifo(tmp_path / "nothing.hir")
+    command = [MPIRUN, "--oversubscribe", "--bind-to", "none"]
+    for separator, name in (([], "long.hir"), ([":"], "nothing.hir")):
+        command += [*separator, "-n", "1", EVAL, str(tmp_path / name), "--random", "1", "--size", "i0=4"]
+        command += ["--timeout", "1"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3, done.stderr
+    assert 'DEADLINE_EXCEEDED: rank 1 did not come to the stage "plan" within 5 s (--timeout 1)' in done.stderr
+
+
 def test_the_timeout_is_that_of_a_run(tmp_path: Path) -> None:
     """Seconds of runs, of a millisecond or so each, are queued at once."""
     (tmp_path / "long.hir").write_text(LONG)
