@@ -177,6 +177,10 @@ class Communicator {
   // Waits for nothing.
   virtual CommProgress Progress() const = 0;
 
+  // The most memory of this rank that it ever held for data on its way, beside src and dst. Counted by ucx and mpi,
+  // without what these libraries keep themselves.
+  virtual int64_t peak_bytes() const { return 0; }
+
   // Whether what is posted on a stream in a capture (device::Device::BeginCapture) becomes part of
   // the graph. Each rank captures for itself: while one captures or replays a communication, others
   // may queue it. A post that was captured is queued by no call but LaunchGraph.

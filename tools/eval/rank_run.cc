@@ -185,6 +185,7 @@ Status RankRun::RunOnce() {
 
 Memory RankRun::memory() const {
   Memory memory = {.pool_bytes = pool_->bytes()};
+  if (communicator_ != nullptr) memory.communication_bytes = communicator_->peak_bytes();
   for (const auto& allocation : memory_)
     memory.shard_bytes += allocation == nullptr ? 0 : allocation->buffer().bytes;
   return memory;

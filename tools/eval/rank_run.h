@@ -27,8 +27,9 @@ struct Timing {
 
 // What a rank holds while it runs.
 struct Memory {
-  int64_t shard_bytes = 0;  // Inputs and outputs.
-  int64_t pool_bytes = 0;   // Temporaries, at most at any time.
+  int64_t shard_bytes = 0;          // Inputs and outputs.
+  int64_t pool_bytes = 0;           // Temporaries, at most at any time.
+  int64_t communication_bytes = 0;  // Data on its way, at most at any time.
 };
 
 // One thread. The steps are called in this order; those marked collective by every rank. After an error work may still

@@ -85,7 +85,8 @@ std::string ReportJson(const Report& report, const Options& options) {
           ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
           ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
           ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
-          ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes));
+          ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes),
+          ",\n  \"communication_bytes\": ", EachRank(report.memory, &Memory::communication_bytes));
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,

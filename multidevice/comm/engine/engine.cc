@@ -255,12 +255,17 @@ ScratchMemory Engine::TakeScratch(int64_t bytes) {
       .bytes = bytes};
   const size_t over = reinterpret_cast<uintptr_t>(scratch.owner.get()) % kAlignment;
   scratch.data = scratch.owner.get() + (kAlignment - over) % kAlignment;
+  scratch_bytes_ += bytes;
+  peak_scratch_bytes_ = std::max(peak_scratch_bytes_.load(), scratch_bytes_);
   return scratch;
 }
 
 void Engine::GiveScratch(ScratchMemory scratch) {
-  if (scratch.bytes <= kKeptScratchBytes && scratch_.size() < kKeptScratches)
+  if (scratch.bytes <= kKeptScratchBytes && scratch_.size() < kKeptScratches) {
     scratch_.push_back(std::move(scratch));
+  } else {
+    scratch_bytes_ -= scratch.bytes;
+  }
 }
 
 void Engine::EndPost(EnginePost& post, const Status& status) {

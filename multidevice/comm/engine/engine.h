@@ -34,6 +34,7 @@ struct ScratchMemory {
 // A team, and what a transport knows of it.
 struct TransportTeam {
   virtual ~TransportTeam() = default;
+  virtual int64_t bytes() const { return 0; }  // Memory for data on its way; of this rank.
   const TeamInfo* info = nullptr;
 };
 
@@ -115,6 +116,7 @@ class Engine final : private base::BackgroundWork {
   void Poison(const Status& cause);
   Status failure() const;
   CommProgress progress() const { return {.entered = entered_.load(), .left = left_.load()}; }
+  int64_t peak_scratch_bytes() const { return peak_scratch_bytes_; }
 
   // For transports, in a turn: `op` has something to do in Advance; memory that was used before.
   void Changed(PendingComm& op) { changed_.push_back(&op); }
@@ -138,7 +140,7 @@ class Engine final : private base::BackgroundWork {
   bool TryTakeTurn() { return !turn_taken_.exchange(true); }
   void TakeTurn();
   void EndTurn();  // What was submitted meanwhile is taken up.
-  // In a turn, as are pending_, entered_ and left_: nobody else writes, and EndTurn publishes.
+  // In a turn, as are pending_, entered_, left_ and peak_scratch_bytes_: nobody else writes, and EndTurn publishes.
   void CountHelp() {
     helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -184,9 +186,11 @@ class Engine final : private base::BackgroundWork {
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> entered_ = -1;
   std::atomic<int64_t> left_ = -1;
+  std::atomic<int64_t> peak_scratch_bytes_ = 0;
 
   // Whoever has the turn.
   std::vector<ScratchMemory> scratch_;  // Used before, and touched: new memory costs faults.
+  int64_t scratch_bytes_ = 0;           // Of these, and of those taken.
   std::list<Active> active_;            // Its elements stay where they are.
   std::list<Active> spare_active_;      // For the next that begin.
   std::vector<PendingComm*> changed_;

@@ -47,6 +47,12 @@ Status EngineCommunicator::GroupEnd() {
   return {};
 }
 
+int64_t EngineCommunicator::peak_bytes() const {
+  int64_t bytes = engine_.peak_scratch_bytes();
+  for (const auto& team : transport_teams_) bytes += team->bytes();
+  return bytes;
+}
+
 EnginePost& EngineCommunicator::PostFor(device::Stream& stream) {
   for (const auto& [known, post] : group_) {
     if (known == &stream) return *post;

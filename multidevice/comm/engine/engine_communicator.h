@@ -23,6 +23,7 @@ class EngineCommunicator : public Communicator {
   Status GroupEnd() final;
   void Abort(Status cause) final { engine_.Poison(cause); }
   CommProgress Progress() const final { return engine_.progress(); }
+  int64_t peak_bytes() const final;
 
  protected:
   EngineCommunicator(int64_t rank, int64_t size, base::Nanos op_timeout,

@@ -17,6 +17,7 @@
 namespace hir::comm {
 
 struct UcxTeam final : TransportTeam {
+  int64_t bytes() const override { return slots == nullptr ? 0 : slots->bytes() / info->size(); }
   int64_t number = 0;                       // Here; a TeamId.
   std::vector<int64_t> number_at = {};      // At each member, by index.
   std::unique_ptr<SharedSlots> slots = {};  // Null: its ranks share no memory.

@@ -121,6 +121,8 @@ def test_examples_under_mpirun(tmp_path: Path, device: str, comm: str, index: in
 ITEM_BYTES = {"bool": 1, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 TEMPORARY = re.compile(r"(%\S+): (\w+)\[(.*)\] = alloc\(\)")
 INPUT = re.compile(r"%(\S+): (\w+)\[(.*?)\] \{mesh=@m(?:, shard\((\d+), mesh_x\))?\}")
+# Of up to four ranks: segments in flight, and the slots of a team (multidevice/comm).
+COMMUNICATION_BYTES = 5 << 19
 # The axis that each output is split along, as the examples say, or as follows from what they are made of.
 OUTPUT_AXES = [
     {"grad_shift": 0, "grad_gain": 0, "grad_bias": None, "grad_weight": None, "grad_x": 0},
@@ -177,8 +179,10 @@ def most_alive(dump: str, sizes: dict[str, int]) -> int:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("index", range(3), ids=["layer_norm_backward", "rope", "mlp"])
-def test_peak_memory(tmp_path: Path, index: int, ranks: int) -> None:
-    """Each rank holds its shards, and not more than 1.1 times what must be alive beside them."""
+@pytest.mark.parametrize("comm", ["ucx", "mpi"])
+def test_peak_memory(tmp_path: Path, comm: str, index: int, ranks: int) -> None:
+    """Each rank holds its shards, and not more than 1.1 times what must be alive beside them. What its communications
+    hold is in a tenth of both, or, where these are small, in COMMUNICATION_BYTES."""
     example = [adaptive_layernorm_backward.EXAMPLE, rope.EXAMPLE, tensor_parallel_mlp.EXAMPLE][index]
     inputs = example.make_inputs()
     fd = example.define(ranks)
@@ -189,7 +193,7 @@ def test_peak_memory(tmp_path: Path, index: int, ranks: int) -> None:
         save(tmp_path, tensor.name, array)
     os.environ["HOSTIR_DUMP"] = "host_ir"
     try:
-        done = evaluate(program, "--in", tmp_path, "--out", out, "--json", report, ranks=ranks)
+        done = evaluate(program, "--in", tmp_path, "--out", out, "--json", report, "--comm", comm, ranks=ranks)
     finally:
         del os.environ["HOSTIR_DUMP"]
     assert done.returncode == 0, done.stderr
@@ -199,10 +203,12 @@ def test_peak_memory(tmp_path: Path, index: int, ranks: int) -> None:
         sizes |= {name: n for name, n in zip(extents.replace("b:", "").split(", "), array.shape, strict=True)}
     shards = shard_bytes(str(fd), inputs, out, OUTPUT_AXES[index], ranks)
     alive = most_alive(done.stderr, sizes)
-    print(f"{ranks} ranks: shards {shards}, must be alive {alive}; {memory['shard_bytes']} {memory['pool_bytes']}")
+    print(f"{ranks} ranks: shards {shards}, must be alive {alive}; {memory}")
     assert memory["shard_bytes"] == [shards] * ranks
     assert len(memory["pool_bytes"]) == ranks
     assert max(memory["pool_bytes"]) <= 1.1 * alive
+    assert len(memory["communication_bytes"]) == ranks
+    assert max(memory["communication_bytes"]) <= max(0.1 * (shards + alive), COMMUNICATION_BYTES)
 
 
 @pytest.fixture
