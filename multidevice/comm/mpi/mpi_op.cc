@@ -1,8 +1,10 @@
 #include "multidevice/comm/mpi/mpi_op.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/reduce.h"
@@ -11,6 +13,7 @@ namespace hir::comm {
 namespace {
 
 constexpr int64_t kInOneCallBytes = 32 << 10;  // Of a reduction: beyond, every rank adds a part.
+constexpr int64_t kSegmentBytes = 1 << 20;     // Of all ranks' contributions to one.
 constexpr int64_t kTags = 1 << 14;             // MPI promises 32767; even ones are send_recv's.
 
 // MPI has addresses in it that it may use until the process ends.
@@ -82,7 +85,7 @@ void MpiOp::Begin() {
     over_ = true;
   } else if (HasHalves(desc().type)) {
     Pass();
-  } else if (team().second_call_is_due) {
+  } else if (team().next_call_is_due) {
     team().waiting.push_back(this);
   } else {
     Call();
@@ -175,13 +178,23 @@ void MpiOp::Pass() {
   over_ = !sends && !receives;
 }
 
-MpiOp::Blocks MpiOp::Divide() const {
+int64_t MpiOp::BlockMax() const {
+  return std::max<int64_t>(kSegmentBytes / DTypeBytes(desc().dtype) / size(), 1);
+}
+
+// Of a reduce_scatter the same part of each chunk; else the segment divided: the first ones have one more.
+MpiOp::Blocks MpiOp::BlocksOf(int64_t segment) const {
+  const int64_t segment_max = CallsTwice() ? BlockMax() * size() : BlockMax();
+  const int64_t begin = segment * segment_max;
+  const int64_t count = std::min(segment_max, desc().count - begin);
   Blocks blocks;
-  int start = 0;
+  int64_t start = begin;
   for (int64_t i = 0; i < size(); ++i) {
-    blocks.starts.push_back(start);
-    blocks.counts.push_back(static_cast<int>(desc().count / size() + (i < desc().count % size())));
-    start += blocks.counts.back();
+    if (!CallsTwice()) start = i * desc().count + begin;
+    const int64_t own = CallsTwice() ? count / size() + (i < count % size()) : count;
+    blocks.starts.push_back(static_cast<int>(start));
+    blocks.counts.push_back(static_cast<int>(own));
+    start += own;
   }
   return blocks;
 }
@@ -189,11 +202,7 @@ MpiOp::Blocks MpiOp::Divide() const {
 void MpiOp::StartReduce() {
   const MPI_Comm comm = team().comm;
   const void* const src = desc().src.data;
-  if (desc().type == CommType::kReduceScatter) {
-    parts_ = Scratch(size() * chunk_bytes());
-    return Check(MPI_Ialltoall(src, count(), type(), parts_, count(), type(), comm, Next()));
-  }
-  if (chunk_bytes() <= kInOneCallBytes) {
+  if (CallsTwice() && chunk_bytes() <= kInOneCallBytes) {
     if (desc().type == CommType::kAllreduce) {
       parts_ = Scratch(size() * chunk_bytes());
       return Check(MPI_Iallgather(src, count(), type(), parts_, count(), type(), comm, Next()));
@@ -201,16 +210,27 @@ void MpiOp::StartReduce() {
     if (at_root()) parts_ = Scratch(size() * chunk_bytes());
     return Check(MPI_Igather(src, count(), type(), parts_, count(), type(), root(), comm, Next()));
   }
-  blocks_ = Divide();
-  const int own = blocks_.counts[static_cast<size_t>(index())];
+  num_segments_ = base::CeilDiv(desc().count, CallsTwice() ? BlockMax() * size() : BlockMax());
+  calls_left_ = num_segments_ * (CallsTwice() ? 2 : 1);
+  // The first segment is as long as any.
+  const int64_t block_bytes =
+      BlocksOf(0).counts[static_cast<size_t>(index())] * DTypeBytes(desc().dtype);
+  parts_ = Scratch(size() * block_bytes);
+  if (desc().type == CommType::kReduce) block_ = Scratch(block_bytes);
+  AskForParts();
+}
+
+void MpiOp::AskForParts() {
+  asked_ = BlocksOf(segment_);
+  mine_ = {};
+  const int own = asked_.counts[static_cast<size_t>(index())];
   for (int i = 0; i < static_cast<int>(size()); ++i) {
     mine_.counts.push_back(own);
     mine_.starts.push_back(i * own);
   }
-  parts_ = Scratch(size() * own * DTypeBytes(desc().dtype));
-  team().second_call_is_due = true;
-  Check(MPI_Ialltoallv(src, blocks_.counts.data(), blocks_.starts.data(), type(), parts_,
-                       mine_.counts.data(), mine_.starts.data(), type(), comm, Next()));
+  team().next_call_is_due = --calls_left_ > 0;
+  Check(MPI_Ialltoallv(desc().src.data, asked_.counts.data(), asked_.starts.data(), type(), parts_,
+                       mine_.counts.data(), mine_.starts.data(), type(), team().comm, Next()));
 }
 
 void MpiOp::Add(const std::byte* parts, int64_t count, std::byte* dst) const {
@@ -220,39 +240,45 @@ void MpiOp::Add(const std::byte* parts, int64_t count, std::byte* dst) const {
 }
 
 void MpiOp::AddAndGoOn() {
-  if (blocks_.counts.empty()) {  // All of it was here.
+  if (num_segments_ == 0) {  // All of it was here.
     if (parts_ != nullptr) Add(parts_, desc().count, desc().dst.data);
     over_ = true;
     return;
   }
-  if (step_++ == 1) {
+  if (segment_ == num_segments_) {  // The last sum has come, and gone.
     over_ = true;
     return;
   }
-  CallAgain();
+  AddSegment();
+  sum_ = std::move(asked_);
+  if (++segment_ < num_segments_) AskForParts();
+  if (CallsTwice()) SendSum();
+  over_ = num_requests_ == 0;
   LetOthersCall();
 }
 
-void MpiOp::CallAgain() {
-  const int own = blocks_.counts[static_cast<size_t>(index())];
-  const int64_t element_bytes = DTypeBytes(desc().dtype);
+void MpiOp::AddSegment() {
+  const auto me = static_cast<size_t>(index());
+  const int64_t start = asked_.starts[me] - (CallsTwice() ? 0 : index() * desc().count);
+  std::byte* const dst =
+      block_ != nullptr ? block_ : desc().dst.data + start * DTypeBytes(desc().dtype);
+  Add(parts_, asked_.counts[me], dst);
+}
+
+void MpiOp::SendSum() {
+  team().next_call_is_due = --calls_left_ > 0;
   if (desc().type == CommType::kAllreduce) {
-    Add(parts_, own,
-        desc().dst.data + blocks_.starts[static_cast<size_t>(index())] * element_bytes);
-    return Check(MPI_Iallgatherv(MPI_IN_PLACE, 0, type(), desc().dst.data, blocks_.counts.data(),
-                                 blocks_.starts.data(), type(), team().comm, Next()));
+    return Check(MPI_Iallgatherv(MPI_IN_PLACE, 0, type(), desc().dst.data, sum_.counts.data(),
+                                 sum_.starts.data(), type(), team().comm, Next()));
   }
-  block_ = Scratch(own * element_bytes);
-  Add(parts_, own, block_);
-  Check(MPI_Igatherv(block_, own, type(), at_root() ? desc().dst.data : nullptr,
-                     blocks_.counts.data(), blocks_.starts.data(), type(), root(), team().comm,
-                     Next()));
+  Check(MPI_Igatherv(block_, sum_.counts[static_cast<size_t>(index())], type(),
+                     at_root() ? desc().dst.data : nullptr, sum_.counts.data(), sum_.starts.data(),
+                     type(), root(), team().comm, Next()));
 }
 
 void MpiOp::LetOthersCall() {
   std::deque<MpiOp*>& waiting = team().waiting;
-  team().second_call_is_due = false;
-  while (!waiting.empty() && !team().second_call_is_due) {
+  while (!waiting.empty() && !team().next_call_is_due) {
     MpiOp& next = *waiting.front();
     waiting.pop_front();
     next.Call();

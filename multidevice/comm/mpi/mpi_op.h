@@ -7,11 +7,15 @@
 //   broadcast, all_to_all
 //   send_recv,                   Isend and Irecv                          b
 //   collective_permute
-//   reduce_scatter               Ialltoall, add                           (n - 1) b
+//   reduce_scatter               Ialltoallv, add *                        (n - 1) b
 //   allreduce up to 32 KiB       Iallgather, add                          (n - 1) b
-//   allreduce beyond             Ialltoallv, add a block, Iallgatherv     2 (n - 1) b / n
+//   allreduce beyond             Ialltoallv, add a block, Iallgatherv *   2 (n - 1) b / n
 //   reduce up to 32 KiB          Igather, the root adds                   b
-//   reduce beyond                Ialltoallv, add a block, Igatherv        b
+//   reduce beyond                Ialltoallv, add a block, Igatherv *      b
+//
+// * Segment by segment, so that what has arrived and is not yet added takes a MiB, however long the vector is. The
+// contributions to a segment are asked for while the sum of the one before it is sent around. In place this is safe: a
+// segment's own contributions have left when its sum arrives.
 #pragma once
 
 #include <mpi.h>
@@ -34,9 +38,9 @@ struct MpiTeam final : TransportTeam {
   ~MpiTeam() override;
   MPI_Comm comm = MPI_COMM_NULL;  // Its ranks are in the team's order.
   mutable bool stuck = false;     // Something in it never ended: it is left to MPI.
-  // MPI matches collectives by the order of the calls, and when a rank can make the second call of a communication
-  // depends on others: until it has, those that come behind wait.
-  mutable bool second_call_is_due = false;
+  // MPI matches collectives by the order of the calls, and when a rank can make the next call of a communication
+  // depends on others: until it has made the last, those that come behind wait.
+  mutable bool next_call_is_due = false;
   mutable std::deque<MpiOp*> waiting;
 };
 
@@ -57,7 +61,7 @@ class MpiOp final : public PendingComm {
   bool Test();
 
  private:
-  // Block i of `count` elements over the team: the first count % n have one more.
+  // Elements that are of, or for, each rank of the team.
   struct Blocks {
     std::vector<int> counts, starts;
   };
@@ -81,9 +85,14 @@ class MpiOp final : public PendingComm {
   void Move();         // The types that add nothing.
   void StartReduce();  // The first call of those that add.
   void AddAndGoOn();   // What follows it.
-  void CallAgain();    // The second call of those that have one.
+  // By segments. Those that end in every block, or the root's, have a second call for each.
+  bool CallsTwice() const { return desc().type != CommType::kReduceScatter; }
+  int64_t BlockMax() const;  // Elements of a segment that one rank adds.
+  void AskForParts();        // The first call, for segment_.
+  void SendSum();            // The second, for the segment in sum_.
+  void AddSegment();
   void LetOthersCall();
-  Blocks Divide() const;
+  Blocks BlocksOf(int64_t segment) const;
   // dst[i] = the reduction over the ranks of what is at `parts`, one behind the other.
   void Add(const std::byte* parts, int64_t count, std::byte* dst) const;
 
@@ -93,13 +102,16 @@ class MpiOp final : public PendingComm {
   std::array<MPI_Request, 2> requests_ = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   int num_requests_ = 0;
   int num_sends_ = 0;  // The first of them; the rest write into our memory.
-  int step_ = 0;
   bool over_ = false;
   std::byte* parts_ = nullptr;  // What is to be added.
-  std::byte* block_ = nullptr;  // What was added.
+  std::byte* block_ = nullptr;  // What was added, where it does not end here.
   std::vector<ScratchMemory> scratch_;
-  // Of every rank's block, and of my block n times. MPI reads them until the call is done.
-  Blocks blocks_, mine_;
+  int64_t num_segments_ = 0;  // 0: it does not go by segments.
+  int64_t segment_ = 0;       // Whose contributions are asked for.
+  int64_t calls_left_ = 0;
+  // Of the segment that is asked for: where each rank's block is in src, and my block n times in parts_; of the one
+  // that is sent around, where each block goes in dst. MPI reads them until the call is done.
+  Blocks asked_, mine_, sum_;
 };
 
 class MpiTransport final : public Transport {

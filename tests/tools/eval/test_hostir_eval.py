@@ -211,6 +211,29 @@ def test_peak_memory(tmp_path: Path, comm: str, index: int, ranks: int) -> None:
     assert max(memory["communication_bytes"]) <= max(0.1 * (shards + alive), COMMUNICATION_BYTES)
 
 
+SUM_OF_RANKS = """mesh @m = [0, 1]
+host @f(%x: f32[n], %y: f32[m]) {
+  communication(%x, %y) {type=TYPE, reduce=sum, mesh=@m, dim=DIM, to=@m, stream=0, seq=0}
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("comm", ["ucx", "mpi"])
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter", "reduce"])
+def test_reductions_hold_a_part(folder: Path, kind: str, comm: str) -> None:
+    """Of 16 MiB that are reduced."""
+    text = SUM_OF_RANKS.replace("TYPE", kind).replace("DIM", "none" if kind == "reduce" else "mesh_x")
+    count = 1 << 22
+    text = text.replace("[n]", f"[{count}]").replace("[m]", f"[{count // (2 if kind == 'reduce_scatter' else 1)}]")
+    (folder / "sum.hir").write_text(text)
+    report = folder / "report.json"
+    done = evaluate(folder / "sum.hir", "--random", 1, "--comm", comm, "--json", report, ranks=2)
+    assert done.returncode == 0, done.stderr
+    held = json.loads(report.read_text())["communication_bytes"]
+    assert len(held) == 2 and 0 < max(held) <= COMMUNICATION_BYTES
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the program ADD, its inputs, and a folder for its output."""
