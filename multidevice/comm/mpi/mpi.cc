@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/text.h"
+#include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/engine/engine_communicator.h"
 #include "multidevice/comm/mpi/mpi_op.h"
 
@@ -14,6 +15,12 @@ namespace hir::comm {
 namespace {
 
 using base::Cat;
+
+// Whether a buffer holds a chunk for each rank, or of each.
+bool HasChunks(CommType type) {
+  return type == CommType::kGather || type == CommType::kAllgather || type == CommType::kScatter ||
+         type == CommType::kReduceScatter || type == CommType::kAllToAll;
+}
 
 class MpiCommunicator final : public EngineCommunicator {
  public:
@@ -25,10 +32,11 @@ class MpiCommunicator final : public EngineCommunicator {
 
  private:
   Status CheckLimits(const CommDesc& desc, const TeamInfo& team) const override {
-    if (desc.count <= kMpiElementsMax / team.size()) return {};
-    return ResourceExhausted(Cat(CommTypeName(desc.type), " #", desc.seq, ": ", desc.count,
-                                 " elements of each of ", team.size(),
-                                 " ranks, limit mpi_elements_max: ", kMpiElementsMax));
+    const int64_t chunks = HasChunks(desc.type) ? team.size() : 1;
+    if (desc.count <= kMpiElementsMax / chunks) return {};
+    return ResourceExhausted(Cat(CommName(desc), ": a buffer of ", chunks, " x ", desc.count,
+                                 " elements, limit mpi_elements_max: ", kMpiElementsMax,
+                                 "; take a smaller tensor, or another backend"));
   }
 
   Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane,
