@@ -51,9 +51,12 @@ std::vector<int64_t> Reduced(const std::vector<int64_t>& input, size_t rows, int
     const size_t begin = row * static_cast<size_t>(length);
     int64_t value = input[begin];
     for (size_t i = begin + 1; i < begin + static_cast<size_t>(length); ++i) {
-      value = reduction == "sum"   ? value + input[i]
-              : reduction == "min" ? std::min(value, input[i])
-                                   : std::max(value, input[i]);
+      const auto product =
+          static_cast<uint64_t>(value) * static_cast<uint64_t>(input[i]);  // Wraps.
+      value = reduction == "sum"    ? value + input[i]
+              : reduction == "prod" ? static_cast<int64_t>(product)
+              : reduction == "min"  ? std::min(value, input[i])
+                                    : std::max(value, input[i]);
     }
     result.push_back(value);
   }
@@ -74,7 +77,7 @@ std::string PlacedText(const plan::Placed& placed) {
 void AddPairs(const DeviceMesh& from, const DeviceMesh& to, size_t rank,
               const std::vector<std::vector<int64_t>>& shapes, std::vector<ReshardingPair>& pairs) {
   const int64_t ways = std::max(from.num_devices(), to.num_devices());
-  const char* const reductions[] = {"sum", "min", "max"};
+  const char* const reductions[] = {"sum", "prod", "min", "max"};
   std::vector<std::vector<int64_t>> whole_turns = shapes;  // Also of each rank's part.
   whole_turns.push_back(std::vector<int64_t>(rank, ways * ways));
   // One axis dealt, over the last dimension.
@@ -96,9 +99,9 @@ void AddPairs(const DeviceMesh& from, const DeviceMesh& to, size_t rank,
                        .to = b,
                        .shapes = plan::IsDealt(a) || plan::IsDealt(b) ? whole_turns : shapes,
                        .what = {.shape = {},
-                                .symbolic = n % 4 != 0,
+                                .symbolic = n % 3 != 0,
                                 .reduced = n % 5 == 0 ? ways : ways + 1,
-                                .reduction = reductions[n % 3]}});
+                                .reduction = reductions[n % 4]}});
     }
   }
 }
