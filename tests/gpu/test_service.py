@@ -104,7 +104,7 @@ def test_a_full_device_refuses_a_run_and_serves_the_next() -> None:
         rows = client.num_devices * 160 * MIB // 4096  # 160 MiB on each device: not twice.
         large = np.ones((rows, 1024), np.float32)
         message = raises(hostir.ResourceExhausted, lambda: client.run(fd, [large], wait=True))
-        assert "memory_bytes_max" in message and str(256 * MIB) in message, message
+        assert "device_bytes_max" in message and str(256 * MIB) in message, message
         print(f"  {message}")
         small = np.arange(client.num_devices * 1024, dtype=np.float32).reshape(-1, 1024)
         (y,) = client.run(fd, [small])

@@ -83,7 +83,8 @@ TEST_F(DeviceMemory, AFullDeviceRefusesARunAndServesTheNext) {
   const Client::Ran refused = client.Run(negate, {large});
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(refused.status.error_message().find(
-                "limit memory_bytes_max: 100000 bytes, 60000 in use, 60000 asked for"),
+                "limit device_bytes_max: 100000 bytes, 60000 in use, 60000 asked for; run smaller "
+                "sizes, or raise it (hostird --device-bytes-max)"),
             std::string::npos)
       << Text(refused.status);
   // Nothing is left of it: what fits, fits now, again and again.

@@ -45,7 +45,7 @@ Result<CudaFacts> FactsOf(Device& device);
 
 struct CudaDeviceOptions {
   int64_t ordinal = 0;
-  int64_t memory_bytes_max = 0;  // Limit "memory_bytes_max" of Allocate; 0: 90 % of what is free.
+  int64_t memory_bytes_max = 0;  // Limit "device_bytes_max" of Allocate; 0: 90 % of what is free.
   int64_t streams_max = 1024;    // Limit "streams_max" of CreateStream.
   std::string driver = std::string(kCudaDriver);
 };

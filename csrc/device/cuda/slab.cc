@@ -16,6 +16,8 @@ using base::Cat;
 constexpr int64_t kGrainBytes = 512;
 // Physical memory comes in parts of at least this many bytes: each costs some 100 us and a descriptor.
 constexpr int64_t kPartBytesMin = int64_t{256} << 20;
+constexpr std::string_view kRemedy =
+    "; free tensors, run smaller sizes, or raise it (hostird --device-bytes-max)";
 
 int64_t RoundUp(int64_t bytes, int64_t grain) { return base::CeilDiv(bytes, grain) * grain; }
 
@@ -123,14 +125,14 @@ Slab::~Slab() {
 }
 
 Status Slab::DoesNotFit(int64_t bytes, std::string_view why) const {
-  return ResourceExhausted(Cat(context_.name(), ": limit memory_bytes_max: ", bytes_max_,
+  return ResourceExhausted(Cat(context_.name(), ": limit device_bytes_max: ", bytes_max_,
                                " bytes, ", in_use_.load(), " in use, ", bytes, " asked for", why));
 }
 
 Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
   HIR_CHECK(bytes >= 0);
   std::lock_guard lock(mutex_);
-  if (bytes > bytes_max_ - in_use_) return DoesNotFit(bytes, "");
+  if (bytes > bytes_max_ - in_use_) return DoesNotFit(bytes, kRemedy);
   const int64_t rounded = RoundUp(bytes, kGrainBytes);
   std::optional<int64_t> offset = 0;
   if (rounded > 0) {
@@ -140,8 +142,8 @@ Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
       offset = free_.Take(rounded);
     }
     if (!offset) {
-      return DoesNotFit(bytes,
-                        Cat(": what is free is in pieces of at most ", free_.largest(), " bytes"));
+      return DoesNotFit(bytes, Cat(": what is free is in pieces of at most ", free_.largest(),
+                                   " bytes", kRemedy));
     }
   }
   in_use_ += bytes;

@@ -118,9 +118,10 @@ class HostDevice final : public Device {
     int64_t in_use = in_use_;
     do {
       if (bytes > options_.memory_bytes_max - in_use) {
-        return ResourceExhausted(base::Cat(options_.name,
-                                           ": limit memory_bytes_max: ", options_.memory_bytes_max,
-                                           " bytes, ", in_use, " in use, ", bytes, " asked for"));
+        return ResourceExhausted(
+            base::Cat(options_.name, ": limit device_bytes_max: ", options_.memory_bytes_max,
+                      " bytes, ", in_use, " in use, ", bytes,
+                      " asked for; run smaller sizes, or raise it (hostird --device-bytes-max)"));
       }
     } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
     const int64_t offset = static_cast<int64_t>(next_place_.fetch_add(1) % kPlaces) * kPlaceBytes;

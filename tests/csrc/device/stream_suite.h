@@ -194,7 +194,7 @@ TEST_P(StreamSuite, MemoryIsLimitedByName) {
     EXPECT_EQ(device_->allocated_bytes(), before + 1000);
     const Status status = device_->Allocate(limit).status();
     EXPECT_EQ(status.code(), Code::kResourceExhausted);
-    EXPECT_NE(status.message().find("limit memory_bytes_max: " + std::to_string(limit)),
+    EXPECT_NE(status.message().find("limit device_bytes_max: " + std::to_string(limit)),
               std::string::npos)
         << status.ToString();
     EXPECT_TRUE(device_->Allocate(0).ok());

@@ -111,8 +111,9 @@ TEST_F(CudaDevice, MemoryIsLimitedAndGrowsAsItIsUsed) {
   EXPECT_EQ(Fake().created_bytes, int64_t{256} << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first->buffer().data) % 512, 0u);
   EXPECT_EQ(device->Allocate(int64_t{300} << 20).status().ToString(),
-            "RESOURCE_EXHAUSTED: cuda:0: limit memory_bytes_max: 314572800 bytes, 100 in use, "
-            "314572800 asked for");
+            "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 314572800 bytes, 100 in use, "
+            "314572800 asked for; free tensors, run smaller sizes, or raise it (hostird "
+            "--device-bytes-max)");
   const auto large = *device->Allocate(int64_t{290} << 20);  // Grows by what is missing.
   EXPECT_EQ(Fake().created_bytes, int64_t{300} << 20);
   first.reset();
@@ -127,10 +128,12 @@ TEST_F(CudaDevice, MemoryInPiecesIsRefusedAsSuch) {
   for (int i = 0; i < 4; ++i) pieces.push_back(*device->Allocate(1 << 20));
   pieces[0].reset();
   pieces[2].reset();
-  EXPECT_EQ(device->Allocate(3 << 19).status().ToString(),
-            "RESOURCE_EXHAUSTED: cuda:0: limit memory_bytes_max: 4194304 bytes, 2097152 in use, "
-            "1572864 asked for: "
-            "what is free is in pieces of at most 1048576 bytes");
+  EXPECT_EQ(
+      device->Allocate(3 << 19).status().ToString(),
+      "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 4194304 bytes, 2097152 in use, "
+      "1572864 asked for: "
+      "what is free is in pieces of at most 1048576 bytes; free tensors, run smaller sizes, or "
+      "raise it (hostird --device-bytes-max)");
   pieces[1].reset();
   EXPECT_TRUE(device->Allocate(3 << 20).ok());
 }
@@ -141,7 +144,7 @@ TEST_F(CudaDevice, MemoryThatOthersHoldIsToldApart) {
   EXPECT_TRUE(device->Allocate(int64_t{32} << 20)
                   .ok());  // 128 MiB at once are refused: as much as is needed.
   EXPECT_EQ(device->Allocate(int64_t{100} << 20).status().ToString(),
-            "RESOURCE_EXHAUSTED: cuda:0: limit memory_bytes_max: 134217728 bytes, 0 in use, "
+            "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 134217728 bytes, 0 in use, "
             "104857600 asked for; the "
             "GPU has no more free memory: others use it too");
 }

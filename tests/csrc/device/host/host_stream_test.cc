@@ -178,7 +178,8 @@ TEST(HostDevice, RefusesByNamedLimits) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(
       device->Allocate(41).status().ToString(),
-      "RESOURCE_EXHAUSTED: host:1: limit memory_bytes_max: 100 bytes, 60 in use, 41 asked for");
+      "RESOURCE_EXHAUSTED: host:1: limit device_bytes_max: 100 bytes, 60 in use, 41 asked for; run "
+      "smaller sizes, or raise it (hostird --device-bytes-max)");
   EXPECT_TRUE(device->Allocate(40).ok());
   EXPECT_EQ(device->allocated_bytes(), 60);
   EXPECT_TRUE(device->Allocate(0).ok());
