@@ -25,8 +25,13 @@ inline constexpr LimitInfo kLimits[] = {
 #undef LIMIT
 };
 
+struct Machine {
+  int64_t memory_bytes = 0;         // That the service may use.
+  int64_t num_cpu_devices = 0;      // They share it.
+  int64_t device_memory_bytes = 0;  // Of all devices with memory of their own; 0: they have none.
+};
+
 // `limits` with 0 replaced where 0 means "depends on the machine", and chunks that fit a message.
-// `device_memory_bytes`: of all devices with memory of their own; 0: they have none.
-Limits Resolved(Limits limits, int64_t device_memory_bytes);
+Limits Resolved(Limits limits, const Machine& machine);
 
 }  // namespace hir::service

@@ -23,6 +23,7 @@
 #include "service/os/address.h"
 #include "service/os/exit_code.h"
 #include "service/os/fd.h"
+#include "service/os/machine_memory.h"
 #include "service/os/notify.h"
 #include "service/rpc/server.h"
 #include "service/supervise/devices.h"
@@ -165,21 +166,22 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
   if (config.own_memory) worker_args.push_back("--own-memory");
   if (config.nvlink_multicast) worker_args.push_back("--nvlink-multicast");
-  if (config.limits.device_bytes_max > 0)
-    worker_args.push_back(Cat("--device-bytes-max=", config.limits.device_bytes_max));
   Devices devices =
       FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
   if (config.own_memory) devices.own_memory = true;
   Log(devices);
   const int64_t num_devices = devices.size();
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  int64_t memory_bytes = 0;
-  for (const LocalDevice& device : devices.used) memory_bytes += device.memory_bytes;
+  Machine machine = {.memory_bytes = MachineMemoryBytes(),
+                     .num_cpu_devices = devices.kind == "cpu" ? num_devices : 0};
+  for (const LocalDevice& device : devices.used) machine.device_memory_bytes += device.memory_bytes;
   EngineOptions options = {.worker_path = config.worker,
                            .worker_args = std::move(worker_args),
                            .devices = std::move(devices),
                            .threads_per_rank = config.threads_per_rank,
-                           .limits = Resolved(config.limits, memory_bytes)};
+                           .limits = Resolved(config.limits, machine)};
+  if (const int64_t bytes_max = options.limits.device_bytes_max; bytes_max > 0)
+    options.worker_args.push_back(Cat("--device-bytes-max=", bytes_max));
   options.busy_waits = config.busy_wait == "on";
   if (options.threads_per_rank == 0)
     options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));

@@ -119,8 +119,14 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_GT(shown["staging_bytes_max"], int64_t{1} << 25) << "a quarter of it";
   EXPECT_EQ(shown["setup_timeout_ms"], 10000) << "without GPUs";
   EXPECT_EQ(shown["recycled_bytes_max"], shown["tensor_bytes_max"] / 4);
-  for (const char* name :
-       {"tensor_bytes_max", "recycled_bytes_max", "staging_bytes_max", "setup_timeout_ms"})
+  EXPECT_GT(shown["device_bytes_max"], int64_t{1} << 26) << "of one device: 90 % of the memory";
+  const int64_t worker = client.Status().devices(0).pid();
+  std::ifstream arguments("/proc/" + std::to_string(worker) + "/cmdline");
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(arguments), {}),
+              testing::HasSubstr("--device-bytes-max=" + std::to_string(shown["device_bytes_max"])))
+      << "the worker keeps it";
+  for (const char* name : {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max",
+                           "staging_bytes_max", "setup_timeout_ms"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }

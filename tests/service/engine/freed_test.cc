@@ -27,7 +27,7 @@ fusion @double(%x: f32[i0] {mesh=@m, shard(0, mesh_x)}) {
 
 EngineOptions Options(bool own_memory) {
   EngineOptions options;
-  options.limits = Resolved({}, 0);
+  options.limits = Resolved({}, {.memory_bytes = int64_t{1} << 30, .num_cpu_devices = 2});
   options.worker_path = HIR_WORKER;
   options.worker_args = {"--log-level=warn"};
   if (own_memory) options.worker_args.push_back("--own-memory");
