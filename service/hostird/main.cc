@@ -258,6 +258,7 @@ Fd EndingSignals() {
   sigaddset(&ending, SIGINT);
   sigprocmask(SIG_BLOCK, &ending, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // What is too large for `ulimit -f` fails, and the rest goes on.
   return Fd(signalfd(-1, &ending, SFD_CLOEXEC));
 }
 

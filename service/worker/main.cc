@@ -75,6 +75,7 @@ int Main(int argc, char** argv) {
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // A file that `ulimit -f` forbids is an error.
   const size_t colon = device.find(':');
   const std::string kind = device.substr(0, colon);
   const std::optional<int64_t> ordinal =

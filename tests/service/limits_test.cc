@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -129,6 +130,26 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
                            "staging_bytes_max", "setup_timeout_ms"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
+}
+
+// The system's, that the daemon is started with: beyond it a request fails, not the daemon.
+TEST(Limits, BytesOfAFile) {
+  rlimit before = {};
+  HIR_CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small = {1 << 20, before.rlim_max};
+  HIR_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  Served served({});
+  HIR_CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto put = [&](int64_t bytes) {
+    const std::string content(static_cast<size_t>(bytes), 'x');
+    return Text(served.client.Upload(Header(pb::DTYPE_BOOL, {bytes}), content).status);
+  };
+  EXPECT_EQ(put(1 << 20), "OK");
+  EXPECT_EQ(put((1 << 20) + 1),
+            "RESOURCE_EXHAUSTED: memfd of 1048577 bytes: File too large; a file may have 1048576 "
+            "bytes here, and shared memory is one: start the daemon with a higher limit (ulimit "
+            "-f)");
+  EXPECT_EQ(served.Run(0), "OK");
 }
 
 TEST(Limits, ChunksFitAMessage) {
