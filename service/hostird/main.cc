@@ -158,7 +158,9 @@ struct Ending {
 int CodeOfAddress(const Status& status) {
   if (status.code() == Code::kAlreadyExists || status.code() == Code::kUnavailable)
     return kExitAddress;
-  return status.code() == Code::kPermissionDenied ? kExitUsage : kExitFailed;
+  const bool refused =
+      status.code() == Code::kPermissionDenied || status.code() == Code::kInvalidArgument;
+  return refused ? kExitUsage : kExitFailed;
 }
 
 // What the engine runs on, with everything that depends on the machine settled.

@@ -47,6 +47,21 @@ Result<Fd> LockPath(const std::string& path) {
   return lock;
 }
 
+// Removes the socket at `path`, of a daemon that was killed, and nothing else. Errors: kInvalidArgument.
+Status RemoveSocket(const std::string& path) {
+  struct stat info = {};
+  if (lstat(path.c_str(), &info) != 0) return {};  // Nothing is there.
+  if (!S_ISSOCK(info.st_mode)) {
+    return InvalidArgument(Cat(path, " is ",
+                               S_ISDIR(info.st_mode)   ? "a folder"
+                               : S_ISLNK(info.st_mode) ? "a symbolic link"
+                                                       : "a file",
+                               ", not a socket: name a path where nothing is, or remove it"));
+  }
+  unlink(path.c_str());
+  return {};
+}
+
 // Whether a socket can be bound to `target`, "host:port". Errors: as above.
 Status TryBind(const Address& address) {
   const size_t colon = address.target.rfind(':');
@@ -122,12 +137,12 @@ Result<HeldAddress> HeldAddress::Take(const Address& address) {
   }
   HIR_ASSIGN(Fd lock, LockPath(address.target));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return InUse(address);
-  unlink(address.target.c_str());  // Of one that was killed.
+  HIR_TRY(RemoveSocket(address.target));
   return HeldAddress(address, std::move(lock));
 }
 
 HeldAddress::~HeldAddress() {
-  if (lock_.valid()) unlink(address_.target.c_str());
+  if (lock_.valid()) (void)RemoveSocket(address_.target).ok();
 }
 
 }  // namespace hir::service

@@ -33,7 +33,7 @@ class HeldAddress {
  public:
   // Unix: makes the directory, for this user alone. TCP: says whether the port is free; port 0 always is.
   // Errors: kAlreadyExists when another process listens there; kPermissionDenied for a directory that others may enter;
-  //         kUnavailable.
+  //         kInvalidArgument for a path where something else is, which stays; kUnavailable.
   static Result<HeldAddress> Take(const Address& address);
 
   HeldAddress() = default;

@@ -284,6 +284,28 @@ def test_a_folder_that_others_may_enter_is_2(folder):
     assert f"{folder} must be this user's alone (chmod 700)" in done.stdout
 
 
+@pytest.mark.parametrize(("kind", "name"), [("file", "a file"), ("folder", "a folder"), ("link", "a symbolic link")])
+def test_a_path_where_something_else_is_is_2(folder, kind, name):
+    """What is there stays, in whole."""
+    path, other = folder / "socket", folder / "other"
+    other.write_text("mine")
+    {"file": lambda: path.write_text("mine"), "folder": path.mkdir, "link": lambda: path.symlink_to(other)}[kind]()
+    done = hostird(f"--listen=unix:{path}")
+    assert done.returncode == 2
+    assert f"{path} is {name}, not a socket: name a path where nothing is, or remove it" in done.stdout
+    assert path.is_dir() if kind == "folder" else path.read_text() == "mine"
+    assert path.is_symlink() == (kind == "link")
+
+
+def test_the_socket_of_a_daemon_that_was_killed_is_taken(folder):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(f"{folder}/socket")
+    daemon = Daemon(f"--listen=unix:{folder}/socket")
+    assert daemon.address == f"unix:{folder}/socket"
+    assert daemon.stop()[0] == 0
+    assert not (folder / "socket").exists()
+
+
 def test_one_line_an_event(folder):
     """Whatever a client or a file calls itself, it cannot write a second line, or fields of its own."""
     worker = folder / 'a\n[critical] "b"'
