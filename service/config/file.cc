@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -44,6 +45,13 @@ Given AsGiven(const std::string& path, std::string key, const toml::node& node) 
 }  // namespace
 
 std::vector<Given> FromFile(const std::string& path, std::vector<std::string>& faults) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (path.empty() || (std::filesystem::exists(status) && !is_regular_file(status))) {
+    faults.push_back(
+        Cat("--config=", path, ": ", path.empty() ? "the path is empty" : "is no file"));
+    return {};
+  }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();

@@ -35,7 +35,7 @@ using base::Cat;
 
 // What belongs to one process, and is no setting.
 struct Plumbing {
-  std::string config;  // The file of --config; empty: none.
+  std::string config;  // The file of --config.
   bool check_config = false;
   int ready_fd = -1;
   int alive_fd = -1;
@@ -245,7 +245,7 @@ Resolution Configure(CLI::App& app, const std::vector<Given>& flags, const Plumb
   std::vector<std::string> faults;
   RefuseUnknown(app, faults);
   std::vector<Given> file;
-  if (!plumbing.config.empty()) file = FromFile(plumbing.config, faults);
+  if (app.count("--config") > 0) file = FromFile(plumbing.config, faults);
   const std::vector<std::vector<Given>> layers = {file, FromEnvironment(environ, faults), flags};
   Resolution resolved = Resolve(Defaults(), layers);
   resolved.faults.insert(resolved.faults.begin(), faults.begin(), faults.end());

@@ -178,6 +178,14 @@ FAULTS = {
 }
 
 
+# Else the daemon starts with defaults, and who gave it the settings does not know.
+def test_a_configuration_that_is_no_file(tmp_path):
+    for mode in (["--check-config"], []):
+        for path, what in ((str(tmp_path), "is no file"), ("/dev/null", "is no file"), ("", "the path is empty")):
+            done = hostird("--config", path, *mode)
+            assert (done.returncode, done.stdout, done.stderr) == (2, "", f"hostird: --config={path}: {what}\n")
+
+
 @pytest.mark.parametrize("case", FAULTS)
 def test_refused(tmp_path, case):
     text, variables, flags, expected = FAULTS[case]
