@@ -140,10 +140,17 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     for (const Engine::Named& output : accepted.outputs)
       (void)engine_.Free(session, std::span(&output.handle, 1));
   };
+  // Answers; what the reply names is freed when the client has left before it heard of it.
+  const auto answer = [drop, reply](Engine::Accepted accepted, Call claimed) {
+    ToProto(accepted, reply);
+    // Nothing holds the outputs but their handles when the client hears of them.
+    for (Engine::Named& output : accepted.outputs) output.tensor = nullptr;
+    claimed->IfUnheard([drop, accepted = std::move(accepted)] { drop(accepted); });
+    claimed->End({});
+  };
   if (request.wait()) {
-    run.done = [call, reply, waited, drop](const hir::Status& outcome, base::Nanos took) {
+    run.done = [call, reply, waited, drop, answer](const hir::Status& outcome, base::Nanos took) {
       const std::scoped_lock lock(waited->mutex);
-      // Nothing holds the outputs but their handles when the client hears of them.
       Engine::Accepted accepted = std::exchange(waited->accepted, {});
       if (!outcome.ok() || !call->Claim()) {
         drop(accepted);
@@ -151,13 +158,11 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
         if (!outcome.ok()) call->ClaimAndEnd(outcome);
         return;
       }
-      ToProto(accepted, reply);
       reply->set_run_us(took.count() / 1000);
-      accepted = {};
-      call->End({});
+      answer(std::move(accepted), call);
     };
   }
-  const auto start = [this, call, reply, waited, drop, run,
+  const auto start = [this, call, waited, drop, answer, run,
                       wait = request.wait()](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
     std::unique_lock lock(waited->mutex);
@@ -170,9 +175,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
       return engine_.LookForEnd(number);
     }
     if (!call->Claim()) return drop(waited->accepted);
-    ToProto(waited->accepted, reply);
-    waited->accepted = {};
-    call->End({});
+    answer(std::exchange(waited->accepted, {}), call);
   };
   engine_.WhenPlanned(run, start, ProgressOf(request.session_id()));
 }
@@ -300,9 +303,9 @@ grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(
   return new SessionCall({engine_, pool_, in_flight_}, open_sessions_, *request);
 }
 
-grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(grpc::CallbackServerContext*,
-                                                                   pb::UploadReply* reply) {
-  return new UploadCall({engine_, pool_, in_flight_}, reply);
+grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(
+    grpc::CallbackServerContext* context, pb::UploadReply* reply) {
+  return new UploadCall({engine_, pool_, in_flight_}, *context, reply);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(

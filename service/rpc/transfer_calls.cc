@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "csrc/base/quoted.h"
@@ -29,8 +30,9 @@ Status QueueFull(const Engine& engine) {
 
 // --- uploads ---------------------------------------------------------------------------------------------------
 
-UploadCall::UploadCall(RpcContext context, pb::UploadReply* reply)
-    : context_(context), reply_(reply), id_(context.in_flight.Enter()), start_(Now()) {
+UploadCall::UploadCall(RpcContext context, const grpc::CallbackServerContext& call,
+                       pb::UploadReply* reply)
+    : context_(context), call_(call), reply_(reply), id_(context.in_flight.Enter()), start_(Now()) {
   StartRead(&request_);
 }
 
@@ -39,13 +41,17 @@ void UploadCall::OnReadDone(bool ok) {
     if (!context_.pool.Post([this] { Take(); })) End(QueueFull(context_.engine));
     return;
   }
-  // The client has sent all, or has gone: then what it reads is nobody's.
+  // The client has sent all, or has gone.
+  if (call_.IsCancelled()) return End(Status(Code::kCancelled, "the client left"));
   if (upload_ == nullptr) return End(InvalidArgument("an upload without a header"));
   Status status;
   {
     Result<Upload::Stored> stored = upload_->End();
     status = stored.status();
-    if (stored.ok()) ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
+    if (stored.ok()) {
+      ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
+      stored_ = stored->handle;
+    }
   }  // Before the client hears of it: then the handle alone holds the tensor.
   End(status);
 }
@@ -79,6 +85,7 @@ void UploadCall::Take() {
 }
 
 Status UploadCall::Begin(const pb::UploadHeader& header) {
+  session_ = header.session_id();
   const size_t axes = static_cast<size_t>(header.shape_size());
   TensorSpec spec;
   HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
@@ -90,7 +97,7 @@ Status UploadCall::Begin(const pb::UploadHeader& header) {
   }
   const std::vector<bool> sent_once = spec.stored_once;
   HIR_ASSIGN(upload_,
-             context_.engine.BeginUpload(header.session_id(), std::move(spec), sent_once,
+             context_.engine.BeginUpload(session_, std::move(spec), sent_once,
                                          header.input().program_id(), header.input().index()));
   return {};
 }
@@ -102,6 +109,9 @@ void UploadCall::End(const Status& status) {
 }
 
 void UploadCall::OnDone() {
+  // It went before it heard of the handle: nobody can free what that names.
+  if (!stored_.empty() && call_.IsCancelled())
+    (void)context_.engine.Free(session_, std::span(&stored_, 1));
   context_.in_flight.Leave();
   delete this;
 }

@@ -31,7 +31,9 @@ Status QueueFull(const Engine& engine);
 
 class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequest> {
  public:
-  UploadCall(RpcContext context, ::hostir::v1::UploadReply* reply);
+  // `call` lives until OnDone.
+  UploadCall(RpcContext context, const grpc::CallbackServerContext& call,
+             ::hostir::v1::UploadReply* reply);
 
  private:
   void OnReadDone(bool ok) override;
@@ -41,11 +43,14 @@ class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequ
   void End(const Status& status);
 
   const RpcContext context_;
+  const grpc::CallbackServerContext& call_;
   ::hostir::v1::UploadReply* const reply_;
   const int64_t id_;
   const base::Nanos start_;
   ::hostir::v1::UploadRequest request_;
+  std::string session_;             // Of the header.
   std::unique_ptr<Upload> upload_;  // Null before the header.
+  std::string stored_;              // The handle, once there is one.
 };
 
 class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::DownloadReply> {

@@ -50,6 +50,11 @@ void UnaryCall::OnCancel() {
 }
 
 void UnaryCall::OnDone() {
+  const bool unheard = [this] {  // Said by OnCancel, which is over.
+    const std::scoped_lock lock(mutex_);
+    return cancelled_;
+  }();
+  if (unheard && undo_) undo_();
   in_flight_.Leave();
   const std::shared_ptr<UnaryCall> self = std::move(self_);
 }

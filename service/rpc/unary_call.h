@@ -5,9 +5,11 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
@@ -29,6 +31,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void ClaimAndEnd(const Status& status) {
     if (Claim()) End(status);
   }
+  // `undo` runs, on a thread of gRPC's, when the client has left before it heard of the answer: then nobody knows what
+  // it names. REQUIRES: the caller has claimed the call, and has not ended it.
+  void IfUnheard(std::function<void()> undo) { undo_ = std::move(undo); }
   // Says that the request is no longer looked at: from now on the client's leaving ends the call.
   void DoneWithRequest();
 
@@ -44,6 +49,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const int64_t id_;
   const base::Nanos start_;
   std::shared_ptr<UnaryCall> self_;  // Until OnDone.
+  std::function<void()> undo_;       // Of who claims the call, then of OnDone.
   std::mutex mutex_;
   bool claimed_ = false;  // Guarded by mutex_: the two below too.
   bool cancelled_ = false;

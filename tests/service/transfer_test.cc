@@ -163,6 +163,29 @@ TEST_F(Transfer, LongerOrShorterThanDeclared) {
       "INVALID_ARGUMENT: the upload is longer than the 0 bytes of f32[0, 3] on [0], replicated");
 }
 
+TEST_F(Transfer, NothingIsLeftOfOneThatIsCancelledAfterItsLastByte) {
+  const auto context = client.Context();
+  pb::UploadReply reply;
+  const auto writer = client.stub().Upload(context.get(), &reply);
+  pb::UploadRequest request;
+  *request.mutable_header() = Header(pb::DTYPE_BOOL, {4});
+  request.mutable_header()->set_session_id(client.session());
+  writer->Write(request);
+  request.set_chunk("abcd");
+  writer->Write(request);
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 4; }));
+  context->TryCancel();
+  EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  pb::StatusReply after;
+  EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
+    after = status;
+    return status.requests_under_way() == 1;  // This one.
+  }));
+  EXPECT_EQ(after.tensor_bytes(), 0);
+  EXPECT_EQ(after.tensors(), 0);
+}
+
 TEST_F(Transfer, HeadersThatMakeNoSense) {
   EXPECT_EQ(Refusal(Header(pb::DTYPE_UNSPECIFIED, {2}), ""),
             "INVALID_ARGUMENT: no dtype has the number 0");
