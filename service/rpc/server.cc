@@ -42,7 +42,7 @@ class GrpcServer final : public Server {
     builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
-    builder.SetMaxSendMessageSize(static_cast<int>(limits.message_bytes_max));
+    builder.SetMaxSendMessageSize(-1);  // Answers are as large as what was asked for makes them.
     grpc::ResourceQuota quota("hostird");
     quota.Resize(kTransportBytesMax);
     builder.SetResourceQuota(quota);

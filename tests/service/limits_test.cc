@@ -438,11 +438,30 @@ TEST(Limits, BytesOfAResharding) {
   EXPECT_EQ(Text(client.Compile(Negate("p")).status), "OK") << "the next is served";
 }
 
+TEST(Limits, AnAnswerIsAsLongAsItIs) {
+  Daemon daemon({"--devices=cpu:1", "--message-bytes-max=4096"});
+  Client client(daemon);
+  std::string text = "fusion @chain(%x: f32[2]) {\n  %v0 = neg(%x)\n";
+  for (int i = 1; i < 100; ++i)
+    text += "  %v" + std::to_string(i) + " = exp(%v" + std::to_string(i - 1) + ")\n";
+  pb::ExplainRequest request;
+  request.set_session_id(client.session());
+  request.mutable_program()->set_text(text + "  return %v99\n}\n");
+  ASSERT_LE(request.ByteSizeLong(), 4096U);
+  pb::ExplainReply reply;
+  const auto context = client.Context();
+  EXPECT_EQ(Text(client.stub().Explain(context.get(), request, &reply)), "OK");
+  EXPECT_GT(reply.ByteSizeLong(), 4096U);
+}
+
 TEST(Limits, BytesOfAMessage) {
   Daemon daemon({"--devices=cpu:1", "--message-bytes-max=20000"});
   Client client(daemon);
   const grpc::Status status = client.Compile(std::string(20000, '/')).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
+  // The words that docs/service.md quotes.
+  EXPECT_THAT(status.error_message(),
+              testing::MatchesRegex("Received message larger than max \\(.* vs. 20000\\)"));
   EXPECT_EQ(Text(client.Compile(Negate("p") + std::string(19000, '\n')).status), "OK");
 }
 
