@@ -266,7 +266,8 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
       base::Cat("input ", index, " (", program->plan().inputs(index).name(), ")"));
 }
 
-void Engine::BeginDownload(const std::string& session, const std::string& handle, int64_t device,
+void Engine::BeginDownload(const std::string& session, const std::string& handle,
+                           std::optional<int64_t> device,
                            std::function<void(Result<std::unique_ptr<Download>>)> done) {
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
@@ -278,7 +279,7 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
       });
 }
 
-void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, int64_t device,
+void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                           std::function<void(Result<std::unique_ptr<Download>>)> done) {
   const auto fail = [&](Status status) {
     tensor = nullptr;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,8 +97,9 @@ class Engine {
   Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
                                               std::vector<bool> sent_once,
                                               std::string_view program_id, int index);
-  // `done` is called when the tensor is ready, with its bytes, or with what poisoned it. device < 0: all of it.
-  void BeginDownload(const std::string& session, const std::string& handle, int64_t device,
+  // `done` is called when the tensor is ready, with its bytes, or with what poisoned it. Without `device`: all of it.
+  void BeginDownload(const std::string& session, const std::string& handle,
+                     std::optional<int64_t> device,
                      std::function<void(Result<std::unique_ptr<Download>>)> done);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned.
@@ -128,7 +130,7 @@ class Engine {
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
-  void OpenDownload(std::shared_ptr<Tensor> tensor, int64_t device,
+  void OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
                      std::vector<std::string>& consumed);

@@ -8,9 +8,9 @@
 namespace hir::service {
 namespace {
 
-ShardMap MapOf(const TensorSpec& spec, int64_t device) {
-  if (device < 0) return {spec, spec.stored_once};
-  return ShardMap::OfShard(spec, static_cast<size_t>(*spec.sharding.mesh.PositionOf(device)));
+ShardMap MapOf(const TensorSpec& spec, std::optional<int64_t> device) {
+  if (!device.has_value()) return {spec, spec.stored_once};
+  return ShardMap::OfShard(spec, static_cast<size_t>(*spec.sharding.mesh.PositionOf(*device)));
 }
 
 }  // namespace
@@ -76,27 +76,29 @@ Result<Upload::Stored> Upload::End() {
   return stored;
 }
 
-Result<std::vector<size_t>> Download::Positions(const Tensor& tensor, int64_t device) {
+Result<std::vector<size_t>> Download::Positions(const Tensor& tensor,
+                                                std::optional<int64_t> device) {
   const TensorSpec& spec = tensor.spec();
-  if (device < 0) return ShardMap(spec, spec.stored_once).SourcePositions();
-  const auto position = spec.sharding.mesh.PositionOf(device);
+  if (!device.has_value()) return ShardMap(spec, spec.stored_once).SourcePositions();
+  const auto position = spec.sharding.mesh.PositionOf(*device);
   if (!position.has_value()) {
-    return InvalidArgument(
-        base::Cat("device ", device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
+    return InvalidArgument(base::Cat("device ", *device, " holds no shard: the tensor lies ",
+                                     Describe(spec.sharding)));
   }
   return std::vector<size_t>{static_cast<size_t>(*position)};
 }
 
-Download::Download(std::shared_ptr<Tensor> tensor, int64_t device, std::shared_ptr<HostShards> host)
+Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
+                   std::shared_ptr<HostShards> host)
     : tensor_(std::move(tensor)),
       host_(std::move(host)),
       map_(MapOf(tensor_->spec(), device)),
       addresses_(host_->Addresses()),
       shape_(tensor_->spec().shape) {
-  if (device < 0) return;
+  if (!device.has_value()) return;
   const TensorSpec& spec = tensor_->spec();
   shape_.clear();
-  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, device).valid)
+  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid)
     shape_.push_back(range.size());
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,11 +53,12 @@ class Upload {
 // A tensor, or the elements that one device holds of it, as bytes to send. Threads: one at a time.
 class Download {
  public:
-  // Whose shards, by their positions in the mesh, a download reads: of `device` alone, or (below 0) of one device for
+  // Whose shards, by their positions in the mesh, a download reads: of `device` alone, or without of one device for
   // each part. kInvalidArgument when `device` holds none.
-  static Result<std::vector<size_t>> Positions(const Tensor& tensor, int64_t device);
+  static Result<std::vector<size_t>> Positions(const Tensor& tensor, std::optional<int64_t> device);
   // `host` has the shards at Positions(*tensor, device). REQUIRES: the tensor was ready; Positions is OK.
-  Download(std::shared_ptr<Tensor> tensor, int64_t device, std::shared_ptr<HostShards> host);
+  Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
+           std::shared_ptr<HostShards> host);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -125,9 +126,9 @@ DownloadCall* DownloadCall::Make(RpcContext context, const pb::DownloadRequest& 
   const std::shared_ptr<DownloadCall> call(new DownloadCall(context));
   call->self_ = call;
   // The request does not outlive the call, which may end at any time: what is needed of it is copied.
-  const bool posted =
-      context.pool.Post([call, session = request.session_id(), handle = request.handle(),
-                         device = request.has_device() ? request.device() : -1] {
+  const bool posted = context.pool.Post(
+      [call, session = request.session_id(), handle = request.handle(),
+       device = request.has_device() ? std::optional(request.device()) : std::nullopt] {
         call->context_.engine.BeginDownload(session, handle, device,
                                             [call](Result<std::unique_ptr<Download>> download) {
                                               call->Begin(std::move(download));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ class DeviceMemory : public testing::Test {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     return client.Upload(Header(pb::DTYPE_FLOAT32, {count}, {2}, {0}), Bytes(values));
   }
-  std::vector<float> Values(const std::string& handle, int64_t device = -1) {
+  std::vector<float> Values(const std::string& handle,
+                            std::optional<int64_t> device = std::nullopt) {
     const Client::Got got = client.Download(handle, device);
     EXPECT_EQ(Text(got.status), "OK");
     return Floats(got.bytes);

@@ -91,6 +91,9 @@ TEST_F(Transfer, OneShardAlone) {
             "INVALID_ARGUMENT: device 4 holds no shard: the tensor lies on [[0, 1], [2, 3]], axis "
             "0 split 2 ways over "
             "mesh_x; axis 1 split 2 ways over mesh_y");
+  EXPECT_EQ(Text(client.Download(put.tensor.handle(), -5).status),
+            "INVALID_ARGUMENT: device -5 holds no shard: the tensor lies on [[0, 1], [2, 3]], axis "
+            "0 split 2 ways over mesh_x; axis 1 split 2 ways over mesh_y");
   pb::ShardsRequest request;
   request.set_session_id(client.session());
   request.set_handle(put.tensor.handle());

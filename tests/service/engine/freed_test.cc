@@ -92,7 +92,7 @@ class Freed : public testing::TestWithParam<bool> {
   std::future<int64_t> LeftAfterDownload(const std::string& handle,
                                          const std::vector<std::string>& freed) {
     auto left = std::make_shared<std::promise<int64_t>>();
-    engine.BeginDownload(session, handle, -1,
+    engine.BeginDownload(session, handle, std::nullopt,
                          [this, freed, left](Result<std::unique_ptr<Download>> download) {
                            if (download.ok()) *download = nullptr;
                            left->set_value(LeftWithout(freed));

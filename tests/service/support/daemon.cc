@@ -192,11 +192,11 @@ Client::Put Client::Upload(pb::UploadHeader header, const std::string& bytes, si
   return put;
 }
 
-Client::Got Client::Download(const std::string& handle, int64_t device) {
+Client::Got Client::Download(const std::string& handle, std::optional<int64_t> device) {
   pb::DownloadRequest request;
   request.set_session_id(session());
   request.set_handle(handle);
-  if (device >= 0) request.set_device(device);
+  if (device.has_value()) request.set_device(*device);
   const auto context = Context();
   const auto reader = stub_->Download(context.get(), request);
   Got got;

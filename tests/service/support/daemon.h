@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,7 @@ class Client {
     pb::DownloadHeader header;
     std::string bytes;
   };
-  Got Download(const std::string& handle, int64_t device = -1);
+  Got Download(const std::string& handle, std::optional<int64_t> device = std::nullopt);
 
   // How the session ended; waits for it.
   grpc::Status End();
