@@ -192,7 +192,9 @@ void ProgramCache::Loop() {
     if (stopping_) return;
     if (queue_.empty()) {
       lock.unlock();
-      planner_.Watch(changed_.fd());
+      planner_.Watch(changed_.fd(), [](int64_t pid, std::string_view how) {
+        spdlog::warn("planner={} ended at rest error={}", pid, base::Quoted(how));
+      });
       continue;
     }
     const Request& request = queue_.front();  // Stays in place: only this thread removes.
@@ -226,7 +228,8 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
     if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
       deaths_.erase(deaths_.begin());
     const int64_t deaths = ++deaths_[request.text];
-    spdlog::error("planner deaths={} error={}", deaths, base::Quoted(outcome.status.ToString()));
+    spdlog::error("planner request={} deaths={} error={}", request.request, deaths,
+                  base::Quoted(outcome.status.ToString()));
   }
   HIR_TRY(outcome.status);
   ++num_planned_;

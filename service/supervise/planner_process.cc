@@ -63,7 +63,7 @@ Status PlannerProcess::Start() {
   return {};
 }
 
-void PlannerProcess::Watch(int wake_fd) {
+void PlannerProcess::Watch(int wake_fd, const Ended& ended) {
   for (;;) {
     pollfd fds[2] = {{wake_fd, POLLIN, 0}, {process_.fd(), POLLIN, 0}};
     const bool young = Now() - started_ < kRestartPause;
@@ -72,6 +72,7 @@ void PlannerProcess::Watch(int wake_fd) {
     const int timeout_ms = static_cast<int>(milliseconds(kRestartPause).count());
     if (poll(fds, pause ? 1 : 2, pause ? timeout_ms : -1) < 0) continue;
     if (fds[0].revents != 0) return;
+    if (const auto how = process_.Ended(milliseconds(0))) ended(pid(), *how);
     if (!Start().ok() && poll(fds, 1, timeout_ms) > 0) return;
   }
 }

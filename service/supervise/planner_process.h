@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -34,8 +35,10 @@ class PlannerProcess {
 
   // Makes sure that there is a process.
   Status Start();
-  // Blocks until `wake_fd` is readable. A process that ends meanwhile is replaced, once a second at most.
-  void Watch(int wake_fd);
+  using Ended = std::function<void(int64_t pid, std::string_view how)>;
+  // Blocks until `wake_fd` is readable. A process that ends meanwhile is replaced, once a second at most; `ended` hears
+  // of each first.
+  void Watch(int wake_fd, const Ended& ended);
 
   struct Outcome {
     Status status = {};

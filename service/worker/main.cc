@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
@@ -23,6 +24,16 @@
 namespace hir::service {
 namespace {
 
+// The run that `request` is about, as the daemon's log calls it; 0: none.
+int64_t RunOf(const Link::Request& request) {
+  if (request.posted != nullptr) return request.posted->run();
+  const ::hostir::v1::ToWorker& message = request.message;
+  for (const ::hostir::v1::ToWorker& part : message.batch().messages()) {
+    if (part.has_execute()) return part.execute().run();
+  }
+  return message.execute().run();
+}
+
 [[noreturn]] void ServeRank(const Worker::Options& options, rank::Backends backends) {
   const int64_t rank = options.rank, generation = options.generation;
   Worker worker(options, std::move(backends));
@@ -30,11 +41,13 @@ namespace {
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
     const int64_t seq = request.message.seq();
+    const int64_t run = RunOf(request);
     const bool is_posted = request.posted != nullptr;
     ::hostir::v1::FromWorker answer = worker.Handle(std::move(request), link);
     if (answer.reply().error().code() != 0) {
-      spdlog::warn("rank={} generation={} seq={} error=\"{}\"", rank, generation, seq,
-                   answer.reply().error().message());
+      spdlog::warn("rank={} generation={} seq={}{} error={}", rank, generation, seq,
+                   run == 0 ? "" : base::Cat(" run=", run),
+                   base::Quoted(answer.reply().error().message()));
     }
     if (is_posted) {
       link.AnswerPosted(std::move(answer));

@@ -141,6 +141,9 @@ TEST_F(Fault, PlannerKilledAtRest) {
   EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
     return status.planner_pid() != planner && status.planner_pid() != 0;
   }));
+  EXPECT_NE(daemon.Log().find("planner=" + std::to_string(planner) +
+                              " ended at rest error=\"killed by signal 9\""),
+            std::string::npos);
   ExpectRunsRight(Id(), Put());
 }
 

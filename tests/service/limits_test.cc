@@ -319,6 +319,8 @@ TEST(Limits, DeathsOfThePlanner) {
     EXPECT_EQ(KillPlannerUnder(daemon, client, Negate("p")).error_code(),
               grpc::StatusCode::UNAVAILABLE);
     EXPECT_EQ(Text(client.Compile(Negate("p")).status), refused);
+    EXPECT_THAT(daemon.Log(), testing::ContainsRegex("planner request=[1-9][0-9]* deaths=1 error="))
+        << "the same number as in the request's line";
     EXPECT_EQ(Text(client.Compile(Negate("q")).status), "OK");
   }
   Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=2"});
