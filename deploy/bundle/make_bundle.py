@@ -73,6 +73,8 @@ def collect_client(build: Path, out: Path) -> None:
     for name in ("LICENSE", "README.md"):
         shutil.copy2(ROOT / name, out)
     shutil.copy2(ROOT / "deploy/bundle/README.md", out / "BUNDLE.md")
+    for folder in ("deploy/systemd", "docs"):
+        shutil.copytree(ROOT / folder, out / folder)
 
 
 def collect_wheels(out: Path, version: str, cache: Path) -> None:

@@ -61,6 +61,17 @@ def test_libraries_are_the_bundles(bundle: Path) -> None:
         assert foreign == []
 
 
+def test_what_the_unit_and_its_readme_name_is_there(bundle: Path) -> None:
+    """With the bundle alone in /opt a daemon is installed, and its documentation is where the unit says."""
+    unit = (bundle / "deploy/systemd/hostird@.service").read_text()
+    readme = (bundle / "deploy/systemd/README.md").read_text()
+    named = set(re.findall(r"/opt/hostir/([\w./@-]+)", unit + readme))
+    assert {"docs/service.md", "bin/hostird", "deploy/systemd/hostird.toml"} <= named
+    assert [path for path in sorted(named) if not (bundle / path).is_file()] == []
+    installed = re.findall(r"install -D (\S+)", readme)
+    assert installed and all(path.startswith("/opt/hostir/") for path in installed)
+
+
 def test_no_build_is_needed(bundle: Path) -> None:
     """No path of this source tree is in a program's dynamic section."""
     for name in ("hostird", "hostir-worker"):
