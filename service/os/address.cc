@@ -24,6 +24,8 @@ using base::Cat;
 constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kTcp = "tcp:";
 constexpr int64_t kPortMax = 65535;
+// gRPC takes addresses for URIs: these end a path, part two of them, or stand for another character.
+constexpr std::string_view kNotInPaths = "#?,%";
 
 Result<HeldAddress> InUse(const Address& address) {
   return Status(Code::kAlreadyExists, Cat("another daemon listens on ", address.ToString(),
@@ -97,6 +99,10 @@ Result<Address> ParseAddress(std::string_view text) {
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
       return InvalidArgument(Cat("a socket's path has at most ", sizeof(sockaddr_un::sun_path) - 1,
                                  " bytes, this one has ", path.size()));
+    }
+    if (const size_t at = path.find_first_of(kNotInPaths); at != std::string_view::npos) {
+      return InvalidArgument(Cat("the path has \"", path.substr(at, 1),
+                                 "\", which gRPC reads as no part of a path: name another"));
     }
     return Address{true, std::string(path)};
   }

@@ -17,8 +17,8 @@ struct Address {
   std::string ToString() const;  // "unix:/run/user/1000/hostir/socket", "tcp:127.0.0.1:50051"
 };
 
-// "unix:/path" or "tcp:host:port". Errors: kInvalidArgument: what is wrong with it; paths are absolute and have at most
-// 107 bytes, ports are 0 to 65535.
+// "unix:/path" or "tcp:host:port". Errors: kInvalidArgument: what is wrong with it; paths are absolute, have at most
+// 107 bytes and none of #?,% (gRPC reads those as something else), ports are 0 to 65535.
 Result<Address> ParseAddress(std::string_view text);
 
 // Where a daemon listens that is told nothing: $XDG_RUNTIME_DIR/hostir/socket, else /tmp/hostir-<uid>/socket.

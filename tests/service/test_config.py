@@ -149,6 +149,7 @@ FAULTS = {
     "address": ("", {}, ["--listen=unix:socket"], "--listen=unix:socket: the path must be absolute"),
     "port": ("", {}, ["--listen=tcp:localhost:65536"], "want tcp:host:port with a port from 0 to 65535"),
     "long path": ("", {}, ["--listen=unix:/" + "x" * 107], "has at most 107 bytes, this one has 108"),
+    "what gRPC reads otherwise": ("", {}, ["--listen=unix:/run/a#b"], '=unix:/run/a#b: the path has "#", which gRPC'),
     "tcp": ("", {}, ["--listen=tcp:localhost:0"], "--insecure-tcp allows it on loopback"),
     "tcp, by a file": ('listen = "tcp:localhost:0"', {}, [], "--listen=tcp:localhost:0 ({f}:1): TCP has neither"),
     "beyond loopback": (
