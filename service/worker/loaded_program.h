@@ -31,6 +31,8 @@ class LoadedProgram {
   using Memory = std::function<Result<device::Buffer>(int64_t shard)>;
   // Makes the next Run one of these arguments and sizes: no rank waits for another. Errors: Evaluator::Bind's.
   Status Bind(const ::hostir::v1::Execute& execute, const Memory& memory);
+  // Lets go of memory that Bind took.
+  void Unbind() { binding_ = host::Binding(); }
   // Collective over all ranks; returns when the run is over. `started` is set when it may have communicated: after an
   // error, communicator and streams are not to be used again. REQUIRES: Bind was OK.
   Status Run(const ::hostir::v1::Execute& execute, bool& started);

@@ -81,7 +81,7 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
                                              .memory_bytes_max = options_.device_bytes_max}));
   HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
   HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
-  pool_ = std::make_unique<host::Pool>(*device_);
+  pool_.emplace(*device_);
   for (int i = 0; i < kNumStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
     streams_.push_back(stream.get());
@@ -118,7 +118,7 @@ Status Worker::Load(const pb::Load& load) {
   options.builtins = builtins_.get();
   options.libraries = libraries_.get();
   options.communicator = communicator_.get();
-  options.pool = pool_.get();
+  options.pool = &*pool_;
   HIR_ASSIGN(programs_[load.program()],
              LoadedProgram::Load(load.plan(), options, std::move(kernels)));
   return {};
@@ -167,13 +167,26 @@ Result<device::Buffer> Worker::BufferOf(int64_t shard) const {
   return device::Buffer{found->second.mapped.data(), found->second.mapped.bytes()};
 }
 
+Status Worker::BindRun(const pb::Execute& execute, LoadedProgram& program) {
+  const auto memory = [this](int64_t shard) { return BufferOf(shard); };
+  Status bound = program.Bind(execute, memory);
+  if (bound.code() != Code::kResourceExhausted) return bound;
+  // The pool keeps what it has until it has more, and bindings keep it longer: together they may be too much where what
+  // is wanted alone is not. No run is queued that uses it.
+  for (const auto& [number, loaded] : programs_) {
+    if (loaded != nullptr) loaded->Unbind();
+  }
+  pool_.emplace(*device_);
+  return program.Bind(execute, memory);
+}
+
 Status Worker::Execute(const pb::Execute& execute) {
   const auto program = programs_.find(execute.program());
   if (program == programs_.end() || program->second == nullptr) {
     return {Code::kFailedPrecondition, base::Cat("program ", execute.program(), " is not loaded")};
   }
   if (execute.phase() != pb::Execute::PHASE_RUN) {
-    HIR_TRY(program->second->Bind(execute, [this](int64_t shard) { return BufferOf(shard); }));
+    HIR_TRY(BindRun(execute, *program->second));
   }
   if (execute.phase() == pb::Execute::PHASE_BIND) return {};
   const auto watch = [&](int64_t run, const LoadedProgram* running) {

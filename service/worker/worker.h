@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -44,6 +45,8 @@ class Worker {
   Status Bind(const ::hostir::v1::Bind& bind, std::vector<Fd>& fds);
   Status Fetch(const ::hostir::v1::Fetch& fetch, std::vector<Fd>& fds);
   Status Execute(const ::hostir::v1::Execute& execute);
+  // LoadedProgram::Bind, with all of the device's memory where it must be.
+  Status BindRun(const ::hostir::v1::Execute& execute, LoadedProgram& program);
   Status Release(const ::hostir::v1::Release& release);
 
   const Options options_;
@@ -55,7 +58,7 @@ class Worker {
   std::vector<std::unique_ptr<device::Stream>> owned_streams_;
   std::vector<device::Stream*> streams_;
   std::unique_ptr<comm::Communicator> communicator_;  // Null when there is one rank.
-  std::unique_ptr<host::Pool> pool_;
+  std::optional<host::Pool> pool_;                    // At one address: programs point there.
   struct Shard {
     SharedMemory mapped;                            // The daemon's memory, or
     std::unique_ptr<device::Allocation> on_device;  // the device's.

@@ -132,6 +132,35 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_EQ(shown, defaults);
 }
 
+// What a run needs between its kernels: two squares at once. What other runs needed before is in nobody's way.
+TEST(Limits, BytesOfADevice) {
+  Daemon daemon({"--devices=cpu:1", "--device-bytes-max=1000000"});
+  Client client(daemon);
+  const auto run = [&](const std::string& name, int64_t size) {
+    const Client::Compiled compiled = client.Compile(
+        "fusion @" + name +
+        "(%a: f32[i0, 1], %b: f32[1, i0]) {\n  %p = matmul(%a, %b)\n  %q = matmul(%p, %p)\n"
+        "  %s = sum(%q) {axes=[0, 1], keepdim=false, dtype=null}\n  return %s\n}\n");
+    EXPECT_EQ(Text(compiled.status), "OK");
+    const std::string ones = Bytes(std::vector<float>(static_cast<size_t>(size), 1));
+    const Client::Put a = client.Upload(Header(pb::DTYPE_FLOAT32, {size, 1}), ones);
+    const Client::Put b = client.Upload(Header(pb::DTYPE_FLOAT32, {1, size}), ones);
+    return Text(
+        client.Run(compiled.reply.program_id(), {a.tensor.handle(), b.tensor.handle()}).status);
+  };
+  EXPECT_EQ(run("p", 330), "OK");
+  EXPECT_EQ(run("p", 353), "OK");  // 996,872 bytes, and a few that the sum takes.
+  const std::string refused = run("p", 354);
+  EXPECT_THAT(refused, testing::MatchesRegex(
+                           "RESOURCE_EXHAUSTED: rank 0: cpu:0: limit device_bytes_max: 1000000 "
+                           "bytes, 0 in use, 100[0-9]* asked for; run smaller sizes, or raise it "
+                           "\\(hostird --device-bytes-max\\)"));
+  EXPECT_THAT(daemon.Log(), testing::ContainsRegex("rank=0 generation=1 seq=[0-9]+ run=3 error="));
+  EXPECT_EQ(run("p", 100), "OK");
+  EXPECT_EQ(run("q", 353), "OK") << "what @p bound is given back";
+  EXPECT_EQ(client.Status().generation(), 1) << "no worker died of it";
+}
+
 // The system's, that the daemon is started with: beyond it a request fails, not the daemon.
 TEST(Limits, BytesOfAFile) {
   rlimit before = {};
