@@ -1,7 +1,6 @@
 // RankRun: one rank's part of a planned program: its device, its memory, its runs.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -71,9 +70,7 @@ class RankRun {
   Status Samples();
   base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
   // Of the host, for so many runs: long enough for one that is stuck to end by the deadline of its communication.
-  base::Nanos WaitFor(int64_t runs) const {
-    return std::min(Timeout(), base::Nanos::max() / (2 * runs)) * runs + kTellTime;
-  }
+  base::Nanos WaitFor(int64_t runs) const { return TimesRuns(Timeout(), runs) + kTellTime; }
   // The parameters before the outputs; of a host program all, since all may be read.
   size_t NumInputs() const {
     return planned_.is_host ? arguments_.size() : planned_.plan.local.inputs.size();

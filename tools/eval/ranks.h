@@ -1,6 +1,7 @@
 // Ranks: the processes that run one program together, and what they tell each other outside it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,11 @@ namespace hir::eval {
 // the host, or for a rank, waits so much longer: what is reported is the communication that is stuck, by its name.
 inline constexpr base::Nanos kTellTime = std::chrono::seconds(2);
 
+// For `runs` of them one after the other.
+inline base::Nanos TimesRuns(base::Nanos timeout, int64_t runs) {
+  return std::min(timeout, base::Nanos::max() / (2 * runs)) * runs;
+}
+
 // One thread at a time. All but the queries are collective: every rank makes the same calls in the same order.
 class Ranks {
  public:
@@ -32,7 +38,7 @@ class Ranks {
 
   // How long a rank waits here for others that have up to `runs` runs to do first. Each of these ends by its deadline;
   // what comes of that has to get here.
-  base::Nanos TimeoutOf(int64_t runs) const { return timeout_ * runs + 2 * kTellTime; }
+  base::Nanos TimeoutOf(int64_t runs) const { return TimesRuns(timeout_, runs) + 2 * kTellTime; }
 
   // What each rank gave, by rank. Errors: kDeadlineExceeded naming a rank that did not come.
   Result<std::vector<std::string>> Exchange(std::string_view what, std::string_view mine,
