@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "service/convert/tensor.h"
 #include "service/engine/check_program.h"
 
 namespace hir::service {
@@ -27,19 +29,33 @@ FleetOptions FleetOf(const EngineOptions& options) {
           .comm_timeout = milliseconds(options.limits.comm_timeout_ms)};
 }
 
-// A number as the nearest double and the nearest integer (towards 0).
-void SetScalar(const Engine::RunArg& arg, double& as_float, int64_t& as_int) {
-  if (const auto* value = std::get_if<double>(&arg)) {
+std::string_view ValuesOf(DType dtype) {
+  if (dtype == DType::kBool) return "true or false, 0 or 1";
+  if (dtype == DType::kInt32) return "an integer from -2147483648 to 2147483647";
+  return "an integer from -9223372036854775808 to 9223372036854775807";
+}
+
+// A number for a scalar of `dtype`, as the nearest double and the nearest integer. Floats round; what another type
+// does not hold exactly is kInvalidArgument, as of a constant.
+Status SetScalar(const Engine::RunArg& arg, DType dtype, double& as_float, int64_t& as_int) {
+  const auto* real = std::get_if<double>(&arg);
+  if (real != nullptr) {
     constexpr double kLimit = 9223372036854774784.0;  // The largest double below 2^63.
-    as_float = *value;
-    as_int = std::isnan(*value) ? 0 : static_cast<int64_t>(std::clamp(*value, -kLimit, kLimit));
-  } else if (const auto* value = std::get_if<int64_t>(&arg)) {
-    as_float = static_cast<double>(*value);
-    as_int = *value;
-  } else if (const auto* value = std::get_if<bool>(&arg)) {
-    as_int = *value ? 1 : 0;
+    as_float = *real;
+    as_int = std::isnan(*real) ? 0 : static_cast<int64_t>(std::clamp(*real, -0x1p63, kLimit));
+  } else {
+    const auto* flag = std::get_if<bool>(&arg);
+    as_int = flag != nullptr ? int64_t{*flag} : std::get<int64_t>(arg);
     as_float = static_cast<double>(as_int);
   }
+  if (IsFloat(dtype)) return {};
+  const bool exact = real == nullptr || static_cast<double>(as_int) == *real;
+  const bool fits = dtype == DType::kBool    ? as_int == 0 || as_int == 1
+                    : dtype == DType::kInt32 ? std::in_range<int32_t>(as_int)
+                                             : true;
+  if (exact && fits) return {};
+  return InvalidArgument(base::Cat(real != nullptr ? base::FormatDouble(*real) : base::Cat(as_int),
+                                   " is no ", DTypeName(dtype), ": ", ValuesOf(dtype)));
 }
 
 }  // namespace
@@ -207,7 +223,9 @@ Status Engine::Look(const RunRequest& request, const Program& program, RunJob& j
                                        "): a tensor is wanted, ", inputs[i].type(),
                                        ", not a number"));
     }
-    SetScalar(arg, job.float_scalars.back(), job.int_scalars.back());
+    HIR_ASSIGN(const DType dtype, FromProto(inputs[i].dtype()));
+    HIR_TRY(SetScalar(arg, dtype, job.float_scalars.back(), job.int_scalars.back())
+                .WithContext(base::Cat("input ", i, " (", inputs[i].name(), ")")));
   }
   for (int i = 0; i < inputs.size(); ++i) {  // Again: now every symbol has its value.
     if (job.inputs[static_cast<size_t>(i)] != nullptr) {

@@ -219,6 +219,56 @@ def test_inputs(client: hostir.Client, kind: type[hostir.HostirError], message: 
     assert client.run(affine(), [X, W, 1.0])[0].numpy()[0, 0] == 2
 
 
+INT64 = "i64: an integer from -9223372036854775808 to 9223372036854775807"
+INT32 = "i32: an integer from -2147483648 to 2147483647"
+BOOL = "bool: true or false, 0 or 1"
+SCALARS: list[tuple[hostir.DataType, Any, str]] = [
+    (hostir.DataType.Int, 2.5, f"2.5 is no {INT64}"),
+    (hostir.DataType.Int, 1e30, f"1e+30 is no {INT64}"),
+    (hostir.DataType.Int, 2.0**63, f"9223372036854775808.0 is no {INT64}"),
+    (hostir.DataType.Int, float("nan"), f"nan is no {INT64}"),
+    (hostir.DataType.Int32, float("inf"), f"inf is no {INT32}"),
+    (hostir.DataType.Int32, 2**31, f"2147483648 is no {INT32}"),
+    (hostir.DataType.Int32, 2**32 + 5, f"4294967301 is no {INT32}"),
+    (hostir.DataType.Int32, -(2.0**31) - 1, f"-2147483649.0 is no {INT32}"),
+    (hostir.DataType.Int32, 1.9, f"1.9 is no {INT32}"),
+    (hostir.DataType.Bool, 0.5, f"0.5 is no {BOOL}"),
+    (hostir.DataType.Bool, 2, f"2 is no {BOOL}"),
+]
+
+
+def scalar_of(dtype: hostir.DataType) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        n = fd.define_scalar(dtype=dtype)
+        fd.add_output(fd.ops.where(fd.define_tensor(shape=[1], contiguity=True, dtype=hostir.DataType.Bool), n, n))
+    return fd
+
+
+@pytest.mark.parametrize(("dtype", "value", "message"), SCALARS, ids=[scalar[2] for scalar in SCALARS])
+def test_a_number_that_a_scalar_does_not_hold(
+    client: hostir.Client, dtype: hostir.DataType, value: Any, message: str
+) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        client.run(scalar_of(dtype), [value, np.ones(1, np.bool_)])
+    assert re.fullmatch(re.escape(f"input 0 (n): {message}") + HERE, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (hostir.DataType.Int, [2**63 - 1, -(2**63), 2**53 + 1, -(2.0**63), 3.0, True]),
+        (hostir.DataType.Int32, [2**31 - 1, -(2**31), 2.0**31 - 1, -0.0, False]),
+        (hostir.DataType.Bool, [0, 1, True, 1.0]),
+        (hostir.DataType.Float, [2**24 + 1, 1e-60, float("inf"), True]),
+    ],
+)
+def test_numbers_that_a_scalar_holds(client: hostir.Client, dtype: hostir.DataType, values: list[Any]) -> None:
+    """Integers and bools exactly, floats rounded."""
+    for value in values:
+        (y,) = client.run(scalar_of(dtype), [value, np.ones(1, np.bool_)])
+        np.testing.assert_array_equal(y.numpy(), np.array([value], y.dtype))
+
+
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf"), 1e30])
 def test_timeouts(client: hostir.Client, timeout: float) -> None:
     with pytest.raises(hostir.InvalidArgument) as caught:
