@@ -314,4 +314,6 @@ def _number(op: str, value: Any) -> float:
     number = value.value if isinstance(value, Scalar) else as_number(value)
     if number is None:
         raise invalid(f"{op}: {value!r} is no number and no constant scalar")
+    if isinstance(number, int) and (not -(2**63) <= number < 2**63 or float(number) != number):
+        raise invalid(f"{op}: {number} is beyond 2^53, where constants are rounded; write a float where that is meant")
     return float(number)

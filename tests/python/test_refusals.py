@@ -52,6 +52,14 @@ INVALID: list[tuple[str, Call]] = [
         "cat: manual_padding=True, and %t1 does not meet its neighbours",
         lambda fd, x: fd.ops.cat([fd.ops.pad(x, w) for w in ([0, 7], [4, 2], [8, 0])], -1, manual_padding=True),
     ),
+    (
+        "full: 9007199254740993 is beyond 2^53, where constants are rounded; write a float where that is meant",
+        lambda fd, x: fd.ops.full([2], 2**53 + 1, DataType.Int),
+    ),
+    (
+        "pad: -9007199254740993 is beyond 2^53, where constants are rounded; write a float where that is meant",
+        lambda fd, x: fd.ops.pad(x, [1, 1], np.int64(-(2**53) - 1)),
+    ),
     ("cat: axis 'x' is not an integer", lambda fd, x: fd.ops.cat([x, x], dim="x")),  # type: ignore[arg-type]
     (
         "complex64 is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
