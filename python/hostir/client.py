@@ -463,8 +463,6 @@ def _input_index(fd: FusionDefinition, tensor: Value) -> int:
 
 
 def _scalar_argument(index: int, parameter: Scalar, value: Any) -> pb.RunArg:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
     number = as_number(value)
     if isinstance(number, bool):
         return pb.RunArg(bool_value=number)

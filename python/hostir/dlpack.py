@@ -8,10 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .errors import HostirError
 from .location import invalid
 
 _CPU, _CUDA_HOST = 1, 3  # Device types of DLPack whose memory the host can read.
 _BFLOAT = 4  # Type code of DLPack.
+_REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)  # What producers raise: no two libraries agree.
 
 
 class _Tensor(ctypes.Structure):
@@ -42,18 +44,32 @@ def as_numpy(array: Any) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        kind = int(array.__dlpack_device__()[0])
-        if kind not in (_CPU, _CUDA_HOST):
-            raise invalid(f"the {type(array).__name__} is on a device (DLPack type {kind}); copy it to the host first")
         try:
-            return np.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            imported = _import_bfloat16(array)
-            if imported is not None:
-                return imported
+            return _import(array)
+        except HostirError:
+            raise
+        except _REFUSALS as error:
             if not hasattr(array, "__array__"):
                 raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
-    return np.asarray(array)
+    try:
+        return np.asarray(array)
+    except HostirError:
+        raise
+    except _REFUSALS as error:
+        raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
+
+
+def _import(array: Any) -> np.ndarray[Any, Any]:
+    kind = int(array.__dlpack_device__()[0])
+    if kind not in (_CPU, _CUDA_HOST):
+        raise invalid(f"the {type(array).__name__} is on a device (DLPack type {kind}); copy it to the host first")
+    try:
+        return np.from_dlpack(array)
+    except _REFUSALS:
+        imported = _import_bfloat16(array)
+        if imported is None:
+            raise
+        return imported
 
 
 def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:

@@ -129,7 +129,8 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     def broadcast(self, arg: Tensor, is_broadcast_dim: Sequence[bool]) -> Tensor:
         """New axes of extent 1 wherever ``is_broadcast_dim`` is true."""
-        return self._tensor("broadcast", [arg], {"is_broadcast_dim": [int(bool(b)) for b in is_broadcast_dim]})
+        flags = [int(bool(flag)) for flag in _listed("broadcast", is_broadcast_dim, "bools")]
+        return self._tensor("broadcast", [arg], {"is_broadcast_dim": flags})
 
     def broadcast_in_dim(self, arg: Tensor, shape: Sequence[Any], broadcast_dims: Sequence[int]) -> Tensor:
         """``arg`` as a tensor of ``shape``, its axis k at ``broadcast_dims[k]``."""
@@ -196,6 +197,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
         """The tensors one after the other along axis ``dim``. With ``manual_padding`` they are results of ``pad``, each
         as long as all of them together; recorded as ``cat`` of what was padded."""
+        tensors = _listed("cat", tensors, "tensors")
         if manual_padding:
             tensors = self._unpadded(tensors, dim)
         return self._tensor("cat", tensors, {"axis": as_axis("cat", dim)})
@@ -300,10 +302,17 @@ def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:
     extents: list[int | str] = []
     for entry in shape:
         value = entry if not isinstance(entry, Scalar) else entry.value if entry.extent is None else entry.extent
-        if value is None:
+        if isinstance(entry, Scalar) and value is None:
             raise invalid(f"{op}: %{entry.name} is not known yet; a size is a number, a constant scalar or Tensor.size")
         extents.append(value if isinstance(value, str) else as_axis(op, value))
     return extents
+
+
+def _listed(op: str, values: Any, what: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise invalid(f"{op}: {values!r} is no list of {what}") from None
 
 
 def _ints(op: str, values: Any) -> list[int]:

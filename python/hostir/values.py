@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def as_number(value: Any) -> bool | int | float | None:
-    """A Python or NumPy number as a Python number; None for anything else."""
+    """A Python or NumPy number, or an array without axes, as a Python number; None for anything else."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):
@@ -31,8 +34,8 @@ def as_number(value: Any) -> bool | int | float | None:
 
 def as_axis(op: str, axis: Any) -> int:
     try:
-        number = int(axis.__index__())
-    except AttributeError:
+        number = operator.index(axis)
+    except TypeError:
         raise invalid(f"{op}: axis {axis!r} is not an integer") from None
     if not -(2**63) <= number < 2**63:
         raise invalid(f"{op}: {number} does not fit 64 bits")

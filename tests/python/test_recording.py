@@ -148,6 +148,7 @@ def test_scalars() -> None:
         (-7, "value=-7.0, dtype=i64"),
         (np.int32(4), "value=4.0, dtype=i64"),
         (np.float32(0.5), "value=0.5, dtype=f64"),
+        (np.array(3), "value=3.0, dtype=i64"),
         (float("inf"), "value=inf, dtype=f64"),
         (float("nan"), "value=nan, dtype=f64"),
         (-0.0, "value=-0.0, dtype=f64"),

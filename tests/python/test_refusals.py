@@ -52,6 +52,11 @@ INVALID: list[tuple[str, Call]] = [
         "cat: manual_padding=True, and %t1 does not meet its neighbours",
         lambda fd, x: fd.ops.cat([fd.ops.pad(x, w) for w in ([0, 7], [4, 2], [8, 0])], -1, manual_padding=True),
     ),
+    ("sum: axis array([0]) is not an integer", lambda fd, x: fd.ops.sum(x, np.array([0]))),
+    ("slice: axis None is not an integer", lambda fd, x: fd.ops.slice(x, [0], [None])),
+    ("reshape: axis None is not an integer", lambda fd, x: fd.ops.reshape(x, [None])),
+    ("cat: Tensor(%x) is no list of tensors", lambda fd, x: fd.ops.cat(x, 0)),  # type: ignore[arg-type]
+    ("broadcast: True is no list of bools", lambda fd, x: fd.ops.broadcast(x, True)),  # type: ignore[arg-type]
     (
         "full: 9007199254740993 is beyond 2^53, where constants are rounded; write a float where that is meant",
         lambda fd, x: fd.ops.full([2], 2**53 + 1, DataType.Int),

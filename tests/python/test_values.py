@@ -165,6 +165,30 @@ def test_an_array_on_a_device_is_refused() -> None:
         dlpack.as_numpy(Producer(lambda: None, (2, 0)))
 
 
+class Refusing:
+    """Offers DLPack, and refuses each time it is asked."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self._kind = kind
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise self._kind("no")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@pytest.mark.parametrize("kind", [BufferError, RuntimeError, TypeError, ValueError])
+def test_a_producer_that_refuses(kind: type[Exception]) -> None:
+    with pytest.raises(hostir.InvalidArgument, match=r"^the Refusing cannot be read: no"):
+        dlpack.as_numpy(Refusing(kind))
+
+
+def test_lists_of_different_lengths() -> None:
+    with pytest.raises(hostir.InvalidArgument, match=r"^the list cannot be read: "):
+        dlpack.as_numpy([[1.0], [2.0, 3.0]])
+
+
 def test_the_buffer_protocol_and_lists() -> None:
     np.testing.assert_array_equal(dlpack.as_numpy(buffers.array("d", [1, 2])), np.array([1.0, 2.0]))
     np.testing.assert_array_equal(dlpack.as_numpy(memoryview(b"ab").cast("B")), np.array([97, 98]))
