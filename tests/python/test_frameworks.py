@@ -1,5 +1,6 @@
 """Tensors of PyTorch and arrays of JAX on the CPU, there and back by DLPack. Where one is not installed its tests are
-skipped, and say so. (What DLPack says of any producer is in test_values.py.)"""
+skipped, and say so; those of PyTorch also run on what stands in for it (torch_stand_in.py). (What DLPack says of any
+producer is in test_values.py.)"""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hostir
+import torch_stand_in
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # On a machine with a GPU its arrays would be there.
 
@@ -22,9 +24,13 @@ def values(dtype: str) -> np.ndarray[Any, Any]:
     return table % 2 == 0 if dtype == "bool" else table
 
 
+@pytest.fixture(params=["torch", "stand-in"])
+def torch(request: pytest.FixtureRequest) -> Any:
+    return pytest.importorskip("torch") if request.param == "torch" else torch_stand_in
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_torch(client: hostir.Client, dtype: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_torch(client: hostir.Client, torch: Any, dtype: str) -> None:
     tensor = torch.tensor(values(dtype)).to(getattr(torch, dtype))
     array = client.put(tensor)
     assert array.shape == (3, 4)
@@ -34,14 +40,21 @@ def test_torch(client: hostir.Client, dtype: str) -> None:
     assert torch.equal(torch.from_dlpack(client.put(tensor[:1].expand(3, 4))), tensor[:1].expand(3, 4))
 
 
-def test_torch_in_a_program(client: hostir.Client) -> None:
-    torch = pytest.importorskip("torch")
+def test_torch_in_a_program(client: hostir.Client, torch: Any) -> None:
     with hostir.FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=hostir.DataType.BFloat16)
         fd.add_output(fd.ops.cast(fd.ops.relu(x), hostir.DataType.BFloat16))
-    tensor = torch.randn(5, 7, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
+    tensor = torch.tensor(np.random.default_rng(3).standard_normal((5, 7))).to(torch.bfloat16)
     (y,) = client.run(fd, [tensor])
     assert torch.equal(torch.from_dlpack(y), torch.relu(tensor))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_tensor_that_requires_a_gradient(client: hostir.Client, torch: Any, dtype: str) -> None:
+    tensor = torch.tensor(values(dtype)).to(getattr(torch, dtype)).requires_grad_()
+    with pytest.raises(hostir.InvalidArgument, match=r"^the Tensor cannot be read: Can't .* grad.*detach\("):
+        client.put(tensor)
+    assert torch.equal(torch.from_dlpack(client.put(tensor.detach())), tensor.detach())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -54,6 +67,16 @@ def test_jax(client: hostir.Client, dtype: str) -> None:
     array = client.put(source)
     back = jnp.from_dlpack(array)
     assert back.dtype == source.dtype and bool((back == source).all())
+
+
+def test_arrays_of_jax_that_cannot_be_read(client: hostir.Client) -> None:
+    jax = pytest.importorskip("jax")
+    with pytest.raises(hostir.InvalidArgument, match=r"^int4 is no element type"):
+        client.put(jax.numpy.ones(3, dtype="int4"))
+    deleted = jax.numpy.ones(3)
+    deleted.delete()
+    with pytest.raises(hostir.InvalidArgument, match=r"cannot be read: .*deleted"):
+        client.put(deleted)
 
 
 def test_jax_in_a_program(client: hostir.Client) -> None:
