@@ -138,11 +138,12 @@ bool Holds(std::string_view descr, DType dtype) {
 }
 
 Result<NpyFile> NpyFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A FIFO would wait for who writes it: it is opened without, and then refused.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Status(Code::kNotFound, Cat("cannot read ", path, ": ", std::strerror(errno)));
   struct stat stat = {};
   void* mapped = MAP_FAILED;
-  if (fstat(fd, &stat) == 0 && stat.st_size > 0) {
+  if (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_size > 0) {
     mapped = mmap(nullptr, static_cast<size_t>(stat.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
   }
   close(fd);

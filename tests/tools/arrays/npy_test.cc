@@ -2,6 +2,7 @@
 #include "tools/arrays/npy.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -93,6 +94,10 @@ TEST(Npy, FilesRoundTripAndSayWhatIsWrong) {
   EXPECT_EQ(NpyFile::Open(path).status().ToString(),
             base::Cat("INVALID_ARGUMENT: ", path,
                       " has 15 bytes of elements, fewer than its shape says"));
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // That nobody writes.
+  EXPECT_EQ(NpyFile::Open(path).status().ToString(),
+            base::Cat("INVALID_ARGUMENT: ", path, " is empty, or no file"));
   unlink(path.c_str());
   EXPECT_EQ(NpyFile::Open(path).status().ToString(),
             base::Cat("NOT_FOUND: cannot read ", path, ": No such file or directory"));
