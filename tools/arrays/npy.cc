@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "csrc/base/checked.h"
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 
 namespace hir::arrays {
@@ -21,6 +22,7 @@ using base::Cat;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kHeaderAlignment = 64;
+constexpr size_t kTypeCharacters = 64;  // Of a type in an error.
 
 std::string_view DescrOf(DType dtype) {
   switch (dtype) {
@@ -100,8 +102,10 @@ Result<NpyHeader> ParseNpyHeader(std::string_view bytes) {
   if (!descr || !order || !shape) return InvalidArgument("has no readable .npy header");
   if (descr->starts_with('\'')) header.descr = descr->substr(1, descr->find('\'', 1) - 1);
   if (!ElementBytes(header.descr)) {
+    const std::string_view type =
+        header.descr.empty() ? descr->substr(0, descr->find(", 'fortran_order")) : header.descr;
     return InvalidArgument(
-        Cat("holds elements of type ", descr->substr(0, descr->find(", 'fortran_order")),
+        Cat("holds elements of type ", base::Quoted(type.substr(0, kTypeCharacters)),
             "; a program's are bool, int32, int64, float16, float32, float64, and bfloat16 as two "
             "bytes (V2 or uint16), all little-endian"));
   }

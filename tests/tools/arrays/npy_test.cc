@@ -67,9 +67,15 @@ TEST(Npy, RefusesWhatItCannotRead) {
   EXPECT_EQ(message(Header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 40), }")),
             "is column-major; save numpy.ascontiguousarray of it");
   EXPECT_EQ(message(Header("{'descr': '>f4', 'fortran_order': False, 'shape': (3, 40), }")),
-            "holds elements of type '>f4'; a program's are bool, int32, int64, float16, float32, "
+            "holds elements of type \">f4\"; a program's are bool, int32, int64, float16, float32, "
             "float64, and bfloat16 "
             "as two bytes (V2 or uint16), all little-endian");
+  const std::string record =
+      base::Cat("[('\x1b[1m", std::string(90, 'a'), "', '<f4')]");  // Cut, and without its escape.
+  EXPECT_TRUE(
+      message(Header(base::Cat("{'descr': ", record, ", 'fortran_order': False, 'shape': (3,), }")))
+          .starts_with(base::Cat("holds elements of type \"[('\\u001b[1m", std::string(57, 'a'),
+                                 "\"; a program's")));
   EXPECT_EQ(message(Header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, -1), }")),
             "has no readable shape");
   EXPECT_EQ(message(Header("{}")), "has no readable .npy header");
