@@ -1,8 +1,15 @@
 #include "tools/arrays/made_up.h"
 
-#include <cstring>
+#include <unistd.h>
 
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "csrc/base/checked.h"
 #include "csrc/base/prng.h"
+#include "csrc/base/text.h"
 
 namespace hir::arrays {
 namespace {
@@ -16,6 +23,16 @@ void MakeUpAs(uint64_t seed, int64_t first, int64_t count, std::byte* to, Conver
     const T element = convert((2.0 * unit - 1.0) * 1.7320508);  // Of variance 1.
     std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &element, sizeof(T));
   }
+}
+
+// What programs can still have without swapping; all of the memory where the system does not say.
+int64_t MemoryLeft() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (int64_t kib = 0; file >> name >> kib; file.ignore(80, '\n')) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
 }
 
 }  // namespace
@@ -39,6 +56,18 @@ void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte*
     case DType::kFloat32: return make_up(float{}, [](double v) { return static_cast<float>(v); });
     case DType::kFloat64: return make_up(double{}, [](double v) { return v; });
   }
+}
+
+Status FitsMemory(std::span<const int64_t> shape, const std::vector<bool>& stored_once,
+                  DType dtype) {
+  std::optional<int64_t> bytes = DTypeBytes(dtype);
+  for (size_t axis = 0; axis < shape.size() && bytes; ++axis)
+    bytes = base::CheckedMul(*bytes, stored_once[axis] ? 1 : shape[axis]);
+  const int64_t left = MemoryLeft();
+  if (bytes && *bytes <= left) return {};
+  return ResourceExhausted(base::Cat(bytes ? base::Cat(*bytes) : "more than 2^63",
+                                     " bytes are to be made up; this machine has ", left,
+                                     " bytes of memory left: make it smaller"));
 }
 
 }  // namespace hir::arrays

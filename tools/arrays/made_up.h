@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
 
 namespace hir::arrays {
 
@@ -14,5 +17,10 @@ uint64_t SeedOf(int64_t seed, size_t index);
 // Writes elements [first, first + count) of an array to `to`: floats uniform in [-1.7, 1.7], integers and booleans 0
 // or 1.
 void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte* to);
+
+// Whether this machine has memory left for an array of `shape` that is made up, of which `stored_once` axes have one
+// element. kResourceExhausted with both numbers of bytes.
+Status FitsMemory(std::span<const int64_t> shape, const std::vector<bool>& stored_once,
+                  DType dtype);
 
 }  // namespace hir::arrays

@@ -55,7 +55,12 @@ Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& o
     }
     inputs.BindSizes();
   }
-  for (int i = 0; i < params.size(); ++i) HIR_TRY(inputs.ShapeOf(i).status());
+  for (int i = 0; i < params.size(); ++i) {
+    HIR_ASSIGN(const std::vector<int64_t> shape, inputs.ShapeOf(i));
+    if (!options.random || params[i].scalar()) continue;
+    HIR_ASSIGN(const DType dtype, service::FromProto(params[i].dtype()));
+    HIR_TRY(arrays::FitsMemory(shape, StoredOnce(params[i]), dtype).WithContext(NameOf(params[i])));
+  }
   return inputs;
 }
 

@@ -99,7 +99,16 @@ Result<Sizes> Inputs::BindSizes(std::span<const InputType> types) const {
       return wanted.status().WithContext(Cat(NameOf(types[i]), ": ", ir::ToString(*types[i].type),
                                              files_.empty() ? " (--size)" : ""));
     }
-    for (size_t axis = 0; axis < wanted->size() && !files_.empty(); ++axis) {
+    if (files_.empty()) {
+      // Of the whole: which part a rank makes up only the plan says.
+      std::vector<bool> once;
+      for (const ir::Axis& axis : ir::ValueAxes(*types[i].type))
+        once.push_back(axis.kind == ir::AxisKind::kBroadcast);
+      HIR_TRY(
+          arrays::FitsMemory(*wanted, once, types[i].type->dtype).WithContext(NameOf(types[i])));
+      continue;
+    }
+    for (size_t axis = 0; axis < wanted->size(); ++axis) {
       const ir::Axis declared = ir::ValueAxes(*types[i].type)[axis];
       const int64_t extent = files_[i].header().shape[axis];
       if (extent == (*wanted)[axis] || (extent == 1 && declared.kind == ir::AxisKind::kBroadcast))

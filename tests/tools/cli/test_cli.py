@@ -359,6 +359,17 @@ def test_missing_sizes_and_inputs_are_named(daemon, program):
     assert done.returncode == 1 and "negate has no size i9; its sizes are i0" in done.stderr
 
 
+def test_inputs_that_do_not_fit_memory(daemon, program):
+    path = program("fusion @p(%x: f32[i0, i1]) {\n  %y = neg(%x)\n  return %y\n}\n")
+    arguments = [path, "--random=1", "--size", f"i0={2**40}", "--size", f"i1={2**10}"]
+    message = rf"RESOURCE_EXHAUSTED: .*input %x: {2**52} bytes are to be made up; this machine has \d+ bytes of memory"
+    for command in ("run", "bench"):
+        done = hostir(command, *arguments, "--address", daemon.address)
+        assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
+    done = subprocess.run([BUILD / "hostir-eval", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
+
+
 @pytest.mark.parametrize("command", [["status"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]])
 def test_nobody_at_the_address_is_4(program, tmp_path, command):
     address = f"unix:{tmp_path}/socket"
