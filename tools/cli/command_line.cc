@@ -215,7 +215,9 @@ Status ReadSizes(const std::vector<std::string>& texts, Options& options) {
     if (!extent || *extent < 0)
       return InvalidArgument(
           Cat("--size ", text, ": want NAME=EXTENT with an extent of 0 or more"));
-    options.sizes[text.substr(0, equals)] = *extent;
+    if (!options.sizes.emplace(text.substr(0, equals), *extent).second)
+      return InvalidArgument(Cat("--size ", text, ": ", text.substr(0, equals),
+                                 " has an extent already; one is enough"));
   }
   return {};
 }

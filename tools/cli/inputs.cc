@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace {
 namespace pb = ::hostir::v1;
 using arrays::Part;
 using base::Cat;
+
+constexpr size_t kSizeCharacters = 64;  // Of a name in an error.
 
 std::string NameOf(const pb::PlanParam& param) { return Cat("input %", param.name()); }
 
@@ -55,6 +58,7 @@ Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& o
     }
     inputs.BindSizes();
   }
+  if (options.random) HIR_TRY(inputs.CheckSizeNames());
   for (int i = 0; i < params.size(); ++i) {
     HIR_ASSIGN(const std::vector<int64_t> shape, inputs.ShapeOf(i));
     if (!options.random || params[i].scalar()) continue;
@@ -78,6 +82,27 @@ Status ProgramInputs::CheckFile(int index) const {
         Cat(NameOf(param), ": ", file.path(), " has ", file.header().shape.size(),
             file.header().shape.size() == 1 ? " axis" : " axes", "; the program wants ",
             param.scalar() ? "a number, an array without axes" : std::string_view(param.type())));
+  }
+  return {};
+}
+
+// Whether all sizes that are given are those of an input.
+Status ProgramInputs::CheckSizeNames() const {
+  std::set<std::string_view> symbols;
+  ir::Graph graph(host::kHostOps, "sizes");  // For its pool of expressions alone.
+  for (const pb::PlanParam& param : params_) {
+    for (const std::string& extent : param.shape()) {
+      HIR_ASSIGN(const ir::Expr* expr, ir::ParseExtent(extent, graph, {}));
+      std::vector<std::string_view> named;
+      ir::CollectSymbols(expr, named);
+      symbols.insert(named.begin(), named.end());
+    }
+  }
+  for (const auto& [name, value] : sizes_) {
+    if (symbols.contains(name)) continue;
+    return InvalidArgument(Cat("the program has no size ", name.substr(0, kSizeCharacters),
+                               "; its sizes are ",
+                               symbols.empty() ? "constants" : base::Join(symbols, ", ")));
   }
   return {};
 }

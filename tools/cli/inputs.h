@@ -29,7 +29,7 @@ class ProgramInputs {
   using Params = google::protobuf::RepeatedPtrField<::hostir::v1::PlanParam>;
   // Opens DIR/NAME.npy of every input of `params`, or makes them up with the sizes of `options`.
   // Errors: kNotFound: a file that is not there; kInvalidArgument naming input, file, and both sides of what does not
-  // fit; a size that nothing gives; kResourceExhausted: more bytes than this machine has left.
+  // fit; a size that nothing gives, or that no input has; kResourceExhausted: more bytes than this machine has left.
   static Result<ProgramInputs> Open(const Params& params, const Options& options);
 
   int64_t total_bytes() const;  // Of what will be sent.
@@ -40,6 +40,7 @@ class ProgramInputs {
 
  private:
   Result<std::vector<int64_t>> ShapeOf(int index) const;
+  Status CheckSizeNames() const;
   Status CheckFile(int index) const;
   void BindSizes();
 

@@ -289,6 +289,7 @@ USAGE = {
     "repeat, above": (["bench", "a.hir", "--repeat=1000001"], "1000001 not in range"),
     "interval": (["top", "--interval=0.05"], "--interval"),
     "seed": (["run", "a.hir", "--random=-1"], "--random"),
+    "a size twice": (["bench", "a.hir", "--random=1", "--size=i0=1", "--size=i0=2"], "--size i0=2: i0 has an extent"),
     "svg and json": (["explain", "a.hir", "--svg=a", "--json"], "--json"),
     "no file": (["run", "/nowhere/a.hir"], "NOT_FOUND: cannot read /nowhere/a.hir"),
     "a folder": (["explain", "/tmp"], "NOT_FOUND: cannot read /tmp"),
@@ -357,6 +358,9 @@ def test_missing_sizes_and_inputs_are_named(daemon, program):
     assert done.returncode == 1 and "say where they are (--in DIR), or have them made up" in done.stderr
     done = hostir("explain", path, "--size=i9=3", "--address", daemon.address)
     assert done.returncode == 1 and "negate has no size i9; its sizes are i0" in done.stderr
+    for command in ("run", "bench"):
+        done = hostir(command, path, "--random=1", "--size=i0=4", "--size=i9=3", "--address", daemon.address)
+        assert done.returncode == 1 and "the program has no size i9; its sizes are i0" in done.stderr
 
 
 def test_inputs_that_do_not_fit_memory(daemon, program):
