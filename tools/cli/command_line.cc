@@ -1,5 +1,6 @@
 // The only place that knows CLI11: what the commands are called, what they take, their help and examples.
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -11,6 +12,8 @@ namespace {
 
 using base::Cat;
 
+// CLI11 reads what does not fit 64 bits as the greatest number that does.
+constexpr int64_t kSeedMax = std::numeric_limits<int64_t>::max() - 1;
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 the program or a request is refused; 2 the command line, or a file; "
     "3 a device or a rank;\n4 no daemon at the address.";
@@ -56,7 +59,7 @@ void AddInputs(CLI::App& command, Options& options, std::vector<std::string>& si
       .add_option("--random", options.random,
                   "make inputs up instead: floats uniform in [-1.7, 1.7], integers 0 or 1")
       ->type_name("SEED")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, kSeedMax));
   AddSizes(command, sizes, "with --random: the extent of a size; may be repeated");
   command
       .add_option("--timeout", options.timeout_s,
