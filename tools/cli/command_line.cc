@@ -270,8 +270,9 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
   const std::vector<CLI::App*> given = app.get_subcommands();
   const CLI::App* command = given.empty() ? nullptr : given[0];
   if (!error.empty()) return Wrong(command == nullptr ? "" : command->get_name(), error);
-  for (const std::string& word : app.remaining(/*recurse=*/true))
-    return Unknown(app, command, word);
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word != "--") return Unknown(app, command, word);  // Behind it there are no options.
+  }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
   if (command == nullptr)
     return Wrong("", "which command? run, explain, status, top, bench, completion");

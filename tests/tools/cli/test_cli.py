@@ -141,6 +141,11 @@ def test_outputs_are_named_as_they_are_written(daemon, program, tmp_path):
     assert {path.stem: np.load(path)[0] for path in folder.iterdir()} == {"x": 1, "y": 2, "z": 2, "c": 1}
 
 
+def test_behind_two_dashes_is_the_program(daemon, program):
+    said = good("run", "--random=1", "--size=i0=2", "--address", daemon.address, "--", program(NEGATE))
+    assert said.endswith("output %y: f32[i0]\n")
+
+
 def test_empty_arrays_and_standard_input(daemon, tmp_path):
     folder = save(tmp_path / "in", x=np.zeros(0, np.float32))
     arguments = ["run", "-", "--in", folder, "--out", tmp_path / "out", "--address", daemon.address]
@@ -291,6 +296,7 @@ USAGE = {
     "seed": (["run", "a.hir", "--random=-1"], "--random: Value -1 not in range 0 to 9223372036854775806 ("),
     "seed, above": (["run", "a.hir", "--random=9223372036854775808"], "not in range 0 to "),
     "a size twice": (["bench", "a.hir", "--random=1", "--size=i0=1", "--size=i0=2"], "--size i0=2: i0 has an extent"),
+    "behind --": (["run", "--", "a.hir", "b.hir"], "b.hir: one argument too many"),
     "svg and json": (["explain", "a.hir", "--svg=a", "--json"], "--json"),
     "no file": (["run", "/nowhere/a.hir"], "NOT_FOUND: cannot read /nowhere/a.hir"),
     "a folder": (["explain", "/tmp"], "NOT_FOUND: cannot read /tmp"),
@@ -468,7 +474,7 @@ def test_progress_where_it_is_asked_for(own_daemon: Daemon, program):
     assert "planning" not in stages[1:]
     compiled = [int(line.split()[1]) for line in stages if line.startswith("compiling ")]
     assert compiled and compiled == sorted(compiled)
-    assert all(line == f"compiling {count} of 5 kernels" for line, count in zip(stages[-len(compiled) :], compiled))
+    assert all(line == f"compiling {count} of 5 kernels" for line, count in zip(stages[-len(compiled) :], compiled, strict=True))
     assert said[-1] == "running program"
     assert " of 5 kernels" not in hostir("run", *arguments).stderr
 
