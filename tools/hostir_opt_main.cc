@@ -1,6 +1,7 @@
 // hostir-opt --pass=a,b file.hir: prints what passes make of a program. Reads the standard input when there is no file.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -10,7 +11,9 @@
 #include "csrc/base/text.h"
 #include "tools/transform.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int Main(int argc, char** argv) {
   CLI::App app("Runs passes over a program in text form (docs/ir.md) and prints the result.");
   std::string passes, path;
   app.add_option("--pass,-p", passes, "the passes to run, in order, with commas between");
@@ -39,4 +42,14 @@ int main(int argc, char** argv) {
   }
   std::cout << *out;
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is an error like a full disk.
+  const int code = Main(argc, argv);
+  if (std::cout.flush()) return code;
+  std::cerr << "hostir-opt: cannot write standard output\n";
+  return code == 0 ? 2 : code;
 }

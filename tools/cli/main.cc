@@ -1,4 +1,5 @@
 // hostir: the command line of the service.
+#include <csignal>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -19,31 +20,29 @@ constexpr Command kCommands[] = {
     {"top", &ShowTop},    {"bench", &BenchProgram},     {"completion", &PrintCompletion},
 };
 
+int Failed(const Outcome& outcome) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "hostir: %s\n", outcome.status.ToString().c_str());
+  return outcome.code;
+}
+
 int Main(std::span<const char* const> arguments) {
   const Result<Parsed> parsed = ParseCommandLine(arguments);
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "hostir: %s\n", parsed.status().ToString().c_str());
-    return service::kExitUsage;
-  }
-  if (parsed->answer.has_value()) {
-    std::fputs(parsed->answer->c_str(), stdout);
-    return service::kExitDone;
-  }
+  if (!parsed.ok()) return Failed(Usage(parsed.status()));
+  Outcome outcome;
+  if (parsed->answer.has_value()) std::fputs(parsed->answer->c_str(), stdout);
   for (const Command& command : kCommands) {
-    if (parsed->options.command != command.name) continue;
-    const Outcome outcome = command.run(parsed->options);
-    if (outcome.ok()) return service::kExitDone;
-    std::fflush(stdout);
-    std::fprintf(stderr, "hostir: %s\n", outcome.status.ToString().c_str());
-    return outcome.code;
+    if (parsed->options.command == command.name) outcome = command.run(parsed->options);
   }
-  return service::kExitUsage;  // The parser knows the same commands.
+  if (outcome.ok()) outcome = FlushOutput();
+  return outcome.ok() ? service::kExitDone : Failed(outcome);
 }
 
 }  // namespace
 }  // namespace hir::cli
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is an error like a full disk.
   const std::span<const char* const> arguments(argv, static_cast<size_t>(argc));
   return hir::cli::Main(arguments.subspan(1));
 }

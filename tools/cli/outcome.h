@@ -18,4 +18,7 @@ struct Outcome {
 
 inline Outcome Usage(Status status) { return {std::move(status), service::kExitUsage}; }
 
+// How a command ends that has printed its answer: kUnavailable where stdout did not take all of it (a full disk).
+Outcome FlushOutput();
+
 }  // namespace hir::cli

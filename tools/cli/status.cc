@@ -185,7 +185,7 @@ Outcome ShowTop(const Options& options) {
             "\n", Ranks(now, then, seconds), screen || options.once ? "" : "\n")
             .c_str(),
         stdout);
-    std::fflush(stdout);
+    if (Outcome outcome = FlushOutput(); !outcome.ok()) return outcome;
     if (options.once || Interrupted(options.interval_s)) return {};
     before = std::move(now);
   }
