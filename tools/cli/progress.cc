@@ -9,6 +9,7 @@
 
 #include "csrc/base/text.h"
 #include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 
 namespace hir::cli {
 namespace {
@@ -109,7 +110,8 @@ void Progress::Loop() {
       continue;
     }
     if (base::Clock::Steady().Now() - start_ >= kPatience) {
-      std::fputs(base::Cat(kErase, Line()).c_str(), stderr);
+      // One row: what is longer could not be erased.
+      std::fputs(base::Cat(kErase, Fitted(Line(), SizeOfTerminal(STDERR_FILENO))).c_str(), stderr);
       drawn_ = true;
     }
     changed_.wait_for(lock, kRefresh);

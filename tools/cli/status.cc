@@ -15,6 +15,7 @@
 #include "tools/cli/connection.h"
 #include "tools/cli/json.h"
 #include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 
 namespace hir::cli {
 namespace {
@@ -180,11 +181,11 @@ Outcome ShowTop(const Options& options) {
         then == nullptr
             ? 0
             : static_cast<double>(std::max<int64_t>(1, now.uptime_ms() - then->uptime_ms())) / 1e3;
-    std::fputs(
-        Cat(screen ? kHomeAndErase : "", Head(client->address(), now), Amounts(now, then, seconds),
-            "\n", Ranks(now, then, seconds), screen || options.once ? "" : "\n")
-            .c_str(),
-        stdout);
+    const std::string text = Cat(Head(client->address(), now), Amounts(now, then, seconds), "\n",
+                                 Ranks(now, then, seconds), screen || options.once ? "" : "\n");
+    std::fputs(screen ? Cat(kHomeAndErase, Fitted(text, SizeOfTerminal(STDOUT_FILENO))).c_str()
+                      : text.c_str(),
+               stdout);
     if (Outcome outcome = FlushOutput(); !outcome.ok()) return outcome;
     if (options.once || Interrupted(options.interval_s)) return {};
     before = std::move(now);
