@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -85,12 +86,19 @@ class Display:
                     self._ticking = False
                     return
                 if time.monotonic() - self._since >= _PATIENCE:
-                    self._write(_ERASE + self._line())
+                    self._write(_ERASE + self._line()[: self._columns()])
                     self._drawn = True
             time.sleep(_REFRESH)
 
     def _line(self) -> str:
         return f"hostir: {self._latest}, {time.monotonic() - self._since:.1f} s"
+
+    def _columns(self) -> int | None:
+        """Of one row, up to where a cursor may go to the next: a second one could not be erased. None: any."""
+        try:
+            return max(0, os.get_terminal_size(self._stream.fileno()).columns - 1) or None
+        except (OSError, ValueError):
+            return None
 
     def _log(self) -> None:
         assert self._latest is not None

@@ -5,8 +5,14 @@ Method: programs of a known number of kernels on a daemon; a display over a stre
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
 import re
+import select
+import struct
+import termios
 import threading
 import time
 from pathlib import Path
@@ -110,6 +116,22 @@ def test_a_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     display(PlanProgress("compiling", 0, 4, 7))  # It comes late: nobody waits.
     time.sleep(0.1)
     assert stream.getvalue() == said
+
+
+def test_a_narrow_terminal_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostir.progress._PATIENCE", 0.0)
+    outer, inner = pty.openpty()
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+    with os.fdopen(inner, "w") as stream:
+        display = Display(stream)
+        with display:
+            display(PlanProgress("compiling", 0, 3, 7))
+            seen = b""
+            while b"compiling" not in seen:
+                assert select.select([outer], [], [], 60)[0]
+                seen += os.read(outer, 4096)
+    os.close(outer)
+    assert seen.decode().split("\r\x1b[K")[1] == "hostir: compiling 3"
 
 
 def test_what_is_over_soon_is_not_mentioned() -> None:
