@@ -37,6 +37,7 @@ std::string BashValue(const OptionWords& option) {
   return option.value == "FILE" ? "-f" : "";
 }
 
+// What compgen says goes to COMPREPLY line by line: a file's name may hold spaces, and stars.
 std::string Bash(const std::vector<CommandWords>& commands) {
   std::string out =
       Cat("# bash completion of hostir: source <(hostir completion bash)\n"
@@ -45,9 +46,9 @@ std::string Bash(const std::vector<CommandWords>& commands) {
           "command=${COMP_WORDS[1]}\n"
           "  COMPREPLY=()\n"
           "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
-          "    COMPREPLY=($(compgen -W \"",
+          "    mapfile -t COMPREPLY < <(compgen -W \"",
           CommandNames(commands),
-          " --help --version\" -- \"$current\"))\n"
+          " --help --version\" -- \"$current\")\n"
           "    return\n"
           "  fi\n"
           "  case $command in\n");
@@ -57,20 +58,23 @@ std::string Bash(const std::vector<CommandWords>& commands) {
       if (option.value.empty()) continue;
       const std::string value = BashValue(option);
       base::Append(out, "        ", option.name, ") ",
-                   value.empty()
-                       ? "return"
-                       : Cat("COMPREPLY=($(compgen ", value, " -- \"$current\")); return"),
+                   value.empty() ? "return"
+                                 : Cat("mapfile -t COMPREPLY < <(compgen ", value,
+                                       " -- \"$current\"); return"),
                    " ;;\n");
     }
-    base::Append(out, "      esac\n      case $current in\n        -*) COMPREPLY=($(compgen -W \"",
-                 OptionNames(command), "\" -- \"$current\")) ;;\n");
+    base::Append(
+        out,
+        "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W \"",
+        OptionNames(command), "\" -- \"$current\") ;;\n");
     if (command.takes_program) {
       out +=
-          "        *) COMPREPLY=($(compgen -d -S / -- \"$current\" ; compgen -f -X '!*.hir' -- "
-          "\"$current\")) ;;\n";
+          "        *) mapfile -t COMPREPLY < <(compgen -d -S / -- \"$current\" ; compgen -f -X "
+          "'!*.hir' -- "
+          "\"$current\") ;;\n";
     } else if (!command.choices.empty()) {
-      base::Append(out, "        *) COMPREPLY=($(compgen -W \"", base::Join(command.choices, " "),
-                   "\" -- \"$current\")) ;;\n");
+      base::Append(out, "        *) mapfile -t COMPREPLY < <(compgen -W \"",
+                   base::Join(command.choices, " "), "\" -- \"$current\") ;;\n");
     }
     out += "      esac ;;\n";
   }

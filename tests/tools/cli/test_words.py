@@ -49,7 +49,7 @@ def complete(*words: str, cwd: Path | None = None) -> set[str]:
     command = ["bash", "--norc", "-c", script, "bash", *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
-    return set(done.stdout.split())
+    return set(filter(None, done.stdout.split("\n")))
 
 
 def test_bash_completes_commands():
@@ -74,6 +74,14 @@ def test_bash_completes_values(tmp_path):
     assert complete("hostir", "run", "a.hir", "--in", "", cwd=tmp_path) == {"folder"}
     assert complete("hostir", "explain", "a.hir", "--svg", "a.", cwd=tmp_path) == {"a.hir", "a.txt"}
     assert complete("hostir", "run", "a.hir", "--random", "") == set()
+
+
+def test_bash_completes_files_of_any_name(tmp_path):
+    for name in ("my prog.hir", "*.hir", "b.hir"):
+        (tmp_path / name).touch()
+    (tmp_path / "my folder").mkdir()
+    assert complete("hostir", "run", "", cwd=tmp_path) == {"my prog.hir", "*.hir", "b.hir", "my folder/"}
+    assert complete("hostir", "run", "a.hir", "--in", "", cwd=tmp_path) == {"my folder"}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
