@@ -304,6 +304,7 @@ std::vector<CommandWords> DescribeCommands() {
       words.options.push_back({.name = Cat("--", option->get_lnames().front()),
                                .value = has_value ? type.substr(0, type.find(':')) : "",
                                .choices = ChoicesOf(*option),
+                               .repeats = option->get_items_expected_max() > 1,
                                .what = option->get_description()});
     }
   }

@@ -124,7 +124,8 @@ std::string Zsh(const std::vector<CommandWords>& commands) {
     base::Append(out, "    ", command.name, ") _arguments");
     for (const OptionWords& option : command.options)
       base::Append(out, " \\\n      ",
-                   quoted(Cat(option.name, "[", ZshText(option.what), "]", ZshValue(option))));
+                   quoted(Cat(option.repeats ? "*" : "", option.name, "[", ZshText(option.what),
+                              "]", ZshValue(option))));
     if (command.takes_program)
       base::Append(out, " \\\n      ", quoted("1:program:_files -g \"*.hir\""));
     if (!command.choices.empty())

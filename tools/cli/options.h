@@ -49,6 +49,7 @@ struct OptionWords {
   std::string name;                  // "--devices"
   std::string value;                 // "DIR"; empty: a flag without one.
   std::vector<std::string> choices;  // What the value can be; empty: anything.
+  bool repeats = false;              // May be given more than once.
   std::string what;
 };
 struct CommandWords {

@@ -84,6 +84,12 @@ def test_bash_completes_files_of_any_name(tmp_path):
     assert complete("hostir", "run", "a.hir", "--in", "", cwd=tmp_path) == {"my folder"}
 
 
+def test_zsh_offers_again_what_may_be_repeated():
+    script = good("completion", "zsh")
+    assert script.count("'*--size[") == script.count("--size[") == 3
+    assert "'*--in[" not in script
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_take_their_script(shell, tmp_path):
     script = tmp_path / f"hostir.{shell}"
