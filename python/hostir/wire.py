@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import MutableSequence
 from typing import Any
 
@@ -38,6 +39,9 @@ def data_type(number: int) -> DataType:
     return _DATA_TYPES[number]
 
 
+_SHARDINGS_KEPT = 256  # Of results: those of a program's next run are equal.
+
+
 def mesh_message(mesh: DeviceMesh) -> Any:
     return tensor_pb2.Mesh(shape=mesh.shape, devices=mesh.devices)
 
@@ -54,6 +58,12 @@ def sharding_message(sharding: Sharding, rank: int) -> Any:
 
 def sharding_of(message: Any) -> Sharding:
     """The sharding of a message; an absent one is whole on device 0."""
+    return _sharding(message.SerializeToString())
+
+
+@functools.lru_cache(maxsize=_SHARDINGS_KEPT)
+def _sharding(serialized: bytes) -> Sharding:
+    message = tensor_pb2.Sharding.FromString(serialized)
     if not message.mesh.devices:
         return Sharding(DeviceMesh([0]))
     mesh = DeviceMesh(np.reshape(list(message.mesh.devices), list(message.mesh.shape)))
