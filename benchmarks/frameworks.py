@@ -313,10 +313,12 @@ class Side:
                 raise ValueError(f"{workload.name} by {self.name}: output {index} is off by {error:.1e}")
 
     def prepare(self) -> None:
-        """Warm already: chooses how many calls make a sample."""
+        """Warm already: counts how many calls make a sample. The first after a pause says too few: its threads wake."""
+        self.calls = 0
         started = time.perf_counter()
-        self.call()
-        self.calls = max(1, round(SAMPLE_SECONDS / max(time.perf_counter() - started, 1e-9)))
+        while time.perf_counter() - started < SAMPLE_SECONDS:
+            self.call()
+            self.calls += 1
 
     def sample_ms(self) -> float:
         time.sleep(SETTLE_SECONDS)
