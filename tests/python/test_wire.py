@@ -1,6 +1,7 @@
 """Conversions between the client's values and messages."""
 
 import pytest
+
 from hostir import wire
 from hostir.mesh import DeviceMesh
 from hostir.sharding import Sharding
