@@ -110,7 +110,7 @@ class KernelRunner {
           if (axes[i].kind == ir::AxisKind::kBroadcast) shape[i] = 1;
         }
         HostTensor& tensor = stored[output] = fusion::ZeroTensor(output->type->dtype, shape);
-        std::memset(tensor.bytes.data(), 0x7b, tensor.bytes.size());  // A kernel writes every byte.
+        std::ranges::fill(tensor.bytes, std::byte{0x7b});  // A kernel writes every byte.
         tensor.bytes.resize(tensor.bytes.size() + kRedZone, std::byte{0x5a});
       }
       std::vector<int64_t> args;
