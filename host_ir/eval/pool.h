@@ -20,6 +20,11 @@ class Pool {
   Result<std::shared_ptr<const device::Allocation>> Reserve(int64_t bytes);
   // Lets go of what Reserve replaced. REQUIRES: all queued runs are over.
   void ReleaseReplaced() { replaced_.clear(); }
+  // Lets go of all memory. REQUIRES: as ReleaseReplaced. Who still has a pointer keeps what it points to.
+  void Release() {
+    memory_ = nullptr;
+    ReleaseReplaced();
+  }
   int64_t bytes() const { return memory_ == nullptr ? 0 : memory_->buffer().bytes; }
 
  private:

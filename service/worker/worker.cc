@@ -81,7 +81,7 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
                                              .memory_bytes_max = options_.device_bytes_max}));
   HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
   HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
-  pool_.emplace(*device_);
+  pool_ = std::make_unique<host::Pool>(*device_);
   for (int i = 0; i < kNumStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
     streams_.push_back(stream.get());
@@ -118,7 +118,7 @@ Status Worker::Load(const pb::Load& load) {
   options.builtins = builtins_.get();
   options.libraries = libraries_.get();
   options.communicator = communicator_.get();
-  options.pool = &*pool_;
+  options.pool = pool_.get();
   HIR_ASSIGN(programs_[load.program()],
              LoadedProgram::Load(load.plan(), options, std::move(kernels)));
   return {};
@@ -176,7 +176,7 @@ Status Worker::BindRun(const pb::Execute& execute, LoadedProgram& program) {
   for (const auto& [number, loaded] : programs_) {
     if (loaded != nullptr) loaded->Unbind();
   }
-  pool_.emplace(*device_);
+  pool_->Release();
   return program.Bind(execute, memory);
 }
 

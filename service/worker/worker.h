@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -58,7 +57,7 @@ class Worker {
   std::vector<std::unique_ptr<device::Stream>> owned_streams_;
   std::vector<device::Stream*> streams_;
   std::unique_ptr<comm::Communicator> communicator_;  // Null when there is one rank.
-  std::optional<host::Pool> pool_;                    // At one address: programs point there.
+  std::unique_ptr<host::Pool> pool_;
   struct Shard {
     SharedMemory mapped;                            // The daemon's memory, or
     std::unique_ptr<device::Allocation> on_device;  // the device's.
