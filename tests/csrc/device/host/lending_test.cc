@@ -101,6 +101,16 @@ const HostKernel Lent::kNote({.name = "note", .function = Note});
 
 using Names = std::vector<std::string>;
 
+struct Communication final : base::BackgroundWork {
+  Communication() { base::AddBackgroundWork(*this); }
+  ~Communication() override { base::RemoveBackgroundWork(*this); }
+  bool Help() override { return false; }
+  void Leave() override {}
+  bool IsUnderWay() const override { return is_under_way || (launches && !launches->empty()); }
+  bool is_under_way = false;
+  const Names* launches = nullptr;  // Where given: from the first of them on.
+};
+
 TEST_F(Lent, WhoWaitsRunsKernelsButNoCallback) {
   Start(1);
   Launch(2);
@@ -145,14 +155,8 @@ TEST_F(Lent, WhoseTimeIsOverRunsNothing) {
 
 // Who waits carries communications, and nobody else may look after them.
 TEST_F(Lent, CommunicationsComeFirst) {
-  struct Communication final : base::BackgroundWork {
-    Communication() { base::AddBackgroundWork(*this); }
-    ~Communication() override { base::RemoveBackgroundWork(*this); }
-    bool Help() override { return false; }
-    void Leave() override {}
-    bool IsUnderWay() const override { return is_under_way; }
-    bool is_under_way = true;
-  } communication;
+  Communication communication;
+  communication.is_under_way = true;
   Start(1);
   Launch();
   ASSERT_TRUE(stream_->Synchronize(kLong).ok());
@@ -165,14 +169,7 @@ TEST_F(Lent, CommunicationsComeFirst) {
 
 // The first item waits for the launch that it is of: so a helper is lent while the owner is at work.
 TEST_F(Lent, AHelperThatLeavesALaunchPostsAnother) {
-  struct Communication final : base::BackgroundWork {
-    Communication() { base::AddBackgroundWork(*this); }
-    ~Communication() override { base::RemoveBackgroundWork(*this); }
-    bool Help() override { return false; }
-    void Leave() override {}
-    bool IsUnderWay() const override { return is_under_way; }
-    bool is_under_way = false;
-  } communication;
+  Communication communication;
   Start(2);
   const HostKernel wait({.name = "wait", .function = WaitInTheFirst});
   const std::array args = {reinterpret_cast<int64_t>(this),
@@ -186,18 +183,9 @@ TEST_F(Lent, AHelperThatLeavesALaunchPostsAnother) {
 
 // One that begins while a thread is lent is carried before its next launch.
 TEST_F(Lent, ACommunicationEndsALoan) {
-  struct Communication final : base::BackgroundWork {
-    explicit Communication(const Names& launches) : launches(launches) {
-      base::AddBackgroundWork(*this);
-    }
-    ~Communication() override { base::RemoveBackgroundWork(*this); }
-    bool Help() override { return false; }
-    void Leave() override {}
-    bool IsUnderWay() const override { return !launches.empty(); }
-    const Names& launches;
-  };
   Start(1);
-  const Communication communication(who_);
+  Communication communication;
+  communication.launches = &who_;
   Launch();
   Launch();
   ASSERT_TRUE(stream_->Synchronize(kLong).ok());
