@@ -15,6 +15,7 @@ using base::Cat;
 
 namespace {
 
+constexpr int kRowsTogether[] = {8, 4};
 constexpr size_t kRegionVariablesMax = 62;  // Sets of them are bits of a word; one is taken.
 
 bool IsOneTrip(const V& begin, const V& end, const V& step) {
@@ -151,29 +152,32 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
   if (region_->tile_rows_max > 0) EmitTurned();
   if (depth + 1 == region_->serial.size()) {
     EmitAhead(region_->ahead);
-    if (AddsRowsTogether()) return OpenRowsTogether(body);
+    if (const int rows = RowsTogether(); rows > 1) return OpenRowsTogether(rows, body);
   }
   OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
 }
 
-bool Emitter::AddsRowsTogether() const {
+int Emitter::RowsTogether() const {
   const Phase& phase = region_->phases.front();
   const bool carries_alone = region_->phases.size() == 1 && phase.accumulators.empty() &&
                              phase.stores.empty() && !phase.carried.empty();
-  if (!carries_alone || !ReadsBestInOrder(target_)) return false;
+  if (!carries_alone || !ReadsBestInOrder(target_)) return 1;
   std::unordered_map<const Element*, bool> seen;
-  return kRowsTogether * InstructionsOf(phase, seen) <= kLargeBody;
+  const size_t size = InstructionsOf(phase, seen);
+  for (const int rows : kRowsTogether) {
+    if (static_cast<size_t>(rows) * size <= kLargeBody) return rows;
+  }
+  return 1;
 }
 
-void Emitter::OpenRowsTogether(const std::function<void()>& body) {
+void Emitter::OpenRowsTogether(int rows, const std::function<void()>& body) {
   const Loop& loop = region_->serial.back();
   const V begin = EmitExpr(pool_.Import(loop.begin));
   const V end = EmitExpr(pool_.Import(loop.end));
-  const V step = IntConstant(Ty::kI64, kRowsTogether);
   std::string& code = Here();
   const V trips = writer_.Intrinsic(
       code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
-  const V left = writer_.Binary(code, "urem", trips, step);
+  const V left = writer_.Binary(code, "urem", trips, IntConstant(Ty::kI64, rows));
   const V middle = writer_.Binary(code, "sub", end, left);
   const auto open = [&](const V& from, const V& to, int count) {
     EmitLoop(from, to, IntConstant(Ty::kI64, count), [&](const V& at) {
@@ -186,7 +190,7 @@ void Emitter::OpenRowsTogether(const std::function<void()>& body) {
     });
     rows_together_.clear();
   };
-  open(begin, middle, kRowsTogether);
+  open(begin, middle, rows);
   open(middle, end, 1);
 }
 
@@ -240,6 +244,7 @@ void Emitter::EmitCarried(const Phase& phase) {
       static_cast<size_t>(variable_level_[static_cast<size_t>(region_->serial.back().variable)]);
   for (const V& row : rows_together_) {
     EnterRow(row, levels_.size() - 1);
+    EmitPrefetches(0, 1);
     for (size_t k = 0; k < values.size(); ++k) values[k].push_back(EmitBody(phase.carried[k]));
   }
   EnterRow(rows_together_[0], row_level);
@@ -356,7 +361,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
       }
       EmitCarried(phase);
       EmitSaves();
-      EmitPrefetches(copy, copies);
+      if (rows_together_.empty()) EmitPrefetches(copy, copies);  // Else done, for each.
       for (const Store& store : phase.stores) EmitStore(store);
     });
   });

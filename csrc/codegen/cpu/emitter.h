@@ -87,12 +87,11 @@ class Emitter {
   // Adds `values`, one a row, up in that order.
   void EmitCarried(const Carried& carried, std::span<const V> values);
   // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
-  // own, so that what is carried is read and written once for all of them.
-  bool AddsRowsTogether() const;
-  void OpenRowsTogether(const std::function<void()>& body);
+  // own, so that what is carried is read and written once for all of them. 1: as everywhere.
+  int RowsTogether() const;
+  void OpenRowsTogether(int rows, const std::function<void()>& body);
   // What depends on the row belongs to `level` from here on.
   void EnterRow(const V& row, size_t level);
-  static constexpr int kRowsTogether = 4;
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
   void EmitLoop(const V& begin, const V& end, const V& step,
@@ -162,7 +161,7 @@ class Emitter {
   void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
   // The loads among `seen` that go along `inner`, `bytes` ahead.
   void ChooseAlong(const Loop& inner, const std::unordered_map<const Element*, bool>& seen,
-                   int64_t bytes);
+                   int64_t bytes, int into);
   // Whether phases before the last ask for a share of the row to come, too.
   bool SharesRowsToCome(const Region& region);
   int64_t LargestBytes(const Phase& phase) const;  // Of an element that it loads.

@@ -86,12 +86,17 @@ TEST(Reduction, InTwoLaunches) {
   }
 }
 
-// Columns are carried from row to row, on some CPUs several rows at a time: sums that share what they read, one of what
-// depends on the row, and one of what only some rows have.
+// Columns are carried from row to row, on some CPUs several rows at a time, more of a sum alone than of sums that share
+// what they read, one of what depends on the row, and one of what only some rows have.
 TEST(Reduction, ColumnsOfAnyNumberOfRows) {
-  for (const int64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 18, 19, 20, 21, 66, 1003}) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 19, 20, 21, 66, 1003}) {
     for (const int64_t m : {1, 16, 37, 300}) {
       for (const std::string dtype : {"f32", "bf16"}) {
+        CheckProgram(Cat("fusion @f(%x: ", dtype, R"([i0, i1]) {
+          %s = sum(%x) {axes=[0], keepdim=false, dtype=f32}
+          return %s
+        })"),
+                     {{"i0", n}, {"i1", m}}, static_cast<uint64_t>(200 + n));
         CheckProgram(Cat("fusion @f(%x: ", dtype, R"([i0, i1], %w: f32[i0]) {
           %f = cast(%x) {dtype=f32}
           %wb = broadcast(%w) {is_broadcast_dim=[0, 1]}
