@@ -58,15 +58,19 @@ void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte*
   }
 }
 
-Status FitsMemory(std::span<const int64_t> shape, const std::vector<bool>& stored_once,
-                  DType dtype) {
+Result<int64_t> BytesOf(std::span<const int64_t> shape, const std::vector<bool>& stored_once,
+                        DType dtype) {
   std::optional<int64_t> bytes = DTypeBytes(dtype);
   for (size_t axis = 0; axis < shape.size() && bytes; ++axis)
     bytes = base::CheckedMul(*bytes, stored_once[axis] ? 1 : shape[axis]);
+  if (bytes) return *bytes;
+  return ResourceExhausted("more than 2^63 bytes are to be made up: make it smaller");
+}
+
+Status FitsMemory(int64_t bytes) {
   const int64_t left = MemoryLeft();
-  if (bytes && *bytes <= left) return {};
-  return ResourceExhausted(base::Cat(bytes ? base::Cat(*bytes) : "more than 2^63",
-                                     " bytes are to be made up; this machine has ", left,
+  if (bytes <= left) return {};
+  return ResourceExhausted(base::Cat(bytes, " bytes are to be made up; this machine has ", left,
                                      " bytes of memory left: make it smaller"));
 }
 

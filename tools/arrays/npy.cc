@@ -179,7 +179,9 @@ NpyFile::~NpyFile() {
 Result<NpyWriter> NpyWriter::Open(const std::string& path, DType dtype,
                                   std::span<const int64_t> shape, bool create) {
   const std::string header = MakeNpyHeader(dtype, shape);
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0), 0666);
+  // A FIFO would wait for who reads it: without, that is an error (ENXIO), as is its size.
+  const int fd = open(path.c_str(),
+                      O_WRONLY | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT | O_TRUNC : 0), 0666);
   if (fd < 0) return SystemError("write", path);
   NpyWriter writer(path, fd, static_cast<int64_t>(header.size()));
   if (!create) return writer;

@@ -63,7 +63,9 @@ Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& o
     HIR_ASSIGN(const std::vector<int64_t> shape, inputs.ShapeOf(i));
     if (!options.random || params[i].scalar()) continue;
     HIR_ASSIGN(const DType dtype, service::FromProto(params[i].dtype()));
-    HIR_TRY(arrays::FitsMemory(shape, StoredOnce(params[i]), dtype).WithContext(NameOf(params[i])));
+    const Result<int64_t> bytes = arrays::BytesOf(shape, StoredOnce(params[i]), dtype);
+    if (!bytes.ok()) return bytes.status().WithContext(NameOf(params[i]));
+    HIR_TRY(arrays::FitsMemory(*bytes).WithContext(NameOf(params[i])));
   }
   return inputs;
 }

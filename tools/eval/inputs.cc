@@ -100,12 +100,12 @@ Result<Sizes> Inputs::BindSizes(std::span<const InputType> types) const {
                                              files_.empty() ? " (--size)" : ""));
     }
     if (files_.empty()) {
-      // Of the whole: which part a rank makes up only the plan says.
+      // Of the whole only that its bytes can be counted: which part a rank makes up the plan says.
       std::vector<bool> once;
       for (const ir::Axis& axis : ir::ValueAxes(*types[i].type))
         once.push_back(axis.kind == ir::AxisKind::kBroadcast);
-      HIR_TRY(
-          arrays::FitsMemory(*wanted, once, types[i].type->dtype).WithContext(NameOf(types[i])));
+      const Result<int64_t> bytes = arrays::BytesOf(*wanted, once, types[i].type->dtype);
+      if (!bytes.ok()) return bytes.status().WithContext(NameOf(types[i]));
       continue;
     }
     for (size_t axis = 0; axis < wanted->size(); ++axis) {

@@ -7,6 +7,7 @@
 
 #include "csrc/base/stopwatch.h"
 #include "csrc/base/text.h"
+#include "tools/arrays/made_up.h"
 #include "tools/arrays/npy.h"
 
 namespace hir::eval {
@@ -107,8 +108,16 @@ Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part
   return {};
 }
 
-Status RankRun::LoadOwn() {
+Status RankRun::LoadPart(size_t input, std::string_view name, DType dtype,
+                         const arrays::Part& part) {
+  if (options_.random) HIR_TRY(arrays::FitsMemory(part.bytes).WithContext(Cat("input %", name)));
+  HIR_TRY(Allocate(input, name, part));
   std::vector<std::byte> staging;
+  return kind_.backends.copy_from_host(*device_, arguments_[input].buffer,
+                                       planned_.inputs.Bytes(input, dtype, part, staging));
+}
+
+Status RankRun::LoadOwn() {
   for (size_t i = 0; i < arguments_.size() && HasPart(); ++i) {
     const ir::Value& param = *program_->graph().params[i];
     if (param.type->kind == ir::TypeKind::kScalar) {
@@ -118,17 +127,13 @@ Status RankRun::LoadOwn() {
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
     const arrays::Part part =
         arrays::Part::All(shape, shape, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
-    HIR_TRY(Allocate(i, param.name, part));
-    HIR_TRY(
-        kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
-                                      planned_.inputs.Bytes(i, param.type->dtype, part, staging)));
+    HIR_TRY(LoadPart(i, param.name, param.type->dtype, part));
   }
   return {};
 }
 
 Status RankRun::LoadInputs() {
   if (planned_.is_host) return LoadOwn();
-  std::vector<std::byte> staging;
   for (size_t i = 0; i < planned_.plan.local.inputs.size(); ++i) {
     const plan::Boundary& input = planned_.plan.local.inputs[i];
     const DType dtype = input.global->dtype;
@@ -139,10 +144,7 @@ Status RankRun::LoadInputs() {
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned_.sizes));
     bool held = false;
     HIR_ASSIGN(const arrays::Part part, PartOf(input, planned_.inputs.ArrayShape(i, shape), &held));
-    if (!held) continue;
-    HIR_TRY(Allocate(i, input.name, part));
-    HIR_TRY(kind_.backends.copy_from_host(*device_, arguments_[i].buffer,
-                                          planned_.inputs.Bytes(i, dtype, part, staging)));
+    if (held) HIR_TRY(LoadPart(i, input.name, dtype, part));
   }
   for (size_t i = 0; i < planned_.plan.local.outputs.size(); ++i) {
     const auto param = static_cast<size_t>(program_->outputs()[i]);

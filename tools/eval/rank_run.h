@@ -61,6 +61,8 @@ class RankRun {
   Status Allocate(size_t param, std::string_view name, const arrays::Part& part);
   Result<arrays::Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
                               bool* held) const;
+  // Memory of an input for a rank's part of it, filled from its file or made up.
+  Status LoadPart(size_t input, std::string_view name, DType dtype, const arrays::Part& part);
   Status LoadOwn();  // Of a host program.
   Status Poison();
   Status Queue();

@@ -6,22 +6,29 @@
 namespace hir::arrays {
 namespace {
 
-TEST(MadeUp, WhatFitsMemory) {
-  EXPECT_TRUE(FitsMemory({}, {}, DType::kFloat64).ok());
-  const int64_t empty[] = {0, int64_t{1} << 50}, small[] = {64, 64};
-  EXPECT_TRUE(FitsMemory(empty, {false, false}, DType::kFloat64).ok());
-  EXPECT_TRUE(FitsMemory(small, {false, false}, DType::kFloat64).ok());
+TEST(MadeUp, BytesAreCountedUpToTheirLimit) {
+  EXPECT_EQ(*BytesOf({}, {}, DType::kFloat64), 8);
+  const int64_t empty[] = {0, int64_t{1} << 50}, small[] = {64, 3};
+  EXPECT_EQ(*BytesOf(empty, {false, false}, DType::kFloat64), 0);
+  EXPECT_EQ(*BytesOf(small, {false, false}, DType::kBFloat16), 384);
   const int64_t tall[] = {int64_t{1} << 50, 4};
-  EXPECT_TRUE(FitsMemory(tall, {true, false}, DType::kFloat32).ok()) << "one row is stored";
-  const Status status = FitsMemory(tall, {false, false}, DType::kFloat32);
+  EXPECT_EQ(*BytesOf(tall, {true, false}, DType::kFloat32), 16) << "one row is stored";
+  const int64_t most[] = {int64_t{1} << 62}, beyond[] = {int64_t{1} << 50, int64_t{1} << 50};
+  EXPECT_EQ(*BytesOf(most, {false}, DType::kBool), int64_t{1} << 62);
+  EXPECT_FALSE(BytesOf(most, {false}, DType::kBFloat16).ok());
+  const Result<int64_t> bytes = BytesOf(beyond, {false, false}, DType::kBool);
+  EXPECT_EQ(bytes.status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(bytes.status().message(), "more than 2^63 bytes are to be made up: make it smaller");
+}
+
+TEST(MadeUp, WhatFitsMemory) {
+  EXPECT_TRUE(FitsMemory(0).ok());
+  EXPECT_TRUE(FitsMemory(1 << 15).ok());
+  const Status status = FitsMemory(int64_t{1} << 54);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_TRUE(
       status.message().starts_with("18014398509481984 bytes are to be made up; this machine has "))
       << status.ToString();
-  const int64_t beyond[] = {int64_t{1} << 50, int64_t{1} << 50};
-  EXPECT_TRUE(FitsMemory(beyond, {false, false}, DType::kBool)
-                  .message()
-                  .starts_with("more than 2^63 bytes are to be made up; "));
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ TEST(Npy, FilesRoundTripAndSayWhatIsWrong) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // That nobody writes.
   EXPECT_EQ(NpyFile::Open(path).status().ToString(),
             base::Cat("INVALID_ARGUMENT: ", path, " is empty, or no file"));
+  EXPECT_EQ(NpyWriter::Open(path, DType::kFloat32, shape, /*create=*/true).status().ToString(),
+            base::Cat("UNAVAILABLE: cannot write ", path, ": No such device or address"));
   unlink(path.c_str());
   EXPECT_EQ(NpyFile::Open(path).status().ToString(),
             base::Cat("NOT_FOUND: cannot read ", path, ": No such file or directory"));
