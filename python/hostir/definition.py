@@ -6,6 +6,7 @@ inferred once, in the service.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -147,6 +148,8 @@ class FusionDefinition:
             raise invalid(f"{number} is not an integer; the scalar has type {data_type.value}")
         if kind is int and abs(number) > 2**53:
             raise invalid(f"{number} is beyond 2^53, the limit of constant scalars; make it an input")
+        if abs(number) > sys.float_info.max and not isinstance(number, float):
+            raise invalid(f"an integer of {number.bit_length()} bits is beyond {data_type.value}, the scalar's type")
         scalar = Scalar(self, name, kind(number))
         attrs: dict[str, Attribute] = {"value": float(number), "dtype": data_type.value}
         self._record.ops.append(OpRecord("constant", (), name, attrs, caller_location()))

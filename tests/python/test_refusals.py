@@ -104,6 +104,10 @@ INVALID: list[tuple[str, Call]] = [
         "9007199254740993 is beyond 2^53, the limit of constant scalars; make it an input",
         lambda fd, x: fd.define_scalar(2**53 + 1),
     ),
+    (
+        "an integer of 1329 bits is beyond f64, the scalar's type",
+        lambda fd, x: fd.define_scalar(10**400, DataType.Double),
+    ),
     ("add_output: 3 is no value of this definition", lambda fd, x: fd.add_output(3)),  # type: ignore[arg-type]
     ("add_output: %s is a host scalar; outputs are tensors", lambda fd, x: fd.add_output(fd.fusion.inputs()[1])),
     ("add_output: Tensor(%t0) is no input of this definition", lambda fd, x: fd.add_output(x, fd.ops.exp(x))),
