@@ -35,6 +35,7 @@ struct Case {
   std::string sampled = {};  // The symbol of the axes of which a part can be checked by itself,
   int64_t sample = 0;        // and how many; or
   fusion::SymbolValues small = {};  // sizes at which the same program is checked as a whole.
+  bool reads_alone = false;         // Measured beside reading alone, too.
 };
 
 std::string Chain(std::string_view dtype) {
@@ -135,16 +136,18 @@ std::vector<Case> Cases() {
       {"layer norm f32, rows of 4096", LayerNorm("f32"), {{"i0", 16384}}, "i0", 2},
       {"layer norm bf16, rows of 4096", LayerNorm("bf16"), {{"i0", 32768}}, "i0", 2},
       {"softmax f32, rows of 4096", std::string(kSoftmax), {{"i0", 16384}}, "i0", 2},
-      {"sum of rows f32 16384 x 4096",
-       std::string(kSumRows),
-       {{"i0", 16384}, {"i1", 4096}},
-       "i0",
-       2},
-      {"sum of columns f32 16384 x 4096",
-       std::string(kSumColumns),
-       {{"i0", 16384}, {"i1", 4096}},
-       "i1",
-       2},
+      {.name = "sum of rows f32 16384 x 4096",
+       .text = std::string(kSumRows),
+       .symbols = {{"i0", 16384}, {"i1", 4096}},
+       .sampled = "i0",
+       .sample = 2,
+       .reads_alone = true},
+      {.name = "sum of columns f32 16384 x 4096",
+       .text = std::string(kSumColumns),
+       .symbols = {{"i0", 16384}, {"i1", 4096}},
+       .sampled = "i1",
+       .sample = 2,
+       .reads_alone = true},
       {"rms norm f32, rows of 4096", std::string(kRmsNorm), {{"i0", 16384}}, "i0", 2},
       {"add a transpose f32 8192 x 4096",
        std::string(kTranspose),
@@ -226,38 +229,38 @@ class Limit {
     return limit;
   }
 
-  Status Run() {
-    stream_->Launch(*kernel_, args_, kTriadElements / kTriadBlock);
-    return stream_->Synchronize(std::chrono::seconds(60));
-  }
+  Status Run() { return Run(*kernel_); }
+  Status RunReading() { return Run(reading_); }
   // Beside the triad, what stores cost that read each line before they write it, and what it is to read alone: on some
   // machines that is less than to read and write, and then no reduction comes to the triad's rate.
   Status MeasureOthers(int pairs, Time time, std::vector<Measurement>& rows) {
     HIR_TRY(MeasureOther(plain_, "triad with plain stores", bytes(), pairs, time, rows));
-    return MeasureOther(reading_, "reading alone", bytes() / 3, pairs, time, rows);
+    return MeasureOther(reading_, "reading alone", bytes_read(), pairs, time, rows);
   }
   double bytes() const { return 3.0 * 4.0 * static_cast<double>(kTriadElements); }
+  double bytes_read() const { return bytes() / 3; }
   std::string_view name() const { return kernel_->name(); }
 
  private:
+  Status Run(const device::HostKernel& kernel) {
+    stream_->Launch(kernel, args_, kTriadElements / kTriadBlock);
+    return stream_->Synchronize(std::chrono::seconds(60));
+  }
   Status MeasureOther(const device::HostKernel& other, std::string name, double other_bytes,
                       int pairs, Time time, std::vector<Measurement>& rows) {
     Measurement row{.name = std::move(name),
                     .unit = UnitOf(time),
                     .peer = "streaming triad",
                     .higher_is_better = true};
-    const device::HostKernel* const chosen = kernel_;
     for (int i = 0; i < pairs; ++i) {
       for (const device::HostKernel* kernel : {&other, &streaming_}) {
-        kernel_ = kernel;
         Status status;
-        const double seconds = Seconds([&] { status = Run(); }, time);
+        const double seconds = Seconds([&] { status = Run(*kernel); }, time);
         HIR_TRY(status);
         const double moved = kernel == &other ? other_bytes : bytes();
         (kernel == &other ? row.ours : row.theirs).push_back(moved / seconds / 1e9);
       }
     }
-    kernel_ = chosen;
     rows.push_back(std::move(row));
     return {};
   }
@@ -353,20 +356,24 @@ Status MeasureCase(const Case& what, int pairs, Time time, Machine& machine, Lim
   }
   const std::string kernels =
       program->num_kernels() == 1 ? "" : base::Cat(", ", program->num_kernels(), " kernels");
-  Measurement row{.name = what.name + kernels,
-                  .unit = UnitOf(time),
-                  .peer = std::string(limit.name()),
-                  .higher_is_better = true};
-  for (int i = 0; i < pairs; ++i) {
-    Status ours, theirs;
-    const double seconds = Seconds([&] { ours = program->Run(); }, time);
-    const double limit_seconds = Seconds([&] { theirs = limit.Run(); }, time);
-    HIR_TRY(ours);
-    HIR_TRY(theirs);
-    row.ours.push_back(program->bytes() / seconds / 1e9);
-    row.theirs.push_back(limit.bytes() / limit_seconds / 1e9);
+  for (const bool reading : {false, true}) {
+    if (reading && !what.reads_alone) continue;
+    Measurement row{.name = base::Cat(reading ? "reading: " : "", what.name, kernels),
+                    .unit = UnitOf(time),
+                    .peer = reading ? "reading alone" : std::string(limit.name()),
+                    .higher_is_better = true};
+    for (int i = 0; i < pairs; ++i) {
+      Status ours, theirs;
+      const double seconds = Seconds([&] { ours = program->Run(); }, time);
+      const double limit_seconds =
+          Seconds([&] { theirs = reading ? limit.RunReading() : limit.Run(); }, time);
+      HIR_TRY(ours);
+      HIR_TRY(theirs);
+      row.ours.push_back(program->bytes() / seconds / 1e9);
+      row.theirs.push_back((reading ? limit.bytes_read() : limit.bytes()) / limit_seconds / 1e9);
+    }
+    rows.push_back(std::move(row));
   }
-  rows.push_back(std::move(row));
   return MeasureCompiling(what.name, *program, pairs, time, rows);
 }
 
