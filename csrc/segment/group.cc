@@ -1,53 +1,66 @@
 // What a set of ops reads and writes, as seen from outside.
+#include "csrc/segment/group.h"
+
 #include <algorithm>
-#include <unordered_set>
 
 #include "csrc/base/checked.h"
-#include "csrc/segment/segment.h"
 
 namespace hir::segment {
-namespace {
 
-bool IsRead(const ir::Value* value, const std::vector<std::vector<ir::Op*>>& uses,
-            const std::unordered_set<const ir::Op*>& inside) {
-  for (const ir::Op* user : uses[static_cast<size_t>(value->id)]) {
-    if (!inside.contains(user)) return true;
-  }
-  return false;
+Groups::Groups(const ir::Graph& graph)
+    : definer_(graph.values().size(), -1),
+      readers_(graph.values().size()),
+      is_returned_(graph.values().size()),
+      seen_(graph.values().size()) {
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    const auto position = static_cast<int>(ops_.size());
+    ops_.push_back(op);
+    position_[op] = position;
+    for (const ir::Value* result : op->results)
+      definer_[static_cast<size_t>(result->id)] = position;
+    for (const ir::Value* operand : op->operands) {
+      std::vector<int>& readers = readers_[static_cast<size_t>(operand->id)];
+      if (readers.empty() || readers.back() != position) readers.push_back(position);
+    }
+  });
+  for (const ir::Output& output : graph.outputs)
+    is_returned_[static_cast<size_t>(output.value->id)] = 1;
+  inside_.resize(ops_.size());
 }
 
-}  // namespace
-
-Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses,
-                std::vector<ir::Op*> ops) {
-  Group group{.ops = std::move(ops), .inputs = {}, .outputs = {}};
-  const std::unordered_set<const ir::Op*> inside(group.ops.begin(),
-                                                 group.ops.end());  // Membership only.
-  std::unordered_set<const ir::Value*> seen;
+Group Groups::Of(std::span<const int> positions) {
+  ++call_;
+  Group group;
+  group.ops.reserve(positions.size());
+  for (const int position : positions) {
+    inside_[static_cast<size_t>(position)] = call_;
+    group.ops.push_back(ops_[static_cast<size_t>(position)]);
+  }
   for (const ir::Op* op : group.ops) {
     for (ir::Value* operand : op->operands) {
-      const bool outside = operand->def == nullptr || !inside.contains(operand->def);
-      if (outside && seen.insert(operand).second) group.inputs.push_back(operand);
+      const auto id = static_cast<size_t>(operand->id);
+      if (seen_[id] == call_ || (definer_[id] >= 0 && IsInside(definer_[id]))) continue;
+      seen_[id] = call_;
+      group.inputs.push_back(operand);
     }
   }
   for (const ir::Op* op : group.ops) {
     for (ir::Value* result : op->results) {
-      const bool returned =
-          std::any_of(graph.outputs.begin(), graph.outputs.end(),
-                      [&](const ir::Output& output) { return output.value == result; });
-      if (returned || IsRead(result, uses, inside)) group.outputs.push_back(result);
+      const auto is_outside = [&](int reader) { return !IsInside(reader); };
+      if (is_returned_[static_cast<size_t>(result->id)] != 0 ||
+          std::ranges::any_of(ReadersOf(result), is_outside))
+        group.outputs.push_back(result);
     }
   }
   return group;
 }
 
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops) {
-  const std::unordered_set<const ir::Op*> wanted(ops.begin(), ops.end());
-  std::vector<ir::Op*> ordered;
-  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
-    if (wanted.contains(op)) ordered.push_back(op);
-  }
-  return MakeGroup(graph, ir::UsesOf(graph), std::move(ordered));
+  Groups groups(graph);
+  std::vector<int> positions;
+  for (const ir::Op* op : ops) positions.push_back(groups.PositionOf(op));
+  std::ranges::sort(positions);
+  return groups.Of(positions);
 }
 
 int64_t StorageBytes(const ir::Value& value) {

@@ -18,20 +18,17 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/segment/group.h"
 
 namespace hir::segment {
-
-Group MakeGroup(const ir::Graph& graph, const std::vector<std::vector<ir::Op*>>& uses,
-                std::vector<ir::Op*> ops);
-
 namespace {
 
 struct Node {
-  std::vector<int> ops;     // Positions in the program, ascending.
+  std::vector<int> ops;     // Positions in the program, ascending;
+  Group group;              // of them.
   std::set<int> producers;  // Node numbers: a node's number is the position of its first op.
   std::set<int> consumers;
 };
@@ -51,24 +48,18 @@ struct Candidate {
 class Merger {
  public:
   Merger(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options)
-      : graph_(graph), should_merge_(should_merge), options_(options), uses_(ir::UsesOf(graph)) {
-    std::unordered_map<const ir::Op*, int> position;  // Lookup only.
-    for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
-      position[op] = static_cast<int>(ops_.size());
-      nodes_[static_cast<int>(ops_.size())].ops = {static_cast<int>(ops_.size())};
-      ops_.push_back(op);
-    }
-    for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
-      for (const ir::Value* operand : ops_[static_cast<size_t>(i)]->operands) {
+      : graph_(graph), should_merge_(should_merge), options_(options), groups_(graph) {
+    for (int i = 0; i < std::ssize(groups_.ops()); ++i) {
+      nodes_[i].ops = {i};
+      nodes_[i].group = groups_.Of(nodes_[i].ops);
+      node_of_.push_back(i);
+      for (const ir::Value* operand : nodes_[i].group.inputs) {
         if (operand->def == nullptr) continue;
-        const int producer = position.at(operand->def);
+        const int producer = groups_.PositionOf(operand->def);
         nodes_[producer].consumers.insert(i);
         nodes_[i].producers.insert(producer);
       }
     }
-    node_of_.resize(ops_.size());
-    for (int i = 0; i < static_cast<int>(ops_.size()); ++i) node_of_[static_cast<size_t>(i)] = i;
-    position_ = std::move(position);
   }
 
   std::vector<Group> Run() {
@@ -81,34 +72,30 @@ class Merger {
   }
 
  private:
-  Group GroupOf(const std::vector<int>& positions) const {
-    std::vector<ir::Op*> ops;
-    for (int position : positions) ops.push_back(ops_[static_cast<size_t>(position)]);
-    return MakeGroup(graph_, uses_, std::move(ops));
-  }
-
   std::vector<int> Union(const std::vector<int>& numbers) const {
     std::vector<int> positions;
     for (int number : numbers) {
       const auto& ops = nodes_.at(number).ops;
+      const auto before = std::ssize(positions);
       positions.insert(positions.end(), ops.begin(), ops.end());
+      std::inplace_merge(positions.begin(), positions.begin() + before, positions.end());
     }
-    std::sort(positions.begin(), positions.end());
     return positions;
   }
 
   template <typename Rule>
-  auto Ask(const Rule& rule, int producer, const std::vector<int>& consumers) const {
+  auto Ask(const Rule& rule, int producer, const std::vector<int>& consumers) {
     std::vector<int> all = consumers;
     all.push_back(producer);
-    const Group first = GroupOf(nodes_.at(producer).ops);
-    const Group second = GroupOf(Union(consumers));
-    const Group merged = GroupOf(Union(all));
+    const Group& first = nodes_.at(producer).group;
+    const Group several = consumers.size() == 1 ? Group() : groups_.Of(Union(consumers));
+    const Group& second = consumers.size() == 1 ? nodes_.at(consumers[0]).group : several;
+    const Group merged = groups_.Of(Union(all));
     return rule(first.View(graph_), second.View(graph_), merged.View(graph_));
   }
 
   template <typename Rule>
-  auto AskOfPair(const Rule& rule, int producer, int consumer) const {
+  auto AskOfPair(const Rule& rule, int producer, int consumer) {
     const bool forward = nodes_.at(producer).consumers.contains(consumer) ||
                          !nodes_.at(consumer).consumers.contains(producer);
     return forward ? Ask(rule, producer, {consumer}) : Ask(rule, consumer, {producer});
@@ -122,11 +109,11 @@ class Merger {
   // A host scalar that one group reads belongs to it from the start: as a neighbour it would be asked about again with
   // every op that the group takes in. (400 sums with a constant each: 6 s, and 0.1 s of tensors.)
   void JoinScalars() {
-    for (const ir::Op* op : ops_) {
+    for (const ir::Op* op : groups_.ops()) {
       const bool is_scalar = std::ranges::all_of(op->results, [](const ir::Value* result) {
         return result->type->kind == ir::TypeKind::kScalar;
       });
-      const int number = node_of_[static_cast<size_t>(position_.at(op))];
+      const int number = node_of_[static_cast<size_t>(groups_.PositionOf(op))];
       const std::set<int>& readers = nodes_.at(number).consumers;
       if (!is_scalar || readers.size() != 1) continue;
       const int reader = *readers.begin();
@@ -137,7 +124,7 @@ class Merger {
   // Whether a path leads out of `members` and back in: then they cannot become one node.
   bool MakesCycle(const std::vector<int>& members) const {
     const std::set<int> inside(members.begin(), members.end());
-    std::vector<char> seen(ops_.size(), 0);
+    std::vector<char> seen(node_of_.size(), 0);
     std::vector<int> pending;
     const auto visit = [&](int number) {
       if (!seen[static_cast<size_t>(number)]) pending.push_back(number);
@@ -192,11 +179,10 @@ class Merger {
 
   // Readers of one value, each with the next one in program order.
   void AddSiblings(int number) {
-    for (const ir::Value* value : GroupOf(nodes_.at(number).ops).inputs) {
+    for (const ir::Value* value : nodes_.at(number).group.inputs) {
       int previous = -1;
-      for (const ir::Op* user : uses_[static_cast<size_t>(value->id)]) {
-        if (!position_.contains(user)) continue;
-        const int reader = node_of_[static_cast<size_t>(position_.at(user))];
+      for (const int position : groups_.ReadersOf(value)) {
+        const int reader = node_of_[static_cast<size_t>(position)];
         if (previous >= 0 && reader != previous && (reader == number || previous == number))
           AddCandidate(previous, reader);
         previous = reader;
@@ -238,7 +224,8 @@ class Merger {
   // The number of the node that those of `numbers` become.
   int Join(const std::vector<int>& numbers) {
     const int into = *std::min_element(numbers.begin(), numbers.end());
-    Node merged{.ops = Union(numbers), .producers = {}, .consumers = {}};
+    Node merged{.ops = Union(numbers), .group = {}, .producers = {}, .consumers = {}};
+    merged.group = groups_.Of(merged.ops);
     const std::set<int> inside(numbers.begin(), numbers.end());
     for (int number : numbers) {
       const Node node = nodes_.at(number);
@@ -277,7 +264,7 @@ class Merger {
     while (!ready.empty()) {
       const int number = *ready.begin();
       ready.erase(ready.begin());
-      groups.push_back(GroupOf(nodes_.at(number).ops));
+      groups.push_back(nodes_.at(number).group);
       for (int consumer : nodes_.at(number).consumers) {
         if (--missing[consumer] == 0) ready.insert(consumer);
       }
@@ -291,9 +278,7 @@ class Merger {
   const ir::Graph& graph_;
   const ShouldMerge& should_merge_;
   const Options options_;
-  const std::vector<std::vector<ir::Op*>> uses_;
-  std::vector<ir::Op*> ops_;
-  std::unordered_map<const ir::Op*, int> position_;
+  Groups groups_;
   std::vector<int> node_of_;  // By op position.
   std::map<int, Node> nodes_;
   std::set<std::pair<int, int>> added_;  // Pairs that are candidates, or whose answer was no.
