@@ -166,8 +166,16 @@ bool IndexMath::IsIndexCondition(const Element* element) {
 bool IndexMath::GuardsSides(const Element* select) {
   const Element* condition = select->args[0];
   if (IsIndexCondition(condition)) return true;
-  return condition->has_load &&
-         (select->args[1]->has_data_index || select->args[2]->has_data_index);
+  // What the condition itself is computed from is loaded whatever it says: an index, of which it asks whether it is
+  // negative. (Guarded, indices that are data of each other's tensors would double the code at every step.)
+  const auto is_computed = [&](const Element* e) {
+    return !e->has_load || std::ranges::find(condition->args, e) != condition->args.end();
+  };
+  const auto needs_guard = [&](const Element* side) {
+    if (!side->has_data_index || is_computed(side)) return false;
+    return side->kind != Element::Kind::kPrim || !std::ranges::all_of(side->args, is_computed);
+  };
+  return condition->has_load && (needs_guard(select->args[1]) || needs_guard(select->args[2]));
 }
 
 std::optional<bool> IndexMath::Decide(const Element* element) {

@@ -46,7 +46,9 @@ std::string Emitter::OffsetText(const Offset& offset, bool is_lane) {
 bool Emitter::IsVectorOffset(const Offset& offset, DType dtype, const std::string& pointer) {
   if (lanes_ <= 1 || vector_ < 0) return false;
   for (const auto& [index, stride] : offset.data) {
-    if (IsLane(VarsOf(index)) || !Divisible(stride, lanes_)) return false;
+    // Nor one that each lane has of its own: a result of the columns that they are.
+    const uint64_t vars = VarsOf(index);
+    if (IsLane(vars) || (vars & kLaneBit) != 0 || !Divisible(stride, lanes_)) return false;
   }
   const auto split = math_.Split(offset.affine, vector_);
   if (!split || !split->stride->IsConst(1) || !Divisible(split->base, lanes_)) return false;

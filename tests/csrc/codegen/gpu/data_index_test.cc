@@ -39,6 +39,46 @@ TEST(DataIndex, TakesAlongAxes) {
   programs.Check();
 }
 
+// Indices that are a reduction of the columns whose lanes read at them: each lane has its own.
+TEST(DataIndex, TakesWhereColumnsSay) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(5);
+  for (const int64_t n : {1, 6, 300}) {
+    for (const std::string dtype : {"f16", "f32", "f64"}) {
+      programs.Add("fusion @f(%k: i64[i0, 128], %x: " + dtype + R"([32, 128]) {
+        %m = max(%k) {axes=[0], keepdim=true, dtype=null}
+        %a = take_along_axis(%x, %m) {axis=0}
+        return %a
+      })",
+                   {{"i0", n}});
+    }
+  }
+  programs.Check();
+}
+
+// An index that is read at an index, and so on: code for each step, not twice as much at each.
+TEST(DataIndex, StepsAddUp) {
+  const auto bytes_of = [](int steps) -> size_t {
+    std::string text = "fusion @f(%x0: i64[64]) {\n";
+    for (int i = 0; i < steps; ++i)
+      text += "  %x" + std::to_string(i + 1) + " = take_along_axis(%x" + std::to_string(i) +
+              ", %x" + std::to_string(i) + ") {axis=0}\n";
+    text += "  return %x" + std::to_string(steps) + "\n}";
+    const auto graph = ir::Parse(text, fusion::kFusionOps);
+    EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+    std::vector<ir::Op*> ops;
+    ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+    const auto plan = Plan(segment::MakeGroup(**graph, ops).View(**graph), "g", kHopper, {});
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    const auto emitted = EmitKernels(*plan);
+    EXPECT_TRUE(emitted.ok()) << emitted.status().ToString();
+    return emitted.ok() ? emitted->size() : 0;
+  };
+  const size_t one = bytes_of(1), two = bytes_of(2), four = bytes_of(4);
+  EXPECT_GT(two, one);
+  EXPECT_LE(four, one + 8 * (two - one));
+}
+
 // Data say which piece an element is from, and pieces may be empty (their pointer null).
 TEST(DataIndex, TakesFromPieces) {
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
