@@ -58,6 +58,8 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
 
 // Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
 Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen::Target& target) {
+  // Copies of ops are inferred again. What that finds is known of the ops, and may name a rank's place in a mesh.
+  const std::vector<ir::Guard> guards = local.guards;
   HIR_TRY(FitProducts(local, target));
   HIR_TRY(segment::Forward(local));
   std::vector<segment::Group> groups = segment::Segment(
@@ -65,6 +67,7 @@ Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen
       {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
   HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
   segment::MergeCopies(local, groups, FitsOneKernel);
+  local.guards = guards;
   return OrderForOverlap(std::move(groups));
 }
 
