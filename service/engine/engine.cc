@@ -271,7 +271,13 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
                                                     std::string_view program_id, int index) {
   if (draining_) return Unavailable("the daemon is shutting down");
   HIR_TRY(CheckDevices());
-  if (program_id.empty()) return Upload::Begin(store_, session, spec, sent_once);
+  if (program_id.empty()) {
+    // So that programs can take it both ways: one element on all devices.
+    for (size_t axis = 0; axis < spec.shape.size() && axis < spec.stored_once.size(); ++axis) {
+      if (spec.shape[axis] == 1 && spec.sharding.Ways(axis) > 1) spec.stored_once[axis] = true;
+    }
+    return Upload::Begin(store_, session, spec, sent_once);
+  }
   HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
   if (index < 0 || index >= program->plan().inputs_size()) {
     return InvalidArgument(

@@ -90,7 +90,10 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
                                      "; reshard it, or put it as this input"));
   }
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
-    if (spec.shape[axis] > 1 && spec.stored_once[axis] != wanted.stored_once[axis]) {
+    // One element is stored alike both ways, but that of a split axis is on one device unless it is stored once.
+    const bool alike =
+        spec.shape[axis] == 1 && (spec.stored_once[axis] || spec.sharding.Ways(axis) == 1);
+    if (!alike && spec.stored_once[axis] != wanted.stored_once[axis]) {
       return InvalidArgument(base::Cat(
           NameOf(index), ": axis ", axis, " is stored ",
           spec.stored_once[axis] ? "once" : "in full", " in the tensor, but ",

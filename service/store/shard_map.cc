@@ -21,7 +21,8 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
     const int64_t stride = spec.stored_once[axis] ? 0 : shard_stride;
     HIR_CHECK(sent_once[axis] || !spec.stored_once[axis] || spec.shape[axis] <= 1);
     if (!spec.stored_once[axis]) shard_stride *= shard[axis];
-    if (sent_once[axis]) {
+    // One element for all is on every device, also where the axis is split: what is stored once is not.
+    if (sent_once[axis] || spec.shape[axis] == 1) {
       if (spec.shape[axis] == 0) sent_bytes_ = 0;
       if (!spec.stored_once[axis] && shard[axis] > 1) repeats_.push_back({shard[axis], stride});
       continue;  // Every block along it gets what is sent.

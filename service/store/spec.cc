@@ -65,7 +65,7 @@ int64_t ShardBytes(const TensorSpec& spec) {
   int64_t bytes = DTypeBytes(spec.dtype);
   const std::vector<int64_t> shard = mesh::ShardShape(spec.sharding, spec.shape);
   for (size_t axis = 0; axis < shard.size(); ++axis)
-    bytes *= spec.stored_once[axis] ? std::min<int64_t>(shard[axis], 1) : shard[axis];
+    bytes *= spec.stored_once[axis] ? 1 : shard[axis];
   return bytes;
 }
 

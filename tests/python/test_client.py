@@ -160,6 +160,37 @@ def test_reshard_of_an_array_that_is_stored_once(client: hostir.Client) -> None:
     np.testing.assert_array_equal(array.numpy(), values)
 
 
+def test_a_split_axis_of_one_element(client: hostir.Client) -> None:
+    """One column for all, though the axis is split: each device has it, whichever way it came."""
+    x = np.arange(6, dtype=np.float32).reshape(6, 1) + 1
+    w = np.zeros((6, 8), np.float32)
+    with FusionDefinition("columns") as fd:
+        column = fd.define_tensor(shape=[6, 1], contiguity=True, dtype=DataType.Float)
+        columns = fd.define_tensor(shape=[6, 8], contiguity=True, dtype=DataType.Float)
+        y = column + columns
+        fd.add_output(y)
+        for tensor in (column, columns, y):
+            tensor.shard(FOUR, {1: "mesh_x"})
+    for given in (x, client.put(x, column), client.put(x, sharding=Sharding(FOUR, {1: "mesh_x"}))):
+        (out,) = client.run(fd, [given, w])
+        np.testing.assert_array_equal(out.numpy(), x + w)
+    moved = client.reshard(client.put(x, sharding=Sharding(FOUR, {1: "mesh_x"})), Sharding(FOUR, {0: "mesh_x"}))
+    np.testing.assert_array_equal(moved.numpy(), x)
+
+
+@pytest.mark.parametrize("rows", [3, 1, 0])
+def test_any_number_of_rows_that_are_stored_once(client: hostir.Client, rows: int) -> None:
+    with FusionDefinition("rows") as fd:
+        row = fd.define_tensor(shape=[-1, 4], contiguity=[None, True], dtype=DataType.Float)
+        count = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(-row)
+        fd.add_output(fd.ops.expand(fd.ops.broadcast(count, [True, False]), [row.size(0), -1]))
+    ones = np.broadcast_to(np.ones((1, 4), np.float32), (rows, 4))
+    negative, expanded = client.run(fd, [ones, np.arange(5, dtype=np.float32)])
+    np.testing.assert_array_equal(negative.numpy(), -ones)
+    np.testing.assert_array_equal(expanded.numpy(), np.tile(np.arange(5, dtype=np.float32), (rows, 1)))
+
+
 @pytest.mark.parametrize("rows", [8, 9, 10, 3, 0])
 def test_uneven_shards(client: hostir.Client, rows: int) -> None:
     """One definition, whatever the number of rows: blocks that are short or empty, reduced, and multiplied."""

@@ -1,6 +1,7 @@
 #include "tools/arrays/part.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hir::arrays {
 namespace {
@@ -25,8 +26,10 @@ Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
     const bool one_for_all = whole[axis] == 1;
     part.axes[axis] = {.extent = range.valid[axis].size(),
                        .whole_stride = one_for_all ? 0 : range.valid[axis].step * whole_stride,
-                       .part_stride = stored_once[axis] ? 0 : part_stride};
-    if (!one_for_all) part.whole_offset += range.valid[axis].begin * whole_stride;
+                       .part_stride = stored_once[axis] ? 0 : part_stride,
+                       .whole_extent = whole[axis],
+                       .whole_begin = one_for_all ? 0 : range.valid[axis].begin * whole_stride};
+    part.whole_offset += part.axes[axis].whole_begin;
     whole_stride *= whole[axis];
     if (!stored_once[axis]) part_stride *= range.block[axis];
   }
@@ -43,7 +46,9 @@ Part Part::All(std::span<const int64_t> whole, std::span<const int64_t> shape,
 Part Part::FirstOfStoredOnce() const {
   Part first = *this;
   for (PartAxis& axis : first.axes) {
-    if (axis.part_stride == 0) axis.extent = std::min<int64_t>(axis.extent, 1);
+    if (axis.part_stride != 0) continue;
+    axis.extent = std::min<int64_t>(axis.whole_extent, 1);
+    first.whole_offset -= std::exchange(axis.whole_begin, 0);
   }
   return first;
 }

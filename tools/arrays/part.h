@@ -16,6 +16,8 @@ struct PartAxis {
   int64_t extent = 1;  // Of what is copied.
   int64_t whole_stride = 0;
   int64_t part_stride = 0;
+  int64_t whole_extent = 1;
+  int64_t whole_begin = 0;  // In bytes, of what is copied: its share of whole_offset.
 };
 
 // A value.
@@ -34,7 +36,8 @@ struct Part {
   static Part All(std::span<const int64_t> whole, std::span<const int64_t> shape,
                   const std::vector<bool>& stored_once, int64_t element_bytes);
 
-  // The same for reading the whole: of an axis that is stored once, the first element alone.
+  // The same for reading the whole: of an axis that is stored once, the whole's first element alone. A rank reads it
+  // also where its block is empty: an axis that is stored once is not split in memory.
   Part FirstOfStoredOnce() const;
 
   // Whether all of the part lies side by side in the whole.

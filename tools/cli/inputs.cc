@@ -1,5 +1,6 @@
 #include "tools/cli/inputs.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -178,7 +179,9 @@ Result<InputBytes> ProgramInputs::Read(int index) const {
   input.header.mutable_shape()->Add(shape.begin(), shape.end());
   for (const bool flag : once) input.header.add_sent_once(flag);
   const Part read = part.FirstOfStoredOnce();
-  const auto bytes = static_cast<size_t>(part.bytes);
+  // Of an array without elements nothing travels, also where an axis that is stored once has none.
+  const bool is_empty = std::ranges::find(shape, 0) != shape.end();
+  const auto bytes = static_cast<size_t>(is_empty ? 0 : part.bytes);
   if (!files_.empty() && (read.IsOnePiece() || bytes == 0)) {
     input.bytes = {files_[static_cast<size_t>(index)].data() + read.whole_offset, bytes};
     return input;

@@ -88,6 +88,25 @@ TEST(Part, AnAxisStoredOnceIsReadOnceAndWrittenEverywhere) {
             (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
 }
 
+// The last device of four that share an axis of 5 in blocks of 2 has none of them, but what stands for all it has.
+TEST(Part, AnAxisStoredOnceIsNotSplitInMemory) {
+  const int64_t whole[] = {2, 5};
+  const mesh::PartRange last = {.begin = {0, 6}, .block = {2, 2}, .valid = {{0, 2}, {5, 5}}};
+  const Part part = Part::Of(whole, last, {false, true}, 1);
+  EXPECT_EQ(part.bytes, 2);
+  EXPECT_TRUE(Pairs(part).empty()) << "written are its own places";
+  EXPECT_EQ(Pairs(part.FirstOfStoredOnce()), (std::map<int64_t, int64_t>{{0, 0}, {5, 1}}));
+  const mesh::PartRange second = {.begin = {0, 2}, .block = {2, 2}, .valid = {{0, 2}, {2, 4}}};
+  EXPECT_EQ(Pairs(Part::Of(whole, second, {false, true}, 1).FirstOfStoredOnce()),
+            (std::map<int64_t, int64_t>{{0, 0}, {5, 1}}));
+  const int64_t file[] = {2, 1};
+  EXPECT_EQ(Pairs(Part::Of(file, last, {false, true}, 1).FirstOfStoredOnce()),
+            (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
+  const int64_t none[] = {2, 0};
+  const mesh::PartRange nothing = {.begin = {0, 0}, .block = {2, 0}, .valid = {{0, 2}, {0, 0}}};
+  EXPECT_TRUE(Pairs(Part::Of(none, nothing, {false, true}, 1).FirstOfStoredOnce()).empty());
+}
+
 TEST(Part, RowsOfAPaddedBlockLieABlockApart) {
   const int64_t whole[] = {2, 5};
   const mesh::PartRange last = {.begin = {0, 3}, .block = {2, 3}, .valid = {{0, 2}, {3, 5}}};
