@@ -16,7 +16,7 @@ from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
 from .text import program_text
-from .values import Scalar, Tensor, Value, as_axis, as_number
+from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
 
 
 class Fusion:
@@ -147,9 +147,10 @@ class FusionDefinition:
         if kind is int and number != number // 1:  # Also for infinity and NaN.
             raise invalid(f"{number} is not an integer; the scalar has type {data_type.value}")
         if kind is int and abs(number) > 2**53:
-            raise invalid(f"{number} is beyond 2^53, the limit of constant scalars; make it an input")
+            text = number_text(number)
+            raise invalid(f"{text} is beyond 2^53, the limit of constant scalars; make it an input, or write a float")
         if abs(number) > sys.float_info.max and not isinstance(number, float):
-            raise invalid(f"an integer of {number.bit_length()} bits is beyond {data_type.value}, the scalar's type")
+            raise invalid(f"{number_text(number)} is beyond {data_type.value}, the scalar's type")
         scalar = Scalar(self, name, kind(number))
         attrs: dict[str, Attribute] = {"value": float(number), "dtype": data_type.value}
         self._record.ops.append(OpRecord("constant", (), name, attrs, caller_location()))

@@ -14,7 +14,7 @@ from .dtypes import DataType, as_data_type, element_type
 from .errors import Unimplemented
 from .location import caller_location, caller_variable, invalid, located
 from .record import Attribute, OpRecord
-from .values import Scalar, Tensor, Value, as_axis, as_number
+from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
 
 try:
     from ._pointwise import PointwiseOps
@@ -324,5 +324,6 @@ def _number(op: str, value: Any) -> float:
     if number is None:
         raise invalid(f"{op}: {value!r} is no number and no constant scalar")
     if isinstance(number, int) and (not -(2**63) <= number < 2**63 or float(number) != number):
-        raise invalid(f"{op}: {number} is beyond 2^53, where constants are rounded; write a float where that is meant")
+        text = number_text(number)
+        raise invalid(f"{op}: {text} is beyond 2^53, where constants are rounded; write a float where that is meant")
     return float(number)

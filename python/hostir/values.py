@@ -32,13 +32,20 @@ def as_number(value: Any) -> bool | int | float | None:
     return None
 
 
+def number_text(number: float) -> str:
+    """For messages: an integer of hundreds of digits by its size."""
+    if isinstance(number, int) and abs(number) >= 2**128:
+        return f"an integer of {number.bit_length()} bits"
+    return str(number)
+
+
 def as_axis(op: str, axis: Any) -> int:
     try:
         number = operator.index(axis)
     except TypeError:
         raise invalid(f"{op}: axis {axis!r} is not an integer") from None
     if not -(2**63) <= number < 2**63:
-        raise invalid(f"{op}: {number} does not fit 64 bits")
+        raise invalid(f"{op}: {number_text(number)} does not fit 64 bits")
     return number
 
 

@@ -101,8 +101,16 @@ INVALID: list[tuple[str, Call]] = [
     ("nan is not an integer; the scalar has type i32", lambda fd, x: fd.define_scalar(float("nan"), DataType.Int32)),
     ("'2' is not a number", lambda fd, x: fd.define_scalar("2")),
     (
-        "9007199254740993 is beyond 2^53, the limit of constant scalars; make it an input",
+        "9007199254740993 is beyond 2^53, the limit of constant scalars; make it an input, or write a float",
         lambda fd, x: fd.define_scalar(2**53 + 1),
+    ),
+    (
+        "an integer of 16610 bits is beyond 2^53, the limit of constant scalars; make it an input, or write a float",
+        lambda fd, x: x + 10**5000,
+    ),
+    (
+        "full: an integer of 16610 bits is beyond 2^53, where constants are rounded; write a float where that is meant",
+        lambda fd, x: fd.ops.full([2], 10**5000, DataType.Int),
     ),
     (
         "an integer of 1329 bits is beyond f64, the scalar's type",
