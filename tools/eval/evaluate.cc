@@ -141,6 +141,8 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
   if (options.explain && ranks.rank() == 0) std::fputs(Explain(*planned).c_str(), stdout);
 
   RankRun run(options, ranks, kind, *planned);
+  if (Status status = ranks.Agree("make up inputs", run.InputsFit()); !status.ok())
+    return {status, kExitRefused};
   if (Status status = Execute(options, ranks, run, *planned, kind.backends); !status.ok())
     EndAtOnce({status, kExitFailed}, ranks);
 

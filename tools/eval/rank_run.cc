@@ -49,6 +49,33 @@ Status RankRun::OpenDevice() {
   return {};
 }
 
+Status RankRun::InputsFit() const {
+  if (!options_.random) return {};
+  const auto fits = [&](std::string_view name, const ir::Type& type, const mesh::Sharding* sharding,
+                        std::span<const int64_t> shape) -> Status {
+    const arrays::Part part =
+        sharding == nullptr
+            ? arrays::Part::All(shape, shape, StoredOnce(type), DTypeBytes(type.dtype))
+            : arrays::Part::Of(shape, mesh::ElementsOf(*sharding, shape, ranks_.rank()),
+                               StoredOnce(type), DTypeBytes(type.dtype));
+    return arrays::FitsMemory(part.bytes).WithContext(Cat("input %", name));
+  };
+  if (planned_.is_host) {
+    for (const ir::Value* param : planned_.plan.host->params) {
+      if (param->type->kind == ir::TypeKind::kScalar) continue;
+      HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param->type, planned_.sizes));
+      HIR_TRY(fits(param->name, *param->type, nullptr, shape));
+    }
+  }
+  for (const plan::Boundary& input : planned_.plan.local.inputs) {
+    if (input.global->kind == ir::TypeKind::kScalar) continue;
+    if (!input.sharding->mesh.PositionOf(ranks_.rank()).has_value()) continue;
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned_.sizes));
+    HIR_TRY(fits(input.name, *input.global, &*input.sharding, shape));
+  }
+  return {};
+}
+
 Status RankRun::Connect() {
   if (ranks_.size() == 1) return {};
   const rank::CommOptions options = {.rank = ranks_.rank(),
@@ -110,7 +137,6 @@ Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part
 
 Status RankRun::LoadPart(size_t input, std::string_view name, DType dtype,
                          const arrays::Part& part) {
-  if (options_.random) HIR_TRY(arrays::FitsMemory(part.bytes).WithContext(Cat("input %", name)));
   HIR_TRY(Allocate(input, name, part));
   std::vector<std::byte> staging;
   return kind_.backends.copy_from_host(*device_, arguments_[input].buffer,

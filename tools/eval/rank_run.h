@@ -38,6 +38,8 @@ class RankRun {
   // What is given outlives it.
   RankRun(const Options& options, Ranks& ranks, const DeviceKind& kind, Planned& planned)
       : options_(options), ranks_(ranks), kind_(kind), planned_(planned) {}
+  // Whether this machine has memory for each input that is made up, of which this rank makes its part.
+  Status InputsFit() const;
   Status OpenDevice();
   Status Connect();     // Collective.
   Status Prepare();     // Collective: loads kernels, makes teams.
