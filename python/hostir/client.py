@@ -94,7 +94,7 @@ def connect(
 def default_client() -> Client:
     """The client that ``fd.execute`` runs on: made at first use, closed when the process ends."""
     global _default
-    if _default is None or _default.closed:
+    if _default is None or _default.closed or _default._pid != os.getpid():
         _default = connect()
     return _default
 
@@ -103,7 +103,7 @@ class Client:
     """One session with a daemon. Closing it frees its arrays.
 
     Threads: a client may be shared; every call is a request of its own. Runs happen in the order in which ``run`` was
-    called.
+    called. Processes: a client is that of the process that made it, and refuses to be used by one forked from it.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Client:
     ) -> None:
         self.address = address
         self.closed = False
+        self._pid = os.getpid()
         self._daemon = daemon
         self._collected: collections.deque[str] = collections.deque()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
@@ -379,6 +380,8 @@ class Client:
         return f"; its log ends:\n{self._daemon.log_tail()}" if self._daemon is not None else ""
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():  # The threads that gRPC answers by are not in a forked process.
+            raise FailedPrecondition(f"this client was made by process {self._pid}; connect again in this one")
         if self.closed:
             raise FailedPrecondition("this client is closed")
 
@@ -398,11 +401,16 @@ class Client:
                 self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))
 
     def close(self) -> None:
-        """Ends the session, which frees its arrays, and the private daemon if there is one."""
+        """Ends the session, which frees its arrays, and the private daemon if there is one.
+
+        In a process forked from the one that made it nothing ends: the session is the other's.
+        """
         if self.closed:
             return
         self.closed = True
         atexit.unregister(self.close)
+        if self._pid != os.getpid():  # Closing would wait for threads that are not here.
+            return
         self._events.cancel()
         self._channel.close()
         if self._daemon is not None:
