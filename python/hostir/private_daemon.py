@@ -1,7 +1,8 @@
 """The daemon that ``connect()`` starts for this process alone.
 
 It listens on a Unix socket in a directory that only this user can enter, and ends, with its workers, when this
-process does: it holds the reading end of a pipe whose writing end is open nowhere but here.
+process does: it holds the reading end of a pipe whose writing end is open nowhere but here, since a process that is
+forked from this one closes its copy first of all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .errors import Unavailable
 DEFAULT_DEVICES = "cpu:4"
 _DRAIN_SECONDS = 15.0  # hostird gives what is under way 10 s.
 _LOG_LINES = 20
+_alive_ends: set[int] = set()  # The writing ends that this process has open, a daemon each.
 
 
 class PrivateDaemon:
@@ -67,7 +69,7 @@ class PrivateDaemon:
                 self._process.kill()
                 self._process.wait()
         if self._alive >= 0:
-            os.close(self._alive)
+            _close_alive(self._alive)
             self._alive = -1
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -100,6 +102,7 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
     program = find_daemon()
     directory = tempfile.mkdtemp(prefix="hostir-")  # Mode 0700.
     alive_read, alive_write = os.pipe()
+    _alive_ends.add(alive_write)
     ready_read, ready_write = os.pipe()
     arguments = [program, f"--devices={devices}", f"--listen=unix:{directory}/socket"]
     arguments += [f"--ready-fd={ready_write}", f"--alive-fd={alive_read}", f"--scratch={directory}"]
@@ -114,8 +117,9 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
                 start_new_session=True,  # An interrupt at the terminal is for this process, which stops the daemon.
             )
     except OSError as error:
-        for fd in (alive_read, alive_write, ready_read, ready_write):
+        for fd in (alive_read, ready_read, ready_write):
             os.close(fd)
+        _close_alive(alive_write)
         shutil.rmtree(directory, ignore_errors=True)
         raise Unavailable(f"cannot start {program}: {error}") from error
     os.close(alive_read)
@@ -134,6 +138,20 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
     process.kill()
     daemon.stop()
     raise Unavailable(f"{program} --devices={devices} {how}; its log ends:\n{tail}")
+
+
+def _close_alive(end: int) -> None:
+    _alive_ends.remove(end)  # Before another file gets its number.
+    os.close(end)
+
+
+def _close_inherited() -> None:
+    """In a process just forked: the daemons are the other's, and end with it."""
+    while _alive_ends:
+        os.close(_alive_ends.pop())
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _wait_ready(fd: int, timeout: float) -> bool:

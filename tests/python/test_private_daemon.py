@@ -168,6 +168,36 @@ def test_it_ends_with_its_client(daemon_program: str, way: str) -> None:
     assert not Path(address.decode().removeprefix("unix:")).parent.exists()
 
 
+def test_it_ends_with_its_client_though_a_forked_process_lives(daemon_program: str) -> None:
+    """Two daemons of a process end with it; that of its child, which was made after the fork, serves on."""
+    program = """
+        import os, sys, hostir
+        clients = [hostir.connect(devices="cpu:1", timeout=60) for _ in range(2)]
+        if os.fork() == 0:
+            with hostir.connect(devices="cpu:1", timeout=60) as own:
+                print(*(client._daemon.pid for client in (*clients, own)), flush=True)
+                sys.stdin.readline()
+                print(len(own.status()["devices"]), flush=True)
+                sys.stdin.readline()
+        else:
+            sys.stdin.readline()
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-B", "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdin is not None and parent.stdout is not None
+    *theirs, own = (int(number) for number in parent.stdout.readline().split())
+    parent.kill()
+    parent.wait()
+    assert [ends(pid) for pid in theirs] == [True, True]
+    parent.stdin.write(b"\n")
+    parent.stdin.flush()
+    assert parent.stdout.readline() == b"1\n"
+    parent.stdin.close()
+    assert ends(own)
+    parent.stdout.close()
+
+
 def test_its_death_is_told_with_its_log(daemon_program: str) -> None:
     client = hostir.connect(devices="cpu:1")
     pids = processes(client)
