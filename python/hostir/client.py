@@ -17,6 +17,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from . import private_daemon, program, wire
+from .address import target
 from .array import Array
 from .definition import FusionDefinition
 from .dlpack import as_numpy
@@ -64,17 +65,24 @@ def connect(
 
     address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
     else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
-    this process does, however it does. Raises Unavailable within ``timeout`` seconds (10, with GPUs 60), with the
-    private daemon's last log lines; FailedPrecondition when it finds no device to use. Devices that cannot be used
-    beside others that can are in ``status()["failed_devices"]``, each with its error.
+    this process does, however it does. Raises InvalidArgument for what is no address and for devices that cannot be
+    asked for; Unavailable within ``timeout`` seconds (10, with GPUs 60), with the private daemon's last log lines;
+    FailedPrecondition when it finds no device to use. Devices that cannot be used beside others that can are in
+    ``status()["failed_devices"]``, each with its error.
 
     progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
     1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
     """
+    if address is not None and devices is not None:
+        raise invalid("address and devices: a daemon that runs, or one that is started, not both")
+    if devices is not None and (not isinstance(devices, str) or not devices):  # hostird says what is wrong with others.
+        raise invalid(f"devices = {devices!r}: want cpu:N, cuda:all, or GPUs by number such as cuda:0,2")
     if timeout is None:
         timeout = CONNECT_GPU_SECONDS if devices is not None and devices.startswith("cuda") else CONNECT_SECONDS
     if address is None and devices is None:
         address = os.environ.get("HOSTIR_ADDRESS") or None
+        if address is not None:
+            target(address, "$HOSTIR_ADDRESS")
     if address is not None:
         return Client(address, timeout=timeout, progress=progress)
     deadline = time.monotonic() + timeout
@@ -114,6 +122,7 @@ class Client:
         timeout: float = CONNECT_SECONDS,
         progress: bool | Callable[[PlanProgress], None] | None = None,
     ) -> None:
+        grpc_target = target(address)
         self.address = address
         self.closed = False
         self._pid = os.getpid()
@@ -121,7 +130,7 @@ class Client:
         self._collected: collections.deque[str] = collections.deque()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.insecure_channel(address.removeprefix("tcp:"), options=options)
+        self._channel = grpc.insecure_channel(grpc_target, options=options)
         self._stub = rpc.RuntimeStub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display

@@ -15,13 +15,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import textwrap
 from pathlib import Path
 
 from .errors import Unavailable
+from .location import invalid
 
 DEFAULT_DEVICES = "cpu:4"
 _DRAIN_SECONDS = 15.0  # hostird gives what is under way 10 s.
 _LOG_LINES = 20
+_EXIT_USAGE = 2  # docs/service.md has its exit codes.
 _alive_ends: set[int] = set()  # The writing ends that this process has open, a daemon each.
 
 
@@ -98,7 +101,10 @@ def find_daemon() -> str:
 
 
 def start(devices: str, timeout: float) -> PrivateDaemon:
-    """Starts a daemon on ``devices`` and waits until it is ready. Raises Unavailable with its last log lines."""
+    """Starts a daemon on ``devices`` and waits until it is ready.
+
+    Raises Unavailable with its last log lines; InvalidArgument with them alone when it refuses what it was given.
+    """
     program = find_daemon()
     directory = tempfile.mkdtemp(prefix="hostir-")  # Mode 0700.
     alive_read, alive_write = os.pipe()
@@ -137,6 +143,8 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
     tail = daemon.log_tail()
     process.kill()
     daemon.stop()
+    if process.returncode == _EXIT_USAGE:
+        raise invalid(textwrap.dedent(tail))
     raise Unavailable(f"{program} --devices={devices} {how}; its log ends:\n{tail}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import stat
@@ -115,11 +116,20 @@ def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_devices_that_there_are_not(daemon_program: str) -> None:
-    with pytest.raises(hostir.Unavailable) as caught:
+    with pytest.raises(hostir.InvalidArgument) as caught:
         hostir.connect(devices="cpu:0")
-    first, *log = str(caught.value).splitlines()
-    assert first == f"{daemon_program} --devices=cpu:0 exited with 2; its log ends:"
-    assert "--devices=cpu:0: want cpu:N with N from 1 to 64" in log[-1]
+    said = (
+        "hostird: --devices=cpu:0: want cpu:N with N from 1 to 64, cuda:all, or GPUs by number such as cuda:0,2 "
+        "(no such number of CPU devices)"
+    )
+    here = r" \(test_private_daemon\.py:\d+: hostir\.connect\(devices=\"cpu:0\"\)\)"
+    assert re.fullmatch(re.escape(said) + here, str(caught.value)), str(caught.value)
+
+
+def test_an_environment_that_the_daemon_refuses(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_RPC_THREADS", "0")
+    with pytest.raises(hostir.InvalidArgument, match=r"^hostird: HOSTIR_RPC_THREADS=0: 0 is not in range: want 1 to "):
+        hostir.connect(devices="cpu:1")
 
 
 # --- its life ---

@@ -12,6 +12,7 @@ import pytest
 
 import hostir
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
+from hostir.address import target
 from hostir.dtypes import as_data_type
 from hostir.sharding import assemble
 
@@ -234,3 +235,73 @@ def test_error_classes() -> None:
     error = hostir.errors.from_code(14, "gone")
     assert (type(error), error.code, str(error)) == (hostir.Unavailable, "UNAVAILABLE", "gone")
     assert hostir.errors.from_code("OUT_OF_RANGE", "x").code == "OUT_OF_RANGE"
+
+
+# --- connecting ---
+
+ADDRESSES: list[tuple[Any, str]] = [
+    ("foo", "want unix:/path or tcp:host:port"),
+    ("", "want unix:/path or tcp:host:port"),
+    ("127.0.0.1:1", "want unix:/path or tcp:host:port"),
+    ("/run/socket", "want unix:/path or tcp:host:port"),
+    (5, "want unix:/path or tcp:host:port"),
+    (b"unix:/run/socket", "want unix:/path or tcp:host:port"),
+    ("unix:socket", "want unix:/path, with an absolute path"),
+    ("unix:", "want unix:/path, with an absolute path"),
+    ("unix:/a?b", 'the path has "?", which gRPC reads as no part of a path: name another'),
+    ("unix:/" + 107 * "a", "a socket's path has at most 107 bytes, this one has 108"),
+    ("unix:/" + 53 * "ä" + "a", "a socket's path has at most 107 bytes, this one has 108"),
+    ("tcp:host", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp::80", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp:host:", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp:host:http", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp:host:0", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp:host:65536", "want tcp:host:port with a port from 1 to 65535"),
+    ("tcp:host:" + 5000 * "9", "want tcp:host:port with a port from 1 to 65535"),
+]
+
+
+@pytest.mark.parametrize(("address", "want"), ADDRESSES, ids=[repr(address)[:20] for address, _ in ADDRESSES])
+def test_what_is_no_address(address: Any, want: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given to connect, to Client, or by the environment."""
+    ways: list[tuple[str, Callable[[], Any]]] = [
+        ("address", lambda: hostir.connect(address)),
+        ("address", lambda: hostir.Client(address)),
+    ]
+    if isinstance(address, str) and address:
+        monkeypatch.setenv("HOSTIR_ADDRESS", address)
+        ways.append(("$HOSTIR_ADDRESS", hostir.connect))
+    for named, call in ways:
+        with pytest.raises(hostir.InvalidArgument) as caught:
+            call()
+        expected = re.escape(f"{named} = {address!r}: {want}")
+        assert re.fullmatch(expected + HERE, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "gives"),
+    [
+        ("unix:/" + 106 * "a", "unix:/" + 106 * "a"),
+        ("tcp:127.0.0.1:65535", "127.0.0.1:65535"),
+        ("tcp:[::1]:1", "[::1]:1"),
+    ],
+)
+def test_what_is_an_address(address: str, gives: str) -> None:
+    assert target(address) == gives
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        (
+            "address and devices: a daemon that runs, or one that is started, not both",
+            {"address": "unix:/a", "devices": "cpu:1"},
+        ),
+        ("devices = '': want cpu:N, cuda:all, or GPUs by number such as cuda:0,2", {"devices": ""}),
+        ("devices = 4: want cpu:N, cuda:all, or GPUs by number such as cuda:0,2", {"devices": 4}),
+    ],
+)
+def test_devices_that_cannot_be_asked_for(message: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        hostir.connect(**arguments)
+    assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
