@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ from .wire import tensor_pb2 as pb_tensor
 
 CONNECT_SECONDS = 10.0
 CONNECT_GPU_SECONDS = 60.0  # Opening GPUs and connecting them takes a while.
+_END_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
@@ -102,7 +104,9 @@ def connect(
 def default_client() -> Client:
     """The client that ``fd.execute`` runs on: made at first use, closed when the process ends."""
     global _default
-    if _default is None or _default.closed or _default._pid != os.getpid():
+    if _default is not None and (_default._pid != os.getpid() or not _default._events.is_active()):
+        _default.close()
+    if _default is None or _default.closed:
         _default = connect()
     return _default
 
@@ -376,7 +380,18 @@ class Client:
         failure = from_rpc(error)
         if isinstance(failure, Unavailable) and self._daemon is not None and (ended := self._daemon.died()):
             return Unavailable(f"the private daemon {ended}{self._log_tail()}")
-        return from_code(failure.code, _with_origin(str(failure), location))
+        message = str(failure)
+        if isinstance(failure, Unavailable) and self._ended():
+            why = message.rpartition(": ")[2]  # gRPC's last words: "Connection refused".
+            message = f"the daemon at {self.address} has gone ({why}); connect again and put tensors again"
+        elif isinstance(failure, FailedPrecondition) and message.startswith("no such session"):
+            message += "; connect again and put tensors again"
+        return from_code(failure.code, _with_origin(message, location))
+
+    def _ended(self) -> bool:
+        """Whether the session has. A request that the transport fails may be over a little before it."""
+        over = threading.Event()
+        return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
 
     def _check_size(self, request: Any, location: str | None) -> None:
         """Refuses what the daemon's transport would, by the limit's name."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,6 +77,12 @@ def test_what_a_failed_run_leaves(two: hostir.Client) -> None:
     assert first.numpy() == 8
 
 
+def exponential_of_one() -> FusionDefinition:
+    with FusionDefinition("exponential") as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor(shape=[], contiguity=[])))
+    return fd
+
+
 def exponential() -> FusionDefinition:
     with FusionDefinition("exponential") as fd:
         t = fd.define_tensor(shape=[], contiguity=[])
@@ -103,3 +113,70 @@ def test_a_run_that_takes_too_long(two: hostir.Client) -> None:
         two.run(fd, [x], timeout=0.2, wait=True)
     assert re.search(r"rank 0.*" + HERE, str(caught.value)), str(caught.value)
     assert two.run(fd, [x])[0].numpy() == 8
+
+
+@contextlib.contextmanager
+def hostird(program: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """The address and process of a daemon that is killed at the end, as others are: no client started it."""
+    address = f"unix:{folder}/socket"
+    read, write = os.pipe()
+    arguments = [program, "--devices=cpu:1", f"--listen={address}", f"--ready-fd={write}"]
+    daemon = subprocess.Popen(arguments, pass_fds=[write], stdout=subprocess.DEVNULL)
+    os.close(write)
+    try:
+        assert os.read(read, 1), "it did not start"
+        yield address, daemon.pid
+    finally:
+        os.close(read)
+        daemon.kill()
+        daemon.wait()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+def test_a_daemon_that_has_gone(daemon_program: str, folder: Path) -> None:
+    with hostird(daemon_program, folder) as (address, _):
+        client = hostir.connect(address)
+        x = client.put(np.ones(3))
+    for call in (client.status, x.numpy, x.wait, lambda: client.put(np.ones(3)), lambda: client.run(total(), [x])):
+        with pytest.raises(hostir.Unavailable) as caught:
+            call()
+        message = rf"the daemon at {address} has gone \([\w ()]+\); connect again and put tensors again" + HERE
+        assert re.fullmatch(message, str(caught.value)), str(caught.value)
+    client.close()
+
+
+def test_a_daemon_that_goes_in_a_request(daemon_program: str, folder: Path) -> None:
+    with hostird(daemon_program, folder) as (address, pid), hostir.connect(address) as client:
+        os.kill(worker(client, 0), signal.SIGSTOP)
+        (y,) = client.run(exponential_of_one(), [np.float32(1)])
+        killed = threading.Thread(target=os.kill, args=(pid, signal.SIGKILL))
+        killed.start()
+        with pytest.raises(hostir.Unavailable, match=rf"^the daemon at {address} has gone \(.*\); connect again"):
+            y.numpy()
+        killed.join()
+
+
+def test_another_daemon_at_the_address(daemon_program: str, folder: Path) -> None:
+    with hostird(daemon_program, folder) as (address, _):
+        client = hostir.connect(address)
+        x = client.put(np.ones(3))
+    with hostird(daemon_program, folder), client:
+        assert client.status()["sessions"] == 0
+        with pytest.raises(hostir.FailedPrecondition) as caught:
+            x.numpy()
+        message = "no such session: its Connect stream has ended; connect again and put tensors again" + HERE
+        assert re.fullmatch(message, str(caught.value)), str(caught.value)
+
+
+def test_the_default_client_connects_again(daemon_program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_ADDRESS", f"unix:{folder}/socket")
+    monkeypatch.setattr(hostir.client, "_default", None)
+    for _ in range(2):
+        with hostird(daemon_program, folder):
+            assert exponential_of_one().execute([np.float32(0)])[0].numpy() == 1
+    hostir.client._default.close()
