@@ -25,6 +25,7 @@ from .dlpack import as_numpy
 from .dtypes import as_data_type
 from .errors import (
     DataLoss,
+    DeadlineExceeded,
     FailedPrecondition,
     HostirError,
     NotFound,
@@ -139,16 +140,17 @@ class Client:
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
-            grpc.channel_ready_future(self._channel).result(timeout=timeout)
+            # A future of the channel's would look for changes every 200 ms, and hold up close() for as long.
+            self._stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=timeout)
             request = pb.ConnectRequest(client=f"python, pid {os.getpid()}", progress=told is not None)
             self._events = self._stub.Connect(request)
             hello = next(self._events)
-        except grpc.FutureTimeoutError:
-            self._channel.close()
-            raise Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}") from None
         except grpc.RpcError as error:
             self._channel.close()
-            raise from_rpc(error) from None
+            failure = from_rpc(error)
+            if isinstance(failure, DeadlineExceeded):  # Of the first request, the only one that has a deadline.
+                failure = Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}")
+            raise failure from None
         self._session = hello.session_id
         self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
         self._message_bytes_max = int(hello.message_bytes_max)
