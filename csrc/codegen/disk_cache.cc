@@ -1,15 +1,17 @@
 #include "csrc/codegen/disk_cache.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "csrc/base/text.h"
@@ -46,6 +48,31 @@ bool IsUnfinished(const fs::path& path) {
   return path.filename().string().find(Cat(kSuffix, ".")) != std::string::npos;
 }
 
+// The `size` bytes of `fd`; nothing when they are fewer.
+std::optional<std::string> ReadExactly(int fd, size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t done = 0; done < size;) {
+    const ssize_t got = read(fd, bytes.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return std::nullopt;
+    done += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+// A file of at most `bytes_max`. Anybody may put a pipe, a device or a file without end here: none of them is waited
+// for, and none is read.
+std::optional<std::string> ReadFile(const std::string& path, int64_t bytes_max) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  struct stat seen = {};
+  std::optional<std::string> bytes;
+  if (fstat(fd, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size <= bytes_max)
+    bytes = ReadExactly(fd, static_cast<size_t>(seen.st_size));
+  close(fd);
+  return bytes;
+}
+
 }  // namespace
 
 std::string DiskCache::PathOf(std::string_view key) const {
@@ -53,13 +80,10 @@ std::string DiskCache::PathOf(std::string_view key) const {
 }
 
 std::optional<std::string> DiskCache::Read(std::string_view key) const {
-  std::ifstream file(PathOf(key), std::ios::binary);
-  if (!file) return std::nullopt;
-  std::stringstream whole;
-  whole << file.rdbuf();
-  const std::string bytes = std::move(whole).str();
+  const std::optional<std::string> bytes = ReadFile(PathOf(key), bytes_max_);
+  if (!bytes) return std::nullopt;
   // Magic, the digest of the rest, the key's length, key, value.
-  std::string_view rest = bytes;
+  std::string_view rest = *bytes;
   if (!rest.starts_with(kMagic)) return std::nullopt;
   rest.remove_prefix(kMagic.size());
   const size_t line = rest.find('\n');
@@ -86,6 +110,8 @@ void DiskCache::Write(std::string_view key, std::string_view value) const {
   const std::string path = PathOf(key);
   const std::string beside = Cat(path, ".", getpid(), ".", number++);
   const std::string rest = Cat(key.size(), "\n", key, value);
+  // Left by a process of this number that was killed, or put there: it need not be a file.
+  fs::remove(beside, error);
   {
     std::ofstream file(beside, std::ios::binary);
     file << kMagic << Digest(rest) << "\n" << rest;
@@ -118,6 +144,10 @@ void DiskCache::Trim() const {
       // Being written, or left by a process that was killed while it wrote.
       if (IsUnfinished(at->path()) && time < fs::file_time_type::clock::now() - kWritingTime)
         fs::remove(at->path(), gone);
+      continue;
+    }
+    if (bytes > bytes_max_) {  // No entry: nobody reads it.
+      fs::remove(at->path(), gone);
       continue;
     }
     entries.push_back({time, bytes, at->path()});

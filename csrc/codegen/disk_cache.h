@@ -9,8 +9,8 @@
 namespace hir::codegen {
 
 // A file an entry, named by the digest of its key; it holds the key, and a digest of all its bytes that is checked
-// when it is read. Written beside and renamed, so readers see whole files only. What cannot be read or written is as
-// if it were not there: a cache never fails.
+// when it is read. Written beside and renamed, so readers see whole files only. What cannot be read or written, is no
+// file or is more than `bytes_max` is as if it were not there: a cache never fails, and never waits.
 class DiskCache {
  public:
   DiskCache(std::string directory, int64_t bytes_max)

@@ -1,8 +1,9 @@
-// Goal: compiled kernels on disk. What was written is read, damage anywhere is as if nothing was there, and the oldest
-// go when there is too much.
+// Goal: compiled kernels on disk. What was written is read, damage anywhere is as if nothing was there, what is no file
+// is neither waited for nor read, and the oldest go when there is too much.
 #include "csrc/codegen/disk_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <fstream>
@@ -27,7 +28,7 @@ TEST(DiskCache, GivesBackWhatWasWritten) {
   EXPECT_EQ(cache.Read("other"), "");
   EXPECT_EQ(cache.Read("ke"), std::nullopt);
   cache.Write("key", "new");
-  EXPECT_EQ(DiskCache(directory.path(), 1).Read("key"), "new");
+  EXPECT_EQ(DiskCache(directory.path(), 1 << 10).Read("key"), "new");
 }
 
 TEST(DiskCache, NoticesDamageInEveryPlace) {
@@ -45,6 +46,47 @@ TEST(DiskCache, NoticesDamageInEveryPlace) {
     std::ofstream(cache.PathOf("key"), std::ios::binary) << whole.substr(0, i);
     EXPECT_EQ(cache.Read("key"), std::nullopt) << "the first " << i << " bytes";
   }
+}
+
+// In the place of an entry: a pipe that nobody writes, a device that has no end, a folder, a file longer than all may
+// be. None is read, and all but the folder give way to what is written.
+TEST(DiskCache, ReadsNothingThatIsNoFile) {
+  const CacheDirectory directory;
+  const DiskCache cache(directory.path(), 1 << 20);
+  const std::string path = cache.PathOf("key");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(cache.Read("key"), std::nullopt);
+  cache.Write("other", "beside it");
+  EXPECT_EQ(cache.Read("other"), "beside it");
+  cache.Write("key", "value");
+  EXPECT_EQ(cache.Read("key"), "value");
+  fs::remove(path);
+  fs::create_symlink("/dev/full", path);
+  EXPECT_EQ(cache.Read("key"), std::nullopt);
+  cache.Write("key", "value");
+  EXPECT_EQ(cache.Read("key"), "value");
+  fs::resize_file(path, int64_t{1} << 40);
+  EXPECT_EQ(cache.Read("key"), std::nullopt);
+  cache.Write("key", "value");
+  EXPECT_EQ(cache.Read("key"), "value");
+  fs::remove(path);
+  fs::create_directories(path + "/in it");
+  EXPECT_EQ(cache.Read("key"), std::nullopt);
+  cache.Write("key", "value");
+  EXPECT_EQ(cache.Read("key"), std::nullopt);
+  EXPECT_EQ(cache.Read("other"), "beside it");
+}
+
+// It alone goes: what is of use stays.
+TEST(DiskCache, ForgetsWhatIsTooLongToBeAnEntry) {
+  const CacheDirectory directory;
+  const DiskCache cache(directory.path(), 1 << 20);
+  cache.Write("key", "value");
+  std::ofstream(cache.PathOf("long")) << "x";
+  fs::resize_file(cache.PathOf("long"), int64_t{1} << 40);
+  cache.Write("other", "value");
+  EXPECT_FALSE(fs::exists(cache.PathOf("long")));
+  EXPECT_EQ(cache.Read("key"), "value");
 }
 
 TEST(DiskCache, ForgetsTheOldest) {
