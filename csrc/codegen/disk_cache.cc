@@ -73,6 +73,8 @@ std::optional<std::string> ReadFile(const std::string& path, int64_t bytes_max) 
   return bytes;
 }
 
+bool IsAbsolute(const char* path) { return path != nullptr && *path == '/'; }
+
 }  // namespace
 
 std::string DiskCache::PathOf(std::string_view key) const {
@@ -164,9 +166,9 @@ void DiskCache::Trim() const {
 
 std::string DefaultCacheDirectory() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache != '\0') return Cat(cache, "/hostir/kernels");
+  if (IsAbsolute(cache)) return Cat(cache, "/hostir/kernels");
   const char* home = std::getenv("HOME");
-  return home != nullptr && *home != '\0' ? Cat(home, "/.cache/hostir/kernels") : std::string();
+  return IsAbsolute(home) ? Cat(home, "/.cache/hostir/kernels") : std::string();
 }
 
 }  // namespace hir::codegen

@@ -26,7 +26,8 @@ class DiskCache {
   const int64_t bytes_max_;
 };
 
-// Where it lies unless told otherwise: under $XDG_CACHE_HOME or $HOME/.cache; empty when neither is set.
+// Where it lies unless told otherwise: under $XDG_CACHE_HOME or $HOME/.cache; empty when neither is set. A relative
+// path is as if it were not set: it would be another place in every folder, and the XDG specification says so.
 std::string DefaultCacheDirectory();
 
 }  // namespace hir::codegen

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -87,6 +88,18 @@ TEST(DiskCache, ForgetsWhatIsTooLongToBeAnEntry) {
   cache.Write("other", "value");
   EXPECT_FALSE(fs::exists(cache.PathOf("long")));
   EXPECT_EQ(cache.Read("key"), "value");
+}
+
+TEST(DiskCache, LiesWhereAnAbsolutePathSays) {
+  setenv("HOME", "/me", 1);
+  setenv("XDG_CACHE_HOME", "/cache", 1);
+  EXPECT_EQ(DefaultCacheDirectory(), "/cache/hostir/kernels");
+  for (const char* none : {"cache", "./cache", ""}) {
+    setenv("XDG_CACHE_HOME", none, 1);
+    EXPECT_EQ(DefaultCacheDirectory(), "/me/.cache/hostir/kernels") << none;
+  }
+  setenv("HOME", "me", 1);
+  EXPECT_EQ(DefaultCacheDirectory(), "");
 }
 
 TEST(DiskCache, ForgetsTheOldest) {
