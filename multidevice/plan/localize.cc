@@ -18,6 +18,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/placement.h"
+#include "csrc/fusion/passes/ready.h"
 #include "csrc/ir/builder.h"
 #include "multidevice/plan/emit_steps.h"
 #include "multidevice/plan/local_extents.h"
@@ -42,6 +43,7 @@ class Localizer {
   Result<LocalProgram> Run() {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);
     for (const ir::Mesh& mesh : global_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
+    HIR_TRY(fusion::CheckHasLayouts(global_));
     HIR_TRY(ReadPlacements());
     HIR_TRY(CheckDealt());
     FindUneven();
@@ -256,8 +258,9 @@ class Localizer {
     const ir::Value& result = *op.results[0];
     if (IsTensor(result) && fusion::IsResharding(op)) {
       if (fusion::CodeOf(op) == FusionOp::kSet) return AddResharding(op);
-      return Internal(
-          Cat(op.info->name, ": %", result.name, " needs other ranks, and only a set may"));
+      return Status(Code::kFailedPrecondition, Cat("%", result.name,
+                                                   " needs other ranks, and only a set may; "
+                                                   "decompose_reshardings must come before"));
     }
     std::vector<ir::Value*> operands;
     for (const ir::Value* operand : op.operands) operands.push_back(locals_.at(operand));

@@ -66,10 +66,10 @@ struct LocalizeOptions {
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.
-// Errors: those of fusion::PlacementOf; kInvalidArgument for a guard that cannot hold, or an output that takes over an
-//         input that lies otherwise; kUnimplemented for an op that cannot be computed on uneven blocks, naming op,
-//         axis, size, mesh and remedy; kResourceExhausted where a step needs more axes than a tensor may have, and
-//         naming resharding_bytes_max where every way to reshard a value holds more.
+// Errors: kFailedPrecondition when it has not; those of fusion::PlacementOf; kInvalidArgument for a guard that cannot
+//         hold, or an output that takes over an input that lies otherwise; kUnimplemented for an op that cannot be
+//         computed on uneven blocks, naming op, axis, size, mesh and remedy; kResourceExhausted where a step needs more
+//         axes than a tensor may have, and naming resharding_bytes_max where every way to reshard a value holds more.
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options = {});
 
 }  // namespace hir::plan

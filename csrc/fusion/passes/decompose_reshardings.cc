@@ -18,6 +18,7 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/choose_execution.h"
+#include "csrc/fusion/passes/ready.h"
 #include "csrc/ir/builder.h"
 
 namespace hir::fusion {
@@ -49,8 +50,7 @@ class Decomposition {
     uses_ = ir::UsesOf(graph_);
     for (ir::Op* op = graph_.body.first; op != nullptr;) {
       for (ir::Value*& operand : op->operands) operand = Current(operand);
-      if (!IsTensor(*op->results[0]) || IsCommunication(CodeOf(*op)) ||
-          CodeOf(*op) == FusionOp::kSet) {
+      if (!IsTensor(*op->results[0]) || CodeOf(*op) == FusionOp::kSet) {
         op = op->next;
         continue;
       }
@@ -220,6 +220,9 @@ std::string_view ReduceName(const ir::Op& op) {
   return IsReduction(CodeOf(op)) ? op.info->name : "sum";
 }
 
-Status DecomposeReshardings(ir::Graph& graph) { return Decomposition(graph).Run(); }
+Status DecomposeReshardings(ir::Graph& graph) {
+  HIR_TRY(CheckHasLayouts(graph));
+  return Decomposition(graph).Run();
+}
 
 }  // namespace hir::fusion

@@ -11,7 +11,7 @@ namespace hir::fusion {
 bool IsResharding(const ir::Op& op);
 
 // See decompose_reshardings.cc. Afterwards only `set` ops reshard, and partial results are read by such a set alone.
-// REQUIRES: every tensor has a layout (PropagateShardings). Errors: those of PlacementOf.
+// Errors: those of CheckHasLayouts (ready.h) and PlacementOf.
 Status DecomposeReshardings(ir::Graph& graph);
 
 // How partial results of `op` are put together: "sum", "prod", "min" or "max". REQUIRES: it reduces or contracts.

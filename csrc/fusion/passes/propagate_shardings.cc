@@ -19,6 +19,7 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/passes/axis_map.h"
 #include "csrc/fusion/passes/placement.h"
+#include "csrc/fusion/passes/ready.h"
 #include "csrc/ir/builder.h"
 
 namespace hir::fusion {
@@ -134,6 +135,9 @@ class Propagation {
 
 }  // namespace
 
-Status PropagateShardings(ir::Graph& graph) { return Propagation(graph).Run(); }
+Status PropagateShardings(ir::Graph& graph) {
+  HIR_TRY(CheckHasAxes(graph));
+  return Propagation(graph).Run();
+}
 
 }  // namespace hir::fusion
