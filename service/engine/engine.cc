@@ -357,7 +357,8 @@ Engine::Report Engine::report() const {
           .plans = programs_.num_planned(),
           .runs = runs_,
           .queued_plans = programs_.num_queued(),
-          .queued_runs = sequencer_.num_queued()};
+          .queued_runs = sequencer_.num_queued(),
+          .draining = draining_};
 }
 
 }  // namespace hir::service

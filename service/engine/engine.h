@@ -120,6 +120,7 @@ class Engine {
     int64_t runs = 0;
     int64_t queued_plans = 0;
     int64_t queued_runs = 0;
+    bool draining = false;  // New work is refused.
   };
   Report report() const;
   const EngineOptions& options() const { return options_; }

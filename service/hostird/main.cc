@@ -198,12 +198,10 @@ void SayReady(const std::string& address, Fd& ready) {
   ready.Close();
 }
 
-void Drain(Engine& engine, Server& server) {
+void Drain(int64_t timeout_ms, Server& server) {
   spdlog::info("draining");
   NotifyManager("STOPPING=1");
-  const int64_t timeout_ms = engine.options().limits.drain_timeout_ms;
   const base::Nanos deadline = base::Clock::Steady().Now() + std::chrono::milliseconds(timeout_ms);
-  engine.Drain(deadline);
   if (!server.Drain(deadline)) {
     spdlog::warn("drain_timeout_ms={} is over: what is still under way is ended", timeout_ms);
   }
@@ -234,7 +232,7 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const Fd& signals) 
                config.devices, options.threads_per_rank, getpid());
   SayReady((*server)->address(), ready);
   const bool asked = WaitForEnd(signals, alive);
-  if (asked) Drain(engine, **server);
+  if (asked) Drain(options.limits.drain_timeout_ms, **server);
   engine.Stop();  // While the server can still say so to those who wait.
   spdlog::info("stopped");
   return {.abandoned = !asked};

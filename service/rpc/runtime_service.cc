@@ -46,6 +46,7 @@ RuntimeService::RuntimeService(Engine& engine)
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
 
 bool RuntimeService::Drain(base::Nanos deadline) {
+  engine_.Drain(deadline);
   const bool drained = in_flight_.Drain(deadline - base::Clock::Steady().Now());
   open_sessions_.EndAll(Unavailable("the daemon is shutting down"));
   return drained;
@@ -274,7 +275,8 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   }
   reply->set_planner_pid(report.planner_pid);
   reply->set_generation(report.mesh.generation);
-  reply->set_serving(report.mesh.healthy);
+  reply->set_serving(report.mesh.healthy && !report.draining);
+  reply->set_draining(report.draining);
   if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
   reply->set_tensor_bytes(report.tensor_bytes);
   reply->set_recycled_bytes(report.recycled_bytes);

@@ -23,7 +23,8 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   // `engine` outlives the service, and the service the server.
   explicit RuntimeService(Engine& engine);
 
-  // Waits until no call but sessions is under way, and ends the sessions. False: `deadline` came before.
+  // Drains the engine, waits until no call but sessions is under way, and ends the sessions. False: `deadline` came
+  // before.
   bool Drain(base::Nanos deadline);
   base::WorkPool& pool() { return pool_; }
 

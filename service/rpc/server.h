@@ -22,7 +22,8 @@ class Server {
 
   virtual const std::string& address()
       const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".
-  // No new work; returns when the old is done, or with false at `deadline`.
+  // No new work, for the engine neither, and health says so at once; returns when the old is done, or with false at
+  // `deadline`.
   virtual bool Drain(base::Nanos deadline) = 0;
   // Where requests are carried out: rpc_threads threads, and a queue for queued_rpcs_max.
   virtual base::WorkPool& pool() = 0;

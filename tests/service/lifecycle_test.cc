@@ -1,5 +1,6 @@
 // Goal: the daemon starts or says why not, drains on SIGTERM, and its workers end with it, however it
 // ends. Method: the program itself.
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -33,6 +34,23 @@ void ExpectGone(const std::vector<pid_t>& pids) {
   }
 }
 
+// What grpc.health.v1.Health says of the whole server: "\x08\x01" is SERVING, "\x08\x02" NOT_SERVING.
+std::string HealthOf(const Daemon& daemon) {
+  grpc::GenericStub stub(grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer reply;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &reply,
+                 [&](grpc::Status status) { ended.set_value(std::move(status)); });
+  const grpc::Status status = ended.get_future().get();
+  grpc::Slice said;
+  if (!status.ok() || !reply.DumpToSingleSlice(&said).ok()) return Text(status);
+  return {reinterpret_cast<const char*>(said.begin()), said.size()};
+}
+
 TEST(Lifecycle, SigtermDrainsAndExitsWithZero) {
   Daemon daemon;
   std::vector<pid_t> pids;
@@ -49,9 +67,15 @@ TEST(Lifecycle, SigtermDrainsAndExitsWithZero) {
     });
     Client other(daemon);
     EXPECT_TRUE(other.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
+    EXPECT_TRUE(other.Status().serving());
+    EXPECT_FALSE(other.Status().draining());
+    EXPECT_EQ(HealthOf(daemon), "\x08\x01");
     daemon.Signal(SIGTERM);
     while (Text(other.Compile(kColumnSums).status) == "OK") {
     }
+    EXPECT_FALSE(other.Status().serving()) << "what is asked for now is refused";
+    EXPECT_TRUE(other.Status().draining());
+    EXPECT_EQ(HealthOf(daemon), "\x08\x02");
     kill(pids[2], SIGCONT);
     EXPECT_EQ(Text(running.get()), "OK") << "what was accepted is finished";
   }

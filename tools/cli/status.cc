@@ -67,6 +67,7 @@ std::string Of(int64_t value, int64_t limit) { return Cat(value, " of ", limit);
 std::string Head(const std::string& address, const pb::StatusReply& status) {
   return Cat("hostird ", status.version(), " at ", address, ": ",
              status.serving()           ? "serving"
+             : status.draining()        ? "draining"
              : status.devices().empty() ? "no device"
                                         : "restarting its workers",
              ", up ", Duration(status.uptime_ms()), ", generation ", status.generation(), "\n");

@@ -426,6 +426,22 @@ def test_who_dies_during_a_run(own_daemon: Daemon, program, victim, code):
     assert ("rank 1 died" if victim == "worker" else f"the daemon at {address} has gone") in error
 
 
+def test_status_and_top_while_it_drains(own_daemon: Daemon, program):
+    address = own_daemon.address
+    worker = json.loads(good("status", "--json", "--address", address))["devices"][1]["pid"]
+    os.kill(worker, signal.SIGSTOP)  # The run is under way until it goes on.
+    arguments = ["run", program(COLUMN_SUMS), "--random=1", "--size=i0=2", "--size=i1=2", "--address", address]
+    running = subprocess.Popen([HOSTIR, *arguments], env=clean_environment(), stdout=subprocess.DEVNULL)
+    until(lambda: json.loads(good("status", "--json", "--address", address))["runs"] == 1)
+    assert f"at {address}: serving" in good("status", "--address", address)
+    own_daemon.process.send_signal(signal.SIGTERM)
+    until(lambda: f"at {address}: draining" in good("status", "--address", address))
+    assert f"at {address}: draining" in good("top", "--once", "--address", address)
+    os.kill(worker, signal.SIGCONT)
+    assert running.wait(timeout=60) == 0
+    assert own_daemon.process.wait(timeout=60) == 0
+
+
 # --- terminals ---------------------------------------------------------------------------------------------------
 
 
