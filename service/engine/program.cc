@@ -1,5 +1,6 @@
 #include "service/engine/program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -18,6 +19,29 @@ Result<int64_t> ValueOf(const ir::Expr* expr, const Sizes& sizes) {
     const auto found = sizes.find(symbol);
     return found == sizes.end() ? std::nullopt : std::optional(found->second);
   });
+}
+
+bool AreGiven(const ir::Expr* extent, const Sizes& sizes) {
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(extent, symbols);
+  return std::ranges::all_of(symbols, [&](std::string_view s) { return sizes.contains(s); });
+}
+
+// An extent whose sizes are not given counts for 1.
+Status CheckBytes(const Program::Param& param, const Sizes& sizes) {
+  std::vector<int64_t> shape;
+  for (const ir::Expr* extent : param.shape) {
+    const Result<int64_t> value = ValueOf(extent, sizes);
+    if (!value.ok() && AreGiven(extent, sizes)) return value.status();  // It overflows.
+    shape.push_back(value.ok() ? *value : 1);
+  }
+  if (ElementsBytes(param.dtype, shape).has_value()) return {};
+  std::vector<std::string> texts;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const ir::Expr* const extent = param.shape[axis];
+    texts.push_back(AreGiven(extent, sizes) ? base::Cat(shape[axis]) : ir::ToString(extent));
+  }
+  return TooManyBytes(param.dtype, base::Join(texts, ", "));
 }
 
 // "i0 = 8, i1 = 3"
@@ -82,6 +106,10 @@ std::string Program::NameOf(int index) const {
   return base::Cat("input ", index, " (", plan_.inputs(index).name(), ")");
 }
 
+std::string Program::NameOfOutput(int index) const {
+  return base::Cat("output ", index, " (", plan_.outputs(index).name(), ")");
+}
+
 Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
   HIR_ASSIGN(const TensorSpec wanted, InputSpec(index, spec.dtype, spec.shape));
   if (!SameParts(spec.sharding, wanted.sharding, spec.shape)) {
@@ -138,7 +166,21 @@ Result<TensorSpec> Program::InputSpec(int index, DType dtype,
   return TensorSpec{dtype, shape, param.stored_once, param.sharding};
 }
 
+Status Program::CheckBytes(const Sizes& sizes) const {
+  if (sizes.empty()) return {};  // Of constants the parser has seen to it.
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (Status s = service::CheckBytes(inputs_[i], sizes); !s.ok())
+      return s.WithContext(NameOf(static_cast<int>(i)));
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (Status s = service::CheckBytes(outputs_[i], sizes); !s.ok())
+      return s.WithContext(NameOfOutput(static_cast<int>(i)));
+  }
+  return {};
+}
+
 Status Program::CheckSizes(const Sizes& sizes) const {
+  HIR_TRY(CheckBytes(sizes));
   return CheckGuards(sizes, /*replans=*/false);
 }
 

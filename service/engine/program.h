@@ -45,7 +45,10 @@ class Program {
   Status Fits(int index, const TensorSpec& spec, Sizes& sizes) const;
   // What the tensor for input `index` must be when its elements come as `shape`.
   Result<TensorSpec> InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const;
-  // Checks what must hold of sizes: the guards of the program, whatever its plan.
+  // Whether the bytes of each input and output fit in 63 bits, as far as `sizes` say: they may be some of its sizes.
+  // Errors: kInvalidArgument naming the tensor and its shape.
+  Status CheckBytes(const Sizes& sizes) const;
+  // Checks what must hold of sizes: CheckBytes, and the guards of the program, whatever its plan.
   Status CheckSizes(const Sizes& sizes) const;
   // Whether this plan is the one to run with `sizes`, which CheckSizes: it was made for such, and its guards hold.
   // Errors: kInvalidArgument naming the guard; kFailedPrecondition when it is provisional.
@@ -69,7 +72,8 @@ class Program {
   Status Parse();
   Result<std::vector<Param>> ParseParams(
       const google::protobuf::RepeatedPtrField<::hostir::v1::PlanParam>& params);
-  std::string NameOf(int index) const;  // "input 1 (w)"
+  std::string NameOf(int index) const;        // "input 1 (w)"
+  std::string NameOfOutput(int index) const;  // "output 0 (y)"
 
   const std::string id_;
   const int64_t number_;

@@ -35,7 +35,8 @@ Status CheckNames(const Program& program, const Sizes& sizes) {
 Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainReply* reply) {
   const pb::Plan& plan = program.plan();
   HIR_TRY(CheckNames(program, sizes));
-  if (sizes.size() == program.Symbols().size()) HIR_TRY(program.CheckSizes(sizes));
+  const bool all_known = sizes.size() == program.Symbols().size();
+  HIR_TRY(all_known ? program.CheckSizes(sizes) : program.CheckBytes(sizes));
   reply->set_program_id(program.id());
   *reply->mutable_explanation() = plan.explanation();
   *reply->mutable_inputs() = plan.inputs();

@@ -9,7 +9,8 @@ namespace hir::service {
 
 // Whether `sizes` are sizes of the program. kInvalidArgument naming the symbol that it does not have.
 Status CheckNames(const Program& program, const Sizes& sizes);
-// Explains the plan `program`. Errors: CheckNames'; kInvalidArgument for sizes that break a guard.
+// Explains the plan `program`. Errors: CheckNames'; kInvalidArgument for sizes that break a guard, or
+// of which a tensor has more bytes than fit in 63 bits.
 Status ExplainProgram(const Program& program, const Sizes& sizes,
                       ::hostir::v1::ExplainReply* reply);
 

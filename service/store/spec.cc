@@ -1,24 +1,11 @@
 #include "service/store/spec.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
-namespace {
-
-// The bytes of all elements, once, or nothing when they do not fit.
-std::optional<int64_t> ElementsBytes(const TensorSpec& spec) {
-  std::optional<int64_t> bytes = DTypeBytes(spec.dtype);
-  for (const int64_t extent : spec.shape) {
-    if (bytes.has_value() && extent > 0) bytes = base::CheckedMul(*bytes, extent);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::string Describe(const mesh::Sharding& sharding) {
   return base::Cat("on ", sharding.mesh.ToString(), ", ", sharding.ToString());
@@ -30,6 +17,19 @@ std::string ToString(const TensorSpec& spec) {
     base::Append(out, axis == 0 ? "" : ", ", spec.stored_once[axis] ? "b:" : "", spec.shape[axis]);
   }
   return base::Cat(out, "] ", Describe(spec.sharding));
+}
+
+std::optional<int64_t> ElementsBytes(DType dtype, std::span<const int64_t> shape) {
+  std::optional<int64_t> bytes = DTypeBytes(dtype);
+  for (const int64_t extent : shape) {
+    if (bytes.has_value() && extent > 0) bytes = base::CheckedMul(*bytes, extent);
+  }
+  return bytes;
+}
+
+Status TooManyBytes(DType dtype, std::string_view shape) {
+  return InvalidArgument(base::Cat("a tensor of shape [", shape, "] and dtype ", DTypeName(dtype),
+                                   " has more bytes than fit in 63 bits"));
 }
 
 Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
@@ -48,11 +48,8 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
         base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
   }
   HIR_TRY(mesh::CheckDealt(spec.sharding, spec.shape));
-  if (!ElementsBytes(spec).has_value()) {
-    return InvalidArgument(base::Cat("a tensor of shape [", base::JoinInts(spec.shape, ", "),
-                                     "] and dtype ", DTypeName(spec.dtype),
-                                     " has more bytes than fit in 63 bits"));
-  }
+  if (!ElementsBytes(spec.dtype, spec.shape).has_value())
+    return TooManyBytes(spec.dtype, base::JoinInts(spec.shape, ", "));
   for (const int64_t device : spec.sharding.mesh.devices()) {
     if (device < num_devices) continue;
     return InvalidArgument(base::Cat("mesh ", spec.sharding.mesh.ToString(), " names device ",

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -24,6 +26,10 @@ struct TensorSpec {
 std::string ToString(const TensorSpec& spec);  // "f32[6, b:1024] on [0, 1], replicated"
 std::string Describe(
     const mesh::Sharding& sharding);  // "on [0, 1], axis 0 split 2 ways over mesh_x"
+
+// The bytes of all elements of a tensor, once; nothing when they do not fit in 63 bits, and the refusal of that.
+std::optional<int64_t> ElementsBytes(DType dtype, std::span<const int64_t> shape);
+Status TooManyBytes(DType dtype, std::string_view shape);
 
 // Whether `spec` can be stored on devices 0 to num_devices - 1.
 // Errors: kInvalidArgument naming axis, extent, factor, device or limit.

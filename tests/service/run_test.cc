@@ -2,6 +2,7 @@
 // Method: a real daemon on two devices, with its planner and workers.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -283,6 +284,34 @@ TEST_F(Run, ExplainWithSizes) {
   context = client.Context();
   ASSERT_EQ(Text(client.stub().Explain(context.get(), request, &reply)), "OK");  // Uneven blocks.
   EXPECT_EQ(reply.explanation().communications(0).bytes_value(), 20);
+}
+
+// As an upload of that shape is refused, and a run whose output is one.
+TEST_F(Run, ExplainWithSizesThatNoTensorHas) {
+  const auto explain = [&](const char* text, const std::map<std::string, int64_t>& sizes) {
+    pb::ExplainRequest request;
+    request.set_session_id(client.session());
+    request.mutable_program()->set_text(text);
+    request.mutable_sizes()->insert(sizes.begin(), sizes.end());
+    pb::ExplainReply reply;
+    const auto context = client.Context();
+    return Text(client.stub().Explain(context.get(), request, &reply));
+  };
+  constexpr int64_t kMany = int64_t{1} << 62;
+  const std::string input = "INVALID_ARGUMENT: input 0 (x): a tensor of shape [4611686018427387904";
+  const std::string limit = " and dtype f32 has more bytes than fit in 63 bits";
+  EXPECT_EQ(explain(kColumnSums, {{"i0", kMany}, {"i1", 3}}), input + ", 3]" + limit);
+  EXPECT_EQ(explain(kColumnSums, {{"i0", kMany}}), input + ", i1]" + limit);
+  EXPECT_EQ(explain(kColumnSums, {{"i0", kMany}, {"i1", 0}}), input + ", 0]" + limit);
+  EXPECT_EQ(explain(kColumnSums, {{"i0", kMany / 4}, {"i1", 1}}), "OK");
+  const char* const widened =
+      "fusion @f(%x: bool[i0]) {\n  %y = cast(%x) {dtype=f32}\n  return %y\n}\n";
+  EXPECT_EQ(explain(widened, {{"i0", kMany}}),
+            "INVALID_ARGUMENT: output 0 (y): a tensor of shape [4611686018427387904]" + limit);
+  const char* const twice =
+      "fusion @f(%x: bool[i0]) {\n  %y = cat(%x, %x) {axis=0}\n  return %y\n}\n";
+  EXPECT_EQ(explain(twice, {{"i0", kMany}}),
+            "INVALID_ARGUMENT: output 0 (y): extent 2*i0 overflows 64 bits");
 }
 
 }  // namespace
