@@ -45,12 +45,14 @@ class Verifier {
     const Type& to = *output.alias->type;
     if (to.kind != TypeKind::kTensor || output.value->type->kind != TypeKind::kTensor)
       return fail("only tensors have memory");
-    if (std::any_of(to.axes.begin(), to.axes.end(), [](const Axis& a) {
-          return a.kind == AxisKind::kBroadcast && !a.extent->IsConst(1);
-        })) {
-      return fail("the input is expanded: it has less memory than elements");
-    }
-    return {};
+    const auto once = std::find_if(to.axes.begin(), to.axes.end(), [](const Axis& a) {
+      return a.kind == AxisKind::kBroadcast && !a.extent->IsConst(1);
+    });
+    if (once == to.axes.end()) return {};
+    return fail(Cat("axis ", once - to.axes.begin(), " of the input, b:", ToString(once->extent),
+                    ", is stored once, so it has less memory than elements; return without alias, "
+                    "or declare the axis ",
+                    ToString(once->extent), ", stored in full"));
   }
 
   Status Define(const Value& value) {

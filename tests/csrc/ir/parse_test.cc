@@ -177,6 +177,9 @@ INSTANTIATE_TEST_SUITE_P(
             "return: %x alias %y: only an input's memory can be taken"},
         Bad{InBody("return %x alias %x, %x alias %x"),
             "return: %x alias %x: another output takes that memory"},
+        Bad{"test @p(%x: f32[6, b:i0]) { return %x alias %x }",
+            "return: %x alias %x: axis 1 of the input, b:i0, is stored once, so it has less memory "
+            "than elements; return without alias, or declare the axis i0, stored in full"},
         Bad{InBody("return"), "line 3: expected a value like %x, got '}'"}));
 
 std::string WithLayout(std::string_view layout) {
