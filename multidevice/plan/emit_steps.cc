@@ -16,14 +16,6 @@ Extents ExtentsOf(const ir::Value& value) {
   return extents;
 }
 
-// "y" of "y.sum.partial": the name before passes added to it.
-std::string_view UserName(std::string_view name) {
-  for (const std::string_view suffix : {".partial", ".local", ".sum", ".reduced", ".copy"}) {
-    name = name.substr(0, name.find(suffix));
-  }
-  return name;
-}
-
 std::string Describe(const mesh::Sharding& sharding, bool with_mesh) {
   return with_mesh ? Cat(sharding.ToString(), " on ", sharding.mesh.ToString())
                    : sharding.ToString();
@@ -51,6 +43,13 @@ std::string_view OpName(StepKind kind) {
 }
 
 }  // namespace
+
+std::string_view UserName(std::string_view name) {
+  for (const std::string_view suffix : {".partial", ".local", ".sum", ".reduced", ".copy"}) {
+    name = name.substr(0, name.find(suffix));
+  }
+  return name;
+}
 
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
   const std::string_view name = mesh::ParallelTypeName(type);  // "mesh_x"

@@ -16,6 +16,8 @@
 
 namespace hir::plan {
 
+// "y" of "y.sum.partial": the name before passes added to it. For messages.
+std::string_view UserName(std::string_view name);
 // The symbol of a rank's coordinate: "@m.x".
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 

@@ -88,6 +88,9 @@ class Localizer {
     for (const ir::Op* op = global_.body.first; op != nullptr; op = op->next) {
       HIR_TRY(ir::WithLocation(Read(*op->results[0]), op->location));
     }
+    // What is found of several is said of the first: of one that the user named, where it can be.
+    std::ranges::stable_partition(order_,
+                                  [](const ir::Value* v) { return UserName(v->name) == v->name; });
     return {};
   }
 
@@ -103,7 +106,7 @@ class Localizer {
         extents.push_back(extents_.Estimate(extent));
       }
       if (Status s = mesh::CheckDealt(sharding, extents); !s.ok())
-        return s.WithContext(value->name);
+        return s.WithContext(UserName(value->name));
     }
     return {};
   }
@@ -134,7 +137,7 @@ class Localizer {
         } else {
           found.push_back(
               {own, rest,
-               Cat(value->name, ": ",
+               Cat(UserName(value->name), ": ",
                    mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]), ", unevenly")});
         }
       }
@@ -177,7 +180,7 @@ class Localizer {
                      : !extents_.Require(extent, ways))
             continue;
           GuardEven(extent, ways,
-                    Cat(value->name, ": ",
+                    Cat(UserName(value->name), ": ",
                         mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i])));
         }
       }
@@ -203,8 +206,9 @@ class Localizer {
         const bool is_leaf =
             extent->kind == ir::ExprKind::kConst || extent->kind == ir::ExprKind::kSymbol;
         if (is_leaf || !seen.insert(extent).second) continue;
-        guards_.push_back({ir::Guard::Kind::kAtMost, pool.Import(extent), pool.Const(INT64_MAX),
-                           Cat(value->name, ": the extent of axis ", i, " must fit 64 bits")});
+        guards_.push_back(
+            {ir::Guard::Kind::kAtMost, pool.Import(extent), pool.Const(INT64_MAX),
+             Cat(UserName(value->name), ": the extent of axis ", i, " must fit 64 bits")});
       }
     }
   }
@@ -304,7 +308,7 @@ class Localizer {
                 const ir::Expr* extent, int64_t ways) const {
     const int64_t size = extents_.Estimate(extent);
     return Unimplemented(
-        Cat(op.info->name, ": ", split, " of %", value, " has ",
+        Cat(op.info->name, ": ", split, " of %", UserName(value), " has ",
             extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "), size,
             size == 1 ? " element" : " elements",
             ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
@@ -324,7 +328,7 @@ class Localizer {
     if (!extents_.LooksEven(extent, ways))
       return Uneven(op, result.name, Cat(split, " of ", placement.mesh->mesh.ToString()), extent,
                     ways);
-    if (!extent->IsConst()) GuardEven(extent, ways, Cat(result.name, ": ", split));
+    if (!extent->IsConst()) GuardEven(extent, ways, Cat(UserName(result.name), ": ", split));
     return {};
   }
 
@@ -361,7 +365,7 @@ class Localizer {
         case fusion::AxisRelation::kOpaque: {
           const std::string split = mesh::DescribeSplit(sharding.mesh, axis, sharding.axes[axis]);
           if (looks_even) {
-            GuardEven(extent, ways, Cat(operand.name, ": ", split));
+            GuardEven(extent, ways, Cat(UserName(operand.name), ": ", split));
             break;
           }
           return Uneven(op, operand.name, Cat(split, " of ", sharding.mesh.ToString()), extent,
@@ -422,7 +426,7 @@ class Localizer {
   LocalExtents extents_;
   StepEmitter emitter_;
   std::unordered_map<const ir::Value*, Placement> placements_;  // Meshes are the local graph's.
-  std::vector<const ir::Value*> order_;                         // Tensors, in program order.
+  std::vector<const ir::Value*> order_;  // Tensors: those of the user, the others.
   std::unordered_map<const ir::Value*, ir::Value*> locals_;
   std::vector<ir::Guard> guards_;
   std::vector<ir::Guard> evenness_;

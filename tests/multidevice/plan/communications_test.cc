@@ -279,6 +279,24 @@ fusion @rows(%x: f32[i0, i1] {mesh=@m, outer_split(0, 4), parallelize(0, mesh_x)
   ExpectSameValues(*planned, {{8, 3}}, 1e-6);
 }
 
+// The copy of %x that %y is computed from is dealt, too, and comes first; the user knows of %y.
+TEST(Communications, DealtSizesAreRefusedByTheNameOfTheUser) {
+  constexpr std::string_view kDealt = R"(
+mesh @m = [0, 1]
+fusion @deal(%x: f32[i0] {mesh=@m}) {
+  %y {mesh=@m, inner_split(0, 2), parallelize(1, mesh_x)} = neg(%x)
+  return %y
+}
+)";
+  EXPECT_THAT(
+      Plan(kDealt, {.sizes = {{"i0", 7}}}).status().ToString(),
+      testing::StartsWith("INVALID_ARGUMENT: y: axis 0 dealt 2 ways over mesh_x has 7 elements, "));
+  const Result<Planned> any = Plan(kDealt);
+  ASSERT_TRUE(any.ok()) << any.status().ToString();
+  ASSERT_EQ((*any).local.graph->guards.size(), 1u);
+  EXPECT_EQ((*any).local.graph->guards[0].reason, "y: axis 0 dealt 2 ways over mesh_x");
+}
+
 TEST(Communications, BoundariesAreGlobal) {
   Result<Planned> planned = Plan(OnRanks(std::string(kMlp), 4));
   ASSERT_TRUE(planned.ok());
