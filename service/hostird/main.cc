@@ -18,6 +18,7 @@
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "csrc/base/version.h"
 #include "service/config/config.h"
 #include "service/engine/engine.h"
 #include "service/os/address.h"
@@ -37,6 +38,7 @@ using base::Cat;
 struct Plumbing {
   std::string config;  // The file of --config.
   bool check_config = false;
+  bool version = false;
   int ready_fd = -1;
   int alive_fd = -1;
   std::string scratch;
@@ -55,6 +57,14 @@ std::string RangeOf(const Setting& setting) {
   return Cat(setting.least, " to ", setting.most);
 }
 
+// CLI11 throws something else where what a switch is set to is no number either.
+std::string RefuseNoSwitch(const std::string& text) {
+  for (const char* known : {"true", "false", "1", "0"}) {
+    if (text == known) return {};
+  }
+  return text + ": want true or false";
+}
+
 // The flags of settings put what they are given into `given`, as text.
 void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
   app.add_option("--config", plumbing.config,
@@ -62,6 +72,7 @@ void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
   app.add_flag("--check-config", plumbing.check_config,
                "print the configuration and the origin of each value, and exit: 0, or 2 when "
                "something is wrong with it");
+  app.add_flag("--version", plumbing.version, "print the version");
   const Config defaults = Defaults();
   for (const Setting& setting : Settings()) {
     const auto give = [&given, &setting](const std::string& text) {
@@ -73,6 +84,7 @@ void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
       option = app.add_flag_function(
           setting.Flag(), [give](int64_t count) { give(count > 0 ? "true" : "false"); },
           setting.what);
+      option->check(RefuseNoSwitch);
     } else {
       option = app.add_option_function<std::string>(setting.Flag(), give, setting.what);
       option->type_name(RangeOf(setting))->default_str(setting.ValueIn(defaults));
@@ -271,8 +283,16 @@ int Main(int argc, char** argv) {
   app.allow_extras();
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitDone;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    std::fprintf(stderr, "hostird: %s (hostird --help lists them)\n", error.what());
+    return kExitUsage;
+  }
+  if (plumbing.version) {
+    std::fputs(Cat("hostird ", kVersion, "\n").c_str(), stdout);
+    return kExitDone;
   }
   const Resolution resolved = Configure(app, flags, plumbing);
   for (const std::string& fault : resolved.faults)

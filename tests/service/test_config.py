@@ -212,9 +212,30 @@ def test_variables_of_others_are_nobodys_business():
     assert check(HOSTIR_ADDRESS="unix:/x", HOSTIR_BUILD_DIR="x", HOSTIR_DAEMON="x", HOSTIR_NVRTC="x", HOSTIR_SEED="1")
 
 
-@pytest.mark.parametrize("flags", [["--queued-runs-max"], ["--devices", "cpu:1", "--devices", "cpu:2"]])
-def test_a_flag_that_is_used_wrongly(flags):
-    assert hostird(*flags).returncode == 2
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--queued-runs-max"], "--queued-runs-max: 1 required 1 to 1000000 missing"),
+        (["--devices", "cpu:1", "--devices", "cpu:2"], "--devices: At Most 1 required but received 2"),
+        (["--ready-fd=x"], "--ready-fd = x"),
+        (["--own-memory=maybe"], "--own-memory: maybe: want true or false"),
+    ],
+)
+def test_a_flag_that_is_used_wrongly(flags, expected):
+    done = hostird(*flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hostird: ") and done.stderr.count("\n") == 1
+    assert expected in done.stderr
+
+
+def test_version():
+    done = hostird("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hostird 0.1.0\n", "")
+
+
+def test_a_switch_is_set_as_in_a_file():
+    for value, flag in (("true", "--own-memory"), ("true", "--own-memory=1"), ("false", "--own-memory=false")):
+        assert check(flag)["own_memory"][0] == value
 
 
 def test_help_names_every_setting():
