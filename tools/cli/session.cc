@@ -22,7 +22,10 @@ Result<std::string> ReadProgram(const std::string& path) {
   std::error_code error;
   if (path == "-") {
     text << std::cin.rdbuf();
-  } else if (!std::filesystem::is_directory(path, error)) {
+  } else if (std::filesystem::is_directory(path, error)) {
+    return Status(Code::kNotFound,
+                  Cat("cannot read ", path, ": it is a folder; a program is a file"));
+  } else {
     const std::ifstream file(path, std::ios::binary);
     if (file) text << file.rdbuf();
   }

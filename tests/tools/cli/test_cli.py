@@ -299,7 +299,7 @@ USAGE = {
     "behind --": (["run", "--", "a.hir", "b.hir"], "b.hir: one argument too many"),
     "svg and json": (["explain", "a.hir", "--svg=a", "--json"], "--json"),
     "no file": (["run", "/nowhere/a.hir"], "NOT_FOUND: cannot read /nowhere/a.hir"),
-    "a folder": (["explain", "/tmp"], "NOT_FOUND: cannot read /tmp"),
+    "a folder": (["explain", "/tmp"], "NOT_FOUND: cannot read /tmp: it is a folder; a program is a file"),
     "address": (["status", "--address=/run/socket"], "/run/socket: want unix:/path or tcp:host:port"),
     "devices": (["run", "{negate}", "--devices=cpu:0"], "--devices: cpu:0: want cpu:N with N from 1 to 64"),
 }
