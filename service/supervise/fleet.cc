@@ -85,6 +85,7 @@ Status Fleet::Spawn(int64_t rank) {
       "--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
       base::Cat("--generation=", generation_),
       base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
+  if (segments_) args.push_back(base::Cat("--segments=", segments_->path()));
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));
   workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}});
@@ -100,6 +101,9 @@ Status Fleet::Start() {
   Result<BroadcastSender> broadcast = BroadcastSender::Create(options_.num_ranks());
   if (!broadcast.ok()) return Break(broadcast.status());
   broadcast_ = *std::move(broadcast);
+  // Without one they lie in /dev/shm itself, where that can be written.
+  if (Result<ScratchFolder> made = ScratchFolder::Make("/dev/shm"); made.ok())
+    segments_.emplace(*std::move(made));
   for (int64_t rank = 0; rank < options_.num_ranks(); ++rank) {
     if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
   }
@@ -382,6 +386,7 @@ Status Fleet::Break(Status cause) {
   for (Worker& worker : workers_)
     worker.process.Kill();  // All at once; the destructors wait for each.
   workers_.clear();
+  segments_.reset();
   posted_ = false;
   failure_ = cause;
   Publish();

@@ -24,6 +24,7 @@
 #include "service/os/broadcast.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
+#include "service/os/scratch_folder.h"
 #include "service/os/wakeup.h"
 
 namespace hir::service {
@@ -151,6 +152,8 @@ class Fleet {
   void Publish();
 
   const FleetOptions options_;
+  // Of this generation: where UCX puts segments of shared memory, and leaves them when a worker is killed in between.
+  std::optional<ScratchFolder> segments_;     // Before its workers: it goes after them.
   std::vector<Worker> workers_;               // By rank; empty between generations.
   std::optional<BroadcastSender> broadcast_;  // To them.
   bool posted_ = false;  // Their replies are awaited there, not by their sockets.

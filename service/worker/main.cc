@@ -75,6 +75,8 @@ int Main(int argc, char** argv) {
   int64_t resharding_bytes_max = 0;
   app.add_option("--resharding-bytes-max", resharding_bytes_max,
                  "of a planner: bytes that one resharding may hold on a rank; 0: any");
+  std::string segments;
+  app.add_option("--segments", segments, "a folder for UCX's segments of shared memory");
   app.add_option("--rank", options.rank, "the rank of this worker");
   app.add_option("--generation", options.generation, "the mesh it belongs to");
   app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")
@@ -86,6 +88,7 @@ int Main(int argc, char** argv) {
   // The socket's end says the same, but only to a thread that reads.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
+  if (!segments.empty()) setenv("UCX_POSIX_DIR", segments.c_str(), /*overwrite=*/0);
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // A file that `ulimit -f` forbids is an error.

@@ -5,6 +5,9 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <string>
 #include <vector>
@@ -15,6 +18,7 @@
 namespace hir::service {
 namespace {
 
+namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
 std::vector<pid_t> ProcessesOf(const pb::StatusReply& status) {
@@ -105,6 +109,23 @@ TEST(Lifecycle, ChildrenEndWhenTheDaemonIsKilled) {
   daemon.Signal(SIGKILL);
   EXPECT_EQ(daemon.Wait(), 128 + SIGKILL);
   ExpectGone(pids);
+}
+
+// A worker that is killed while UCX makes a segment of shared memory leaves it where it was told to put those.
+TEST(Lifecycle, WhatAWorkerLeavesInSharedMemoryGoes) {
+  std::string directory = (fs::temp_directory_path() / "hostir-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string worker = directory + "/worker", told = directory + "/told";
+  std::ofstream(worker) << "#!/bin/sh\nfor word in \"$@\"; do\n  case \"$word\" in --segments=*)\n"
+                        << "    echo \"${word#*=}\" > " << told << "\n"
+                        << "    echo left > \"${word#*=}/segment\";;\n  esac\ndone\nkill -9 $$\n";
+  fs::permissions(worker, fs::perms::owner_all);
+  const std::string failure = Daemon::FailureOf({"--devices=cpu:1", "--worker=" + worker});
+  EXPECT_NE(failure.find("killed by signal 9"), std::string::npos) << failure;
+  std::string segments;
+  EXPECT_TRUE(std::getline(std::ifstream(told), segments)) << "no worker was told of a folder";
+  EXPECT_FALSE(fs::exists(segments)) << segments;
+  fs::remove_all(directory);
 }
 
 TEST(Lifecycle, SaysWhyItDoesNotStart) {
