@@ -152,9 +152,14 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
   if (region_->tile_rows_max > 0) EmitTurned();
   if (depth + 1 == region_->serial.size()) {
     EmitAhead(region_->ahead);
-    if (const int rows = RowsTogether(); rows > 1) return OpenRowsTogether(rows, body);
   }
-  OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
+  const int rows = depth + 1 == region_->serial.size() ? RowsTogether() : 1;
+  if (rows > 1) {
+    OpenRowsTogether(rows, body);
+  } else {
+    OpenLoops(std::span(&region_->serial[depth], 1), [&] { OpenSerial(depth + 1, body); });
+  }
+  for (const Phase& phase : region_->phases) EmitMemoryOrder(phase, static_cast<int>(depth));
 }
 
 int Emitter::RowsTogether() const {
@@ -220,6 +225,29 @@ void Emitter::EmitNeutral(const Phase& phase, int depth) {
   });
 }
 
+// What was added up in pairs, vector by vector, is put into memory's order when it is complete: not in each row.
+void Emitter::EmitMemoryOrder(const Phase& phase, int depth) {
+  const auto starts = [&](const Carried& carried) { return carried.depth == depth; };
+  if (std::ranges::none_of(phase.carried, starts)) return;
+  const Loop& inner = phase.loops.back();
+  const int lanes = LanesFor(phase, inner);
+  if (!IsPaired(phase, inner) || CutsOf(phase, inner, lanes).size() > 2) return;
+  const ir::Expr* step =
+      pool_.Const(RowsTogether() > 1 ? lanes : int64_t{lanes} * CopiesFor(phase, inner, lanes));
+  const ir::Expr* begin = pool_.Import(inner.begin);
+  const ir::Expr* trips = pool_.Max(pool_.Sub(pool_.Import(inner.end), begin), pool_.Const(0));
+  const ir::Expr* in_pairs = pool_.Mul(pool_.FloorDiv(trips, step), step);
+  OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
+    EmitVectors(inner.variable, begin, pool_.Add(begin, in_pairs), {.lanes = lanes}, [&](int) {
+      if (lanes_.count < lanes) return;  // There is no rest.
+      for (const Carried& carried : phase.carried) {
+        if (starts(carried))
+          EmitStoreOf(carried.tensor, carried.index, EmitInMemoryOrder(EmitCarriedLoad(carried)));
+      }
+    });
+  });
+}
+
 void Emitter::EmitAhead(const Phase& ahead) {
   if (ahead.loops.empty()) return;
   phase_ = 0;  // None has saved anything yet.
@@ -252,19 +280,22 @@ void Emitter::EmitCarried(const Phase& phase) {
 }
 
 V Emitter::EmitBody(const Carried& carried) {
-  const V value = writer_.Splat(Here(), EmitElement(carried.accumulator.body, 0), lanes_.count);
-  return lanes_.paired ? EmitInMemoryOrder(value) : value;
+  return writer_.Splat(Here(), EmitElement(carried.accumulator.body, 0), lanes_.count);
+}
+
+V Emitter::EmitCarriedLoad(const Carried& carried) {
+  const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
+  const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
+  // Of an axis without elements the offset does not vary.
+  return writer_.Splat(Here(),
+                       LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
+                       lanes_.count);
 }
 
 void Emitter::EmitCarried(const Carried& carried, std::span<const V> values) {
   const Accumulator& accumulator = carried.accumulator;
-  const bool paired = std::exchange(lanes_.paired, false);
-  const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
-  const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
-  // Of an axis without elements the offset does not vary.
-  V sum = writer_.Splat(Here(),
-                        LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
-                        lanes_.count);
+  const bool paired = std::exchange(lanes_.paired, false);  // See EmitMemoryOrder.
+  V sum = EmitCarriedLoad(carried);
   for (const V& value : values)
     sum = EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, sum, value);
   EmitStoreOf(carried.tensor, carried.index, sum);

@@ -81,9 +81,11 @@ class Emitter {
   // The serial loops from number `depth` on, and what is carried through each.
   void OpenSerial(size_t depth, const std::function<void()>& body);
   void EmitNeutral(const Phase& phase, int depth);
+  void EmitMemoryOrder(const Phase& phase, int depth);
   void EmitAhead(const Phase& ahead);
   void EmitCarried(const Phase& phase);
   V EmitBody(const Carried& carried);
+  V EmitCarriedLoad(const Carried& carried);
   // Adds `values`, one a row, up in that order.
   void EmitCarried(const Carried& carried, std::span<const V> values);
   // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its

@@ -1,8 +1,8 @@
 // Vectors of bfloat16 without shuffles. A register of memory is lanes of 32 bits that hold two elements each: one shift
 // widens the even elements, one mask the odd ones, and a vector of float32 is the even ones and then the odd ones.
 // All vectors of a loop are in that order, so arithmetic does not see it; what is not bfloat16 is shuffled when it is
-// loaded or stored. (Widened and narrowed in memory's order, 32 elements cost ten instructions of one port; so they
-// cost four.)
+// loaded or stored, and sums that are carried from row to row when they are complete. (Widened and narrowed in memory's
+// order, 32 elements cost ten instructions of one port; so they cost four.)
 #include <bit>
 
 #include "csrc/base/text.h"
