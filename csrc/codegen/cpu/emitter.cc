@@ -150,10 +150,9 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
     return;
   }
   if (region_->tile_rows_max > 0) EmitTurned();
-  if (depth + 1 == region_->serial.size()) {
-    EmitAhead(region_->ahead);
-  }
-  const int rows = depth + 1 == region_->serial.size() ? RowsTogether() : 1;
+  const bool is_innermost = depth + 1 == region_->serial.size();
+  if (is_innermost) EmitAhead(region_->ahead);
+  const int rows = is_innermost ? RowsTogether() : 1;
   if (rows > 1) {
     OpenRowsTogether(rows, body);
   } else {
@@ -232,11 +231,12 @@ void Emitter::EmitMemoryOrder(const Phase& phase, int depth) {
   const Loop& inner = phase.loops.back();
   const int lanes = LanesFor(phase, inner);
   if (!IsPaired(phase, inner) || CutsOf(phase, inner, lanes).size() > 2) return;
-  const ir::Expr* step =
-      pool_.Const(RowsTogether() > 1 ? lanes : int64_t{lanes} * CopiesFor(phase, inner, lanes));
   const ir::Expr* begin = pool_.Import(inner.begin);
-  const ir::Expr* trips = pool_.Max(pool_.Sub(pool_.Import(inner.end), begin), pool_.Const(0));
-  const ir::Expr* in_pairs = pool_.Mul(pool_.FloorDiv(trips, step), step);
+  const ir::Expr* trips = pool_.Sub(pool_.Import(inner.end), begin);
+  const int copies = RowsTogether() > 1 ? 1 : CopiesFor(phase, inner, lanes);
+  const ir::Expr* step = pool_.Const(int64_t{lanes} * CopiesIn(trips, lanes, copies));
+  const ir::Expr* steps = pool_.FloorDiv(pool_.Max(trips, pool_.Const(0)), step);
+  const ir::Expr* in_pairs = pool_.Mul(steps, step);
   OpenLoops(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
     EmitVectors(inner.variable, begin, pool_.Add(begin, in_pairs), {.lanes = lanes}, [&](int) {
       if (lanes_.count < lanes) return;  // There is no rest.

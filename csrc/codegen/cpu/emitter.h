@@ -140,6 +140,8 @@ class Emitter {
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
   static size_t InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen);
   int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
+  // Of `copies`, as many as a loop of so many trips has vectors for, if that is known.
+  static int CopiesIn(const ir::Expr* trips, int lanes, int copies);
 
   // pairs.cc: vectors whose even lanes come first, so that bfloat16 needs no shuffle.
   bool IsPaired(const Phase& phase, const Loop& inner);

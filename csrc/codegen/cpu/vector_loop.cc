@@ -116,6 +116,11 @@ int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
 }
 
+int Emitter::CopiesIn(const ir::Expr* trips, int lanes, int copies) {
+  if (!trips->IsConst()) return copies;
+  return static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
+}
+
 // Whether `region` goes through the rows that an earlier launch left of more, and beside them reads nothing at all of
 // these or of fewer. It has little to do, so its loops are masked vectors alone.
 bool Emitter::IsShort(const Region& region) {
@@ -258,10 +263,8 @@ void Emitter::MaskVectors(const Vectors& vectors, const V& end) {
 void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
                           const Vectors& vectors, const std::function<void(int copy)>& body) {
   const int lanes = vectors.lanes;
-  int copies = vectors.copies;
   const ir::Expr* trips = pool_.Sub(last, first);
-  if (trips->IsConst())
-    copies = static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
+  const int copies = CopiesIn(trips, lanes, vectors.copies);
   const int64_t step = int64_t{lanes} * copies;
   const V begin = EmitExpr(first);
   const V end = EmitExpr(last);
