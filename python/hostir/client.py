@@ -55,6 +55,7 @@ _STATES = {
     pb_tensor.TENSOR_STATE_LOST: "lost",
 }
 _default: Client | None = None
+_process: int | None = None  # The one that connected first, of this process and those that it was forked from.
 
 
 def connect(
@@ -70,12 +71,14 @@ def connect(
     else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
     this process does, however it does. Raises InvalidArgument for what is no address and for devices that cannot be
     asked for; Unavailable within ``timeout`` seconds (10, with GPUs 60), with the private daemon's last log lines;
-    FailedPrecondition when it finds no device to use. Devices that cannot be used beside others that can are in
-    ``status()["failed_devices"]``, each with its error.
+    FailedPrecondition when it finds no device to use, and in a process forked from one that had connected before: gRPC
+    does not work there. Devices that cannot be used beside others that can are in ``status()["failed_devices"]``, each
+    with its error.
 
     progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
     1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
     """
+    _check_process(_process)
     if address is not None and devices is not None:
         raise invalid("address and devices: a daemon that runs, or one that is started, not both")
     if devices is not None and (not isinstance(devices, str) or not devices):  # hostird says what is wrong with others.
@@ -105,7 +108,8 @@ def connect(
 def default_client() -> Client:
     """The client that ``fd.execute`` runs on: made at first use, closed when the process ends."""
     global _default
-    if _default is not None and (_default._pid != os.getpid() or not _default._events.is_active()):
+    _check_process(_process)
+    if _default is not None and not _default._events.is_active():
         _default.close()
     if _default is None or _default.closed:
         _default = connect()
@@ -116,7 +120,8 @@ class Client:
     """One session with a daemon. Closing it frees its arrays.
 
     Threads: a client may be shared; every call is a request of its own. Runs happen in the order in which ``run`` was
-    called. Processes: a client is that of the process that made it, and refuses to be used by one forked from it.
+    called. Processes: a client is that of the process that made it, and refuses to be used by one forked from it, which
+    cannot connect either.
     """
 
     def __init__(
@@ -127,10 +132,11 @@ class Client:
         timeout: float = CONNECT_SECONDS,
         progress: bool | Callable[[PlanProgress], None] | None = None,
     ) -> None:
+        global _process
         grpc_target = target(address)
         self.address = address
         self.closed = False
-        self._pid = os.getpid()
+        self._pid = _process = os.getpid()
         self._daemon = daemon
         self._collected: collections.deque[str] = collections.deque()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
@@ -406,8 +412,7 @@ class Client:
         return f"; its log ends:\n{self._daemon.log_tail()}" if self._daemon is not None else ""
 
     def _check_open(self) -> None:
-        if self._pid != os.getpid():  # The threads that gRPC answers by are not in a forked process.
-            raise FailedPrecondition(f"this client was made by process {self._pid}; connect again in this one")
+        _check_process(self._pid)
         if self.closed:
             raise FailedPrecondition("this client is closed")
 
@@ -456,6 +461,15 @@ class Client:
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
     """The global array made of local ones, on ``client`` or that of ``fd.execute``: see Client.from_shards."""
     return (client or default_client()).from_shards(shards, sharding)
+
+
+def _check_process(connected: int | None) -> None:
+    """Refuses to go on in a process forked from one that ``connected``: what gRPC left in it hangs, or breaks."""
+    if connected not in (None, os.getpid()):
+        raise FailedPrecondition(
+            f"process {os.getpid()} was forked from {connected}, which had connected; gRPC does not work after that: "
+            'start it by multiprocessing.get_context("spawn"), or fork before you connect'
+        )
 
 
 def _stderr_is_terminal() -> bool:

@@ -179,32 +179,39 @@ def test_it_ends_with_its_client(daemon_program: str, way: str) -> None:
 
 
 def test_it_ends_with_its_client_though_a_forked_process_lives(daemon_program: str) -> None:
-    """Two daemons of a process end with it; that of its child, which was made after the fork, serves on."""
+    """Two daemons of a process end with it; that of a child, which was forked before there were any, serves on."""
     program = """
-        import os, sys, hostir
-        clients = [hostir.connect(devices="cpu:1", timeout=60) for _ in range(2)]
+        import os, signal, sys, hostir
         if os.fork() == 0:
             with hostir.connect(devices="cpu:1", timeout=60) as own:
-                print(*(client._daemon.pid for client in (*clients, own)), flush=True)
+                print("own", own._daemon.pid, flush=True)
                 sys.stdin.readline()
                 print(len(own.status()["devices"]), flush=True)
                 sys.stdin.readline()
         else:
-            sys.stdin.readline()
+            clients = [hostir.connect(devices="cpu:1", timeout=60) for _ in range(2)]
+            if lives := os.fork():
+                print("theirs", lives, *(client._daemon.pid for client in clients), flush=True)
+            signal.pause()
     """
     parent = subprocess.Popen(
         [sys.executable, "-B", "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert parent.stdin is not None and parent.stdout is not None
-    *theirs, own = (int(number) for number in parent.stdout.readline().split())
-    parent.kill()
-    parent.wait()
-    assert [ends(pid) for pid in theirs] == [True, True]
+    lines = (parent.stdout.readline().split() for _ in range(2))
+    pids = {name: [int(number) for number in numbers] for name, *numbers in lines}
+    lives, *theirs = pids[b"theirs"]
+    try:
+        parent.kill()
+        parent.wait()
+        assert [ends(pid) for pid in theirs] == [True, True]
+    finally:
+        os.kill(lives, signal.SIGKILL)
     parent.stdin.write(b"\n")
     parent.stdin.flush()
     assert parent.stdout.readline() == b"1\n"
     parent.stdin.close()
-    assert ends(own)
+    assert all(ends(pid) for pid in pids[b"own"])
     parent.stdout.close()
 
 
