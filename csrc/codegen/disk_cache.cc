@@ -43,6 +43,9 @@ std::string Digest(std::string_view bytes) {
 // Longer than anybody writes one file.
 constexpr auto kWritingTime = std::chrono::hours(1);
 
+// Of a full cache's bytes, what is written between two looks at all its files: at 256 MiB, some hundred kernels.
+constexpr int64_t kParts = 64;
+
 // "DIGEST.kernels.PID.NUMBER".
 bool IsUnfinished(const fs::path& path) {
   return path.filename().string().find(Cat(kSuffix, ".")) != std::string::npos;
@@ -82,6 +85,7 @@ std::string DiskCache::PathOf(std::string_view key) const {
 }
 
 std::optional<std::string> DiskCache::Read(std::string_view key) const {
+  if (directory_.empty()) return std::nullopt;
   const std::optional<std::string> bytes = ReadFile(PathOf(key), bytes_max_);
   if (!bytes) return std::nullopt;
   // Magic, the digest of the rest, the key's length, key, value.
@@ -106,6 +110,7 @@ std::optional<std::string> DiskCache::Read(std::string_view key) const {
 }
 
 void DiskCache::Write(std::string_view key, std::string_view value) const {
+  if (directory_.empty()) return;
   static std::atomic<int> number = 0;  // Of files being written, in this process.
   std::error_code error;
   fs::create_directories(directory_, error);
@@ -124,6 +129,8 @@ void DiskCache::Write(std::string_view key, std::string_view value) const {
   }
   fs::rename(beside, path, error);
   if (error) fs::remove(beside, error);
+  if ((bytes_written_ += static_cast<int64_t>(rest.size())) < bytes_max_ / kParts) return;
+  bytes_written_ = 0;
   Trim();
 }
 

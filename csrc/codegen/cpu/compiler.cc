@@ -7,7 +7,6 @@
 #include "csrc/codegen/cpu/artifact.h"
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/codegen/cpu/emitter.h"
-#include "csrc/codegen/disk_cache.h"
 
 namespace hir::codegen::cpu {
 namespace {
@@ -131,18 +130,15 @@ Result<std::string> Compiler::ReadOrCompile(const std::string& ir,
                                             std::vector<int64_t> grains, bool& from_disk) const {
   Code code = {.target = options_.target, .grains = std::move(grains), .objects = {}};
   code.objects.resize(code.grains.size());
-  const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
-  const bool on_disk = !options_.cache_directory.empty();
   // The IR names the CPU's features; what another compiler or another version of ours made has another key.
-  const std::string key = on_disk ? base::Cat(CompilerIdentity(), "\n", Pack(code), ir) : "";
-  if (std::optional<std::string> bytes = on_disk ? disk.Read(key) : std::nullopt;
-      bytes && Unpack(*bytes).ok()) {
+  const std::string key = base::Cat(CompilerIdentity(), "\n", Pack(code), ir);
+  if (std::optional<std::string> bytes = disk_.Read(key); bytes && Unpack(*bytes).ok()) {
     from_disk = true;
     return *std::move(bytes);
   }
   HIR_ASSIGN(code.objects, CompileObjects(modules, options_.target));
   std::string bytes = Pack(code);
-  if (on_disk) disk.Write(key, bytes);
+  disk_.Write(key, bytes);
   return bytes;
 }
 

@@ -16,6 +16,7 @@
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
 #include "csrc/codegen/cpu/target.h"
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/device/kernel.h"
 
 namespace hir::codegen::cpu {
@@ -35,7 +36,8 @@ class Compiler {
     std::string cache_directory = {};
     int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
   };
-  explicit Compiler(Options options) : options_(std::move(options)) {}
+  explicit Compiler(Options options)
+      : options_(std::move(options)), disk_(options_.cache_directory, options_.cache_bytes_max) {}
 
   // Errors: kUnimplemented for what no kernel can hold, or without LLVM; kInternal with LLVM's words.
   Result<Artifact> Compile(const KernelPlan& plan);
@@ -50,6 +52,7 @@ class Compiler {
                                     std::vector<int64_t> grains, bool& from_disk) const;
 
   const Options options_;
+  const DiskCache disk_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
       cache_;                                  // Artifact bytes by IR text. Guarded by mutex_.

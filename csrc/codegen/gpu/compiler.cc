@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/codegen/gpu/prelude.h"
@@ -142,8 +141,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
     // Another than was found first, when that could not be loaded.
     HIR_ASSIGN(const std::string loaded, NvrtcIdentity());
     const std::string key = key_of(loaded, i);
-    if (!options_.cache_directory.empty())
-      DiskCache(options_.cache_directory, options_.cache_bytes_max).Write(key, bytes);
+    disk_.Write(key, bytes);
     Keep(key, bytes, num_compiled_);
     return bytes;
   };
@@ -183,9 +181,7 @@ std::optional<std::string> Compiler::Find(const std::string& key) {
     const auto found = cache_.find(key);
     if (found != cache_.end()) return found->second;
   }
-  if (options_.cache_directory.empty()) return std::nullopt;
-  const DiskCache disk(options_.cache_directory, options_.cache_bytes_max);
-  std::optional<std::string> bytes = disk.Read(key);
+  std::optional<std::string> bytes = disk_.Read(key);
   if (!bytes) return std::nullopt;
   const Result<Code> code = Unpack(*bytes);
   if (!code.ok() || code->kernels.size() != 1) return std::nullopt;

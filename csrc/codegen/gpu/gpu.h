@@ -14,6 +14,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
+#include "csrc/codegen/disk_cache.h"
 #include "csrc/device/device.h"
 #include "csrc/device/kernel.h"
 
@@ -84,7 +85,8 @@ class Compiler {
     std::string cache_directory;  // Empty: none on disk. Made when missing; shared by processes.
     int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
   };
-  explicit Compiler(Options options) : options_(std::move(options)) {}
+  explicit Compiler(Options options)
+      : options_(std::move(options)), disk_(options_.cache_directory, options_.cache_bytes_max) {}
 
   // `tunings` as of EmitCuda, for measurements.
   // Errors: kUnimplemented for what no kernel can hold; kFailedPrecondition without NVRTC; kInternal with its words.
@@ -98,6 +100,7 @@ class Compiler {
   void Keep(const std::string& key, const std::string& bytes, int64_t& counter);
 
   const Options options_;
+  const DiskCache disk_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::string>
       cache_;                  // Packed kernels by all that makes them. Guarded by mutex_.

@@ -85,7 +85,7 @@ TEST(DiskCache, ForgetsWhatIsTooLongToBeAnEntry) {
   cache.Write("key", "value");
   std::ofstream(cache.PathOf("long")) << "x";
   fs::resize_file(cache.PathOf("long"), int64_t{1} << 40);
-  cache.Write("other", "value");
+  DiskCache(directory.path(), 1 << 20).Write("other", "value");
   EXPECT_FALSE(fs::exists(cache.PathOf("long")));
   EXPECT_EQ(cache.Read("key"), "value");
 }
@@ -113,6 +113,29 @@ TEST(DiskCache, ForgetsTheOldest) {
   EXPECT_FALSE(cache.Read("key0"));
   EXPECT_EQ(cache.Read("key4"), std::string(1000, 'x'));
   EXPECT_FALSE(cache.Read("another"));
+}
+
+// All files are looked at once for a 64th of the cache's bytes, which may be there beside them. That it looks is seen
+// by a file that goes when it does.
+TEST(DiskCache, LooksAtItsFilesNowAndThen) {
+  const CacheDirectory directory;
+  const DiskCache cache(directory.path(), 64 * 4000);
+  cache.Write("first", "");
+  int looks = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (!fs::exists(cache.PathOf("long"))) {
+      std::ofstream(cache.PathOf("long")) << "x";
+      fs::resize_file(cache.PathOf("long"), 64 * 4000 + 1);
+    }
+    cache.Write(Cat("key", i), std::string(400, 'x'));
+    looks += fs::exists(cache.PathOf("long")) ? 0 : 1;
+  }
+  EXPECT_EQ(looks, 100);  // Every tenth of some 410 bytes.
+  int64_t total = 0;
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    total += entry.path() == cache.PathOf("long") ? 0 : static_cast<int64_t>(entry.file_size());
+  EXPECT_GT(total, 64 * 4000 / 2);
+  EXPECT_LE(total, 65 * 4000 + 500);
 }
 
 }  // namespace
