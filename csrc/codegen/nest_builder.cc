@@ -252,7 +252,8 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   }
   launch.scalars = nest_->scalars;
   launch.grid = GridOf(nest_->exprs, *nest_);
-  if (nest_->exprs.overflowed()) return InvalidArgument("an extent of a kernel leaves 64 bits");
+  HIR_TRY(
+      nest_->exprs.status().WithContext(Cat("the kernel that makes %", group_.outputs[0]->name)));
   nest_->elements.set_load({});
   return std::make_pair(std::move(launch), std::shared_ptr<const LoopNest>(nest_));
 }

@@ -20,6 +20,10 @@ constexpr size_t kOpsMax =
     512;  // Ops of one kernel: beyond, compiling takes longer than launching twice.
 constexpr size_t kViewsMax = 32;       // Different indices at which one value is computed.
 constexpr size_t kElementsMax = 2048;  // Sum of those over the group.
+// Of an index: beyond, dividing takes longer than storing a value and reading it back (three unaligned reshapes in
+// three axes: 39), and ir::kExprNodesMax comes near.
+constexpr int64_t kIndexTermsMax = 32;
+static_assert(kIndexTermsMax >= ir::kAxesMax, "one op always fits");
 constexpr size_t kOutputsMax = 32;
 constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
@@ -261,9 +265,11 @@ class Analysis {
 
   // Counts at how many different indices each value is computed: ops that change the index make a new one for
   // each of
-  // theirs, so chains of them can grow beyond bounds.
+  // theirs, so chains of them can grow beyond bounds. And how long an index becomes: that of an axis which a reshape
+  // takes apart is made of the indices of all its parts.
   bool CheckViews() {
     std::unordered_map<const ir::Value*, std::set<int>> views;
+    std::unordered_map<const ir::Value*, int64_t> terms;  // Of its longest index.
     int next = 0;
     size_t sum = 0;
     for (const ir::Value* value : group_.outputs) views[value].insert(next++);
@@ -276,6 +282,12 @@ class Analysis {
             Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
       }
       for (size_t k = 0; k < op->operands.size(); ++k) {
+        int64_t& most = terms[op->operands[k]];
+        most = std::max(most, TermsOf(*op, static_cast<int>(k), terms[op->results[0]]));
+        if (most > kIndexTermsMax) {
+          return Refused(
+              Cat("an index of %", op->operands[k]->name, " would have ", most, " terms"));
+        }
         std::set<int>& theirs = views[op->operands[k]];
         if (KeepsIndex(*op, static_cast<int>(k))) {
           theirs.insert(own.begin(), own.end());
@@ -285,6 +297,17 @@ class Analysis {
       }
     }
     return true;
+  }
+
+  // Of an operand's longest index, when those of the result have `terms`.
+  int64_t TermsOf(const ir::Op& op, int operand, int64_t terms) const {
+    if (KeepsIndex(op, operand)) return terms;
+    int64_t most = 0;
+    std::unordered_map<int, int64_t> sums;  // By axis of the operand.
+    for (const AxisLink& link : classes_.Links(&op)) {
+      if (link.operand == operand) most = std::max(most, sums[link.operand_axis] += terms + 1);
+    }
+    return most;
   }
 
   bool KeepsIndex(const ir::Op& op, int operand) const {

@@ -85,7 +85,7 @@ Result<std::string> Emitter::Run(const std::string& name) {
     offset = pool_.Add(offset, items);
   }
   HIR_TRY(error_);
-  if (pool_.overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
+  HIR_TRY(pool_.status().WithContext("index arithmetic of a kernel"));
   // Stores past the caches are seen by nobody before this.
   if (streams_) Here() += "  fence seq_cst\n";
   return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments,

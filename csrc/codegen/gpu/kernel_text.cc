@@ -148,7 +148,7 @@ Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> sc
     units.push_back(em.Expr(count));
   }
   HIR_TRY(em.status());
-  if (em.pool().overflowed()) return InvalidArgument("index arithmetic of a kernel leaves 64 bits");
+  HIR_TRY(em.pool().status().WithContext("index arithmetic of a kernel"));
   if (bodies.size() == 1 && schedules[0].is_exact) {
     em.Line("const i64 unit = CTA;\n", bodies[0]);
   } else {

@@ -65,6 +65,42 @@ TEST(Pointwise, BroadcastsAndPermutes) {
   }
 }
 
+// Each reads its operand across axes: what an index is made of grows threefold, and beyond 32 terms kernels are cut.
+std::string Reshapes(int count) {
+  std::string text = "fusion @f(%x: f32[i0, i1, i2]) {\n  %r0 = neg(%x)\n";
+  for (int i = 0; i < count; ++i) {
+    base::Append(text, "  %p", i, " = permute(%r", i, ") {dims=[2, 0, 1]}\n  %r", i + 1,
+                 " = reshape(%p", i, ") {shape=[i0, i1, i2]}\n");
+  }
+  return Cat(text, "  %y = neg(%r", count, ")\n  return %y\n}");
+}
+
+TEST(Pointwise, ReshapesOneBehindAnother) {
+  const SymbolValues symbols = {{"i0", 4}, {"i1", 6}, {"i2", 5}};
+  for (const int count : {1, 2}) CheckProgram(Reshapes(count), symbols, 21);
+  const auto graph = ir::Parse(Reshapes(40), fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  EXPECT_EQ(Accepts(segment::MakeGroup(**graph, ops).View(**graph)).reason,
+            "an index of %p37 would have 39 terms");
+  const std::vector<segment::Group> groups =
+      segment::Segment(**graph,
+                       [](const auto&, const auto&,
+                          const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                         if (!Accepts(merged).accepted) return std::nullopt;
+                         return segment::Gain{.bytes = 0, .launches = 1};
+                       });
+  EXPECT_LE(groups.size(), 41);
+  KernelRunner runner(22);
+  const std::vector<HostTensor> inputs = {RandomTensor(runner.prng(), DType::kFloat32, {4, 6, 5})};
+  const auto want = fusion::Interpret(**graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status().ToString();
+  const auto got = runner.Run(**graph, inputs, groups);
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  ExpectNear((*got)[0], (*want)[0], "40 reshapes");
+}
+
 // Tiles of a transposition: whole ones, ends of both axes, tiles smaller than a block of registers, and tiles for
 // known sizes.
 TEST(Pointwise, Transposes) {
