@@ -263,8 +263,7 @@ class Analysis {
     return true;
   }
 
-  // Counts at how many different indices each value is computed: ops that change the index make a new one for
-  // each of
+  // Counts at how many different indices each value is computed: ops that change the index make a new one for each of
   // theirs, so chains of them can grow beyond bounds. And how long an index becomes: that of an axis which a reshape
   // takes apart is made of the indices of all its parts.
   bool CheckViews() {

@@ -91,7 +91,7 @@ TEST(Pointwise, ReshapesOneBehindAnother) {
                          if (!Accepts(merged).accepted) return std::nullopt;
                          return segment::Gain{.bytes = 0, .launches = 1};
                        });
-  EXPECT_LE(groups.size(), 41);
+  EXPECT_EQ(groups.size(), 20) << "two reshapes a kernel";
   KernelRunner runner(22);
   const std::vector<HostTensor> inputs = {RandomTensor(runner.prng(), DType::kFloat32, {4, 6, 5})};
   const auto want = fusion::Interpret(**graph, inputs);
@@ -99,6 +99,24 @@ TEST(Pointwise, ReshapesOneBehindAnother) {
   const auto got = runner.Run(**graph, inputs, groups);
   ASSERT_TRUE(got.ok()) << got.status().ToString();
   ExpectNear((*got)[0], (*want)[0], "40 reshapes");
+}
+
+// The longest index that a kernel may have, and one term more.
+TEST(Pointwise, SlicesOneBehindAnother) {
+  const auto slices = [](int count) {
+    std::string text = "fusion @f(%x: f32[40]) {\n  %s0 = neg(%x)\n";
+    for (int i = 0; i < count; ++i)
+      base::Append(text, "  %s", i + 1, " = slice(%s", i, ") {start=[1], end=[", 40 - i,
+                   "], strides=[1]}\n");
+    return Cat(text, "  %y = neg(%s", count, ")\n  return %y\n}");
+  };
+  CheckProgram(slices(32), {}, 23);
+  const auto graph = ir::Parse(slices(33), fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  EXPECT_EQ(Accepts(segment::MakeGroup(**graph, ops).View(**graph)).reason,
+            "an index of %s0 would have 33 terms");
 }
 
 // Tiles of a transposition: whole ones, ends of both axes, tiles smaller than a block of registers, and tiles for
