@@ -1,4 +1,4 @@
-"""A process forked from one that has a client: it ends, is told to connect again, and can.
+"""Processes forked from one that has a client end, and are refused; forked before, or spawned, they connect.
 
 Each test is a program of its own, since a fork of this one would have all its threads' locks.
 """
