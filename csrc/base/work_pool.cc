@@ -22,11 +22,11 @@ WorkPool::~WorkPool() {
   ready_.notify_all();
 }
 
-bool WorkPool::Post(std::function<void()> work, By by) {
+bool WorkPool::Post(std::function<void()> work) {
   std::unique_lock lock(mutex_);
   if (stopping_ || queue_.size() >= options_.queue_depth_max) return false;
-  queue_.push_back({std::move(work), by});
-  if (by == By::kAnyone) ++num_for_anyone_;
+  queue_.push_back(std::move(work));
+  num_queued_ = queue_.size();
   WakeOne(std::move(lock));
   return true;
 }
@@ -39,15 +39,10 @@ void WorkPool::WakeOne(std::unique_lock<std::mutex> lock) {
   ready_.notify_one();
 }
 
-size_t WorkPool::num_queued() const {
-  std::lock_guard lock(mutex_);
-  return queue_.size();
-}
-
-WorkPool::Work WorkPool::Take(std::deque<Work>::iterator at) {
-  Work work = std::move(*at);
-  queue_.erase(at);
-  if (work.by == By::kAnyone) --num_for_anyone_;
+std::function<void()> WorkPool::Take() {
+  std::function<void()> work = std::move(queue_.front());
+  queue_.pop_front();
+  num_queued_ = queue_.size();
   ++num_running_;
   return work;
 }
@@ -62,26 +57,23 @@ void WorkPool::Loop() {
       --num_waiting_;
       if (num_waking_ > 0) --num_waking_;
     }
-    Work work = Take(queue_.begin());
+    std::function<void()> work = Take();
     lock.unlock();
-    work.run();
-    work.run = nullptr;  // What it holds goes outside the lock.
+    work();
+    work = nullptr;  // What it holds goes outside the lock.
     lock.lock();
     --num_running_;
   }
 }
 
 bool WorkPool::LendThread() {
-  if (num_for_anyone_ == 0) return false;
+  if (num_queued_ == 0) return false;
   std::unique_lock lock(mutex_);
-  const auto at = std::ranges::find(queue_, By::kAnyone, &Work::by);
-  // What was queued before keeps a turn.
-  const int turns = at == queue_.begin() ? 1 : 2;
-  if (at == queue_.end() || num_running_ + turns > num_threads()) return false;
-  Work work = Take(at);
+  if (!HasTurn()) return false;
+  std::function<void()> work = Take();
   lock.unlock();
-  work.run();
-  work.run = nullptr;
+  work();
+  work = nullptr;
   lock.lock();
   --num_running_;
   WakeOne(std::move(lock));  // A thread of the pool may have left its turn to this one.

@@ -100,12 +100,13 @@ class Stream {
 
   // Starts `op` in stream order; the stream goes on when the op is completed.
   virtual void Enqueue(AsyncOp& op) = 0;
-  // Runs `callback` in stream order; its Status counts like an operation's. For rare work: it may
-  // allocate, and it holds a thread while it runs.
+  // Runs `callback` in stream order, on a thread of the device or one that waits in Synchronize; its Status counts like
+  // an operation's. For rare work: it may allocate, and it holds a thread while it runs. It must not wait for other
+  // work of the device.
   virtual void HostCallback(std::function<Status()> callback) = 0;
 
   // Blocks until everything queued before this call is done or skipped; then status().
-  // kDeadlineExceeded, and the stream goes on, after `timeout`, or after the launch that this thread
+  // kDeadlineExceeded, and the stream goes on, after `timeout`, or after the launch or callback that this thread
   // itself runs by then: while it waits it may work, kernels of up to 1.5 MiB of stack among it.
   virtual Status Synchronize(base::Nanos timeout) = 0;
   // The first failure so far, or OK.

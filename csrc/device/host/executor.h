@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/work_pool.h"
 
 namespace hir::device {
 
@@ -20,10 +19,9 @@ class Executor {
   virtual int num_threads() const = 0;
   // Whether waits and starts of AsyncOps may happen on the thread that makes them possible, without Post.
   virtual bool direct() const = 0;
-  using By = base::WorkPool::By;
   // Runs `work`, which belongs to the device's stream number `stream`, later, never inside this
   // call. False, and nothing posted, when the queue is full.
-  [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work, By by) = 0;
+  [[nodiscard]] virtual bool Post(int64_t stream, std::function<void()> work) = 0;
   // As base::WorkPool. Called where direct() alone.
   virtual bool LendThread() { return false; }
 

@@ -15,9 +15,7 @@ class PoolExecutor final : public Executor {
 
   int num_threads() const override { return pool_.num_threads(); }
   bool direct() const override { return true; }
-  bool Post(int64_t, std::function<void()> work, By by) override {
-    return pool_.Post(std::move(work), by);
-  }
+  bool Post(int64_t, std::function<void()> work) override { return pool_.Post(std::move(work)); }
   bool LendThread() override { return pool_.LendThread(); }
   bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
              const std::function<bool()>& done, base::Nanos timeout) override {

@@ -80,21 +80,18 @@ void StreamCore::Wake() {
 
 void StreamCore::Post() {
   inside_.fetch_add(1);
-  // A callback is of whoever uses the stream: it may block, or start threads of its own for each that calls it.
-  const bool is_callback = queue_.Front()->kind == Task::Kind::kCallback;
   const auto run = [this] {
     Run();
     inside_.fetch_sub(1);
   };
-  const bool posted =
-      executor_.Post(id_, run, is_callback ? Executor::By::kPool : Executor::By::kAnyone);
+  const bool posted = executor_.Post(id_, run);
   HIR_CHECK(posted);  // The queue has room for every stream of the device.
 }
 
 void StreamCore::Run() {
   do {
     while (Task* task = queue_.Front()) {
-      if (loan != nullptr && (task->kind == Task::Kind::kCallback || loan->IsOver())) return GoOn();
+      if (loan != nullptr && loan->IsOver()) return GoOn();
       if (!Step(*task)) return;
     }
     active_.store(false);
@@ -185,7 +182,7 @@ void StreamCore::PostHelpers(uint64_t epoch, int64_t count) {
       }
       inside_.fetch_sub(1);
     };
-    const bool posted = executor_.Post(id_, help, Executor::By::kAnyone);
+    const bool posted = executor_.Post(id_, help);
     HIR_CHECK(posted);
   }
 }

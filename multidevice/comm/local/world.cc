@@ -85,7 +85,7 @@ class RankExecutor final : public device::Executor {
   RankExecutor(Scheduler& scheduler, int64_t rank) : scheduler_(scheduler), rank_(rank) {}
   int num_threads() const override { return 1; }
   bool direct() const override { return false; }  // Everything is an item of the ready list.
-  bool Post(int64_t stream, std::function<void()> work, By) override {
+  bool Post(int64_t stream, std::function<void()> work) override {
     scheduler_.Ready(base::Cat("rank ", rank_, " runs stream ", stream), std::move(work));
     return true;
   }
