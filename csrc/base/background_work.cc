@@ -37,14 +37,14 @@ void RemoveBackgroundWork(BackgroundWork& work) {
   registry.any = !registry.works.empty();
 }
 
-bool HelpBackgroundWork() {
+Found HelpBackgroundWork() {
   Registry& registry = TheRegistry();
-  if (!registry.any) return false;
+  if (!registry.any) return Found::kNothing;
   const std::unique_lock lock(registry.helping, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
-  bool happened = false;
-  for (BackgroundWork* work : registry.works) happened |= work->Help();
-  return happened;
+  if (!lock.owns_lock()) return Found::kNothing;
+  Found found = Found::kNothing;
+  for (BackgroundWork* work : registry.works) found = std::max(found, work->Help());
+  return found;
 }
 
 bool BackgroundWorkIsUnderWay() {

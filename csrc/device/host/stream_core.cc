@@ -281,8 +281,9 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   if (!executor_.direct() || done() >= position) return {};
   // Many a communication is over before a clock that is read twice would pay.
   for (int i = 0; i < kLooksPerYield; ++i) {
-    base::HelpBackgroundWork();
+    const base::Found found = base::HelpBackgroundWork();
     if (done() >= position) return {};
+    if (found == base::Found::kNeedsCore) break;
   }
   const base::Clock& clock = base::Clock::Steady();
   const base::Nanos started = clock.Now();
@@ -302,8 +303,11 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   int quiet_yields = 0;
   while (done() < position) {
     bool happened = false;
-    for (int i = 0; i < kLooksPerYield && done() < position; ++i)
-      happened |= base::HelpBackgroundWork() || lend();
+    for (int i = 0; i < kLooksPerYield && done() < position; ++i) {
+      const base::Found found = base::HelpBackgroundWork();
+      if (found == base::Found::kNeedsCore) break;
+      happened |= found == base::Found::kSomething || lend();
+    }
     if (done() >= position) break;
     const base::Nanos now = clock.Now();
     if (now - started >= timeout) break;

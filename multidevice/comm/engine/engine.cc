@@ -160,7 +160,7 @@ void Engine::EndTurn() {
   }
 }
 
-bool Engine::Help() {
+base::Found Engine::Help() {
   helper_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   return Turn();
 }
@@ -169,25 +169,29 @@ void Engine::Leave() {
   if (pending_ > 0 && (napping_ || sleeping_)) Wake();
 }
 
-bool Engine::Turn() {
-  if (poisoned_ || !TryTakeTurn()) return false;
-  const bool happened = !poisoned_ && Look();
+base::Found Engine::Turn() {
+  if (poisoned_ || !TryTakeTurn()) return base::Found::kNothing;
+  const base::Found found = poisoned_ ? base::Found::kNothing : Look();
   CountHelp();
   EndTurn();
-  return happened;
+  return found;
 }
 
-bool Engine::Look() {
+base::Found Engine::Look() {
   bool happened = TakeSubmitted();
   // A few times: what one message starts may be here at once.
-  for (int i = 0; i < 8 && transport_->Progress(); ++i) happened = true;
+  base::Found found = base::Found::kSomething;
+  for (int i = 0; i < 8 && found == base::Found::kSomething; ++i) {
+    found = transport_->Progress();
+    happened |= found == base::Found::kSomething;
+  }
   while (!changed_.empty()) {
     happened = true;
     PendingComm& op = *changed_.back();
     changed_.pop_back();
     op.Advance();
   }
-  return FinishOver() || happened;
+  return FinishOver() || happened ? base::Found::kSomething : found;
 }
 
 bool Engine::TakeSubmitted() {
@@ -298,7 +302,7 @@ void Engine::Loop() {
       continue;
     }
     nap = kShortNap;
-    const bool happened = Look();
+    const bool happened = Look() == base::Found::kSomething;
     if (!active_.empty()) CheckDeadlines();
     EndTurn();
     const base::Nanos quiet = happened ? base::Nanos{} : Now() - quiet_since;
@@ -373,7 +377,7 @@ void Engine::EndAll() {
   // the transport makes no progress any more, so nobody touches the buffers of what has ended.
   const base::Nanos deadline = Now() + kCancelTime;
   while (receiving() && Now() < deadline) {
-    if (!transport_->Progress()) sched_yield();
+    if (transport_->Progress() != base::Found::kSomething) sched_yield();
   }
   changed_.clear();
   std::vector<EnginePost*> posts;

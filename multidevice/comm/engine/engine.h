@@ -73,7 +73,7 @@ class Transport {
   virtual ~Transport() = default;
   // `op` outlives what is made.
   virtual PendingPtr Make(Engine& engine, const CommOp& op) = 0;
-  virtual bool Progress() = 0;  // Whether anything happened.
+  virtual base::Found Progress() = 0;
   // True when nothing is waiting to be progressed; then fd(), if there is one, becomes readable when something is.
   virtual bool Arm() = 0;
   // The engine's thread looks again. After each Arm, whatever it returned, in a later turn.
@@ -131,12 +131,12 @@ class Engine final : private base::BackgroundWork {
     PendingPtr pending = {};
   };
 
-  bool Help() override;
+  base::Found Help() override;
   void Leave() override;
   bool IsUnderWay() const override { return !poisoned_ && (pending_ > 0 || has_submitted_); }
 
-  // A turn: one look at everything; whether anything happened.
-  bool Turn();
+  // A turn: one look at everything.
+  base::Found Turn();
   bool TryTakeTurn() { return !turn_taken_.exchange(true); }
   void TakeTurn();
   void EndTurn();  // What was submitted meanwhile is taken up.
@@ -144,7 +144,7 @@ class Engine final : private base::BackgroundWork {
   void CountHelp() {
     helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  bool Look();
+  base::Found Look();
   bool BeginNow(EnginePost& post);  // False: somebody has the turn.
   bool Queue(EnginePost& post);     // False: nothing is taken any more.
   bool TakeSubmitted();

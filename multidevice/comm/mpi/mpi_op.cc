@@ -32,10 +32,10 @@ PendingPtr MpiTransport::Make(Engine& engine, const CommOp& op) {
   return PendingPtr(new MpiOp(engine, *this, op));
 }
 
-bool MpiTransport::Progress() {
+base::Found MpiTransport::Progress() {
   bool happened = false;
   for (MpiOp* op : ops_) happened |= op->Test();
-  return happened;
+  return happened ? base::Found::kSomething : base::Found::kNothing;
 }
 
 MpiOp::MpiOp(Engine& engine, MpiTransport& transport, const CommOp& op)

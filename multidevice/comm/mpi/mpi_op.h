@@ -117,7 +117,7 @@ class MpiOp final : public PendingComm {
 class MpiTransport final : public Transport {
  public:
   PendingPtr Make(Engine& engine, const CommOp& op) override;
-  bool Progress() override;
+  base::Found Progress() override;
   bool Arm() override { return true; }
   int fd() const override { return -1; }
   base::Nanos sleep_max() const override { return std::chrono::microseconds(50); }

@@ -1,5 +1,7 @@
 #include "multidevice/comm/ucx/shared_op.h"
 
+#include <sched.h>
+
 #include <cstring>
 #include <vector>
 
@@ -23,20 +25,35 @@ void SharedOp::Dispose() {
 SharedSlots& SharedOp::slots() const { return *static_cast<const UcxTeam&>(*op_->team).slots; }
 
 void SharedOp::Begin() {
+  slots().SetCore(sched_getcpu());
   Look();
   if (!over_) transport_.Watch(*this);
 }
 
-bool SharedOp::Look() {
+base::Found SharedOp::Look() {
   bool happened = false;
-  if (!put_) {
-    if (!slots().Admits(number())) return false;
+  if (!put_ && slots().Admits(number())) {
     Put();
     happened = true;
   }
-  happened |= Take();
+  if (put_) happened |= Take();
   if (next_ == info().size()) Finish();
-  return happened;
+  if (happened) return base::Found::kSomething;
+  return NeedsCore() ? base::Found::kNeedsCore : base::Found::kNothing;
+}
+
+// With more ranks than cores: looking on would keep it from what is looked for.
+bool SharedOp::NeedsCore() const {
+  const int core = sched_getcpu();
+  if (!put_) return slots().Core(slots().WhoHolds(number())) == core;
+  const Chunks chunks(desc(), info(), transport_.rank());
+  for (int64_t peer = next_; peer < info().size(); ++peer) {
+    if (peer != info().index && slots().Core(peer) == core && chunks.Receives(peer) &&
+        slots().Get(peer, number()).data == nullptr) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // What others are to get is away before anything is written into dst, which may be src.

@@ -33,7 +33,7 @@ class SharedOp final : public PendingComm {
   bool idle() const override { return true; }
   std::string WhatIsMissing(base::Nanos waited) const override;
 
-  bool Look();  // Does what can be done by now; whether there was anything.
+  base::Found Look();  // Does what can be done by now.
   SharedSlots& slots() const;
 
  private:
@@ -42,6 +42,8 @@ class SharedOp final : public PendingComm {
   int64_t number() const { return op_->numbers.collective; }
 
   void Put();
+  // Whether a member that has yet to put or finish something was last seen on the core of this thread.
+  bool NeedsCore() const;
   bool Take();  // What the others have put since; whether there was anything.
   void Copy(int64_t peer, const std::byte* chunk) const;
   void Add() const;

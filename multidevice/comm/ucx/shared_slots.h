@@ -49,11 +49,24 @@ class SharedSlots {
   void SetAsleep(bool asleep) { control(index_).asleep.store(asleep ? 1 : 0); }
   bool IsAsleep(int64_t peer) const { return control(peer).asleep.load() != 0; }
 
+  // The core that this rank was on when it began a communication, for others to guess who can go on by itself; by
+  // their number on the node. -1: not known.
+  void SetCore(int core) {
+    std::atomic<int>& mine = control(index_).core_plus_1;
+    if (mine.load(std::memory_order_relaxed) != core + 1)
+      mine.store(core + 1, std::memory_order_relaxed);
+  }
+  int Core(int64_t peer) const {
+    return control(peer).core_plus_1.load(std::memory_order_relaxed) - 1;
+  }
+
  private:
   // A line of the cache each, as what is written often and what others look at often would share one.
   struct Control {
     alignas(64) std::atomic<int64_t> finished;  // All communications below it.
     alignas(64) std::atomic<int64_t> asleep;
+    std::atomic<int>
+        core_plus_1;  // Memory is zero at first. Changes seldom, as does what it shares a line with.
   };
   // Short contributions are in the line of the number that says they are there, so that one line moves.
   struct Slot {

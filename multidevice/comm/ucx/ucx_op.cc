@@ -25,21 +25,21 @@ PendingPtr UcxTransport::Make(Engine& engine, const CommOp& op) {
   return PendingPtr(shared.release());
 }
 
-bool UcxTransport::Progress() {
-  const bool happened = LookAtShared();
+base::Found UcxTransport::Progress() {
+  const base::Found found = LookAtShared();
   // Messages that nobody waits for are short, or have yet to be received: looking for them can wait.
-  if (messages_pending_ == 0 && looks_++ % kLooksPerIdleProgress != 0) return happened;
-  return worker_->Progress() || happened;
+  if (messages_pending_ == 0 && looks_++ % kLooksPerIdleProgress != 0) return found;
+  return worker_->Progress() ? base::Found::kSomething : found;
 }
 
-bool UcxTransport::LookAtShared() {
-  bool happened = false;
+base::Found UcxTransport::LookAtShared() {
+  base::Found found = base::Found::kNothing;
   for (size_t i = watched_.size(); i-- > 0;) {
     SharedOp& op = *watched_[i];
-    happened |= op.Look();
+    found = std::max(found, op.Look());
     if (op.over()) watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  return happened;
+  return found;
 }
 
 bool UcxTransport::Arm() {
@@ -48,7 +48,7 @@ bool UcxTransport::Arm() {
     armed_.push_back(&op->slots());
   }
   looks_ = 0;  // What keeps the worker from being armed is looked at next.
-  return !LookAtShared() && worker_->Arm();
+  return LookAtShared() != base::Found::kSomething && worker_->Arm();
 }
 
 void UcxTransport::Disarm() {

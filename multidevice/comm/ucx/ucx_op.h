@@ -29,7 +29,7 @@ class UcxTransport final : public Transport {
       : rank_(rank), generation_(generation), worker_(std::move(worker)) {}
 
   PendingPtr Make(Engine& engine, const CommOp& op) override;
-  bool Progress() override;
+  base::Found Progress() override;
   bool Arm() override;
   void Disarm() override;
   int fd() const override { return worker_->fd(); }
@@ -49,7 +49,7 @@ class UcxTransport final : public Transport {
   int64_t& messages_pending() { return messages_pending_; }
 
  private:
-  bool LookAtShared();
+  base::Found LookAtShared();
 
   const int64_t rank_;
   const int64_t generation_;

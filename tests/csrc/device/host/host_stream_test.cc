@@ -86,10 +86,11 @@ TEST(HostStream, AThreadThatWaitsDoesBackgroundWork) {
   struct Finisher final : base::BackgroundWork {
     explicit Finisher(Pending& op) : op(op) { base::AddBackgroundWork(*this); }
     ~Finisher() override { base::RemoveBackgroundWork(*this); }
-    bool Help() override {
+    base::Found Help() override {
       helper = std::this_thread::get_id();
       if (++helped == 3) op.Done();
-      return helped == 3;
+      if (helped == 3) return base::Found::kSomething;
+      return helped == 1 ? base::Found::kNothing : base::Found::kNeedsCore;
     }
     void Leave() override { ++left; }
     bool IsUnderWay() const override { return true; }

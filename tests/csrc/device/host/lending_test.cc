@@ -101,7 +101,7 @@ using Names = std::vector<std::string>;
 struct Communication final : base::BackgroundWork {
   Communication() { base::AddBackgroundWork(*this); }
   ~Communication() override { base::RemoveBackgroundWork(*this); }
-  bool Help() override { return false; }
+  base::Found Help() override { return base::Found::kNothing; }
   void Leave() override {}
   bool IsUnderWay() const override { return is_under_way || (launches && !launches->empty()); }
   bool is_under_way = false;

@@ -23,6 +23,7 @@ struct Script {
   std::atomic<int> armed = 0;
   std::atomic<int> disarmed = 0;
   std::atomic<int> disposed = 0;
+  std::atomic<base::Found> found = base::Found::kNothing;
   int fd = -1;
 };
 
@@ -49,7 +50,7 @@ class ScriptedTransport final : public Transport {
  public:
   explicit ScriptedTransport(Script& script) : script_(script) {}
   PendingPtr Make(Engine&, const CommOp&) override { return PendingPtr(new ScriptedComm(script_)); }
-  bool Progress() override { return false; }
+  base::Found Progress() override { return script_.found; }
   bool Arm() override { return ++script_.armed > 0; }
   void Disarm() override { ++script_.disarmed; }
   int fd() const override { return script_.fd; }
@@ -124,6 +125,27 @@ TEST(Engine, WhoGoesWakesIt) {
     ASSERT_TRUE(Await([&] { return script.armed > script.disarmed; }, Nothing));
     base::LeaveBackgroundWork();
     EXPECT_TRUE(Await([&] { return script.disarmed > 0; }, Nothing));
+    script.over = true;
+    EXPECT_TRUE(Await([&] { return end.come(); }, Help));
+  }
+  close(script.fd);
+}
+
+// So that a thread that waits gives its core away at once where another rank needs it.
+TEST(Engine, WhoHelpsIsToldWhatTheTransportFound) {
+  Script script;
+  script.fd = eventfd(0, EFD_NONBLOCK);
+  {
+    Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+    End end;
+    Submit(engine, end);
+    const auto is_found = [](base::Found found) {  // Unless the engine's thread has the turn.
+      return Await([=] { return base::HelpBackgroundWork() == found; }, Nothing);
+    };
+    script.found = base::Found::kNeedsCore;
+    EXPECT_TRUE(is_found(base::Found::kNeedsCore));
+    script.found = base::Found::kNothing;
+    EXPECT_EQ(base::HelpBackgroundWork(), base::Found::kNothing);
     script.over = true;
     EXPECT_TRUE(Await([&] { return end.come(); }, Help));
   }

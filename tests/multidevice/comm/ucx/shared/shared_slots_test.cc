@@ -108,5 +108,15 @@ TEST(SharedSlots, WhoSleepsIsSeenByAll) {
   EXPECT_FALSE(slots[1]->IsAsleep(0));
 }
 
+TEST(SharedSlots, CoresAreSeenByAll) {
+  const auto slots = MakeSlots(2);
+  EXPECT_EQ(slots[1]->Core(0), -1) << "not known yet";
+  slots[0]->SetCore(0);
+  EXPECT_EQ(slots[1]->Core(0), 0);
+  slots[0]->SetCore(63);
+  EXPECT_EQ(slots[1]->Core(0), 63);
+  EXPECT_EQ(slots[0]->Core(1), -1);
+}
+
 }  // namespace
 }  // namespace hir::comm
