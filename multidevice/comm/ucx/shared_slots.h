@@ -65,8 +65,7 @@ class SharedSlots {
   struct Control {
     alignas(64) std::atomic<int64_t> finished;  // All communications below it.
     alignas(64) std::atomic<int64_t> asleep;
-    std::atomic<int>
-        core_plus_1;  // Memory is zero at first. Changes seldom, as does what it shares a line with.
+    std::atomic<int> core_plus_1;  // Memory is zero at first. Changes as seldom as `asleep`.
   };
   // Short contributions are in the line of the number that says they are there, so that one line moves.
   struct Slot {
