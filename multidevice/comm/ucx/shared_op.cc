@@ -45,7 +45,10 @@ base::Found SharedOp::Look() {
 // With more ranks than cores: looking on would keep it from what is looked for.
 bool SharedOp::NeedsCore() const {
   const int core = sched_getcpu();
-  if (!put_) return slots().Core(slots().WhoHolds(number())) == core;
+  if (!put_) {
+    const int64_t holder = slots().WhoHolds(number());
+    return holder != info().index && slots().Core(holder) == core;
+  }
   const Chunks chunks(desc(), info(), transport_.rank());
   for (int64_t peer = next_; peer < info().size(); ++peer) {
     if (peer != info().index && slots().Core(peer) == core && chunks.Receives(peer) &&
