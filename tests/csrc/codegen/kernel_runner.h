@@ -202,6 +202,15 @@ inline void ExpectNear(const HostTensor& got, const HostTensor& want, const std:
   }
 }
 
+// Of one kernel for all of a program.
+inline Verdict VerdictOf(const std::string& text) {
+  const auto graph = ir::Parse(text, fusion::kFusionOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  return Accepts(segment::MakeGroup(**graph, ops).View(**graph));
+}
+
 // `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`, by
 // plans for `sizes`.
 inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed,

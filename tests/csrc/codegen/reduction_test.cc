@@ -233,14 +233,6 @@ TEST(Normalization, ReadsAtOtherPlacesAlongTheReducedAxis) {
                {{"i0", 9}}, 17);
 }
 
-Verdict VerdictOf(const std::string& text) {
-  const auto graph = ir::Parse(text, fusion::kFusionOps);
-  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
-  return Accepts(segment::MakeGroup(**graph, ops).View(**graph));
-}
-
 TEST(Accepts, SaysWhyNot) {
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1, i2]) {
     %a = sum(%x) {axes=[0], keepdim=false, dtype=null}
