@@ -24,7 +24,13 @@ struct Script {
   std::atomic<int> disarmed = 0;
   std::atomic<int> disposed = 0;
   std::atomic<base::Found> found = base::Found::kNothing;
-  int fd = -1;
+  const int fd = -1;  // Owned; readable wakes the engine's thread.
+
+  Script() = default;
+  explicit Script(int event_fd) : fd(event_fd) {}
+  ~Script() {
+    if (fd >= 0) close(fd);
+  }
 };
 
 class ScriptedComm final : public PendingComm {
@@ -91,8 +97,7 @@ void Help() { base::HelpBackgroundWork(); }
 
 // Whoever looks in place of the engine's thread does not keep the peers in the belief that it sleeps.
 TEST(Engine, ItsThreadIsAwakeThoughOthersLook) {
-  Script script;
-  script.fd = eventfd(0, EFD_NONBLOCK);
+  Script script(eventfd(0, EFD_NONBLOCK));
   {
     Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
     End end;
@@ -110,46 +115,37 @@ TEST(Engine, ItsThreadIsAwakeThoughOthersLook) {
     EXPECT_EQ(script.disposed, 1);
   }
   EXPECT_EQ(script.armed, script.disarmed);
-  close(script.fd);
 }
 
 // A thread that helps may have begun what somebody else had queued, and goes when its own wait is over: if the engine's
 // thread slept on, nobody would look after that communication, nor after its deadline.
 TEST(Engine, WhoGoesWakesIt) {
-  Script script;
-  script.fd = eventfd(0, EFD_NONBLOCK);
-  {
-    Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
-    End end;
-    Submit(engine, end);
-    ASSERT_TRUE(Await([&] { return script.armed > script.disarmed; }, Nothing));
-    base::LeaveBackgroundWork();
-    EXPECT_TRUE(Await([&] { return script.disarmed > 0; }, Nothing));
-    script.over = true;
-    EXPECT_TRUE(Await([&] { return end.come(); }, Help));
-  }
-  close(script.fd);
+  Script script(eventfd(0, EFD_NONBLOCK));
+  Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+  End end;
+  Submit(engine, end);
+  ASSERT_TRUE(Await([&] { return script.armed > script.disarmed; }, Nothing));
+  base::LeaveBackgroundWork();
+  EXPECT_TRUE(Await([&] { return script.disarmed > 0; }, Nothing));
+  script.over = true;
+  EXPECT_TRUE(Await([&] { return end.come(); }, Help));
 }
 
 // So that a thread that waits gives its core away at once where another rank needs it.
 TEST(Engine, WhoHelpsIsToldWhatTheTransportFound) {
-  Script script;
-  script.fd = eventfd(0, EFD_NONBLOCK);
-  {
-    Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
-    End end;
-    Submit(engine, end);
-    const auto is_found = [](base::Found found) {  // Unless the engine's thread has the turn.
-      return Await([=] { return base::HelpBackgroundWork() == found; }, Nothing);
-    };
-    script.found = base::Found::kNeedsCore;
-    EXPECT_TRUE(is_found(base::Found::kNeedsCore));
-    script.found = base::Found::kNothing;
-    EXPECT_EQ(base::HelpBackgroundWork(), base::Found::kNothing);
-    script.over = true;
-    EXPECT_TRUE(Await([&] { return end.come(); }, Help));
-  }
-  close(script.fd);
+  Script script(eventfd(0, EFD_NONBLOCK));
+  Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+  End end;
+  Submit(engine, end);
+  script.found = base::Found::kNeedsCore;
+  base::Found found = base::Found::kNothing;  // As long as the engine's thread has the turn.
+  EXPECT_TRUE(Await([&] { return found != base::Found::kNothing; },
+                    [&] { found = base::HelpBackgroundWork(); }));
+  EXPECT_EQ(found, base::Found::kNeedsCore);
+  script.found = base::Found::kNothing;
+  EXPECT_EQ(base::HelpBackgroundWork(), base::Found::kNothing);
+  script.over = true;
+  EXPECT_TRUE(Await([&] { return end.come(); }, Help));
 }
 
 TEST(Engine, ADeadlineNeedsNobodyWhoWaits) {

@@ -149,8 +149,8 @@ TEST_F(SharesCore, SoDoesWhoKeepsASlot) {
                               .count = 1,
                               .src = {reinterpret_cast<std::byte*>(&ranks_[0].value), 8},
                               .dst = {reinterpret_cast<std::byte*>(&ranks_[0].value), 8}};
-  constexpr int kAhead =
-      9;  // The root of a broadcast waits for nobody, as long as there are slots.
+  // The root of a broadcast waits for nobody, as long as there are slots.
+  constexpr int kAhead = 9;
   for (int i = 0; i < kAhead; ++i)
     ASSERT_TRUE(ranks_[0].communicator->Post(broadcast, stream).ok());
   EXPECT_TRUE(NeedsCore());
