@@ -1,7 +1,7 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 TOML LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 TOML HWLOC LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -102,6 +102,16 @@ hir_dependency(UCX "workers cannot communicate: programs run on one device" "${H
 if(HIR_HAVE_UCX)
   target_include_directories(hir_ucx SYSTEM INTERFACE ${HIR_UCX_INCLUDE})
   target_link_libraries(hir_ucx INTERFACE ${HIR_UCP_LIBRARY} ${HIR_UCS_LIBRARY})
+endif()
+
+# --- which cores belong together ---------------------------------------------------------------------------------
+find_path(HIR_HWLOC_INCLUDE hwloc.h)
+find_library(HIR_HWLOC_LIBRARY hwloc)
+hir_dependency(HWLOC "ranks get cores in the order of the system's numbers" "${HIR_HWLOC_LIBRARY}"
+               HIR_HWLOC_INCLUDE HIR_HWLOC_LIBRARY)
+if(HIR_HAVE_HWLOC)
+  target_include_directories(hir_hwloc SYSTEM INTERFACE ${HIR_HWLOC_INCLUDE})
+  target_link_libraries(hir_hwloc INTERFACE ${HIR_HWLOC_LIBRARY})
 endif()
 
 # The C interface only, so that a machine that runs it needs libmpi alone.

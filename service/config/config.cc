@@ -34,6 +34,12 @@ std::vector<Setting> MakeSettings() {
        .words = {"trace", "debug", "info", "warn", "error", "off"}},
       {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0,
        kThreadsMax},
+      {.key = "bind_ranks",
+       .what =
+           "whether each of several CPU devices keeps to its share of the cores: off where others "
+           "keep cores busy beside it, as a second daemon with one busy device would",
+       .field = &Config::bind_ranks,
+       .words = {"on", "off"}},
       {.key = "busy_wait",
        .what = "whether threads look a moment for what is to come before they sleep: short runs "
                "are faster, and others on the same cores slower",

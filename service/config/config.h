@@ -20,6 +20,7 @@ struct Config {
   bool insecure_tcp = false;
   std::string log_level = "info";
   int64_t threads_per_rank = 0;
+  std::string bind_ranks = "on";
   std::string busy_wait = "on";
   bool own_memory = false;
   bool nvlink_multicast = false;

@@ -24,6 +24,7 @@ FleetOptions FleetOf(const EngineOptions& options) {
           .worker_args = options.worker_args,
           .devices = std::move(devices),
           .threads_per_rank = options.threads_per_rank,
+          .cores = options.cores,
           .busy_waits = options.busy_waits,
           .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
           .comm_timeout = milliseconds(options.limits.comm_timeout_ms)};

@@ -21,6 +21,7 @@
 #include "service/engine/program_cache.h"
 #include "service/engine/sequencer.h"
 #include "service/engine/transfer.h"
+#include "service/os/affinity.h"
 #include "service/os/wakeup.h"
 #include "service/store/store.h"
 #include "service/supervise/devices.h"
@@ -32,6 +33,7 @@ struct EngineOptions {
   std::vector<std::string> worker_args = {};
   Devices devices = {};
   int64_t threads_per_rank = 1;
+  std::vector<Cores> cores = {};  // As of FleetOptions.
   bool busy_waits = false;
   Limits limits = {};
 

@@ -22,12 +22,14 @@
 #include "service/config/config.h"
 #include "service/engine/engine.h"
 #include "service/os/address.h"
+#include "service/os/affinity.h"
 #include "service/os/exit_code.h"
 #include "service/os/fd.h"
 #include "service/os/machine_memory.h"
 #include "service/os/notify.h"
 #include "service/rpc/server.h"
 #include "service/supervise/devices.h"
+#include "service/topology/topology.h"
 
 namespace hir::service {
 namespace {
@@ -175,6 +177,24 @@ int CodeOfAddress(const Status& status) {
   return refused ? kExitUsage : kExitFailed;
 }
 
+// The cores of each rank; empty: the system moves them. Ranks wait for each other, so while the system has two on one
+// core and another core idle, all are late.
+std::vector<Cores> CoresOfRanks(const Config& config, const EngineOptions& options) {
+  const int64_t num_ranks = options.num_devices();
+  if (config.bind_ranks != "on" || options.devices.kind != "cpu" || num_ranks < 2) return {};
+  const Result<Cores> cores = CoresInOrder();
+  if (!cores.ok()) {
+    spdlog::warn("ranks are not bound to cores: {}", cores.status().message());
+    return {};
+  }
+  std::vector<Cores> shares = ShareCores(*cores, num_ranks);
+  // Whoever asks for more threads than there are cores in a share wants them on others.
+  for (const Cores& share : shares) {
+    if (static_cast<int64_t>(share.size()) < options.threads_per_rank) return {};
+  }
+  return shares;
+}
+
 // What the engine runs on, with everything that depends on the machine settled.
 EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
@@ -199,6 +219,7 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   options.busy_waits = config.busy_wait == "on";
   if (options.threads_per_rank == 0)
     options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));
+  options.cores = CoresOfRanks(config, options);
   return options;
 }
 

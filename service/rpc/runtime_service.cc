@@ -267,6 +267,8 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
     device.set_rank(rank);
     device.set_num_threads(options.threads_per_rank);
     const size_t index = static_cast<size_t>(rank);
+    if (!options.cores.empty())
+      device.mutable_cores()->Add(options.cores[index].begin(), options.cores[index].end());
     device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
     const ProcessUsage usage =
         device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));

@@ -85,6 +85,9 @@ Status Fleet::Spawn(int64_t rank) {
       "--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
       base::Cat("--generation=", generation_),
       base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
+  if (!options_.cores.empty())
+    args.push_back(
+        base::Cat("--cores=", base::Join(options_.cores[static_cast<size_t>(rank)], ",")));
   if (segments_) args.push_back(base::Cat("--segments=", segments_->path()));
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));

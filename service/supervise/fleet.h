@@ -21,6 +21,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
+#include "service/os/affinity.h"
 #include "service/os/broadcast.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
@@ -36,6 +37,7 @@ struct FleetOptions {
   std::vector<std::string> worker_args = {};
   std::vector<std::string> devices = {};  // One a rank: "cuda:2".
   int64_t threads_per_rank = 1;
+  std::vector<Cores> cores = {};  // What each rank is bound to; empty: none is.
   // Threads look a moment for what is to come before they sleep.
   bool busy_waits = false;
   base::Nanos setup_timeout =

@@ -15,6 +15,7 @@
 #include "csrc/base/text.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
+#include "service/os/affinity.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
 #include "service/worker/link.h"
@@ -75,6 +76,8 @@ int Main(int argc, char** argv) {
   int64_t resharding_bytes_max = 0;
   app.add_option("--resharding-bytes-max", resharding_bytes_max,
                  "of a planner: bytes that one resharding may hold on a rank; 0: any");
+  Cores cores;
+  app.add_option("--cores", cores, "the cores it runs on: 0,1; none: any")->delimiter(',');
   std::string segments;
   app.add_option("--segments", segments, "a folder for UCX's segments of shared memory");
   app.add_option("--rank", options.rank, "the rank of this worker");
@@ -88,6 +91,9 @@ int Main(int argc, char** argv) {
   // The socket's end says the same, but only to a thread that reads.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
+  // Before any thread is made. Cores may have gone since the daemon looked, which is no reason not to work.
+  if (const Status bound = cores.empty() ? Status() : BindThread(cores); !bound.ok())
+    spdlog::warn("rank={} not bound: {}", options.rank, bound.message());
   if (!segments.empty()) setenv("UCX_POSIX_DIR", segments.c_str(), /*overwrite=*/0);
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);

@@ -11,6 +11,7 @@
 
 #include "csrc/base/text.h"
 #include "service/client/client.h"
+#include "service/os/affinity.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/connection.h"
 #include "tools/cli/json.h"
@@ -102,7 +103,7 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
 
 std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
   std::vector<std::vector<std::string>> rows = {{"rank", "device", "model", "memory", "threads",
-                                                 "pid", "resident",
+                                                 "cores", "pid", "resident",
                                                  before == nullptr ? "cpu s" : "cpu %"}};
   for (int i = 0; i < now.devices_size(); ++i) {
     const pb::Device& device = now.devices(i);
@@ -113,8 +114,11 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
     rows.push_back({Cat(device.rank()), Cat(device.kind(), ":", device.ordinal()),
                     device.model().empty() ? "-" : device.model(),
                     device.memory_bytes() == 0 ? "shared" : Bytes(device.memory_bytes()),
-                    Cat(device.num_threads()), device.pid() == 0 ? "-" : Cat(device.pid()),
-                    Bytes(device.resident_bytes()),
+                    Cat(device.num_threads()),
+                    device.cores().empty() ? "any"
+                                           : service::CoresText(service::Cores(
+                                                 device.cores().begin(), device.cores().end())),
+                    device.pid() == 0 ? "-" : Cat(device.pid()), Bytes(device.resident_bytes()),
                     before == nullptr ? Fixed(cpu_s, 1)
                     : same            ? Fixed(100 * cpu_s / seconds, 0)
                                       : "-"});
