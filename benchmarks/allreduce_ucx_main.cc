@@ -1,6 +1,7 @@
 // All-reduce of f32 sums through comm/ucx between processes of this machine, posted on a host stream as the evaluator
 // does. Prints one line: the microseconds of one all-reduce, the mean of REPEATS in a row: one rank's time of one says
 // little, as whoever comes last finds everything there.
+// Ranks keep to their shares of the cores, as the daemon's do.
 // `allreduce_ucx BYTES REPEATS RANKS [SHARED_BYTES_MAX]`: the last as in UcxOptions; 0 is by messages alone.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "csrc/device/host/host_device.h"
 #include "multidevice/comm/ucx/ucx.h"
 #include "multidevice/rendezvous/forked.h"
+#include "service/topology/topology.h"
 
 namespace hir {
 namespace {
@@ -73,10 +75,17 @@ int main(int argc, char** argv) {
   const hir::bench::AllreduceArgs args = hir::bench::ParseAllreduceArgs(argc, argv);
   const int64_t ranks = argc > 3 ? std::atoll(argv[3]) : 4;
   const int64_t shared_bytes_max = argc > 4 ? std::atoll(argv[4]) : hir::comm::kSharedBytesMax;
+  const hir::Result<hir::service::Cores> cores = hir::service::CoresInOrder();
+  if (!cores.ok()) {
+    std::fprintf(stderr, "%s\n", cores.status().ToString().c_str());
+    return 1;
+  }
+  const std::vector<hir::service::Cores> shares = hir::service::ShareCores(*cores, ranks);
   hir::comm::ForkedRendezvous rendezvous;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
-    const hir::Status status = hir::RunRank(args, rank, ranks, shared_bytes_max, rendezvous);
+    hir::Status status = hir::service::BindThread(shares[static_cast<size_t>(rank)]);
+    if (status.ok()) status = hir::RunRank(args, rank, ranks, shared_bytes_max, rendezvous);
     if (!status.ok())
       std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
     std::fflush(stdout);
