@@ -1,5 +1,5 @@
-// The peer of allreduce_ucx: MPI_Allreduce of f32 sums under mpirun, timed the same way. Prints one
-// line on rank 0: the microseconds of one all-reduce, the mean of REPEATS in a row.
+// The peer of allreduce_ucx: MPI_Allreduce of f32 sums under mpirun, timed and bound the same way. Prints
+// one line on rank 0: the microseconds of one all-reduce, the mean of REPEATS in a row.
 #include <mpi.h>
 
 #include <algorithm>
@@ -7,9 +7,22 @@
 #include <cstdlib>
 #include <vector>
 
+#include "benchmarks/bind_rank.h"
 #include "benchmarks/payload.h"
 
 int main(int argc, char** argv) {
+  // Before MPI makes its thread; Open MPI says by this who the process is.
+  const char* rank_text = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* size_text = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (rank_text == nullptr || size_text == nullptr) {
+    std::fprintf(stderr, "start it by Open MPI's mpirun\n");
+    return 2;
+  }
+  const hir::Status bound = hir::bench::BindRank(std::atoll(rank_text), std::atoll(size_text));
+  if (!bound.ok()) {
+    std::fprintf(stderr, "%s\n", bound.ToString().c_str());
+    return 1;
+  }
   MPI_Init(&argc, &argv);
   int rank = 0;
   int size = 0;

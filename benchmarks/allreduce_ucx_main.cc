@@ -10,11 +10,11 @@
 #include <cstdio>
 #include <vector>
 
+#include "benchmarks/bind_rank.h"
 #include "benchmarks/payload.h"
 #include "csrc/device/host/host_device.h"
 #include "multidevice/comm/ucx/ucx.h"
 #include "multidevice/rendezvous/forked.h"
-#include "service/topology/topology.h"
 
 namespace hir {
 namespace {
@@ -75,16 +75,10 @@ int main(int argc, char** argv) {
   const hir::bench::AllreduceArgs args = hir::bench::ParseAllreduceArgs(argc, argv);
   const int64_t ranks = argc > 3 ? std::atoll(argv[3]) : 4;
   const int64_t shared_bytes_max = argc > 4 ? std::atoll(argv[4]) : hir::comm::kSharedBytesMax;
-  const hir::Result<hir::service::Cores> cores = hir::service::CoresInOrder();
-  if (!cores.ok()) {
-    std::fprintf(stderr, "%s\n", cores.status().ToString().c_str());
-    return 1;
-  }
-  const std::vector<hir::service::Cores> shares = hir::service::ShareCores(*cores, ranks);
   hir::comm::ForkedRendezvous rendezvous;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     if (fork() != 0) continue;
-    hir::Status status = hir::service::BindThread(shares[static_cast<size_t>(rank)]);
+    hir::Status status = hir::bench::BindRank(rank, ranks);
     if (status.ok()) status = hir::RunRank(args, rank, ranks, shared_bytes_max, rendezvous);
     if (!status.ok())
       std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
