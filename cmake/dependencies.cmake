@@ -104,16 +104,6 @@ if(HIR_HAVE_UCX)
   target_link_libraries(hir_ucx INTERFACE ${HIR_UCP_LIBRARY} ${HIR_UCS_LIBRARY})
 endif()
 
-# --- which cores belong together ---------------------------------------------------------------------------------
-find_path(HIR_HWLOC_INCLUDE hwloc.h)
-find_library(HIR_HWLOC_LIBRARY hwloc)
-hir_dependency(HWLOC "ranks get cores in the order of the system's numbers" "${HIR_HWLOC_LIBRARY}"
-               HIR_HWLOC_INCLUDE HIR_HWLOC_LIBRARY)
-if(HIR_HAVE_HWLOC)
-  target_include_directories(hir_hwloc SYSTEM INTERFACE ${HIR_HWLOC_INCLUDE})
-  target_link_libraries(hir_hwloc INTERFACE ${HIR_HWLOC_LIBRARY})
-endif()
-
 # The C interface only, so that a machine that runs it needs libmpi alone.
 find_path(HIR_MPI_INCLUDE mpi.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include)
 find_library(HIR_MPI_LIBRARY mpi)
@@ -124,6 +114,16 @@ if(HIR_HAVE_MPI)
   target_include_directories(hir_mpi SYSTEM INTERFACE ${HIR_MPI_INCLUDE})
   target_link_libraries(hir_mpi INTERFACE ${HIR_MPI_LIBRARY})
   target_compile_definitions(hir_mpi INTERFACE OMPI_SKIP_MPICXX)
+endif()
+
+# --- which cores belong together ---------------------------------------------------------------------------------
+find_path(HIR_HWLOC_INCLUDE hwloc.h)
+find_library(HIR_HWLOC_LIBRARY hwloc)
+hir_dependency(HWLOC "ranks get cores in the order of the system's numbers" "${HIR_HWLOC_LIBRARY}"
+               HIR_HWLOC_INCLUDE HIR_HWLOC_LIBRARY)
+if(HIR_HAVE_HWLOC)
+  target_include_directories(hir_hwloc SYSTEM INTERFACE ${HIR_HWLOC_INCLUDE})
+  target_link_libraries(hir_hwloc INTERFACE ${HIR_HWLOC_LIBRARY})
 endif()
 
 # --- GPUs: CUDA headers only; the driver and the libraries are loaded at run time --------------------------------
