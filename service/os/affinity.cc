@@ -38,11 +38,11 @@ class CpuSet {
 
 }  // namespace
 
-Result<Cores> CoresOfThread() {
+Result<Cores> CoresOfThread(pid_t thread) {
   // The system refuses a set that is smaller than its own, whose size it does not say.
   for (int most = 1024; most <= kCoresMost; most *= 2) {
     CpuSet set(most);
-    if (sched_getaffinity(0, set.bytes(), set.get()) == 0) {
+    if (sched_getaffinity(thread, set.bytes(), set.get()) == 0) {
       Cores cores;
       for (int core = 0; core < most; ++core) {
         if (set.Has(core)) cores.push_back(core);

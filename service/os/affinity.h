@@ -1,6 +1,8 @@
 // Which cores threads run on.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,9 +15,9 @@ namespace hir::service {
 // The system's numbers of logical CPUs.
 using Cores = std::vector<int>;
 
-// Those that the calling thread may run on, ascending.
-// Errors: kUnavailable: the system does not say.
-Result<Cores> CoresOfThread();
+// Those that a thread may run on, ascending: 0 is the calling one, a process's number its first.
+// Errors: kUnavailable: the system does not say, or there is no such thread.
+Result<Cores> CoresOfThread(pid_t thread = 0);
 
 // From now on the calling thread runs on `cores` alone, and so do the threads and processes that it starts; of those
 // that there are not, the rest counts. REQUIRES: !cores.empty().

@@ -11,7 +11,7 @@ Result<Cores> CoresInOrder() {
   if (hwloc_topology_init(&made) != 0) return Unavailable("hwloc does not start");
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(
       made, &hwloc_topology_destroy);
-  // Not to move the calling thread from core to core is documented for programs with threads, as we are.
+  // A discovery must not move the calling thread from core to core: others may start threads from it.
   const unsigned long flags = HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
                               HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING |
                               HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -83,6 +84,22 @@ TEST(BindRanks, MoreRanksThanCores) {
   Daemon daemon({base::Cat("--devices=cpu:", ranks)});
   Client client(daemon);
   ExpectBound(client.Status());
+}
+
+// As where the system forbids it, or cores have gone: it runs where it can, and Status says where that is.
+TEST(BindRanks, ToCoresThatThereAreNot) {
+  setenv("HWLOC_SYNTHETIC", "pu:2(indexes=60000,60001)", 1);  // Where hostird finds its cores.
+  const Result<Cores> made_up = CoresInOrder();
+  Daemon daemon({"--devices=cpu:2"});
+  unsetenv("HWLOC_SYNTHETIC");
+  if (made_up.ok() && *made_up == *CoresOfThread()) GTEST_SKIP() << "this build has no hwloc";
+  ASSERT_EQ(*made_up, (Cores{60000, 60001}));
+  Client client(daemon);
+  RunOnce(client);
+  EXPECT_NE(daemon.Log().find("not bound: cannot run on cores 60000"), std::string::npos);
+  const pb::StatusReply status = client.Status();
+  for (const pb::Device& device : status.devices())
+    EXPECT_EQ(Cores(device.cores().begin(), device.cores().end()), *CoresOfThread());
 }
 
 TEST(BindRanks, NotWhenOff) {
