@@ -51,9 +51,4 @@ inline bool IsSumOfRandomFloats(const std::vector<float>& sum, int ranks) {
   return true;
 }
 
-inline double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace hir::bench

@@ -2,6 +2,8 @@
 
 #include <ucs/debug/log_def.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -18,12 +20,17 @@ constexpr unsigned kBell = 0;  // The only active message.
 // common (README.md). It takes memory for so many at a time: 4 MiB a rank, as with its own numbers. What the
 // environment says comes first.
 struct Setting {
-  const char* key;
-  const char* variable;
+  std::string key;
   const char* value;
 };
-constexpr Setting kPieces[] = {{"MM_SEG_SIZE", "UCX_MM_SEG_SIZE", "32k"},
-                               {"MM_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW", "128"}};
+const Setting kPieces[] = {{"SEG_SIZE", "32k"}, {"RX_BUFS_GROW", "128"}};
+
+// For all of UCX's ways through shared memory, or for one of them.
+bool IsInEnvironment(const std::string& key) {
+  return std::ranges::any_of(
+      std::array{"UCX_MM_", "UCX_POSIX_", "UCX_SYSV_"},
+      [&](const char* prefix) { return std::getenv((prefix + key).c_str()) != nullptr; });
+}
 
 Status Failed(std::string_view what, ucs_status_t status) {
   return Unavailable(base::Cat("ucx: ", what, ": ", ucs_status_string(status)));
@@ -90,8 +97,8 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transpor
     if (s != UCS_OK) return Failed(base::Cat("transports ", transports), s);
   }
   for (const Setting& setting : kPieces) {
-    if (std::getenv(setting.variable) != nullptr) continue;
-    const auto s = ucp_config_modify(config.handle, setting.key, setting.value);
+    if (IsInEnvironment(setting.key)) continue;
+    const auto s = ucp_config_modify(config.handle, ("MM_" + setting.key).c_str(), setting.value);
     if (s != UCS_OK) return Failed(setting.key, s);
   }
   std::unique_ptr<UcxWorker> worker(new UcxWorker());
