@@ -6,6 +6,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -80,20 +82,7 @@ class Emitter {
   void EmitColumnPhase(const Phase& phase);
   // The serial loops from number `depth` on, and what is carried through each.
   void OpenSerial(size_t depth, const std::function<void()>& body);
-  void EmitNeutral(const Phase& phase, int depth);
-  void EmitMemoryOrder(const Phase& phase, int depth);
   void EmitAhead(const Phase& ahead);
-  void EmitCarried(const Phase& phase);
-  V EmitBody(const Carried& carried);
-  V EmitCarriedLoad(const Carried& carried);
-  // Adds `values`, one a row, up in that order.
-  void EmitCarried(const Carried& carried, std::span<const V> values);
-  // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
-  // own, so that what is carried is read and written once for all of them. 1: as everywhere.
-  int RowsTogether() const;
-  void OpenRowsTogether(int rows, const std::function<void()>& body);
-  // What depends on the row belongs to `level` from here on.
-  void EnterRow(const V& row, size_t level);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
   void EmitLoop(const V& begin, const V& end, const V& step,
@@ -124,10 +113,6 @@ class Emitter {
   void MaskVectors(const Vectors& vectors, const V& end);
   // Where conditions on indices change along `loop`, as far as they are constants.
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
-  void Accumulate(const Accumulator& accumulator, const std::string& slot);
-  // One number of all lanes of all slots, and of `rest`, of fewer lanes, unless it is empty.
-  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
-             const std::string& rest);
   int RestLanes(int lanes) const;  // Of a vector of a loop's rest.
   bool IsShort(const Region& region);
   bool IsLarge(const Region& region) const;
@@ -138,6 +123,30 @@ class Emitter {
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
+  // sums.cc: what is added up.
+  struct Addend {  // What an accumulator's body is in the lanes that are computed now,
+    V value;
+    std::optional<V> times;  // times this.
+  };
+  void Accumulate(const Accumulator& accumulator, const std::string& slot);
+  Addend EmitAddend(const Accumulator& accumulator);
+  V EmitAdded(const Accumulator& accumulator, const V& before, const Addend& addend);
+  // One number of all lanes of all slots, and of `rest`, of fewer lanes, unless it is empty.
+  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
+             const std::string& rest);
+  void EmitNeutral(const Phase& phase, int depth);
+  void EmitMemoryOrder(const Phase& phase, int depth);
+  void EmitCarried(const Phase& phase);
+  V EmitCarriedLoad(const Carried& carried);
+  // Adds `addends`, one a row, up in that order.
+  void EmitCarried(const Carried& carried, std::span<const Addend> addends);
+  // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
+  // own, so that what is carried is read and written once for all of them. 1: as everywhere.
+  int RowsTogether() const;
+  void OpenRowsTogether(int rows, const std::function<void()>& body);
+  // What depends on the row belongs to `level` from here on.
+  void EnterRow(const V& row, size_t level);
+
   static size_t InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen);
   int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
   // Of `copies`, as many as a loop of so many trips has vectors for, if that is known.

@@ -68,6 +68,39 @@ TEST(Cpu, SumsOfRowsAndOfColumns) {
   }
 }
 
+// out[0] = the sum of x[j] * y[j], where a lane adds a product to its own negation, rounded: what rounding took away is
+// left if products are added as they are, and nothing if they are rounded first.
+TEST(Cpu, ProductsAreAddedUpUnrounded) {
+  constexpr size_t kLanes = 256;  // A multiple of any target's, of all vectors side by side.
+  const float a = 1 + 0x1p-12F, b = 1 + 0x1p-13F;
+  const float product = a * b;
+  const float lost = std::fma(a, b, -product);
+  ASSERT_NE(lost, 0);
+  std::vector<float> x(2 * kLanes), y(2 * kLanes, 1), out(1, -1);
+  x[7] = -product;
+  x[kLanes + 7] = a;
+  y[kLanes + 7] = b;
+  HandNest hand;
+  const ir::Expr* count = hand.Const(2 * kLanes);
+  const ir::Value* in[] = {hand.Add(Tensor::Role::kInput, DType::kFloat32, {count}),
+                           hand.Add(Tensor::Role::kInput, DType::kFloat32, {count})};
+  const ir::Value* sum = hand.Add(Tensor::Role::kOutput, DType::kFloat32, {});
+  const ir::Value* total = &hand.nest->values.emplace_back(ir::Value{.type = sum->type});
+  fusion::ElementBuilder& e = hand.nest->elements;
+  const Element* index[] = {hand.At(0)};
+  Phase add, store;
+  add.loops = {hand.To(0, count)};
+  add.accumulators.push_back(
+      {total, ReduceKind::kSum, DType::kFloat32,
+       e.Apply(Prim::kMul, {e.MakeLoad(in[0], index), e.MakeLoad(in[1], index)})});
+  store.stores.push_back({2, {}, e.MakeLoad(total, {})});
+  Region region;
+  region.phases = {std::move(add), std::move(store)};
+  hand.nest->regions.push_back(std::move(region));
+  RunPlan(hand.Plan(), {Address(x), Address(y), Address(out)}, 1, 1);
+  EXPECT_EQ(out[0], HostTarget().fma ? lost : 0);
+}
+
 // out[i, j] = x[j]: 64 MiB of it and more, which go past the caches where `offset` leaves addresses aligned.
 TEST(Cpu, LargeOutputsAtAnyAddress) {
   const int64_t rows = 4099, columns = 4104;
