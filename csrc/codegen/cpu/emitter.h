@@ -165,16 +165,14 @@ class Emitter {
   static size_t LastLoops(const Region& region);  // The last phase that has any.
   // Rows to come go into the second-level cache: the first has the one that is being read, and fewer misses under way.
   static constexpr int kFirstLevel = 3, kSecondLevel = 2;
-  static constexpr int64_t kAnyBytes = INT64_MAX;  // Of a tile's rows it would be another row.
   struct RowsAhead {
-    int64_t bytes_max = kAnyBytes;
-    int into = kSecondLevel;
+    int64_t bytes_max;
+    int into;
   };
   void ChooseRowsToCome(const Phase& first, int row, int lane, const RowsAhead& rows);
   void ChooseAhead(const Region& region);  // Where a loop only stores: what it reads a while later.
-  // The loads among `seen` that go along `inner`, `bytes` ahead.
-  void ChooseAlong(const Loop& inner, const std::unordered_map<const Element*, bool>& seen,
-                   int64_t bytes, int into);
+  // The loads of `phase` that go along `inner`, `bytes` ahead.
+  void ChooseAlong(const Phase& phase, const Loop& inner, int64_t bytes, int into);
   // Whether phases before the last ask for a share of the row to come, too.
   bool SharesRowsToCome(const Region& region);
   int64_t LargestBytes(const Phase& phase) const;  // Of an element that it loads.
@@ -304,6 +302,7 @@ class Emitter {
   int epoch_ = 0;
   int num_epochs_ = 1;
   Lanes lanes_;
+  bool asks_again_ = false;  // In the phase before that one.
   struct Saved {
     size_t phase = 0;  // Which computes it.
     int variable = -1;
@@ -311,8 +310,12 @@ class Emitter {
   };
   std::unordered_map<const Element*, Saved> saved_;
   std::vector<const Element*> saved_order_;
-  // Loads; offsets of what is asked for.
-  std::vector<std::pair<const Element*, const ir::Expr*>> prefetched_;
+  struct Prefetched {
+    const Element* load;
+    const ir::Expr* offset;  // Of what is asked for;
+    const ir::Expr* nearer;  // of what was asked for a row before. Null where no rows are.
+  };
+  std::vector<Prefetched> prefetched_;
   size_t prefetching_phase_ = 0;
   bool shares_rows_ = false;
   struct Shares {
