@@ -85,8 +85,10 @@ Result<std::string> Emitter::Run(const std::string& name) {
   HIR_TRY(pool_.status().WithContext("index arithmetic of a kernel"));
   // Stores past the caches are seen by nobody before this.
   if (streams_) Here() += "  fence seq_cst\n";
-  return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments,
-             writer_.entry, levels_[0].body, "  ret void\n}\n\n");
+  std::string functions;
+  for (const auto& [function, text] : functions_) functions += text;
+  return Cat(functions, "define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n",
+             arguments, writer_.entry, levels_[0].body, "  ret void\n}\n\n");
 }
 
 void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {

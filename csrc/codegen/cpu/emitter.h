@@ -190,16 +190,7 @@ class Emitter {
   };
   void EmitTurned();
   void EmitTurnedTile(const Turned& turned, int slot);
-  struct Lines {  // The vectors of a square block in memory.
-    Ty type = Ty::kF32;
-    int side = 1;  // Elements of each, and how many: a power of two.
-    V first;       // The address of the first,
-    V stride;      // and elements from one to the next.
-    std::string scope;
-    bool is_next_wanted = false;  // The block behind it along the stride is read soon.
-  };
-  void EmitTurn(const Lines& from, const V& first, int unit, int count, const Lines& to);
-  void EmitBlock(const Lines& from, const Lines& between, const Lines& to);
+  std::string TurnOf(Ty type, int side);
   struct Place {  // Of a load.
     Tensor tensor;
     std::string base;
@@ -325,7 +316,8 @@ class Emitter {
   int prefetching_into_ = 0;  // The locality that LLVM knows it by.
   std::unordered_map<const Element*, Turned> turned_;
   std::vector<const Element*> turned_order_;
-  int64_t turned_bytes_ = 0;  // Of all regions.
+  int64_t turned_bytes_ = 0;                      // Of all regions.
+  std::map<std::string, std::string> functions_;  // The kernel's own, by name.
   // Values of the last serial loop's variable in one trip; empty: a trip is a row.
   std::vector<V> rows_together_;
   size_t phase_ = 0;  // Being written.

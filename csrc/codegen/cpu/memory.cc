@@ -14,7 +14,7 @@ namespace {
 // What a store past the caches is worth: whoever reads a smaller tensor next finds it in the last-level cache.
 constexpr int64_t kStreamedBytes = int64_t{64} << 20;
 constexpr int64_t kStreamedRun =
-    1024;  // Bytes of one run of a loop: several lines, most of them whole.
+    256;  // Bytes of one run of a loop: some lines, most of them whole.
 constexpr int64_t kLineBytes = 64;
 }  // namespace
 

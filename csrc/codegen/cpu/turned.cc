@@ -14,23 +14,24 @@ using base::Cat;
 
 // A line of float32 each way.
 constexpr int kBlockSideMax = 16;
+// Along the tensor's stride: what is asked for while a block is turned.
+constexpr int kBlocksAhead = 2;
 // Of all tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
 constexpr int64_t kTileBytesMax = int64_t{1} << 20;
 
-// The part of turning a square block that exchanges bits of the elements' places with bits of the vectors' numbers:
-// `vectors` are those that differ in these bits, from the one worth `unit` on.
-void ExchangeBits(Writer& writer, std::string& code, int unit, std::vector<V>& vectors) {
-  const int side = vectors[0].lanes, count = static_cast<int>(vectors.size());
-  for (int bit = 1; bit < count; bit *= 2) {
-    const int across = bit * unit;
-    for (int i = 0; i < count; ++i) {
+// Exchanges the bits of the elements' places with those of the vectors' numbers. There are as many vectors as each has
+// elements, a power of two.
+void Exchange(Writer& writer, std::string& code, std::vector<V>& vectors) {
+  const int side = static_cast<int>(vectors.size());
+  for (int bit = 1; bit < side; bit *= 2) {
+    for (int i = 0; i < side; ++i) {
       if ((i & bit) != 0) continue;
       V& a = vectors[static_cast<size_t>(i)];
       V& b = vectors[static_cast<size_t>(i + bit)];
-      const V low = writer.Shuffle(
-          code, a, b, side, [&](int k) { return (k & across) == 0 ? k : side + k - across; });
+      const V low = writer.Shuffle(code, a, b, side,
+                                   [&](int k) { return (k & bit) == 0 ? k : side + k - bit; });
       b = writer.Shuffle(code, a, b, side,
-                         [&](int k) { return (k & across) == 0 ? k + across : side + k; });
+                         [&](int k) { return (k & bit) == 0 ? k + bit : side + k; });
       a = low;
     }
   }
@@ -94,55 +95,44 @@ void Emitter::EmitTurned() {
     EmitTurnedTile(turned_.at(load), slots_.at(load->value));
 }
 
-// Reads vectors number `first`, first + `unit`, ... of `from`, exchanges the bits in which their numbers differ with
-// the same bits of their elements' places, and writes them as those numbers of `to`.
-void Emitter::EmitTurn(const Lines& from, const V& first, int unit, int count, const Lines& to) {
-  const Ty type = from.type;
-  const auto binary = [&](const char* op, const V& a, const V& b) {
-    return writer_.Binary(Here(), op, a, b);
-  };
-  // The addresses of `lines`, each from the one before.
-  const auto step_to = [&](const Lines& lines, int i, V& at) {
-    const V units = IntConstant(Ty::kI64, unit);
-    at = i == 0 ? AddressOf(lines.first.name, type, binary("mul", first, lines.stride), Here())
-                : AddressOf(at.name, type, binary("mul", lines.stride, units), Here());
-  };
-  const std::string align = Cat(", align ", BytesOf(type));
+// The function that turns a square block: its vectors lie `%from_stride` elements apart, from `%from` on, and
+// `%to_stride` from `%to` on. One for all tensors of a type, since its shuffles take LLVM 6 ms.
+std::string Emitter::TurnOf(Ty type, int side) {
+  const std::string name = Cat("@turn.", TypeText(type, 1));
+  const auto [function, is_new] = functions_.try_emplace(name);
+  if (!is_new) return name;
+  levels_.emplace_back();
+  std::string& code = Here();
+  const std::string vector = TypeText(type, side), align = Cat(", align ", BytesOf(type));
+  const V from_stride = {"%from_stride", Ty::kI64, 1}, to_stride = {"%to_stride", Ty::kI64, 1};
+  const V to_wanted =
+      writer_.Binary(code, "mul", from_stride, IntConstant(Ty::kI64, kBlocksAhead * side));
   std::vector<V> vectors;
-  V at;
-  for (int i = 0; i < count; ++i) {
-    step_to(from, i, at);
+  V at = {"%from", Ty::kPtr, 1};
+  for (int i = 0; i < side; ++i) {
+    if (i > 0) at = AddressOf(at.name, type, from_stride, code);
     vectors.push_back(
-        writer_.Let(Here(), type, from.side,
-                    Cat("load ", TypeText(type, from.side), ", ptr ", at.name, align, from.scope)));
-    if (!from.is_next_wanted) continue;
-    const V to_next = binary("mul", from.stride, IntConstant(Ty::kI64, from.side));
-    EmitPrefetch(AddressOf(at.name, type, to_next, Here()), kSecondLevel);
+        writer_.Let(code, type, side, Cat("load ", vector, ", ptr ", at.name, align)));
+    EmitPrefetch(AddressOf(at.name, type, to_wanted, code), kSecondLevel);
   }
-  ExchangeBits(writer_, Here(), unit, vectors);
-  for (int i = 0; i < count; ++i) {
-    step_to(to, i, at);
-    Append(Here(), "  store ", Typed(vectors[static_cast<size_t>(i)]), ", ptr ", at.name, align,
+  Exchange(writer_, code, vectors);
+  at = {"%to", Ty::kPtr, 1};
+  for (int i = 0; i < side; ++i) {
+    if (i > 0) at = AddressOf(at.name, type, to_stride, code);
+    Append(code, "  store ", Typed(vectors[static_cast<size_t>(i)]), ", ptr ", at.name, align,
            "\n");
   }
-}
-
-// Turns a square block in two loops: half of the shuffles in each, on so few vectors that both are written, and
-// compiled, for few. What the first leaves is in `between`.
-void Emitter::EmitBlock(const Lines& from, const Lines& between, const Lines& to) {
-  int group = 2;  // Neighbours that the first loop turns.
-  while (group * group < from.side) group *= 2;
-  const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
-  EmitLoop(constant(0), constant(from.side), constant(group),
-           [&](const V& first) { EmitTurn(from, first, 1, group, between); });
-  EmitLoop(constant(0), constant(group), constant(1),
-           [&](const V& first) { EmitTurn(between, first, group, from.side / group, to); });
+  function->second = Cat("define internal void ", name,
+                         "(ptr %from, i64 %from_stride, ptr %to, i64 %to_stride) noinline #0 {\n",
+                         code, "  ret void\n}\n\n");
+  levels_.pop_back();
+  return name;
 }
 
 void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
   const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
   const int side = std::min(kBlockSideMax, target_.vector_bytes / BytesOf(type));
-  const V between = {writer_.Alloca(type, int64_t{side} * side), Ty::kPtr, 1};
+  const std::string turn = TurnOf(type, side);
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
   const auto binary = [&](const char* op, const V& a, const V& b) {
     return writer_.Binary(Here(), op, a, b);
@@ -177,9 +167,9 @@ void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
     const V column = writer_.Intrinsic(Here(), "smin", {next_column, last_column});
     EmitLoop(constant(0), num_rows, step, [&](const V& next_row) {
       const V row = writer_.Intrinsic(Here(), "smin", {next_row, last_row});
-      EmitBlock({type, side, source(row, column), stride, scope, true},
-                {type, side, between, step, {}},
-                {type, side, target(row, column), constant(region_->columns_max), {}});
+      const V from = source(row, column), to = target(row, column);
+      Append(Here(), "  call void ", turn, "(ptr ", from.name, ", i64 ", stride.name, ", ptr ",
+             to.name, ", i64 ", region_->columns_max, ")\n");
     });
   });
   const std::string align = Cat(", align ", BytesOf(type));
