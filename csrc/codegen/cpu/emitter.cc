@@ -111,7 +111,6 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
     return;
   }
   is_short_ = IsShort(region);
-  is_large_ = IsLarge(region);
   ChooseSaved(region);
   ChoosePrefetched(region);
   ChooseTurned(region);
@@ -239,7 +238,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   const int64_t step = int64_t{lanes} * copies;
   const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() &&
                      inner.end->value % step == 0 && CutsOf(phase, inner, lanes).size() <= 2;
-  const bool has_rest = RestLanes(lanes) < lanes && !whole && !IsMasked(phase, inner);
+  const bool has_rest = RestLanes(lanes) < lanes && !whole;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
     const V neutral = NeutralOf(accumulator.kind, accumulator.dtype, lanes);

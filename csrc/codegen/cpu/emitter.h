@@ -59,10 +59,8 @@ class Emitter {
     int count = 1;
     V first;  // The value of the variable in lane 0.
     bool masked = false;
-    V mask;               // Lanes that exist, when masked;
-    V places;             // the same in memory's order;
-    V all;                // and whether all do, in a loop that is masked throughout.
-    bool paired = false;  // See pairs.cc.
+    V mask;               // Lanes that exist, when masked.
+    bool paired = false;  // See pairs.cc; never masked.
   };
   struct Data {  // What a symbol that is neither a loop variable nor an extent stands for.
     const Element* element = nullptr;
@@ -115,14 +113,16 @@ class Emitter {
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes);
   int RestLanes(int lanes) const;  // Of a vector of a loop's rest.
   bool IsShort(const Region& region);
-  bool IsLarge(const Region& region) const;
   // Whether a masked access costs what another does.
   bool HasMasks() const { return target_.vector_bytes == 64; }
-  // Whether the vectors of `loop` of `phase` are all masked.
-  bool IsMasked(const Phase& phase, const Loop& loop) const;
   int LanesFor(const Loop& loop) const;
   int LanesFor(const Phase& phase, const Loop& inner);
   size_t InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const;
+  static size_t InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen);
+  int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
+  // Of `copies`, as many as a loop of so many trips has vectors for, if that is known.
+  static int CopiesIn(const ir::Expr* trips, int lanes, int copies);
+
   // sums.cc: what is added up.
   struct Addend {  // What an accumulator's body is in the lanes that are computed now,
     V value;
@@ -147,14 +147,9 @@ class Emitter {
   // What depends on the row belongs to `level` from here on.
   void EnterRow(const V& row, size_t level);
 
-  static size_t InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen);
-  int CopiesFor(const Phase& phase, const Loop& inner, int lanes);
-  // Of `copies`, as many as a loop of so many trips has vectors for, if that is known.
-  static int CopiesIn(const ir::Expr* trips, int lanes, int copies);
-
   // pairs.cc: vectors whose even lanes come first, so that bfloat16 needs no shuffle.
   bool IsPaired(const Phase& phase, const Loop& inner);
-  V EmitPairedIota(Ty type) const;
+  V EmitPairedIota() const;
   V EmitInMemoryOrder(const V& value);
   V EmitInPairs(const V& value);
   std::optional<V> EmitWidenedPairs(const Element* convert, int guard);
@@ -237,7 +232,7 @@ class Emitter {
   // Stores a vector in memory's order, past the caches where the tensor is larger than they are and the address allows
   // it: a whole one alone.
   void EmitStream(const Tensor& tensor, const V& value, const V& address);
-  // Stores lanes_.places of `value`, which is in memory's order.
+  // Stores the lanes of `value` that exist.
   void EmitMaskedStore(const Tensor& tensor, const V& value, const V& address);
   V EmitMaskedLoad(const std::string& base, Ty type, const V& address, const std::string& mask);
   // The address bits that must be 0 for that; all bits where it never pays, empty where that is certain.
@@ -245,8 +240,8 @@ class Emitter {
   V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
              size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
-  // "<16 x i1> %m", of the places of neighbours in memory or of lanes; empty for all.
-  std::string MaskFor(int guard, bool in_memory);
+  // "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
+  std::string MaskFor(int guard);
   // What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
   std::string ScopeOf(std::string_view base) const;
   const ir::Expr* OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard);
@@ -293,7 +288,6 @@ class Emitter {
   int epoch_ = 0;
   int num_epochs_ = 1;
   Lanes lanes_;
-  bool asks_again_ = false;  // In the phase before that one.
   struct Saved {
     size_t phase = 0;  // Which computes it.
     int variable = -1;
@@ -308,6 +302,7 @@ class Emitter {
   };
   std::vector<Prefetched> prefetched_;
   size_t prefetching_phase_ = 0;
+  bool asks_again_ = false;  // In the phase before that one.
   bool shares_rows_ = false;
   struct Shares {
     int copies = 0;  // Whose lines phases before that one have asked for, of vectors
@@ -324,7 +319,6 @@ class Emitter {
   size_t row_level_ = 0;
   const Region* region_ = nullptr;
   bool is_short_ = false;  // The region.
-  bool is_large_ = false;  // Is so, too.
   std::string zero_;       // Eight bytes of zero, for loads that a guard forbids.
   bool streams_ = false;   // Some store goes past the caches.
 };

@@ -82,7 +82,7 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   const int lanes = lanes_.count;
   const auto affine = SplitLanes(offset);
   const bool neighbours = affine && affine->stride->IsConst(1);
-  const std::string mask = MaskFor(guard, neighbours);
+  const std::string mask = MaskFor(guard);
   const std::string vector = TypeText(type, lanes);
   if (neighbours) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
@@ -123,12 +123,11 @@ std::string Emitter::ScopeOf(std::string_view base) const {
 }
 
 // "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
-std::string Emitter::MaskFor(int guard, bool in_memory) {
-  const V& exists = in_memory ? lanes_.places : lanes_.mask;
-  if (guard == 0) return lanes_.masked ? Typed(exists) : std::string();
-  HIR_CHECK(!in_memory || !lanes_.paired);  // IsPaired: no loop with guards is.
+std::string Emitter::MaskFor(int guard) {
+  if (guard == 0) return lanes_.masked ? Typed(lanes_.mask) : std::string();
+  HIR_CHECK(!lanes_.paired);  // IsPaired: no loop with guards is.
   V allowed = writer_.Splat(Here(), EmitGuard(guard), lanes_.count);
-  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, exists);
+  if (lanes_.masked) allowed = writer_.Binary(Here(), "and", allowed, lanes_.mask);
   return Typed(allowed);
 }
 
@@ -166,21 +165,15 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
   std::string& code = Here();
   const std::string plain = Cat("  store ", Typed(value), ", ptr ", address.name, ", align ");
   const std::string scope = ScopeOf(Cat("%t", &tensor - nest_.tensors.data()));
-  const auto store = [&] {
-    if (lanes_.masked) {
-      EmitMaskedStore(tensor, value, address);
-    } else {
-      base::Append(code, plain, element, scope, "\n");
-    }
-  };
-  if (bits.lanes == 0 || (lanes_.masked && lanes_.all.name.empty())) return store();
+  if (lanes_.masked) return EmitMaskedStore(tensor, value, address);
+  const auto store = [&] { base::Append(code, plain, element, scope, "\n"); };
+  if (bits.lanes == 0) return store();
   streams_ = true;
   const std::string past = writer_.NewLabel(), cached = writer_.NewLabel(),
                     done = writer_.NewLabel();
   const V low =
       writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
-  V streams = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
-  if (lanes_.masked) streams = writer_.Binary(code, "and", streams, lanes_.all);
+  const V streams = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
   base::Append(code, "  br i1 ", streams.name, ", label %", past, ", label %", cached, "\n", past,
                ":\n", plain, bytes, ", !nontemporal !0", scope, "\n  br label %", done, "\n",
                cached, ":\n");
@@ -191,16 +184,11 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
 void Emitter::EmitMaskedStore(const Tensor& tensor, const V& value, const V& address) {
   const Ty type = MemoryTypeOf(tensor.dtype);
   const std::string vector = TypeText(type, lanes_.count);
-  V elements = value;
-  if (value.type != type) {  // Two in each.
-    elements =
-        writer_.Let(Here(), type, lanes_.count, Cat("bitcast ", Typed(value), " to ", vector));
-  }
   const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
   writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", ptr, i32, ",
                                   TypeText(Ty::kI1, lanes_.count), ")"));
-  base::Append(Here(), "  call void @", name, "(", Typed(elements), ", ptr ", address.name,
-               ", i32 ", BytesOf(type), ", ", MaskFor(0, true), ")",
+  base::Append(Here(), "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ",
+               BytesOf(type), ", ", MaskFor(0), ")",
                ScopeOf(Cat("%t", &tensor - nest_.tensors.data())), "\n");
 }
 
@@ -226,7 +214,7 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
     EmitStream(tensor, lanes_.paired ? EmitInMemoryOrder(value) : value, address);
     return;
   }
-  const std::string mask = MaskFor(0, false);
+  const std::string mask = MaskFor(0);
   const int bytes = BytesOf(type);
   const std::string vector = TypeText(type, lanes_.count);
   const std::string mask_type = TypeText(Ty::kI1, lanes_.count);

@@ -64,12 +64,11 @@ bool Emitter::IsPaired(const Phase& phase, const Loop& inner) {
   return !is_guarded && narrow > wide;
 }
 
-V Emitter::EmitPairedIota(Ty type) const {
-  const std::string element = TypeText(type, 1);
+V Emitter::EmitPairedIota() const {
   std::string text = "<";
   for (int i = 0; i < lanes_.count; ++i)
-    base::Append(text, i > 0 ? ", " : "", element, " ", EvenFirst(i, lanes_.count));
-  return {text + ">", type, lanes_.count};
+    base::Append(text, i > 0 ? ", " : "", "i64 ", EvenFirst(i, lanes_.count));
+  return {text + ">", Ty::kI64, lanes_.count};
 }
 
 V Emitter::EmitInPairs(const V& value) {
@@ -97,16 +96,9 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   std::string& code = Here();
   const int lanes = lanes_.count / 2;
   const V address = AddressOf(place.base, Ty::kI16, EmitExpr(place.offset), code);
-  const std::string type = TypeText(Ty::kI32, lanes);
-  V both;
-  if (lanes_.masked) {
-    both = EmitMaskedLoad(place.base, Ty::kI16, address, MaskFor(0, true));
-    both = writer_.Let(code, Ty::kI32, lanes, Cat("bitcast ", Typed(both), " to ", type));
-  } else {
-    both =
-        writer_.Let(code, Ty::kI32, lanes,
-                    Cat("load ", type, ", ptr ", address.name, ", align 2", ScopeOf(place.base)));
-  }
+  const V both = writer_.Let(code, Ty::kI32, lanes,
+                             Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name,
+                                 ", align 2", ScopeOf(place.base)));
   const V even = writer_.Binary(code, "shl", both, IntConstant(Ty::kI32, 16, lanes));
   const V odd = writer_.Binary(code, "and", both, IntConstant(Ty::kI32, kUpper, lanes));
   const V all = writer_.Shuffle(code, even, odd, 2 * lanes, [](int i) { return i; });

@@ -189,7 +189,7 @@ V Emitter::EmitExprLanes(const Expr* expr) {
   if (const auto affine = SplitLanes(expr); affine && !Varies(VariablesOf(affine->stride))) {
     const V first = writer_.Splat(Here(), EmitExpr(expr), lanes_.count);
     const V stride = writer_.Splat(Here(), EmitExpr(affine->stride), lanes_.count);
-    const V lane = lanes_.paired ? EmitPairedIota(Ty::kI64) : writer_.Iota(lanes_.count);
+    const V lane = lanes_.paired ? EmitPairedIota() : writer_.Iota(lanes_.count);
     const V steps = affine->stride->IsConst(1) ? lane : writer_.Binary(Here(), "mul", lane, stride);
     return writer_.Binary(Here(), "add", first, steps);
   }

@@ -11,12 +11,8 @@ namespace hir::codegen::cpu {
 
 namespace {
 
-constexpr size_t kCutsMax = 10;  // Copies of a loop for ranges in which conditions are decided.
-constexpr int64_t kSumsMax = 8;  // Registers of sums; more leave too few for what is added.
-constexpr size_t kLongChains =
-    64;  // And above which loops that only store are four registers wide.
-// Those of a region from which on loops that only store are written once, in masked vectors.
-constexpr size_t kLargeRegion = 48;
+constexpr size_t kCutsMax = 10;   // Copies of a loop for ranges in which conditions are decided.
+constexpr int64_t kSumsMax = 8;   // Registers of sums; more leave too few for what is added.
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
 constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
 constexpr int kLineBytes = 64;
@@ -78,7 +74,8 @@ int Emitter::LanesFor(const Phase& phase, const Loop& inner) {
     bytes = std::max(bytes, BytesOf(MemoryTypeOf(tensor.dtype)));
   }
   std::unordered_map<const Element*, bool> seen;
-  int registers = InstructionsOf(phase, seen) > kLongChains ? 4 : bytes == 2 || paired ? 2 : 1;
+  const bool is_long = InstructionsOf(phase, seen) > LongChain(target_);
+  int registers = is_long ? 4 : bytes == 2 || paired ? 2 : 1;
   while (registers > 1 && TripsOf(inner) < int64_t{registers} * lanes) registers /= 2;
   return registers * lanes;
 }
@@ -147,24 +144,6 @@ bool Emitter::IsShort(const Region& region) {
   return reads_workspace && (of_others == 0 || fewer);
 }
 
-// Whether `region` does so much that what its loops leave takes long to compile.
-bool Emitter::IsLarge(const Region& region) const {
-  size_t size = 0;
-  for (const Phase& phase : region.phases) {
-    std::unordered_map<const Element*, bool> seen;
-    size += InstructionsOf(phase, seen);
-  }
-  return size >= kLargeRegion;
-}
-
-// Masks cost nothing beside memory, but where something is added up: masked stores are waited for when the next row
-// reads them. (A layer-norm backward with masks throughout: 0.53 of triad instead of 0.67.)
-bool Emitter::IsMasked(const Phase& phase, const Loop& loop) const {
-  const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
-  const bool known = loop.begin->IsConst() && loop.end->IsConst();
-  return is_large_ && stores_alone && !known && HasMasks();
-}
-
 void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
                              const std::function<void(int copy)>& body) {
   const ir::Expr* first = pool_.Import(loop.begin);
@@ -180,7 +159,6 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {
     vectors.paired = IsPaired(phase, loop);
-    vectors.masked = IsMasked(phase, loop);
     EmitVectors(loop.variable, first, last, vectors, body);
     return;
   }
@@ -245,19 +223,11 @@ void Emitter::MaskVectors(const Vectors& vectors, const V& end) {
   std::string& code = Here();
   const int lanes = vectors.lanes;
   V rest = writer_.Binary(code, "sub", end, lanes_.first);
-  if (vectors.masked) {
-    const V most = IntConstant(Ty::kI64, lanes);
-    lanes_.all = writer_.Compare(code, "sge", rest, most);
-    rest = writer_.Intrinsic(code, "smin", {rest, most});
-  }
-  const auto below_rest = [&](const V& lane) {
-    const V count = writer_.CastTo(code, "trunc", rest, lane.type);
-    return writer_.Compare(code, "ult", lane, writer_.Splat(code, count, lanes));
-  };
-  const bool paired = lanes_.paired;
+  if (vectors.masked) rest = writer_.Intrinsic(code, "smin", {rest, IntConstant(Ty::kI64, lanes)});
+  const V count = writer_.CastTo(code, "trunc", rest, Ty::kI32);
   lanes_.masked = true;
-  lanes_.mask = below_rest(paired ? EmitPairedIota(Ty::kI32) : writer_.Iota(lanes, Ty::kI32));
-  lanes_.places = paired ? below_rest(writer_.Iota(lanes, Ty::kI16)) : lanes_.mask;
+  lanes_.mask = writer_.Compare(code, "ult", writer_.Iota(lanes, Ty::kI32),
+                                writer_.Splat(code, count, lanes));
 }
 
 void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
@@ -271,9 +241,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
   const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
   if (!whole && (is_short_ || vectors.masked)) {
-    const Vectors all = {.lanes = is_short_ ? RestLanes(lanes) : lanes,
-                         .paired = vectors.paired && !is_short_,
-                         .masked = !is_short_};
+    const Vectors all = {.lanes = is_short_ ? RestLanes(lanes) : lanes, .masked = !is_short_};
     EmitLoop(begin, end, constant(all.lanes), [&](const V& at) {
       EnterVectors(variable, all, at);
       if (all.lanes > 1) MaskVectors(all, end);

@@ -139,7 +139,7 @@ TEST(Cpu, LargeOutputsAtAnyAddress) {
   }
 }
 
-// b[i, j] and f[i, j], bfloat16 and float32, of x and y: so many roundings that the loop is masked throughout, and most
+// b[i, j] and f[i, j], bfloat16 and float32, of x and y: so many roundings that vectors are of four registers, and most
 // of what it touches is bfloat16. 64 MiB go past the caches.
 constexpr int kRoundings = 12;
 float Rounded(float x) { return BFloat16ToFloat(FloatToBFloat16(x)); }
@@ -172,7 +172,7 @@ KernelPlan LongRows(HandNest& hand) {
   return hand.Plan();
 }
 
-TEST(Cpu, MaskedLoopsOfAnyLengthAndAddress) {
+TEST(Cpu, LongChainsOfAnyLengthAndAddress) {
   base::Prng prng(4);
   struct Size {
     int64_t rows, columns;
