@@ -170,6 +170,33 @@ V Writer::Shuffle(std::string& code, const V& a, const V& b, int lanes,
                  numbers, ">"));
 }
 
+V Writer::InRegisters(std::string& code, const std::vector<V>& args,
+                      const std::function<V(const std::vector<V>&)>& function) {
+  const int lanes = args[0].lanes;
+  if (lanes == kRegisterLanes) return function(args);
+  const auto each = [&](const auto& part) {
+    std::vector<V> parts;
+    for (const V& arg : args) parts.push_back(part(arg));
+    return parts;
+  };
+  const auto same = [](int i) { return i; };
+  if (lanes == 1) {
+    return Lane(code, function(each([&](const V& x) { return Splat(code, x, kRegisterLanes); })),
+                0);
+  }
+  if (lanes < kRegisterLanes) {
+    const auto repeated = [&](int i) { return i % lanes; };
+    const auto whole = [&](const V& x) { return Shuffle(code, x, kRegisterLanes, repeated); };
+    return Shuffle(code, function(each(whole)), lanes, same);
+  }
+  const int half = lanes / 2;
+  const auto upper = [&](int i) { return half + i; };
+  const std::vector<V> low = each([&](const V& x) { return Shuffle(code, x, half, same); });
+  const std::vector<V> high = each([&](const V& x) { return Shuffle(code, x, half, upper); });
+  const V low_result = InRegisters(code, low, function);
+  return Shuffle(code, low_result, InRegisters(code, high, function), lanes, same);
+}
+
 V Writer::Call(std::string& code, const std::string& name, Ty type, int lanes,
                std::initializer_list<V> args) {
   std::string types, values;

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "csrc/base/dtype.h"
 
@@ -37,6 +38,8 @@ V IntConstant(Ty type, int64_t value, int lanes = 1);
 V FloatConstant(Ty type, double value, int lanes = 1);
 V FloatConstants(Ty type, std::span<const double> values);
 
+constexpr int kRegisterLanes = 16;  // Of 32 bits, of AVX-512.
+
 class Writer {
  public:
   // Appends "%n = rhs" to `code`.
@@ -56,6 +59,10 @@ class Writer {
   V Shuffle(std::string& code, const V& a, int lanes, const std::function<int(int)>& from);
   V Shuffle(std::string& code, const V& a, const V& b, int lanes,
             const std::function<int(int)>& from);
+  // `function` of `args`, types of 32 bits, each exactly kRegisterLanes wide: they may be several registers, or a part
+  // of one.
+  V InRegisters(std::string& code, const std::vector<V>& args,
+                const std::function<V(const std::vector<V>&)>& function);
   // Calls and declares `name`, without the @.
   V Call(std::string& code, const std::string& name, Ty type, int lanes,
          std::initializer_list<V> args);

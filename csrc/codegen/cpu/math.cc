@@ -17,8 +17,7 @@
 namespace hir::codegen::cpu {
 namespace {
 
-constexpr int kRegister = 16;  // Lanes of float32.
-using Table = std::array<double, kRegister>;
+using Table = std::array<double, kRegisterLanes>;
 
 class Float {  // Shorthand for one function's instructions.
  public:
@@ -46,12 +45,12 @@ class Float {  // Shorthand for one function's instructions.
   }
   // The same in a register with AVX-512, n rounded down.
   V ScaleByFloor(const V& a, const V& n) {
-    return w_.Call(code_, "llvm.x86.avx512.mask.scalef.ps.512", Ty::kF32, kRegister,
+    return w_.Call(code_, "llvm.x86.avx512.mask.scalef.ps.512", Ty::kF32, kRegisterLanes,
                    {a, n, a, IntConstant(Ty::kI16, -1), IntConstant(Ty::kI32, 4)});
   }
   // Also: the number of `table` that the lower four bits of each lane of `at` are the number of.
   V Lookup(const Table& table, const V& at) {
-    return w_.Call(code_, "llvm.x86.avx512.permvar.sf.512", Ty::kF32, kRegister,
+    return w_.Call(code_, "llvm.x86.avx512.permvar.sf.512", Ty::kF32, kRegisterLanes,
                    {FloatConstants(Ty::kF32, table), at});
   }
   V PowerOf2(const V& n) { return FromBits(Int("shl", Int("add", n, I(127)), I(23))); }
@@ -80,23 +79,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Adding it rounds to an integer, which the low bits then hold.
 constexpr double kMagic = 0x1.8p23;
 
-// `function` of registers, of which `x` may be several, or a part of one.
 V InRegisters(Writer& writer, std::string& code, const V& x,
               const std::function<V(Float&, const V&)>& function) {
-  Float f(writer, code, kRegister);
-  if (x.lanes == 1) return writer.Lane(code, function(f, writer.Splat(code, x, kRegister)), 0);
-  if (x.lanes == kRegister) return function(f, x);
-  if (x.lanes < kRegister) {
-    const auto repeated = [&](int i) { return i % x.lanes; };
-    const V all = function(f, writer.Shuffle(code, x, kRegister, repeated));
-    return writer.Shuffle(code, all, x.lanes, [](int i) { return i; });
-  }
-  const int half = x.lanes / 2;
-  const V low = writer.Shuffle(code, x, half, [](int i) { return i; });
-  const V high = writer.Shuffle(code, x, half, [&](int i) { return half + i; });
-  const V low_result = InRegisters(writer, code, low, function);
-  const V high_result = InRegisters(writer, code, high, function);
-  return writer.Shuffle(code, low_result, high_result, x.lanes, [](int i) { return i; });
+  Float f(writer, code, kRegisterLanes);
+  return writer.InRegisters(code, {x},
+                            [&](const std::vector<V>& args) { return function(f, args[0]); });
 }
 
 // The coefficients of a polynomial of `count` terms that is `function` at Chebyshev's points of [low, high].
@@ -131,7 +118,7 @@ struct Pieces {
 
 Pieces Cut(double (*function)(double), float step, size_t degree) {
   Pieces pieces = {.step = step, .terms = std::vector<Table>(degree + 1)};
-  for (size_t n = 0; n < kRegister; ++n) {
+  for (size_t n = 0; n < kRegisterLanes; ++n) {
     const double middle = static_cast<double>(n) * step;
     const double value = static_cast<float>(function(middle));
     // Around 0 what is added to x itself, in x.
@@ -148,7 +135,7 @@ Pieces Cut(double (*function)(double), float step, size_t degree) {
 
 V ByPieces(Float& f, const V& x, const Pieces& pieces) {
   const V a = f.Abs(x);
-  const V end = f.C((kRegister - 1) * static_cast<double>(pieces.step));
+  const V end = f.C((kRegisterLanes - 1) * static_cast<double>(pieces.step));
   const V t = f.If(f.Is("ogt", a, end), end, a);  // NaN stays.
   const V magic = f.C(kMagic);
   const V shifted = f.Fma(t, f.C(1.0F / pieces.step), magic);
@@ -176,10 +163,10 @@ V WithoutPowerOf2(Float& f, const V& x, const V& n) {
 // e^x = 2^n e^r with n the multiple of 1/16 nearest x / ln 2, |r| <= ln 2 / 32; 2^n by a table of sixteenths.
 V ExpByTable(Float& f, const V& x) {
   Table powers;
-  for (int i = 0; i < kRegister; ++i)
-    powers[static_cast<size_t>(i)] = static_cast<float>(std::exp2(i / double{kRegister}));
+  for (int i = 0; i < kRegisterLanes; ++i)
+    powers[static_cast<size_t>(i)] = static_cast<float>(std::exp2(i / double{kRegisterLanes}));
   const V t = ClampForExp(f, x);
-  const V magic = f.C(kMagic / kRegister);  // Sixteenths are in its low bits.
+  const V magic = f.C(kMagic / kRegisterLanes);  // Sixteenths are in its low bits.
   const V shifted = f.Fma(t, f.C(1 / std::log(2.0)), magic);
   const V n = f.Sub(shifted, magic);
   const V r = WithoutPowerOf2(f, t, n);

@@ -14,6 +14,10 @@ namespace {
 using fusion::Prim;
 using fusion::ReduceKind;
 
+// Operands of vfixupimm: what becomes of both kinds of NaN, others stay; and the processor's mode.
+constexpr int64_t kNaNsBecomeQuiet = 0x22;
+constexpr int64_t kRoundingAsSet = 4;
+
 bool IsFloatTy(Ty type) { return type == Ty::kF32 || type == Ty::kF64; }
 
 struct Emit {
@@ -251,6 +255,16 @@ V EmitBFloat16Bits(Writer& w, std::string& code, const V& x, bool is_plain) {
   const V bits = e.Cast("bitcast", x, Ty::kI32);
   const V rounded = RoundBits(w, code, bits);
   if (is_plain) return rounded;
+  if (w.avx512 && x.lanes >= kRegisterLanes) {  // One instruction.
+    const auto fix = [&](const std::vector<V>& args) {
+      return w.Call(code, "llvm.x86.avx512.mask.fixupimm.ps.512", Ty::kF32, kRegisterLanes,
+                    {args[0], args[1], IntConstant(Ty::kI32, kNaNsBecomeQuiet, kRegisterLanes),
+                     IntConstant(Ty::kI32, 0), IntConstant(Ty::kI16, -1),
+                     IntConstant(Ty::kI32, kRoundingAsSet)});
+    };
+    const V fixed = w.InRegisters(code, {e.Cast("bitcast", rounded, Ty::kF32), x}, fix);
+    return e.Cast("bitcast", fixed, Ty::kI32);
+  }
   const V quiet = e.Op("or", bits, e.Int(bits, 0x400000));
   return e.If(e.Is("uno", x, x), quiet, rounded);
 }
