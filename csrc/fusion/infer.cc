@@ -83,6 +83,49 @@ Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* rig
   return graph.AddGuard({ir::Guard::Kind::kAtMost, left, right, std::move(reason)});
 }
 
+namespace {
+
+// Whether it is 0 or more for all sizes, as it is written: sums, products, and parts by a positive number.
+bool IsPlainSize(const ir::Expr* e) {
+  using ir::ExprKind;
+  const bool plain_args = std::ranges::all_of(e->args, IsPlainSize);
+  switch (e->kind) {
+    case ExprKind::kSymbol: return true;
+    case ExprKind::kConst:
+    case ExprKind::kAdd:
+    case ExprKind::kMul: return e->value >= 0 && plain_args;
+    case ExprKind::kFloorDiv:
+    case ExprKind::kCeilDiv:
+    case ExprKind::kMod: return plain_args && e->args[1]->IsConst() && e->args[1]->value > 0;
+    case ExprKind::kMin: return plain_args;
+    case ExprKind::kMax: return std::ranges::any_of(e->args, IsPlainSize);
+  }
+  return false;
+}
+
+}  // namespace
+
+Status RequireExtents(ir::Graph& graph, const ir::Op& op,
+                      std::span<const ir::Expr* const> extents) {
+  for (const ir::Expr* extent : extents) {
+    if (extent->IsConst() || IsPlainSize(extent)) continue;  // Graph::Tensor sees to constants.
+    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(0), extent,
+                          Cat(op.info->name, " to an extent of ", ir::ToString(extent))));
+  }
+  return {};
+}
+
+Status RequireDivisors(ir::Graph& graph, const ir::Op& op, const ir::Expr* value) {
+  using ir::ExprKind;
+  if (value->kind == ExprKind::kFloorDiv || value->kind == ExprKind::kMod ||
+      value->kind == ExprKind::kCeilDiv) {
+    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), value->args[1],
+                          Cat(op.info->name, " of ", ir::ToString(value))));
+  }
+  for (const ir::Expr* arg : value->args) HIR_TRY(RequireDivisors(graph, op, arg));
+  return {};
+}
+
 Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
                                             std::span<const ShapedOperand> operands) {
   size_t rank = 0;

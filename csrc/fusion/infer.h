@@ -42,6 +42,11 @@ Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* righ
                     std::string reason);
 Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
                      std::string reason);
+// Guards that each of `extents`, which attributes say, is a size: a formula of symbols may fall below 0 or divide by 0,
+// and then no value of the op exists.
+Status RequireExtents(ir::Graph& graph, const ir::Op& op, std::span<const ir::Expr* const> extents);
+// Guards that nothing in `value` divides by 0.
+Status RequireDivisors(ir::Graph& graph, const ir::Op& op, const ir::Expr* value);
 
 // The axes of operands that broadcast against each other as NumPy's do: aligned at the last axis, extent 1 stretches.
 // Unifies extents that must be equal. A result axis is broadcast (stored once) where all operands' are, else iteration.

@@ -20,6 +20,7 @@ Status InferBroadcastInDim(ir::Graph& graph, ir::Op& op, std::span<const ir::Typ
     normal.push_back(one);
   }
   SetInts(graph, op, "dims", normal);
+  HIR_TRY(RequireExtents(graph, op, shape));
   std::vector<ir::Axis> result;
   for (const ir::Expr* extent : shape) {
     const bool none = graph.Resolve(extent)->IsConst(0);  // Then not even one element is stored.

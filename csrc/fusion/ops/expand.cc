@@ -26,6 +26,7 @@ Status InferExpand(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
     HIR_ASSIGN(const ir::Axis axis, Stretch(graph, *op.operands[0], i, axes[i], i, shape[i]));
     result.push_back(axis);
   }
+  HIR_TRY(RequireExtents(graph, op, shape));
   SetExprs(graph, op, "shape", shape);
   return SetTensor(graph, op, op.operands[0]->type->dtype, result);
 }

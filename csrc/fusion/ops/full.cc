@@ -5,6 +5,7 @@ namespace hir::fusion {
 
 Status InferFull(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype"));
+  HIR_TRY(RequireExtents(graph, op, op.Exprs("shape")));
   std::vector<ir::Axis> axes;
   for (const ir::Expr* extent : op.Exprs("shape"))
     axes.push_back({ir::AxisKind::kIteration, extent});

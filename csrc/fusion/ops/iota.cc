@@ -25,6 +25,7 @@ Status InferIota(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>)
                                  ", dtype=", DTypeName(dtype), " needs an integer: cast it first"));
     }
   }
+  HIR_TRY(RequireExtents(graph, op, op.Exprs("shape")));
   const ir::Axis axis = {ir::AxisKind::kIteration, op.Exprs("shape")[0]};
   return SetTensor(graph, op, dtype, {&axis, 1});
 }

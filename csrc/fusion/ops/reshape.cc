@@ -146,6 +146,7 @@ Status InferReshape(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
     }
   }
   HIR_TRY(CompleteShape(graph, op, axes, shape));
+  HIR_TRY(RequireExtents(graph, op, shape));
   SetExprs(graph, op, "shape", shape);
   std::vector<ir::Axis> result;
   for (const Group& group : Match(ExtentsOf(axes), shape)) {

@@ -5,6 +5,7 @@
 namespace hir::fusion {
 
 Status InferExtent(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  HIR_TRY(RequireDivisors(graph, op, op.ExprOf("value")));
   op.results[0]->type = graph.Scalar(DType::kInt64);
   return {};
 }

@@ -196,6 +196,23 @@ TEST(Guards, AreRecorded) {
   EXPECT_EQ(guards("%x: f32[i0]", "%y = pad(%x) {widths=[-1, -2], value=0.0}"),
             "3 <= i0 (pad of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, 12]", "%y = reshape(%x) {shape=[i0, 3, 4]}"), "");
+  // What attributes say is a size only where it is not negative, and where nothing is divided by 0.
+  EXPECT_EQ(guards("%x: f32[i0], %b: f32[1]", "%y = expand(%b) {shape=[i0 - 10]}"),
+            "0 <= i0 - 10 (expand to an extent of i0 - 10); ");
+  EXPECT_EQ(
+      guards("%x: f32[i0], %b: f32[1]", "%y = broadcast_in_dim(%b) {shape=[i0 - 10, 1], dims=[1]}"),
+      "0 <= i0 - 10 (broadcast_in_dim to an extent of i0 - 10); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = full() {shape=[100 / i0], value=1.0, dtype=f32}"),
+            "0 <= 100 / i0 (full to an extent of 100 / i0); ");
+  EXPECT_EQ(
+      guards("%x: f32[i0], %s: i64", "%y = iota(%s, %s) {shape=[i0 - 10], offset=[0], dtype=i64}"),
+      "0 <= i0 - 10 (iota to an extent of i0 - 10); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[i0 - 12, i0 - 12]}"),
+            "i0 == -24*i0 + i0*i0 + 144 (reshape of %x to [i0 - 12, i0 - 12]); 0 <= i0 - 12 "
+            "(reshape to an extent of i0 - 12); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%e = extent() {value=100 / i0}\n%y = add(%x, %e)"),
+            "1 <= i0 (extent of 100 / i0); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = full() {shape=[2 * i0 + 1], value=1.0, dtype=f32}"), "");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = sum(%x) {axes=[0], keepdim=false, dtype=null}"), "");
 }
 
