@@ -60,11 +60,13 @@ class ShardMap {
   };
   ShardMap() = default;
   Place Find(int64_t offset) const;
-  void WriteRepeated(std::byte* to, const std::byte* from, size_t bytes, size_t repeat) const;
+  // Along the first `num_repeats`. Returns how many bytes there are now without a gap; 0 where there are gaps.
+  size_t WriteRepeated(std::byte* to, const std::byte* from, size_t bytes,
+                       size_t num_repeats) const;
   void Simplify();
 
   std::vector<Step> steps_;
-  std::vector<Repeat> repeats_;
+  std::vector<Repeat> repeats_;              // Strides ascend.
   std::vector<std::vector<size_t>> blocks_;  // The positions that store each block.
   int64_t sent_bytes_ = 0;
   int64_t copies_ = 1;

@@ -160,6 +160,29 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ShardMaps, testing::Range<uint64_t>(0, 600));
 
+// Far more than is copied at once, in steps that do not divide it: along the last axis, the middle one, and both.
+TEST(ShardMap, FillsWhatIsSentOnce) {
+  const std::vector<int64_t> shape = {2, 300007, 3};
+  for (const auto& sent_once : std::vector<std::vector<bool>>{
+           {false, true, false}, {false, true, true}, {true, true, true}}) {
+    const TensorSpec spec = {
+        DType::kInt32, shape, {false, false, false}, mesh::Sharding::OnDevice0(3)};
+    const ShardMap map(spec, sent_once);
+    std::vector<int32_t> sent(static_cast<size_t>(map.sent_bytes()) / sizeof(int32_t));
+    for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<int32_t>(i + 1);
+    std::vector<int32_t> shard(2 * 300007 * 3, -1);
+    std::byte* const address = reinterpret_cast<std::byte*>(shard.data());
+    map.Scatter(0, std::as_bytes(std::span(sent)), {&address, 1});
+    size_t wrong = 0, at = 0;
+    ForEachIndex(shape, [&](const std::vector<int64_t>& index) {
+      const int64_t from = Offset(index, shape, sent_once);
+      wrong += shard[at++] == sent[static_cast<size_t>(from)] ? 0 : 1;
+    });
+    EXPECT_EQ(at, shard.size());
+    EXPECT_EQ(wrong, 0U);
+  }
+}
+
 TEST(CheckSpec, SaysWhatIsWrong) {
   const auto text = [](const TensorSpec& spec) { return CheckSpec(spec, 2).ToString(); };
   TensorSpec spec = {DType::kFloat32, {4, 6}, {false, false}, mesh::Sharding::OnDevice0(2)};
