@@ -34,7 +34,8 @@ Result<std::string> ProgramBytes(const pb::ProgramSource& source, int64_t progra
   return source.SerializeAsString();
 }
 
-Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_devices) {
+Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_devices,
+                                 int64_t program_bytes_max) {
   HIR_ASSIGN(const std::unique_ptr<ir::Graph> graph, Read(source));
   for (const ir::Mesh& mesh : graph->meshes()) {
     for (const int64_t device : mesh.mesh.devices()) {
@@ -44,7 +45,14 @@ Result<std::string> CheckProgram(const pb::ProgramSource& source, int64_t num_de
                                        num_devices - 1));
     }
   }
-  return ir::Print(*graph);
+  // What is inferred is written out, too: a size that is the sum of many, at every tensor that has it.
+  std::string text = ir::Print(*graph);
+  if (std::ssize(text) > program_bytes_max) {
+    return ResourceExhausted(base::Cat(
+        "program_bytes_max = ", program_bytes_max, ": with the type of every tensor the ",
+        "program has ", text.size(), " bytes; split it, or give its sizes shorter names"));
+  }
+  return text;
 }
 
 }  // namespace hir::service

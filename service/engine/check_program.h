@@ -14,7 +14,9 @@ namespace hir::service {
 Result<std::string> ProgramBytes(const ::hostir::v1::ProgramSource& source,
                                  int64_t program_bytes_max);
 // The canonical text of `source`: what programs are compared by that are not the same bytes.
-// Errors: kInvalidArgument with op, value and location; kResourceExhausted naming a limit of docs/ir.md.
-Result<std::string> CheckProgram(const ::hostir::v1::ProgramSource& source, int64_t num_devices);
+// Errors: kInvalidArgument with op, value and location; kResourceExhausted naming a limit of docs/ir.md,
+// or program_bytes_max, which bounds this text, too.
+Result<std::string> CheckProgram(const ::hostir::v1::ProgramSource& source, int64_t num_devices,
+                                 int64_t program_bytes_max);
 
 }  // namespace hir::service

@@ -125,7 +125,8 @@ void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSour
   if (!sent.ok()) return done(sent.status());
   if (std::shared_ptr<const Program> found = programs_.FindSent(*sent))
     return done(std::move(found));
-  const Result<std::string> text = CheckProgram(source, options_.num_devices());
+  const Result<std::string> text =
+      CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
   programs_.Get(*text, source, std::move(done), request, std::move(progress));
 }

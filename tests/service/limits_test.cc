@@ -216,6 +216,22 @@ TEST(Limits, BytesOfAProgram) {
   EXPECT_EQ(Text(client.Compile(padded(1000)).status), "OK");
   EXPECT_EQ(Text(client.Compile(padded(1001)).status),
             "RESOURCE_EXHAUSTED: program_bytes_max = 1000: the program has 1001 bytes; split it");
+  // 100 letters a tensor, of which one is sent.
+  std::string text = "fusion @p(%v0: f32[" + std::string(100, 'n') + "]) {\n";
+  const auto negate = [&](int from, int to) {
+    for (int i = from; i < to; ++i)
+      text += "  %v" + std::to_string(i + 1) + " = neg(%v" + std::to_string(i) + ")\n";
+  };
+  negate(0, 4);
+  EXPECT_EQ(Text(client.Compile(text + "  return %v4\n}\n").status), "OK");
+  negate(4, 9);
+  text += "  return %v9\n}\n";
+  EXPECT_LT(text.size(), 500U);
+  const std::string refused = Text(client.Compile(text).status);
+  EXPECT_TRUE(
+      refused.starts_with("RESOURCE_EXHAUSTED: program_bytes_max = 1000: with the type of "
+                          "every tensor the program has 1"))
+      << refused;
 }
 
 // What is not kept is parsed again: the same program, once planned.

@@ -32,8 +32,8 @@ void Fence(Writer& writer, std::string& code, V& vector) {
   vector = cast(fenced, plain.type, plain.lanes);
 }
 
-// Rows to columns: as many vectors as each has elements, a power of two. Every shuffle is one instruction: elements, pairs,
-// fours of two vectors in turn, within each 16 bytes; then every other 16 bytes of both.
+// Rows to columns: as many vectors as each has elements, a power of two. Every shuffle is one instruction: elements,
+// pairs, fours of two vectors in turn, within each 16 bytes; then every other 16 bytes of both.
 void Turn(Writer& writer, std::string& code, std::vector<V>& vectors) {
   constexpr int kLaneBytes = 16;
   const int side = static_cast<int>(vectors.size());
