@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "csrc/base/shortened.h"
+
 namespace hir::service {
 
 #define HIR_SAME_CODE(ours, grpcs) \
@@ -25,24 +27,16 @@ HIR_SAME_CODE(kDataLoss, DATA_LOSS);
 HIR_SAME_CODE(kUnauthenticated, UNAUTHENTICATED);
 #undef HIR_SAME_CODE
 
-namespace {
-
-// A message travels in HTTP/2 headers, which have a limit of 8 KiB: beyond, the peer sees no message at all.
-constexpr size_t kMessageBytesMax = 4096;
-
-}  // namespace
-
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message().substr(0, kMessageBytesMax));
-  if (message.size() < status.message().size()) message += " ...";
-  return {static_cast<grpc::StatusCode>(status.code()), std::move(message)};
+  return {static_cast<grpc::StatusCode>(status.code()),
+          std::string(base::Shortened(status).message())};
 }
 
 void ToProto(const Status& status, ::hostir::v1::Error* error) {
   if (status.ok()) return;
   error->set_code(static_cast<int>(status.code()));
-  error->set_message(std::string(status.message()));
+  error->set_message(std::string(base::Shortened(status).message()));
 }
 
 }  // namespace hir::service

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <future>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/base/quoted.h"
+#include "csrc/base/shortened.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -28,18 +30,26 @@ constexpr base::Nanos kLookForEnd = std::chrono::microseconds(200);
 // No run that may end sooner is begun while the thread rests: it has to see to its time.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
 
-// What poisons a run whose input is poisoned; OK when none is.
-Status PoisonOf(const RunJob& job) {
+// Why a run with a poisoned or lost input is none. Its outputs get `cause`, the same however many runs it came through;
+// who waits for the run hears of the input too.
+struct Poison {
+  Status cause, told;
+};
+
+std::optional<Poison> PoisonOf(const RunJob& job) {
   for (size_t i = 0; i < job.inputs.size(); ++i) {
     if (job.inputs[i] == nullptr) continue;
-    const Readiness::Condition condition = job.inputs[i]->condition();
-    HIR_CHECK(condition.state !=
-              TensorState::kPending);  // It is the output of a run before this one.
-    if (condition.state == TensorState::kReady) continue;
+    const auto [state, error] = job.inputs[i]->condition();
+    HIR_CHECK(state != TensorState::kPending);  // It is the output of a run before this one.
+    if (state == TensorState::kReady) continue;
     const int index = static_cast<int>(i);
-    return condition.error.WithContext(
-        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ") is ",
-                  condition.state == TensorState::kLost ? "lost" : "poisoned"));
+    const std::string input =
+        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ")");
+    if (state == TensorState::kLost) {  // A cause of its own: this tensor is the one to put again.
+      const Status lost = error.WithContext(base::Cat(input, " is lost"));
+      return Poison{lost, lost};
+    }
+    return Poison{error, Status(error.code(), base::Cat(error.message(), "; it poisoned ", input))};
   }
   return {};
 }
@@ -217,7 +227,7 @@ void Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
 bool Sequencer::Begin(RunJob& job) {
   const base::Nanos start = base::Clock::Steady().Now();
   if (!fleet_.healthy() || start + job.timeout.time < rests_until_) return false;
-  if (!PoisonOf(job).ok() || !PostRun(job)) return false;
+  if (PoisonOf(job) || !PostRun(job)) return false;
   begun_ = std::move(job);
   begun_at_ = start;
   running_ = true;
@@ -251,10 +261,12 @@ void Sequencer::FailQueued(const Status& cause) {
   idle_.notify_all();
 }
 
-void Sequencer::Finish(RunJob& job, const Status& outcome) {
-  if (!outcome.ok()) {
+void Sequencer::Finish(RunJob& job, const Status& outcome) { Finish(job, outcome, outcome); }
+
+void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
+  if (!told.ok()) {
     spdlog::warn("run={} request={} program={} error={}", job.run, job.request,
-                 job.program->plan().name(), base::Quoted(outcome.ToString()));
+                 job.program->plan().name(), base::Quoted(base::Shortened(told).ToString()));
   }
   std::vector<std::shared_ptr<Readiness>> made;
   for (const auto& output : job.outputs) {
@@ -264,7 +276,7 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) {
   job.inputs.clear();
   job.outputs.clear();
   for (const auto& output : made) output->Settle(outcome);
-  if (job.done) job.done(outcome, job.took);
+  if (job.done) job.done(told, job.took);
 }
 
 void Sequencer::Finish(FetchJob& job, const Status& outcome) {
@@ -365,7 +377,7 @@ void Sequencer::Unbind() {
 void Sequencer::Run(RunJob& job) {
   const std::string what = WhatOf(job);
   if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
-  if (const Status poison = PoisonOf(job); !poison.ok()) return Finish(job, poison);
+  if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
   const base::Nanos start = base::Clock::Steady().Now();
   Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
 }

@@ -133,6 +133,8 @@ class Sequencer {
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
   void FailQueued(const Status& cause);
   void Finish(RunJob& job, const Status& outcome);
+  // `told` to who waits for the run and to the log, in place of `outcome`.
+  void Finish(RunJob& job, const Status& outcome, const Status& told);
   static void Finish(FetchJob& job, const Status& outcome);
 
   const Options options_;

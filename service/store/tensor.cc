@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/shortened.h"
 
 namespace hir::service {
 
@@ -64,7 +65,7 @@ void Readiness::Settle(const Status& outcome) {
     const std::scoped_lock lock(mutex_);
     HIR_CHECK(state_ == TensorState::kPending);
     state_ = outcome.ok() ? TensorState::kReady : TensorState::kPoisoned;
-    error_ = outcome;
+    error_ = base::Shortened(outcome);
     waiting.swap(waiting_);
   }
   for (const auto& then : waiting) then();
@@ -74,7 +75,7 @@ void Readiness::Lose(const Status& cause) {
   const std::scoped_lock lock(mutex_);
   if (state_ != TensorState::kReady) return;
   state_ = TensorState::kLost;
-  error_ = cause;
+  error_ = base::Shortened(cause);
 }
 
 void Readiness::WhenSettled(std::function<void()> then) {

@@ -20,6 +20,9 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kNegate =
+    "mesh @m = [0, 1]\nfusion @negate(%y: f32[i0] {mesh=@m}) {\n  %z = neg(%y)\n  return %z\n}\n";
+
 class Fault : public testing::Test {
  protected:
   Daemon daemon{{"--devices=cpu:2", "--plan-timeout-ms=3000"}};
@@ -103,14 +106,12 @@ TEST_P(FaultInARun, WorkerKilled) {
             (std::vector<float>{4, 6}));
   ExpectRunsRight(program, x);
   // What a poisoned tensor goes into is poisoned, by the same cause.
-  const Client::Compiled negate = client.Compile(
-      "mesh @m = [0, 1]\nfusion @negate(%y: f32[i0] {mesh=@m}) {\n  %z = neg(%y)\n  return "
-      "%z\n}\n");
+  const Client::Compiled negate = client.Compile(kNegate);
   ASSERT_EQ(Text(negate.status), "OK");
-  EXPECT_EQ(Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
-            "UNAVAILABLE: input 0 (y) is poisoned: rank 1 died (killed by signal 9) during run 2 "
-            "of column_sums; the "
-            "mesh is being restarted");
+  EXPECT_EQ(
+      Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
+      "UNAVAILABLE: rank 1 died (killed by signal 9) during run 2 of column_sums; the mesh is "
+      "being restarted; it poisoned input 0 (y)");
 }
 
 TEST_P(FaultInARun, AStuckRankIsNamedAtTheDeadline) {
@@ -133,6 +134,36 @@ TEST_P(FaultInARun, AStuckRankIsNamedAtTheDeadline) {
   EXPECT_LT(steady_clock::now() - start, seconds(2));
   ExpectHeals(1);
   ExpectRunsRight(program, x);
+}
+
+// However many runs are between them, a poisoned tensor names its cause, and nothing else.
+TEST_F(Fault, TheLastOfALongChainNamesTheCause) {
+  const std::string program = Id(), x = Put();
+  const Client::Compiled negate = client.Compile(kNegate);
+  ASSERT_EQ(Text(negate.status), "OK");
+  const pid_t worker = static_cast<pid_t>(Worker(1));
+  kill(worker, SIGSTOP);
+  const Client::Ran first = client.Run(program, {x}, /*wait=*/false);
+  ASSERT_EQ(Text(first.status), "OK");
+  std::string last = first.reply.outputs(0).handle();
+  const auto run = [&](bool wait) { return client.Run(negate.reply.program_id(), {last}, wait); };
+  kill(worker, SIGKILL);
+  for (int i = 0; i < 300; ++i) {
+    const Client::Ran ran = run(/*wait=*/false);
+    ASSERT_EQ(Text(ran.status), "OK");
+    last = ran.reply.outputs(0).handle();
+  }
+  const std::string cause =
+      "rank 1 died (killed by signal 9) during run 1 of column_sums; the mesh is being restarted";
+  EXPECT_EQ(Text(client.Download(last).status), "UNAVAILABLE: " + cause);
+  EXPECT_EQ(Text(run(/*wait=*/true).status), "UNAVAILABLE: " + cause + "; it poisoned input 0 (y)");
+  pb::WaitRequest request;
+  request.set_session_id(client.session());
+  request.add_handles(last);
+  pb::WaitReply reply;
+  const auto context = client.Context();
+  EXPECT_EQ(Text(client.stub().Wait(context.get(), request, &reply)), "OK");
+  EXPECT_EQ(reply.tensors(0).error().message(), cause);
 }
 
 TEST_F(Fault, PlannerKilledAtRest) {
