@@ -160,6 +160,7 @@ class Client:
         self._session = hello.session_id
         self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
         self._message_bytes_max = int(hello.message_bytes_max)
+        self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
         if told is not None:
@@ -262,11 +263,12 @@ class Client:
         """Frees arrays now; queued runs that use them still see them."""
         for array in arrays:
             self._check_live(array)
-        handles = [array._handle for array in arrays]
-        if handles:
+        for start in range(0, len(arrays), self._handles_max):
+            part = arrays[start : start + self._handles_max]
+            handles = [array._handle for array in part]
             self._call(self._stub.Free, pb.FreeRequest(session_id=self._session, handles=handles))
-        for array in arrays:
-            array._lose("was freed")
+            for array in part:
+                array._lose("was freed")
 
     # --- programs -----------------------------------------------------------------------------------------------
 
@@ -417,16 +419,16 @@ class Client:
             raise FailedPrecondition("this client is closed")
 
     def _take_collected(self) -> list[str]:
-        """The handles of arrays that nobody has any more."""
-        handles = []
+        """Handles of arrays that nobody has any more, as many as one request may free."""
+        handles: list[str] = []
         with contextlib.suppress(IndexError):
-            while True:
+            while len(handles) < self._handles_max:
                 handles.append(self._collected.popleft())
         return handles
 
     def _free_collected(self) -> None:
         self._check_open()
-        if handles := self._take_collected():
+        while handles := self._take_collected():
             # If the daemon went away, its tensors did too, and the next request says so.
             with contextlib.suppress(grpc.RpcError):
                 self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))

@@ -160,12 +160,18 @@ class GrpcClient final : public Client {
   }
 
   Status Free(std::span<const std::string> handles) override {
-    pb::FreeRequest request;
-    request.set_session_id(session_.session_id());
-    for (const std::string& handle : handles) request.add_handles(handle);
-    grpc::ClientContext context;
-    pb::FreeReply reply;
-    return Checked(stub_->Free(&context, request, &reply));
+    const auto most = static_cast<size_t>(std::max<int64_t>(session_.request_handles_max(), 1));
+    while (!handles.empty()) {
+      const auto now = handles.first(std::min(most, handles.size()));
+      handles = handles.subspan(now.size());
+      pb::FreeRequest request;
+      request.set_session_id(session_.session_id());
+      for (const std::string& handle : now) request.add_handles(handle);
+      grpc::ClientContext context;
+      pb::FreeReply reply;
+      HIR_TRY(Checked(stub_->Free(&context, request, &reply)));
+    }
+    return {};
   }
 
   bool lost() const override { return lost_; }

@@ -47,6 +47,7 @@ class Client {
   using Begin = std::function<Status(const ::hostir::v1::DownloadHeader&)>;
   using Chunk = std::function<Status(std::span<const std::byte>)>;
   virtual Status Download(const std::string& handle, const Begin& begin, const Chunk& chunk) = 0;
+  // By as many requests as it takes; what they freed before one failed is freed.
   virtual Status Free(std::span<const std::string> handles) = 0;
 
   // Whether the daemon has gone since Connect: an error was not its answer.

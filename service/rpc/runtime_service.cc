@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/text.h"
 #include "csrc/base/version.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
@@ -29,6 +30,14 @@ Engine::RunArg FromProto(const pb::RunArg& arg) {
     case pb::RunArg::VALUE_NOT_SET: break;
   }
   return std::string();  // No handle of that name.
+}
+
+// So many that looking them all up takes a moment, and telling the state of each takes megabytes.
+hir::Status CheckHandles(int count, const Engine& engine) {
+  const int64_t most = engine.options().limits.request_handles_max;
+  if (count <= most) return {};
+  return ResourceExhausted(
+      base::Cat("request_handles_max = ", most, ": the request has ", count, "; split it"));
 }
 
 void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
@@ -204,6 +213,8 @@ void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply*
 }
 
 void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply, Call call) {
+  const hir::Status few = CheckHandles(request.handles_size(), engine_);
+  if (!few.ok()) return call->ClaimAndEnd(few);
   std::vector<Engine::Named> tensors;
   for (const std::string& handle : request.handles()) {
     Result<std::shared_ptr<Tensor>> tensor = engine_.Find(request.session_id(), handle);
@@ -227,6 +238,7 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
 
 hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles,
                                      bool those_there, std::function<void()> then) {
+  HIR_TRY(CheckHandles(handles.size(), engine_));
   const std::vector<std::string> named(handles.begin(), handles.end());
   HIR_ASSIGN(TensorStore::Freed freed, engine_.Free(session, named, those_there));
   int64_t bytes = 0;

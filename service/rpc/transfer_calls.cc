@@ -230,6 +230,7 @@ SessionCall::SessionCall(RpcContext context, OpenSessions& open, const pb::Conne
   event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
+  event_.set_request_handles_max(options.limits.request_handles_max);
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
   writing_ = true;

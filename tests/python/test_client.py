@@ -358,6 +358,23 @@ def test_freed_memory_comes_back(client: hostir.Client) -> None:
     assert {k: after[k] for k in before} == before
 
 
+def test_more_handles_than_a_request_has(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_REQUEST_HANDLES_MAX", "2")
+    with hostir.connect(devices="cpu:1", timeout=60) as client:
+        fd = scaled(2.0, [-1])
+        x = client.put(np.ones(4, np.float32))
+        client.free(*[client.put(np.zeros(1)) for _ in range(5)])
+        assert client.status()["tensors"] == 1
+        for _ in range(2):  # What was collected goes with a run, as far as it may, and before another request.
+            arrays = [client.put(np.zeros(1)) for _ in range(5)]
+            del arrays
+            gc.collect()
+            assert client.run(fd, [x], wait=True)[0].numpy()[0] == 2
+        client.free(x)
+        client.status()
+        assert client.status()["tensors"] == 0
+
+
 def test_a_run_frees_what_was_collected(client: hostir.Client) -> None:
     x, fd = client.put(np.arange(4, dtype=np.float32)), scaled(2.0, [-1])
     (y,) = client.run(fd, [x], wait=True)

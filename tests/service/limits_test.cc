@@ -192,6 +192,30 @@ TEST(Limits, ChunksFitAMessage) {
   EXPECT_EQ(client.Download(put.tensor.handle()).bytes, bytes);
 }
 
+TEST(Limits, HandlesOfARequest) {
+  Served served({"--request-handles-max=2"});
+  EXPECT_EQ(served.client.event().request_handles_max(), 2);
+  const auto wait = [&](const std::vector<std::string>& handles) {
+    pb::WaitRequest request;
+    request.set_session_id(served.client.session());
+    for (const std::string& handle : handles) request.add_handles(handle);
+    pb::WaitReply reply;
+    const auto context = served.client.Context();
+    const std::string text = Text(served.client.stub().Wait(context.get(), request, &reply));
+    EXPECT_EQ(reply.tensors_size(), text == "OK" ? request.handles_size() : 0);
+    return text;
+  };
+  const std::string refused =
+      "RESOURCE_EXHAUSTED: request_handles_max = 2: the request has 3; split it";
+  const std::string& x = served.x;
+  EXPECT_EQ(wait({x, x}), "OK");
+  EXPECT_EQ(wait({x, x, x}), refused);
+  EXPECT_EQ(Text(served.client.Free({x, "a", "b"})), refused);
+  EXPECT_EQ(Text(served.client.Run(served.program, {x}, true, {"a", "b"}).status), "OK");
+  EXPECT_EQ(Text(served.client.Run(served.program, {x}, true, {"a", "b", x}).status), refused);
+  EXPECT_EQ(wait({x, x}), "OK") << "nothing was freed";
+}
+
 TEST(Limits, Sessions) {
   Daemon daemon({"--devices=cpu:1", "--sessions-max=2"});
   Client first(daemon);
