@@ -293,14 +293,14 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
 }
 
 void Engine::BeginDownload(const std::string& session, const std::string& handle,
-                           std::optional<int64_t> device,
+                           std::optional<int64_t> device, Subscriptions& subscriptions,
                            std::function<void(Result<std::unique_ptr<Download>>)> done) {
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
   // Of its own: `tensor` goes before it is called.
   const std::shared_ptr<Readiness> readiness = (*found)->readiness();
-  readiness->WhenSettled(
-      [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+  subscriptions.WhenSettled(
+      readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
         OpenDownload(std::move(tensor), device, std::move(done));
       });
 }
@@ -336,10 +336,12 @@ Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
   return store_.Find(session, handle);
 }
 
-void Engine::WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, std::function<void()> done) {
+void Engine::WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscriptions& subscriptions,
+                         std::function<void()> done) {
   // The last one to let go of `all` calls.
   const std::shared_ptr<void> all(nullptr, [done = std::move(done)](void*) { done(); });
-  for (const std::shared_ptr<Tensor>& tensor : tensors) tensor->readiness()->WhenSettled([all] {});
+  for (const std::shared_ptr<Tensor>& tensor : tensors)
+    subscriptions.WhenSettled(tensor->readiness(), [all] {});
   tensors.clear();
 }
 

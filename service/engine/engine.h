@@ -99,13 +99,15 @@ class Engine {
   Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
                                               std::vector<bool> sent_once,
                                               std::string_view program_id, int index);
-  // `done` is called when the tensor is ready, with its bytes, or with what poisoned it. Without `device`: all of it.
+  // `done` is called when the tensor is ready, with its bytes, or with what poisoned it; never, when `subscriptions`
+  // end before. Without `device`: all of it.
   void BeginDownload(const std::string& session, const std::string& handle,
-                     std::optional<int64_t> device,
+                     std::optional<int64_t> device, Subscriptions& subscriptions,
                      std::function<void(Result<std::unique_ptr<Download>>)> done);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
-  // `done` is called when all are ready or poisoned.
-  void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, std::function<void()> done);
+  // `done` is called when all are ready or poisoned, or when `subscriptions` end before.
+  void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscriptions& subscriptions,
+                   std::function<void()> done);
   // As TensorStore::Free.
   Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles,
                                   bool those_there = false);

@@ -51,6 +51,7 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
 
 RuntimeService::RuntimeService(Engine& engine)
     : engine_(engine),
+      in_flight_(engine.options().limits.requests_max),
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
@@ -65,11 +66,17 @@ bool RuntimeService::Drain(base::Nanos deadline) {
 template <typename Request, typename Reply>
 grpc::ServerUnaryReactor* RuntimeService::Start(
     std::string_view method, const Request* request, Reply* reply,
-    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&)) {
+    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
+    On thread) {
   const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_);
-  const bool posted =
-      pool_.Post([this, call, request, reply, handle] { Do(*request, reply, handle, call); });
-  if (!posted) call->ClaimAndEnd(QueueFull(engine_));
+  auto work = [this, call, request, reply, handle] { Do(*request, reply, handle, call); };
+  if (!call->admission().ok()) {
+    call->ClaimAndEnd(call->admission());
+  } else if (thread == On::kGrpcs) {
+    work();
+  } else if (!pool_.Post(std::move(work))) {
+    call->ClaimAndEnd(QueueFull(engine_));
+  }
   return call.get();
 }
 
@@ -233,7 +240,7 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
     tensors.clear();  // Before the client hears of it: what it frees then is free.
     call->End({});
   };
-  engine_.WhenSettled(std::move(awaited), std::move(answer));
+  engine_.WhenSettled(std::move(awaited), call->subscriptions(), std::move(answer));
 }
 
 hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles,
@@ -320,48 +327,33 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(
     grpc::CallbackServerContext*, const pb::ConnectRequest* request) {
-  return new SessionCall({engine_, pool_, in_flight_}, open_sessions_, *request);
+  return new SessionCall({engine_, pool_, in_flight_, open_sessions_}, *request);
 }
 
 grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(
     grpc::CallbackServerContext* context, pb::UploadReply* reply) {
-  return new UploadCall({engine_, pool_, in_flight_}, *context, reply);
+  return new UploadCall({engine_, pool_, in_flight_, open_sessions_}, *context, reply);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(
-    grpc::CallbackServerContext*, const pb::DownloadRequest* request) {
-  return DownloadCall::Make({engine_, pool_, in_flight_}, *request);
+    grpc::CallbackServerContext* context, const pb::DownloadRequest* request) {
+  return DownloadCall::Make({engine_, pool_, in_flight_, open_sessions_}, *context, *request);
 }
 
-// On gRPC's thread: it only queues the run, in a queue that refuses by itself, and a thread of the pool would have to
-// wake for it.
-grpc::ServerUnaryReactor* RuntimeService::Run(grpc::CallbackServerContext*,
-                                              const pb::RunRequest* request, pb::RunReply* reply) {
-  const std::shared_ptr<UnaryCall> call = UnaryCall::Make("Run", in_flight_);
-  Do(*request, reply, &RuntimeService::DoRun, call);
-  return call.get();
-}
-
-// The same, but for memory that takes long to go.
-grpc::ServerUnaryReactor* RuntimeService::Free(grpc::CallbackServerContext*,
-                                               const pb::FreeRequest* request,
-                                               pb::FreeReply* reply) {
-  const std::shared_ptr<UnaryCall> call = UnaryCall::Make("Free", in_flight_);
-  Do(*request, reply, &RuntimeService::DoFree, call);
-  return call.get();
-}
-
-#define HIR_UNARY(Method)                                                              \
+#define HIR_UNARY(Method, thread)                                                      \
   grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*,       \
                                                    const pb::Method##Request* request, \
                                                    pb::Method##Reply* reply) {         \
-    return Start(#Method, request, reply, &RuntimeService::Do##Method);                \
+    return Start(#Method, request, reply, &RuntimeService::Do##Method, thread);        \
   }
-HIR_UNARY(Compile)
-HIR_UNARY(Explain)
-HIR_UNARY(Shards)
-HIR_UNARY(Wait)
-HIR_UNARY(Status)
+HIR_UNARY(Compile, On::kPool)
+HIR_UNARY(Explain, On::kPool)
+// It only queues the run, in a queue that refuses by itself, and a thread of the pool would have to wake for it.
+HIR_UNARY(Run, On::kGrpcs)
+HIR_UNARY(Shards, On::kPool)
+HIR_UNARY(Wait, On::kPool)
+HIR_UNARY(Free, On::kGrpcs)  // As Run, but for memory that takes long to go.
+HIR_UNARY(Status, On::kPool)
 #undef HIR_UNARY
 
 }  // namespace hir::service

@@ -33,10 +33,12 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   void Do(const Request& request, Reply* reply,
           void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
           const std::shared_ptr<UnaryCall>& call);
+  enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
   template <typename Request, typename Reply>
-  grpc::ServerUnaryReactor* Start(
-      std::string_view method, const Request* request, Reply* reply,
-      void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&));
+  grpc::ServerUnaryReactor* Start(std::string_view method, const Request* request, Reply* reply,
+                                  void (RuntimeService::*handle)(const Request&, Reply*,
+                                                                 const std::shared_ptr<UnaryCall>&),
+                                  On thread);
   using Call = const std::shared_ptr<UnaryCall>&;
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);

@@ -22,6 +22,8 @@ constexpr int64_t kSendBytes = int64_t{1} << 20;
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
+Status Gone() { return Status(Code::kCancelled, "the client left, or its session ended"); }
+
 }  // namespace
 
 Status QueueFull(const Engine& engine) {
@@ -31,10 +33,18 @@ Status QueueFull(const Engine& engine) {
 
 // --- uploads ---------------------------------------------------------------------------------------------------
 
-UploadCall::UploadCall(RpcContext context, const grpc::CallbackServerContext& call,
+UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call,
                        pb::UploadReply* reply)
-    : context_(context), call_(call), reply_(reply), id_(context.in_flight.Enter()), start_(Now()) {
-  StartRead(&request_);
+    : context_(context),
+      call_(call),
+      reply_(reply),
+      entry_(context.in_flight.Enter()),
+      start_(Now()) {
+  if (entry_.admission.ok()) {
+    StartRead(&request_);
+  } else {
+    End(entry_.admission);
+  }
 }
 
 void UploadCall::OnReadDone(bool ok) {
@@ -43,7 +53,7 @@ void UploadCall::OnReadDone(bool ok) {
     return;
   }
   // The client has sent all, or has gone.
-  if (call_.IsCancelled()) return End(Status(Code::kCancelled, "the client left"));
+  if (call_.IsCancelled()) return End(Gone());
   if (upload_ == nullptr) return End(InvalidArgument("an upload without a header"));
   Status status;
   {
@@ -87,6 +97,7 @@ void UploadCall::Take() {
 
 Status UploadCall::Begin(const pb::UploadHeader& header) {
   session_ = header.session_id();
+  context_.open.AddTransfer(session_, call_);  // First: a session that ends from now on cancels it.
   const size_t axes = static_cast<size_t>(header.shape_size());
   TensorSpec spec;
   HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
@@ -105,7 +116,7 @@ Status UploadCall::Begin(const pb::UploadHeader& header) {
 
 void UploadCall::End(const Status& status) {
   upload_ = nullptr;  // Before the client hears of it: what it did not finish is freed.
-  LogCall("Upload", id_, status, Now() - start_);
+  LogCall("Upload", entry_.id, status, Now() - start_);
   Finish(ToGrpc(status));
 }
 
@@ -113,23 +124,36 @@ void UploadCall::OnDone() {
   // It went before it heard of the handle: nobody can free what that names.
   if (!stored_.empty() && call_.IsCancelled())
     (void)context_.engine.Free(session_, std::span(&stored_, 1));
+  context_.open.RemoveTransfer(session_, call_);
   context_.in_flight.Leave();
   delete this;
 }
 
 // --- downloads -------------------------------------------------------------------------------------------------
 
-DownloadCall::DownloadCall(RpcContext context)
-    : context_(context), id_(context.in_flight.Enter()), start_(Now()) {}
+DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call,
+                           std::string session)
+    : context_(context),
+      call_(call),
+      session_(std::move(session)),
+      entry_(context.in_flight.Enter()),
+      start_(Now()) {}
 
-DownloadCall* DownloadCall::Make(RpcContext context, const pb::DownloadRequest& request) {
-  const std::shared_ptr<DownloadCall> call(new DownloadCall(context));
+DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext& server_context,
+                                 const pb::DownloadRequest& request) {
+  const std::shared_ptr<DownloadCall> call(
+      new DownloadCall(context, server_context, request.session_id()));
   call->self_ = call;
+  context.open.AddTransfer(call->session_, server_context);
+  if (!call->entry_.admission.ok()) {
+    call->Begin(call->entry_.admission);
+    return call.get();
+  }
   // The request does not outlive the call, which may end at any time: what is needed of it is copied.
   const bool posted = context.pool.Post(
-      [call, session = request.session_id(), handle = request.handle(),
+      [call, handle = request.handle(),
        device = request.has_device() ? std::optional(request.device()) : std::nullopt] {
-        call->context_.engine.BeginDownload(session, handle, device,
+        call->context_.engine.BeginDownload(call->session_, handle, device, call->subscriptions_,
                                             [call](Result<std::unique_ptr<Download>> download) {
                                               call->Begin(std::move(download));
                                             });
@@ -155,7 +179,7 @@ void DownloadCall::Begin(Result<std::unique_ptr<Download>> download) {
 }
 
 void DownloadCall::OnWriteDone(bool ok) {
-  if (!ok) return End(Status(Code::kCancelled, "the client left"));
+  if (!ok) return End(Gone());
   if (!context_.pool.Post([this] { Send(); })) End(QueueFull(context_.engine));
 }
 
@@ -171,7 +195,7 @@ void DownloadCall::OnCancel() {
     const std::scoped_lock lock(mutex_);
     if (!waiting_) return;  // The next write fails.
   }
-  End(Status(Code::kCancelled, "the client left"));
+  End(Gone());
 }
 
 void DownloadCall::End(const Status& status) {
@@ -180,11 +204,13 @@ void DownloadCall::End(const Status& status) {
     if (std::exchange(ended_, true)) return;
   }
   download_ = nullptr;
-  LogCall("Download", id_, status, Now() - start_);
+  LogCall("Download", entry_.id, status, Now() - start_);
   Finish(ToGrpc(status));
 }
 
 void DownloadCall::OnDone() {
+  subscriptions_.End();  // They hold the call.
+  context_.open.RemoveTransfer(session_, call_);
   context_.in_flight.Leave();
   const std::shared_ptr<DownloadCall> self = std::move(self_);
 }
@@ -213,11 +239,31 @@ void OpenSessions::Tell(const std::string& session, const pb::PlanProgress& prog
   }
 }
 
-SessionCall::SessionCall(RpcContext context, OpenSessions& open, const pb::ConnectRequest& request)
-    : context_(context), open_(open), wants_progress_(request.progress()) {
+void OpenSessions::AddTransfer(const std::string& session, grpc::CallbackServerContext& call) {
+  const std::scoped_lock lock(mutex_);
+  transfers_[session].insert(&call);
+}
+
+void OpenSessions::RemoveTransfer(const std::string& session, grpc::CallbackServerContext& call) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = transfers_.find(session);
+  if (found == transfers_.end()) return;  // An upload without a header.
+  found->second.erase(&call);
+  if (found->second.empty()) transfers_.erase(found);
+}
+
+void OpenSessions::CancelTransfers(const std::string& session) {
+  const std::scoped_lock lock(mutex_);  // Keeps each from being deleted meanwhile.
+  const auto found = transfers_.find(session);
+  if (found == transfers_.end()) return;
+  for (grpc::CallbackServerContext* call : found->second) call->TryCancel();
+}
+
+SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request)
+    : context_(context), wants_progress_(request.progress()) {
   Result<std::string> session = context_.engine.OpenSession();
   if (session.ok()) session_ = *session;
-  open_.Add(this);
+  context_.open.Add(this);
   if (!session.ok()) {
     End(session.status());
     return;
@@ -270,10 +316,13 @@ void SessionCall::OnWriteDone(bool ok) {
 void SessionCall::OnCancel() { End(Status(Code::kCancelled, "the client left")); }
 
 void SessionCall::OnDone() {
-  open_.Remove(this);
+  context_.open.Remove(this);
   if (!session_.empty()) {
     spdlog::info("session={} closed", session_.substr(0, 8));
-    auto close = [&engine = context_.engine, session = session_] { engine.CloseSession(session); };
+    auto close = [context = context_, session = session_] {
+      context.engine.CloseSession(session);
+      context.open.CancelTransfers(session);
+    };
     if (!context_.pool.Post(close)) close();  // Rather here than never.
   }
   delete this;

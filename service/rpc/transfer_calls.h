@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,11 +20,34 @@
 
 namespace hir::service {
 
+// The sessions that are open, and their transfers. Thread-safe.
+class SessionCall;
+class OpenSessions {
+ public:
+  void Add(SessionCall* call);
+  void Remove(SessionCall* call);
+  void EndAll(const Status& status);
+  // Calls with Tell those whose session has this id, and that want to hear of it.
+  void Tell(const std::string& session, const ::hostir::v1::PlanProgress& progress);
+
+  // `call` moves a tensor of `session`, until RemoveTransfer.
+  void AddTransfer(const std::string& session, grpc::CallbackServerContext& call);
+  void RemoveTransfer(const std::string& session, grpc::CallbackServerContext& call);
+  // A transfer that nobody goes on with would hold its tensor as long as its client is connected.
+  void CancelTransfers(const std::string& session);
+
+ private:
+  std::mutex mutex_;
+  std::set<SessionCall*> calls_;  // Guarded by mutex_: transfers_ too.
+  std::map<std::string, std::set<grpc::CallbackServerContext*>> transfers_;
+};
+
 // What every call needs; outlives them all.
 struct RpcContext {
   Engine& engine;
   base::WorkPool& pool;
   InFlight& in_flight;
+  OpenSessions& open;
 };
 
 // A full pool is an answer, not a queue without end.
@@ -32,7 +56,7 @@ Status QueueFull(const Engine& engine);
 class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequest> {
  public:
   // `call` lives until OnDone.
-  UploadCall(RpcContext context, const grpc::CallbackServerContext& call,
+  UploadCall(RpcContext context, grpc::CallbackServerContext& call,
              ::hostir::v1::UploadReply* reply);
 
  private:
@@ -43,9 +67,9 @@ class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequ
   void End(const Status& status);
 
   const RpcContext context_;
-  const grpc::CallbackServerContext& call_;
+  grpc::CallbackServerContext& call_;
   ::hostir::v1::UploadReply* const reply_;
-  const int64_t id_;
+  const InFlight::Entry entry_;
   const base::Nanos start_;
   ::hostir::v1::UploadRequest request_;
   std::string session_;             // Of the header.
@@ -55,10 +79,12 @@ class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequ
 
 class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::DownloadReply> {
  public:
-  static DownloadCall* Make(RpcContext context, const ::hostir::v1::DownloadRequest& request);
+  // `call` lives until OnDone.
+  static DownloadCall* Make(RpcContext context, grpc::CallbackServerContext& call,
+                            const ::hostir::v1::DownloadRequest& request);
 
  private:
-  explicit DownloadCall(RpcContext context);
+  DownloadCall(RpcContext context, grpc::CallbackServerContext& call, std::string session);
   void Begin(Result<std::unique_ptr<Download>> download);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -67,9 +93,12 @@ class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::Downloa
   void End(const Status& status);
 
   const RpcContext context_;
-  const int64_t id_;
+  grpc::CallbackServerContext& call_;
+  const std::string session_;
+  const InFlight::Entry entry_;
   const base::Nanos start_;
   std::shared_ptr<DownloadCall> self_;  // Until OnDone.
+  Subscriptions subscriptions_;         // To the tensor.
   ::hostir::v1::DownloadReply reply_;
   std::unique_ptr<Download> download_;  // Null until the tensor is ready.
   std::mutex mutex_;
@@ -77,24 +106,9 @@ class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::Downloa
   bool ended_ = false;
 };
 
-// The sessions that are open. Thread-safe.
-class SessionCall;
-class OpenSessions {
- public:
-  void Add(SessionCall* call);
-  void Remove(SessionCall* call);
-  void EndAll(const Status& status);
-  // Calls with Tell those whose session has this id, and that want to hear of it.
-  void Tell(const std::string& session, const ::hostir::v1::PlanProgress& progress);
-
- private:
-  std::mutex mutex_;
-  std::set<SessionCall*> calls_;  // Guarded by mutex_.
-};
-
 class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionEvent> {
  public:
-  SessionCall(RpcContext context, OpenSessions& open, const ::hostir::v1::ConnectRequest& request);
+  SessionCall(RpcContext context, const ::hostir::v1::ConnectRequest& request);
   // Once; later calls change nothing.
   void End(const Status& status);
   // Sends `progress` if the client asked for it; while an event is on its way only the latest is kept.
@@ -108,7 +122,6 @@ class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionE
   void WriteNext();  // REQUIRES: mutex_ is held, and next_ is there.
 
   const RpcContext context_;
-  OpenSessions& open_;
   const bool wants_progress_;
   std::string session_;
   std::mutex mutex_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "csrc/base/quoted.h"
+#include "csrc/base/text.h"
 #include "service/convert/status.h"
 
 namespace hir::service {
@@ -18,7 +19,7 @@ std::shared_ptr<UnaryCall> UnaryCall::Make(std::string_view method, InFlight& in
 UnaryCall::UnaryCall(std::string_view method, InFlight& in_flight)
     : method_(method),
       in_flight_(in_flight),
-      id_(in_flight.Enter()),
+      entry_(in_flight.Enter()),
       start_(base::Clock::Steady().Now()) {}
 
 bool UnaryCall::Claim() {
@@ -27,7 +28,7 @@ bool UnaryCall::Claim() {
 }
 
 void UnaryCall::End(const Status& status) {
-  LogCall(method_, id_, status, base::Clock::Steady().Now() - start_);
+  LogCall(method_, id(), status, base::Clock::Steady().Now() - start_);
   Finish(ToGrpc(status));
 }
 
@@ -55,14 +56,24 @@ void UnaryCall::OnDone() {
     return cancelled_;
   }();
   if (unheard && undo_) undo_();
+  subscriptions_.End();  // They hold the call.
   in_flight_.Leave();
   const std::shared_ptr<UnaryCall> self = std::move(self_);
 }
 
-int64_t InFlight::Enter() {
-  const std::scoped_lock lock(mutex_);
-  ++count_;
-  return ++last_id_;
+InFlight::Entry InFlight::Enter() {
+  Entry entry;
+  int64_t under_way = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    under_way = ++count_;
+    entry.id = ++last_id_;
+  }
+  if (under_way > most_) {
+    entry.admission = ResourceExhausted(
+        base::Cat("requests_max = ", most_, ": as many are under way; try again later"));
+  }
+  return entry;
 }
 
 void InFlight::Leave() {

@@ -13,10 +13,35 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "service/store/tensor.h"
 
 namespace hir::service {
 
-class InFlight;
+// How many calls are under way, and the numbers they are known by in the log. Thread-safe.
+class InFlight {
+ public:
+  // `most` is requests_max.
+  explicit InFlight(int64_t most) : most_(most) {}
+
+  struct Entry {
+    int64_t id = 0;    // The number of a new call.
+    Status admission;  // kResourceExhausted when more than `most` are under way.
+  };
+  // Whatever the admission, Leave follows.
+  Entry Enter();
+  void Leave();
+  int64_t total() const;      // Calls since the start.
+  int64_t under_way() const;  // Of them.
+  // Waits until there is none; false after `timeout`.
+  bool Drain(base::Nanos timeout);
+
+ private:
+  const int64_t most_;
+  mutable std::mutex mutex_;
+  std::condition_variable none_;
+  int64_t count_ = 0;  // Guarded by mutex_.
+  int64_t last_id_ = 0;
+};
 
 // Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
 class UnaryCall final : public grpc::ServerUnaryReactor {
@@ -37,7 +62,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   // Says that the request is no longer looked at: from now on the client's leaving ends the call.
   void DoneWithRequest();
 
-  int64_t id() const { return id_; }
+  int64_t id() const { return entry_.id; }
+  // Not OK: the call is to end with it.
+  const Status& admission() const { return entry_.admission; }
+  // End when gRPC is done with the call.
+  Subscriptions& subscriptions() { return subscriptions_; }
 
  private:
   UnaryCall(std::string_view method, InFlight& in_flight);
@@ -46,31 +75,15 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   const std::string_view method_;
   InFlight& in_flight_;
-  const int64_t id_;
+  const InFlight::Entry entry_;
   const base::Nanos start_;
   std::shared_ptr<UnaryCall> self_;  // Until OnDone.
   std::function<void()> undo_;       // Of who claims the call, then of OnDone.
+  Subscriptions subscriptions_;
   std::mutex mutex_;
   bool claimed_ = false;  // Guarded by mutex_: the two below too.
   bool cancelled_ = false;
   bool request_read_ = false;
-};
-
-// How many calls are under way, and the numbers they are known by in the log. Thread-safe.
-class InFlight {
- public:
-  int64_t Enter();  // The number of a new call.
-  void Leave();
-  int64_t total() const;      // Calls since the start.
-  int64_t under_way() const;  // Of them.
-  // Waits until there is none; false after `timeout`.
-  bool Drain(base::Nanos timeout);
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable none_;
-  int64_t count_ = 0;  // Guarded by mutex_.
-  int64_t last_id_ = 0;
 };
 
 // The line in the log about a call that is over.

@@ -60,7 +60,7 @@ Readiness::Condition Readiness::condition() const {
 }
 
 void Readiness::Settle(const Status& outcome) {
-  std::vector<std::function<void()>> waiting;
+  std::map<int64_t, std::function<void()>> waiting;  // In the order of WhenSettled.
   {
     const std::scoped_lock lock(mutex_);
     HIR_CHECK(state_ == TensorState::kPending);
@@ -68,7 +68,7 @@ void Readiness::Settle(const Status& outcome) {
     error_ = base::Shortened(outcome);
     waiting.swap(waiting_);
   }
-  for (const auto& then : waiting) then();
+  for (const auto& [number, then] : waiting) then();
 }
 
 void Readiness::Lose(const Status& cause) {
@@ -78,15 +78,46 @@ void Readiness::Lose(const Status& cause) {
   error_ = base::Shortened(cause);
 }
 
-void Readiness::WhenSettled(std::function<void()> then) {
+int64_t Readiness::WhenSettled(std::function<void()> then) {
   {
     const std::scoped_lock lock(mutex_);
     if (state_ == TensorState::kPending) {
-      waiting_.push_back(std::move(then));
-      return;
+      waiting_.emplace(++last_number_, std::move(then));
+      return last_number_;
     }
   }
   then();
+  return 0;
+}
+
+void Readiness::Forget(int64_t number) {
+  std::map<int64_t, std::function<void()>>::node_type forgotten;  // Goes when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  forgotten = waiting_.extract(number);
+}
+
+void Subscriptions::WhenSettled(const std::shared_ptr<Readiness>& readiness,
+                                std::function<void()> then) {
+  const int64_t number = readiness->WhenSettled(std::move(then));
+  if (number == 0) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!ended_) {
+      waiting_.emplace_back(readiness, number);
+      return;
+    }
+  }
+  readiness->Forget(number);
+}
+
+void Subscriptions::End() {
+  std::vector<std::pair<std::shared_ptr<Readiness>, int64_t>> waiting;
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+    waiting.swap(waiting_);
+  }
+  for (const auto& [readiness, number] : waiting) readiness->Forget(number);
 }
 
 }  // namespace hir::service

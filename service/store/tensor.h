@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -94,13 +96,36 @@ class Readiness {
   // The only memory is gone. Changes nothing unless it is ready.
   void Lose(const Status& cause);
   // Calls `then` once, when it is not pending: at once, or in Settle, on its thread. It may be what holds the tensor.
-  void WhenSettled(std::function<void()> then);
+  // The number that Forget takes; 0: it has been called.
+  int64_t WhenSettled(std::function<void()> then);
+  // Destroys what WhenSettled gave this number to, uncalled; nothing once Settle has begun to call.
+  void Forget(int64_t number);
 
  private:
   mutable std::mutex mutex_;
-  TensorState state_;  // Guarded by mutex_: error_, waiting_.
+  TensorState state_;  // Guarded by mutex_: all below.
   Status error_;
-  std::vector<std::function<void()>> waiting_;
+  std::map<int64_t, std::function<void()>> waiting_;
+  int64_t last_number_ = 0;
+};
+
+// What one call waits for. Thread-safe.
+class Subscriptions {
+ public:
+  Subscriptions() = default;
+  Subscriptions(const Subscriptions&) = delete;
+  Subscriptions& operator=(const Subscriptions&) = delete;
+  ~Subscriptions() { End(); }
+
+  // As of Readiness; after End `then` is destroyed uncalled.
+  void WhenSettled(const std::shared_ptr<Readiness>& readiness, std::function<void()> then);
+  // Destroys whatever waits, uncalled: who has gone holds no tensor. What another thread calls just now runs on.
+  void End();
+
+ private:
+  std::mutex mutex_;
+  bool ended_ = false;  // Guarded by mutex_: waiting_ too.
+  std::vector<std::pair<std::shared_ptr<Readiness>, int64_t>> waiting_;
 };
 
 // Thread-safe.

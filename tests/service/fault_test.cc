@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -44,6 +45,17 @@ class Fault : public testing::Test {
     ASSERT_EQ(Text(ran.status), "OK");
     EXPECT_EQ(Floats(client.Download(ran.reply.outputs(0).handle()).bytes),
               (std::vector<float>{4, 6}));
+  }
+  // Calls `begin`; true when the daemon has got the `calls` calls that it begins.
+  bool Begun(int64_t calls, const std::function<void()>& begin) {
+    int64_t expected = client.Status().requests() + calls;
+    begin();
+    return client.WaitUntil(
+        [&](const pb::StatusReply& status) { return status.requests() == ++expected; });
+  }
+  bool NoneUnderWay() {
+    return client.WaitUntil(
+        [](const pb::StatusReply& status) { return status.requests_under_way() == 1; });
   }
   int64_t Worker(int rank) { return client.Status().devices(rank).pid(); }
   // Waits for a generation after `generation` to serve.
@@ -231,6 +243,79 @@ TEST_F(Fault, AClientThatLeavesInAnUpload) {
   }
   EXPECT_TRUE(client.WaitUntil(
       [](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
+}
+
+// Its connection stays: what the session moved ends with the session all the same.
+TEST_F(Fault, ASessionThatEndsInTransfers) {
+  const std::string program = Id();
+  const pid_t worker = static_cast<pid_t>(Worker(0));
+  auto leaving = std::make_unique<Client>(daemon);
+  const std::string x =
+      leaving->Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}))
+          .tensor.handle();
+  kill(worker, SIGSTOP);
+  const Client::Ran ran = leaving->Run(program, {x}, /*wait=*/false);
+  ASSERT_EQ(Text(ran.status), "OK");
+  // One that waits for its next chunk, one for its tensor; by another client's connection.
+  const auto uploading = client.Context(), downloading = client.Context();
+  pb::UploadReply reply;
+  std::unique_ptr<grpc::ClientWriter<pb::UploadRequest>> writer;
+  std::unique_ptr<grpc::ClientReader<pb::DownloadReply>> reader;
+  EXPECT_TRUE(Begun(2, [&] {
+    writer = client.stub().Upload(uploading.get(), &reply);
+    pb::UploadRequest upload;
+    *upload.mutable_header() = Header(pb::DTYPE_BOOL, {1 << 20});
+    upload.mutable_header()->set_session_id(leaving->session());
+    writer->Write(upload);
+    upload.set_chunk(std::string(1 << 16, 'x'));
+    writer->Write(upload);
+    pb::DownloadRequest download;
+    download.set_session_id(leaving->session());
+    download.set_handle(ran.reply.outputs(0).handle());
+    reader = client.stub().Download(downloading.get(), download);
+  }));
+  EXPECT_TRUE(client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.tensor_bytes() >= 1 << 16; }));
+  leaving.reset();
+  EXPECT_TRUE(NoneUnderWay());
+  const grpc::Status uploaded = writer->Finish(), downloaded = reader->Finish();
+  EXPECT_EQ(uploaded.error_code(), grpc::StatusCode::CANCELLED) << Text(uploaded);
+  EXPECT_EQ(downloaded.error_code(), grpc::StatusCode::CANCELLED) << Text(downloaded);
+  EXPECT_LT(client.Status().tensor_bytes(), 1 << 16) << "the upload's: the run goes on";
+  kill(worker, SIGCONT);
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
+}
+
+TEST_F(Fault, AClientThatNoLongerWaitsHoldsNoTensor) {
+  const std::string program = Id(), x = Put();
+  const pid_t worker = static_cast<pid_t>(Worker(0));
+  kill(worker, SIGSTOP);
+  const Client::Ran ran = client.Run(program, {x}, /*wait=*/false);
+  ASSERT_EQ(Text(ran.status), "OK");
+  const int64_t before = client.Status().tensor_bytes();
+  const std::string other =
+      client.Upload(Header(pb::DTYPE_BOOL, {1 << 16}), std::string(1 << 16, 'x')).tensor.handle();
+  pb::WaitRequest request;
+  request.set_session_id(client.session());
+  request.add_handles(other);
+  request.add_handles(ran.reply.outputs(0).handle());
+  const auto context = client.Context();
+  std::future<grpc::StatusCode> waiting;
+  EXPECT_TRUE(Begun(1, [&] {
+    waiting = std::async(std::launch::async, [&] {
+      pb::WaitReply reply;
+      return client.stub().Wait(context.get(), request, &reply).error_code();
+    });
+  }));
+  EXPECT_EQ(Text(client.Free({other})), "OK");
+  EXPECT_EQ(client.Status().tensor_bytes(), before + (1 << 16)) << "the Wait has it";
+  context->TryCancel();
+  EXPECT_EQ(waiting.get(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(NoneUnderWay());
+  EXPECT_EQ(client.Status().tensor_bytes(), before) << "though the run goes on";
+  kill(worker, SIGCONT);
+  ExpectRunsRight(program, x);
 }
 
 TEST_F(Fault, AClientThatLeavesInARun) {

@@ -92,7 +92,7 @@ class Freed : public testing::TestWithParam<bool> {
   std::future<int64_t> LeftAfterDownload(const std::string& handle,
                                          const std::vector<std::string>& freed) {
     auto left = std::make_shared<std::promise<int64_t>>();
-    engine.BeginDownload(session, handle, std::nullopt,
+    engine.BeginDownload(session, handle, std::nullopt, subscriptions,
                          [this, freed, left](Result<std::unique_ptr<Download>> download) {
                            if (download.ok()) *download = nullptr;
                            left->set_value(LeftWithout(freed));
@@ -100,6 +100,7 @@ class Freed : public testing::TestWithParam<bool> {
     return left->get_future();
   }
 
+  Subscriptions subscriptions;
   Engine engine;
   std::string session;
 };
@@ -149,7 +150,9 @@ TEST_P(Freed, WhenAWaitIsOver) {
     // Not by an initializer list, which would hold them longer than the call does.
     std::vector<std::shared_ptr<Tensor>> awaited;
     for (const std::string& handle : {y, x}) awaited.push_back(*engine.Find(session, handle));
-    engine.WhenSettled(std::move(awaited), [&] { left.set_value(LeftWithout({x, y})); });
+    engine.WhenSettled(std::move(awaited), subscriptions, [&] {
+      left.set_value(LeftWithout({x, y}));
+    });
     EXPECT_EQ(left.get_future().get(), 0);
   }
 }

@@ -1,4 +1,5 @@
-// Goal: requests are carried out by rpc_threads threads; queued_rpcs_max wait for one, and the next is refused.
+// Goal: requests are carried out by rpc_threads threads; queued_rpcs_max wait for one, and the next is refused; so is
+// the next when requests_max are under way.
 // Method: a server in this process, whose threads the test keeps busy. Its engine has no workers: status needs none.
 #include <gtest/gtest.h>
 
@@ -27,11 +28,13 @@ class RequestQueue : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  void Serve(int64_t rpc_threads, int64_t queued_rpcs_max) {
+  void Serve(int64_t rpc_threads, int64_t queued_rpcs_max,
+             int64_t requests_max = Limits().requests_max) {
     EngineOptions options;
     options.worker_path = "/nowhere/hostir-worker";
     options.limits.rpc_threads = rpc_threads;
     options.limits.queued_rpcs_max = queued_rpcs_max;
+    options.limits.requests_max = requests_max;
     engine_ = std::make_unique<Engine>(options);
     std::string directory =
         (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
@@ -97,6 +100,44 @@ TEST_F(RequestQueue, AtQueuedRpcsMax) {
   Open();
   for (auto& answer : waiting) EXPECT_EQ(answer.get(), "OK");
   EXPECT_EQ(Ask(), "OK");
+}
+
+TEST_F(RequestQueue, AtRequestsMax) {
+  Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/2);
+  Occupy();
+  std::vector<std::future<std::string>> waiting;
+  for (size_t under_way = 1; under_way <= 2; ++under_way) {
+    waiting.push_back(AskInBackground());
+    WaitForQueued(under_way);
+  }
+  const std::string refused =
+      "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later";
+  EXPECT_EQ(Ask(), refused);
+  EXPECT_EQ(Text(client().Upload(Header(pb::DTYPE_BOOL, {2}), "ab").status), refused);
+  EXPECT_EQ(Text(client().Download("handle").status), refused);
+  EXPECT_EQ(Text(client().Run("program", {}).status), refused) << "though it needs no thread";
+  EXPECT_EQ(Text(client().Free({"handle"})), refused);
+  Open();
+  for (auto& answer : waiting) EXPECT_EQ(answer.get(), "OK");
+  // gRPC may have to be done with those first.
+  EXPECT_TRUE(client().WaitUntil([](const pb::StatusReply& status) {
+    return status.requests_under_way() == 1;  // This one.
+  }));
+}
+
+// An upload is under way from its first moment to its last, whatever it has sent.
+TEST_F(RequestQueue, AnUploadIsUnderWay) {
+  Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/1);
+  const auto context = client().Context();
+  pb::UploadReply reply;
+  const auto writer = client().stub().Upload(context.get(), &reply);
+  std::string answer = "OK";
+  while (answer == "OK") answer = Ask();  // The daemon hears of the upload when it does.
+  EXPECT_EQ(answer, "RESOURCE_EXHAUSTED: requests_max = 1: as many are under way; try again later");
+  writer->WritesDone();
+  EXPECT_EQ(Text(writer->Finish()), "INVALID_ARGUMENT: an upload without a header");
+  EXPECT_TRUE(client().WaitUntil(
+      [](const pb::StatusReply& status) { return status.requests_under_way() == 1; }));
 }
 
 TEST_F(RequestQueue, AtRpcThreads) {

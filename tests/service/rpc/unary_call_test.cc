@@ -32,7 +32,7 @@ class Handing final : public pb::Runtime::CallbackService {
     grpc::CallbackServerContext* context = nullptr;
   };
   std::promise<Given> given;
-  InFlight in_flight;
+  InFlight in_flight{1};
 };
 
 class Unheard : public testing::Test {
