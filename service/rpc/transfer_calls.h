@@ -20,8 +20,9 @@
 
 namespace hir::service {
 
-// The sessions that are open, and their transfers. Thread-safe.
 class SessionCall;
+
+// The sessions that are open, and their transfers. Thread-safe.
 class OpenSessions {
  public:
   void Add(SessionCall* call);

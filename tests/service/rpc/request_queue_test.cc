@@ -68,6 +68,15 @@ class RequestQueue : public testing::Test {
   std::future<std::string> AskInBackground() {
     return std::async(std::launch::async, [this] { return Ask(); });
   }
+  // Returns when `count` ask, and wait for a thread.
+  std::vector<std::future<std::string>> AskAndWait(size_t count) {
+    std::vector<std::future<std::string>> waiting;
+    while (waiting.size() < count) {
+      waiting.push_back(AskInBackground());
+      WaitForQueued(waiting.size());
+    }
+    return waiting;
+  }
   void WaitForQueued(size_t count) {
     while (server_->pool().num_queued() != count) std::this_thread::yield();
   }
@@ -86,11 +95,7 @@ class RequestQueue : public testing::Test {
 TEST_F(RequestQueue, AtQueuedRpcsMax) {
   Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/2);
   Occupy();
-  std::vector<std::future<std::string>> waiting;
-  for (size_t queued = 1; queued <= 2; ++queued) {
-    waiting.push_back(AskInBackground());
-    WaitForQueued(queued);
-  }
+  std::vector<std::future<std::string>> waiting = AskAndWait(2);
   const std::string refused =
       "RESOURCE_EXHAUSTED: queued_rpcs_max = 2: as many requests wait for a thread; try again "
       "later";
@@ -105,11 +110,7 @@ TEST_F(RequestQueue, AtQueuedRpcsMax) {
 TEST_F(RequestQueue, AtRequestsMax) {
   Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/2);
   Occupy();
-  std::vector<std::future<std::string>> waiting;
-  for (size_t under_way = 1; under_way <= 2; ++under_way) {
-    waiting.push_back(AskInBackground());
-    WaitForQueued(under_way);
-  }
+  std::vector<std::future<std::string>> waiting = AskAndWait(2);
   const std::string refused =
       "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later";
   EXPECT_EQ(Ask(), refused);
@@ -125,17 +126,22 @@ TEST_F(RequestQueue, AtRequestsMax) {
   }));
 }
 
-// An upload is under way from its first moment to its last, whatever it has sent.
-TEST_F(RequestQueue, AnUploadIsUnderWay) {
-  Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/1);
-  const auto context = client().Context();
+TEST_F(RequestQueue, TransfersAreUnderWay) {
+  Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/2);
+  Occupy();
+  const auto uploading = client().Context(), downloading = client().Context();
   pb::UploadReply reply;
-  const auto writer = client().stub().Upload(context.get(), &reply);
-  std::string answer = "OK";
-  while (answer == "OK") answer = Ask();  // The daemon hears of the upload when it does.
-  EXPECT_EQ(answer, "RESOURCE_EXHAUSTED: requests_max = 1: as many are under way; try again later");
-  writer->WritesDone();
-  EXPECT_EQ(Text(writer->Finish()), "INVALID_ARGUMENT: an upload without a header");
+  const auto writer = client().stub().Upload(uploading.get(), &reply);
+  pb::UploadRequest upload;
+  *upload.mutable_header() = Header(pb::DTYPE_BOOL, {2});
+  writer->Write(upload);
+  WaitForQueued(1);
+  const auto reader = client().stub().Download(downloading.get(), {});
+  WaitForQueued(2);
+  EXPECT_EQ(Ask(), "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later");
+  Open();
+  EXPECT_NE(Text(writer->Finish()), "OK") << "no session";
+  EXPECT_NE(Text(reader->Finish()), "OK");
   EXPECT_TRUE(client().WaitUntil(
       [](const pb::StatusReply& status) { return status.requests_under_way() == 1; }));
 }
