@@ -52,23 +52,27 @@ bool CanRecompute(const Op& op) {
   return IsCheap(fusion::Define(builder, op, 0, index));
 }
 
+bool IsReturned(const ir::Graph& graph, const Value* value) {
+  return std::ranges::any_of(graph.outputs,
+                             [value](const ir::Output& output) { return output.value == value; });
+}
+
 // The decisions for one group.
 class Reader {
  public:
-  Reader(ir::Graph& graph, std::vector<Group>& groups, size_t index,
+  Reader(ir::Graph& graph, const std::vector<Group>& groups, size_t index,
          std::unordered_map<const Op*, bool>& can_recompute)
       : graph_(graph), groups_(groups), group_(groups[index]), can_recompute_(can_recompute) {
     read_.insert(group_.inputs.begin(), group_.inputs.end());
-    for (size_t i = 0; i < groups.size(); ++i) {
-      for (const Value* output : groups[i].outputs) in_memory_.insert(output);
-    }
+    for (const Group& group : groups) in_memory_.insert(group.outputs.begin(), group.outputs.end());
   }
 
   // Replaces what is worth it, the largest first. True when something changed.
   Result<bool> Run() {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
-      if (input->def != nullptr && CanRecomputeOp(*input->def)) candidates.push_back(input);
+      if (input->def != nullptr && CanRecomputeOp(*input->def) && !IsBoundary(input))
+        candidates.push_back(input);
     }
     std::stable_sort(candidates.begin(), candidates.end(), [](const Value* a, const Value* b) {
       return StorageBytes(*a) > StorageBytes(*b);
@@ -82,7 +86,7 @@ class Reader {
         read_.insert(value);
       }
     }
-    return changed_;
+    return !copies_.empty();
   }
 
   void Undo() {
@@ -98,15 +102,20 @@ class Reader {
     return can_recompute_.emplace(&op, CanRecompute(op)).first->second;
   }
 
+  // Whether a segment_set reads `value` here: the user wants it in memory.
+  bool IsBoundary(const Value* value) const {
+    return std::ranges::any_of(group_.ops, [&](const Op* op) {
+      return fusion::CodeOf(*op) == fusion::FusionOp::kSegmentSet && op->operands[0] == value;
+    });
+  }
+
   // The write that goes away when every reader recomputes, shared among them.
   int64_t WriteShare(const Value* value) const {
     int64_t readers = 0;
     for (const Group& group : groups_)
       readers += std::find(group.inputs.begin(), group.inputs.end(), value) != group.inputs.end();
-    const bool returned =
-        std::any_of(graph_.outputs.begin(), graph_.outputs.end(),
-                    [value](const ir::Output& output) { return output.value == value; });
-    return returned ? 0 : StorageBytes(*value) / std::max<int64_t>(readers, 1);
+    if (IsReturned(graph_, value)) return 0;
+    return StorageBytes(*value) / std::max<int64_t>(readers, 1);
   }
 
   int64_t CostInMemory(const Value* value) const {
@@ -129,35 +138,25 @@ class Reader {
     return cost;
   }
 
+  // In the group, and in the copies made so far.
   Status Replace(Value* value) {
-    for (Op* reader : group_.ops) {
+    std::vector<Op*> readers = group_.ops;
+    readers.insert(readers.end(), copies_.begin(), copies_.end());
+    HIR_ASSIGN(Value * remade, Remake(value));
+    for (Op* reader : readers) {
       for (size_t i = 0; i < reader->operands.size(); ++i) {
         if (reader->operands[i] != value) continue;
-        if (!remade_.contains(value)) HIR_TRY(Remake(value, reader));
         replaced_.push_back({reader, i, value});
-        reader->operands[i] = remade_.at(value);
+        reader->operands[i] = remade;
       }
     }
-    // Copies made for earlier values may read this one, too.
-    for (Op* copy : copies_) {
-      for (size_t i = 0; i < copy->operands.size(); ++i) {
-        if (copy->operands[i] == value) HIR_TRY(RemakeBefore(value, copy, i));
-      }
-    }
-    changed_ = true;
     return {};
   }
 
-  Status RemakeBefore(Value* value, Op* copy, size_t operand) {
-    remade_.erase(value);  // The earlier copy may stand behind this reader.
-    const size_t known = copies_.size();
-    HIR_TRY(Remake(value, copy));
-    copy->operands[operand] = remade_.at(value);
-    return known <= copies_.size() ? Status() : Internal("rematerialization lost a copy");
-  }
-
-  // Copies the op that makes `value`, and what it needs, in front of `position`.
-  Status Remake(Value* value, Op* position) {
+  // Copies the op that makes `value`, and what it needs. A copy stands behind its original: there its operands are
+  // known, and every reader of the original comes later.
+  Result<Value*> Remake(Value* value) {
+    if (const auto found = remade_.find(value); found != remade_.end()) return found->second;
     const Op& op = *value->def;
     std::unordered_map<const Value*, Value*> values;
     for (Value* operand : op.operands) {
@@ -168,18 +167,16 @@ class Reader {
                           CanRecomputeOp(*operand->def) &&
                           (!tensor || CostOfOperands(*operand->def) < CostInMemory(operand));
       if (remake) {
-        if (!remade_.contains(operand)) HIR_TRY(Remake(operand, position));
-        values[operand] = remade_.at(operand);
+        HIR_ASSIGN(values[operand], Remake(operand));
       } else {
         read_.insert(operand);
       }
     }
-    ir::Builder builder(graph_, graph_.body, position);
+    ir::Builder builder(graph_, graph_.body, op.next);
     HIR_ASSIGN(Op * copy, ir::CloneOp(op, builder, values));
     copy->results[0]->layout = value->layout;
     copies_.push_back(copy);
-    remade_[value] = copy->results[0];
-    return {};
+    return remade_[value] = copy->results[0];
   }
 
   struct Replaced {
@@ -190,7 +187,7 @@ class Reader {
 
   ir::Graph& graph_;
   const std::vector<Group>& groups_;
-  const Group group_;  // As it was.
+  const Group& group_;
   std::unordered_map<const Op*, bool>& can_recompute_;
   std::unordered_set<const Value*> read_;       // Free for this group.
   std::unordered_set<const Value*> in_memory_;  // Crosses some boundary.
@@ -198,51 +195,107 @@ class Reader {
   std::vector<Op*> copies_;
   std::vector<Replaced> replaced_;
   int ops_left_ = 0;
-  bool changed_ = false;
 };
 
-// Drops ops that nothing reads, and brings the groups up to date.
-void Refresh(ir::Graph& graph, std::vector<Group>& groups) {
-  std::vector<int> readers(graph.values().size(), 0);
-  for (const ir::Output& output : graph.outputs) ++readers[static_cast<size_t>(output.value->id)];
-  for (const Op* op = graph.body.first; op != nullptr; op = op->next) {
-    for (const Value* operand : op->operands) ++readers[static_cast<size_t>(operand->id)];
+// The ops that something needs: whatever is not pure, and what the program returns, lead to them.
+std::unordered_set<const Op*> LiveOps(const ir::Graph& graph) {
+  std::unordered_set<const Value*> needed;
+  for (const ir::Output& output : graph.outputs) needed.insert(output.value);
+  std::unordered_set<const Op*> live;
+  for (const Op* op = graph.body.last; op != nullptr; op = op->prev) {
+    const bool read = std::ranges::any_of(
+        op->results, [&](const Value* result) { return needed.contains(result); });
+    if (op->info->effects == ir::kPure && !read) continue;
+    live.insert(op);
+    needed.insert(op->operands.begin(), op->operands.end());
   }
-  for (Op* op = graph.body.last; op != nullptr;) {
-    Op* const previous = op->prev;
-    if (op->info->effects == ir::kPure && readers[static_cast<size_t>(op->results[0]->id)] == 0) {
-      for (const Value* operand : op->operands) --readers[static_cast<size_t>(operand->id)];
-      graph.body.Erase(op);
+  return live;
+}
+
+// `groups` without the ops that nothing needs, with what they then read and write. Some may have no ops.
+std::vector<Group> Live(const ir::Graph& graph, const std::vector<Group>& groups) {
+  const std::unordered_set<const Op*> live = LiveOps(graph);
+  constexpr size_t kSeveral = SIZE_MAX;
+  std::unordered_map<const Value*, size_t> reader;  // The group; kSeveral: several.
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const Op* op : groups[i].ops) {
+      if (!live.contains(op)) continue;
+      for (const Value* operand : op->operands) {
+        const auto [known, first] = reader.emplace(operand, i);
+        if (!first && known->second != i) known->second = kSeveral;
+      }
     }
-    op = previous;
   }
-  for (Group& group : groups) {
-    std::erase_if(group.ops, [](const Op* op) { return op->parent == nullptr; });
-    group = MakeGroup(graph, std::move(group.ops));
+  for (const ir::Output& output : graph.outputs) reader[output.value] = kSeveral;
+  std::vector<Group> result(groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    Group& group = result[i];
+    std::ranges::copy_if(groups[i].ops, std::back_inserter(group.ops),
+                         [&](const Op* op) { return live.contains(op); });
+    std::unordered_set<const Value*> known;  // Made inside, or among the inputs already.
+    for (const Op* op : group.ops) known.insert(op->results.begin(), op->results.end());
+    for (const Op* op : group.ops) {
+      for (Value* operand : op->operands) {
+        if (known.insert(operand).second) group.inputs.push_back(operand);
+      }
+      for (Value* value : op->results) {
+        const auto found = reader.find(value);
+        if (found != reader.end() && found->second != i) group.outputs.push_back(value);
+      }
+    }
   }
-  std::erase_if(groups, [](const Group& group) { return group.ops.empty(); });
+  return result;
+}
+
+bool Same(const Group& a, const Group& b) {
+  return a.ops == b.ops && a.inputs == b.inputs && a.outputs == b.outputs;
+}
+
+// `ops` and `copies`, as they stand in the graph.
+std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops,
+                         const std::vector<Op*>& copies) {
+  ops.insert(ops.end(), copies.begin(), copies.end());
+  const std::unordered_set<const Op*> wanted(ops.begin(), ops.end());
+  ops.clear();
+  for (Op* op = graph.body.first; op != nullptr; op = op->next) {
+    if (wanted.contains(op)) ops.push_back(op);
+  }
+  return ops;
 }
 
 }  // namespace
 
 Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups,
                      const std::function<bool(const GroupView&)>& fits) {
+  groups = Live(graph, groups);
   std::unordered_map<const Op*, bool> can_recompute;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].ops[0]->info->effects != ir::kPure) continue;
+    if (groups[i].ops.empty() || groups[i].ops[0]->info->effects != ir::kPure) continue;
     Reader reader(graph, groups, i, can_recompute);
     HIR_ASSIGN(const bool changed, reader.Run());
     if (!changed) continue;
-    std::vector<Op*> ops = groups[i].ops;
-    ops.insert(ops.end(), reader.copies().begin(), reader.copies().end());
-    Group with_copies = MakeGroup(graph, std::move(ops));
-    if (fits(with_copies.View(graph))) {
-      groups[i] = std::move(with_copies);
+    // Not only this group: those it reads of write other values then, and some ops are needed no more.
+    std::vector<Group> with_copies = groups;
+    with_copies[i].ops = InOrder(graph, groups[i].ops, reader.copies());
+    with_copies = Live(graph, with_copies);
+    bool all_fit = true;
+    for (size_t k = 0; k < groups.size() && all_fit; ++k) {
+      const Group& group = with_copies[k];
+      all_fit = group.ops.empty() || Same(group, groups[k]) || fits(group.View(graph));
+    }
+    if (all_fit) {
+      groups = std::move(with_copies);
     } else {
       reader.Undo();
     }
   }
-  Refresh(graph, groups);
+  const std::unordered_set<const Op*> live = LiveOps(graph);
+  for (Op* op = graph.body.last; op != nullptr;) {
+    Op* const previous = op->prev;
+    if (!live.contains(op)) graph.body.Erase(op);
+    op = previous;
+  }
+  std::erase_if(groups, [](const Group& group) { return group.ops.empty(); });
   return {};
 }
 

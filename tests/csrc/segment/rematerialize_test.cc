@@ -150,5 +150,59 @@ fusion @f(%x: bf16[64]) {
   EXPECT_EQ(After(*graph, groups), "x -> y");
 }
 
+TEST(Rematerialize, CopiesReadEachOtherInProgramOrder) {
+  // %d is remade first, for a reader late in the group; %c is read by one in front of that, and by the copy of %d.
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64, 128], %y: bf16[64, 128]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %g: f32[64, 128] = cast(%y) {dtype=f32}
+  %c: f32[64, 128] = add(%f, %g)
+  %d: f32[64, 128] = neg(%c)
+  %s: f32[64, r:128] = sum(%d) {axes=[1], keepdim=false, dtype=null}
+  %p: f32[64, 128] = exp(%c)
+  %q: f32[64, 128] = mul(%p, %d)
+  return %s, %q
+})");
+  auto groups = GroupsOf(*graph, {{"f", "g", "c", "d", "s"}, {"p", "q"}});
+  EXPECT_EQ(Boundaries(groups), "x y -> c d s; c d -> q");
+  EXPECT_EQ(After(*graph, groups), "x y -> s; x y -> q");
+}
+
+TEST(Rematerialize, WhatABoundaryReadsStaysInMemory) {
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64, 128], %y: bf16[64, 128]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %g: f32[64, 128] = cast(%y) {dtype=f32}
+  %d: f32[64, 128] = sub(%f, %g)
+  %a: f32[64, 128] = add(%d, %f)
+  %b: f32[64, 128] = segment_set(%a)
+  %c: f32[64, 128] = mul(%b, %d)
+  return %c
+})");
+  auto groups = GroupsOf(*graph, {{"f", "g", "d", "a"}, {"b", "c"}});
+  EXPECT_EQ(Boundaries(groups), "x y -> d a; a d -> c");
+  EXPECT_EQ(After(*graph, groups), "x y -> a; a x y -> c");
+}
+
+TEST(Rematerialize, AGroupThatWritesOtherValuesThenMustFitToo) {
+  // Remaking %b reads %a, which then is written: by a group that no kernel could hold.
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[64, 128]) {
+  %a: bf16[64, 128] = cast(%x) {dtype=bf16}
+  %b: f32[64, 128] = cast(%a) {dtype=f32}
+  %s: f32[64, r:128] = sum(%b) {axes=[1], keepdim=false, dtype=null}
+  %e: f32[64, 128] = exp(%b)
+  %y: f32[64, 128] = neg(%b)
+  return %s, %e, %y
+})");
+  const auto fits = [](const GroupView& group) {
+    return group.outputs.empty() || group.outputs[0]->name != "a";
+  };
+  auto groups = GroupsOf(*graph, {{"a", "b", "s", "e"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups, fits), "x -> b s e; b -> y");
+  groups = GroupsOf(*graph, {{"a", "b", "s", "e"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "x -> a s e; a -> y");
+}
+
 }  // namespace
 }  // namespace hir::segment
