@@ -241,13 +241,15 @@ class Localizer {
     for (const ir::Output& output : global_.outputs) {
       ir::Value* alias = nullptr;
       if (output.alias != nullptr) {
-        if (Of(*output.alias) != Of(*output.value)) {
-          return InvalidArgument(
-              Cat("output %", output.value->name, " (",
-                  fusion::ToSharding(*output.value->type, Of(*output.value)).ToString(),
-                  ") takes over the memory of input %", output.alias->name, " (",
-                  fusion::ToSharding(*output.alias->type, Of(*output.alias)).ToString(),
-                  "); they must lie alike"));
+        // As everyone sees them: the axes that the op which made the output reduced are not in memory.
+        const auto lies = [&](const ir::Value& value) {
+          return fusion::ToSharding(*value.type, Of(value));
+        };
+        if (lies(*output.value) != lies(*output.alias)) {
+          return InvalidArgument(Cat("output %", output.value->name, " (",
+                                     lies(*output.value).ToString(),
+                                     ") takes over the memory of input %", output.alias->name, " (",
+                                     lies(*output.alias).ToString(), "); they must lie alike"));
         }
         alias = locals_.at(output.alias);
       }

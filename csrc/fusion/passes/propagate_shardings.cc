@@ -6,6 +6,8 @@
 // After:    %b {mesh=@m}, %y and %s {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)}
 //
 // In this order, each step looking only at what is still null:
+//   0. an output that takes over an input's memory lies as that input does, and the input as the output, whichever
+//      of them is known; again after each of the others;
 //   1. forwards: a result follows its operands (AxisMap::Forward); a reduced axis that is split makes a partial result;
 //   2. backwards: an operand follows the result of the op that reads it, the most divided one first; inputs
 //      are replicated over that mesh;
@@ -33,13 +35,18 @@ class Propagation {
 
   Status Run() {
     HIR_TRY(ReadLayouts());
+    TieAliases();
     Forwards();
+    TieAliases();
     Backwards();
+    TieAliases();
     Forwards();
+    TieAliases();
     if (const ir::Mesh* mesh = AnyMesh(); mesh != nullptr) {
       for (const ir::Value* param : graph_.params) {
         if (IsTensor(*param) && !Of(*param)) Of(*param) = Replicated(mesh, *param->type);
       }
+      TieAliases();
       Forwards(mesh);
     }
     for (ir::Value* param : graph_.params) WriteLayout(*param);
@@ -66,6 +73,20 @@ class Propagation {
     return {};
   }
 
+  void TieAliases() {
+    for (const ir::Output& output : graph_.outputs) {
+      if (output.alias == nullptr) continue;
+      TieTo(*output.alias, *output.value);
+      TieTo(*output.value, *output.alias);
+    }
+  }
+
+  // `value` lies as `other` does, when only that is known. Partial results are nobody's memory.
+  void TieTo(const ir::Value& other, const ir::Value& value) {
+    if (Of(value) || !Of(other)) return;
+    Of(value) = FromValueTypes(*value.type, Of(other)->mesh, ValueTypes(*other.type, *Of(other)));
+  }
+
   // A result whose operands have no placement either stays null, or, with `otherwise`, is replicated over that mesh.
   void Forwards(const ir::Mesh* otherwise = nullptr) {
     for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) {
@@ -87,6 +108,7 @@ class Propagation {
       if (IsTensor(*value) && !Of(*value))
         Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
     }
+    TieAliases();
     for (const ir::Value* param : graph_.params) {
       if (!IsTensor(*param) || Of(*param)) continue;
       const std::vector<ir::Op*>& readers = uses[static_cast<size_t>(param->id)];
