@@ -1,10 +1,11 @@
 // Few rows, long reductions: the reduced range is cut into parts, each reduced by another piece of the grid into a
 // workspace [part, row...]; a second launch reduces over the parts. What then runs over the same range again
-// (statistics over the outer axes, and what they normalise) reads the results of that launch: a further reduction in
-// parts and its second launch, and at last everything that is stored, point by point.
+// (statistics, and what they normalise) reads the results of that launch: a further reduction in parts and its second
+// launch, and at last everything that is stored, point by point.
 //
 //   sum:         parts of x;  the sum of the parts, and its epilogue
 //   batch norm:  parts of x and x * x;  their sums;  y, point by point, which reads x again
+//   softmax of one long row: parts of the maximum;  it;  parts of the sum of exp(x - maximum);  it;  y, point by point
 //
 // Bytes moved: the inputs once a reduction that waits for another and once for what is stored, from the second-level
 // cache where they fit it; the workspace (parts * rows * 4 to 8 bytes, some hundred KiB) written and read once; one
@@ -29,7 +30,11 @@ constexpr int64_t kLongTripsGpu = 4096;
 // The same along rows, which one CTA reads at some 50 GB/s: less is read before a second launch has begun (128 rows of
 // 8192: 0.0052 ms in one launch, 0.0078 in two).
 constexpr int64_t kLongRowGpu = 131072;
-constexpr int64_t kLongTripsAgain = 4096;  // Where one launch would read what it reduces again.
+// Where one launch would read what it reduces again. Along rows each loop of theirs is as slow as the first, so two
+// launches more pay earlier; a CPU's thread has rows below 1 MiB of float32 in its own cache.
+constexpr int64_t kLongTripsAgain = 4096;
+constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
+constexpr int64_t kLongRowAgainCpu = 262144;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 // Of a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
@@ -79,29 +84,34 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   return blocks;
 }
 
+// From how many elements reduced into one result on. `again`: other loops over the same range follow.
+int64_t LongTrips(const NestBuilder& builder, bool again) {
+  const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
+  const bool along_rows = ReducesInnermost(builder);
+  if (again) return !along_rows ? kLongTripsAgain : is_cpu ? kLongRowAgainCpu : kLongRowAgainGpu;
+  return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
+}
+
 }  // namespace
 
 bool WantsParts(NestBuilder& builder, const Region& region) {
   const std::vector<size_t> reducing = ReducingPhases(region);
-  if (reducing.empty() || reducing.front() != 0) return false;
+  if (reducing.empty()) return false;
   ir::ExprPool& pool = builder.nest().exprs;
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
-  // What is read again for each phase: only where a row lies across memory, so that one piece of the grid reads little
-  // of many lines. Along rows one piece holds what it reads again, or has it in its cache.
-  const auto loops =
-      std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); });
-  const bool again = loops > 1;
-  if (again && (is_cpu || ReducesInnermost(builder))) return false;
-  const ir::Expr* trips = pool.Const(1);
-  for (const Loop& loop : region.phases[0].loops) trips = pool.Mul(trips, loop.end);
+  const bool again =
+      std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); }) > 1;
+  const ir::Expr* longest = pool.Const(1);
+  for (const size_t p : reducing) {
+    const ir::Expr* trips = pool.Const(1);
+    for (const Loop& loop : region.phases[p].loops) trips = pool.Mul(trips, loop.end);
+    longest = pool.Max(longest, trips);
+  }
   SizeFacts& facts = builder.facts();
   // Of a GPU: so few that there are two parts and more.
   const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
-  const int64_t many = is_cpu                      ? kLongTrips
-                       : again                     ? kLongTripsAgain
-                       : ReducesInnermost(builder) ? kLongRowGpu
-                                                   : kLongTripsGpu;
-  return !facts.AtLeast(BlocksOf(builder, region), few, true) && facts.AtLeast(trips, many, true);
+  return !facts.AtLeast(BlocksOf(builder, region), few, true) &&
+         facts.AtLeast(longest, LongTrips(builder, again), true);
 }
 
 std::vector<size_t> ReducingPhases(const Region& region) {
