@@ -76,8 +76,17 @@ const ir::Expr* Generator::KnownExtent(int64_t limit) {
   const int64_t size = options_.zero_extents && rng_.OneIn(25)
                            ? 0
                            : rng_.Between(1, std::max<int64_t>(std::min<int64_t>(limit, 8), 1));
+  // An axis drawn for an input may have become another one since: then no input binds its symbol.
+  const auto is_bound = [&](std::string_view name) {
+    return std::ranges::any_of(graph_->params, [&](const ir::Value* param) {
+      return std::ranges::any_of(param->type->axes, [&](const ir::Axis& axis) {
+        return axis.extent->kind == ir::ExprKind::kSymbol && axis.extent->symbol == name;
+      });
+    });
+  };
   for (const auto& [name, value] : sizes_) {
-    if (value == size && Chance(30)) return graph_->Resolve(graph_->exprs().Symbol(name));
+    if (value != size || !Chance(30) || !is_bound(name)) continue;
+    return graph_->Resolve(graph_->exprs().Symbol(name));
   }
   return graph_->exprs().Const(size);
 }
@@ -241,8 +250,13 @@ GeneratedProgram Generator::Run() {
   NewParam(forced_, RandomAxes());
   const int64_t steps = rng_.Between(options_.num_ops_min, options_.num_ops_max);
   const int64_t forced_at = rng_.Below(steps);
-  for (int64_t i = 0; i < steps; ++i)
-    Step(i == forced_at ? first : OneOf(Chance(45) ? movers : ops));
+  for (int64_t i = 0; i < steps; ++i) {
+    if (i != forced_at && rng_.OneIn(8)) {
+      AcrossABoundary();
+    } else {
+      Step(i == forced_at ? first : OneOf(Chance(45) ? movers : ops));
+    }
+  }
   GeneratedProgram program;
   Finish(program);
   return program;
@@ -253,17 +267,22 @@ void Generator::Finish(GeneratedProgram& program) {
   ir::ForEachOp(graph_->body, [&](const ir::Op* op) {
     for (const ir::Value* operand : op->operands) read[static_cast<size_t>(operand->id)] = true;
   });
+  const int64_t one_in = OneOf<int64_t>({2, 6, 6});
   std::vector<const Item*> ends;
   for (const Item& item : pool_) {
     const bool end = !read[static_cast<size_t>(item.value->id)] && item.value->def != nullptr;
-    if (end || rng_.OneIn(6))
+    if (end || rng_.OneIn(one_in))
       ends.push_back(&item);  // A value may be output and read, an input may be an output.
   }
-  while (ends.size() > 4) ends.erase(ends.begin() + rng_.Below(std::ssize(ends)));
+  const size_t most = OneOf<size_t>({4, 4, 4, 12});
+  while (ends.size() > most) ends.erase(ends.begin() + rng_.Below(std::ssize(ends)));
   if (ends.empty()) ends.push_back(&pool_.back());
   for (const Item* item : ends) {
     graph_->outputs.push_back({item->value, nullptr});
     program.tolerances.push_back(item->error);
+  }
+  for (ir::Output& output : graph_->outputs) {
+    if (output.value->def != nullptr && rng_.OneIn(4)) output.alias = InputForOutput(output.value);
   }
   program.seed = seed_;
   program.graph = std::move(graph_);

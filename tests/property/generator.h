@@ -138,6 +138,13 @@ class Generator {
   void Linear();
   Item Contract(std::string_view name, std::vector<Item> operands, int64_t length);
 
+  // generator_chains.cc
+  Item Cheap(Item x);
+  Item IotaChain();
+  Item ViewOfInput();
+  void AcrossABoundary();
+  ir::Value* InputForOutput(const ir::Value* value);
+
   const uint64_t seed_;
   const GeneratorOptions options_;
   base::Prng rng_;

@@ -286,8 +286,11 @@ void Generator::Remainder(std::string_view name) {
 void Generator::Power() {
   if (Chance(30)) {
     const Item x = NewParam(Chance(50) ? DType::kInt32 : DType::kInt64, RandomAxes());
-    const Item y = Companion(x, IsNumber, x.dtype(), Draw::kExponent, false);
-    AddExact(Emit("pow", {x.value, y.value}), 125, 0);
+    const Draw draw =
+        Chance(60) ? Draw::kExponent : Draw::kSigned;  // 5 to the 5th; powers below 0.
+    const Item y = Companion(
+        x, [](const Item&) { return false; }, x.dtype(), draw, false);
+    AddExact(Emit("pow", {x.value, y.value}), draw == Draw::kExponent ? 125 : 3125, 0);
     return;
   }
   const Item x = Positive(Tame(PickNumber(), 2));

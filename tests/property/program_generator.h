@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,7 +20,7 @@
 namespace hir::testing {
 
 struct GeneratorOptions {
-  int num_ops_min = 4;
+  int num_ops_min = 3;
   int num_ops_max = 16;
   int64_t elements_max = 4096;  // Of one tensor.
   bool zero_extents = true;
@@ -46,6 +47,9 @@ GeneratedProgram Generate(uint64_t seed, const GeneratorOptions& options = {});
 // The names of the ops that occur in `graph`, and of the dtypes of its values.
 std::set<std::string> OpsOf(const ir::Graph& graph);
 std::set<std::string> DTypesOf(const ir::Graph& graph);
+
+// How often a program has what planning once got wrong: a feature's name, and how many ops or outputs have it.
+std::map<std::string, int64_t> FeaturesOf(const ir::Graph& graph);
 
 // Where `got` and `want` differ by more than `tolerance` (NaN equals NaN), or "" when nowhere.
 std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want,

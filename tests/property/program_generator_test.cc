@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iostream>
 
 #include "csrc/fusion/check_program.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -45,6 +46,22 @@ TEST(ProgramGenerator, ReachesEveryOpAndType) {
   EXPECT_EQ(dtypes.size(), std::size(kAllDTypes));
   EXPECT_EQ(rank_max, 5u);
   EXPECT_TRUE(zero && one && symbols);
+}
+
+TEST(ProgramGenerator, ReachesWhatPlanningOnceGotWrong) {
+  std::map<std::string, int64_t> features;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const int ops_max = seed % 10 == 0 ? 200 : seed % 3 == 0 ? 50 : 16;
+    const GeneratedProgram program = Generate(seed, {.num_ops_max = ops_max});
+    for (const auto& [feature, count] : FeaturesOf(*program.graph)) features[feature] += count;
+  }
+  std::cout << kSeeds << " programs have";
+  for (const auto& [feature, count] : features) {
+    std::cout << ", " << feature << ": " << count;
+    EXPECT_GE(count, 25) << feature;
+  }
+  std::cout << "\n";
+  EXPECT_EQ(features.size(), 8u);
 }
 
 TEST(ProgramGenerator, ProgramsRunAndStayFinite) {

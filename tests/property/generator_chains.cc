@@ -1,0 +1,145 @@
+// Steps of the generator that make several readers of what is cheap to make again, on both sides of a boundary between
+// segments; and outputs that take over an input's memory.
+#include <algorithm>
+#include <numeric>
+
+#include "tests/property/generator.h"
+
+namespace hir::testing {
+
+using fusion::FusionOp;
+
+// One op that costs nothing.
+Item Generator::Cheap(Item x) {
+  x = AsNumber(x);
+  switch (rng_.Below(x.bound <= 1024 ? 4 : 3)) {
+    case 0: return AddExact(Emit("neg", {x.value}), x.bound, x.error);
+    case 1: return AddExact(Emit("abs", {x.value}), x.bound, x.error);
+    case 2: {
+      const Item y = AddExact(Emit("neg", {x.value}), x.bound, x.error);
+      return AddExact(Emit("maximum", {x.value, y.value}), x.bound, x.error);
+    }
+    default: break;
+  }
+  ir::Value* sum = Emit("add", {x.value, x.value});
+  return IsFloat(x.dtype()) ? Add(sum, 2 * x.bound, 2 * x.error) : AddExact(sum, 2 * x.bound, 0);
+}
+
+// A sequence, cast and changed element by element.
+Item Generator::IotaChain() {
+  Iota();
+  Item x = pool_.back();
+  if (Chance(60)) {
+    const DType dtype = OneOf<DType>({DType::kFloat32, DType::kFloat64, DType::kInt64});
+    if (IsFloat(dtype) || !IsFloat(x.dtype()))
+      x = AddExact(Emit("cast", {x.value}, {{"dtype", DTypeName(dtype)}}), x.bound, x.error);
+  }
+  for (int64_t more = rng_.Between(0, 2); more > 0; --more) x = Cheap(x);
+  return x;
+}
+
+// An input seen otherwise.
+Item Generator::ViewOfInput() {
+  const Item x = NewParam(RandomDType(), RandomAxes());
+  const size_t rank = AxesOf(x.value).size();
+  if (rank >= 2 && Chance(60)) {
+    Ints dims(rank);
+    std::iota(dims.begin(), dims.end(), 0);
+    std::rotate(dims.begin(), dims.begin() + rng_.Between(1, static_cast<int64_t>(rank) - 1),
+                dims.end());
+    return AddExact(Emit("permute", {x.value}, {{"dims", Copy(dims)}}), x.bound, 0);
+  }
+  if (rank < 5) {
+    Ints flags(rank, 0);
+    flags.insert(flags.begin() + rng_.Between(0, static_cast<int64_t>(rank)), 1);
+    return AddExact(Emit("broadcast", {x.value}, {{"is_broadcast_dim", Copy(flags)}}), x.bound, 0);
+  }
+  return AddExact(Emit("set", {x.value}), x.bound, 0);
+}
+
+// Something cheap is read in front of a boundary and behind it: it crosses, or is made again.
+//
+//   c = -x   b = segment_set(max(c, -c))   d = max(b, c)
+void Generator::AcrossABoundary() {
+  const int64_t way = rng_.Below(5);
+  Item x = way == 0 ? IotaChain() : way == 1 ? ViewOfInput() : PickAny();
+  Item c = Cheap(x);
+  for (int64_t more = rng_.Between(0, 2); more > 0; --more) c = Cheap(c);
+  const Item front = Chance(50) ? Cheap(c) : c;
+  const Item b = AddExact(Emit("segment_set", {front.value}), front.bound, front.error);
+  if (rng_.OneIn(4)) Reduce("sum");  // Of anything: so that the two lie further apart.
+  const double bound = std::max(b.bound, c.bound), error = std::max(b.error, c.error);
+  AddExact(Emit(Chance(50) ? "maximum" : "minimum", {b.value, c.value}), bound, error);
+}
+
+// An input whose memory the output `value` may take over: one of the program's own, or a new one; null: none fits.
+ir::Value* Generator::InputForOutput(const ir::Value* value) {
+  const std::vector<ir::Axis> axes = AxesOf(value);
+  const auto taken = [&](const ir::Value* param) {
+    return std::ranges::any_of(graph_->outputs, [&](const ir::Output& output) {
+      return output.alias == param || output.value == param;
+    });
+  };
+  const auto is_like = [&](const ir::Value* param) {
+    if (param->type->kind != ir::TypeKind::kTensor || param->type->dtype != value->type->dtype)
+      return false;
+    const bool one_layout = param->layout == nullptr || value->layout == nullptr;
+    return one_layout && std::ranges::equal(AxesOf(param), axes, [](const auto& a, const auto& b) {
+             return a.kind == ir::AxisKind::kIteration && b.kind == ir::AxisKind::kIteration &&
+                    ir::Equal(a.extent, b.extent);
+           });
+  };
+  for (ir::Value* param : graph_->params) {
+    if (is_like(param) && !taken(param) && Chance(70)) return param;
+  }
+  const bool plain = std::ranges::all_of(axes, [](const ir::Axis& axis) {
+    return axis.kind == ir::AxisKind::kIteration && (axis.extent->kind == ir::ExprKind::kConst ||
+                                                     axis.extent->kind == ir::ExprKind::kSymbol);
+  });
+  if (!plain) return nullptr;
+  ir::Value* param = NewParam(value->type->dtype, axes).value;
+  return is_like(param) ? param : nullptr;
+}
+
+namespace {
+
+bool IsViewOp(FusionOp op) {
+  return op == FusionOp::kPermute || op == FusionOp::kReshape || op == FusionOp::kSlice ||
+         op == FusionOp::kBroadcast || op == FusionOp::kSqueeze || op == FusionOp::kExpand;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> FeaturesOf(const ir::Graph& graph) {
+  std::map<std::string, int64_t> features;
+  const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph);
+  const auto readers = [&](const ir::Value* value) -> const std::vector<ir::Op*>& {
+    return uses[static_cast<size_t>(value->id)];
+  };
+  int64_t ops = 0;
+  ir::ForEachOp(graph.body, [&](const ir::Op* op) {
+    ++ops;
+    const FusionOp code = fusion::CodeOf(*op);
+    const ir::Value* result = op->results[0];
+    if (code == FusionOp::kSegmentSet) ++features["segment_set"];
+    const bool of_input = !op->operands.empty() && op->operands[0]->def == nullptr;
+    if (IsViewOp(code) && of_input && readers(result).size() > 1)
+      ++features["view of an input, read twice"];
+    if (code != FusionOp::kIota) return;
+    const bool chain = std::ranges::any_of(readers(result), [&](const ir::Op* reader) {
+      return fusion::IsPointwise(fusion::CodeOf(*reader)) ||
+             fusion::CodeOf(*reader) == FusionOp::kCast;
+    });
+    if (chain) ++features["iota chain"];
+  });
+  int64_t read_outputs = 0;
+  for (const ir::Output& output : graph.outputs) {
+    if (output.alias != nullptr) ++features["output that takes over an input"];
+    read_outputs += output.value->def != nullptr && !readers(output.value).empty() ? 1 : 0;
+  }
+  if (read_outputs > 1) ++features["several outputs that are also read"];
+  ++features[ops <= 10 ? "3 to 10 ops" : ops <= 50 ? "11 to 50 ops" : "51 and more ops"];
+  return features;
+}
+
+}  // namespace hir::testing
