@@ -75,6 +75,13 @@ def rms_norm_backward(grad, x, rstd, weight):
     return grad_x.to(BF16), (g * xhat).sum(0).to(BF16)
 
 
+def adamw_clipped(w, grad, m1, m2):
+    g = grad.float()
+    clipped = g / torch.clamp(g.pow(2).sum().sqrt(), min=1.0)
+    new_m1, new_m2 = 0.9 * m1 + 0.1 * clipped, 0.99 * m2 + 0.01 * clipped * clipped
+    return w - 0.001 * (new_m1 / (new_m2.sqrt() + 1e-6) + 0.01 * w), new_m1, new_m2
+
+
 def torch_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callable[..., Any]]:
     return {
         "adaptive_layer_norm_backward": adaptive_layer_norm_backward,
@@ -89,6 +96,9 @@ def torch_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callabl
         "sum_outer": lambda x: x.float().sum(0),
         "add_transpose": lambda x, b: (x + b).t().contiguous(),
         "cross_entropy": lambda x, target: F.cross_entropy(x.float(), target, reduction="none"),
+        "divided_by_its_norm": lambda x: x * torch.rsqrt((x * x).sum()),
+        "softmax_one_axis": lambda x: torch.softmax(x, 0),
+        "adamw_clipped": adamw_clipped,
     } | {name: rope(*sizes) for name, sizes in rope_sizes.items()}
 
 
@@ -193,6 +203,12 @@ def jax_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callable[
         chosen = jnp.take_along_axis(xf, target[:, None], 1)[:, 0]
         return jax.nn.logsumexp(xf, axis=1) - chosen
 
+    def adamw(w, grad, m1, m2):
+        (g,) = wide(grad)
+        clipped = g / jnp.maximum(jnp.sqrt((g * g).sum()), 1.0)
+        new_m1, new_m2 = 0.9 * m1 + 0.1 * clipped, 0.99 * m2 + 0.01 * clipped * clipped
+        return w - 0.001 * (new_m1 / (jnp.sqrt(new_m2) + 1e-6) + 0.01 * w), new_m1, new_m2
+
     def rope_of(batch, tokens, heads, size, groups, rotated):
         share = heads // groups
 
@@ -223,6 +239,9 @@ def jax_functions(rope_sizes: dict[str, tuple[int, ...]]) -> dict[str, Callable[
         "sum_outer": lambda x: x.astype(f32).sum(0),
         "add_transpose": lambda x, b: (x + b).T,
         "cross_entropy": cross_entropy,
+        "divided_by_its_norm": lambda x: x * jax.lax.rsqrt((x * x).sum()),
+        "softmax_one_axis": lambda x: jax.nn.softmax(x, 0),
+        "adamw_clipped": adamw,
     } | {name: rope_of(*sizes) for name, sizes in rope_sizes.items()}
 
 

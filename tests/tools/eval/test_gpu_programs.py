@@ -21,6 +21,10 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "adaptive_layer_norm_backward": [(3, 24)],
     "rope_small": [BY_NAME["rope_small"].sizes],
     "rope_llama3": [],
+    # The last: in parts, also on CPUs.
+    "softmax_one_axis": [(40,), (1,), (300_001,)],
+    "divided_by_its_norm": [(7, 40), (1, 1), (600, 513)],
+    "adamw_clipped": [(7, 40), (600, 513)],
 }
 CASES = [(w.name, sizes) for w in WORKLOADS for sizes in SIZES.get(w.name, [(7, 40), (33, 129), (1, 1)])]
 
