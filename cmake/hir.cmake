@@ -75,8 +75,12 @@ endfunction()
 
 set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")
 
+# Those that ./run test also builds and runs under the sanitizers: what parses, plans and compiles.
+add_custom_target(sanitized_tests)
+
 # hir_tests(DIR DEPS... [LABELS l...] [TIMEOUT s]): every DIR/*_test.cc becomes one test binary of the same name.
-# PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild.
+# PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild. The label
+# `sanitized` makes it one of sanitized_tests.
 function(hir_tests dir)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -87,6 +91,9 @@ function(hir_tests dir)
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
+    if("sanitized" IN_LIST arg_LABELS)
+      add_dependencies(sanitized_tests ${name})
+    endif()
     gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                          NO_PRETTY_VALUES  # Names are the cases', not the bytes or addresses of their values.
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
