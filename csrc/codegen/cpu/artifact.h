@@ -22,6 +22,15 @@ Result<Code> Unpack(std::string_view bytes);
 
 // LLVM, in compile.cc and load.cc.
 Result<std::string> CompileObject(const std::string& ir, const Target& target);
+// An output of so many bytes is stored past the caches, where that pays: whoever reads a smaller one next finds it in
+// the last-level cache.
+inline constexpr int64_t kStreamedBytesMin = int64_t{64} << 20;
+// From how many bytes on this machine stores so: kStreamedBytesMin, or no size that there is. Measured once a process,
+// in some milliseconds, when code that asks for it is loaded: kernels read it as @hir_streamed_bytes, so what was
+// compiled on one machine is right for another. Thread-safe.
+int64_t StreamedBytes();
+// What is made of the measurement: of writing the same memory through the caches and past them.
+int64_t StreamedBytesFor(double cached_ms, double streamed_ms);
 // All beside the IR that makes an object: LLVM's version, and what it is told.
 std::string CompilerIdentity();
 

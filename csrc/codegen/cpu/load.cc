@@ -5,8 +5,10 @@
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/Support/MemoryBuffer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
+#include <mutex>
 #include <span>
 
 #include "csrc/base/special_functions.h"
@@ -20,13 +22,24 @@ namespace hir::codegen::cpu {
 namespace {
 
 uint16_t FloatToHalf(float value) { return FloatToFloat16(value); }
-template <typename T>
-T Gcd(T a, T b) {
+template <fusion::Prim prim, typename T>
+T Integers(T a, T b) {
   return static_cast<T>(fusion::Wrap(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64,
-                                     fusion::IntFunction(fusion::Prim::kGcd)(a, b)));
+                                     fusion::IntFunction(prim)(a, b)));
 }
 
-// Everything that code may call, by address: nothing is looked up by name in the process.
+// What code reads as @hir_streamed_bytes; known before any code that does runs.
+int64_t streamed_bytes = 0;
+void KnowStreamedBytes(std::span<const std::string> objects) {
+  const auto asks = [](const std::string& object) {
+    return object.find("hir_streamed_bytes") != std::string::npos;
+  };
+  if (!std::ranges::any_of(objects, asks)) return;
+  static std::once_flag once;
+  std::call_once(once, [] { streamed_bytes = StreamedBytes(); });
+}
+
+// Everything that code may call or read, by address: nothing is looked up by name in the process.
 llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   llvm::orc::SymbolMap symbols;
   const auto add = [&](const char* name, auto* function) {
@@ -56,8 +69,10 @@ llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   add("erfinvf", static_cast<OneF>(base::Erfinv));
   add("erfcinv", static_cast<One>(base::Erfcinv));
   add("erfcinvf", static_cast<OneF>(base::Erfcinv));
-  add("hir_gcd_i32", &Gcd<int32_t>);
-  add("hir_gcd_i64", &Gcd<int64_t>);
+  add("hir_gcd_i32", &Integers<fusion::Prim::kGcd, int32_t>);
+  add("hir_gcd_i64", &Integers<fusion::Prim::kGcd, int64_t>);
+  add("hir_pow_i32", &Integers<fusion::Prim::kPow, int32_t>);
+  add("hir_pow_i64", &Integers<fusion::Prim::kPow, int64_t>);
 #undef ONE
 #undef TWO
   // What it makes of loops that copy or clear.
@@ -65,6 +80,7 @@ llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   add("memcpy", &::memcpy);
   add("memmove", &::memmove);
   add("hir_float_to_half", &FloatToHalf);
+  add("hir_streamed_bytes", &streamed_bytes);
   return symbols;
 }
 
@@ -149,6 +165,7 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
   }
   auto kernels = std::make_unique<LoadedKernels>();
   if (code.grains.empty()) return kernels;
+  KnowStreamedBytes(code.objects);
   HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.objects));
   for (size_t i = 0; i < code.grains.size(); ++i) {
     HIR_ASSIGN(const device::HostFunction function, linked->Find(base::Cat("k", i)));

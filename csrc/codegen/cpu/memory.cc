@@ -3,6 +3,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "csrc/codegen/cpu/artifact.h"
 #include "csrc/codegen/cpu/emitter.h"
 
 namespace hir::codegen::cpu {
@@ -11,8 +12,6 @@ using base::Cat;
 using ir::Expr;
 
 namespace {
-// What a store past the caches is worth: whoever reads a smaller tensor next finds it in the last-level cache.
-constexpr int64_t kStreamedBytes = int64_t{64} << 20;
 constexpr int64_t kStreamedRun =
     256;  // Bytes of one run of a loop: some lines, most of them whole.
 constexpr int64_t kLineBytes = 64;
@@ -140,10 +139,7 @@ V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
   for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type)) {
     if (axis.kind != ir::AxisKind::kBroadcast) size = pool_.Mul(size, pool_.Import(axis.extent));
   }
-  if (size->IsConst()) {
-    if (size->value < kStreamedBytes) return {{}, Ty::kI64, 0};
-    return IntConstant(Ty::kI64, bytes - 1);
-  }
+  if (size->IsConst() && size->value < kStreamedBytesMin) return {{}, Ty::kI64, 0};
   std::vector<std::string_view> symbols;
   ir::CollectSymbols(size, symbols);
   for (const std::string_view symbol : symbols) {
@@ -153,7 +149,9 @@ V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
   if (const V* known = Find(key, 0)) return *known;
   const V total = EmitExpr(size);
   std::string& code = CodeAt(0);
-  const V large = writer_.Compare(code, "sge", total, IntConstant(Ty::kI64, kStreamedBytes));
+  writer_.declarations.insert("@hir_streamed_bytes = external global i64");
+  const V least = writer_.Let(code, Ty::kI64, 1, "load i64, ptr @hir_streamed_bytes, align 8");
+  const V large = writer_.Compare(code, "sge", total, least);
   return MemoAt(0)[key] = writer_.Select(code, large, IntConstant(Ty::kI64, bytes - 1),
                                          IntConstant(Ty::kI64, -1));
 }
