@@ -26,7 +26,8 @@ enum class Prim : uint8_t {
   kRem,            // integers: C's %; x % 0 is 0. Floats: fmod.
   kMin, kMax,      // floats: NaN if either is NaN.
   kNeg, kAbs,
-  kPow, kAtan2, kNextAfter,
+  kPow,            // integers: repeated multiplication; to a power below 0 it is 0 of all but 1 and -1.
+  kAtan2, kNextAfter,
   kGcd,            // integers: not negative, of 0 and 0 it is 0; the least number is its own.
   kExp, kExp2, kExpm1, kLog, kLog2, kLog10, kLog1p, kSqrt, kRsqrt,
   kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,

@@ -16,6 +16,7 @@ bool IsInt(const Element* e, int64_t value) {
 bool IsFloat(const Element* e, double value) {
   return e->kind == Element::Kind::kFloat && e->number == value;
 }
+bool IsNumber(const Element* e, int value) { return IsInt(e, value) || IsFloat(e, value); }
 
 const Element* FoldConstants(ElementBuilder& builder, Prim prim,
                              std::span<const Element* const> args) {
@@ -40,10 +41,11 @@ const Element* FoldSelect(std::span<const Element* const> args) {
 
 // x to a small constant power: products are exact where pow is, and many times faster.
 const Element* FoldPow(ElementBuilder& builder, const Element* x, const Element* y) {
+  if (IsInt(y, 0)) return builder.Int(x->dtype, 1);
   if (IsFloat(y, 0)) return builder.Float(x->dtype, 1);
-  if (IsFloat(y, 1)) return x;
-  if (IsFloat(y, 2)) return builder.Apply(Prim::kMul, {x, x});
-  if (IsFloat(y, 3)) return builder.Apply(Prim::kMul, {builder.Apply(Prim::kMul, {x, x}), x});
+  if (IsNumber(y, 1)) return x;
+  if (IsNumber(y, 2)) return builder.Apply(Prim::kMul, {x, x});
+  if (IsNumber(y, 3)) return builder.Apply(Prim::kMul, {builder.Apply(Prim::kMul, {x, x}), x});
   if (IsFloat(y, -1)) return builder.Apply(Prim::kDiv, {builder.Float(x->dtype, 1), x});
   return nullptr;
 }
@@ -92,8 +94,8 @@ const Element* Fold(ElementBuilder& builder, Prim prim, std::span<const Element*
   const Element* x = args[0];
   const Element* y = args[1];
   if (x->dtype == DType::kBool) return FoldBool(prim, x, y);
-  if (!hir::IsFloat(x->dtype)) return FoldInt(builder, prim, x, y);
   if (prim == Prim::kPow) return FoldPow(builder, x, y);
+  if (!hir::IsFloat(x->dtype)) return FoldInt(builder, prim, x, y);
   if (prim == Prim::kMul && IsFloat(x, 1)) return y;
   if ((prim == Prim::kMul || prim == Prim::kDiv) && IsFloat(y, 1)) return x;
   return nullptr;

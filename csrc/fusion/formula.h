@@ -77,13 +77,7 @@ inline S FloorRem(const S& x, const S& y) {
   const S zero = Number(x, 0);
   return Select((rem != zero) & ((rem < zero) ^ (y < zero)), rem + y, rem);
 }
-inline S Pow(const S& x, const S& y) {
-  if (IsFloat(x.e->dtype)) return Apply(Prim::kPow, x, y);
-  const auto wide = [](const S& s) {
-    return S{s.builder, s.builder->Convert(DType::kFloat64, s.e)};
-  };
-  return {x.builder, x.builder->Convert(x.e->dtype, Apply(Prim::kPow, wide(x), wide(y)).e)};
-}
+inline S Pow(const S& x, const S& y) { return Apply(Prim::kPow, x, y); }
 // On integers: the bits that the sign left behind are cleared by a mask of as many zeros; y beyond the bits gives 0.
 inline S LogicalShiftRight(const S& x, const S& y) {
   const S bits = Number(x, x.e->dtype == DType::kInt32 ? 32 : 64);

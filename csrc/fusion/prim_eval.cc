@@ -26,6 +26,15 @@ int64_t Gcd(int64_t a, int64_t b) {
   const auto magnitude = [](int64_t x) { return x < 0 ? -U(x) : U(x); };
   return I(std::gcd(magnitude(a), magnitude(b)));
 }
+// By squaring, modulo 2^64: what repeated multiplication gives.
+int64_t Power(int64_t a, int64_t b) {
+  if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 == 0 ? 1 : -1) : 0;
+  uint64_t power = 1;
+  for (uint64_t square = U(a); b != 0; b >>= 1, square *= square) {
+    if (b % 2 != 0) power *= square;
+  }
+  return I(power);
+}
 int64_t Modulo(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
 }  // namespace
@@ -191,6 +200,7 @@ IntFn IntFunction(Prim prim) {
   if (prim == Prim::kShr)
     return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
   if (prim == Prim::kGcd) return Gcd;
+  if (prim == Prim::kPow) return Power;
   return nullptr;
 }
 

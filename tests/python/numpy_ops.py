@@ -79,6 +79,12 @@ def _identity(x: Any) -> Any:
     return x
 
 
+def _int_power(x: Any, y: Any) -> Any:
+    """Repeated multiplication, which wraps; to a power below 0, what truncates 1 / x ** -y, and 0 of 0."""
+    units = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
+    return np.where(y < 0, units, np.power(x, np.where(y < 0, 0, y))).astype(x.dtype)
+
+
 def _int_divide(x: Any, y: Any) -> Any:
     """Truncates; by 0 it is 0."""
     wide = np.abs(x.astype(object)) // np.where(y == 0, 1, np.abs(y.astype(object)))
@@ -262,7 +268,7 @@ POINTWISE: dict[str, Pointwise] = {
     "ne": _compare(np.not_equal),
     # As C's where both are zeros: the second one.
     "nextafter": Pointwise(lambda x, y: np.where(x == y, y, np.nextafter(x, y)), native=True, arity=2),
-    "pow": Pointwise(np.power, lambda x, y: np.power(x.astype(F64), y), exact=False, arity=2),
+    "pow": Pointwise(np.power, _int_power, exact=False, arity=2),
     "remainder": Pointwise(_floor_rem, _int_floor_rem, exact=False, arity=2),
     "sub": Pointwise(np.subtract, np.subtract, arity=2),
     "truediv": _smooth(np.divide, 2),

@@ -127,6 +127,8 @@ V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   if (prim == Prim::kShl || prim == Prim::kShr) return e.Shift(a, b, prim == Prim::kShl);
   if (prim == Prim::kGcd)
     return w.Library(code, a.type == Ty::kI32 ? "hir_gcd_i32" : "hir_gcd_i64", {a, b});
+  if (prim == Prim::kPow)
+    return w.Library(code, a.type == Ty::kI32 ? "hir_pow_i32" : "hir_pow_i64", {a, b});
   HIR_CHECK(false);
   return a;
 }

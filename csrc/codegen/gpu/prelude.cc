@@ -261,6 +261,10 @@ template <class T> DEV T shr(T a, T b) {
 template <class U> DEV U gcd_of(U x, U y) { while (y != 0) { const U r = x % y; x = y, y = r; } return x; }
 DEV int gcd(int a, int b) { return (int)gcd_of(a < 0 ? 0 - (u32)a : (u32)a, b < 0 ? 0 - (u32)b : (u32)b); }
 DEV i64 gcd(i64 a, i64 b) { return (i64)gcd_of(a < 0 ? 0 - (u64)a : (u64)a, b < 0 ? 0 - (u64)b : (u64)b); }
+template <class U> DEV U pow_of(U x, u64 y) { U p = 1; for (; y != 0; y >>= 1, x *= x) if (y & 1) p *= x; return p; }
+template <class T> DEV T powi_below_0(T a, T b) { return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0; }
+DEV int powi(int a, int b) { return b < 0 ? powi_below_0(a, b) : (int)pow_of((u32)a, (u64)b); }
+DEV i64 powi(i64 a, i64 b) { return b < 0 ? powi_below_0(a, b) : (i64)pow_of((u64)a, (u64)b); }
 template <class T> DEV T floor_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b > a ? q - 1 : q; }
 template <class T> DEV T floor_mod(T a, T b) { if (b == 0) return 0; const T r = a % b; return r < 0 ? r + b : r; }
 template <class T> DEV T ceil_div(T a, T b) { if (b == 0) return 0; const T q = a / b; return q * b < a ? q + 1 : q; }

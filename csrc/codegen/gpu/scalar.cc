@@ -112,6 +112,7 @@ std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::str
   if (prim == Prim::kShl) return Cat("shl(", a, ", ", b, ")");
   if (prim == Prim::kShr) return Cat("shr(", a, ", ", b, ")");
   if (prim == Prim::kGcd) return Cat("gcd(", a, ", ", b, ")");
+  if (prim == Prim::kPow) return Cat("powi(", a, ", ", b, ")");
   HIR_CHECK(false);
   return {};
 }
