@@ -40,8 +40,6 @@ Access LaunchAccess(const ir::Op& op, int64_t operand) {
 
 const ir::OpSet kHostOps = {.name = "host", .ops = kTable, .verify = &VerifyHost, .declares = true};
 
-const ir::OpInfo& InfoOf(HostOp op) { return kTable[static_cast<size_t>(op)]; }
-
 Access AccessOf(const ir::Op& op, int operand) {
   const HostOp code = CodeOf(op);
   if (code == HostOp::kLaunch) return LaunchAccess(op, operand);

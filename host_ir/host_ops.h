@@ -19,7 +19,6 @@ enum class HostOp : uint16_t {
 extern const ir::OpSet kHostOps;
 
 inline HostOp CodeOf(const ir::Op& op) { return static_cast<HostOp>(op.info->code); }
-const ir::OpInfo& InfoOf(HostOp op);
 
 // What an op does to the bytes of one operand.
 enum class Access : uint8_t {

@@ -21,11 +21,6 @@ int64_t Sharding::Ways(size_t axis) const {
   return ways;
 }
 
-bool Sharding::IsReplicated() const {
-  return partial.empty() &&
-         std::ranges::all_of(axes, [](const auto& types) { return types.empty(); });
-}
-
 namespace {
 
 std::string TypeNames(std::span<const ParallelType> types) {

@@ -50,7 +50,6 @@ struct Sharding {
 
   // Into how many blocks `axis` is split.
   int64_t Ways(size_t axis) const;
-  bool IsReplicated() const;  // Whole on every device.
   // "axis 0 split 4 ways over mesh_x", "replicated", "partial over mesh_x; axis 1 split 2 ways over mesh_y",
   // "axis 0 dealt 4 ways over mesh_x".
   std::string ToString() const;

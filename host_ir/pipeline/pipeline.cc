@@ -22,9 +22,6 @@ namespace {
 
 using base::Cat;
 
-// Every tensor gets a layout; then every resharding stands alone, and equal ones once.
-constexpr std::string_view kShardings = "propagate_shardings,decompose_reshardings,cse,dce";
-
 Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
   for (const ir::Mesh& mesh : program.meshes()) {
     for (int64_t device : mesh.mesh.devices()) {
@@ -48,7 +45,7 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
   for (const ir::Output& output : global.outputs) names.emplace_back(output.value->name);
   // 1. The global program: simplified, sharded, reshardings apart.
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
-  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, kShardings, Dumped("presegment")));
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, Dumped("presegment")));
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes,
                                                  .resharding_bytes_max = resharding_bytes_max}));

@@ -21,6 +21,9 @@
 
 namespace hir::rank {
 
+// Streams of a rank, shared by all its programs. One for computation and one for communications are used.
+inline constexpr int kStreams = 4;
+
 struct DeviceOptions {
   int64_t rank = 0;
   int64_t ordinal = 0;  // Which of this machine's devices of the kind; CPU devices have none.

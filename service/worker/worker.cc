@@ -13,9 +13,6 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// Streams of a rank, shared by all programs. One for computation and one for communications are used.
-constexpr int kNumStreams = 4;
-
 }  // namespace
 
 pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvous) {
@@ -82,7 +79,7 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
   HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
   pool_ = std::make_unique<host::Pool>(*device_);
-  for (int i = 0; i < kNumStreams; ++i) {
+  for (int i = 0; i < rank::kStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
     streams_.push_back(stream.get());
     owned_streams_.push_back(std::move(stream));

@@ -15,7 +15,6 @@ namespace {
 
 using base::Cat;
 
-constexpr int kNumStreams = 4;      // As a worker of the service.
 constexpr uint64_t kPoison = 0xff;  // NaN in every float type.
 
 std::vector<bool> StoredOnce(const ir::Type& type) {
@@ -38,7 +37,7 @@ Status RankRun::OpenDevice() {
   HIR_ASSIGN(device_, backends.make_device({.rank = ranks_.rank(),
                                             .ordinal = ranks_.node_rank(),
                                             .num_threads = num_threads}));
-  for (int i = 0; i < kNumStreams; ++i) {
+  for (int i = 0; i < rank::kStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
     streams_.push_back(stream.get());
     owned_streams_.push_back(std::move(stream));
