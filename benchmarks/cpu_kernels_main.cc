@@ -108,6 +108,15 @@ constexpr std::string_view kSumColumns = R"(fusion @sum_columns(%x: f32[i0, i1])
 }
 )";
 
+// All of it is reduced to one number, which all of it reads: it is read twice.
+constexpr std::string_view kOverItsNorm = R"(fusion @over_its_norm(%x: f32[i0, 4096]) {
+  %q: f32[i0, 4096] = mul(%x, %x)
+  %s: f32[r:i0, r:4096] = sum(%q) {axes=[], keepdim=false, dtype=f32}
+  %r: f32[] = rsqrt(%s)
+  %y: f32[i0, 4096] = mul(%x, %r)
+  return %y
+}
+)";
 constexpr std::string_view kTranspose = R"(fusion @transpose(%x: f32[i0, i1], %y: f32[i1, i0]) {
   %t: f32[i1, i0] = permute(%x) {dims=[1, 0]}
   %z: f32[i1, i0] = add(%t, %y)
@@ -136,6 +145,10 @@ std::vector<Case> Cases() {
       {"layer norm f32, rows of 4096", LayerNorm("f32"), {{"i0", 16384}}, "i0", 2},
       {"layer norm bf16, rows of 4096", LayerNorm("bf16"), {{"i0", 32768}}, "i0", 2},
       {"softmax f32, rows of 4096", std::string(kSoftmax), {{"i0", 16384}}, "i0", 2},
+      {.name = "a tensor over its norm f32",
+       .text = std::string(kOverItsNorm),
+       .symbols = {{"i0", 8192}},
+       .small = {{"i0", 70}}},
       {.name = "sum of rows f32 16384 x 4096",
        .text = std::string(kSumRows),
        .symbols = {{"i0", 16384}, {"i1", 4096}},
