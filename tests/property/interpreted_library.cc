@@ -50,7 +50,8 @@ class InterpretedCall final : public host::LibraryCall {
         tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
       }
       HIR_ASSIGN(const auto results, fusion::Interpret(*graph_, tensors));
-      std::memcpy(output.data, results[0].bytes.data(), results[0].bytes.size());
+      const auto& bytes = results[0].bytes;
+      if (!bytes.empty()) std::memcpy(output.data, bytes.data(), bytes.size());
       return {};
     });
   }
