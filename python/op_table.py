@@ -101,6 +101,7 @@ def as_python(table: list[dict[str, Any]]) -> str:
 FORMS = {"json": as_json, "python": as_python}
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in FORMS:
-        sys.exit("usage: op_table.py json|python")
-    sys.stdout.write(FORMS[sys.argv[1]](rows(TABLE.read_text(encoding="utf-8"))))
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in FORMS:
+        sys.exit("usage: op_table.py json|python [TABLE]")
+    table = Path(sys.argv[2]) if len(sys.argv) == 3 else TABLE
+    sys.stdout.write(FORMS[sys.argv[1]](rows(table.read_text(encoding="utf-8"))))
