@@ -1,5 +1,6 @@
 #include "service/rpc/server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -78,6 +79,8 @@ class GrpcServer final : public Server {
 };
 
 }  // namespace
+
+void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
 Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, Engine& engine) {
   auto server = std::make_unique<GrpcServer>(engine);

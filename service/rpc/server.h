@@ -12,6 +12,10 @@
 
 namespace hir::service {
 
+// For a process that ends with its server; called before it has one. gRPC is then not taken down with the server: for
+// that it waits for a thread of its own, which after a write that had to wait goes on polling, up to 10 s.
+void KeepTransport();
+
 // Serves from Start to its destruction. Threads: one at a time.
 class Server {
  public:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,16 @@ def test_it_is_private_and_leaves_nothing(daemon_program: str) -> None:
     assert daemon.died() == "exited with 0"
     assert all(ends(pid) for pid in pids)
     assert not directory.exists()
+
+
+def test_it_ends_at_once_after_a_download(daemon_program: str) -> None:
+    """Of a few, since not every one makes the daemon wait for its client: one in four did, and ended 10 s later."""
+    for _ in range(12):
+        client = hostir.connect(devices="cpu:1", timeout=60)
+        assert client.put(np.ones(1 << 18, np.float32)).numpy().sum() == 1 << 18
+        started = time.monotonic()
+        client.close()
+        assert time.monotonic() - started < GONE_SECONDS / 2
 
 
 CHILD = """
