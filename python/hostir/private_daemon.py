@@ -18,6 +18,8 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from hostir_programs import environment
+
 from .errors import Unavailable
 from .location import invalid
 
@@ -119,6 +121,7 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment(),
                 pass_fds=[alive_read, ready_write],
                 start_new_session=True,  # An interrupt at the terminal is for this process, which stops the daemon.
             )
