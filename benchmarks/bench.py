@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kept import kept_pairs, quartiles, write
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("HOSTIR_BUILD_DIR", ROOT / "build" / "release"))
 PROGRAMS = BUILD / "benchmarks"
@@ -91,11 +93,10 @@ def misses(measurement: Measurement) -> bool:
 Suite = Callable[[int], Iterable[Measurement | NotMeasured]]  # Of a number of pairs.
 
 
-def quartiles(values: list[float]) -> tuple[float, float, float]:
-    if len(values) < 2:
-        return (values[0],) * 3
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
+def kept(measurement: Measurement) -> dict[str, object]:
+    """What a file of results has of it."""
+    row = kept_pairs(asdict(measurement), ["ours", "theirs"], {"ratio": measurement.ratios()})
+    return row | {"goal": goal_of(measurement)}
 
 
 def run_program(*command: object, env: dict[str, str] | None = None) -> str:
@@ -269,15 +270,12 @@ def main() -> int:
             "command": " ".join(["./run bench", *sys.argv[1:]]),
             "build": build_type(),
             "machine": machine() | {"load_before": load_before, "load_after": os.getloadavg(), "stolen": stolen},
-            "measurements": [
-                asdict(m) | {"ratio_quartiles": quartiles(m.ratios()), "goal": goal_of(m)} for m in measurements
-            ],
+            "measurements": [kept(m) for m in measurements],
             "not_measured": [asdict(row) for row in not_measured],
             "missed": missed,
             "failures": failures,
         }
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+        write(args.json, record)
     return 1 if failures or missed else 0
 
 

@@ -7,7 +7,7 @@ python3 benchmarks/gpu/collectives.py --ranks 2 --json benchmarks/results/NAME.j
 Runs `collectives_gpu`, in which a process a GPU times both sides in turn, on a pair of communicators and by one
 protocol: calls queued back to back behind one that is not timed, between two events. Its table has, for each way,
 communication and size (of the larger buffer), quartiles and median of the pairs. This script adds a line a way, the
-least share of NCCL's speed from 64 MiB up and the most that is added to a communication below, and keeps everything
+least share of NCCL's speed from 64 MiB up and the most that is added to a communication below, and keeps quartiles
 with machine and command. `--torch` prints NCCL as PyTorch calls it, too, by the same protocol in processes of its own.
 """
 
@@ -23,6 +23,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from kept import kept_pairs, write
 from machine import machine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,14 +61,30 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         return json.loads(file.read_text())
 
 
+def of_pairs(row: dict[str, Any]) -> dict[str, list[float]]:
+    """Of each pair: our share of NCCL's speed, and the microseconds that we add, on the device and on the host."""
+    device = list(zip(row["us"], row["nccl_us"], strict=True))
+    host = zip(row["host_us"], row["nccl_host_us"], strict=True)
+    return {
+        "share": [theirs / ours for ours, theirs in device],
+        "added_us": [ours - theirs for ours, theirs in device],
+        "host_added_us": [ours - theirs for ours, theirs in host],
+    }
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """What a file of results has of it."""
+    return kept_pairs(row, ["us", "nccl_us", "host_us", "nccl_host_us"], of_pairs(row))
+
+
 def summaries(rows: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any]]:
     """Of each way: the least share from LARGE up, and the most added below, with what it is of."""
 
     def share(row: dict[str, Any]) -> float:
-        return statistics.median(theirs / ours for ours, theirs in zip(row["us"], row["nccl_us"], strict=True))
+        return statistics.median(of_pairs(row)["share"])
 
     def added(row: dict[str, Any]) -> float:
-        return statistics.median(ours - theirs for ours, theirs in zip(row["us"], row["nccl_us"], strict=True))
+        return statistics.median(of_pairs(row)["added_us"])
 
     found = []
     for way in ways:
@@ -151,7 +170,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--torch", action="store_true", help="NCCL by PyTorch, too")
     parser.add_argument("--timeout", type=float, default=400, help="seconds (400)")
-    parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    parser.add_argument("--json", type=Path, help="keep the figures, the machine and the command there")
     parser.add_argument("--torch-rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.torch_rank:
@@ -177,10 +196,9 @@ def main() -> int:
         for kind, times in by_torch.items():
             print(f"torch {kind:<18} " + "  ".join(f"{int(size) >> 10} KiB {us:.2f} us" for size, us in times.items()))
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"machine": machine() | measured["machine"], "ranks": args.ranks, "summaries": found}
-        kept |= {"rows": measured["rows"], "torch_us": by_torch}
-        args.json.write_text(json.dumps(kept, indent=1) + "\n")
+        record = {"machine": machine() | measured["machine"], "ranks": args.ranks, "summaries": found}
+        record |= {"rows": [kept(row) for row in measured["rows"]], "torch_us": by_torch}
+        write(args.json, record)
     missed = [
         f"{s['way']}: {what} {s[key]:.3g}, wants at {'least' if least else 'most'} {goal}"
         for s in found

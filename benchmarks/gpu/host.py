@@ -21,6 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from kept import write
 from machine import machine
 from workloads import PROGRAMS, WORKLOADS
 
@@ -141,10 +144,7 @@ def main() -> int:
         failed.append(CHAIN)
         print(f"{CHAIN} FAILED: {' '.join(str(error).split())[:300]}")
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(
-            json.dumps({"machine": machine(), "programs": rows, "chain": chain, "failed": failed}, indent=1) + "\n"
-        )
+        write(args.json, {"machine": machine(), "programs": rows, "chain": chain, "failed": failed})
     missed = [
         f"{what} {value:.4g}, wants at most {most}"
         for what, value, most in (

@@ -22,6 +22,10 @@ from typing import Any
 
 import numpy as np
 import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from kept import write
 from machine import machine
 from workloads import BY_NAME, OFF_PATH_NAMES, TOLERANCES, WORKLOADS, Array, Shape, Workload, off_path_sizes
 
@@ -233,14 +237,14 @@ def main() -> int:
             row, _ = measure(workload, sizes, args.eval, gbps)
             rows.append(row)
             print(line(row), flush=True)
-            write(args.json, where, gbps, rows)  # After each: what a run that is cut off has measured is kept.
+            keep(args.json, where, gbps, rows)  # After each: what a run that is cut off has measured is kept.
     good = [row for row in rows if "failure" not in row]
     with_peers = not args.sizes and not args.no_peers
     if with_peers:
         print("\nwith peers:\n" + HEADER, flush=True)
         add_peers(good, deadline)
     print(LEGEND)
-    write(args.json, where, gbps, rows)
+    keep(args.json, where, gbps, rows)
     missed = [(row, found) for row in good if (found := misses(row, with_peers))]
     compared = sum(row["hand_written_ms"] is not None for row in good)
     print(
@@ -255,11 +259,9 @@ def main() -> int:
     return 1 if wrong or failed or missed else 0
 
 
-def write(path: Path | None, where: dict[str, Any], gbps: float, rows: list[dict[str, Any]]) -> None:
-    if path is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": where, "copy_GBps": gbps, "rows": rows}, indent=1) + "\n")
+def keep(path: Path | None, where: dict[str, Any], gbps: float, rows: list[dict[str, Any]]) -> None:
+    if path is not None:
+        write(path, {"machine": where, "copy_GBps": gbps, "samples": SAMPLES, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ rest of a run is the service's: the request, its way to the workers and back.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests/gpu")]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests/gpu"), str(ROOT / "benchmarks")]
 
 try:
     from examples_by_mpirun import measured
+    from kept import write
     from machine import machine
 
     import adaptive_layernorm_backward
@@ -74,8 +74,7 @@ def main() -> int:
             f"{row['device_ms']:12.4f} ms{'' if row['right'] else '  WRONG'}"
         )
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"machine": machine(), "ranks": ranks, "examples": rows}, indent=1) + "\n")
+        write(args.json, {"machine": machine(), "ranks": ranks, "repeats": REPEATS, "examples": rows})
     return 0 if all(row["right"] for row in rows) else 1
 
 

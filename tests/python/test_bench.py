@@ -17,6 +17,7 @@ BENCH = Path(__file__).resolve().parents[2] / "benchmarks" / "bench.py"
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
     spec = importlib.util.spec_from_file_location("bench_under_test", BENCH)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -84,11 +85,58 @@ def test_a_suite_is_shown_and_written(
     assert bench.main() == 0
     assert "1.00  [0.75, 1.50]  p" in capsys.readouterr().out
     record = json.loads(out.read_text())
-    assert record["measurements"][0]["ratio_quartiles"] == [0.75, 1.0, 1.5]
+    assert record["measurements"] == [
+        {
+            "name": "n",
+            "unit": "us",
+            "peer": "p",
+            "higher_is_better": False,
+            "pairs": 3,
+            "ours_quartiles": [1.5, 2.0, 3.0],
+            "theirs_quartiles": [2.0, 2.0, 2.0],
+            "ratio_quartiles": [0.75, 1.0, 1.5],  # Of the pairs 2/1, 2/2, 2/4.
+            "goal": None,
+        }
+    ]
     assert record["command"].startswith("./run bench evaluator --pairs 3")
     assert record["failures"] == []
     assert 0 <= record["machine"]["stolen"] <= 1
     assert len(record["machine"]["load_before"]) == len(record["machine"]["load_after"]) == 3
+
+
+def samples_in(value: object, at: str = "") -> list[str]:
+    """Where a record has a list of more than three figures. Sizes of arrays are whole numbers."""
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in samples_in(item, f"{at}.{key}")]
+    if not isinstance(value, list):
+        return []
+    if len(value) > 3 and any(isinstance(item, float) for item in value):
+        return [at]
+    return [found for item in value for found in samples_in(item, at)]
+
+
+def test_samples_are_seen() -> None:
+    assert samples_in({"rows": [{"us": [1.0, 2.0, 2.5, 3.0], "sizes": [1, 2, 3, 4], "q": [1.0, 2.0, 3.0]}]}) == [
+        ".rows.us"
+    ]
+
+
+@pytest.mark.parametrize("path", sorted((BENCH.parent / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_results_have_figures_command_and_machine_and_no_samples(path: Path) -> None:
+    record = json.loads(path.read_text())
+    assert samples_in(record) == []
+    assert record.get("command") or record["machine"]["command"]
+    counted = [record, *record.get("measurements", []), *record.get("rows", [])]
+    assert "programs" in record or any({"pairs", "samples", "repeats"} & row.keys() for row in counted)
+
+
+def test_rows_are_lines(bench: ModuleType) -> None:
+    record = {"machine": {"cores": 2}, "rows": [{"a": 1}, {"a": [1.5, 2.5]}], "none": []}
+    kept = importlib.import_module("kept")
+    assert kept.text(record) == (
+        '{\n "machine": {"cores": 2},\n "rows": [\n  {"a": 1},\n  {"a": [1.5, 2.5]}],\n "none": []}\n'
+    )
+    assert json.loads(kept.text(record)) == record
 
 
 def test_stolen_time_is_a_share_of_what_was_wanted(bench: ModuleType) -> None:
