@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,3 +211,13 @@ def test_axes_of_stride_zero_are_stored_once(frameworks: ModuleType) -> None:
 def test_a_module_that_is_not_installed_is_named(frameworks: ModuleType) -> None:
     assert "no module named 'no_such_framework'" in frameworks.missing("no_such_framework")
     assert frameworks.missing("numpy") is None
+
+
+def test_charts_are_of_these_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    charts = importlib.import_module("charts")
+    files = {path.stem: path.read_text() for path in charts.FOLDER.glob("*.svg")}
+    drawn = {chart.name: charts.digest(chart) for chart in charts.charts()}
+    assert files.keys() == drawn.keys()
+    assert [name for name in drawn if f"Figures: {drawn[name]}" not in files[name]] == []  # ./run bench --charts
+    assert [name for name, text in files.items() if len(text) > 40_000 or re.search(r"\b20\d\d-", text)] == []
