@@ -1,4 +1,4 @@
-// How the programs of the service end, for scripts and supervisors. docs/service.md has the same table.
+// How the programs of the service end, for scripts and supervisors. docs/configuration.md has the same table.
 #pragma once
 
 namespace hir::service {

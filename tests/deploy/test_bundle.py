@@ -66,7 +66,7 @@ def test_what_the_unit_and_its_readme_name_is_there(bundle: Path) -> None:
     unit = (bundle / "deploy/systemd/hostird@.service").read_text()
     readme = (bundle / "deploy/systemd/README.md").read_text()
     named = set(re.findall(r"/opt/hostir/([\w./@-]+)", unit + readme))
-    assert {"docs/service.md", "bin/hostird", "deploy/systemd/hostird.toml"} <= named
+    assert {"docs/configuration.md", "bin/hostird", "deploy/systemd/hostird.toml"} <= named
     assert [path for path in sorted(named) if not (bundle / path).is_file()] == []
     installed = re.findall(r"install -D (\S+)", readme)
     assert installed and all(path.startswith("/opt/hostir/") for path in installed)

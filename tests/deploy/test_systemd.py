@@ -80,7 +80,7 @@ def test_the_limits_of_stopping_fit(tmp_path: Path) -> None:
     drain = next(line for line in done.stdout.splitlines() if line.startswith("drain_timeout_ms"))
     drain_ms = int(drain.split("=")[1].split()[0])
     assert drain_ms < int(service["TimeoutStopSec"]) * 1000
-    assert set(service["RestartPreventExitStatus"].split()) == {"2", "4"}  # docs/service.md
+    assert set(service["RestartPreventExitStatus"].split()) == {"2", "4"}  # docs/configuration.md
 
 
 def test_its_command_becomes_ready(tmp_path: Path) -> None:

@@ -530,7 +530,7 @@ TEST(Limits, BytesOfAMessage) {
   Client client(daemon);
   const grpc::Status status = client.Compile(std::string(20000, '/')).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
-  // The words that docs/service.md quotes.
+  // The words that docs/configuration.md quotes.
   EXPECT_THAT(status.error_message(),
               testing::MatchesRegex("Received message larger than max \\(.* vs. 20000\\)"));
   EXPECT_EQ(Text(client.Compile(Negate("p") + std::string(19000, '\n')).status), "OK");
