@@ -1,4 +1,7 @@
-"""The programs of docs/python.md run, one after the other, as they stand there."""
+"""The programs of the pages for users run, one after the other, as they stand there.
+
+The tutorial has a test of its own, which also compares what its programs print.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,35 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs"
+# Of each page: how many programs it has, and what they print among other things.
+PAGES: dict[str, tuple[int, list[str]]] = {
+    "python.md": (
+        5,
+        [
+            "fusion @scale(%x: f32[i0, 256], %s: f64) {",
+            "3072.0",  # 8 x 256 times 1.5.
+            "Allreduce",
+        ],
+    ),
+    "from_pytorch.md": (1, ["(8, 128) float32"]),
+    "from_jax.md": (1, ["Sharding(DeviceMesh([0, 1, 2, 3]), {0: 'mesh_x'})"]),
+    "from_nvfuser.md": (1, ["[3. 3. 3. 3. 3. 3. 3. 3.]"]),
+}
 
 
-def test_the_programs_of_the_documentation(daemon_program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(blocks) == 5
+@pytest.mark.parametrize("page", PAGES)
+def test_the_programs_of_the_documentation(page: str, daemon_program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    count, shown = PAGES[page]
+    assert len(blocks) == count
     names: dict[str, object] = {"__name__": "docs"}
     for block in blocks:
-        exec(compile(block, str(DOCS), "exec"), names)
+        exec(compile(block, str(DOCS / page), "exec"), names)
     printed = capsys.readouterr().out
-    assert "fusion @scale(%x: f32[i0, 256], %s: f64) {" in printed
-    assert "3072.0" in printed  # 8 x 256 times 1.5.
-    assert "Allreduce" in printed
+    assert [text for text in shown if text not in printed] == []
+
+
+def test_every_page_with_programs_is_run() -> None:
+    pages = {path.name for path in DOCS.glob("*.md") if "```python\n" in path.read_text()}
+    assert pages == {*PAGES, "tutorial.md"}

@@ -93,6 +93,15 @@ CASES = {
     "home folder": ({"a.py": 'X = "/ho' + 'me/me"\n'}, "a.py:1: a path of one machine: /ho" + "me"),
     "forbidden file": ({"csrc/ir/graph_utils.cc": "\n"}, "csrc/ir/graph_utils.cc: name the concept, not graph_utils"),
     "forbidden folder": ({"tests/common/a.txt": "\n"}, "tests/common/a.txt: name the concept, not common"),
+    "long paragraph": ({"docs/a.md": "# a\n\n" + "word\n" * 121}, "docs/a.md:3: a paragraph of 121 words, at most 120"),
+    "long bullet": (
+        {"README.md": "* a\n* " + "word " * 121 + "\n* b\n"},
+        "README.md:2: a paragraph of 122 words, at most 120",
+    ),
+    "dead link": (
+        {"docs/a.md": "[b](b.md#part), [web](https://b.md)\n"},
+        "docs/a.md: a link to b.md, which is not there",
+    ),
     "no newline at the end": ({"csrc/ir/a.cc": "int x;"}, "csrc/ir/a.cc: no newline at the end"),
 }
 
@@ -126,6 +135,12 @@ def test_long_files_are_noted_not_refused(tmp_path: pathlib.Path) -> None:
     found, notes = tidy.faults(tmp_path)
     assert found == []
     assert "csrc/ir/long.cc has 401 lines" in notes[0]
+
+
+def test_code_tables_and_several_paragraphs_may_be_long(tmp_path: pathlib.Path) -> None:
+    many = "word " * 100 + "\n"
+    page = f"{many}\n{many}```\n{many}{many}```\n{many}| {many}| {many}\n* {many}* {many}"
+    assert faults_with(tmp_path, {"docs/a.md": page, "csrc/ir/README.md": many + many}) == []
 
 
 def test_build_folders_are_not_looked_at(tmp_path: pathlib.Path) -> None:

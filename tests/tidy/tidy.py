@@ -18,6 +18,7 @@ LAYERED = ("csrc", "multidevice", "host_ir", "service")  # Top folders in which 
 LINE_COLUMNS_MAX = 120
 README_LINES_MAX = 40
 FILE_LINES_NOTED = 400
+PARAGRAPH_WORDS_MAX = 120  # Of what users read: README.md and docs/.
 
 # Split, so as not to find themselves.
 LEFTOVER = re.compile(
@@ -25,6 +26,8 @@ LEFTOVER = re.compile(
 )
 MACHINE_PATH = re.compile(r"(?<![\w.\-/})\]>*])/(wor" + r"k|ro" + r"ot|ho" + r"me)(?![\w\-.])")
 FORBIDDEN_NAME = re.compile(r"^(.*_)?(utils?|helpers?|common|misc|managers?)(_.*)?$")
+BULLET = re.compile(r"\s*([*-]|\d+\.) ")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 
 
@@ -117,6 +120,37 @@ def check_text(path: pathlib.PurePath, text: str) -> Iterator[str]:
         yield f"{path}: {text.count(chr(10))} lines, at most {README_LINES_MAX}"
 
 
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """(first line, text) of each paragraph of Markdown: a bullet is one, code and tables are none."""
+    lines: list[str] = []
+    in_code = False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        in_code ^= line.lstrip().startswith("```")
+        ends = not line.strip() or in_code or line.startswith(("#", "|", "```")) or BULLET.match(line)
+        if ends and lines:
+            yield number - len(lines), " ".join(lines)
+            lines = []
+        if line.strip() and not in_code and not line.startswith(("#", "|", "```")):
+            lines.append(line)
+
+
+def check_prose(path: pathlib.PurePath, text: str) -> Iterator[str]:
+    if path.suffix != ".md" or (path.parts[0] != "docs" and str(path) != "README.md"):
+        return
+    for number, paragraph in paragraphs(text):
+        if (words := len(paragraph.split())) > PARAGRAPH_WORDS_MAX:
+            yield f"{path}:{number}: a paragraph of {words} words, at most {PARAGRAPH_WORDS_MAX}"
+
+
+def check_links(root: pathlib.Path, path: pathlib.PurePath, text: str) -> Iterator[str]:
+    """Links of Markdown to files of this tree lead somewhere."""
+    if path.suffix != ".md":
+        return
+    for target in LINK.findall(text):
+        if not (root / path.parent / target).exists():
+            yield f"{path}: a link to {target}, which is not there"
+
+
 def check_names(path: pathlib.PurePath) -> Iterator[str]:
     for part in [*path.parts[:-1], path.stem]:
         if FORBIDDEN_NAME.match(part):
@@ -154,7 +188,8 @@ def faults(root: pathlib.Path) -> tuple[list[str], list[str]]:
         except UnicodeDecodeError:
             found.append(f"{path}: not UTF-8 text")
             continue
-        found += [*check_names(path), *check_text(path, text)]
+        found += [*check_names(path), *check_text(path, text), *check_prose(path, text)]
+        found += check_links(root, path, text)
         if path.suffix in {".h", ".cc", ".def"}:
             found += check_includes(path, text, layers)
         if path.suffix in CODE and text.count("\n") > FILE_LINES_NOTED:
