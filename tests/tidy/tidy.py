@@ -18,7 +18,7 @@ LAYERED = ("csrc", "multidevice", "host_ir", "service")  # Top folders in which 
 LINE_COLUMNS_MAX = 120
 README_LINES_MAX = 40
 FILE_LINES_NOTED = 400
-PARAGRAPH_WORDS_MAX = 120  # Of what users read: README.md and docs/.
+PARAGRAPH_WORDS_MAX = 120
 
 # Split, so as not to find themselves.
 LEFTOVER = re.compile(
@@ -135,7 +135,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check_prose(path: pathlib.PurePath, text: str) -> Iterator[str]:
-    if path.suffix != ".md" or (path.parts[0] != "docs" and str(path) != "README.md"):
+    if path.suffix != ".md":
         return
     for number, paragraph in paragraphs(text):
         if (words := len(paragraph.split())) > PARAGRAPH_WORDS_MAX:
