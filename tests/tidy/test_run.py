@@ -108,7 +108,7 @@ def test_a_machine_without_apt_is_told_what_is_needed(machine: pathlib.Path) -> 
 
 def test_every_command_has_help(machine: pathlib.Path) -> None:
     assert run(machine, "--help").stdout == run(machine).stdout
-    for command in ("setup", "build", "demo", "test", "bench", "format", "tidy", "python", "wheel", "bundle"):
+    for command in ("setup", "build", "demo", "test", "bench", "format", "tidy", "python", "docs", "wheel", "bundle"):
         done = run(machine, command, "--help")
         assert done.returncode == 0
         assert done.stdout.startswith(f"usage: ./run {command}")
