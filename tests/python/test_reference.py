@@ -29,9 +29,9 @@ def members() -> Iterator[tuple[str, Any]]:
         yield name, getattr(hostir, name)
     for owner in [*(getattr(hostir, name) for name in hostir.__all__), Ops]:
         if inspect.isclass(owner) and not issubclass(owner, EXEMPT):
-            for name in dir(owner):
-                if not name.startswith("_"):
-                    yield f"{owner.__name__}.{name}", inspect.getattr_static(owner, name)
+            ours = {name for cls in owner.__mro__ if cls.__module__.startswith("hostir") for name in vars(cls)}
+            for name in sorted(name for name in ours if not name.startswith("_")):
+                yield f"{owner.__name__}.{name}", inspect.getattr_static(owner, name)
 
 
 def needs_example(name: str, member: Any) -> bool:
