@@ -37,7 +37,7 @@ def install(machine: pathlib.Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def run(machine: pathlib.Path, *args: str) -> subprocess.CompletedProcess[str]:
+def run(machine: pathlib.Path, *args: str, cwd: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PATH": f"{machine}/bin:/usr/bin:/bin",
@@ -45,8 +45,9 @@ def run(machine: pathlib.Path, *args: str) -> subprocess.CompletedProcess[str]:
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": "",
     }
+    environment.pop("PYTHONPATH", None)
     return subprocess.run(
-        [machine / "run", *args], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [machine / "run", *args], env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -104,6 +105,26 @@ def test_a_machine_without_apt_is_told_what_is_needed(machine: pathlib.Path) -> 
     )
     assert done.returncode == 2, done.stderr
     assert "no apt" in done.stderr and "mold" in done.stderr
+
+
+def test_python_runs_where_its_caller_is(machine: pathlib.Path) -> None:
+    """Its file and its working directory are the caller's; the client is the checkout's."""
+    install(machine, "dpkg-query", 'shift 2; for p; do echo "installed $p"; done')
+    program = machine / ".venv/bin/python"
+    for path in (program, machine / "build/dev/hostird"):
+        path.parent.mkdir(parents=True)
+        path.write_text('#!/bin/bash\necho "$PWD" "$PYTHONPATH" "$@"; cat "$1"\n')
+        path.chmod(0o755)
+    # Sourced, so that its key of a complete environment can be asked for.
+    key = "source ./run --help >/dev/null; venv_key >.venv/complete"
+    subprocess.run(["bash", "-c", key], cwd=machine, check=True)
+    theirs = machine / "elsewhere" / "with a space"
+    theirs.mkdir(parents=True)
+    (theirs / "mine.py").write_text("print(1)\n")
+    done = run(machine, "python", "mine.py", "--in", "data", cwd=theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+    stubs = f"{machine}/python:{machine}/build/dev/python"
+    assert done.stdout == f"{theirs} {stubs} mine.py --in data\nprint(1)\n"
 
 
 def test_every_command_has_help(machine: pathlib.Path) -> None:
