@@ -16,6 +16,7 @@ from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
 from .text import program_text
+from .tree import Structure, flatten
 from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
 
 
@@ -45,6 +46,7 @@ class FusionDefinition:
         self._record = Record()
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
+        self._output_trees: list[Structure] = []  # Of each add_output.
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}  # Of a variable: those tried so far.
         self._num_symbols = 0
@@ -164,9 +166,24 @@ class FusionDefinition:
 
     # --- outputs ------------------------------------------------------------------------------------------------
 
-    def add_output(self, output: Value, alias_input: Value | None = None) -> None:
-        """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's handle."""
+    def add_output(self, output: Any, alias_input: Any = None) -> None:
+        """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's handle.
+
+        ``output`` is a tensor, or a dict, list or (named) tuple of such, nested at will: a run then returns its results
+        in that structure. ``alias_input`` is nested as ``output`` is: ``fd.add_output({"w": new}, {"w": w})``.
+        """
         self._check_open()
+        outputs, structure = flatten(output)
+        aliases, alias_structure = flatten(alias_input)
+        if alias_input is None:
+            aliases = [None] * len(outputs)
+        elif alias_structure != structure:
+            raise invalid("add_output: alias_input is not nested as the outputs are")
+        for value, alias in zip(outputs, aliases, strict=True):
+            self._add_output(value, alias)
+        self._output_trees.append(structure)
+
+    def _add_output(self, output: Any, alias_input: Any) -> None:
         if not isinstance(output, Value) or output._definition is not self:
             raise invalid(f"add_output: {output!r} is no value of this definition")
         if isinstance(output, Scalar):
@@ -176,6 +193,13 @@ class FusionDefinition:
         alias = alias_input._name if alias_input is not None else None
         self._record.outputs.append(OutputRecord(output._name, alias, caller_location()))
         self._outputs.append(output)
+
+    @property
+    def _output_tree(self) -> Structure | None:
+        """How results are nested: None where each is an output of its own, a tuple of several nested ones."""
+        if all(tree.is_leaf for tree in self._output_trees):
+            return None
+        return self._output_trees[0] if len(self._output_trees) == 1 else Structure(tuple, (), (*self._output_trees,))
 
     # --- running ------------------------------------------------------------------------------------------------
 
