@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from . import private_daemon, program, wire
 from .address import target
 from .array import Array
+from .backlog import Backlog, ends_with_runs, is_full_queue, pauses
 from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import as_data_type
@@ -46,6 +47,7 @@ from .wire import tensor_pb2 as pb_tensor
 CONNECT_SECONDS = 10.0
 CONNECT_GPU_SECONDS = 60.0  # Opening GPUs and connecting them takes a while.
 _END_SECONDS = 0.1
+_LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
@@ -139,6 +141,7 @@ class Client:
         self._pid = _process = os.getpid()
         self._daemon = daemon
         self._collected: collections.deque[str] = collections.deque()
+        self._backlog = Backlog()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(grpc_target, options=options)
@@ -273,12 +276,20 @@ class Client:
     # --- programs -----------------------------------------------------------------------------------------------
 
     def run(
-        self, fd: FusionDefinition, inputs: Sequence[Any], *, wait: bool = False, timeout: float | None = None
+        self,
+        fd: FusionDefinition,
+        inputs: Sequence[Any],
+        *,
+        wait: bool = False,
+        nowait: bool = False,
+        timeout: float | None = None,
     ) -> tuple[Array, ...]:
         """Runs a program. inputs: Arrays, host arrays (put first, as the program wants them) or numbers for scalars.
 
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
-        it is over. timeout: seconds from its turn to its end; at most the daemon's run_timeout_ms.
+        it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
+        the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
+        timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
         """
         declared = fd.fusion.inputs()
         if len(inputs) != len(declared):
@@ -301,11 +312,36 @@ class Client:
             request.program_id = self._compile(fd).program_id
 
         location = caller_location()
-        result = self._call(self._stub.Run, request, retry=compile_again, location=location)
+        result = self._accept(request, compile_again, location, 0.0 if nowait else timeout)
         for output in fd._record.outputs:
             if output.alias is not None:
                 arrays[output.alias]._lose(f"was consumed by a run of {fd.name} ({location})")
-        return tuple(self._array(tensor, location) for tensor in result.outputs)
+        outputs = tuple(self._array(tensor, location) for tensor in result.outputs)
+        if not wait:
+            self._backlog.add(outputs)
+        return outputs
+
+    def _accept(self, request: Any, retry: Callable[[], None], location: str, patience: float | None) -> Any:
+        """The answer to a run, after at most ``patience`` seconds (None: any) in which the daemon had no room."""
+        until = None if patience is None else time.monotonic() + patience
+        pause = pauses()
+        while True:
+            try:
+                return self._call(self._stub.Run, request, retry=retry, location=location)
+            except ResourceExhausted as refused:
+                left = None if until is None else until - time.monotonic()
+                if not ends_with_runs(str(refused)) or (left is not None and left <= 0):
+                    raise
+                oldest = self._backlog.oldest(self._handles_max, self._are_pending)
+                if oldest is not None:
+                    with contextlib.suppress(DeadlineExceeded, FailedPrecondition, NotFound):  # Late, or freed since.
+                        self._wait_for([oldest], left)
+                    pause = pauses()
+                    continue
+                seconds = next(pause)
+                if not is_full_queue(str(refused)) and seconds > _LETTING_GO_SECONDS:
+                    raise
+                time.sleep(seconds if left is None else min(seconds, left))
 
     def explain(self, fd: FusionDefinition, sizes: Mapping[str, int] | None = None) -> Plan:
         """What a run will do: segments, communications, the host program. ``sizes`` gives sizes ("i0") numbers."""
@@ -335,11 +371,23 @@ class Client:
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle], poll=True)
         return _STATES.get(self._call(self._stub.Wait, request).tensors[0].state, "pending")
 
-    def _wait(self, arrays: Sequence[Array]) -> None:
+    def _are_pending(self, arrays: Sequence[Array]) -> list[bool]:
+        request = pb.WaitRequest(session_id=self._session, handles=[array._handle for array in arrays], poll=True)
+        try:
+            tensors = self._call(self._stub.Wait, request).tensors
+        except (FailedPrecondition, NotFound):  # One was freed meanwhile.
+            return [False] * len(arrays)
+        return [tensor.state not in _STATES for tensor in tensors]
+
+    def _wait_for(self, arrays: Sequence[Array], seconds: float | None = None) -> Any:
+        """Returns when all are ready or poisoned. Raises DeadlineExceeded after ``seconds``."""
         for array in arrays:
             self._check_live(array)
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle for array in arrays])
-        for array, tensor in zip(arrays, self._call(self._stub.Wait, request).tensors, strict=True):
+        return self._call(self._stub.Wait, request, seconds=seconds).tensors
+
+    def _wait(self, arrays: Sequence[Array]) -> None:
+        for array, tensor in zip(arrays, self._wait_for(arrays), strict=True):
             if tensor.error.code != 0:
                 raise from_code(tensor.error.code, _with_origin(tensor.error.message, array._origin))
 
@@ -362,11 +410,17 @@ class Client:
         )
 
     def _call(
-        self, method: Any, request: Any, retry: Callable[[], None] | None = None, location: str | None = None
+        self,
+        method: Any,
+        request: Any,
+        retry: Callable[[], None] | None = None,
+        location: str | None = None,
+        seconds: float | None = None,
     ) -> Any:
         self._check_open()
-        if isinstance(request, pb.RunRequest):  # It frees for itself.
-            request.free.extend(self._take_collected())
+        if isinstance(request, pb.RunRequest):  # It frees for itself; sent again, the same.
+            if not request.free:
+                request.free.extend(self._take_collected())
         else:
             self._free_collected()
         try:
@@ -377,11 +431,14 @@ class Client:
             raise
         try:
             with self._display or contextlib.nullcontext():
-                return method(request)
+                return method(request, timeout=seconds)
         except grpc.RpcError as error:
             failure = self._error(error, caller_location() if location is None else location)
         if retry is None or not isinstance(failure, NotFound) or not str(failure).startswith("no program"):
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # It knows this frame: the cycle would keep what the frames hold, until it is collected.
         retry()
         return self._call(method, request, location=location)
 
