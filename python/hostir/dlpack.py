@@ -40,9 +40,17 @@ def _tensor(capsule: Any) -> _Tensor:
 
 
 def as_numpy(array: Any) -> np.ndarray[Any, Any]:
-    """A host array as NumPy's, without a copy where it can be. It may die with ``array``."""
+    """A host array as NumPy's, without a copy where it can be. It may die with ``array``.
+
+    Of a tensor that requires a gradient (``torch.nn.Parameter``) the values are taken, as ``detach()`` does; an object
+    with ``__jax_array__`` is the array that it returns.
+    """
     if isinstance(array, np.ndarray):
         return array
+    if callable(getattr(array, "__jax_array__", None)):
+        return as_numpy(array.__jax_array__())
+    if getattr(array, "requires_grad", False) is True and callable(getattr(array, "detach", None)):
+        array = array.detach()
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         try:
             return _import(array)
@@ -73,7 +81,7 @@ def _import(array: Any) -> np.ndarray[Any, Any]:
 
 
 def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
-    """A copy of a bfloat16 array; None when it is something else."""
+    """A copy of a bfloat16 array, whose axes of stride 0 stay such; None when it is something else."""
     capsule = array.__dlpack__()  # Not renamed, so its destructor frees what the producer holds.
     tensor = _tensor(capsule)
     if (tensor.code, tensor.bits, tensor.lanes) != (_BFLOAT, 16, 1):
@@ -91,8 +99,8 @@ def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
     memory = (ctypes.c_uint16 * (last - first + 1)).from_address(start)
     flat = np.frombuffer(memory, np.uint16)
     view: np.ndarray[Any, Any] = np.lib.stride_tricks.as_strided(flat[-first:], shape, [2 * s for s in strides])
-    values: np.ndarray[Any, Any] = view.copy().view(ml_dtypes.bfloat16)
-    return values
+    stored = view[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)]
+    return np.broadcast_to(stored.copy().view(ml_dtypes.bfloat16), shape)
 
 
 def to_capsule(array: np.ndarray[Any, Any], **kwargs: Any) -> Any:

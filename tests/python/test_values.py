@@ -158,6 +158,16 @@ def test_a_bfloat16_array_outlives_its_producer() -> None:
     np.testing.assert_array_equal(got, values)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_axes_of_stride_0_stay_such(dtype: Any) -> None:
+    """Of 2^40 rows, which no copy could hold."""
+    row = np.arange(8).astype(dtype)[::-2]
+    values = np.lib.stride_tricks.as_strided(row, (1 << 40, 4), (0, *row.strides))
+    got = dlpack.as_numpy(Producer(lambda: dlpack.to_capsule(values)))
+    assert (got.shape, got.strides[0]) == ((1 << 40, 4), 0)
+    np.testing.assert_array_equal(got[:2], [[7, 5, 3, 1]] * 2)
+
+
 def test_an_array_on_a_device_is_refused() -> None:
     with pytest.raises(
         hostir.InvalidArgument, match=r"^the Producer is on a device \(DLPack type 2\); copy it to the h"
