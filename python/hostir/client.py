@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
+from . import inputs as inputs_
 from . import private_daemon, program, wire
 from .address import target
 from .array import Array
@@ -39,7 +40,8 @@ from .location import caller_location, invalid, located
 from .plan import Plan
 from .progress import Display, PlanProgress, listen
 from .sharding import Sharding, assemble, elements
-from .values import Scalar, Tensor, Value, as_number
+from .tree import unflatten
+from .values import Scalar, Tensor
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
@@ -176,17 +178,23 @@ class Client:
         """Copies a host array to the devices, laid out as the input ``tensor`` of its program, or as ``sharding`` says.
 
         array: anything with the buffer protocol or DLPack, of any strides; of an axis with stride 0 one element moves.
-        With neither, it lies whole on device 0. The array may change once this returns.
+        As an input it is converted to the program's type where no value can change (int32 to float64, never float64 to
+        float32); Python's numbers are rounded. With neither ``tensor`` nor ``sharding`` it lies whole on device 0, with
+        its own type. The array may change once this returns.
         """
-        values = as_numpy(array)
         header = pb.UploadHeader(session_id=self._session)
         key = None
         if tensor is not None:
             definition = tensor._definition
+            index = inputs_.index_of(definition, tensor)
+            data_type = definition._record.params[index].dtype
+            values = inputs_.host_array(array, data_type, f"input {index} ({tensor.name})", tensor.name)
             key = program.key(definition)
             header.input.program_id = self._compile(definition).program_id
-            header.input.index = _input_index(definition, tensor)
-        elif sharding is not None:
+            header.input.index = index
+        else:
+            values = as_numpy(array)
+        if tensor is None and sharding is not None:
             header.sharding.CopyFrom(wire.sharding_message(sharding, values.ndim))
         try:
             return self._upload(values, header)
@@ -199,11 +207,12 @@ class Client:
 
     def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader) -> Array:
         sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
-        header.dtype = wire.dtype_number(as_data_type(array.dtype))
+        native = array.dtype.newbyteorder("=")
+        header.dtype = wire.dtype_number(as_data_type(native))
         header.shape[:] = array.shape
         header.sent_once[:] = sent_once if any(sent_once) else []
         stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)]
-        values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+        values = np.ascontiguousarray(stored, native).reshape(-1).view(np.uint8)
 
         def requests() -> Iterator[pb.UploadRequest]:
             yield pb.UploadRequest(header=header)
@@ -260,7 +269,8 @@ class Client:
             fd.add_output(y)
             _lay_out(x, array.sharding)
             _lay_out(y, sharding)
-        return self.run(fd, [array])[0]
+        (copy,) = self.run(fd, [array])
+        return copy  # type: ignore[no-any-return]
 
     def free(self, *arrays: Array) -> None:
         """Frees arrays now; queued runs that use them still see them."""
@@ -278,28 +288,30 @@ class Client:
     def run(
         self,
         fd: FusionDefinition,
-        inputs: Sequence[Any],
+        inputs: Any,
         *,
         wait: bool = False,
         nowait: bool = False,
         timeout: float | None = None,
-    ) -> tuple[Array, ...]:
-        """Runs a program. inputs: Arrays, host arrays (put first, as the program wants them) or numbers for scalars.
+    ) -> Any:
+        """Runs a program: a tuple of Arrays, or what ``fd.add_output`` was given, with an Array for each tensor.
+
+        inputs: Arrays, host arrays (put first, as the program wants them, and converted where no value can change) or
+        numbers for scalars (arrays without axes are, too). A list or tuple gives them in the program's order, a dict by
+        name, also nested: {"x": x, "mlp": {"w": w}} are the inputs x and mlp.w.
 
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
         it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
         the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
         timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
         """
-        declared = fd.fusion.inputs()
-        if len(inputs) != len(declared):
-            raise invalid(f"{fd.name} has {len(declared)} inputs, {len(inputs)} were given")
+        values = inputs_.bind(fd, inputs)
         request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
         request.timeout_ms = _milliseconds(timeout) if timeout is not None else 0
         arrays: dict[str, Array] = {}
-        for index, (value, parameter) in enumerate(zip(inputs, declared, strict=True)):
+        for index, (value, parameter) in enumerate(zip(values, fd.fusion.inputs(), strict=True)):
             if isinstance(parameter, Scalar):
-                request.args.append(_scalar_argument(index, parameter, value))
+                request.args.append(_number_argument(inputs_.number(index, parameter, value)))
                 continue
             assert isinstance(parameter, Tensor)
             array = value if isinstance(value, Array) else self.put(value, parameter)
@@ -319,7 +331,7 @@ class Client:
         outputs = tuple(self._array(tensor, location) for tensor in result.outputs)
         if not wait:
             self._backlog.add(outputs)
-        return outputs
+        return outputs if fd._output_tree is None else unflatten(fd._output_tree, outputs)
 
     def _accept(self, request: Any, retry: Callable[[], None], location: str, patience: float | None) -> Any:
         """The answer to a run, after at most ``patience`` seconds (None: any) in which the daemon had no room."""
@@ -562,21 +574,9 @@ def _milliseconds(timeout: float) -> int:
     return max(1, int(timeout * 1000))
 
 
-def _input_index(fd: FusionDefinition, tensor: Value) -> int:
-    for index, value in enumerate(fd.fusion.inputs()):
-        if value is tensor:
-            return index
-    raise invalid(f"put: %{tensor.name} is not an input of {fd.name}; an array is laid out as an input")
-
-
-def _scalar_argument(index: int, parameter: Scalar, value: Any) -> pb.RunArg:
-    number = as_number(value)
+def _number_argument(number: bool | int | float) -> pb.RunArg:
     if isinstance(number, bool):
         return pb.RunArg(bool_value=number)
     if isinstance(number, int):
-        if not -(2**63) <= number < 2**63:
-            raise invalid(f"input {index} ({parameter.name}): {number} does not fit 64 bits")
         return pb.RunArg(int_value=number)
-    if number is None:
-        raise invalid(f"input {index} ({parameter.name}): a number is wanted, not a {type(value).__name__}")
     return pb.RunArg(float_value=number)

@@ -51,10 +51,34 @@ def test_torch_in_a_program(client: hostir.Client, torch: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_tensor_that_requires_a_gradient(client: hostir.Client, torch: Any, dtype: str) -> None:
+    """Its values are taken, as of a module's parameter."""
     tensor = torch.tensor(values(dtype)).to(getattr(torch, dtype)).requires_grad_()
-    with pytest.raises(hostir.InvalidArgument, match=r"^the Tensor cannot be read: Can't .* grad.*detach\("):
-        client.put(tensor)
-    assert torch.equal(torch.from_dlpack(client.put(tensor.detach())), tensor.detach())
+    for given in (tensor, tensor.detach()):
+        assert torch.equal(torch.from_dlpack(client.put(given)), tensor.detach())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_of_an_expanded_tensor_one_element_moves(client: hostir.Client, torch: Any, dtype: str) -> None:
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 4], contiguity=[None, True], dtype=hostir.DataType.Float)
+        fd.add_output(x * 2.0)
+    tensor = torch.tensor(values(dtype)).to(getattr(torch, dtype))[:1].expand(1 << 20, 4)
+    before = client.status()["tensor_bytes"]
+    array = client.put(tensor, x)
+    assert (array.shape, client.status()["tensor_bytes"] - before) == ((1 << 20, 4), 16)
+    (y,) = client.run(fd, [tensor[:3]])
+    np.testing.assert_array_equal(y.numpy(), np.tile([-10.0, -8, -6, -4], (3, 1)))
+
+
+def test_numbers_of_torch(client: hostir.Client, torch: Any) -> None:
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        fd.add_output(x * fd.define_scalar() + fd.define_scalar(dtype=hostir.DataType.Int))
+    number = torch.tensor(0.5).to(torch.bfloat16).requires_grad_()
+    (y,) = client.run(fd, [np.ones(2, np.float32), number, torch.tensor(3)])
+    np.testing.assert_array_equal(y.numpy(), [3.5, 3.5])
+    with pytest.raises(hostir.InvalidArgument, match=r"^input 1 \(t0\): a number is wanted, not a Tensor"):
+        client.run(fd, [np.ones(2, np.float32), torch.tensor([0.5]), 3])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -77,6 +101,20 @@ def test_arrays_of_jax_that_cannot_be_read(client: hostir.Client) -> None:
     deleted.delete()
     with pytest.raises(hostir.InvalidArgument, match=r"cannot be read: .*deleted"):
         client.put(deleted)
+
+
+def test_numbers_and_wrapped_arrays_of_jax(client: hostir.Client) -> None:
+    jnp = pytest.importorskip("jax").numpy
+
+    class Variable:  # As those of libraries on top of JAX.
+        def __jax_array__(self) -> Any:
+            return jnp.arange(3, dtype="float32")
+
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        fd.add_output(x * fd.define_scalar())
+    (y,) = client.run(fd, [Variable(), jnp.float32(0.5)])
+    np.testing.assert_array_equal(y.numpy(), [0, 0.5, 1])
 
 
 def test_jax_in_a_program(client: hostir.Client) -> None:

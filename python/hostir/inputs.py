@@ -1,0 +1,168 @@
+"""The inputs of a run: found by place or by name, and host values as the program's types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .definition import FusionDefinition
+from .dlpack import as_numpy
+from .dtypes import DataType
+from .location import invalid
+from .values import Scalar, Value, as_number
+
+_NAMES_SHOWN = 8
+
+
+def bind(fd: FusionDefinition, inputs: Any) -> Sequence[Any]:
+    """``inputs`` in the order in which ``fd`` declares its own.
+
+    A dict gives inputs by name, ``{"x": x, "w": w}``, and what is nested in it by names joined with dots
+    (``{"mlp": {"w": w}}`` is input ``mlp.w``); a named tuple does, too. What a list or tuple holds besides these takes
+    the places that are left, in order. Lists and tuples of numbers alone are arrays. Raises InvalidArgument.
+    """
+    declared = [value.name for value in fd.fusion.inputs()]
+    flat = isinstance(inputs, (list, tuple)) and not hasattr(inputs, "_fields")
+    if flat and len(inputs) == len(declared) and not any(isinstance(v, (list, tuple, Mapping)) for v in inputs):
+        return inputs  # type: ignore[no-any-return]
+    named: dict[str, Any] = {}
+    placed: list[Any] = []
+    for tree in inputs if flat else [inputs]:
+        for name, value in _leaves(tree, ""):
+            if not name:
+                placed.append(value)
+            elif name not in declared:
+                close = difflib.get_close_matches(name, declared, 1)
+                remedy = f"did you mean {close[0]}?" if close else f"it has {_listed(declared)}"
+                raise invalid(f"{fd.name} has no input {name}; {remedy}")
+            elif name in named:
+                raise invalid(f"input {name} of {fd.name} is given twice")
+            else:
+                named[name] = value
+    left = [name for name in declared if name not in named]
+    if len(placed) != len(left):
+        if named and len(placed) < len(left):
+            raise invalid(f"{fd.name} misses {_listed(left[len(placed) :])}")
+        raise invalid(f"{fd.name} has {len(declared)} inputs, {len(named) + len(placed)} were given")
+    named.update(zip(left, placed, strict=True))
+    return [named[name] for name in declared]
+
+
+def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The values in ``tree`` with their names; those that no dict is around have none."""
+    if isinstance(tree, tuple) and (fields := getattr(tree, "_fields", None)):
+        tree = dict(zip(fields, tree, strict=True))
+    if isinstance(tree, Mapping):
+        for key, entry in tree.items():
+            yield from _leaves(entry, f"{name}.{key}" if name else str(key))
+    elif isinstance(tree, (list, tuple)) and (bool(name) if not tree else not _is_plain(tree)):
+        for key, entry in enumerate(tree):
+            yield from _leaves(entry, f"{name}.{key}" if name else "")
+    else:
+        yield name, tree
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is made of Python's numbers alone, which have no element type of their own."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return type(value) in (bool, int, float)
+
+
+def _listed(names: list[str]) -> str:
+    more = f", +{len(names) - _NAMES_SHOWN}" if len(names) > _NAMES_SHOWN else ""
+    return f"input{'' if len(names) == 1 else 's'} {', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+def index_of(fd: FusionDefinition, tensor: Value) -> int:
+    for index, value in enumerate(fd.fusion.inputs()):
+        if value is tensor:
+            return index
+    raise invalid(f"put: %{tensor.name} is not an input of {fd.name}; an array is laid out as an input")
+
+
+def number(index: int, parameter: Scalar, value: Any) -> bool | int | float:
+    """The number that ``value`` gives a host scalar: Python's, NumPy's, or an array without axes of any library."""
+    found = as_number(value)
+    if found is None and any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__jax_array__")):
+        found = as_number(as_numpy(value))
+    if found is None:
+        raise invalid(f"input {index} ({parameter.name}): a number is wanted, not a {type(value).__name__}")
+    if isinstance(found, int) and not -(2**63) <= found < 2**63:
+        raise invalid(f"input {index} ({parameter.name}): {found} does not fit 64 bits")
+    return found
+
+
+def host_array(value: Any, data_type: DataType, what: str, name: str) -> np.ndarray[Any, Any]:
+    """``value`` as an array of ``data_type``, converted where that holds every value of its own type.
+
+    Numbers of Python, and lists of them, have no type of their own: integers are taken exactly, floats rounded. An axis
+    of stride 0 stays one. Raises InvalidArgument about ``what``, with the conversion of ``name`` to ask for.
+    """
+    given, wanted = as_numpy(value), data_type.numpy
+    if given.dtype == wanted:
+        return given
+    if _is_plain(value):
+        return _of_numbers(given, wanted, what)
+    if given.dtype.kind in "OSUMm":
+        raise invalid(f"{what}: an array of {given.dtype} holds no numbers")
+    if not is_exact(given.dtype, wanted):
+        module = "ml_dtypes" if data_type is DataType.BFloat16 else "np"
+        cast = f"{name}.astype({module}.{wanted})"
+        raise invalid(
+            f"{what}: the array is {given.dtype}, the program wants {wanted}; only what can change no value is "
+            f"converted for you: {cast}"
+        )
+    sent_once = [n > 1 and stride == 0 for n, stride in zip(given.shape, given.strides, strict=True)]
+    stored = given[tuple(slice(0, 1) if once else slice(None) for once in sent_once)]
+    return np.broadcast_to(stored.astype(wanted), given.shape)
+
+
+def _of_numbers(given: np.ndarray[Any, Any], wanted: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
+    with np.errstate(all="ignore"):
+        try:
+            values: np.ndarray[Any, Any] = given.astype(wanted)
+        except OverflowError as error:
+            raise invalid(f"{what}: {error}; the program wants {wanted}") from None
+    if _float_info(wanted) is None and not np.array_equal(values, given):
+        wrong = given[values != given].flat[0]
+        raise invalid(f"{what}: {wrong} is no {wanted}, which the program wants")
+    return values
+
+
+def is_exact(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether every value of ``source`` is one of ``target``: of int32 in float64, of bfloat16 in float32."""
+    source = source.newbyteorder("=")
+    if source in (target, np.dtype(np.bool_)):
+        return True
+    held, holds = _float_info(source), _float_info(target)
+    if held is not None:
+        if holds is None or held.minexp < holds.minexp:
+            return False
+        return bool(held.nmant <= holds.nmant and held.maxexp <= holds.maxexp)
+    integers, own = _integer_info(source), _integer_info(target)
+    if integers is None:
+        return False
+    if holds is not None:
+        return bool(max(-integers[0], integers[1]) <= 2 ** (holds.nmant + 1))
+    return own is not None and own[0] <= integers[0] and integers[1] <= own[1]
+
+
+def _float_info(dtype: np.dtype[Any]) -> Any:
+    try:
+        return None if dtype.kind == "c" else ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return None
+
+
+def _integer_info(dtype: np.dtype[Any]) -> tuple[int, int] | None:
+    """The least and the greatest value."""
+    try:
+        info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return None
+    return int(info.min), int(info.max)
