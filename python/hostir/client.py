@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import difflib
 import os
 import re
 import sys
@@ -52,6 +53,7 @@ _END_SECONDS = 0.1
 _LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
+_EXECUTE_OPTIONS = ("device", "wait", "nowait", "timeout")
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
 _STATES = {
     pb_tensor.TENSOR_STATE_READY: "ready",
@@ -532,6 +534,24 @@ class Client:
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
     """The global array made of local ones, on ``client`` or that of ``fd.execute``: see Client.from_shards."""
     return (client or default_client()).from_shards(shards, sharding)
+
+
+def execute(fd: FusionDefinition, inputs: Any, options: dict[str, Any]) -> Any:
+    """``fd.execute``, whose keywords are ``options``."""
+    for name in options:
+        if name not in _EXECUTE_OPTIONS:
+            close = difflib.get_close_matches(name, _EXECUTE_OPTIONS, 1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(_EXECUTE_OPTIONS)}"
+            raise TypeError(located(f"execute() got an unexpected keyword argument {name!r}; {remedy}"))
+    client = default_client()
+    device = options.pop("device", None)
+    if device is not None and str(device) not in ("0", client.device_kind, f"{client.device_kind}:0"):
+        raise invalid(
+            f"execute: device={str(device)!r}: a program without a mesh runs on {client.device_kind}:0 here; "
+            "a mesh places it elsewhere: x.set_device_mesh([1])"
+        )
+    results = client.run(fd, inputs, **options)
+    return list(results) if fd._output_tree is None else results
 
 
 def _check_process(connected: int | None) -> None:

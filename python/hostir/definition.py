@@ -203,11 +203,16 @@ class FusionDefinition:
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def execute(self, inputs: Sequence[Any], **_: Any) -> list[Any]:
-        """Runs on the default client: ``$HOSTIR_ADDRESS``, else a private daemon as long as this process lives."""
-        from .client import default_client
+    def execute(self, inputs: Any, **options: Any) -> Any:
+        """Runs on the default client: ``$HOSTIR_ADDRESS``, else a private daemon as long as this process lives.
 
-        return list(default_client().run(self, list(inputs)))
+        A list of Arrays, or what ``add_output`` was given with an Array for each tensor. inputs and options (``wait``,
+        ``nowait``, ``timeout``) are those of ``Client.run``. ``device`` may name where a program without a mesh runs
+        anyway (0, "cpu", "cuda:0"): ``fd.execute([x], device=0)``. TypeError for any other keyword.
+        """
+        from .client import execute
+
+        return execute(self, inputs, options)
 
     def __repr__(self) -> str:
         counts = f"{len(self._inputs)} inputs, {len(self._record.ops)} ops, {len(self._outputs)} outputs"

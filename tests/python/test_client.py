@@ -298,9 +298,34 @@ def test_states_and_waiting(client: hostir.Client) -> None:
 
 def test_execute_runs_on_a_default_client(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTIR_ADDRESS", client.address)
-    (y,) = scaled().execute([np.ones((2, 2), np.float32)])
-    np.testing.assert_array_equal(y.numpy(), np.full((2, 2), 2, np.float32))
-    hostir.client.default_client().close()
+    fd, ones = scaled(), np.ones((2, 2), np.float32)
+    try:
+        for options in ({}, {"device": 0}, {"device": "cpu"}, {"device": "cpu:0", "wait": True, "timeout": 60}):
+            (y,) = fd.execute([ones], **options)
+            np.testing.assert_array_equal(y.numpy(), np.full((2, 2), 2, np.float32))
+        (y,) = fd.execute({"x": ones})
+        np.testing.assert_array_equal(y.numpy(), np.full((2, 2), 2, np.float32))
+        for device in ("cuda:0", 1, "cpu:1"):
+            with pytest.raises(hostir.InvalidArgument, match=rf"^execute: device='{device}': a program without a mesh"):
+                fd.execute([ones], device=device)
+    finally:
+        hostir.client.default_client().close()
+
+
+@pytest.mark.parametrize(
+    ("keyword", "remedy"),
+    [
+        ("devcie", "did you mean 'device'?"),
+        ("timeuot", "did you mean 'timeout'?"),
+        ("profile", "it takes device, wait, nowait, timeout"),
+    ],
+)
+def test_execute_refuses_keywords_that_it_has_not(keyword: str, remedy: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        scaled().execute([np.ones((2, 2), np.float32)], **{keyword: 1})
+    assert str(caught.value).startswith(
+        f"execute() got an unexpected keyword argument '{keyword}'; {remedy} (test_clie"
+    )
 
 
 def test_a_program_that_the_daemon_forgot_is_compiled_again(client: hostir.Client) -> None:
