@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +17,20 @@ if TYPE_CHECKING:
     from .client import Client
 
 
+_WHOLE = Sharding([0])
+_SHOWN_SIZE, _SHOWN_BYTES = 1000, 16384  # Of values in repr: as many elements as NumPy shows without an ellipsis.
+
+
 class Array:
     """A global array on the devices: immutable, known by a random handle, freed with its last reference.
 
-    The result of a run may still be pending; the first read waits, and raises the run's error if it failed.
+    The result of a run may still be pending; the first read waits, and raises the run's error if it failed. What reads
+    (``numpy()``, ``a[0]``, ``a == b``, ``float(a)``, ``for row in a``) gathers the whole value on the host each time;
+    whoever reads much of one keeps ``values = a.numpy()``. As of NumPy's arrays ``==`` is element by element, so that
+    there is no hash: ``loss.item() < 0.5``, ``(y == x).all()``. Threads: any may read.
     """
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -79,6 +90,64 @@ class Array:
         """(rank, slices of the global array, values) for each device that holds a part, in mesh order."""
         return self._client._shards(self)
 
+    def item(self, *index: Any) -> bool | int | float:
+        """The only element, or the one at ``index``, as a Python number: ``loss.item()``.
+
+        Raises ValueError, before it reads, for several elements without an index.
+        """
+        if not index and self.size != 1:
+            raise ValueError(f"item() of an array of shape {self.shape}, which has {self.size} elements")
+        number: bool | int | float = self.numpy().item(*index)
+        return float(number) if self.dtype.kind == "V" else number  # bfloat16 has no number of Python's.
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers, in lists as deep as there are axes."""
+        return self.numpy().tolist()
+
+    def __getitem__(self, index: Any) -> Any:
+        """NumPy's indexing, of the value on the host: ``a[0, 1:]``. On devices, a program slices."""
+        return self.numpy()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Rows on the host, gathered together once."""
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return iter(self.numpy())
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.numpy()
+
+    def __eq__(self, other: object) -> Any:
+        return self.numpy() == (other.numpy() if isinstance(other, Array) else other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.numpy() != (other.numpy() if isinstance(other, Array) else other)
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(f"an array of shape {self.shape} is neither true nor false; (a == b).all() is, or .any()")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self._number("int"))
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
+
+    def __index__(self) -> int:
+        if self.shape or self.dtype.kind != "i":
+            raise TypeError(f"only an integer without axes is an index, not {self.dtype} of shape {self.shape}")
+        return operator.index(self.item())  # type: ignore[arg-type]
+
+    def __format__(self, spec: str) -> str:
+        """Of an array without axes as of its number: ``f"{loss:.4f}"``."""
+        return format(self.item(), spec) if spec and not self.shape else super().__format__(spec)
+
+    def _number(self, kind: str) -> bool | int | float:
+        if self.size != 1:
+            raise TypeError(f"only an array of one element is {kind}; the shape is {self.shape}")
+        return self.item()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("a hostir.Array is on devices: its value is always a copy")
@@ -97,8 +166,16 @@ class Array:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        gone = f", {self._gone}" if self._gone else ""
-        return f"hostir.Array(shape={self.shape}, dtype={self.dtype}, {self.sharding!r}{gone})"
+        """NumPy's, where the array is small and ready soon; else its shape, and what it is. Never raises."""
+        head = "hostir.Array("
+        where = "" if self.sharding == _WHOLE else f", {self.sharding!r}"
+        is_small = self.size <= _SHOWN_SIZE and self.nbytes <= _SHOWN_BYTES
+        found = self._gone or self._client._peek(self, is_small)
+        if isinstance(found, str):
+            return f"{head}shape={self.shape}, dtype={self.dtype}{where}{', ' if found else ''}{found})"
+        values = np.array2string(found, separator=", ", prefix=head)
+        shape = "" if self.size else f", shape={self.shape}"
+        return f"{head}{values}{shape}, dtype={self.dtype}{where})"
 
     def _lose(self, why: str) -> None:
         """The daemon has no such handle any more."""

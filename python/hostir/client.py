@@ -53,6 +53,7 @@ _END_SECONDS = 0.1
 _LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
 _CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
+_PEEK_SECONDS = 0.2  # That repr waits for an array.
 _EXECUTE_OPTIONS = ("device", "wait", "nowait", "timeout")
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
 _STATES = {
@@ -226,20 +227,21 @@ class Client:
     def _download(self, array: Array, device: int | None = None) -> np.ndarray[Any, Any]:
         self._check_live(array)
         self._free_collected()
-        request = pb.DownloadRequest(session_id=self._session, handle=array._handle)
-        if device is not None:
-            request.device = device
         try:
-            stream = self._stub.Download(request)
-            header = next(stream).header
-            values = np.empty(header.total_bytes, np.uint8)
-            at = 0
-            for message in stream:
-                chunk = np.frombuffer(message.chunk, np.uint8)
-                values[at : at + chunk.size] = chunk
-                at += chunk.size
+            return self._fetch(array, device, None)
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
+
+    def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
+        request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
+        stream = self._stub.Download(request, timeout=seconds)
+        header = next(stream).header
+        values = np.empty(header.total_bytes, np.uint8)
+        at = 0
+        for message in stream:
+            chunk = np.frombuffer(message.chunk, np.uint8)
+            values[at : at + chunk.size] = chunk
+            at += chunk.size
         if at != header.total_bytes:
             raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
         shape = tuple(header.shape)
@@ -400,6 +402,24 @@ class Client:
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle for array in arrays])
         return self._call(self._stub.Wait, request, seconds=seconds).tensors
 
+    def _peek(self, array: Array, wants_values: bool) -> np.ndarray[Any, Any] | str:
+        """The values, if they are wanted and soon there; else the state, "" for ready. Raises nothing, waits little."""
+        if self.closed:
+            return "of a client that is closed"
+        if self._pid != os.getpid():
+            return "of another process"
+        request = pb.WaitRequest(session_id=self._session, handles=[array._handle], poll=not wants_values)
+        try:
+            (tensor,) = self._stub.Wait(request, timeout=_PEEK_SECONDS).tensors
+            if wants_values and tensor.state == pb_tensor.TENSOR_STATE_READY:
+                return self._fetch(array, None, _PEEK_SECONDS)
+        except grpc.RpcError as error:
+            failure = from_rpc(error)
+            return "pending" if isinstance(failure, DeadlineExceeded) else failure.code.lower()
+        except (HostirError, ValueError):  # Cut off, or closed meanwhile.
+            return "unavailable"
+        return _STATES.get(tensor.state, "pending").removeprefix("ready")
+
     def _wait(self, arrays: Sequence[Array]) -> None:
         for array, tensor in zip(arrays, self._wait_for(arrays), strict=True):
             if tensor.error.code != 0:
@@ -407,7 +427,8 @@ class Client:
 
     def _check_live(self, array: Array) -> None:
         if array._client is not self:
-            raise FailedPrecondition(located(f"{array!r} belongs to another client; download it there and put it here"))
+            message = f"the array of shape {array.shape} belongs to another client; download it there and put it here"
+            raise FailedPrecondition(located(message))
         if array._gone:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
