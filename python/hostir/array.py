@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,6 +80,10 @@ class Array:
         """Returns itself when it is ready; raises what poisoned it."""
         self._client._wait([self])
         return self
+
+    def __await__(self) -> Generator[Any, None, Array]:
+        """As wait(), without holding up the event loop, or a thread: ``await y``. Cancelling that stops no run."""
+        return self._client._wait_async(self).__await__()
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The global value, gathered: same shape and dtype."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import collections
 import contextlib
@@ -422,8 +423,34 @@ class Client:
 
     def _wait(self, arrays: Sequence[Array]) -> None:
         for array, tensor in zip(arrays, self._wait_for(arrays), strict=True):
-            if tensor.error.code != 0:
-                raise from_code(tensor.error.code, _with_origin(tensor.error.message, array._origin))
+            _check_sound(tensor, array)
+
+    async def _wait_async(self, array: Array) -> Array:
+        self._check_open()
+        self._check_live(array)
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def told(_: Any) -> None:  # On a thread of gRPC's, perhaps after the loop.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+        call = self._stub.Wait.future(pb.WaitRequest(session_id=self._session, handles=[array._handle]))
+        call.add_done_callback(told)
+        try:
+            await over
+        finally:
+            call.cancel()  # Of one that is over: nothing.
+        try:
+            (tensor,) = call.result().tensors
+        except grpc.RpcError as error:
+            raise self._error(error, array._origin) from None
+        _check_sound(tensor, array)
+        return array
 
     def _check_live(self, array: Array) -> None:
         if array._client is not self:
@@ -591,6 +618,12 @@ def _stderr_is_terminal() -> bool:
 def _with_origin(message: str, location: str) -> str:
     """``message`` with where the request was made, unless it names a line already."""
     return message if not location or _HAS_LOCATION.search(message) else f"{message} ({location})"
+
+
+def _check_sound(tensor: Any, array: Array) -> None:
+    """Raises what poisoned or lost it."""
+    if tensor.error.code != 0:
+        raise from_code(tensor.error.code, _with_origin(tensor.error.message, array._origin))
 
 
 def _lay_out(tensor: Tensor, sharding: Sharding) -> None:
