@@ -72,6 +72,7 @@ def connect(
     devices: str | None = None,
     timeout: float | None = None,
     progress: bool | Callable[[PlanProgress], None] | None = None,
+    log: private_daemon.Log | None = None,
 ) -> Client:
     """A client of a daemon that is ready to serve.
 
@@ -85,6 +86,10 @@ def connect(
 
     progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
     1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
+
+    log: where the log of a private daemon goes, and what its processes print: a path, which is appended to, or a file
+    with a descriptor: ``connect(devices="cpu:4", log="hostir.log")``, ``log=sys.stderr``. Without it a file of the
+    daemon's own, which goes with it, and whose end is in the errors about its death.
     """
     _check_process(_process)
     if address is not None and devices is not None:
@@ -97,10 +102,12 @@ def connect(
         address = os.environ.get("HOSTIR_ADDRESS") or None
         if address is not None:
             target(address, "$HOSTIR_ADDRESS")
+    if address is not None and log is not None:
+        raise invalid(f"log: the daemon at {address} runs already, with a log of its own; devices= starts one")
     if address is not None:
         return Client(address, timeout=timeout, progress=progress)
     deadline = time.monotonic() + timeout
-    daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout)
+    daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout, log)
     try:
         client = Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()), progress=progress)
     except BaseException:

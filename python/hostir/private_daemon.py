@@ -17,25 +17,33 @@ import subprocess
 import tempfile
 import textwrap
 from pathlib import Path
+from typing import IO, Any, BinaryIO
 
 from hostir_programs import environment
 
 from .errors import Unavailable
 from .location import invalid
 
+Log = str | os.PathLike[str] | IO[Any]  # Where a daemon's log goes: a path, or a file that has a descriptor.
+
 DEFAULT_DEVICES = "cpu:4"
 _DRAIN_SECONDS = 15.0  # hostird gives what is under way 10 s.
 _LOG_LINES = 20
+_LOG_BYTES = 65536  # Of a log's end, which hold them.
 _EXIT_USAGE = 2  # docs/service.md has its exit codes.
 _alive_ends: set[int] = set()  # The writing ends that this process has open, a daemon each.
 
 
 class PrivateDaemon:
-    """A running hostird. ``stop()`` lets it finish what is under way and removes its directory."""
+    """A running hostird. ``stop()`` lets it finish what is under way and removes its directory.
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: str, alive: int) -> None:
+    log: the file that its log goes to, or None where that is no file.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: str, log: str | None, alive: int) -> None:
         self._process = process
         self._directory = directory
+        self._log = log
         self._alive = alive  # The writing end of the pipe.
         self._pid = os.getpid()
 
@@ -49,8 +57,12 @@ class PrivateDaemon:
 
     def log_tail(self) -> str:
         """The last lines of the daemon's log."""
+        if self._log is None:
+            return "(it went where connect(log=...) sent it)"
         try:
-            lines = Path(self._directory, "log").read_text(errors="replace").splitlines()
+            with open(self._log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return "(no log)"
         return "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) or "(the log is empty)"
@@ -102,25 +114,29 @@ def find_daemon() -> str:
     )
 
 
-def start(devices: str, timeout: float) -> PrivateDaemon:
-    """Starts a daemon on ``devices`` and waits until it is ready.
+def start(devices: str, timeout: float, log: Log | None = None) -> PrivateDaemon:
+    """Starts a daemon on ``devices`` and waits until it is ready. ``log``: see hostir.connect.
 
     Raises Unavailable with its last log lines; InvalidArgument with them alone when it refuses what it was given.
     """
     program = find_daemon()
+    given = None if log is None else _open_log(log)
     directory = tempfile.mkdtemp(prefix="hostir-")  # Mode 0700.
+    log_path = None if given is not None else os.path.join(directory, "log")
+    if isinstance(log, (str, os.PathLike)):
+        log_path = os.path.abspath(log)
     alive_read, alive_write = os.pipe()
     _alive_ends.add(alive_write)
     ready_read, ready_write = os.pipe()
     arguments = [program, f"--devices={devices}", f"--listen=unix:{directory}/socket"]
     arguments += [f"--ready-fd={ready_write}", f"--alive-fd={alive_read}", f"--scratch={directory}"]
     try:
-        with open(os.path.join(directory, "log"), "wb") as log:
+        with given or open(os.path.join(directory, "log"), "wb") as output:
             process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 env=environment(),
                 pass_fds=[alive_read, ready_write],
                 start_new_session=True,  # An interrupt at the terminal is for this process, which stops the daemon.
@@ -133,7 +149,7 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
         raise Unavailable(f"cannot start {program}: {error}") from error
     os.close(alive_read)
     os.close(ready_write)
-    daemon = PrivateDaemon(process, directory, alive_write)
+    daemon = PrivateDaemon(process, directory, log_path, alive_write)
     try:
         ready = _wait_ready(ready_read, timeout)
     finally:
@@ -149,6 +165,21 @@ def start(devices: str, timeout: float) -> PrivateDaemon:
     if process.returncode == _EXIT_USAGE:
         raise invalid(textwrap.dedent(tail))
     raise Unavailable(f"{program} --devices={devices} {how}; its log ends:\n{tail}")
+
+
+def _open_log(log: Log) -> BinaryIO:
+    """What the daemon writes to: its own descriptor, so that the caller may close ``log``. Files are appended to."""
+    if isinstance(log, (str, os.PathLike)):
+        try:
+            return open(log, "ab")
+        except OSError as error:
+            raise invalid(f"log: cannot write {os.fspath(log)}: {error.strerror}") from error
+    try:
+        log.flush()  # What was written before comes first.
+        descriptor = os.dup(log.fileno())
+    except (AttributeError, OSError, ValueError) as error:
+        raise invalid(f"log: a path, or a file that has a descriptor, not a {type(log).__name__}") from error
+    return os.fdopen(descriptor, "ab")
 
 
 def _close_alive(end: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import select
@@ -131,6 +132,65 @@ def test_an_environment_that_the_daemon_refuses(daemon_program: str, monkeypatch
     monkeypatch.setenv("HOSTIR_RPC_THREADS", "0")
     with pytest.raises(hostir.InvalidArgument, match=r"^hostird: HOSTIR_RPC_THREADS=0: 0 is not in range: want 1 to "):
         hostir.connect(devices="cpu:1")
+
+
+# --- its log ---
+
+
+@pytest.mark.parametrize("way", ["path", "Path", "file", "closed at once"])
+def test_its_log_goes_to_a_file(daemon_program: str, tmp_path: Path, way: str) -> None:
+    path = tmp_path / "hostir.log"
+    path.write_text("before\n")
+    with open(path, "a") as file:
+        file.write("and written\n")
+        log = {"path": str(path), "Path": path}.get(way, file)
+        with hostir.connect(devices="cpu:1", timeout=60, log=log) as client:
+            if way == "closed at once":
+                file.close()
+            assert client._daemon is not None
+            assert "ready address=" in path.read_text()
+            tail = client._daemon.log_tail()
+            assert "ready address=" in tail if way in ("path", "Path") else tail.startswith("(it went where")
+            assert not Path(client.address.removeprefix("unix:")).with_name("log").exists()
+    lines = path.read_text().splitlines()
+    assert lines[0] == "before" and ("and written" in lines[:2] or way in ("path", "Path"))
+    assert any("ready address=" in line for line in lines), "it outlives the daemon"
+
+
+def test_what_its_processes_print_is_in_the_log(
+    daemon_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTIR_DUMP", "fusion")
+    with hostir.FusionDefinition("dumped") as fd:
+        fd.add_output(-fd.define_tensor(shape=[-1]))
+    with hostir.connect(devices="cpu:1", timeout=60, log=tmp_path / "log") as client:
+        client.explain(fd)
+    assert "@dumped" in (tmp_path / "log").read_text()
+
+
+def test_logs_that_cannot_be_written(daemon_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for log, message in [
+        (tmp_path, f"log: cannot write {tmp_path}: Is a directory"),
+        (io.StringIO(), "log: a path, or a file that has a descriptor, not a StringIO"),
+        (7, "log: a path, or a file that has a descriptor, not a int"),
+    ]:
+        with pytest.raises(hostir.InvalidArgument, match="^" + re.escape(message)):
+            hostir.connect(devices="cpu:1", log=log)  # type: ignore[arg-type]
+    with pytest.raises(
+        hostir.InvalidArgument, match=r"^log: the daemon at unix:/nowhere runs already, with a log of its"
+    ):
+        hostir.connect("unix:/nowhere", log="hostir.log")
+    monkeypatch.setenv("HOSTIR_ADDRESS", "unix:/elsewhere")
+    with pytest.raises(hostir.InvalidArgument, match=r"^log: the daemon at unix:/elsewhere runs already"):
+        hostir.connect(log="hostir.log")
+
+
+def test_a_daemon_that_exits_has_its_log_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTIR_DAEMON", script(tmp_path / "hostird", "echo why; exit 3"))
+    with pytest.raises(hostir.Unavailable, match=r"exited with 3; its log ends:\n  why$"):
+        hostir.connect(devices="cpu:2", log=tmp_path / "log")
+    with open(tmp_path / "log", "rb") as file:
+        assert file.read() == b"why\n"
 
 
 # --- its life ---
