@@ -372,7 +372,7 @@ class Client:
         source = program.source(fd)
         numbers = {str(name): _size(name, size) for name, size in (sizes or {}).items()}
         request = pb.ExplainRequest(session_id=self._session, program=source, sizes=numbers)
-        return Plan(self._call(self._stub.Explain, request))
+        return Plan(self._call(self._stub.Explain, request), fd.name, numbers)
 
     def _compile(self, fd: FusionDefinition) -> pb.CompileReply:
         key = program.key(fd)

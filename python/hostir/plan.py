@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .errors import HostirError
+from .picture import draw
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,14 @@ class Communication:
 
 
 class Plan:
-    """The plan of a program. The plan explained is the plan executed."""
+    """The plan of a program. The plan explained is the plan executed.
 
-    def __init__(self, reply: Any) -> None:
+    A notebook shows its picture and its tables; ``print(plan)`` the tables.
+    """
+
+    def __init__(self, reply: Any, name: str = "plan", sizes: Mapping[str, int] | None = None) -> None:
+        self._reply: bytes = reply.SerializeToString()
+        self._title = (name, dict(sizes or {}))
         explanation = reply.explanation
         self.program_id: str = reply.program_id
         self.segments = [
@@ -59,10 +69,28 @@ class Plan:
 
     def json(self) -> str:
         """Everything above as one JSON object, keys sorted."""
-        fields: dict[str, Any] = dict(vars(self))
+        fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name[0] != "_"}
         fields["segments"] = [vars(s) for s in self.segments]
         fields["communications"] = [vars(c) for c in self.communications]
         return json.dumps(fields, indent=2, sort_keys=True)
+
+    def svg(self) -> str:
+        """The picture of ``hostir explain --svg``, as a document: ``Path("plan.svg").write_text(plan.svg())``.
+
+        A lane for each stream, a box for each kernel, library call, communication and copy; no daemon is asked. Raises
+        Unavailable where the command ``hostir``, which draws it, is neither beside hostird nor on ``$PATH``.
+        """
+        return draw(self._reply, *self._title)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the picture, where it can be drawn, above the tables."""
+        tables = f"<pre>{html.escape(str(self))}</pre>"
+        try:
+            picture = base64.b64encode(self.svg().encode()).decode()
+        except HostirError:
+            return tables
+        # As an image, so that its styles are not the page's.
+        return f'<img alt="the plan" style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">{tables}'
 
     def __str__(self) -> str:
         rows = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]

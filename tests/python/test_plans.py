@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import hostir
 from hostir import DeviceMesh, FusionDefinition
@@ -74,3 +80,52 @@ def test_guards_are_shown(client: hostir.Client) -> None:
     plan = client.explain(fd)
     assert any("i0 mod 4 == 0" in guard for guard in plan.guards)
     assert "holds for sizes with: " in str(plan)
+
+
+@pytest.fixture
+def command(daemon_program: str) -> str:
+    """The command line beside the daemon. Skips where only the daemon was built."""
+    path = Path(daemon_program).resolve().with_name("hostir")
+    if not path.exists():
+        pytest.skip(f"{path} was not built")
+    return str(path)
+
+
+def test_the_picture_is_the_command_lines(client: hostir.Client, command: str, tmp_path: Path) -> None:
+    fd = row_parallel()
+    plan = client.explain(fd, sizes={"i0": 32})
+    (tmp_path / "row_parallel.hir").write_text(str(fd))
+    arguments = ["--size=i0=32", f"--address={client.address}", f"--svg={tmp_path / 'plan.svg'}"]
+    subprocess.run([command, "explain", tmp_path / "row_parallel.hir", *arguments], check=True, capture_output=True)
+    assert plan.svg() == (tmp_path / "plan.svg").read_text()
+    texts = [element.text for element in ET.fromstring(plan.svg()).iter() if element.tag.endswith("text")]
+    assert texts[0] == "row_parallel" and "2.0 KiB" in str(texts)
+
+
+def test_a_picture_needs_no_daemon(daemon_program: str, command: str) -> None:
+    with hostir.connect(devices="cpu:1", timeout=60) as other:
+        with FusionDefinition("odd name/../") as fd:
+            fd.add_output(-fd.define_tensor(shape=[-1]))
+        fd.name = "odd"
+        plan = other.explain(fd)
+    plan._title = ("odd name/../", {})
+    assert ET.fromstring(plan.svg()).tag.endswith("svg")
+
+
+def test_notebooks_show_picture_and_tables(
+    client: hostir.Client, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = client.explain(row_parallel())
+    shown = plan._repr_html_()
+    (encoded,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', shown)
+    assert base64.b64decode(encoded).decode() == plan.svg()
+    assert "<pre>segment" in shown and "Allreduce" in shown
+    monkeypatch.setattr(hostir.private_daemon, "find_daemon", lambda: str(tmp_path / "hostird"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(hostir.Unavailable, match=r"^no command hostir found, which draws plans: build it"):
+        plan.svg()
+    assert plan._repr_html_().startswith("<pre>segment"), "the tables alone"
+    (tmp_path / "hostir").write_text("#!/bin/sh\necho no such option >&2; exit 2\n")
+    (tmp_path / "hostir").chmod(0o755)
+    with pytest.raises(hostir.Unavailable, match=r"hostir cannot draw the plan: no such option$"):
+        plan.svg()

@@ -115,6 +115,8 @@ struct Parser {
     command
         .add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it")
         ->excludes(svg);
+    command.add_flag("--reply", options.reply,
+                     "PROGRAM.hir is a saved hostir.v1.ExplainReply: no daemon is asked");
     command.footer(
         Cat("  hostir explain mlp.hir --devices cpu:4\n"
             "  hostir explain mlp.hir --size i0=8192 --svg plan.svg\n\n",

@@ -113,11 +113,24 @@ Outcome WriteSvg(const pb::ExplainReply& reply, const Options& options, const st
   return {};
 }
 
+Outcome Show(const pb::ExplainReply& reply, const Options& options) {
+  const std::string name = std::filesystem::path(options.program).stem().string();
+  if (!options.svg.empty()) return WriteSvg(reply, options, options.program == "-" ? "plan" : name);
+  std::fputs((options.json ? ToJson(reply) + "\n" : PlanText(reply)).c_str(), stdout);
+  return {};
+}
+
 }  // namespace
 
 Outcome ExplainProgram(const Options& options) {
   const Result<std::string> text = ReadProgram(options.program);
   if (!text.ok()) return Usage(text.status());
+  if (options.reply) {
+    pb::ExplainReply saved;
+    if (!saved.ParseFromString(*text) || saved.explanation().host_ir().empty())
+      return {InvalidArgument(Cat(options.program, ": a hostir.v1.ExplainReply is wanted"))};
+    return Show(saved, options);
+  }
   Progress progress(options.progress);
   Connection connection;
   if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok())
@@ -128,11 +141,7 @@ Outcome ExplainProgram(const Options& options) {
     reply = connection.client().Explain(*text, options.sizes);
   }
   if (!reply.ok()) return connection.Failed(reply.status().WithContext(options.program), false);
-  const std::string name = std::filesystem::path(options.program).stem().string();
-  if (!options.svg.empty())
-    return WriteSvg(*reply, options, options.program == "-" ? "plan" : name);
-  std::fputs((options.json ? ToJson(*reply) + "\n" : PlanText(*reply)).c_str(), stdout);
-  return {};
+  return Show(*reply, options);
 }
 
 }  // namespace hir::cli

@@ -25,6 +25,7 @@ struct Options {
   std::map<std::string, int64_t> sizes;  // "i0": 128
   int64_t timeout_s = 0;                 // Of one run; 0: the daemon's run_timeout_ms.
   std::string svg;                       // Path of the picture.
+  bool reply = false;                    // `program` is what a daemon answered to Explain.
   bool json = false;
   bool once = false;
   bool progress = false;  // Also where stderr is no terminal.

@@ -201,6 +201,29 @@ def test_explain_says_what_the_python_client_says(four, path, sized):
     assert [g["condition"] for g in shown["guards"]] == [g.condition for g in reply.guards]
 
 
+def test_explain_shows_a_saved_answer(four, tmp_path):
+    """As it shows the daemon's, and asks none."""
+    path = CORPUS[0]
+    with client_of_python.connect(four.address) as python:
+        request = client_of_python.client.pb.ExplainRequest(session_id=python._session)
+        request.program.text = path.read_text()
+        reply = python._call(python._stub.Explain, request)
+    saved = tmp_path / f"{path.stem}.plan"
+    saved.write_bytes(reply.SerializeToString())
+    for flags in ([], ["--json"]):
+        asked = good("explain", path, *flags, "--address", four.address)
+        assert good("explain", saved, "--reply", *flags, "--address=unix:/nowhere") == asked
+    pictures = [tmp_path / "asked.svg", tmp_path / "saved.svg"]
+    good("explain", path, "--svg", pictures[0], "--address", four.address)
+    good("explain", saved, "--reply", "--svg", pictures[1])
+    assert pictures[0].read_text() == pictures[1].read_text()
+    for bytes_ in (b"fusion @p(", client_of_python.client.pb.ExplainReply(program_id="1").SerializeToString()):
+        saved.write_bytes(bytes_)
+        done = hostir("explain", saved, "--reply")
+        assert done.returncode == 1
+        assert done.stderr == f"hostir: INVALID_ARGUMENT: {saved}: a hostir.v1.ExplainReply is wanted\n"
+
+
 # --- status, top, bench ------------------------------------------------------------------------------------------
 
 
