@@ -27,7 +27,10 @@ class Array:
     The result of a run may still be pending; the first read waits, and raises the run's error if it failed. What reads
     (``numpy()``, ``a[0]``, ``a == b``, ``float(a)``, ``for row in a``) gathers the whole value on the host each time;
     whoever reads much of one keeps ``values = a.numpy()``. As of NumPy's arrays ``==`` is element by element, so that
-    there is no hash: ``loss.item() < 0.5``, ``(y == x).all()``. Threads: any may read.
+    there is no hash. Threads: any may read. ::
+
+        (y,) = client.run(fd, [x])          # y is a hostir.Array
+        print(y.shape, y.sharding, y[0, :4], float(y[0, 0]), (y == x).all())
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -77,7 +80,7 @@ class Array:
         return "freed" if self._gone else self._client._state(self)
 
     def wait(self) -> Array:
-        """Returns itself when it is ready; raises what poisoned it."""
+        """Returns itself when it is ready; raises what poisoned it: ``y = client.run(fd, [x])[0].wait()``."""
         self._client._wait([self])
         return self
 
@@ -86,7 +89,7 @@ class Array:
         return self._client._wait_async(self).__await__()
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The global value, gathered: same shape and dtype."""
+        """The global value, gathered, a copy of the same shape and dtype: ``y.numpy().sum()``."""
         return self._client._download(self)
 
     @property
@@ -105,7 +108,7 @@ class Array:
         return float(number) if self.dtype.kind == "V" else number  # bfloat16 has no number of Python's.
 
     def tolist(self) -> Any:
-        """The elements as Python numbers, in lists as deep as there are axes."""
+        """The elements as Python numbers, in lists as deep as there are axes: ``y.tolist()[0]``."""
         return self.numpy().tolist()
 
     def __getitem__(self, index: Any) -> Any:

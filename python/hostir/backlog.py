@@ -12,8 +12,9 @@ from .array import Array
 
 _KEPT = 4096  # Runs; older ones are over, or not worth waiting for.
 _PAUSE_FIRST, _PAUSE_LAST = 0.001, 0.1  # Seconds.
-_QUEUE = "queued_runs_max"
-_ENDS_WITH_RUNS = (_QUEUE, "tensor_bytes_max", "tensors_max")  # Of the turn, and of what runs and their results hold.
+_QUEUE = "queued_runs_max = "
+# Of the turn, and of what runs, their inputs and their results hold.
+_ENDS_WITH_RUNS = (_QUEUE, "tensor_bytes_max = ", "tensors_max = ", "staging_bytes_max = ")
 
 
 class Backlog:
@@ -44,12 +45,12 @@ class Backlog:
 
 
 def ends_with_runs(message: str) -> bool:
-    """Whether a run that was refused with ``message`` may be accepted when runs before it are over."""
-    return message.startswith(_ENDS_WITH_RUNS)
+    """Whether what was refused with ``message`` may be accepted when runs before it are over."""
+    return any(limit in message for limit in _ENDS_WITH_RUNS)
 
 
 def is_full_queue(message: str) -> bool:
-    return message.startswith(_QUEUE)
+    return _QUEUE in message
 
 
 def pauses() -> Iterator[float]:

@@ -88,8 +88,11 @@ def connect(
     1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
 
     log: where the log of a private daemon goes, and what its processes print: a path, which is appended to, or a file
-    with a descriptor: ``connect(devices="cpu:4", log="hostir.log")``, ``log=sys.stderr``. Without it a file of the
-    daemon's own, which goes with it, and whose end is in the errors about its death.
+    with a descriptor (``sys.stderr``). Without it a file of the daemon's own, which goes with it, and whose end is in
+    the errors about its death. ::
+
+        with hostir.connect(devices="cpu:4", log="hostir.log") as client:
+            (y,) = client.run(fd, [x])
     """
     _check_process(_process)
     if address is not None and devices is not None:
@@ -132,7 +135,8 @@ def default_client() -> Client:
 
 
 class Client:
-    """One session with a daemon. Closing it frees its arrays.
+    """One session with a daemon. Closing it frees its arrays. ``hostir.connect()`` makes one, and so does
+    ``hostir.Client("unix:/run/hostir/socket")`` for a daemon that runs.
 
     Threads: a client may be shared; every call is a request of its own. Runs happen in the order in which ``run`` was
     called. Processes: a client is that of the process that made it, and refuses to be used by one forked from it, which
@@ -191,8 +195,13 @@ class Client:
         array: anything with the buffer protocol or DLPack, of any strides; of an axis with stride 0 one element moves.
         As an input it is converted to the program's type where no value can change (int32 to float64, never float64 to
         float32); Python's numbers are rounded. With neither ``tensor`` nor ``sharding`` it lies whole on device 0, with
-        its own type. The array may change once this returns.
+        its own type. The array may change once this returns: ``x_dev = client.put(x, sharding=Sharding([0, 1]))``.
+
+        Where the daemon has no memory left it waits for the runs of this client that are under way, as ``run`` does.
         """
+        return self._put(array, tensor, sharding, None)
+
+    def _put(self, array: Any, tensor: Tensor | None, sharding: Sharding | None, patience: float | None) -> Array:
         header = pb.UploadHeader(session_id=self._session)
         key = None
         if tensor is not None:
@@ -208,15 +217,15 @@ class Client:
         if tensor is None and sharding is not None:
             header.sharding.CopyFrom(wire.sharding_message(sharding, values.ndim))
         try:
-            return self._upload(values, header)
+            return self._upload(values, header, patience)
         except NotFound:  # The program was evicted.
             if tensor is None or key is None:
                 raise
             self._programs.pop(key, None)
             header.input.program_id = self._compile(tensor._definition).program_id
-            return self._upload(values, header)
+            return self._upload(values, header, patience)
 
-    def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader) -> Array:
+    def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader, patience: float | None) -> Array:
         sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
         native = array.dtype.newbyteorder("=")
         header.dtype = wire.dtype_number(as_data_type(native))
@@ -230,7 +239,8 @@ class Client:
             for start in range(0, values.size, self._chunk_bytes):
                 yield pb.UploadRequest(chunk=values[start : start + self._chunk_bytes].tobytes())
 
-        return self._array(self._call(self._stub.Upload, requests()).tensor, caller_location())
+        reply = self._when_there_is_room(lambda: self._call(self._stub.Upload, requests()), patience)
+        return self._array(reply.tensor, caller_location())
 
     def _download(self, array: Array, device: int | None = None) -> np.ndarray[Any, Any]:
         self._check_live(array)
@@ -269,11 +279,12 @@ class Client:
         return shards
 
     def from_shards(self, shards: Sequence[Any], sharding: Sharding) -> Array:
-        """The global array made of local ones, one for each device of the mesh in mesh order. Copies must agree."""
+        """The global array made of local ones, one for each device of the mesh in mesh order. Copies must agree:
+        ``client.from_shards([top, bottom], Sharding([0, 1], {0: "mesh_x"}))``."""
         return self.put(assemble([as_numpy(shard) for shard in shards], sharding), sharding=sharding)
 
     def reshard(self, array: Array, sharding: Sharding) -> Array:
-        """A copy of ``array`` laid out as ``sharding`` says."""
+        """A copy of ``array`` laid out as ``sharding`` says: ``client.reshard(y, Sharding([0, 1], {1: "mesh_x"}))``."""
         with FusionDefinition("reshard") as fd:
             contiguity = [None if once else True for once in array._stored_once]
             x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
@@ -285,7 +296,7 @@ class Client:
         return copy  # type: ignore[no-any-return]
 
     def free(self, *arrays: Array) -> None:
-        """Frees arrays now; queued runs that use them still see them."""
+        """Frees arrays now; queued runs that use them still see them: ``client.free(x, y)``."""
         for array in arrays:
             self._check_live(array)
         for start in range(0, len(arrays), self._handles_max):
@@ -315,18 +326,22 @@ class Client:
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
         it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
         the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
-        timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
+        timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before. ::
+
+            (y,) = client.run(fd, [x, w])
+            loss, params = client.run(step, {"x": x, "params": params}, timeout=60)
         """
         values = inputs_.bind(fd, inputs)
         request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
         request.timeout_ms = _milliseconds(timeout) if timeout is not None else 0
+        patience = 0.0 if nowait else timeout
         arrays: dict[str, Array] = {}
         for index, (value, parameter) in enumerate(zip(values, fd.fusion.inputs(), strict=True)):
             if isinstance(parameter, Scalar):
                 request.args.append(_number_argument(inputs_.number(index, parameter, value)))
                 continue
             assert isinstance(parameter, Tensor)
-            array = value if isinstance(value, Array) else self.put(value, parameter)
+            array = value if isinstance(value, Array) else self._put(value, parameter, None, patience)
             self._check_live(array)
             arrays[parameter.name] = array
             request.args.append(pb.RunArg(handle=array._handle))
@@ -336,7 +351,9 @@ class Client:
             request.program_id = self._compile(fd).program_id
 
         location = caller_location()
-        result = self._accept(request, compile_again, location, 0.0 if nowait else timeout)
+        result = self._when_there_is_room(
+            lambda: self._call(self._stub.Run, request, retry=compile_again, location=location), patience
+        )
         for output in fd._record.outputs:
             if output.alias is not None:
                 arrays[output.alias]._lose(f"was consumed by a run of {fd.name} ({location})")
@@ -345,13 +362,13 @@ class Client:
             self._backlog.add(outputs)
         return outputs if fd._output_tree is None else unflatten(fd._output_tree, outputs)
 
-    def _accept(self, request: Any, retry: Callable[[], None], location: str, patience: float | None) -> Any:
-        """The answer to a run, after at most ``patience`` seconds (None: any) in which the daemon had no room."""
+    def _when_there_is_room(self, attempt: Callable[[], Any], patience: float | None) -> Any:
+        """What ``attempt`` answers, after at most ``patience`` seconds (None: any) in which the daemon had no room."""
         until = None if patience is None else time.monotonic() + patience
         pause = pauses()
         while True:
             try:
-                return self._call(self._stub.Run, request, retry=retry, location=location)
+                return attempt()
             except ResourceExhausted as refused:
                 left = None if until is None else until - time.monotonic()
                 if not ends_with_runs(str(refused)) or (left is not None and left <= 0):
@@ -368,7 +385,8 @@ class Client:
                 time.sleep(seconds if left is None else min(seconds, left))
 
     def explain(self, fd: FusionDefinition, sizes: Mapping[str, int] | None = None) -> Plan:
-        """What a run will do: segments, communications, the host program. ``sizes`` gives sizes ("i0") numbers."""
+        """What a run will do: segments, communications, the host program. ``sizes`` gives sizes numbers:
+        ``print(client.explain(fd, sizes={"i0": 512}))``."""
         source = program.source(fd)
         numbers = {str(name): _size(name, size) for name, size in (sizes or {}).items()}
         request = pb.ExplainRequest(session_id=self._session, program=source, sizes=numbers)
@@ -387,7 +405,7 @@ class Client:
     # --- state --------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Devices, processes, generation, memory, limits: what the daemon says of itself."""
+        """Devices, processes, generation, memory, limits, as the daemon says: ``client.status()["devices"]``."""
         return wire.as_dict(self._call(self._stub.Status, pb.StatusRequest()))
 
     def _state(self, array: Array) -> str:
@@ -560,7 +578,7 @@ class Client:
                 self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))
 
     def close(self) -> None:
-        """Ends the session, which frees its arrays, and the private daemon if there is one.
+        """Ends the session, which frees its arrays, and the private daemon if there is one: ``client.close()``.
 
         In a process forked from the one that made it nothing ends: the session is the other's.
         """
@@ -587,7 +605,8 @@ class Client:
 
 
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
-    """The global array made of local ones, on ``client`` or that of ``fd.execute``: see Client.from_shards."""
+    """The global array made of local ones, on ``client`` or that of ``fd.execute``, as Client.from_shards:
+    ``hostir.from_shards([top, bottom], Sharding([0, 1], {0: "mesh_x"}))``."""
     return (client or default_client()).from_shards(shards, sharding)
 
 

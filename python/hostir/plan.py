@@ -15,7 +15,11 @@ from .picture import draw
 
 @dataclass(frozen=True)
 class Segment:
-    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all)."""
+    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all). ::
+
+    for s in plan.segments:  # Of class Segment.
+        print(s.name, s.kind, s.bytes)
+    """
 
     name: str
     kind: str
@@ -29,7 +33,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Communication:
-    """One communication of the plan. team: the lists of ranks that run it side by side."""
+    """One communication of the plan. team: the lists of ranks that run it side by side. ::
+
+    for c in plan.communications:  # Of class Communication.
+        print(c.type, c.tensor, c.bytes)
+    """
 
     # "Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast", "SendRecv", "AllToAll",
     # "CollectivePermute"
@@ -40,9 +48,10 @@ class Communication:
 
 
 class Plan:
-    """The plan of a program. The plan explained is the plan executed.
+    """The plan of a program. The plan explained is the plan executed. ::
 
-    A notebook shows its picture and its tables; ``print(plan)`` the tables.
+    plan = client.explain(fd)  # A hostir.Plan: a notebook shows its picture and its tables,
+    print(plan)                # and this the tables.
     """
 
     def __init__(self, reply: Any, name: str = "plan", sizes: Mapping[str, int] | None = None) -> None:
@@ -68,7 +77,7 @@ class Plan:
         self.notes = list(explanation.notes)
 
     def json(self) -> str:
-        """Everything above as one JSON object, keys sorted."""
+        """Everything above as one JSON object, keys sorted: ``json.loads(plan.json())["guards"]``."""
         fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name[0] != "_"}
         fields["segments"] = [vars(s) for s in self.segments]
         fields["communications"] = [vars(c) for c in self.communications]

@@ -20,7 +20,9 @@ _STAGES = {1: "queued", 2: "planning", 3: "compiling", 4: "done"}  # PlanProgres
 
 @dataclass(frozen=True)
 class PlanProgress:
-    """stage: "queued" behind ``plans_before`` other plans, "planning", "compiling" the last of which so many kernels
+    """How far a plan is: ``connect(progress=lambda p: print(p))`` is called with each PlanProgress.
+
+    stage: "queued" behind ``plans_before`` other plans, "planning", "compiling" the last of which so many kernels
     are, or "done": made, or failed."""
 
     stage: str

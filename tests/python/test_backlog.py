@@ -89,6 +89,20 @@ def test_memory_that_runs_under_way_hold(daemon_program: str, monkeypatch: pytes
             _held = [client.run(fd, [x]) for _ in range(100)]  # Ready, and held: nothing to wait for.
 
 
+def test_memory_of_inputs_that_are_put_for_runs(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which runs under way hold, too."""
+    monkeypatch.setenv("HOSTIR_TENSOR_BYTES_MAX", str(8 * 4 * ROWS))
+    with hostir.connect(devices="cpu:1", timeout=60) as client:
+        fd, zeros = one_more(), np.zeros(ROWS, np.float32)
+        for _ in range(50):
+            (y,) = client.run(fd, [zeros])
+        np.testing.assert_array_equal(y.numpy(), zeros + 1)
+        with pytest.raises(hostir.ResourceExhausted, match=r"tensor_bytes_max = .* free some"):
+            _held = [client.run(fd, [zeros], nowait=True) for _ in range(100)]
+        with pytest.raises(hostir.ResourceExhausted, match=r"^tensor_bytes_max = "):
+            _put = [client.put(zeros) for _ in range(100)]
+
+
 def test_a_refused_run_keeps_no_array(client: hostir.Client) -> None:
     """What a refusal holds goes with it, without the collector: else a long chain runs out of memory."""
     x = client.put(np.zeros((2, 2), np.float32))  # Of two axes; the program wants one.
