@@ -30,7 +30,7 @@ DEFAULT_DEVICES = "cpu:4"
 _DRAIN_SECONDS = 15.0  # hostird gives what is under way 10 s.
 _LOG_LINES = 20
 _LOG_BYTES = 65536  # Of a log's end, which hold them.
-_EXIT_USAGE = 2  # docs/service.md has its exit codes.
+_EXIT_USAGE = 2  # docs/configuration.md has its exit codes.
 _alive_ends: set[int] = set()  # The writing ends that this process has open, a daemon each.
 
 
