@@ -64,6 +64,7 @@ def rows(text: str) -> list[dict[str, Any]]:
                 "name": _string(arguments[1]),
                 "operands": -1 if count == "kVariadic" else int(count),
                 "kind": _KIND[macro],
+                "rule": "".join(arguments[3]).removeprefix("k").lower() if macro == "POINTWISE" else "",
                 "doc": _string(arguments[_DOC[macro]]),
                 "attrs": {name: kind for name, kind, fallback in attributes if not fallback},
                 "optional": {name: kind for name, kind, fallback in attributes if fallback},
@@ -77,7 +78,7 @@ def as_json(table: list[dict[str, Any]]) -> str:
 
 
 def as_python(table: list[dict[str, Any]]) -> str:
-    """Operands are positional: x, y, z as in the documentation."""
+    """Operands are positional: x, y, z as in the documentation. RULES are those of csrc/fusion/promote.h."""
     out = [
         '"""Made by the build from the op table: the operations on single elements."""\n\n'
         "from typing import Any\n\n\n"
@@ -95,7 +96,8 @@ def as_python(table: list[dict[str, Any]]) -> str:
             f'        """{row["doc"]}"""\n'
             f'        return self._record("{row["name"]}", [{", ".join(names)}])\n'
         )
-    return "".join(out)
+    rules = "".join(f'    "{row["name"]}": "{row["rule"]}",\n' for row in table if row["rule"])
+    return "".join(out) + f"\n\nRULES = {{\n{rules}}}\n"
 
 
 FORMS = {"json": as_json, "python": as_python}

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from .dtypes import DataType, element_type
-from .errors import FailedPrecondition, Unimplemented
+from .errors import FailedPrecondition, HostirError, Unimplemented
+from .infer import Sizes, ValueType, infer, input_type, scalar_type
 from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
@@ -50,6 +51,7 @@ class FusionDefinition:
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}  # Of a variable: those tried so far.
         self._num_symbols = 0
+        self._sizes = Sizes()
         self._frozen = False
         self._program: Any = None  # Made once, by program.py.
 
@@ -94,11 +96,28 @@ class FusionDefinition:
             raise invalid("define_tensor: is_cpu=True is for tensors without axes")
         tensor = Tensor(self, self._new_name(caller_variable()))
         tensor._extents = tuple(axis.extent for axis in axes)
-        self._record.params.append(ParamRecord(tensor._name, element_type(dtype), axes, caller_location()))
+        data_type = element_type(dtype)
+        tensor._type = self._type_of(data_type, axes)
+        self._record.params.append(ParamRecord(tensor._name, data_type, axes, caller_location()))
         self._inputs.append(tensor)
         if stride_order:
             tensor._annotate("stride_order", order=tuple(as_axis("stride_order", i) for i in stride_order))
         return tensor
+
+    def _infer(self, op: str, operands: Sequence[Value], attrs: dict[str, Attribute]) -> ValueType | None:
+        """The type of an op's result. Raises what the service would, naming the op and the user's line."""
+        try:
+            return infer(op, operands, attrs, self._sizes)
+        except HostirError as error:
+            raise type(error)(located(f"{op}: {error}")) from None
+
+    def _type_of(self, dtype: DataType, axes: tuple[AxisRecord, ...]) -> ValueType:
+        try:
+            of = input_type(dtype.value, axes)
+        except HostirError as error:
+            raise type(error)(located(f"define_tensor: {error}")) from None
+        self._sizes.add_input(of)
+        return of
 
     def _axes_of_shape(self, shape: Sequence[int], contiguity: Any) -> tuple[AxisRecord, ...]:
         listed = isinstance(contiguity, (list, tuple))
@@ -133,6 +152,7 @@ class FusionDefinition:
             return self._constant(value, dtype, self._new_name(caller_variable()))
         scalar = Scalar(self, self._new_name(caller_variable()), None)
         data_type = element_type(DataType.Double if dtype is None else dtype)
+        scalar._type = scalar_type(data_type.value)
         self._record.params.append(ParamRecord(scalar._name, data_type, None, caller_location()))
         self._inputs.append(scalar)
         return scalar
@@ -155,6 +175,7 @@ class FusionDefinition:
             raise invalid(f"{number_text(number)} is beyond {data_type.value}, the scalar's type")
         scalar = Scalar(self, name, kind(number))
         attrs: dict[str, Attribute] = {"value": float(number), "dtype": data_type.value}
+        scalar._type, scalar._constant = self._infer("constant", (), attrs), float(number)
         self._record.ops.append(OpRecord("constant", (), name, attrs, caller_location()))
         return scalar
 

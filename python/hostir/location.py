@@ -9,11 +9,14 @@ import linecache
 import os
 import sys
 from types import CodeType, FrameType
+from typing import Any
 
 from .errors import InvalidArgument
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LINE_CHARACTERS = 160
+_TEXTS: dict[tuple[str, int], str] = {}  # By file and line: a program records many ops of one line.
+_TEXTS_MAX = 1 << 14
 _RETURNED = "return"  # No variable has this name.
 
 
@@ -22,11 +25,21 @@ def caller_location() -> str:
     frame = _caller()
     if frame is None:
         return ""
-    path = frame.f_code.co_filename
-    line = linecache.getline(path, frame.f_lineno, frame.f_globals).strip()
+    at = frame.f_code.co_filename, frame.f_lineno
+    text = _TEXTS.get(at)
+    if text is None:
+        text = _text(*at, frame.f_globals)
+        if len(_TEXTS) >= _TEXTS_MAX:
+            _TEXTS.clear()
+        _TEXTS[at] = text
+    return text
+
+
+def _text(path: str, number: int, module: dict[str, Any]) -> str:
+    line = linecache.getline(path, number, module).strip()
     if len(line) > _LINE_CHARACTERS:
         line = line[: _LINE_CHARACTERS - 3] + "..."
-    return f"{os.path.basename(path)}:{frame.f_lineno}" + (f": {line}" if line else "")
+    return f"{os.path.basename(path)}:{number}" + (f": {line}" if line else "")
 
 
 def caller_variable() -> str:

@@ -37,8 +37,10 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     def _append(self, name: str, values: Sequence[Value], attrs: dict[str, Attribute] | None, scalar: bool) -> Any:
         fd = self._definition
+        of = fd._infer(name, values, attrs or {})
         result_name = fd._new_name(caller_variable())
         result = Scalar(fd, result_name, None) if scalar else Tensor(fd, result_name)
+        result._type = of
         operand_names = tuple(v._name for v in values)
         fd._record.ops.append(OpRecord(name, operand_names, result_name, attrs or {}, caller_location()))
         return result

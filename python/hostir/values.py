@@ -16,6 +16,7 @@ from .record import AnnotationRecord
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition
+    from .infer import ValueType
 
 
 def as_number(value: Any) -> bool | int | float | None:
@@ -53,6 +54,8 @@ class Value:
     """A value of a definition."""
 
     __array_ufunc__ = None  # NumPy leaves `np.float32(2) * x` to us.
+    _type: ValueType | None = None  # None: only the service knows it.
+    _constant: float | None = None
 
     def __init__(self, definition: FusionDefinition, name: str) -> None:
         self._definition = definition

@@ -165,8 +165,8 @@ def test_numbers_as_operands(number: object, text: str) -> None:
 
 def test_operators() -> None:
     with FusionDefinition() as fd:
-        a = fd.define_tensor(shape=[2, 2])
-        b = fd.define_tensor(shape=[2, 2])
+        a = fd.define_tensor(shape=[2, 2], dtype=DataType.Int)
+        b = fd.define_tensor(shape=[2, 2], dtype=DataType.Int)
         _ = [a + b, a - b, a * b, a / b, a % b, a**b, -a, abs(a), a @ b]
         _ = [a < b, a <= b, a > b, a >= b, a == b, a != b, a & b, a | b, a ^ b, ~a]
     names = [line.split(" = ")[1].split("(")[0] for line in body(fd)]
@@ -191,6 +191,8 @@ def test_every_other_op() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, 6])
         n = x.size(0)
+        one = fd.define_tensor(shape=[1, 1])
+        bias = fd.define_tensor(shape=[-1])
         size = fd.define_scalar(3, dtype=DataType.Int)
         _ = [
             fd.ops.cast(x, dtype=DataType.Half),
@@ -204,8 +206,8 @@ def test_every_other_op() -> None:
             fd.ops.broadcast_in_dim(x, [n, 4, 6], [0, 2]),
             fd.ops.reshape(x, [-1, 2, size]),
             fd.ops.permute(x, (1, 0)),
-            fd.ops.expand(x, shape=fd.define_vector([n, size])),
-            fd.ops.squeeze(x, dims=[0]),
+            fd.ops.expand(one, shape=fd.define_vector([n, size])),
+            fd.ops.squeeze(one, dims=[0]),
             fd.ops.slice(x, [0, 1], [n, 5]),
             fd.ops.slice(x, [0, -3], [2, 6], [1, 2]),
             fd.ops.pad(x, [1, 2]),
@@ -215,9 +217,9 @@ def test_every_other_op() -> None:
             fd.ops.full([2], size, np.int64),
             fd.ops.matmul(x, x),
             fd.ops.linear(x, x),
-            fd.ops.linear(x, x, bias=x),
+            fd.ops.linear(x, x, bias=bias),
             fd.ops.matmul(x, x, precision="tf32"),
-            fd.ops.linear(x, x, x, precision="tf32"),
+            fd.ops.linear(x, x, bias, precision="tf32"),
         ]
     assert [line.split(" = ")[1] for line in body(fd)[1:]] == [
         "cast(%x) {dtype=f16}",
@@ -231,8 +233,8 @@ def test_every_other_op() -> None:
         "broadcast_in_dim(%x) {shape=[i0, 4, 6], dims=[0, 2]}",
         "reshape(%x) {shape=[-1, 2, 3]}",
         "permute(%x) {dims=[1, 0]}",
-        "expand(%x) {shape=[i0, 3]}",
-        "squeeze(%x) {axes=[0]}",
+        "expand(%one) {shape=[i0, 3]}",
+        "squeeze(%one) {axes=[0]}",
         "slice(%x) {start=[0, 1], end=[i0, 5], strides=[1, 1]}",
         "slice(%x) {start=[0, -3], end=[2, 6], strides=[1, 2]}",
         "pad(%x) {widths=[1, 2], value=0.0}",
@@ -242,9 +244,9 @@ def test_every_other_op() -> None:
         "full() {shape=[2], value=3.0, dtype=i64}",
         "matmul(%x, %x)",
         "linear(%x, %x)",
-        "linear(%x, %x, %x)",
+        "linear(%x, %x, %bias)",
         "matmul(%x, %x) {precision=tf32}",
-        "linear(%x, %x, %x) {precision=tf32}",
+        "linear(%x, %x, %bias) {precision=tf32}",
     ]
 
 

@@ -1,4 +1,7 @@
-"""What the service refuses: class and whole message, with the user's file and line; then the next request is served."""
+"""What the service refuses: class and whole message, with the user's file and line; then the next request is served.
+
+What the client can infer it refuses itself, in the same words: each program is also sent by one that infers nothing.
+"""
 
 from __future__ import annotations
 
@@ -115,8 +118,13 @@ OPS: list[tuple[str, Call]] = [
 ]
 
 
+@pytest.mark.parametrize("infers", [True, False], ids=["client", "service"])
 @pytest.mark.parametrize(("message", "call"), OPS, ids=[message for message, _ in OPS])
-def test_programs(client: hostir.Client, message: str, call: Call) -> None:
+def test_programs(
+    client: hostir.Client, monkeypatch: pytest.MonkeyPatch, message: str, call: Call, infers: bool
+) -> None:
+    if not infers:
+        monkeypatch.setattr(FusionDefinition, "_infer", lambda *_: None)
     with pytest.raises(hostir.InvalidArgument) as caught:
         compile_case(client, call)
     assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)

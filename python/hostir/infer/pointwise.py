@@ -1,0 +1,97 @@
+"""Operations on single elements, by the rule of their row in the op table. Follows csrc/fusion/pointwise.cc."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._pointwise import RULES
+from ..errors import InvalidArgument
+from .operand import Operand, broadcast_axes, dtype_of, tensor_axes, type_of
+from .sizes import Sizes
+from .value_type import FLOATS, INTS, ORDER, ValueType, promoted, scalar, tensor
+
+_REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {
+    "number": (lambda dtype: dtype == "bool", "numbers are needed: cast it first"),
+    "bits": (lambda dtype: dtype in FLOATS, "bools or integers are needed"),
+    "ints": (lambda dtype: dtype not in INTS, "integers are needed: cast it first"),
+}
+
+
+@functools.cache
+def _types(rule: str, operands: tuple[tuple[str, bool], ...]) -> tuple[str, str] | None:
+    """What operands, each an element type and whether it is a tensor, are converted to, and the result's type; None
+    where the rule refuses one of them."""
+    if rule in _REFUSED and any(_REFUSED[rule][0](dtype) for dtype, _ in operands):
+        return None
+    if rule == "select" and operands[0][0] != "bool":
+        return None
+    common = promoted(operands[1:] if rule == "select" else operands)
+    if rule == "float" and common not in FLOATS:
+        common = "f32" if any(is_tensor for _, is_tensor in operands) else "f64"
+    if rule == "real" and common not in FLOATS:
+        return None
+    if rule == "logic":
+        return "bool", "bool"
+    return common, "bool" if rule in ("compare", "test") else common
+
+
+def _refuse(rule: str, operands: Sequence[Operand]) -> InvalidArgument:
+    if rule == "select":
+        dtype = type_of(operands[0]).dtype
+        return InvalidArgument(f"the condition %{operands[0]._name} is {dtype}; it must be bool")
+    if rule == "real":
+        common = promoted(tuple((of.dtype, of.is_tensor) for of in map(type_of, operands)))
+        return InvalidArgument(f"the operands promote to {common}; floats are needed: cast them first")
+    refused, remedy = _REFUSED[rule]
+    operand = next(operand for operand in operands if refused(type_of(operand).dtype))
+    return InvalidArgument(f"%{operand._name} is {type_of(operand).dtype}; {remedy}")
+
+
+def _check_constants(operands: Sequence[Operand]) -> None:
+    """A constant that the operands' type does not hold would wrap, unseen."""
+    for operand in operands:
+        number = operand._constant
+        if number is None or type_of(operand).dtype not in INTS or math.fabs(number + 0.5) < 2**31:
+            continue
+        raise InvalidArgument(
+            f"%{operand._name} is the constant {number!r}, which i32, the operands' type, does not hold: "
+            "cast the tensors to i64"
+        )
+
+
+def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    given = [type_of(operand) for operand in operands]
+    types = _types(RULES[op], tuple([(of.dtype, of.axes is not None) for of in given]))
+    if types is None:
+        raise _refuse(RULES[op], operands)
+    if types[0] == "i32":
+        _check_constants(operands)
+    tensors = [(operand, sizes.value_axes(of)) for operand, of in zip(operands, given, strict=True) if of.is_tensor]
+    if not tensors:
+        return scalar(types[1])
+    axes = tensors[0][1]
+    if any(other != axes for _, other in tensors):
+        axes = tuple(broadcast_axes(tensors, sizes))
+    made = tensor(types[1], axes)
+    if types[0] != "i32" and sizes.untouched:
+        sizes.pointwise[op, tuple(given)] = made
+    return made
+
+
+def _cast(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    dtype = dtype_of(attrs)
+    if dtype not in ORDER:
+        raise InvalidArgument(f"dtype={dtype} is not an element type (bool, i32, i64, f16, bf16, f32, f64)")
+    if type_of(operands[0]).axes is None:
+        return scalar(dtype)
+    return tensor(dtype, tensor_axes(operands[0], sizes))
+
+
+def _set(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    return tensor(type_of(operands[0]).dtype, tensor_axes(operands[0], sizes))
+
+
+INFER = {**dict.fromkeys(RULES, _infer), "cast": _cast, "set": _set, "segment_set": _set}

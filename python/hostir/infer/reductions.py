@@ -1,0 +1,49 @@
+"""Reductions over axes. Follows csrc/fusion/ops/reduction.cc and variance.cc."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InvalidArgument
+from .operand import Operand, axis_name, dtype_of, normal_axes, tensor_axes, type_of
+from .sizes import Sizes
+from .value_type import FLOATS, ONE, REDUCTION, ValueType, tensor
+
+_CORRECTION_MAX = 2**53
+
+
+def _reduced(attrs: dict[str, Any], rank: int) -> list[int]:
+    return normal_axes(attrs["axes"], rank) or list(range(rank))
+
+
+def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    axes = list(tensor_axes(operands[0], sizes))
+    reduced = _reduced(attrs, len(axes))
+    given = type_of(operands[0]).dtype
+    has_neutral = op in ("sum", "prod")
+    dtype = dtype_of(attrs, null_is=given if given in FLOATS or not has_neutral else "i64")
+    if dtype == "bool" and has_neutral:
+        raise InvalidArgument("dtype=bool: a sum or product is a number; use max or min")
+    for axis in reduced:
+        _, extent = axes[axis]
+        if not has_neutral:
+            if extent == 0:
+                raise InvalidArgument(f"{axis_name(operands[0], axis)} has extent 0: of nothing there is no {op}")
+            sizes.at_most(1, extent, f"{op} over {axis_name(operands[0], axis)}")
+        axes[axis] = ONE if attrs["keepdim"] else (REDUCTION, extent)
+    return tensor(dtype, axes)
+
+
+def _variance(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    correction = attrs.get("correction", 0)
+    if not 0 <= correction <= _CORRECTION_MAX:
+        raise InvalidArgument(f"correction={correction} is not in [0, 2^53]")
+    axes = tensor_axes(operands[0], sizes)
+    reduced = _reduced(attrs, len(axes))
+    kept = [ONE if k in reduced else axis for k, axis in enumerate(axes) if attrs["keepdim"] or k not in reduced]
+    given = type_of(operands[0]).dtype
+    return tensor(given if given in FLOATS else "f32", kept)
+
+
+INFER = {**dict.fromkeys(("sum", "prod", "min", "max"), _infer), **dict.fromkeys(("mean", "var", "var_sum"), _variance)}

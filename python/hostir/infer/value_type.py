@@ -1,0 +1,101 @@
+"""Types of values: an element type by its name in the text form, and axes. Follows csrc/ir/type.cc and promote.cc."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from ..errors import InvalidArgument, ResourceExhausted
+from . import extent_text
+from .extents import Extent
+
+ITERATION, BROADCAST, REDUCTION = range(3)
+Axis = tuple[int, Extent]  # Its kind and extent.
+ONE: Axis = (BROADCAST, 1)
+
+AXES_MAX = 16
+ORDER = ("bool", "i32", "i64", "f16", "bf16", "f32", "f64")  # Of promotion.
+BYTES = {"bool": 1, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+INTS = frozenset(("i32", "i64"))
+_PREFIX = {ITERATION: "", BROADCAST: "b:", REDUCTION: "r:"}
+
+
+class ValueType:
+    """Equal types are one object, made by ``tensor`` and ``scalar``. Axes are as they were inferred: Sizes.axes has
+    them with what is known by now."""
+
+    __slots__ = ("axes", "dtype", "reduced")
+
+    def __init__(self, dtype: str, axes: tuple[Axis, ...] | None) -> None:
+        self.dtype = dtype
+        self.axes = axes  # None: a host scalar.
+        self.reduced = any(kind == REDUCTION for kind, _ in axes or ())
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.axes is not None
+
+
+@functools.cache
+def scalar(dtype: str) -> ValueType:
+    """The one of all host scalars of an element type."""
+    return ValueType(dtype, None)
+
+
+def text(dtype: str, axes: tuple[Axis, ...] | None) -> str:
+    """``f32[i0, b, r:4]``, or ``f64`` for a host scalar."""
+    if axes is None:
+        return dtype
+    parts = ("b" if axis == ONE else _PREFIX[axis[0]] + extent_text.text(axis[1]) for axis in axes)
+    return f"{dtype}[{', '.join(parts)}]"
+
+
+def _check(dtype: str, axes: tuple[Axis, ...]) -> None:
+    if len(axes) > AXES_MAX:
+        raise ResourceExhausted(f"a tensor has {len(axes)} axes; the limit is {AXES_MAX}")
+    size = BYTES[dtype]
+    for _, extent in axes:
+        if not isinstance(extent, int):
+            continue
+        if extent < 0:
+            raise InvalidArgument(f"{text(dtype, axes)}: extent {extent} is negative")
+        size *= max(extent, 1)
+        if size >= 2**63:
+            raise InvalidArgument(f"{text(dtype, axes)} takes more than 2^63 - 1 bytes")
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _tensor(dtype: str, axes: tuple[Axis, ...]) -> ValueType:
+    _check(dtype, axes)
+    return ValueType(dtype, axes)
+
+
+def tensor(dtype: str, axes: Iterable[Axis]) -> ValueType:
+    """Raises for too many axes, a negative extent, and more bytes than an integer counts."""
+    return _tensor(dtype, tuple(axes))
+
+
+@functools.cache
+def promote(a: str, b: str) -> str:
+    """The least type that holds both."""
+    low, high = sorted((ORDER.index(a), ORDER.index(b)))
+    return "f32" if (ORDER[low], ORDER[high]) == ("f16", "bf16") else ORDER[high]
+
+
+def category(dtype: str) -> int:
+    return 2 if dtype in FLOATS else 1 if dtype in INTS else 0
+
+
+@functools.cache
+def promoted(operands: tuple[tuple[str, bool], ...]) -> str:
+    """Of operands, each an element type and whether it is a tensor: a host scalar counts only where its category is
+    above that of all tensors."""
+    tensors = [dtype for dtype, is_tensor in operands if is_tensor]
+    scalars = [dtype for dtype, is_tensor in operands if not is_tensor]
+    common = functools.reduce(promote, tensors) if tensors else functools.reduce(promote, scalars)
+    if tensors and scalars:
+        above = category(functools.reduce(promote, scalars))
+        if above > category(common):
+            return ("bool", "i64", "f32")[above]
+    return common
