@@ -11,8 +11,8 @@ Run it:  ./run python examples/adaptive_layernorm_backward.py --ranks 4
 import ml_dtypes
 import numpy as np
 
-from example import Example, main
-from hostir import DataType, DeviceMesh, FusionDefinition
+from example import Array, Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition, Tensor
 
 BATCH, TOKENS, FEATURES = 56, 1024, 1024
 
@@ -22,7 +22,7 @@ def define(ranks: int, batch: int = BATCH, tokens: int = TOKENS, features: int =
     with FusionDefinition("adaptive_layernorm_backward") as fd:
         ops = fd.ops
 
-        def bf16(shape, contiguity):
+        def bf16(shape: list[int], contiguity: list[bool | None]) -> Tensor:
             return fd.define_tensor(shape=shape, contiguity=contiguity, dtype=DataType.BFloat16)
 
         # One row of features each, expanded over batch and tokens (stride 0): stored once.
@@ -47,7 +47,7 @@ def define(ranks: int, batch: int = BATCH, tokens: int = TOKENS, features: int =
         gain_full = ops.cast(ops.broadcast_in_dim(gain, full, [0, 1, 2]), DataType.Float)
         g = ops.cast(grad, DataType.Float)
 
-        def sum_over_tokens(t):
+        def sum_over_tokens(t: Tensor) -> Tensor:
             rounded = ops.cast(ops.sum(t, dims=[1]), DataType.BFloat16)
             row = ops.broadcast_in_dim(rounded, [batch, 1, features], [0, 2])
             return ops.cast(ops.sum(ops.cast(row, DataType.Float), dims=[1]), DataType.BFloat16)
@@ -88,13 +88,13 @@ def define(ranks: int, batch: int = BATCH, tokens: int = TOKENS, features: int =
     return fd
 
 
-def make_inputs(batch: int = BATCH, tokens: int = TOKENS, features: int = FEATURES) -> list[np.ndarray]:
+def make_inputs(batch: int = BATCH, tokens: int = TOKENS, features: int = FEATURES) -> list[Array]:
     rng = np.random.default_rng(2473)
 
-    def normal(*shape):
+    def normal(*shape: int) -> Array:
         return rng.standard_normal(shape, dtype=np.float32)
 
-    def expanded():
+    def expanded() -> Array:
         row = normal(features).astype(ml_dtypes.bfloat16)
         return np.lib.stride_tricks.as_strided(row, (batch, tokens, features), (0, 0, row.strides[0]))
 
@@ -109,7 +109,7 @@ def make_inputs(batch: int = BATCH, tokens: int = TOKENS, features: int = FEATUR
     ]
 
 
-def reference(inputs: list[np.ndarray]) -> list[np.ndarray]:
+def reference(inputs: list[Array]) -> list[Array]:
     """The same in float64, unrounded, one element of the batch at a time."""
     weight, bias, scale, grad, mean, rstd, x = inputs
     batch, _, features = x.shape

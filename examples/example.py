@@ -6,18 +6,21 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import hostir
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Example:
     name: str
     define: Callable[[int], hostir.FusionDefinition]  # ranks -> program
-    make_inputs: Callable[[], list[np.ndarray]]
-    reference: Callable[[list[np.ndarray]], list[np.ndarray]]  # in float64, unrounded
+    make_inputs: Callable[[], list[Array]]
+    reference: Callable[[list[Array]], list[Array]]  # in float64, unrounded
     tolerance: float  # of the relative L2 error of each output
 
 
@@ -36,16 +39,24 @@ class Outcome:
         return self.error <= self.example.tolerance
 
 
-def relative_error(got: np.ndarray, want: np.ndarray) -> float:
+def relative_error(got: Array, want: Array) -> float:
     difference = np.linalg.norm((got.astype(np.float64) - want).ravel())
-    return float(difference / max(np.linalg.norm(np.asarray(want, np.float64).ravel()), 1e-300))
+    return float(difference / max(float(np.linalg.norm(np.asarray(want, np.float64).ravel())), 1e-300))
 
 
-def run(client: hostir.Client, example: Example, ranks: int, inputs, expected, repeats: int = 5) -> Outcome:
+def run(
+    client: hostir.Client,
+    example: Example,
+    ranks: int,
+    inputs: list[Array],
+    expected: list[Array],
+    repeats: int = 5,
+) -> Outcome:
     fd = example.define(ranks)
     started = time.perf_counter()
     plan = client.explain(fd)
-    handles = [client.put(array, tensor) for array, tensor in zip(inputs, fd.fusion.inputs(), strict=True)]
+    tensors = [value for value in fd.fusion.inputs() if isinstance(value, hostir.Tensor)]
+    handles = [client.put(array, tensor) for array, tensor in zip(inputs, tensors, strict=True)]
     outputs = client.run(fd, handles, wait=True)
     first_seconds = time.perf_counter() - started
     errors = [relative_error(output.numpy(), want) for output, want in zip(outputs, expected, strict=True)]

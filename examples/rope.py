@@ -10,8 +10,8 @@ Run it:  ./run python examples/rope.py --ranks 4
 import ml_dtypes
 import numpy as np
 
-from example import Example, main
-from hostir import DataType, DeviceMesh, FusionDefinition
+from example import Array, Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition, Tensor
 
 BATCH, TOKENS, HEADS, GROUPS, HEAD_SIZE, ROTATED = 2, 1024, 16, 4, 32, 8
 SHARE = HEADS // GROUPS  # Queries that share one key and value.
@@ -21,7 +21,7 @@ def define(ranks: int) -> FusionDefinition:
     with FusionDefinition("rope") as fd:
         ops = fd.ops
 
-        def bf16(*shape):
+        def bf16(*shape: int) -> Tensor:
             return fd.define_tensor(shape=list(shape), contiguity=True, dtype=DataType.BFloat16)
 
         cos = bf16(TOKENS, ROTATED)
@@ -31,20 +31,20 @@ def define(ranks: int) -> FusionDefinition:
         split = ops.reshape(qkv, [BATCH, TOKENS, GROUPS, SHARE + 2, HEAD_SIZE])
         split = ops.permute(split, [0, 2, 3, 1, 4])  # [batch, groups, share + 2, tokens, head size]
 
-        def part(begin, end):
+        def part(begin: int, end: int) -> Tensor:
             piece = ops.slice(split, [0, 0, begin, 0, 0], [BATCH, GROUPS, end, TOKENS, HEAD_SIZE])
             if end - begin == 1:
                 piece = ops.expand(piece, [BATCH, GROUPS, SHARE, TOKENS, HEAD_SIZE])
             return ops.reshape(piece, [BATCH, HEADS, TOKENS, HEAD_SIZE])
 
-        def columns(t, begin, end):
+        def columns(t: Tensor, begin: int, end: int) -> Tensor:
             return ops.slice(t, [0, 0, 0, begin], [BATCH, HEADS, TOKENS, end])
 
-        def angles(t):
+        def angles(t: Tensor) -> Tensor:
             shape = [BATCH, HEADS, TOKENS, ROTATED]
             return ops.cast(ops.broadcast_in_dim(t, shape, [2, 3]), DataType.Float)
 
-        def rotate(t):
+        def rotate(t: Tensor) -> Tensor:
             head = columns(t, 0, ROTATED)
             first, second = columns(head, 0, ROTATED // 2), columns(head, ROTATED // 2, ROTATED)
             minus = ops.cast(ops.neg(ops.cast(second, DataType.Float)), DataType.BFloat16)
@@ -70,22 +70,22 @@ def define(ranks: int) -> FusionDefinition:
     return fd
 
 
-def make_inputs() -> list[np.ndarray]:
+def make_inputs() -> list[Array]:
     rng = np.random.default_rng(2577)
     shapes = [(TOKENS, ROTATED), (TOKENS, ROTATED), (BATCH, TOKENS, GROUPS * (SHARE + 2) * HEAD_SIZE)]
     return [rng.standard_normal(shape, dtype=np.float32).astype(ml_dtypes.bfloat16) for shape in shapes]
 
 
-def reference(inputs: list[np.ndarray]) -> list[np.ndarray]:
+def reference(inputs: list[Array]) -> list[Array]:
     cos, sin, qkv = (t.astype(np.float64) for t in inputs)
     split = qkv.reshape(BATCH, TOKENS, GROUPS, SHARE + 2, HEAD_SIZE).transpose(0, 2, 3, 1, 4)
 
-    def part(begin, end):
+    def part(begin: int, end: int) -> Array:
         return np.broadcast_to(split[:, :, begin:end], (BATCH, GROUPS, SHARE, TOKENS, HEAD_SIZE)).reshape(
             BATCH, HEADS, TOKENS, HEAD_SIZE
         )
 
-    def rotate(t):
+    def rotate(t: Array) -> Array:
         head, half = t[..., :ROTATED], ROTATED // 2
         turned = np.concatenate([-head[..., half:], head[..., :half]], -1)
         return np.concatenate([head * cos + turned * sin, t[..., ROTATED:]], -1)

@@ -10,8 +10,8 @@ from math import erf
 
 import numpy as np
 
-from example import Example, main
-from hostir import DataType, DeviceMesh, FusionDefinition
+from example import Array, Example, main
+from hostir import DataType, DeviceMesh, FusionDefinition, Tensor
 
 TOKENS, WIDTH, HIDDEN = 512, 768, 3072
 
@@ -19,7 +19,7 @@ TOKENS, WIDTH, HIDDEN = 512, 768, 3072
 def define(ranks: int) -> FusionDefinition:
     with FusionDefinition("tensor_parallel_mlp") as fd:
 
-        def f32(*shape):
+        def f32(*shape: int) -> Tensor:
             return fd.define_tensor(shape=list(shape), contiguity=True, dtype=DataType.Float)
 
         x = f32(-1, WIDTH)  # Any number of tokens.
@@ -40,13 +40,13 @@ def define(ranks: int) -> FusionDefinition:
     return fd
 
 
-def make_inputs() -> list[np.ndarray]:
+def make_inputs() -> list[Array]:
     rng = np.random.default_rng(4145)
     shapes = [(TOKENS, WIDTH), (HIDDEN, WIDTH), (HIDDEN,), (WIDTH, HIDDEN), (WIDTH,)]
     return [rng.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[-1])) for shape in shapes]
 
 
-def reference(inputs: list[np.ndarray]) -> list[np.ndarray]:
+def reference(inputs: list[Array]) -> list[Array]:
     x, up, up_bias, down, down_bias = (t.astype(np.float64) for t in inputs)
     hidden = x @ up.T + up_bias
     hidden *= 0.5 * (1.0 + np.vectorize(erf)(hidden / np.sqrt(2.0)))

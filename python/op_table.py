@@ -77,22 +77,44 @@ def as_json(table: list[dict[str, Any]]) -> str:
     return "[\n  " + ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in table) + "\n]\n"
 
 
+_HEAD = '''"""Made by the build from the op table: the operations on single elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .values import Number, Operand, Scalar
+
+
+class PointwiseOps:
+    """With a tensor among the operands each makes a tensor, of host scalars and numbers alone a host scalar."""
+
+    def _record(self, name: str, operands: list[Any]) -> Any:
+        raise NotImplementedError
+'''
+
+
 def as_python(table: list[dict[str, Any]]) -> str:
     """Operands are positional: x, y, z as in the documentation. RULES are those of csrc/fusion/promote.h."""
-    out = [
-        '"""Made by the build from the op table: the operations on single elements."""\n\n'
-        "from typing import Any\n\n\n"
-        "class PointwiseOps:\n"
-        "    def _record(self, name: str, operands: list[Any]) -> Any:\n"
-        "        raise NotImplementedError\n"
-    ]
+    out = [_HEAD]
     for row in table:
         if row["kind"] != "pointwise":
             continue
         names = "xyzw"[: row["operands"]]
-        parameters = "".join(f"{name}: Any, " for name in names)
+
+        def signature(types: list[str], result: str, name: str = row["name"], names: str = names) -> str:
+            parameters = ", ".join(f"{x}: {of}" for x, of in zip(names, types, strict=True))
+            return f"    def {name}(self, {parameters}, /) -> {result}:"
+
+        for k in range(len(names)):
+            types = ["Operand"] * len(names)
+            types[k] = "Tensor"
+            out.append(f"\n    @overload\n{signature(types, 'Tensor')} ...\n")
+        out.append(f"\n    @overload\n{signature(['Scalar | Number'] * len(names), 'Scalar')} ...\n")
         out.append(
-            f"\n    def {row['name']}(self, {parameters}/) -> Any:\n"
+            f"\n{signature(['Any'] * len(names), 'Any')}\n"
             f'        """{row["doc"]}"""\n'
             f'        return self._record("{row["name"]}", [{", ".join(names)}])\n'
         )

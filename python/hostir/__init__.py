@@ -40,7 +40,8 @@ from .mesh import DeviceMesh, ParallelType
 from .plan import Communication, Plan, Segment
 from .progress import PlanProgress
 from .sharding import Sharding
-from .values import Scalar, Tensor
+from .tensor import Tensor
+from .values import Scalar
 
 __version__ = "0.1.0"
 

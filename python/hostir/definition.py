@@ -1,7 +1,7 @@
 """Recording a fusion program.
 
-The client records calls, annotations and where they were made, and infers nothing: shapes, types and shardings are
-inferred once, in the service.
+The client records calls, annotations and where they were made. It infers shapes and element types, so that what does
+not fit is refused in its line (infer/); shardings are the service's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from .infer import Sizes, ValueType, infer, input_type, scalar_type
 from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
+from .tensor import Tensor
 from .text import program_text
 from .tree import Structure, flatten
-from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
+from .values import Scalar, Value, as_axis, as_number, number_text
 
 
 class Fusion:
@@ -52,6 +53,7 @@ class FusionDefinition:
         self._suffixes: dict[str, int] = {}  # Of a variable: those tried so far.
         self._num_symbols = 0
         self._sizes = Sizes()
+        self._composing = ""  # The function that records, see compose.py.
         self._frozen = False
         self._program: Any = None  # Made once, by program.py.
 
@@ -95,7 +97,6 @@ class FusionDefinition:
         if is_cpu and axes:
             raise invalid("define_tensor: is_cpu=True is for tensors without axes")
         tensor = Tensor(self, self._new_name(caller_variable()))
-        tensor._extents = tuple(axis.extent for axis in axes)
         data_type = element_type(dtype)
         tensor._type = self._type_of(data_type, axes)
         self._record.params.append(ParamRecord(tensor._name, data_type, axes, caller_location()))

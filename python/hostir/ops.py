@@ -8,13 +8,13 @@ translating. What each operation means: docs/ops.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from .dtypes import DataType, as_data_type, element_type
-from .errors import Unimplemented
-from .location import caller_location, caller_variable, invalid, located
+from .location import caller_location, caller_variable, invalid
 from .record import Attribute, OpRecord
-from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
+from .tensor import Tensor
+from .values import Number, Scalar, Value, as_axis, as_number, number_text
 
 try:
     from ._pointwise import PointwiseOps
@@ -38,7 +38,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def _append(self, name: str, values: Sequence[Value], attrs: dict[str, Attribute] | None, scalar: bool) -> Any:
         fd = self._definition
         of = fd._infer(name, values, attrs or {})
-        result_name = fd._new_name(caller_variable())
+        result_name = fd._new_name(fd._composing or caller_variable())
         result = Scalar(fd, result_name, None) if scalar else Tensor(fd, result_name)
         result._type = of
         operand_names = tuple(v._name for v in values)
@@ -60,7 +60,11 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     # --- conversion and copies ----------------------------------------------------------------------------------
 
-    def cast(self, arg: Value, dtype: DataType | object) -> Any:
+    @overload
+    def cast(self, arg: Tensor, dtype: DataType | object) -> Tensor: ...
+    @overload
+    def cast(self, arg: Scalar | Number, dtype: DataType | object) -> Scalar: ...
+    def cast(self, arg: Any, dtype: DataType | object) -> Any:
         """``arg`` converted to ``dtype``."""
         return self._record("cast", [arg], {"dtype": element_type(dtype).value})
 
@@ -159,17 +163,15 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self._tensor("squeeze", [arg], {"axes": _ints("squeeze", dims)})
 
     def size(self, arg: Tensor, dim: int) -> Scalar:
-        """The extent of axis ``dim`` as a host scalar; that of an input also serves in ``shape=`` arguments."""
+        """The extent of axis ``dim`` as a host scalar, which also serves in ``shape=`` arguments."""
         size: Scalar = self._append("size", [self._value("size", arg)], {"axis": as_axis("size", dim)}, True)
-        if isinstance(arg, Tensor) and arg._extents is not None:
+        if isinstance(arg, Tensor) and arg._type is not None:
             size.extent = arg.size(dim)
         return size
 
     def shape(self, arg: Tensor) -> list[Scalar]:
-        """The extents of an input, each as ``size`` gives it."""
-        if not isinstance(arg, Tensor) or arg._extents is None:
-            raise Unimplemented(located(f"shape: {arg!r} is not an input, and the service knows its axes; use size"))
-        return [self.size(arg, dim) for dim in range(len(arg._extents))]
+        """The extents of a tensor, each as ``size`` gives it."""
+        return [self.size(arg, dim) for dim in range(arg.ndim)]
 
     def stride_order(self, arg: Tensor, order: Sequence[int]) -> Tensor:
         """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts")."""
@@ -298,7 +300,7 @@ def _reduced_axes(op: str, dims: Any) -> list[int]:
 
 
 def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:
-    """A shape argument: numbers, constant scalars of the definition, or sizes of inputs ("i0", see Tensor.size)."""
+    """A shape argument: numbers, constant scalars of the definition, or sizes ("i0", see Tensor.shape)."""
     if not isinstance(shape, (list, tuple)):
         raise invalid(f"{op}: {shape!r} is no list of sizes")
     extents: list[int | str] = []
@@ -306,7 +308,7 @@ def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:
         value = entry if not isinstance(entry, Scalar) else entry.value if entry.extent is None else entry.extent
         if isinstance(entry, Scalar) and value is None:
             raise invalid(f"{op}: %{entry.name} is not known yet; a size is a number, a constant scalar or Tensor.size")
-        extents.append(value if isinstance(value, str) else as_axis(op, value))
+        extents.append(str(value) if isinstance(value, str) else as_axis(op, value))
     return extents
 
 

@@ -121,6 +121,10 @@ INVALID: list[tuple[str, Call]] = [
     ("add_output: %s is a host scalar; outputs are tensors", lambda fd, x: fd.add_output(fd.fusion.inputs()[1])),
     ("add_output: Tensor(%t0) is no input of this definition", lambda fd, x: fd.add_output(x, fd.ops.exp(x))),
     ("size: axis 2 of %x, which has 2 axes", lambda fd, x: x.size(2)),
+    ("swapaxes: axis 2 of %x, which has 2 axes", lambda fd, x: x.swapaxes(0, 2)),
+    ("index: 3 indices; %x has 2 axes", lambda fd, x: x[0, 0, 0]),
+    ("index: ... stands for all other axes; it is written once", lambda fd, x: x[..., 0, ...]),
+    ("select: axis 1 of %x has extent 4; it has no element 4", lambda fd, x: x[:, 4]),
     (
         "'mesh_w' is no parallel type; there are serial, mesh_x, mesh_y, mesh_z, stream",
         lambda fd, x: x.shard([0], {0: "mesh_w"}),
@@ -173,10 +177,15 @@ def test_invalid_argument(message: str, call: Call) -> None:
     ("message", "call"),
     [
         (
-            "shape: Tensor(%t1) is not an input, and the service knows its axes; use size",
-            lambda fd, x: fd.ops.shape(fd.ops.exp(x)),
+            "shape: only the service knows the type of %t1",
+            lambda fd, x: fd.ops._record("relux", [x]).shape,
         ),
-        ("size: %t1 is not an input, and only the service knows its sizes", lambda fd, x: fd.ops.exp(x).size(0)),
+        ("index: step -1; steps are at least 1 (nothing runs backwards)", lambda fd, x: x[::-1]),
+        (
+            "index: [0, 1] is no index of axis 1 of %t0; there are integers, slices, None, ... and tensors of integers "
+            "with one axis; fd.ops.take_along_axis and fd.ops.where do what others do",
+            lambda fd, x: x[:, [0, 1]],
+        ),
         ("define_vector: a list of sizes, not 3; a vector cannot be an input", lambda fd, x: fd.define_vector(3)),
     ],
 )

@@ -1,0 +1,75 @@
+"""How a tensor lies on devices: its mesh, and what runs along the axes of its loop domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .location import caller_location, invalid
+from .mesh import DeviceMesh, ParallelType, as_parallel_type
+from .numbers import as_axis
+from .record import AnnotationRecord
+from .values import Value
+
+
+class LoopAxis:
+    """An axis of a tensor's loop domain, by number; see Tensor.axis."""
+
+    def __init__(self, tensor: TensorLayout, index: int) -> None:
+        self._tensor = tensor
+        self._index = index
+
+    def parallelize(self, parallel_type: ParallelType | str) -> None:
+        """Lets this axis run over a dimension of the tensor's mesh."""
+        self._tensor._annotate("parallelize", axis=self._index, parallel_type=as_parallel_type(parallel_type).value)
+
+
+class TensorLayout(Value):
+    """Layout calls number the axes of the current loop domain: first the tensor's own axes, those just reduced
+    included, then as the splits and merges so far left them. Negative numbers count from the end. They may follow any
+    operation that uses the tensor; the service checks them.
+    """
+
+    def set_device_mesh(self, mesh: DeviceMesh | Any) -> None:
+        """Says which devices hold the tensor. Without a parallel axis it is replicated on them."""
+        self._annotate("mesh", mesh=mesh if isinstance(mesh, DeviceMesh) else DeviceMesh(mesh))
+
+    def axis(self, index: int) -> LoopAxis:
+        return LoopAxis(self, as_axis("axis", index))
+
+    def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
+        """Splits an axis in two: see outer_split and inner_split."""
+        kind = "inner_split" if inner_split else "outer_split"
+        self._annotate(kind, axis=as_axis(kind, axis), factor=as_axis(kind, factor))
+
+    def outer_split(self, axis: int, factor: int) -> None:
+        """Axis i becomes i with extent ``factor`` and i + 1 with the rest."""
+        self.split(axis, factor, inner_split=False)
+
+    def inner_split(self, axis: int, factor: int) -> None:
+        """Axis i becomes i with the rest and i + 1 with extent ``factor``."""
+        self.split(axis, factor, inner_split=True)
+
+    def merge(self, axis: int) -> None:
+        """Axes i and i + 1 become axis i."""
+        self._annotate("merge", axis=as_axis("merge", axis))
+
+    def shard(self, mesh: DeviceMesh | Any, axes: Mapping[int, Any]) -> None:
+        """Splits value axes over mesh dimensions: ``x.shard(mesh, {0: "mesh_x"})``.
+
+        Value axes are those that operations see: reduced ones do not count. An axis over two dimensions, the outer one
+        first: ``{0: ("mesh_y", "mesh_x")}``.
+        """
+        self.set_device_mesh(mesh)
+        if not isinstance(axes, Mapping):
+            raise invalid(f"shard: {axes!r} does not map axes to mesh dimensions")
+        for axis, given in axes.items():
+            several = isinstance(given, Sequence) and not isinstance(given, str)
+            for parallel_type in given if several else (given,):
+                kind = as_parallel_type(parallel_type).value
+                self._annotate("shard", axis=as_axis("shard", axis), parallel_type=kind)
+
+    def _annotate(self, kind: str, **fields: Any) -> None:
+        self._definition._check_open()
+        record = AnnotationRecord(kind=kind, location=caller_location(), **fields)
+        self._definition._record.annotations.setdefault(self._name, []).append(record)
