@@ -6,6 +6,7 @@ not fit is refused in its line (infer/); shardings are the service's.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,6 +21,9 @@ from .tensor import Tensor
 from .text import program_text
 from .tree import Structure, flatten
 from .values import Scalar, Value, as_axis, as_number, number_text
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_NAME_LETTERS_MAX = 256
 
 
 class Fusion:
@@ -54,6 +58,7 @@ class FusionDefinition:
         self._num_symbols = 0
         self._sizes = Sizes()
         self._composing = ""  # The function that records, see compose.py.
+        self._part: int | None = None  # Of several results the one that is recorded.
         self._frozen = False
         self._program: Any = None  # Made once, by program.py.
 
@@ -77,13 +82,15 @@ class FusionDefinition:
         sizes: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         static_sizes: bool = False,
+        name: str = "",
     ) -> Tensor:
         """An input tensor.
 
         shape: one entry an axis: -1 for a size that each run brings, 1 broadcast, or a constant. contiguity: a bool,
         or one entry an axis; None marks a broadcast axis, which is stored once (with -1: expanded to a size that each
         run brings). Memory on the devices is row-major whatever contiguity and stride_order say. ``sizes=`` with
-        ``strides=`` describe an array instead: its axes of stride 0 are broadcast.
+        ``strides=`` describe an array instead: its axes of stride 0 are broadcast. name: what plans, errors and runs by
+        name call it, instead of the variable: ``fd.define_tensor(shape=[4, 4], name="layers.0.weight")``.
         """
         self._check_open()
         if sizes is None and _are_strides(contiguity):
@@ -96,7 +103,7 @@ class FusionDefinition:
             raise TypeError("define_tensor needs shape= or sizes=")
         if is_cpu and axes:
             raise invalid("define_tensor: is_cpu=True is for tensors without axes")
-        tensor = Tensor(self, self._new_name(caller_variable()))
+        tensor = Tensor(self, self._input_name(name))
         data_type = element_type(dtype)
         tensor._type = self._type_of(data_type, axes)
         self._record.params.append(ParamRecord(tensor._name, data_type, axes, caller_location()))
@@ -146,12 +153,24 @@ class FusionDefinition:
             axes.append(AxisRecord(size if static or size == 1 else self._new_symbol(), broadcast))
         return tuple(axes)
 
-    def define_scalar(self, value: Any = None, dtype: DataType | object = None) -> Scalar:
-        """A host scalar: a constant, or with ``value=None`` an input that is given with each run."""
+    def _input_name(self, given: str) -> str:
+        if not given:
+            return self._new_name(caller_variable())
+        if len(given) > _NAME_LETTERS_MAX or not _NAME.fullmatch(given):
+            limit = f"a name is at most {_NAME_LETTERS_MAX} letters, digits, _ and ., a letter or _ first"
+            raise invalid(f"name {given!r}: {limit}")
+        if given in self._names:
+            raise invalid(f"name {given!r}: a value of this definition has it already")
+        self._names.add(given)
+        return given
+
+    def define_scalar(self, value: Any = None, dtype: DataType | object = None, *, name: str = "") -> Scalar:
+        """A host scalar: a constant, or with ``value=None`` an input that is given with each run. name: as of
+        define_tensor."""
         self._check_open()
         if value is not None:
-            return self._constant(value, dtype, self._new_name(caller_variable()))
-        scalar = Scalar(self, self._new_name(caller_variable()), None)
+            return self._constant(value, dtype, self._input_name(name))
+        scalar = Scalar(self, self._input_name(name), None)
         data_type = element_type(DataType.Double if dtype is None else dtype)
         scalar._type = scalar_type(data_type.value)
         self._record.params.append(ParamRecord(scalar._name, data_type, None, caller_location()))
@@ -255,10 +274,11 @@ class FusionDefinition:
             raise FailedPrecondition(located(f"{self.name} is still being defined; end its `with` block first"))
 
     def _new_name(self, variable: str = "") -> str:
-        """A free name: the user's variable ("y", "y.1"), else the next of "t0", "t1"."""
+        """A free name: the user's variable ("y", "y.1"), a place in a list ("w.0"), else the next of "t0", "t1"."""
         name, count = variable, self._suffixes.get(variable, 0)
-        while not name or name in self._names:
-            name = f"{variable}.{count + 1}" if variable else f"t{count}"
+        counted = variable.endswith(".")  # The place in a list: "layers.0".
+        while not name or name in self._names or (counted and name == variable):
+            name = f"{variable}{count}" if counted else f"{variable}.{count + 1}" if variable else f"t{count}"
             count += 1
         self._suffixes[variable] = count
         self._names.add(name)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dis
 import functools
-import itertools
 import linecache
 import os
 import sys
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from .errors import InvalidArgument
+from .variables import variable_of
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LINE_CHARACTERS = 160
 _TEXTS: dict[tuple[str, int], str] = {}  # By file and line: a program records many ops of one line.
 _TEXTS_MAX = 1 << 14
-_RETURNED = "return"  # No variable has this name.
 
 
 def caller_location() -> str:
@@ -42,18 +40,14 @@ def _text(path: str, number: int, module: dict[str, Any]) -> str:
     return f"{os.path.basename(path)}:{number}" + (f": {line}" if line else "")
 
 
-def caller_variable() -> str:
-    """``y`` for a call made by ``y = fd.ops.linear(x, w)``; empty when the result is not stored in a variable at once.
+def caller_variable(part: int | None = None) -> str:
+    """``y`` for a call made by ``y = fd.ops.linear(x, w)``; empty when the result is not stored at once.
 
-    A function that returns the result is looked through: ``y = layer(x)``.
+    ``params.w`` for ``params = {"w": ...}`` and ``params["w"] = ...``, ``layers.`` where the place in a list is not
+    known. A function that returns the result is looked through: ``y = layer(x)``. ``part``: one of several results.
     """
     frame = _caller()
-    while frame is not None:
-        name = _destinations(frame.f_code).get(frame.f_lasti, "")
-        if name != _RETURNED:
-            return name
-        frame = frame.f_back
-    return ""
+    return "" if frame is None else variable_of(frame, () if part is None else (part,))
 
 
 def invalid(message: str) -> InvalidArgument:
@@ -77,20 +71,3 @@ def _caller() -> FrameType | None:
 @functools.lru_cache(maxsize=4096)
 def _is_ours(path: str) -> bool:
     return os.path.abspath(path).startswith(_PACKAGE) or path.endswith("hostir" + os.sep + "_pointwise.py")
-
-
-@functools.lru_cache(maxsize=4096)
-def _destinations(code: CodeType) -> dict[int, str]:
-    """Where the result of the instruction at an offset goes: the variable, or _RETURNED; no entry for anything else."""
-    destinations: dict[int, str] = {}
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
-    for instruction, following in itertools.pairwise(instructions):
-        name = ""
-        if following.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")):
-            name = following.argval[0] if isinstance(following.argval, tuple) else following.argval
-        elif following.opname == "RETURN_VALUE":
-            name = _RETURNED
-        if name.isascii() and name:
-            # An instruction under way is at its own offset or at the end of what is cached behind it.
-            destinations.update(dict.fromkeys(range(instruction.offset, following.offset, 2), name))
-    return destinations

@@ -7,7 +7,7 @@ translating. What each operation means: docs/ops.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from .dtypes import DataType, as_data_type, element_type
@@ -38,7 +38,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     def _append(self, name: str, values: Sequence[Value], attrs: dict[str, Attribute] | None, scalar: bool) -> Any:
         fd = self._definition
         of = fd._infer(name, values, attrs or {})
-        result_name = fd._new_name(fd._composing or caller_variable())
+        result_name = fd._new_name(fd._composing or caller_variable(fd._part))
         result = Scalar(fd, result_name, None) if scalar else Tensor(fd, result_name)
         result._type = of
         operand_names = tuple(v._name for v in values)
@@ -115,7 +115,8 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         self, arg: Tensor, dims: Any = None, correction: int = 1, keepdim: bool = False
     ) -> tuple[Tensor, Tensor]:
         """``var`` and ``mean`` of the same arguments; recorded as these two."""
-        return self.var(arg, dims, correction, keepdim), self.mean(arg, dims, keepdim)
+        var = self._part(0, lambda: self.var(arg, dims, correction, keepdim))
+        return var, self._part(1, lambda: self.mean(arg, dims, keepdim))
 
     def var_sum(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
         """The sum of squared deviations from the mean over axes ``dims``."""
@@ -129,7 +130,16 @@ class Ops(PointwiseOps):  # type: ignore[misc]
             count = size if count is None else count * size
         if count is None:
             raise invalid("welford: dims is None; it names the axes")
-        return self.mean(arg, dims), self.var_sum(arg, dims), count
+        mean = self._part(0, lambda: self.mean(arg, dims))
+        return mean, self._part(1, lambda: self.var_sum(arg, dims)), count
+
+    def _part(self, part: int, record: Callable[[], Tensor]) -> Tensor:
+        """One of several results: its name is that of its variable."""
+        self._definition._part = part
+        try:
+            return record()
+        finally:
+            self._definition._part = None
 
     # --- shape --------------------------------------------------------------------------------------------------
 

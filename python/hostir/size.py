@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from .infer import extent_text, extents
 from .infer.extents import Extent
 

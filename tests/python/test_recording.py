@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import numpy as np
@@ -273,6 +274,66 @@ def test_values_are_named_after_variables() -> None:
         "%t2 = neg(%t1)",
         "return %t2",
     ]
+
+
+def names_of(fd: FusionDefinition) -> list[str]:
+    return [value.name for value in fd.fusion.inputs()]
+
+
+def test_names_of_what_is_stored_together() -> None:
+    with FusionDefinition() as fd:
+
+        def made() -> hostir.Tensor:
+            return fd.define_tensor(shape=[2])
+
+        def layer() -> dict[str, hostir.Tensor]:
+            return {"w": made(), "b": made()}
+
+        x = made()
+        a, b = made(), made()
+        c, d, e, (f, g) = made(), made(), made(), (made(), made())
+        pair = (made(), made())
+        rows = [made() for _ in range(3)]
+        params = {"w": made(), "more": {"deep": [made()]}}
+        params["late"] = made()
+        for k in range(2):
+            params[k] = made()  # type: ignore[index]
+        both = {key: made() for key in ("u", "v")}
+        first = second = made()
+        one = layer()
+        layers = [layer() for _ in range(2)]
+        fd.add_output([a + b + c + d, e + f + g, rows, params["late"], both, first, second, one, layers][0])
+    assert names_of(fd) == [
+        *("x", "a", "b", "c", "d", "e", "f", "g", "pair.0", "pair.1", "rows.0", "rows.1", "rows.2", "params.w"),
+        *("params.more.deep.0", "params.late", "params.0", "params.1", "both.u", "both.v", "first", "one.w", "one.b"),
+        *("layers.w", "layers.b", "layers.w.1", "layers.b.1"),
+    ]
+
+
+def test_names_of_several_results() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2, 2])
+        spread, middle = fd.ops.var_mean(x, [0])
+        both = fd.ops.var_mean(x, [0])
+    assert [op.result for op in fd._record.ops] == [spread.name, middle.name, "both.0", "both.1"]
+    assert [spread.name, middle.name, both[0].name] == ["spread", "middle", "both.0"]
+
+
+def test_names_that_are_given() -> None:
+    with FusionDefinition() as fd:
+        w = fd.define_tensor(shape=[2], name="layers.0.weight")
+        s = fd.define_scalar(name="rate")
+        x = fd.define_tensor(shape=[2])
+        for name, why in (
+            ("x", "a value of this definition has it already"),
+            ("0.w", "a name is at most 256 letters, digits, _ and ., a letter or _ first"),
+            ("a b", "a name is at most 256 letters"),
+            ("a" * 257, "a name is at most 256 letters"),
+        ):
+            with pytest.raises(hostir.InvalidArgument, match=re.escape(f"name {name!r}: {why}")):
+                fd.define_tensor(shape=[2], name=name)
+        fd.add_output(w * s + x)
+    assert names_of(fd) == ["layers.0.weight", "rate", "x"]
 
 
 def test_lines_are_recorded() -> None:
