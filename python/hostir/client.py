@@ -658,7 +658,7 @@ def _lay_out(tensor: Tensor, sharding: Sharding) -> None:
     blocks = {axis: names for axis, names in sharding.axes.items() if axis not in sharding.dealt}
     for axis in reversed(sharding.dealt):  # What is split first comes last, so that the numbers of the others hold.
         name = str(sharding.axes[axis])
-        tensor.inner_split(axis, sharding.mesh.shape[sharding.mesh.dimensions.index(name)])
+        tensor.inner_split(axis, sharding.mesh.shape[sharding.mesh.names.index(name)])
         tensor.axis(axis + 1).parallelize(name)
     tensor.shard(sharding.mesh, blocks)
 

@@ -21,7 +21,8 @@ class LoopAxis:
 
     def parallelize(self, parallel_type: ParallelType | str) -> None:
         """Lets this axis run over a dimension of the tensor's mesh."""
-        self._tensor._annotate("parallelize", axis=self._index, parallel_type=as_parallel_type(parallel_type).value)
+        kind = as_parallel_type(parallel_type, self._tensor._mesh())
+        self._tensor._annotate("parallelize", axis=self._index, parallel_type=kind.value)
 
 
 class TensorLayout(Value):
@@ -55,19 +56,25 @@ class TensorLayout(Value):
         self._annotate("merge", axis=as_axis("merge", axis))
 
     def shard(self, mesh: DeviceMesh | Any, axes: Mapping[int, Any]) -> None:
-        """Splits value axes over mesh dimensions: ``x.shard(mesh, {0: "mesh_x"})``.
+        """Splits value axes over mesh dimensions: ``x.shard(mesh, {0: "mesh_x"})``, or by the names that the mesh has.
 
         Value axes are those that operations see: reduced ones do not count. An axis over two dimensions, the outer one
         first: ``{0: ("mesh_y", "mesh_x")}``.
         """
+        mesh = mesh if isinstance(mesh, DeviceMesh) else DeviceMesh(mesh)
         self.set_device_mesh(mesh)
         if not isinstance(axes, Mapping):
             raise invalid(f"shard: {axes!r} does not map axes to mesh dimensions")
         for axis, given in axes.items():
             several = isinstance(given, Sequence) and not isinstance(given, str)
             for parallel_type in given if several else (given,):
-                kind = as_parallel_type(parallel_type).value
+                kind = as_parallel_type(parallel_type, mesh).value
                 self._annotate("shard", axis=as_axis("shard", axis), parallel_type=kind)
+
+    def _mesh(self) -> DeviceMesh | None:
+        """As set_device_mesh set it."""
+        records = self._definition._record.annotations.get(self._name, ())
+        return next((record.mesh for record in records if record.mesh is not None), None)
 
     def _annotate(self, kind: str, **fields: Any) -> None:
         self._definition._check_open()

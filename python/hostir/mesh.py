@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,30 @@ class ParallelType(enum.Enum):
     stream = "stream"
 
 
-def as_parallel_type(value: ParallelType | str) -> ParallelType:
+def as_parallel_type(value: ParallelType | str, mesh: DeviceMesh | None = None) -> ParallelType:
+    """``value`` by its own name, or as ``mesh`` calls its dimensions. Raises InvalidArgument for another word."""
     if isinstance(value, ParallelType):
         return value
+    names = mesh.names if mesh is not None else ()
+    if mesh is not None and value in names:
+        return ParallelType(mesh.dimensions[names.index(value)])
     try:
         return ParallelType(value)
     except ValueError:
-        names = ", ".join(t.value for t in ParallelType)
-        raise invalid(f"{value!r} is no parallel type; there are {names}") from None
+        known = dict.fromkeys([*(t.value for t in ParallelType), *names])
+        raise invalid(f"{value!r} is no parallel type; there are {', '.join(known)}") from None
 
 
 class DeviceMesh:
     """Devices of the daemon, by number, in a grid of one to three dimensions.
 
     The order of the devices is the order of the shards. The last dimension is ``mesh_x``, the one before it
-    ``mesh_y``, then ``mesh_z``. Meshes with equal devices and shape are the same mesh. Raises InvalidArgument for a
-    list that is none.
+    ``mesh_y``, then ``mesh_z``; ``names``, one a dimension, are other words for these:
+    ``DeviceMesh([[0, 1], [2, 3]], names=("dp", "tp"))``. Meshes with equal devices and shape are the same mesh,
+    whatever their dimensions are called. Raises InvalidArgument for a list that is none.
     """
 
-    def __init__(self, devices: Any) -> None:
+    def __init__(self, devices: Any, names: Sequence[str] | None = None) -> None:
         try:
             array = np.asarray(devices)
         except ValueError:
@@ -60,6 +66,18 @@ class DeviceMesh:
             if device in seen:
                 raise invalid(f"mesh {array.tolist()} holds device {device} twice")
             seen.add(device)
+        self._names = self.dimensions if names is None else self._checked(names)
+
+    def _checked(self, names: Sequence[str]) -> tuple[str, ...]:
+        given = tuple(names)
+        dimensions = len(self._shape)
+        if isinstance(names, str) or len(given) != dimensions or len(set(given)) != dimensions:
+            raise invalid(f"names={names!r}; a mesh of shape {list(self._shape)} has {dimensions} names, all different")
+        for name, dimension in zip(given, self.dimensions, strict=True):
+            words = [t.value for t in ParallelType]
+            if not isinstance(name, str) or not name.isidentifier() or (name in words and name != dimension):
+                raise invalid(f"names={names!r}: {name!r} cannot be one: a word, and none of {', '.join(words)}")
+        return given
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,6 +97,11 @@ class DeviceMesh:
         """The names of the dimensions, first to last: ("mesh_y", "mesh_x") for a mesh of two."""
         return DIMENSIONS[: len(self._shape)][::-1]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the dimensions are called, first to last: as given, else as ``dimensions``."""
+        return self._names
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceMesh) and (self._shape, self._devices) == (other._shape, other._devices)
 
@@ -86,4 +109,5 @@ class DeviceMesh:
         return hash((self._shape, self._devices))
 
     def __repr__(self) -> str:
-        return f"DeviceMesh({np.reshape(self._devices, self._shape).tolist()})"
+        names = f", names={self._names!r}" if self._names != self.dimensions else ""
+        return f"DeviceMesh({np.reshape(self._devices, self._shape).tolist()}{names})"

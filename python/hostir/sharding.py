@@ -20,7 +20,8 @@ class Sharding:
     """On which devices an array lies, and how they split it.
 
     ``axes`` maps an axis of the array to the mesh dimension that splits it into blocks: ``{0: "mesh_x"}``, or
-    ``{0: ("mesh_y", "mesh_x")}``, the outer one first. A mesh dimension that is not named holds copies.
+    ``{0: ("mesh_y", "mesh_x")}``, the outer one first, by the mesh's own names where it has some. A mesh dimension that
+    is not mentioned holds copies.
     The elements of axes in ``dealt`` are dealt in turns instead: device k of d holds k, k + d, k + 2d, ...
     """
 
@@ -31,10 +32,10 @@ class Sharding:
         self._axis_of: dict[str, int] = {}
         for axis, given in (axes or {}).items():
             several = isinstance(given, Sequence) and not isinstance(given, str)
-            names = [as_parallel_type(name).value for name in (given if several else (given,))]
+            names = [as_parallel_type(name, self.mesh).value for name in (given if several else (given,))]
             for name in names:
                 if name not in self.mesh.dimensions:
-                    have = ", ".join(self.mesh.dimensions)
+                    have = ", ".join(self.mesh.names)
                     raise invalid(f"axis {axis} is split over {name}; {self.mesh!r} has {have}")
                 if name in self._axis_of:
                     raise invalid(f"{name} splits axis {self._axis_of[name]} and axis {axis}")
@@ -55,9 +56,9 @@ class Sharding:
     @property
     def axes(self) -> dict[int, str | tuple[str, ...]]:
         by_axis: dict[int, tuple[str, ...]] = {}
-        for name in self.mesh.dimensions:
-            if name in self._axis_of:
-                axis = self._axis_of[name]
+        for name, dimension in zip(self.mesh.names, self.mesh.dimensions, strict=True):
+            if dimension in self._axis_of:
+                axis = self._axis_of[dimension]
                 by_axis[axis] = (*by_axis.get(axis, ()), name)
         return {axis: names if len(names) > 1 else names[0] for axis, names in sorted(by_axis.items())}
 

@@ -13,6 +13,7 @@ import pytest
 import hostir
 from hostir import DataType, DeviceMesh, ParallelType, Sharding, dlpack, wire
 from hostir.dtypes import as_data_type
+from hostir.numbers import as_number
 from hostir.sharding import assemble
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -42,6 +43,84 @@ def test_data_types(name: str, numpy: Any, text: str) -> None:
 
 def test_python_types_are_data_types() -> None:
     assert [as_data_type(t) for t in (float, int, bool)] == [DataType.Double, DataType.Int, DataType.Bool]
+
+
+class dtype:
+    """Stands in for torch.dtype, which prints as "torch.float32"."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+def test_types_of_frameworks_are_data_types() -> None:
+    for data_type in DataType:
+        if data_type is not DataType.Null:
+            assert as_data_type(dtype(str(data_type.numpy))) is data_type
+    with pytest.raises(hostir.InvalidArgument, match="uint8 is no element type"):
+        as_data_type(dtype("uint8"))
+    with pytest.raises(hostir.InvalidArgument, match="'quint8' is no element type"):
+        as_data_type(dtype("quint8"))
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    assert [as_data_type(t) for t in (jnp.bfloat16, jnp.float32, jnp.int32, jnp.bool_)] == [
+        *(DataType.BFloat16, DataType.Float, DataType.Int32, DataType.Bool)
+    ]
+
+
+class Scalar0:
+    """Stands in for an array of PyTorch without axes."""
+
+    shape, dtype = (), dtype("float32")
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def item(self) -> Any:
+        return self.number
+
+
+def test_arrays_without_axes_are_numbers() -> None:
+    given = [
+        3,
+        2.5,
+        True,
+        np.float32(2.5),
+        np.array(7),
+        np.array(True),
+        ml_dtypes.bfloat16(1.5),
+        Scalar0(4),
+        Scalar0(0.5),
+    ]
+    assert [as_number(value) for value in given] == [3, 2.5, True, 2.5, 7, True, 1.5, 4, 0.5]
+    for value in ("2", 1j, np.complex64(1), np.ones(1), np.array("a"), [1], None, Scalar0(1j)):
+        assert as_number(value) is None
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    number = as_number(jnp.ones((), jnp.bfloat16) * 3)
+    assert number == 3.0 and type(number) is float
+    with hostir.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2])
+        y = x * jnp.float32(2) + Scalar0(3)
+        assert isinstance(y, hostir.Tensor)
+    assert [op.attrs["value"] for op in fd._record.ops if op.name == "constant"] == [2.0, 3.0]
+
+
+def test_meshes_with_names() -> None:
+    mesh = DeviceMesh([[0, 1], [2, 3]], names=("dp", "tp"))
+    assert mesh.names == ("dp", "tp") and mesh.dimensions == ("mesh_y", "mesh_x")
+    assert DeviceMesh([0, 1]).names == ("mesh_x",)
+    assert mesh == DeviceMesh([[0, 1], [2, 3]]) and hash(mesh) == hash(DeviceMesh([[0, 1], [2, 3]]))
+    assert repr(mesh) == "DeviceMesh([[0, 1], [2, 3]], names=('dp', 'tp'))"
+    sharding = Sharding(mesh, {0: "tp", 1: ("dp",)})
+    assert sharding == Sharding(mesh, {0: "mesh_x", 1: "mesh_y"})
+    assert sharding.axes == {1: "dp", 0: "tp"} and str(sharding).endswith("{0: 'tp', 1: 'dp'})")
+    assert Sharding(mesh, {0: ("dp", "tp")}).axes == {0: ("dp", "tp")}
+    for names in (("dp",), ("dp", "dp"), "dp", ("dp", "mesh_y"), ("stream", "tp"), ("a b", "tp"), (1, 2)):
+        with pytest.raises(hostir.InvalidArgument, match="names="):
+            DeviceMesh([[0, 1], [2, 3]], names=names)  # type: ignore[arg-type]
+    with pytest.raises(hostir.InvalidArgument, match=r"'pp' is no parallel type; there are serial, .*, stream, dp, tp"):
+        Sharding(mesh, {0: "pp"})
 
 
 def test_meshes() -> None:
