@@ -88,7 +88,9 @@ class FusionDefinition:
 
         shape: one entry an axis: -1 for a size that each run brings, 1 broadcast, or a constant. contiguity: a bool,
         or one entry an axis; None marks a broadcast axis, which is stored once (with -1: expanded to a size that each
-        run brings). Memory on the devices is row-major whatever contiguity and stride_order say. ``sizes=`` with
+        run brings). Beside stride_order its entries are in the order of memory, as nvFuser's are: axis i has the
+        ``stride_order[i]``-th smallest stride, the first entry is that of the largest one. Memory on the devices is
+        row-major whatever contiguity and stride_order say. ``sizes=`` with
         ``strides=`` describe an array instead: its axes of stride 0 are broadcast. name: what plans, errors and runs by
         name call it, instead of the variable: ``fd.define_tensor(shape=[4, 4], name="layers.0.weight")``.
         """
@@ -98,7 +100,7 @@ class FusionDefinition:
         if sizes is not None:
             axes = self._axes_of_array(sizes, strides, static_sizes)
         elif shape is not None:
-            axes = self._axes_of_shape(shape, contiguity)
+            axes = self._axes_of_shape(shape, contiguity, stride_order)
         else:
             raise TypeError("define_tensor needs shape= or sizes=")
         if is_cpu and axes:
@@ -127,11 +129,15 @@ class FusionDefinition:
         self._sizes.add_input(of)
         return of
 
-    def _axes_of_shape(self, shape: Sequence[int], contiguity: Any) -> tuple[AxisRecord, ...]:
+    def _axes_of_shape(
+        self, shape: Sequence[int], contiguity: Any, stride_order: Sequence[int] | None
+    ) -> tuple[AxisRecord, ...]:
         listed = isinstance(contiguity, (list, tuple))
         flags = list(contiguity) if listed else [contiguity] * len(shape)
         if len(flags) != len(shape):
             raise invalid(f"define_tensor: shape has {len(shape)} entries, contiguity {len(flags)}")
+        if listed and stride_order and sorted(stride_order) == list(range(len(shape))):  # Else the service refuses it.
+            flags = [flags[len(shape) - 1 - place] for place in stride_order]
         axes = []
         for given, flag in zip(shape, flags, strict=True):
             extent = as_axis("define_tensor", given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +14,8 @@ from .location import invalid
 class DataType(enum.Enum):
     """The element type of a tensor or scalar. ``Null`` means: let the operation decide.
 
-    NumPy dtypes are accepted wherever a DataType is.
+    Element types of NumPy, PyTorch and JAX are accepted wherever a DataType is: ``np.float32``, ``torch.bfloat16``,
+    ``jnp.int32``.
     """
 
     Double = "f64"
@@ -47,14 +48,18 @@ _FROM_NUMPY = {dtype: data_type for data_type, dtype in _NUMPY.items()}
 
 
 def as_data_type(dtype: DataType | object) -> DataType:
-    """``dtype`` (a DataType, a NumPy dtype, or what ``np.dtype`` takes) as a DataType. Raises InvalidArgument."""
+    """``dtype`` (a DataType, what ``np.dtype`` takes, or a ``torch.dtype``) as a DataType. Raises InvalidArgument."""
     if isinstance(dtype, DataType):
         return dtype
+    name = str(dtype)
+    if name.startswith("torch.") and type(dtype).__name__ == "dtype":  # PyTorch need not be there to be known.
+        name = name.removeprefix("torch.")
+        dtype = ml_dtypes.bfloat16 if name == "bfloat16" else name
     known = ", ".join(str(d) for d in _FROM_NUMPY)
     if dtype is None:  # NumPy takes it for float64.
         raise invalid(f"None is no element type; there are {known}")
     try:
-        numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
+        numpy_dtype = np.dtype(cast("Any", dtype))
     except TypeError:
         raise invalid(f"{dtype!r} is no element type; there are {known}") from None
     if numpy_dtype in _FROM_NUMPY:

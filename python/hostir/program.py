@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .definition import FusionDefinition
+from .location import invalid
 from .mesh import DeviceMesh
 from .record import AnnotationRecord, Attribute, OpRecord, ParamRecord
 from .text import meshes_of, program_text, values_of
@@ -38,6 +39,8 @@ def key(fd: FusionDefinition) -> bytes:
 def _made(fd: FusionDefinition) -> tuple[Any, bytes]:
     fd._check_frozen()
     if fd._program is None:
+        if not fd._outputs:
+            raise invalid(f"{fd.name} has no outputs; fd.add_output makes a value one, and nothing is computed without")
         digest = hashlib.sha256(program_text(fd.name, fd._record).encode()).digest()
         fd._program = (pb_plan.ProgramSource(program=_message(fd)), digest)
     made: tuple[Any, bytes] = fd._program

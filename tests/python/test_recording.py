@@ -78,6 +78,21 @@ def test_define_tensor_takes_sizes_and_strides_by_position() -> None:
     assert lines(fd)[0] == "fusion @main(%t0: f16[b:i0, i1]) {"
 
 
+@pytest.mark.parametrize(
+    ("order", "contiguity", "text"),
+    [
+        ([2, 0, 1], [True, False, None], "f32[i0, b:i1, 5]"),  # Axis 1 has the smallest stride, axis 0 the largest.
+        ([0, 1, 2], [None, True, True], "f32[i0, i1, b:5]"),
+        ([2, 1, 0], [True, None, True], "f32[i0, b:i1, 5]"),
+    ],
+)
+def test_contiguity_is_in_the_order_of_memory(order: list[int], contiguity: list[bool | None], text: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1, 5], contiguity=contiguity, stride_order=order)
+        fd.add_output(x)
+    assert f"(%x: {text} {{stride_order(" in lines(fd)[0]
+
+
 def test_stride_order_and_loop_annotations_are_kept_in_order() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, stride_order=[0, 1])
@@ -289,7 +304,6 @@ def test_names_of_what_is_stored_together() -> None:
         def layer() -> dict[str, hostir.Tensor]:
             return {"w": made(), "b": made()}
 
-        x = made()
         a, b = made(), made()
         c, d, e, (f, g) = made(), made(), made(), (made(), made())
         pair = (made(), made())
@@ -302,9 +316,9 @@ def test_names_of_what_is_stored_together() -> None:
         first = second = made()
         one = layer()
         layers = [layer() for _ in range(2)]
-        fd.add_output([a + b + c + d, e + f + g, rows, params["late"], both, first, second, one, layers][0])
+        fd.add_output([a, b, c, d, e, f, g, *pair, *rows, both, first, second, one, layers])
     assert names_of(fd) == [
-        *("x", "a", "b", "c", "d", "e", "f", "g", "pair.0", "pair.1", "rows.0", "rows.1", "rows.2", "params.w"),
+        *("a", "b", "c", "d", "e", "f", "g", "pair.0", "pair.1", "rows.0", "rows.1", "rows.2", "params.w"),
         *("params.more.deep.0", "params.late", "params.0", "params.1", "both.u", "both.v", "first", "one.w", "one.b"),
         *("layers.w", "layers.b", "layers.w.1", "layers.b.1"),
     ]
@@ -453,3 +467,29 @@ def test_an_open_definition_is_no_program_yet() -> None:
     with FusionDefinition("open") as fd, pytest.raises(hostir.FailedPrecondition) as caught:
         program.source(fd)
     assert str(caught.value).startswith("open is still being defined; end its `with` block first (test_recording.py:")
+
+
+def test_a_mesh_whose_dimensions_have_names() -> None:
+    mesh = DeviceMesh([[0, 1], [2, 3]], names=("dp", "tp"))
+    texts = []
+    for dp, tp in (("dp", "tp"), ("mesh_y", "mesh_x"), (ParallelType.mesh_y, ParallelType.mesh_x)):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor(shape=[-1, 8])
+            y = fd.ops.exp(x)
+            x.shard(mesh, {0: dp, 1: tp})
+            y.set_device_mesh(mesh)
+            y.outer_split(0, 2)
+            y.axis(0).parallelize(dp)
+            fd.add_output(y)
+        texts.append(str(fd))
+    assert texts[0] == texts[1] == texts[2]
+    assert "{mesh=@m, shard(0, mesh_y), shard(1, mesh_x)}" in texts[0]
+    assert "{mesh=@m, outer_split(0, 2), parallelize(0, mesh_y)}" in texts[0]
+
+
+def test_a_program_without_outputs_is_refused() -> None:
+    with FusionDefinition("mute") as fd:
+        fd.ops.exp(fd.define_tensor(shape=[2]))
+    assert "exp" in str(fd)
+    with pytest.raises(hostir.InvalidArgument, match=r"mute has no outputs; fd\.add_output makes a value one"):
+        program.source(fd)
