@@ -16,6 +16,7 @@ import pkgutil
 # The generated modules (hostir.v1, the op table) lie in the build folder when the package runs from its sources.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
+from . import nn
 from .array import Array
 from .client import Client, connect, from_shards
 from .definition import FusionDefinition
@@ -76,4 +77,5 @@ __all__ = [
     "Unimplemented",
     "connect",
     "from_shards",
+    "nn",
 ]

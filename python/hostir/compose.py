@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .location import caller_variable
+from .location import caller_variable, invalid
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 
@@ -19,7 +19,9 @@ def composed(function: _Made) -> _Made:
     @functools.wraps(function)
     def named(value: Any, *args: Any, **kwargs: Any) -> Any:
         fd = getattr(value, "_definition", None)
-        if fd is None or fd._composing:
+        if fd is None:
+            raise invalid(f"{function.__name__}: a {type(value).__name__} is no tensor of a definition")
+        if fd._composing:
             return function(value, *args, **kwargs)
         variable = caller_variable()
         fd._composing = function.__name__.strip("_")
