@@ -89,11 +89,11 @@ class Sizes:
             return
         if isinstance(a, int) and isinstance(b, int):
             raise InvalidArgument(f"{name_a} has extent {a}, {name_b} has extent {b}")
-        replaceable = self._replaceable(a, b)
-        if replaceable is None:
+        a, b = self._ordered(a, b)
+        if not self._may_replace(a, b):
             self.equal(a, b, f"{name_a} and {name_b}")
             return
-        self._replace(*replaceable)
+        self._replace(a, b)
         self._settle_guards()
 
     def equal(self, left: Extent, right: Extent, reason: str) -> None:
@@ -119,26 +119,27 @@ class Sizes:
             return True
         raise InvalidArgument(f"{reason}: {extent_text.text(left)}{kind}{extent_text.text(right)}")
 
-    def _replaceable(self, a: Extent, b: Extent) -> tuple[Expr, Extent] | None:
-        """The symbol to replace, and by what; None when neither side may be."""
+    def _ordered(self, a: Extent, b: Extent) -> tuple[Extent, Extent]:
+        """The one to replace first: a symbol, of two the one that was named later."""
         if _is_symbol(a) and _is_symbol(b) and self._place(a) < self._place(b):
             a, b = b, a
-        if not _is_symbol(a):
-            a, b = b, a
-        if isinstance(a, int) or not _is_symbol(a) or a.symbol in extents.symbols(b):
-            return None
-        if not isinstance(b, int) and not _is_symbol(b):
-            # The extents of inputs are where sizes come from: one becomes an expression only of others that are.
-            known = {e for of in self._inputs for _, e in self.axes(of) if _is_symbol(e)}
-            if a in known and not all(extents.symbol(name) in known for name in extents.symbols(b)):
-                return None
-        return a, b
+        return (a, b) if _is_symbol(a) else (b, a)
+
+    def _may_replace(self, symbol: Extent, by: Extent) -> bool:
+        if not _is_symbol(symbol) or symbol in [extents.symbol(name) for name in extents.symbols(by)]:
+            return False
+        if isinstance(by, int) or _is_symbol(by):
+            return True
+        # The extents of inputs are where sizes come from: one becomes an expression only of others that are.
+        known = {e for of in self._inputs for _, e in self.axes(of) if _is_symbol(e)}
+        return symbol not in known or all(extents.symbol(name) in known for name in extents.symbols(by))
 
     def _place(self, symbol: Extent) -> int:
         assert isinstance(symbol, Expr)
         return self._order.setdefault(symbol.symbol, len(self._order))
 
-    def _replace(self, symbol: Expr, by: Extent) -> None:
+    def _replace(self, symbol: Extent, by: Extent) -> None:
+        assert isinstance(symbol, Expr)
         self._changes()
         self._replaced[symbol.symbol] = by
         self._forget()
@@ -154,9 +155,9 @@ class Sizes:
         while again:
             again = False
             for kind, left, right in self._guards:
-                replaceable = self._replaceable(left, right) if kind == _EQUAL else None
-                if replaceable is not None:
-                    self._replace(*replaceable)
+                symbol, by = self._ordered(left, right)
+                if kind == _EQUAL and self._may_replace(symbol, by):
+                    self._replace(symbol, by)
                     again = True
                     break
 
