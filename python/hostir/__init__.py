@@ -41,6 +41,7 @@ from .mesh import DeviceMesh, ParallelType
 from .plan import Communication, Plan, Segment
 from .progress import PlanProgress
 from .sharding import Sharding
+from .size import Size
 from .tensor import Tensor
 from .values import Scalar
 
@@ -71,6 +72,7 @@ __all__ = [
     "Scalar",
     "Segment",
     "Sharding",
+    "Size",
     "Tensor",
     "Unauthenticated",
     "Unavailable",

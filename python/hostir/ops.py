@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from ._pointwise import PointwiseOps
 from .dtypes import DataType, as_data_type, element_type
 from .location import caller_location, caller_variable, invalid
 from .record import Attribute, OpRecord
 from .tensor import Tensor
 from .values import Number, Scalar, Value, as_axis, as_number, number_text
-
-try:
-    from ._pointwise import PointwiseOps
-except ImportError as error:
-    raise ImportError("hostir: _pointwise.py is missing; ./run build python_stubs makes it") from error
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition

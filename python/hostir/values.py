@@ -55,6 +55,9 @@ class Value:
 
     __hash__ = object.__hash__
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise FailedPrecondition(located(f"%{self._name} has no elements while a program is defined: a run makes them"))
+
     def __bool__(self) -> bool:
         what = f"%{self._name} has no value while a program is being defined; fd.ops.where chooses by it"
         raise FailedPrecondition(located(what))

@@ -16,6 +16,7 @@ from typing import Any
 RETURNED = "return"  # No variable has this name.
 ANY = ""  # The step of an entry whose place is not known.
 _NO_VALUE = {"NOP", "RESUME", "KW_NAMES", "MAKE_CELL", "COPY_FREE_VARS", "NOT_TAKEN", "DELETE_FAST"}
+_MAKES_NONE = ("POP_", "STORE_", "DELETE_", "END_FOR")
 _JUMPS = set(dis.hasjrel) | set(dis.hasjabs)
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
 _ENDS |= {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT"}
@@ -159,10 +160,12 @@ class _Walk:
         self.saved.setdefault(i.argval, stack)
 
     def other(self, i: dis.Instruction, after: int) -> None:
-        """Any instruction: as many values go as its effect says, and it makes one."""
+        """Any instruction: as many values go as its effect says, and it makes one, unless its name says otherwise."""
         effect = dis.stack_effect(i.opcode, i.arg, jump=False)
         if effect > 0:
             self.stack += [_Value() for _ in range(effect)]
+        elif i.opname.startswith(_MAKES_NONE):
+            self.pops(-effect)
         else:
             self.pops(1 - effect)
             self.stack.append(_Value(i.offset, after, attribute=i.argval if i.opname == "LOAD_ATTR" else ""))
@@ -196,9 +199,6 @@ class _Walk:
     def on_rot_three(self, i: dis.Instruction) -> None:
         a, b, c = self.pops(3)
         self.stack += [c, a, b]
-
-    def on_pop_top(self, i: dis.Instruction) -> None:
-        self.pop()
 
     # --- containers -------------------------------------------------------------------------------------------------
 

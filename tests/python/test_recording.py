@@ -314,12 +314,25 @@ def test_names_of_what_is_stored_together() -> None:
             params[k] = made()  # type: ignore[index]
         both = {key: made() for key in ("u", "v")}
         first = second = made()
+        some = [made(), made() if pair else first]
         one = layer()
         layers = [layer() for _ in range(2)]
-        fd.add_output([a, b, c, d, e, f, g, *pair, *rows, both, first, second, one, layers])
+        fd.add_output([a, b, c, d, e, f, g, *pair, *rows, both, some, first, second, one, layers])
     assert names_of(fd) == [
         *("a", "b", "c", "d", "e", "f", "g", "pair.0", "pair.1", "rows.0", "rows.1", "rows.2", "params.w"),
-        *("params.more.deep.0", "params.late", "params.0", "params.1", "both.u", "both.v", "first", "one.w", "one.b"),
+        *(
+            "params.more.deep.0",
+            "params.late",
+            "params.0",
+            "params.1",
+            "both.u",
+            "both.v",
+            "first",
+            "some.0",
+            "t0",
+            "one.w",
+            "one.b",
+        ),
         *("layers.w", "layers.b", "layers.w.1", "layers.b.1"),
     ]
 

@@ -162,3 +162,11 @@ def test_what_a_method_records_is_named_after_it() -> None:
     assert [line.split(" = ")[0].strip() for line in str(fd).splitlines()[1:-2]] == [
         *("%std", "%y", "%t0", "%index", "%z", "%t1")
     ]
+
+
+def test_a_tensor_is_no_array() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2, 2])
+        with pytest.raises(hostir.FailedPrecondition, match="%x has no elements while a program is defined"):
+            np.asarray(x)
+    assert fd._record.ops == []

@@ -7,11 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._pointwise import RULES
 from ..errors import InvalidArgument
 from .operand import Operand, broadcast_axes, dtype_of, tensor_axes, type_of
 from .sizes import Sizes
 from .value_type import FLOATS, INTS, ORDER, ValueType, promoted, scalar, tensor
+
+try:
+    from .._pointwise import RULES
+except ImportError as error:
+    raise ImportError("hostir: _pointwise.py is missing or old; ./run build python_stubs makes it") from error
 
 _REFUSED: dict[str, tuple[Callable[[str], bool], str]] = {
     "number": (lambda dtype: dtype == "bool", "numbers are needed: cast it first"),
