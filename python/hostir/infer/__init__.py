@@ -49,17 +49,25 @@ def infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Si
     Raises HostirErrors with the service's message, without op and line; ``sizes`` is then as it was.
     """
     types = tuple([operand._type for operand in operands])
-    if not attrs and (known := sizes.pointwise.get((op, types))) is not None:
+    key: tuple[Any, ...] = (op, types)
+    if attrs:
+        frozen = [tuple(value) if type(value) is list else value for value in attrs.values()]
+        key = (op, types, *frozen, *[operand._constant for operand in operands])
+    known = sizes.known.get(key)
+    if known is not None:
         return known
     rule = _RULES.get(op)
     if rule is None or None in types:
         return None
     sizes.begin()
     try:
-        return rule(op, operands, attrs, sizes)
+        made = rule(op, operands, attrs, sizes)
     except HostirError:
         sizes.rollback()
         raise
     except (ValueError, KeyError, IndexError, TypeError):  # No call of fd.ops is like that; the service says why.
         sizes.rollback()
         return None
+    if made is not None and sizes.untouched and rule is not pointwise.of_elements:  # That sees to it itself.
+        sizes.known[key] = made
+    return made

@@ -66,7 +66,7 @@ def _check_constants(operands: Sequence[Operand]) -> None:
         )
 
 
-def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+def of_elements(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
     given = [type_of(operand) for operand in operands]
     types = _types(RULES[op], tuple([(of.dtype, of.axes is not None) for of in given]))
     if types is None:
@@ -81,7 +81,7 @@ def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: S
         axes = tuple(broadcast_axes(tensors, sizes))
     made = tensor(types[1], axes)
     if types[0] != "i32" and sizes.untouched:
-        sizes.pointwise[op, tuple(given)] = made
+        sizes.known[op, tuple(given)] = made
     return made
 
 
@@ -98,4 +98,4 @@ def _set(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Siz
     return tensor(type_of(operands[0]).dtype, tensor_axes(operands[0], sizes))
 
 
-INFER = {**dict.fromkeys(RULES, _infer), "cast": _cast, "set": _set, "segment_set": _set}
+INFER = {**dict.fromkeys(RULES, of_elements), "cast": _cast, "set": _set, "segment_set": _set}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import InvalidArgument
 from . import extent_text, extents
 from .extents import SYMBOL, Expr, Extent
@@ -19,8 +21,8 @@ class Sizes:
         self._order: dict[str, int] = {}  # Of symbols, as they were made.
         self._inputs: list[ValueType] = []
         self._axes: dict[ValueType, tuple[Axis, ...]] = {}  # Resolved.
-        # Results of pointwise ops that demand nothing, by op and operands.
-        self.pointwise: dict[tuple[str, tuple[ValueType | None, ...]], ValueType] = {}
+        # Results of ops that demand nothing new, by op, types of operands and attributes: layers repeat.
+        self.known: dict[tuple[Any, ...], ValueType] = {}
         self._before: tuple[dict[str, Extent], dict[tuple[str, Extent, Extent], str]] | None = None
 
     def add_input(self, of: ValueType) -> None:
@@ -53,7 +55,7 @@ class Sizes:
     def _forget(self) -> None:
         """What was resolved before a symbol was replaced."""
         self._axes.clear()
-        self.pointwise.clear()
+        self.known.clear()
 
     # --- reading ----------------------------------------------------------------------------------------------
 
