@@ -137,7 +137,8 @@ def scaled_dot_product_attention(
 
     The leading axes (batch, heads) broadcast and may be split over devices. mask: bools, true where a key takes part,
     or numbers that are added; it broadcasts to [..., queries, keys]. causal: query i sees keys 0 to i. scale: 1 /
-    sqrt(size) where it is left out. A query that sees no key is NaN, as in PyTorch.
+    sqrt(size) where it is left out. k and v may have fewer heads (axis -3) than q: each is that of as many neighbours.
+    A query that sees no key is NaN, as in PyTorch.
 
     >>> nn.scaled_dot_product_attention(q, k, v, causal=True).shape
     (2, 4, i1, 32)
@@ -148,6 +149,10 @@ def scaled_dot_product_attention(
         if not isinstance(size, int):
             raise invalid(f"scaled_dot_product_attention: the last extent of %{q.name} is {size}; give scale=")
         scale = 1.0 / math.sqrt(size)
+    shared = _heads_that_share(q, k)
+    if shared > 1:
+        q, k, v = _in_groups(q, shared), k[..., None, :, :], v[..., None, :, :]
+        mask = mask if mask is None or mask.ndim < 3 else _in_groups(mask, shared if mask.shape[-3] != 1 else 1)
     scores = _wide(q @ k.mT) * scale
     if causal:
         queries, keys = ops.iota(q.size(-2)), ops.iota(k.size(-2))
@@ -155,7 +160,8 @@ def scaled_dot_product_attention(
     if mask is not None:
         scores = ops.where(mask, scores, -math.inf) if mask.dtype == np.bool_ else scores + mask
     exponential, total = _exponentials(scores, -1)
-    return _like(v, exponential / total) @ v
+    made = _like(v, exponential / total) @ v
+    return made if shared == 1 else made.reshape(*made.shape[:-4], made.shape[-4] * shared, *made.shape[-2:])
 
 
 @composed
@@ -198,6 +204,21 @@ def _exponentials(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
     """Of the distance to the greatest, and their sum along ``axis``."""
     exponential = _exp(x - x.max(axis, keepdims=True))
     return exponential, exponential.sum(axis, keepdims=True)
+
+
+def _heads_that_share(q: Tensor, k: Tensor) -> int:
+    """How many heads of q there are for one of k."""
+    if q.ndim < 3 or k.ndim < 3:
+        return 1
+    queries, keys = q.shape[-3], k.shape[-3]
+    if not isinstance(queries, int) or not isinstance(keys, int):
+        return 1
+    return queries // keys if keys > 1 and queries % keys == 0 else 1
+
+
+def _in_groups(x: Tensor, shared: int) -> Tensor:
+    """Its heads as [groups, shared]."""
+    return x.reshape(*x.shape[:-3], x.shape[-3] // shared, shared, *x.shape[-2:])
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -88,6 +88,16 @@ CASES: dict[str, Case] = {
         lambda q, k, v, bias: attention(q, k, v, bias=bias),
         [Q, K, V, BIAS],
     ),
+    "attention_grouped": (
+        lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True),
+        lambda q, k, v: attention(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), CAUSAL),
+        [Q, K[:, ::2], V[:, ::2]],
+    ),
+    "attention_grouped_bias": (
+        nn.scaled_dot_product_attention,
+        lambda q, k, v, bias: attention(q, np.repeat(k, 4, 1), np.repeat(v, 4, 1), bias=bias),
+        [Q, K[:, ::4], V[:, ::4], BIAS],
+    ),
     "gelu": (nn.gelu, lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))), [X]),
     "gelu_tanh": (
         lambda x: nn.gelu(x, "tanh"),
@@ -110,6 +120,8 @@ SPLITS: dict[str, tuple[list[int | None], bool]] = {
     "attention_causal": ([1, 1, 1], False),
     "attention_mask": ([1, 1, 1, None], False),
     "attention_bias": ([1, 1, 1, 0], False),
+    "attention_grouped": ([1, 1, 1], False),
+    "attention_grouped_bias": ([0, 0, 0, None], False),
 }
 
 
@@ -118,9 +130,10 @@ def check(client: hostir.Client, name: str, dtype: np.dtype[Any], symbols: bool,
     made, want, given = CASES[name.removesuffix("_classes")]
     arrays = [a.astype(dtype) if a.dtype == F64 else a for a in given]
     with FusionDefinition() as fd:
-        fixed = {len(a.shape) - 1 for a in arrays}  # The last axis: attention's scale comes from it.
         inputs = []
         for array in arrays:
+            # Attention's scale comes from the last axis, and who shares a head from the second of four.
+            fixed = (array.ndim - 1, array.ndim - 3) if "attention" in name else (array.ndim - 1,)
             shape = [-1 if symbols and k not in fixed else n for k, n in enumerate(array.shape)]
             inputs.append(fd.define_tensor(shape=shape, dtype=array.dtype))
         y = made(*inputs)

@@ -506,3 +506,12 @@ def test_a_program_without_outputs_is_refused() -> None:
     assert "exp" in str(fd)
     with pytest.raises(hostir.InvalidArgument, match=r"mute has no outputs; fd\.add_output makes a value one"):
         program.source(fd)
+
+
+def test_limits_of_an_input() -> None:
+    with FusionDefinition() as fd:
+        with pytest.raises(hostir.ResourceExhausted, match="define_tensor: a tensor has 17 axes; the limit is 16"):
+            fd.define_tensor(shape=[2] * 17)
+        with pytest.raises(hostir.InvalidArgument, match=r"define_tensor: f32\[.*\] takes more than 2\^63 - 1 bytes"):
+            fd.define_tensor(shape=[2**40, 2**30])
+    assert fd._record.params == []
