@@ -42,8 +42,7 @@ from .plan import Communication, Plan, Segment
 from .progress import PlanProgress
 from .sharding import Sharding
 from .size import Size
-from .tensor import Tensor
-from .values import Scalar
+from .values import Scalar, Tensor
 
 __version__ = "0.1.0"
 

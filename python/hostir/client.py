@@ -42,9 +42,8 @@ from .location import caller_location, invalid, located
 from .plan import Plan
 from .progress import Display, PlanProgress, listen
 from .sharding import Sharding, assemble, elements
-from .tensor import Tensor
 from .tree import unflatten
-from .values import Scalar
+from .values import Scalar, Tensor
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor

@@ -17,10 +17,9 @@ from .infer import Sizes, ValueType, infer, input_type, scalar_type
 from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
-from .tensor import Tensor
 from .text import program_text
 from .tree import Structure, flatten
-from .values import Scalar, Value, as_axis, as_number, number_text
+from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _NAME_LETTERS_MAX = 256

@@ -9,7 +9,7 @@ from .location import caller_location, invalid
 from .mesh import DeviceMesh, ParallelType, as_parallel_type
 from .numbers import as_axis
 from .record import AnnotationRecord
-from .values import Value
+from .value import Value
 
 
 class LoopAxis:

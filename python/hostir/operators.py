@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 from .numbers import as_number
 
 if TYPE_CHECKING:
+    from .numbers import Number
     from .tensor import Tensor
-    from .values import Number, Operand, Scalar
+    from .value import Operand, Scalar
 
 
 class _OfTensor(Protocol):

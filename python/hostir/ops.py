@@ -14,8 +14,7 @@ from ._pointwise import PointwiseOps
 from .dtypes import DataType, as_data_type, element_type
 from .location import caller_location, caller_variable, invalid
 from .record import Attribute, OpRecord
-from .tensor import Tensor
-from .values import Number, Scalar, Value, as_axis, as_number, number_text
+from .values import Number, Scalar, Tensor, Value, as_axis, as_number, number_text
 
 if TYPE_CHECKING:
     from .definition import FusionDefinition

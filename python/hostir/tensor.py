@@ -11,7 +11,7 @@ from .layouts import TensorLayout
 from .location import invalid
 from .operators import TensorOperators
 from .size import Size
-from .values import Operand
+from .value import Operand
 
 _Axes = int | Sequence[int] | None
 
