@@ -279,11 +279,14 @@ class FusionDefinition:
             raise FailedPrecondition(located(f"{self.name} is still being defined; end its `with` block first"))
 
     def _new_name(self, variable: str = "") -> str:
-        """A free name: the user's variable ("y", "y.1"), a place in a list ("w.0"), else the next of "t0", "t1"."""
+        """A free name: the user's variable ("y", "y.1"), its place in a list ("layers.0.w" for "layers.*.w"), else the
+        next of "t0", "t1"."""
         name, count = variable, self._suffixes.get(variable, 0)
-        counted = variable.endswith(".")  # The place in a list: "layers.0".
+        counted = "*" in variable
         while not name or name in self._names or (counted and name == variable):
-            name = f"{variable}{count}" if counted else f"{variable}.{count + 1}" if variable else f"t{count}"
+            name = (
+                variable.replace("*", str(count)) if counted else f"{variable}.{count + 1}" if variable else f"t{count}"
+            )
             count += 1
         self._suffixes[variable] = count
         self._names.add(name)

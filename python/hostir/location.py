@@ -43,7 +43,7 @@ def _text(path: str, number: int, module: dict[str, Any]) -> str:
 def caller_variable(part: int | None = None) -> str:
     """``y`` for a call made by ``y = fd.ops.linear(x, w)``; empty when the result is not stored at once.
 
-    ``params.w`` for ``params = {"w": ...}`` and ``params["w"] = ...``, ``layers.`` where the place in a list is not
+    ``params.w`` for ``params = {"w": ...}`` and ``params["w"] = ...``, ``layers.*`` where the place in a list is not
     known. A function that returns the result is looked through: ``y = layer(x)``. ``part``: one of several results.
     """
     frame = _caller()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
 RETURNED = "return"  # No variable has this name.
-ANY = ""  # The step of an entry whose place is not known.
+ANY = "*"  # The step of an entry of a list whose place is not known: who names it counts.
 _NO_VALUE = {"NOP", "RESUME", "KW_NAMES", "MAKE_CELL", "COPY_FREE_VARS", "NOT_TAKEN", "DELETE_FAST"}
+_CALLS = ("PRECALL", "CALL", "CALL_METHOD")
 _MAKES_NONE = ("POP_", "STORE_", "DELETE_", "END_FOR")
 _JUMPS = set(dis.hasjrel) | set(dis.hasjabs)
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"}
@@ -66,6 +67,7 @@ class _Value:
     constant: Any = None
     variable: str = ""
     attribute: str = ""
+    method: str = ""  # It is the object of.
     entries: list[tuple[Any, _Value]] = field(default_factory=list)  # With the step to each.
     parts: list[Any] = field(default_factory=list)  # Where it is unpacked to: variables, and lists of such.
     part_of: tuple[_Value, int] | None = None
@@ -82,7 +84,7 @@ def variable_of(frame: FrameType, steps: tuple[Any, ...]) -> str:
         if destination.plain and not steps:
             return destination.plain
         name, steps = destination.at(steps)
-        steps = tuple([at.f_locals.get(s.name) if isinstance(s, Local) else s for s in steps])
+        steps = tuple([at.f_locals.get(s.name, ANY) if isinstance(s, Local) else s for s in steps])
         if name != RETURNED:
             return _joined(name, steps)
         at = at.f_back
@@ -90,10 +92,12 @@ def variable_of(frame: FrameType, steps: tuple[Any, ...]) -> str:
 
 
 def _joined(name: str, steps: tuple[Any, ...]) -> str:
-    """``layers.0.weight``; ``layers.`` where the place at the end is not known."""
-    parts = [str(step) for step in steps if step != ANY]
-    joined = ".".join([name, *parts]) + ("." if steps and steps[-1] == ANY else "")
-    return joined if name not in ("", "_") and joined.isascii() and joined.replace(".", "_").isidentifier() else ""
+    """``layers.0.weight``; ``layers.*.weight`` where one place is not known."""
+    if steps.count(ANY) > 1:
+        steps = tuple([step for step in steps if step != ANY])
+    joined = ".".join([name, *map(str, steps)])
+    is_name = joined.isascii() and joined.replace(".", "_").replace(ANY, "_").isidentifier()
+    return joined if name not in ("", "_") and is_name else ""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -162,7 +166,11 @@ class _Walk:
     def other(self, i: dis.Instruction, after: int) -> None:
         """Any instruction: as many values go as its effect says, and it makes one, unless its name says otherwise."""
         effect = dis.stack_effect(i.opcode, i.arg, jump=False)
+        if i.opname in _CALLS and i.arg == 1 and len(self.stack) > 2 and self.stack[-3].method == "append":
+            self.take(self.stack[-1], self.stack[-3].variable or self.stack[-3].attribute, (ANY,))
         if effect > 0:
+            if self.stack and i.opname in ("LOAD_METHOD", "LOAD_ATTR"):  # The method goes below its object.
+                self.stack[-1] = replace(self.stack[-1], method=i.argval)
             self.stack += [_Value() for _ in range(effect)]
         elif i.opname.startswith(_MAKES_NONE):
             self.pops(-effect)

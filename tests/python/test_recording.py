@@ -317,7 +317,12 @@ def test_names_of_what_is_stored_together() -> None:
         some = [made(), made() if pair else first]
         one = layer()
         layers = [layer() for _ in range(2)]
-        fd.add_output([a, b, c, d, e, f, g, *pair, *rows, both, some, first, second, one, layers])
+        grown: list[object] = []
+        for _ in range(2):
+            grown.append(made())
+            grown.append({"w": made()})
+        deep = {"blocks": [{"mlp": layer()} for _ in range(2)]}
+        fd.add_output([a, b, c, d, e, f, g, *pair, *rows, both, some, first, second, one, layers, grown, deep])
     assert names_of(fd) == [
         *("a", "b", "c", "d", "e", "f", "g", "pair.0", "pair.1", "rows.0", "rows.1", "rows.2", "params.w"),
         *(
@@ -333,7 +338,9 @@ def test_names_of_what_is_stored_together() -> None:
             "one.w",
             "one.b",
         ),
-        *("layers.w", "layers.b", "layers.w.1", "layers.b.1"),
+        *("layers.0.w", "layers.0.b", "layers.1.w", "layers.1.b"),
+        *("grown.0", "grown.0.w", "grown.1", "grown.1.w"),
+        *("deep.blocks.0.mlp.w", "deep.blocks.0.mlp.b", "deep.blocks.1.mlp.w", "deep.blocks.1.mlp.b"),
     ]
 
 
