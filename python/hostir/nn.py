@@ -1,8 +1,8 @@
 """Functions of neural networks, made of operations: softmax and its kin, norms, losses, attention.
 
 Each takes and makes tensors of a definition. 16-bit floats are computed in float32 and rounded once, at the end, but
-for the two products of attention, which round what they make. In the examples x is ``fd.define_tensor(shape=[-1, 64])``,
-and q, k, v are of shape [2, 4, -1, 32]: batch, heads, tokens, elements of a head.
+for the two products of attention, which round what they make. In the examples x is of shape [-1, 64], and q, k, v are
+of shape [2, 4, -1, 32]: batch, heads, tokens, elements of a head.
 """
 
 from __future__ import annotations
