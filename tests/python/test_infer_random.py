@@ -166,18 +166,22 @@ def test_types_and_refusals() -> None:
             counts["refused"] += 1
             assert code != 0 and program.refused in said, where
             continue
+        (read,) = programs(program.text)
+        try:
+            types, _ = read.types()
+        except hostir.HostirError as error:  # Only the whole program shows it: the service reads it again.
+            counts["refused as a whole"] += 1
+            assert code != 0 and str(error) in said, f"{where}\nas a whole: {error}"
+            continue
         assert code == 0, where
         (wanted,) = programs(said)
-        (read,) = programs(program.text)
-        assert read.types()[0] == {**wanted.params, **{op.result: op.declared for op in wanted.ops}}, where
-        values = {v.name: v for v in [*program.fd._inputs, *program.made]}
-        sizes = program.fd._sizes
+        assert types == {**wanted.params, **{op.result: op.declared for op in wanted.ops}}, where
+        values = {v.name: v._type for v in [*program.fd._inputs, *program.made]}
         for op in wanted.ops:
-            if op.result in values:
-                of = values[op.result]._type
-                assert of is not None, where
-                now = text(of.dtype, sizes.axes(of) if of.is_tensor else None)
-                # A size that a later op settled may have made a stored axis of one: its extent is the same.
+            of = values.get(op.result)
+            if of is not None:
+                now = text(of.dtype, read.sizes.axes(of) if of.is_tensor else None)
+                # What was settled after its line may have made a stored axis of one: its extent is the same.
                 assert extents_of(now) == extents_of(op.declared or ""), where
     print(f"seeds {SEEDS}: {dict(counts)}")
     assert len(counts) > 30 and counts["refused"] > len(SEEDS) // 10

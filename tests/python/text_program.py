@@ -38,10 +38,12 @@ class Op:
 class Program:
     params: dict[str, str]
     ops: list[Op] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=Sizes)
 
     def types(self) -> tuple[dict[str, str], int]:
-        """The type of every value as text, and how many of them were inferred: again until nothing changes."""
-        sizes = Sizes()
+        """The type of every value as text, and how many of them were inferred: again until nothing changes. Raises
+        what the service refuses, be it what an operation does later to the sizes of an earlier one."""
+        self.sizes = sizes = Sizes()
         values = {name: Named(name, type_of(given)) for name, given in self.params.items()}
         for value in values.values():
             assert value._type is not None
@@ -53,6 +55,8 @@ class Program:
             if after == before:
                 return after, inferred
             before = after
+            if sizes._replaced:
+                sizes._settle_guards()  # As the service does when it has read all.
 
     def _infer(self, op: Op, values: dict[str, Named], sizes: Sizes) -> bool:
         of = infer(op.name, [values[name] for name in op.operands], op.attrs, sizes)

@@ -68,6 +68,8 @@ def infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Si
     except (ValueError, KeyError, IndexError, TypeError):  # No call of fd.ops is like that; the service says why.
         sizes.rollback()
         return None
+    if made is not None and made.symbolic:
+        sizes.add(made)
     if made is not None and sizes.untouched and rule is not pointwise.of_elements:  # That sees to it itself.
         sizes.known[key] = made
     return made

@@ -85,7 +85,7 @@ def _expand(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -
     check_count(operands[0], "shape", len(shape), len(axes))
     shape = [axis[1] if extent == -1 else extent for axis, extent in zip(axes, shape, strict=True)]
     result = [
-        _stretch(operands[0], k, (axis[0], sizes.resolve(axis[1])), k, sizes.resolve(extent), sizes)
+        _stretch(operands[0], k, axis, k, sizes.resolve(extent), sizes)
         for k, (axis, extent) in enumerate(zip(axes, shape, strict=True))
     ]
     require_extents(op, [sizes.resolve(extent) for extent in shape], sizes)

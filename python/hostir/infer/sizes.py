@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import InvalidArgument
 from . import extent_text, extents
 from .extents import SYMBOL, Expr, Extent
-from .value_type import REDUCTION, Axis, ValueType
+from .value_type import REDUCTION, Axis, ValueType, check
 
 _EQUAL, _AT_MOST = " is not ", " is more than "
 
@@ -20,6 +20,7 @@ class Sizes:
         self._guards: dict[tuple[str, Extent, Extent], str] = {}  # With the reason.
         self._order: dict[str, int] = {}  # Of symbols, as they were made.
         self._inputs: list[ValueType] = []
+        self._types: dict[ValueType, None] = {}  # Those with symbols, in the order that they were made.
         self._axes: dict[ValueType, tuple[Axis, ...]] = {}  # Resolved.
         # Results of ops that demand nothing new, by op, types of operands and attributes: layers repeat.
         self.known: dict[tuple[Any, ...], ValueType] = {}
@@ -27,10 +28,16 @@ class Sizes:
 
     def add_input(self, of: ValueType) -> None:
         self._inputs.append(of)
+        self.add(of)
         for _, extent in of.axes or ():
             if not isinstance(extent, int):
                 for name in sorted(extents.symbols(extent)):
                     self._order.setdefault(name, len(self._order))
+
+    def add(self, of: ValueType) -> None:
+        """A type of the program: it is checked again when its symbols become numbers."""
+        if of.symbolic:
+            self._types[of] = None
 
     # --- an op that fails leaves nothing behind ---------------------------------------------------------------
 
@@ -144,7 +151,12 @@ class Sizes:
         assert isinstance(symbol, Expr)
         self._changes()
         self._replaced[symbol.symbol] = by
+        before = dict(self._axes)
         self._forget()
+        for of in self._types:
+            axes = self.axes(of)
+            if axes != before.get(of, of.axes):
+                check(of.dtype, axes)
         guards, self._guards = self._guards, {}
         for (kind, left, right), reason in guards.items():
             key = (kind, self.resolve(left), self.resolve(right))

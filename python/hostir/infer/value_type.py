@@ -25,12 +25,13 @@ class ValueType:
     """Equal types are one object, made by ``tensor`` and ``scalar``. Axes are as they were inferred: Sizes.axes has
     them with what is known by now."""
 
-    __slots__ = ("axes", "dtype", "reduced")
+    __slots__ = ("axes", "dtype", "reduced", "symbolic")
 
     def __init__(self, dtype: str, axes: tuple[Axis, ...] | None) -> None:
         self.dtype = dtype
         self.axes = axes  # None: a host scalar.
         self.reduced = any(kind == REDUCTION for kind, _ in axes or ())
+        self.symbolic = any(not isinstance(extent, int) for _, extent in axes or ())
 
     @property
     def is_tensor(self) -> bool:
@@ -51,7 +52,8 @@ def text(dtype: str, axes: tuple[Axis, ...] | None) -> str:
     return f"{dtype}[{', '.join(parts)}]"
 
 
-def _check(dtype: str, axes: tuple[Axis, ...]) -> None:
+def check(dtype: str, axes: tuple[Axis, ...]) -> None:
+    """Raises for too many axes, a negative extent, and more bytes than an integer counts."""
     if len(axes) > AXES_MAX:
         raise ResourceExhausted(f"a tensor has {len(axes)} axes; the limit is {AXES_MAX}")
     size = BYTES[dtype]
@@ -67,12 +69,12 @@ def _check(dtype: str, axes: tuple[Axis, ...]) -> None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _tensor(dtype: str, axes: tuple[Axis, ...]) -> ValueType:
-    _check(dtype, axes)
+    check(dtype, axes)
     return ValueType(dtype, axes)
 
 
 def tensor(dtype: str, axes: Iterable[Axis]) -> ValueType:
-    """Raises for too many axes, a negative extent, and more bytes than an integer counts."""
+    """The one type of its kind. Raises as ``check`` does."""
     return _tensor(dtype, tuple(axes))
 
 
