@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hostir
+from hostir import nn
 from hostir.ops import Ops, PointwiseOps
 
 CODE = re.compile(r"``(.+?)``|```\w*\n(.+?)```|^ *>>> (.+?)$|(?<=::\n\n)((?: {4}.*\n?|\n)+)", re.DOTALL | re.MULTILINE)
@@ -27,6 +28,8 @@ def members() -> Iterator[tuple[str, Any]]:
     """(name, member) of all that is public and the package's own."""
     for name in hostir.__all__:
         yield name, getattr(hostir, name)
+    for name in nn.__all__:
+        yield f"nn.{name}", getattr(nn, name)
     for owner in [*(getattr(hostir, name) for name in hostir.__all__), Ops]:
         if inspect.isclass(owner) and not issubclass(owner, EXEMPT):
             ours = {name for cls in owner.__mro__ if cls.__module__.startswith("hostir") for name in vars(cls)}
