@@ -199,12 +199,17 @@ class Lowering {
     const fusion::FusionOp code = fusion::CodeOf(op);
     Value* source = buffer_.at(op.operands[0]);
     Value* destination = Allocate(op.results[0]);
-    lowered_.segments.push_back(
-        {SegmentKind::kCommunication, std::string(TypeOf(code, op)), "", 1});
+    const int64_t first_seq = next_seq_;
     if (fusion::IsBetweenMeshes(code)) {  // Whoever has no part in it skips it.
       LowerBetweenMeshes(op, code, source, destination);
-      return;
+    } else {
+      LowerInTeams(op, code, source, destination);
     }
+    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(TypeOf(code, op)), "",
+                                 static_cast<int>(next_seq_ - first_seq), first_seq});
+  }
+
+  void LowerInTeams(const Op& op, fusion::FusionOp code, Value* source, Value* destination) {
     Guard(*op.results[0]);
     const bool reduces =
         code == fusion::FusionOp::kAllreduce || code == fusion::FusionOp::kReduceScatter;

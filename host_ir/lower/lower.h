@@ -25,7 +25,8 @@ struct LoweredSegment {
   std::string name;  // "k0", "matmul", "allreduce"
   std::string
       schedule;  // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); else empty.
-  int launches = 0;  // Kernel launches, library calls or communications.
+  int launches = 0;       // Kernel launches, library calls or communications.
+  int64_t first_seq = 0;  // Of a communication: the `seq` of its first one; they have no gaps.
 };
 
 struct Lowered {

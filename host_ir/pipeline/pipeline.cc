@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -112,6 +113,21 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   // 6. Streams, events, deallocations.
   HIR_TRY(RunHostPasses(*plan.host));
   return plan;
+}
+
+std::vector<QueuedCommunication> CommunicationsInQueueOrder(const ProgramPlan& plan) {
+  std::unordered_map<const ir::Op*, const plan::Communication*> of_op;  // Lookups only.
+  for (const plan::Communication& communication : plan.local.communications)
+    of_op.emplace(communication.op, &communication);
+  std::vector<QueuedCommunication> queued;
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const LoweredSegment& segment = plan.segments[i];
+    if (segment.kind != SegmentKind::kCommunication) continue;
+    const auto found = of_op.find(plan.groups[i].ops[0]);
+    HIR_CHECK(found != of_op.end());  // Nothing but Localize makes communications.
+    queued.push_back({found->second, i, segment.first_seq, segment.launches});
+  }
+  return queued;
 }
 
 std::string DescribeSegments(const ProgramPlan& plan) {

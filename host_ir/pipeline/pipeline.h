@@ -43,6 +43,17 @@ struct PlanOptions {
 // Deterministic: equal programs give equal plans.
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options);
 
+// A communication of the plan, and the numbers it has in the host program: `seq` from `first` on.
+struct QueuedCommunication {
+  const plan::Communication* communication = nullptr;  // Of the plan.
+  size_t segment = 0;                                  // Its segment's index.
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// In the order in which they are queued, which need not be the program's: local.communications has that.
+std::vector<QueuedCommunication> CommunicationsInQueueOrder(const ProgramPlan& plan);
+
 // The segments, one line each, for goldens and dumps:
 //   k0: kernel reduction: a = cast, b = sum (x -> b)
 std::string DescribeSegments(const ProgramPlan& plan);

@@ -45,6 +45,7 @@ class Communication:
     team: list[list[int]]
     bytes: int | str  # per rank
     tensor: str
+    number: int  # in queue order, as in the host program ("seq"), in pictures and in errors: "allreduce #2"
 
 
 class Plan:
@@ -64,7 +65,7 @@ class Plan:
             for s in explanation.segments
         ]
         self.communications = [
-            Communication(c.type, [list(r.ranks) for r in c.team], _bytes(c), c.tensor)
+            Communication(c.type, [list(r.ranks) for r in c.team], _bytes(c), c.tensor, c.number)
             for c in explanation.communications
         ]
         self.host_ir: str = explanation.host_ir
@@ -112,7 +113,8 @@ class Plan:
             lines.append("")
             table = [("communication", "tensor", "team", "bytes a rank")]
             for c in self.communications:
-                table.append((c.type, c.tensor, "; ".join(str(ranks) for ranks in c.team), _amount(c.bytes)))
+                teams = "; ".join(str(ranks) for ranks in c.team)
+                table.append((f"{c.type} #{c.number}", c.tensor, teams, _amount(c.bytes)))
             lines += _columns(table)
         else:
             lines.append("no communication")

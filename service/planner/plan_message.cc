@@ -39,7 +39,8 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
   const segment::Group& group = plan.groups[index];
   const host::LoweredSegment& segment = plan.segments[index];
   v1::SegmentRecord* record = out->add_segments();
-  record->set_name(segment.name);
+  const bool communicates = segment.kind == host::SegmentKind::kCommunication;
+  record->set_name(communicates ? Cat(segment.name, " #", segment.first_seq) : segment.name);
   record->set_kind(std::string(host::SegmentKindName(segment.kind)));
   record->set_schedule(segment.schedule);
   for (const ir::Op* op : group.ops)
@@ -58,8 +59,11 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
   SetBytes(works ? bytes : pool.Const(0), record);
 }
 
-void AddCommunication(const plan::Communication& communication, v1::Explanation* out) {
+void AddCommunication(const host::QueuedCommunication& queued, v1::Explanation* out) {
+  const plan::Communication& communication = *queued.communication;
   v1::CommunicationRecord* record = out->add_communications();
+  record->set_number(queued.first);
+  record->set_count(queued.count);
   record->set_type(std::string(communication.type));
   for (const std::vector<int64_t>& ranks : communication.teams) {
     v1::RankList* team = record->add_team();
@@ -146,8 +150,8 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   }
   v1::Explanation* explanation = out.mutable_explanation();
   for (size_t i = 0; i < plan.groups.size(); ++i) AddSegment(plan, i, explanation);
-  for (const auto& communication : plan.local.communications)
-    AddCommunication(communication, explanation);
+  for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
+    AddCommunication(queued, explanation);
   explanation->set_host_ir(out.host_program());
   explanation->set_fusion(ir::Print(*plan.global));
   return out;

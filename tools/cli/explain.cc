@@ -56,6 +56,12 @@ std::string Teams(const pb::CommunicationRecord& record) {
   return base::Join(teams, "; ");
 }
 
+// "#2", "#2 to #5": as in the host program, in pictures and in errors.
+std::string Numbers(const pb::CommunicationRecord& record) {
+  const std::string first = Cat("#", record.number());
+  return record.count() < 2 ? first : Cat(first, " to #", record.number() + record.count() - 1);
+}
+
 std::string PoolBytes(const pb::Explanation& plan) {
   if (plan.has_pool_bytes_value())
     return plan.pool_bytes_value() == 0 ? "" : Bytes(plan.pool_bytes_value());
@@ -76,7 +82,8 @@ std::string PlanText(const pb::ExplainReply& reply) {
   } else {
     rows = {{"communication", "tensor", "team", "bytes a rank"}};
     for (const pb::CommunicationRecord& record : plan.communications())
-      rows.push_back({record.type(), record.tensor(), Teams(record), Amount(record)});
+      rows.push_back({Cat(record.type(), " ", Numbers(record)), record.tensor(), Teams(record),
+                      Amount(record)});
     base::Append(out, "\n", Table(rows));
   }
   std::vector<std::string> guards;

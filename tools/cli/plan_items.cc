@@ -86,8 +86,10 @@ class Walk {
 
   void Communication(const ir::Op& op) {
     const std::string target(op.operands[1]->name);
-    PlanItem item = {.kind = Kind::kCommunication, .label = Cat(op.Name("type"), " ", target)};
-    if (const pb::CommunicationRecord* record = FindCommunication(target)) {
+    const int64_t number = op.Int("seq");
+    PlanItem item = {.kind = Kind::kCommunication,
+                     .label = Cat(op.Name("type"), " #", number, " ", target)};
+    if (const pb::CommunicationRecord* record = FindCommunication(number)) {
       item.amount = AmountOf(*record);
       if (record->has_bytes_value()) item.bytes = record->bytes_value();
       const int64_t size = record->team().empty() ? 0 : record->team(0).ranks_size();
@@ -123,16 +125,11 @@ class Walk {
     return nullptr;
   }
 
-  // The record of the communication that makes `target`: there is one for each segment that communicates, in order.
-  const pb::CommunicationRecord* FindCommunication(const std::string& target) const {
-    const pb::SegmentRecord* made = FindSegment("communication", target);
-    int index = 0;
-    for (const pb::SegmentRecord& record : plan_.segments()) {
-      if (&record == made) break;
-      index += record.kind() == "communication" ? 1 : 0;
+  const pb::CommunicationRecord* FindCommunication(int64_t number) const {
+    for (const pb::CommunicationRecord& record : plan_.communications()) {
+      if (record.number() <= number && number < record.number() + record.count()) return &record;
     }
-    return made != nullptr && index < plan_.communications_size() ? &plan_.communications(index)
-                                                                  : nullptr;
+    return nullptr;
   }
 
   // The item of `op`, whose first operands are read and the ones behind written.

@@ -16,7 +16,7 @@ struct PlanItem {
   enum class Kind : uint8_t { kKernel, kLibrary, kCommunication, kCopy };
   Kind kind = Kind::kKernel;
   int64_t stream = 0;
-  std::string label = {};             // "k0 pointwise", "allreduce y.sum"
+  std::string label = {};             // "k0 pointwise", "allreduce #0 y.sum"
   std::string amount = {};            // "4.0 MiB", "3072*tokens bytes"; empty: nothing is known.
   std::optional<int64_t> bytes = {};  // A rank, where the sizes are known.
   std::vector<std::string> ops = {};  // "%y = relu", in order.

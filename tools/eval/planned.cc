@@ -150,9 +150,11 @@ uint64_t DigestOf(const Planned& planned) {
 std::string Explain(const Planned& planned) {
   std::string out = Cat("segments:\n", host::DescribeSegments(planned.plan));
   out += "communications:\n";
-  for (const plan::Communication& communication : planned.plan.local.communications) {
-    base::Append(out, "  ", communication.type, " of ", communication.tensor, ": ",
-                 communication.reason, "; ", ir::ToString(communication.bytes), " bytes; teams");
+  for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(planned.plan)) {
+    const plan::Communication& communication = *queued.communication;
+    base::Append(out, "  ", communication.type, " #", queued.first, " of ", communication.tensor,
+                 ": ", communication.reason, "; ", ir::ToString(communication.bytes),
+                 " bytes; teams");
     for (const std::vector<int64_t>& team : communication.teams)
       base::Append(out, " [", base::JoinInts(team, ", "), "]");
     out += "\n";

@@ -8,7 +8,8 @@ namespace hir::host {
 
 std::string DescribePlan(const ProgramPlan& plan) {
   std::string out = DescribeSegments(plan);
-  for (const plan::Communication& communication : plan.local.communications) {
+  for (const QueuedCommunication& queued : CommunicationsInQueueOrder(plan)) {
+    const plan::Communication& communication = *queued.communication;
     std::vector<std::string> teams;
     for (const auto& ranks : communication.teams) {
       teams.push_back(base::Cat("[", base::JoinInts(ranks, ", "), "]"));

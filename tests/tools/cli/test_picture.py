@@ -180,11 +180,39 @@ def test_sixty_ops(four, tmp_path):
             assert all(op in tooltips.split("\n") for op in segment["ops"])
     drawn = [texts for _, texts, kind, _ in picture.boxes if kind == "communication"]
     for record, texts in zip(plan["communications"], drawn, strict=True):
-        assert texts[0].name.startswith(re.sub(r"(?<!^)([A-Z])", r"_\1", record["type"]).lower())
+        assert texts[0].name.startswith(f"{written(record['type'])} #{record['number']} ")
         assert re.fullmatch(r"[\d.]+ (B|KiB|MiB), 1 team of 4", texts[1].name)
     assert picture.paper.right < 1800
     legend = {text.name for text in picture.texts}
     assert {"kernel", "library call", "communication", "copy", "stream 0", program.stem} <= legend
+
+
+def written(kind: str) -> str:
+    """A kind of communication as the host program has it: AllToAll is all_to_all."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", kind).lower()
+
+
+def test_each_communication_has_its_bytes(four, tmp_path):
+    """A step of data-parallel training queues its all-reduces in another order than the program has them."""
+    program = FOLDER / "data_parallel_mlp.hir"
+    flags = [*size_flags(sizes_of(program)), "--address", four.address]
+    plan = json.loads(good("explain", program, *flags, "--json"))["explanation"]
+    amounts = {"loss": 4, "down_gradient": 192, "down_bias_gradient": 12, "up_gradient": 768, "up_bias_gradient": 64}
+    records = plan["communications"]
+    assert {record["tensor"]: record["bytes_value"] for record in records} == amounts
+    assert [record["number"] for record in records] == list(range(5))
+    names = [f"allreduce #{number}" for number in range(5)]
+    assert [s["name"] for s in plan["segments"] if s["kind"] == "communication"] == names
+
+    picture = Picture(draw(four, program, tmp_path, *size_flags(sizes_of(program))))
+    drawn = [[text.name for text in texts[:2]] for _, texts, kind, _ in picture.boxes if kind == "communication"]
+    wanted = [(f"{name} {record['tensor']}", record) for name, record in zip(names, records, strict=True)]
+    assert drawn == [[label, f"{record['bytes_value']} B, 1 team of 4"] for label, record in wanted]
+
+    text = good("explain", program, *flags)
+    for number, record in enumerate(records):
+        row = rf"^Allreduce #{number} +{record['tensor']} +\[0, 1, 2, 3\] +{record['bytes_value']} B$"
+        assert re.search(row, text, re.M), text
 
 
 def test_results_that_cross_streams_have_arrows(daemon, tmp_path):
@@ -196,7 +224,7 @@ def test_results_that_cross_streams_have_arrows(daemon, tmp_path):
         (start,) = [n for n, b in drawn.items() if b.right == edge[0][0] and b.top <= edge[0][1] <= b.bottom]
         (end,) = [n for n, b in drawn.items() if b.left == edge[-1][0] and b.top <= edge[-1][1] <= b.bottom]
         found.add((start, end))
-    sums = {"k0 reduction": "allreduce a_sum", "k1 reduction": "allreduce b_sum"}
+    sums = {"k0 reduction": "allreduce #0 a_sum", "k1 reduction": "allreduce #1 b_sum"}
     assert found == set(sums.items()) | {(name, "k2 pointwise") for name in sums.values()}
     assert {"stream 0", "stream 1"} <= {text.name for text in picture.texts}
 
