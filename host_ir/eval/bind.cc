@@ -81,7 +81,8 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
     sizes->alloc_bytes.push_back(*bytes);
   }
   sizes->pool_offsets.resize(used_allocs_.size());
-  HIR_ASSIGN(sizes->pool_bytes, plan_.Place(sizes->alloc_bytes, sizes->pool_offsets));
+  HIR_ASSIGN(sizes->pool_bytes,
+             plan_.Place(sizes->alloc_bytes, device::kAlignmentBytes, sizes->pool_offsets));
   HIR_TRY(MakeCalls(*sizes));
   sizes_.insert(sizes_.begin(), sizes);
   if (sizes_.size() > kSizesKept) {

@@ -3,7 +3,7 @@
 
 #include "host_ir/eval/code.h"
 #include "host_ir/eval/evaluator.h"
-#include "host_ir/eval/pool_plan.h"
+#include "host_ir/pool_plan.h"
 
 namespace hir::host {
 

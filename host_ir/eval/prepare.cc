@@ -15,7 +15,7 @@ Result<std::unique_ptr<Evaluator>> Evaluator::Prepare(const HostProgram& program
                                                       const EvaluatorOptions& options) {
   HIR_CHECK(options.device != nullptr && options.kernels != nullptr && options.pool != nullptr);
   HIR_ASSIGN(Code code, Compile(program, options.rank));
-  HIR_ASSIGN(PoolPlan plan, PoolPlan::Make(program, options.rank));
+  HIR_ASSIGN(PoolPlan plan, PoolPlan::Make(program.graph(), options.rank));
   auto evaluator =
       std::make_unique<EvaluatorImpl>(program, options, std::move(code), std::move(plan));
   HIR_TRY(evaluator->Prepare());

@@ -7,7 +7,7 @@
 // Right because the op after which it stands is the last, in the block that runs the alloc, that
 // reaches the memory; a block nested deeper is over by then, with all its iterations. Work still
 // queued on streams is no matter: who reuses bytes looks at the order of the work
-// (host_ir/eval/pool_plan.h), not at the place of the dealloc.
+// (host_ir/pool_plan.h), not at the place of the dealloc.
 #include "host_ir/passes/deallocate.h"
 
 #include <unordered_map>

@@ -14,9 +14,9 @@
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "host_ir/eval/code.h"
-#include "host_ir/eval/pool_plan.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
+#include "host_ir/pool_plan.h"
 
 namespace hir::host {
 namespace {
@@ -110,7 +110,7 @@ TEST(MutatedHostPrograms, AreRefusedOrRun) {
     ASSERT_TRUE(program.ok()) << i << ": " << program.status().ToString();
     for (int64_t rank = 0; rank < 2; ++rank) {
       (void)Compile(**program, rank).ok();
-      (void)PoolPlan::Make(**program, rank).ok();
+      (void)PoolPlan::Make((*program)->graph(), rank).ok();
     }
   }
   std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted),

@@ -1,12 +1,14 @@
 // Goal: memory is shared by work that is known to be over before the other begins, and by no other. Method: the offsets
 // that a plan gives to allocations of 64 bytes each.
-#include "host_ir/eval/pool_plan.h"
+#include "host_ir/pool_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "host_ir/eval/host_program.h"
 
 namespace hir::host {
 namespace {
@@ -16,12 +18,12 @@ std::vector<int64_t> Offsets(std::string_view program, int64_t rank, size_t num_
   auto loaded = HostProgram::Load(std::string(program));
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
   if (!loaded.ok()) return {};
-  auto plan = PoolPlan::Make(**loaded, rank);
+  auto plan = PoolPlan::Make((*loaded)->graph(), rank);
   EXPECT_TRUE(plan.ok()) << plan.status().ToString();
   if (!plan.ok()) return {};
   const std::vector<int64_t> bytes(num_allocs, 64);
   std::vector<int64_t> offsets(num_allocs, -1);
-  EXPECT_TRUE(plan->Place(bytes, offsets).ok());
+  EXPECT_TRUE(plan->Place(bytes, 64, offsets).ok());
   return offsets;
 }
 

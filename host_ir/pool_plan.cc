@@ -1,11 +1,10 @@
-#include "host_ir/eval/pool_plan.h"
+#include "host_ir/pool_plan.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "csrc/base/checked.h"
-#include "csrc/device/device.h"
 #include "host_ir/order.h"
 #include "host_ir/unroll.h"
 
@@ -31,10 +30,9 @@ struct Life {
 
 }  // namespace
 
-Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
+Result<PoolPlan> PoolPlan::Make(const ir::Graph& program, int64_t rank) {
   ir::ExprPool pool;
-  HIR_ASSIGN(const std::vector<Step> steps,
-             Unroll(program.graph(), ClassOfOne(program.graph(), rank), pool));
+  HIR_ASSIGN(const std::vector<Step> steps, Unroll(program, ClassOfOne(program, rank), pool));
   std::unordered_map<const ir::Op*, Life> lives;
   Order order;
   int group = -1;
@@ -57,7 +55,7 @@ Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
   }
   PoolPlan plan;
   std::vector<const Life*> used;
-  ir::ForEachOp(program.graph().body, [&](ir::Op* op) {
+  ir::ForEachOp(program.body, [&](ir::Op* op) {
     const auto life = lives.find(op);
     if (life == lives.end()) return;
     plan.index_.emplace(op, used.size());
@@ -73,7 +71,8 @@ Result<PoolPlan> PoolPlan::Make(const HostProgram& program, int64_t rank) {
   return plan;
 }
 
-Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, std::span<int64_t> offsets) const {
+Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignment,
+                                std::span<int64_t> offsets) const {
   std::vector<size_t> by_size(
       bytes.size());  // The largest first: small ones fit into what is left.
   std::iota(by_size.begin(), by_size.end(), size_t{0});
@@ -92,7 +91,7 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, std::span<int64_
     for (size_t other : neighbours) {
       if (offsets[other] - at >= bytes[i]) break;
       const int64_t end = offsets[other] + bytes[other];
-      at = std::max(at, base::CeilDiv(end, device::kAlignmentBytes) * device::kAlignmentBytes);
+      at = std::max(at, base::CeilDiv(end, alignment) * alignment);
     }
     const auto end = base::CheckedAdd(at, bytes[i]);
     if (!end || *end > INT64_MAX / 4)

@@ -6,21 +6,22 @@
 #include <unordered_map>
 #include <vector>
 
-#include "host_ir/eval/host_program.h"
+#include "csrc/ir/graph.h"
 
 namespace hir::host {
 
 class PoolPlan {
  public:
   // For the allocs of `program` that `rank` touches. Errors: those of Unroll.
-  static Result<PoolPlan> Make(const HostProgram& program, int64_t rank);
+  static Result<PoolPlan> Make(const ir::Graph& program, int64_t rank);
 
   // Whether the rank touches the result of the alloc.
   bool Uses(const ir::Op* alloc) const { return index_.contains(alloc); }
   // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a
-  // multiple of the device's alignment, and returns the bytes of the pool. Errors: kInvalidArgument
-  // when the sum leaves 64 bits.
-  Result<int64_t> Place(std::span<const int64_t> bytes, std::span<int64_t> offsets) const;
+  // multiple of `alignment`, and returns the bytes of the pool. Errors: kInvalidArgument when the
+  // sum leaves 64 bits.
+  Result<int64_t> Place(std::span<const int64_t> bytes, int64_t alignment,
+                        std::span<int64_t> offsets) const;
 
  private:
   std::unordered_map<const ir::Op*, size_t> index_;
