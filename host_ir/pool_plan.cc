@@ -3,37 +3,29 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "csrc/base/checked.h"
-#include "host_ir/order.h"
 #include "host_ir/unroll.h"
 
 namespace hir::host {
 namespace {
 
-// What is known of the work on one alloc: where it ends, and what all of it comes after.
-struct Life {
-  Clock ends;
-  Clock after;
-  bool touched = false;
-
-  void Touch(const Point& point, const Clock& ahead) {
-    const auto stream = static_cast<size_t>(point.stream);
-    if (ends.size() <= stream) ends.resize(stream + 1, 0);
-    ends[stream] = std::max(ends[stream], point.position);
-    if (!touched) after = ahead;
-    after.resize(std::min(after.size(), ahead.size()));
-    for (size_t i = 0; i < after.size(); ++i) after[i] = std::min(after[i], ahead[i]);
-    touched = true;
-  }
-};
+void Touch(PoolLife& life, bool first, const Point& point, const Clock& ahead) {
+  const auto stream = static_cast<size_t>(point.stream);
+  if (life.ends.size() <= stream) life.ends.resize(stream + 1, 0);
+  life.ends[stream] = std::max(life.ends[stream], point.position);
+  if (first) life.after = ahead;
+  life.after.resize(std::min(life.after.size(), ahead.size()));
+  for (size_t i = 0; i < life.after.size(); ++i) life.after[i] = std::min(life.after[i], ahead[i]);
+}
 
 }  // namespace
 
 Result<PoolPlan> PoolPlan::Make(const ir::Graph& program, int64_t rank) {
   ir::ExprPool pool;
   HIR_ASSIGN(const std::vector<Step> steps, Unroll(program, ClassOfOne(program, rank), pool));
-  std::unordered_map<const ir::Op*, Life> lives;
+  std::unordered_map<const ir::Op*, PoolLife> lives;
   Order order;
   int group = -1;
   std::map<int, Clock> before_group;  // By stream: what all of the group comes after.
@@ -50,25 +42,28 @@ Result<PoolPlan> PoolPlan::Make(const ir::Graph& program, int64_t rank) {
     if (step.group >= 0) ahead = before_group.emplace(order.Id(step.stream), ahead).first->second;
     const Point point = order.Queue(step.stream);
     for (const AccessedRegion& access : step.accesses) {
-      if (access.region.base->def != nullptr) lives[access.region.base->def].Touch(point, ahead);
+      const ir::Op* const alloc = access.region.base->def;
+      if (alloc == nullptr) continue;
+      const auto [life, first] = lives.try_emplace(alloc, PoolLife{.alloc = alloc});
+      Touch(life->second, first, point, ahead);
     }
   }
-  PoolPlan plan;
-  std::vector<const Life*> used;
+  std::vector<PoolLife> used;
   ir::ForEachOp(program.body, [&](ir::Op* op) {
     const auto life = lives.find(op);
-    if (life == lives.end()) return;
-    plan.index_.emplace(op, used.size());
-    used.push_back(&life->second);
+    if (life != lives.end()) used.push_back(std::move(life->second));
   });
-  plan.apart_.assign(used.size(), std::vector<bool>(used.size(), false));
-  for (size_t a = 0; a < used.size(); ++a) {
-    for (size_t b = 0; b < used.size(); ++b) {
-      plan.apart_[a][b] =
-          !AtMost(used[a]->ends, used[b]->after) && !AtMost(used[b]->ends, used[a]->after);
-    }
+  return PoolPlan(std::move(used));
+}
+
+PoolPlan::PoolPlan(std::vector<PoolLife> lives) : lives_(std::move(lives)) {
+  for (size_t i = 0; i < lives_.size(); ++i) {
+    if (lives_[i].alloc != nullptr) index_.emplace(lives_[i].alloc, i);
   }
-  return plan;
+}
+
+bool PoolPlan::MayShare(size_t a, size_t b) const {
+  return AtMost(lives_[a].ends, lives_[b].after) || AtMost(lives_[b].ends, lives_[a].after);
 }
 
 Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignment,
@@ -83,7 +78,7 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignmen
   for (size_t i : by_size) {
     std::vector<size_t> neighbours;
     for (size_t other : placed) {
-      if (apart_[i][other]) neighbours.push_back(other);
+      if (!MayShare(i, other)) neighbours.push_back(other);
     }
     std::sort(neighbours.begin(), neighbours.end(),
               [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });

@@ -7,14 +7,26 @@
 #include <vector>
 
 #include "csrc/ir/graph.h"
+#include "host_ir/order.h"
 
 namespace hir::host {
 
+// What is known of the work on one alloc: where it ends, and what all of it comes after.
+struct PoolLife {
+  const ir::Op* alloc = nullptr;  // Null in another process than the program's.
+  Clock ends = {};
+  Clock after = {};
+};
+
 class PoolPlan {
  public:
+  // Of lives that Make found, here or in another process.
+  explicit PoolPlan(std::vector<PoolLife> lives);
   // For the allocs of `program` that `rank` touches. Errors: those of Unroll.
   static Result<PoolPlan> Make(const ir::Graph& program, int64_t rank);
 
+  // One an alloc that is used, in order.
+  std::span<const PoolLife> lives() const { return lives_; }
   // Whether the rank touches the result of the alloc.
   bool Uses(const ir::Op* alloc) const { return index_.contains(alloc); }
   // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a
@@ -24,8 +36,10 @@ class PoolPlan {
                         std::span<int64_t> offsets) const;
 
  private:
+  bool MayShare(size_t a, size_t b) const;
+
+  std::vector<PoolLife> lives_;
   std::unordered_map<const ir::Op*, size_t> index_;
-  std::vector<std::vector<bool>> apart_;  // apart_[a][b]: they must not share.
 };
 
 }  // namespace hir::host

@@ -73,17 +73,21 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
   });
 
   const std::vector<std::string> symbols = DecidingSymbols(graph);
-  std::map<std::vector<int64_t>, int64_t>
-      seen;  // What decides, and the first rank of which it holds.
+  std::map<std::vector<int64_t>, size_t> seen;  // What decides, and the class of which it holds.
   std::vector<RankClass> classes;
   for (int64_t rank : ranks) {
     std::vector<int64_t> key;
     for (const std::string& symbol : symbols)
       key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
     for (int64_t root : roots) key.push_back(root == rank ? 1 : 0);
-    if (!seen.emplace(key, rank).second) continue;
+    const auto [found, is_new] = seen.emplace(key, classes.size());
+    if (!is_new) {
+      classes[found->second].ranks.push_back(rank);
+      continue;
+    }
     RankClass& ranks_alike = classes.emplace_back();
     ranks_alike.rank = rank;
+    ranks_alike.ranks = {rank};
     for (size_t i = 0; i < symbols.size(); ++i)
       ranks_alike.symbols.emplace_back(symbols[i], key[i]);
   }
@@ -91,7 +95,7 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
 }
 
 RankClass ClassOfOne(const ir::Graph& graph, int64_t rank) {
-  RankClass one = {rank, {{"rank", rank}}};
+  RankClass one = {rank, {rank}, {{"rank", rank}}};
   for (const ir::Mesh& mesh : graph.meshes()) {
     for (std::string_view what : {"in", "x", "y", "z"}) {
       const std::string symbol = base::Cat("@", mesh.name, ".", what);

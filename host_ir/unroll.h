@@ -17,7 +17,8 @@ namespace hir::host {
 // Ranks that run a program alike: in the same meshes, with the same values of the symbols that
 // conditions use.
 struct RankClass {
-  int64_t rank = 0;                                      // One of them.
+  int64_t rank = 0;                                      // The first of them.
+  std::vector<int64_t> ranks = {};                       // All of them, ascending.
   std::vector<std::pair<std::string, int64_t>> symbols;  // Values all of them share.
 };
 // The classes of the devices of the program's meshes; of device 0 when there is no mesh. In order

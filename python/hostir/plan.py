@@ -48,6 +48,17 @@ class Communication:
     number: int  # in queue order, as in the host program ("seq"), in pictures and in errors: "allreduce #2"
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a run needs on each of the ranks, beside what libraries and communicators hold."""
+
+    ranks: list[int]
+    inputs: int
+    outputs: int  # beside the inputs: also of those that take over an input, until the run is over
+    intermediates: int  # at most at any time; one pool serves all programs of a device
+    peak: int  # of the three together
+
+
 class Plan:
     """The plan of a program. The plan explained is the plan executed. ::
 
@@ -73,8 +84,11 @@ class Plan:
         self.guards = [f"{g.condition} ({g.reason})" if g.reason else g.condition for g in reply.guards]
         self.inputs = [f"{p.name}: {p.type}" for p in reply.inputs]
         self.outputs = [f"{p.name}: {p.type}" for p in reply.outputs]
-        has_pool = explanation.HasField("pool_bytes_value")
-        self.pool_bytes: int | str = explanation.pool_bytes_value if has_pool else explanation.pool_bytes
+        # One for each set of ranks that need as much; empty where not all sizes are known: memory_unknown says why.
+        self.memory = [
+            Memory(list(m.ranks), m.input_bytes, m.output_bytes, m.pool_bytes, m.peak_bytes) for m in explanation.memory
+        ]
+        self.memory_unknown: str = explanation.memory_unknown
         self.notes = list(explanation.notes)
 
     def json(self) -> str:
@@ -82,6 +96,7 @@ class Plan:
         fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name[0] != "_"}
         fields["segments"] = [vars(s) for s in self.segments]
         fields["communications"] = [vars(c) for c in self.communications]
+        fields["memory"] = [vars(m) for m in self.memory]
         return json.dumps(fields, indent=2, sort_keys=True)
 
     def svg(self) -> str:
@@ -120,8 +135,15 @@ class Plan:
             lines.append("no communication")
         if self.guards:
             lines += ["", "holds for sizes with: " + "; ".join(self.guards)]
-        if self.pool_bytes not in ("", 0, "0"):
-            lines.append(f"intermediates: {_amount(self.pool_bytes)} a rank")
+        lines.append("")
+        if self.memory:
+            of_rank = [("memory of rank", "inputs", "outputs", "intermediates", "in all")]
+            for m in self.memory:
+                amounts = (_amount(m.inputs), _amount(m.outputs), _amount(m.intermediates), _amount(m.peak))
+                of_rank.append((", ".join(map(str, m.ranks)), *amounts))
+            lines += _columns(of_rank)
+        else:
+            lines.append(f"memory is not known: {self.memory_unknown}")
         return "\n".join(lines + self.notes)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@
 #include "host_ir/pipeline/pipeline.h"
 #include "host_ir/rank/compile_all.h"
 #include "service/planner/plan_message.h"
+#include "service/planner/pool_message.h"
 #include "service/planner/size_buckets.h"
 
 namespace hir::service {
@@ -73,6 +74,7 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
   Tell(options, pb::PlanProgress::STAGE_PLANNING, 0, 0);
   HIR_ASSIGN(host::ProgramPlan plan, Plan(program, options, options.sizes));
   pb::Plan message = ToMessage(plan);
+  HIR_TRY(AddPools(*plan.host, &message));
   const bool is_gpu = options.target.kind == codegen::Target::Kind::kGpu;
   if (options.sizes.empty()) {
     const std::set<std::string> symbols = SymbolsOf(plan.local.inputs);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "csrc/base/text.h"
+#include "service/rpc/plan_memory.h"
 
 namespace hir::service {
 namespace {
@@ -47,8 +48,7 @@ Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainRep
     SetBytes(program, sizes, segment);
   for (pb::CommunicationRecord& record : *explanation.mutable_communications())
     SetBytes(program, sizes, record);
-  const Result<int64_t> pool = program.Evaluate(explanation.pool_bytes(), sizes);
-  if (pool.ok()) explanation.set_pool_bytes_value(*pool);
+  SetMemory(program, sizes, &explanation);
   return {};
 }
 

@@ -213,6 +213,7 @@ class RankRun {
     HIR_TRY(evaluator->Bind(arguments_, symbols, &binding));
     HIR_TRY(evaluator->Run(binding, {}));
     HIR_TRY(evaluator->Synchronize(std::chrono::seconds(3600)));
+    if (run_.options.taken != nullptr) Tell((*run_.options.taken)[static_cast<size_t>(rank_)]);
     for (size_t i = 0; i < run_.outputs.size(); ++i) {
       Shard& shard = shards_.find(graph.outputs[i].value->name)->second;
       if (!shard.held) continue;
@@ -223,6 +224,12 @@ class RankRun {
   }
 
  private:
+  void Tell(RankBytes& taken) const {
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      (i < run_.inputs.size() ? taken.inputs : taken.outputs) += arguments_[i].buffer.bytes;
+    taken.pool = pool_->bytes();
+  }
+
   Result<std::unique_ptr<host::Evaluator>> Prepare() {
     const rank::Backends* const backends = run_.options.backends;
     device::KernelSource* kernels = run_.kernels.get();

@@ -17,6 +17,11 @@
 
 namespace hir::testing {
 
+// What a rank's run took, in bytes.
+struct RankBytes {
+  int64_t inputs = 0, outputs = 0, pool = 0;
+};
+
 struct RankRunOptions {
   int64_t num_ranks = 1;
   uint64_t seed = 0;  // Of the order in which things happen.
@@ -25,7 +30,8 @@ struct RankRunOptions {
   codegen::cpu::Compiler* compiler = nullptr;  // Null only where there are backends.
   // What the ranks' devices, which are not CPUs, take their kernels and their memory's contents by; null: CPUs.
   const rank::Backends* backends = nullptr;
-  rank::CompileKernels compile = {};  // Of those backends.
+  rank::CompileKernels compile = {};        // Of those backends.
+  std::vector<RankBytes>* taken = nullptr;  // By rank, as large as there are ranks; may be null.
 };
 
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before

@@ -56,6 +56,27 @@ def test_explain_with_sizes(client: hostir.Client) -> None:
     assert "2.0 KiB" in str(plan)
 
 
+def test_explain_tells_memory(client: hostir.Client) -> None:
+    """Of each rank: its columns of x and w, all of y, and what is summed over ranks, in pieces of 64 bytes."""
+    without = client.explain(row_parallel())
+    assert without.memory == [] and "i0" in without.memory_unknown
+    assert "memory is not known: it depends on i0" in str(without)
+    plan = client.explain(row_parallel(), sizes={"i0": 32})
+    (memory,) = plan.memory
+    assert (memory.ranks, memory.inputs, memory.outputs) == ([0, 1, 2, 3], 32 * 16 * 4 + 16 * 16 * 4, 32 * 16 * 4)
+    assert 32 * 16 * 4 <= memory.intermediates <= 2 * 32 * 16 * 4
+    assert memory.peak == memory.inputs + memory.outputs + memory.intermediates
+    assert str(plan).splitlines()[-3].split()[:3] == ["memory", "of", "rank"]
+    assert json.loads(plan.json())["memory"] == [vars(memory)]
+
+
+def test_communications_have_the_host_programs_numbers(client: hostir.Client) -> None:
+    plan = client.explain(row_parallel())
+    assert [c.number for c in plan.communications] == [0]
+    assert "seq=0" in plan.host_ir and "Allreduce #0" in str(plan)
+    assert [s.name for s in plan.segments if s.kind == "communication"] == ["allreduce #0"]
+
+
 def test_the_plan_explained_is_the_plan_executed(client: hostir.Client) -> None:
     fd = row_parallel()
     plan = client.explain(fd)

@@ -62,10 +62,16 @@ std::string Numbers(const pb::CommunicationRecord& record) {
   return record.count() < 2 ? first : Cat(first, " to #", record.number() + record.count() - 1);
 }
 
-std::string PoolBytes(const pb::Explanation& plan) {
-  if (plan.has_pool_bytes_value())
-    return plan.pool_bytes_value() == 0 ? "" : Bytes(plan.pool_bytes_value());
-  return plan.pool_bytes() == "0" ? "" : plan.pool_bytes();
+std::string MemoryText(const pb::Explanation& plan) {
+  if (plan.memory().empty()) return Cat("memory is not known: ", plan.memory_unknown(), "\n");
+  std::vector<std::vector<std::string>> rows = {
+      {"memory of rank", "inputs", "outputs", "intermediates", "in all"}};
+  for (const pb::RankMemory& memory : plan.memory()) {
+    rows.push_back({base::Join(memory.ranks(), ", "), Bytes(memory.input_bytes()),
+                    Bytes(memory.output_bytes()), Bytes(memory.pool_bytes()),
+                    Bytes(memory.peak_bytes())});
+  }
+  return Table(rows);
 }
 
 std::string PlanText(const pb::ExplainReply& reply) {
@@ -92,8 +98,7 @@ std::string PlanText(const pb::ExplainReply& reply) {
                                             : Cat(guard.condition(), " (", guard.reason(), ")"));
   if (!guards.empty())
     base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
-  if (const std::string pool = PoolBytes(plan); !pool.empty())
-    base::Append(out, "intermediates: ", pool, " a rank\n");
+  base::Append(out, "\n", MemoryText(plan));
   for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
   return out;
 }
@@ -102,8 +107,9 @@ std::string Subtitle(const pb::ExplainReply& reply, const Options& options) {
   const pb::Explanation& plan = reply.explanation();
   std::string out = Cat(Counted(plan.segments_size(), "segment"), ", ",
                         Counted(plan.communications_size(), "communication"));
-  if (const std::string pool = PoolBytes(plan); !pool.empty())
-    base::Append(out, ", intermediates ", pool, " a rank");
+  int64_t peak = 0;
+  for (const pb::RankMemory& memory : plan.memory()) peak = std::max(peak, memory.peak_bytes());
+  if (!plan.memory().empty()) base::Append(out, ", ", Bytes(peak), " of memory a rank");
   std::string sizes;
   for (const auto& [name, value] : options.sizes)
     base::Append(sizes, sizes.empty() ? "" : ", ", name, " = ", value);

@@ -1,0 +1,117 @@
+#include "service/rpc/plan_memory.h"
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "host_ir/pool_plan.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+// Inputs, outputs, intermediates: of one rank.
+struct Needs {
+  int64_t input_bytes = 0, output_bytes = 0, pool_bytes = 0;
+  auto operator<=>(const Needs&) const = default;
+};
+using ByRank = std::map<int64_t, Needs>;
+
+void AddShards(const TensorSpec& spec, int64_t Needs::*bytes, ByRank& needs) {
+  const int64_t shard = ShardBytes(spec);
+  for (const int64_t device : spec.sharding.mesh.devices()) needs[device].*bytes += shard;
+}
+
+Status AddInputs(const Program& program, const Sizes& sizes, ByRank& needs) {
+  for (int i = 0; i < program.plan().inputs_size(); ++i) {
+    const pb::PlanParam& input = program.plan().inputs(i);
+    if (input.scalar()) continue;
+    std::vector<int64_t> shape;
+    for (const std::string& extent : input.shape()) {
+      HIR_ASSIGN(shape.emplace_back(), program.Evaluate(extent, sizes));
+    }
+    HIR_ASSIGN(const TensorSpec spec,
+               program.InputSpec(i, program.inputs()[static_cast<size_t>(i)].dtype, shape));
+    AddShards(spec, &Needs::input_bytes, needs);
+  }
+  return {};
+}
+
+Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
+  for (int i = 0; i < program.plan().outputs_size(); ++i) {
+    const pb::PlanParam& output = program.plan().outputs(i);
+    // One that takes over an input has memory of its own: the input's is free when the run is over.
+    if (output.scalar() || output.has_same_as_input() || output.has_same_as_output()) continue;
+    HIR_ASSIGN(const TensorSpec spec, program.OutputSpec(i, sizes));
+    AddShards(spec, &Needs::output_bytes, needs);
+  }
+  return {};
+}
+
+Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord& record,
+               ByRank& needs) {
+  std::vector<host::PoolLife> lives;
+  std::vector<int64_t> bytes;
+  for (const pb::PoolBuffer& buffer : record.buffers()) {
+    HIR_ASSIGN(bytes.emplace_back(), program.Evaluate(buffer.bytes(), sizes));
+    lives.push_back({.ends = {buffer.ends().begin(), buffer.ends().end()},
+                     .after = {buffer.after().begin(), buffer.after().end()}});
+  }
+  std::vector<int64_t> offsets(bytes.size());
+  HIR_ASSIGN(
+      const int64_t pool,
+      host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
+  for (const int64_t rank : record.ranks()) needs[rank].pool_bytes = pool;
+  return {};
+}
+
+Result<ByRank> NeedsByRank(const Program& program, const Sizes& sizes) {
+  ByRank needs;
+  HIR_TRY(AddInputs(program, sizes, needs));
+  HIR_TRY(AddOutputs(program, sizes, needs));
+  for (const pb::PoolRecord& record : program.plan().pools()) {
+    HIR_TRY(AddPool(program, sizes, record, needs));
+  }
+  return needs;
+}
+
+}  // namespace
+
+void SetMemory(const Program& program, const Sizes& sizes, pb::Explanation* explanation) {
+  std::vector<std::string> unknown;
+  for (const std::string& symbol : program.Symbols()) {
+    if (!sizes.contains(symbol)) unknown.push_back(symbol);
+  }
+  if (!unknown.empty()) {
+    explanation->set_memory_unknown(
+        base::Cat("it depends on ", base::Join(unknown, ", "), "; explain with a size for each"));
+    return;
+  }
+  if (program.plan().pools().empty()) {
+    explanation->set_memory_unknown("the plan has too many intermediates");
+    return;
+  }
+  const Result<ByRank> needs = NeedsByRank(program, sizes);
+  if (!needs.ok()) {
+    explanation->set_memory_unknown(std::string(needs.status().message()));
+    return;
+  }
+  std::map<Needs, pb::RankMemory*> alike;
+  for (const auto& [rank, need] : *needs) {
+    pb::RankMemory*& memory = alike[need];
+    if (memory == nullptr) {
+      memory = explanation->add_memory();
+      memory->set_input_bytes(need.input_bytes);
+      memory->set_output_bytes(need.output_bytes);
+      memory->set_pool_bytes(need.pool_bytes);
+      memory->set_peak_bytes(need.input_bytes + need.output_bytes + need.pool_bytes);
+    }
+    memory->add_ranks(rank);
+  }
+}
+
+}  // namespace hir::service
