@@ -40,6 +40,11 @@ Status CheckOutputs(const ir::Graph& graph) {
 }
 
 Status CheckUserProgram(const ir::Graph& graph) {
+  if (graph.outputs.empty()) {
+    return InvalidArgument(base::Cat("program @", graph.name(),
+                                     " has 0 outputs; a run would compute nothing: return at least "
+                                     "1 tensor (in Python: add_output)"));
+  }
   std::set<std::string_view> bound;
   for (const ir::Value* param : graph.params) {
     for (const ir::Axis& axis : param->type->axes) {

@@ -8,8 +8,8 @@ namespace hir::fusion {
 // Outputs are tensors. Part of ir::Verify for every fusion graph.
 Status CheckOutputs(const ir::Graph& graph);
 
-// A program as a user may send it: no communications, no mesh coordinates in extents, and every extent's symbols are
-// the extents of inputs. Errors: kInvalidArgument naming op and value.
+// A program as a user may send it: it has outputs, no communications, no mesh coordinates in extents, and the symbols
+// of every extent are the extents of inputs. Errors: kInvalidArgument naming op and value.
 Status CheckUserProgram(const ir::Graph& graph);
 
 }  // namespace hir::fusion

@@ -303,6 +303,12 @@ TEST(Errors, UserPrograms) {
             "INVALID_ARGUMENT: %x: @m.x is a mesh coordinate; extents of a program have none");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%s = constant() {value=1.0, dtype=f64}", "%s")),
             "INVALID_ARGUMENT: output %s is a host scalar; outputs are tensors");
+  const std::string none =
+      "INVALID_ARGUMENT: program @f has 0 outputs; a run would compute nothing: return at least 1 "
+      "tensor (in Python: add_output)";
+  EXPECT_EQ(check("fusion @f(%x: f32[i0]) {\n  %y = neg(%x)\n}\n"), none);
+  EXPECT_EQ(check("fusion @f(%x: f32[i0]) {\n}\n"), none);
+  EXPECT_EQ(check("fusion @f() {\n}\n"), none);
 }
 
 TEST(Errors, InputsThatDoNotFit) {
