@@ -360,6 +360,7 @@ Engine::Report Engine::report() const {
           .programs = programs_.size(),
           .plans = programs_.num_planned(),
           .runs = runs_,
+          .runs_over = sequencer_.num_over(),
           .queued_plans = programs_.num_queued(),
           .queued_runs = sequencer_.num_queued(),
           .draining = draining_};

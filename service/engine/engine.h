@@ -121,7 +121,8 @@ class Engine {
     int64_t sessions = 0;
     int64_t programs = 0;
     int64_t plans = 0;
-    int64_t runs = 0;
+    int64_t runs = 0;       // Accepted.
+    int64_t runs_over = 0;  // Of these.
     int64_t queued_plans = 0;
     int64_t queued_runs = 0;
     bool draining = false;  // New work is refused.

@@ -268,6 +268,7 @@ void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
     spdlog::warn("run={} request={} program={} error={}", job.run, job.request,
                  job.program->plan().name(), base::Quoted(base::Shortened(told).ToString()));
   }
+  ++num_over_;
   std::vector<std::shared_ptr<Readiness>> made;
   for (const auto& output : job.outputs) {
     if (output != nullptr) made.push_back(output->readiness());

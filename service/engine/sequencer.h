@@ -85,6 +85,7 @@ class Sequencer {
 
   Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
   int64_t num_queued() const;
+  int64_t num_over() const { return num_over_; }  // Runs that were posted, done or failed.
 
  private:
   void Loop();
@@ -162,7 +163,8 @@ class Sequencer {
   base::Nanos rests_until_ = {};  // Or less.
   std::optional<RunJob> begun_;   // That the thread is to conclude.
   base::Nanos begun_at_ = {};
-  bool concluding_ = false;             // TakeEnd finishes it; the thread waits.
+  bool concluding_ = false;  // TakeEnd finishes it; the thread waits.
+  std::atomic<int64_t> num_over_ = 0;
   std::atomic<int> num_looking_ = 0;    // Threads in LookForEnd.
   std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;

@@ -310,6 +310,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_programs(report.programs);
   reply->set_plans(report.plans);
   reply->set_runs(report.runs);
+  reply->set_runs_over(report.runs_over);
   reply->set_requests(in_flight_.total());
   reply->set_requests_under_way(in_flight_.under_way());
   reply->set_uptime_ms((base::Clock::Steady().Now() - start_).count() / 1000000);

@@ -143,7 +143,7 @@ struct Parser {
         ->type_name("SECONDS")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 3600.0));
-    command.footer(Cat("  hostir top\n  hostir top --once\n\n", kExitCodes));
+    command.footer(Cat("q ends it.\n\n  hostir top\n  hostir top --once\n\n", kExitCodes));
   }
 
   void AddBench() {

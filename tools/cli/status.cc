@@ -1,5 +1,4 @@
 // hostir status and hostir top.
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "service/os/affinity.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/connection.h"
+#include "tools/cli/ending.h"
 #include "tools/cli/json.h"
 #include "tools/cli/table.h"
 #include "tools/cli/terminal.h"
@@ -94,7 +94,7 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
              "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds),
              ", ", now.requests_under_way(), " under way; ",
              Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions", "\nruns      ",
-             now.runs(), Rate(now.runs(), was(then.runs()), seconds), ", ",
+             now.runs_over(), " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ",
              Of(now.queued_runs(), LimitOf(now, "queued_runs_max")), " queued", "\nplans     ",
              now.plans(), Rate(now.plans(), was(then.plans()), seconds), ", ",
              Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
@@ -137,25 +137,6 @@ std::string LimitTable(const pb::StatusReply& status) {
   return Table(rows);
 }
 
-// Waits for the next table; true when a signal asks for the end instead.
-bool Interrupted(double seconds) {
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGINT);
-  sigaddset(&ending, SIGTERM);
-  const auto whole = static_cast<time_t>(seconds);
-  const timespec wait = {whole, static_cast<int64_t>((seconds - static_cast<double>(whole)) * 1e9)};
-  return sigtimedwait(&ending, nullptr, &wait) > 0;
-}
-
-void BlockSignals() {
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGINT);
-  sigaddset(&ending, SIGTERM);
-  sigprocmask(SIG_BLOCK, &ending, nullptr);  // Before gRPC has threads: they all block them.
-}
-
 }  // namespace
 
 Outcome ShowStatus(const Options& options) {
@@ -173,7 +154,8 @@ Outcome ShowStatus(const Options& options) {
 }
 
 Outcome ShowTop(const Options& options) {
-  if (!options.once) BlockSignals();
+  std::optional<Ending> ending;
+  if (!options.once) ending.emplace();  // Before gRPC has threads.
   std::unique_ptr<service::Client> client;
   if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
   std::optional<pb::StatusReply> before;
@@ -192,7 +174,7 @@ Outcome ShowTop(const Options& options) {
                       : text.c_str(),
                stdout);
     if (Outcome outcome = FlushOutput(); !outcome.ok()) return outcome;
-    if (options.once || Interrupted(options.interval_s)) return {};
+    if (options.once || ending->Within(options.interval_s)) return {};
     before = std::move(now);
   }
 }

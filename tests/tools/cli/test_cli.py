@@ -269,6 +269,40 @@ def test_top_goes_on_until_it_is_interrupted(daemon):
     assert process.returncode == 0
 
 
+def test_top_shows_how_fast_runs_end(own_daemon):
+    """Of runs that were all accepted before it looks."""
+    with client_of_python.FusionDefinition() as negate:
+        given = negate.define_tensor(shape=[-1], contiguity=True, dtype=client_of_python.DataType.Float)
+        negate.add_output(negate.ops.neg(given))
+    with client_of_python.connect(own_daemon.address) as python:
+        workers = [device["pid"] for device in python.status()["devices"]]
+        (x,) = python.run(negate, [np.ones(4, np.float32)], wait=True)
+        over = python.status()["runs_over"]
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        for _ in range(40):
+            (x,) = python.run(negate, [x])
+        command = [HOSTIR, "top", "--interval", "0.1", "--address", own_daemon.address]
+        process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        seen = []
+        for line in process.stdout:
+            found = re.match(r"runs +(\d+) over(?: \((\d+\.\d)/s\))?, (\d+) of 1024 queued$", line)
+            assert found or not line.startswith("runs"), line
+            if not found:
+                continue
+            seen.append((int(found[1]) - over, float(found[2] or 0)))
+            if len(seen) == 2:
+                for worker in workers:
+                    os.kill(worker, signal.SIGCONT)
+            if seen[-1][0] == 40:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert seen[0] == (0, 0) and seen[1] == (0, 0)
+    assert max(rate for _, rate in seen) > 0, seen
+
+
 def test_bench(daemon, program):
     arguments = ["bench", program(COLUMN_SUMS), "--random=1", "--size=i0=2", "--size=i1=3", "--address", daemon.address]
     runs = json.loads(good("status", "--json", "--address", daemon.address))["runs"]

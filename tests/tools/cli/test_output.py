@@ -121,6 +121,27 @@ def test_progress_stays_in_one_row(own_daemon: Daemon, tmp_path: Path) -> None:
     terminal.close()
 
 
+def test_q_ends_top(daemon: Daemon) -> None:
+    """At once, whatever the interval; the terminal is as it was."""
+    terminal = Terminal(24, 80)
+    before = termios.tcgetattr(terminal.outer)
+    process = subprocess.Popen(
+        [HOSTIR, "top", "--interval=3600", "--address", daemon.address],
+        env=clean_environment(),
+        stdin=terminal.inner,
+        stdout=terminal.inner,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+    )
+    terminal.read_until(1, b"plans ")
+    os.write(terminal.outer, b"x")
+    os.write(terminal.outer, b"q")
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, b"")
+    assert termios.tcgetattr(terminal.outer) == before
+    terminal.close()
+
+
 def test_top_fits_its_terminal(daemon: Daemon) -> None:
     terminal = Terminal(6, 40)
     command = [HOSTIR, "top", "--interval=0.1", "--address", daemon.address]
