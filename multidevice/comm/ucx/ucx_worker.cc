@@ -10,6 +10,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "multidevice/comm/ucx/private_segments.h"
 
 namespace hir::comm {
 namespace {
@@ -89,6 +90,7 @@ struct Config {
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transports) {
   QuietLog();
+  KeepSegmentsPrivate();
   Config config;
   if (const auto s = ucp_config_read(nullptr, nullptr, &config.handle); s != UCS_OK)
     return Failed("configuration", s);

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <numeric>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -93,6 +97,56 @@ TEST_F(UcxProcesses, TwoRanksReduceAndExchange) {
       OR_EXIT(stream->Synchronize(kLong).ok());
       OR_EXIT(std::accumulate(gathered.begin(), gathered.end(), 0.0) == static_cast<double>(count));
     }
+    return 0;
+  });
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Wait(1), 0);
+}
+
+// Of the System V segments that this process has made: how many, and how many of them others may read or write.
+struct Segments {
+  int all = 0, open_to_others = 0;
+};
+Segments OwnSegments() {
+  Segments own;
+  std::ifstream file("/proc/sysvipc/shm");
+  std::string line;
+  std::getline(file, line);  // Names of columns.
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    int64_t key = 0, id = 0, rights = 0, bytes = 0, creator = 0;
+    words >> key >> id >> std::oct >> rights >> std::dec >> bytes >> creator;
+    if (creator != getpid()) continue;
+    ++own.all;
+    own.open_to_others += (rights & 077) != 0 ? 1 : 0;
+  }
+  return own;
+}
+
+TEST_F(UcxProcesses, WhatRanksShareIsTheirUsersAlone) {
+  const Ranks ranks(2, [&](int rank) {
+    const auto device = *device::CreateHostDevice({});
+    auto comm = CreateUcx({.rank = rank, .size = 2}, rendezvous_);
+    OR_EXIT(comm.ok());
+    const auto stream = *device->CreateStream();
+    const std::vector<int64_t> both = {0, 1};
+    const Result<TeamId> team = (*comm)->Team(both, 0);
+    OR_EXIT(team.ok());
+    std::vector<float> data(1 << 20, 1.0f);
+    const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), 4 << 20};
+    OR_EXIT((*comm)
+                ->Post({.type = CommType::kAllreduce,
+                        .team = *team,
+                        .count = 1 << 20,
+                        .src = buffer,
+                        .dst = buffer},
+                       *stream)
+                .ok());
+    OR_EXIT(stream->Synchronize(kLong).ok());
+    const Segments own = OwnSegments();
+    std::printf("rank %d: %d segments, %d open to others\n", rank, own.all, own.open_to_others);
+    OR_EXIT(own.all > 0);  // Else there is nothing to look at.
+    OR_EXIT(own.open_to_others == 0);
     return 0;
   });
   EXPECT_EQ(ranks.Wait(0), 0);
