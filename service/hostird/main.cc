@@ -21,6 +21,7 @@
 #include "csrc/base/version.h"
 #include "service/config/config.h"
 #include "service/engine/engine.h"
+#include "service/log/log.h"
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
@@ -324,17 +325,16 @@ int Main(int argc, char** argv) {
     std::fputs(resolved.ToString().c_str(), stdout);
     return kExitDone;
   }
-  spdlog::set_level(spdlog::level::from_str(resolved.config.log_level));
-  spdlog::flush_on(spdlog::level::info);
+  StartLog(resolved.config.log_level);
   RaiseDescriptorLimit();
   const Ending ending = Serve(resolved.config, plumbing, EndingSignals());
   if (ending.abandoned && !plumbing.scratch.empty()) {
     std::error_code ignored;
     std::filesystem::remove_all(plumbing.scratch, ignored);
   }
-  if (ending.status.ok()) return kExitDone;
-  spdlog::critical("error={}", base::Quoted(ending.status.ToString()));
-  return ending.code;
+  if (!ending.status.ok()) spdlog::critical("error={}", base::Quoted(ending.status.ToString()));
+  FlushLog();
+  return ending.status.ok() ? kExitDone : ending.code;
 }
 
 }  // namespace

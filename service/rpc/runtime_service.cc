@@ -9,6 +9,7 @@
 #include "csrc/base/version.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
+#include "service/log/log.h"
 #include "service/os/affinity.h"
 #include "service/os/process_usage.h"
 #include "service/rpc/explain.h"
@@ -311,6 +312,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_plans(report.plans);
   reply->set_runs(report.runs);
   reply->set_runs_over(report.runs_over);
+  reply->set_log_lines_dropped(LogLinesDropped());
   reply->set_requests(in_flight_.total());
   reply->set_requests_under_way(in_flight_.under_way());
   reply->set_uptime_ms((base::Clock::Steady().Now() - start_).count() / 1000000);

@@ -1,9 +1,11 @@
 #include "service/rpc/server.h"
 
 #include <grpc/grpc.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -11,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/rpc/runtime_service.h"
 
@@ -25,6 +28,13 @@ constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
 constexpr milliseconds kShutdownGrace = milliseconds(500);
 
+// gRPC's own goes to stderr, and waits for who reads that.
+void LogFromGrpc(gpr_log_func_args* said) {
+  const bool error = said->severity == GPR_LOG_SEVERITY_ERROR;
+  spdlog::log(error ? spdlog::level::err : spdlog::level::debug, "grpc error={}",
+              base::Quoted(said->message));
+}
+
 class GrpcServer final : public Server {
  public:
   explicit GrpcServer(Engine& engine) : service_(engine) {}
@@ -36,6 +46,7 @@ class GrpcServer final : public Server {
     const HeldAddress& kept = held_.emplace(std::move(held));
     const Address& address = kept.address();
     const std::string listen = address.is_unix ? address.ToString() : address.target;
+    gpr_set_log_function(LogFromGrpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;

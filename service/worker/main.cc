@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "csrc/base/text.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
+#include "service/log/log.h"
 #include "service/os/affinity.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
@@ -24,6 +26,9 @@
 
 namespace hir::service {
 namespace {
+
+// For what failed here all workers may be replaced, as soon as the daemon hears of it.
+constexpr base::Nanos kFlushTimeout = std::chrono::milliseconds(10);
 
 // The run that `request` is about, as the daemon's log calls it; 0: none.
 int64_t RunOf(const Link::Request& request) {
@@ -49,6 +54,7 @@ int64_t RunOf(const Link::Request& request) {
       spdlog::warn("rank={} generation={} seq={}{} error={}", rank, generation, seq,
                    run == 0 ? "" : base::Cat(" run=", run),
                    base::Quoted(answer.reply().error().message()));
+      FlushLog(kFlushTimeout);
     }
     if (is_posted) {
       link.AnswerPosted(std::move(answer));
@@ -87,13 +93,13 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error, off");
   CLI11_PARSE(app, argc, argv);
 
-  spdlog::set_level(spdlog::level::from_str(log_level));
   // The socket's end says the same, but only to a thread that reads.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
   // Before any thread is made. Cores may have gone since the daemon looked, which is no reason not to work.
-  if (const Status bound = cores.empty() ? Status() : BindThread(cores); !bound.ok())
-    spdlog::warn("rank={} not bound: {}", options.rank, bound.message());
+  const Status bound = cores.empty() ? Status() : BindThread(cores);
+  StartLog(log_level);
+  if (!bound.ok()) spdlog::warn("rank={} not bound: {}", options.rank, bound.message());
   if (!segments.empty()) setenv("UCX_POSIX_DIR", segments.c_str(), /*overwrite=*/0);
   signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
   signal(SIGTERM, SIG_IGN);
@@ -104,6 +110,7 @@ int Main(int argc, char** argv) {
       colon == std::string::npos ? std::nullopt : base::ParseInt(device.substr(colon + 1));
   if ((kind != "cpu" && kind != "cuda") || !ordinal.has_value()) {
     spdlog::critical("--device={}: want cpu:N or cuda:N", device);
+    FlushLog();
     return 1;
   }
   options.ordinal = *ordinal;

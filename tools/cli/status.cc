@@ -148,7 +148,12 @@ Outcome ShowStatus(const Options& options) {
       options.json
           ? ToJson(status) + "\n"
           : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
-                status.planner_pid(), "\n\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
+                status.planner_pid(), "\n",
+                status.log_lines_dropped() == 0
+                    ? ""
+                    : Cat("log       ", status.log_lines_dropped(),
+                          " lines dropped: nobody takes them from the daemon's standard output\n"),
+                "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
   std::fputs(text.c_str(), stdout);
   return {};
 }
