@@ -18,6 +18,7 @@
 #include "host_ir/rank/cuda/cuda_backends.h"
 #include "service/log/log.h"
 #include "service/os/affinity.h"
+#include "service/os/oom_score.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
 #include "service/worker/link.h"
@@ -96,6 +97,7 @@ int Main(int argc, char** argv) {
   // The socket's end says the same, but only to a thread that reads.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent_pid) return 1;  // It was gone before prctl.
+  RaiseOomScore(role == "planner" ? kOomScoreOfPlanners : kOomScoreOfWorkers);
   // Before any thread is made. Cores may have gone since the daemon looked, which is no reason not to work.
   const Status bound = cores.empty() ? Status() : BindThread(cores);
   StartLog(log_level);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -85,6 +86,22 @@ TEST(Lifecycle, SigtermDrainsAndExitsWithZero) {
   }
   EXPECT_EQ(daemon.Wait(), 0);
   ExpectGone(pids);
+}
+
+// The daemon has everybody's tensors.
+TEST(Lifecycle, MemoryThatRunsOutCostsThePlannerAndWorkersFirst) {
+  const auto score_of = [](int64_t pid) {
+    int score = -2000;
+    std::ifstream("/proc/" + std::to_string(pid) + "/oom_score_adj") >> score;
+    return score;
+  };
+  const Daemon daemon;
+  Client client(daemon);
+  const pb::StatusReply status = client.Status();
+  const int daemons = score_of(daemon.pid()), most = 1000;
+  EXPECT_EQ(score_of(status.planner_pid()), std::min(most, daemons + 600));
+  for (const pb::Device& device : status.devices())
+    EXPECT_EQ(score_of(device.pid()), std::min(most, daemons + 500)) << "rank " << device.rank();
 }
 
 TEST(Lifecycle, APrivateDaemonEndsWithItsClient) {
