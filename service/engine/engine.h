@@ -128,6 +128,8 @@ class Engine {
     bool draining = false;  // New work is refused.
   };
   Report report() const;
+  // As of Fleet: whether the mesh serves. Without devices there is none.
+  void OnHealth(std::function<void(bool)> heard) { sequencer_.OnHealth(std::move(heard)); }
   const EngineOptions& options() const { return options_; }
 
  private:

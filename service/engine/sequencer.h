@@ -84,6 +84,7 @@ class Sequencer {
   void Stop(const Status& cause);
 
   Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
+  void OnHealth(std::function<void(bool)> heard) { fleet_.OnHealth(std::move(heard)); }
   int64_t num_queued() const;
   int64_t num_over() const { return num_over_; }  // Runs that were posted, done or failed.
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,8 +38,9 @@ void LogFromGrpc(gpr_log_func_args* said) {
 
 class GrpcServer final : public Server {
  public:
-  explicit GrpcServer(Engine& engine) : service_(engine) {}
+  explicit GrpcServer(Engine& engine) : engine_(engine), service_(engine) {}
   ~GrpcServer() override {
+    engine_.OnHealth({});
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
 
@@ -70,23 +72,40 @@ class GrpcServer final : public Server {
     if (server_ == nullptr || port == 0)
       return Unavailable(base::Cat("cannot listen on ", address.ToString()));
     address_ = address.is_unix ? listen : base::Cat(listen.substr(0, listen.rfind(':')), ":", port);
-    server_->GetHealthCheckService()->SetServingStatus(true);
+    engine_.OnHealth([this](bool healthy) {
+      const std::scoped_lock lock(health_mutex_);
+      mesh_serves_ = healthy;
+      TellHealth();
+    });
     return {};
   }
 
   const std::string& address() const override { return address_; }
 
   bool Drain(base::Nanos deadline) override {
-    server_->GetHealthCheckService()->SetServingStatus(false);
+    {
+      const std::scoped_lock lock(health_mutex_);
+      draining_ = true;
+      TellHealth();
+    }
     return service_.Drain(deadline);
   }
   base::WorkPool& pool() override { return service_.pool(); }
 
  private:
+  // Serving as Status says it.
+  void TellHealth() {
+    server_->GetHealthCheckService()->SetServingStatus(mesh_serves_ && !draining_);
+  }
+
+  Engine& engine_;
   RuntimeService service_;
   std::optional<HeldAddress> held_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
+  std::mutex health_mutex_;  // Guards the two below.
+  bool mesh_serves_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace

@@ -399,10 +399,17 @@ Status Fleet::Break(Status cause) {
 void Fleet::Publish() {
   const std::scoped_lock lock(mutex_);
   snapshot_.generation = generation_;
-  snapshot_.healthy = healthy() && Awaited() == 0;
+  const bool was_healthy = std::exchange(snapshot_.healthy, healthy() && Awaited() == 0);
+  if (snapshot_.healthy != was_healthy && on_health_) on_health_(snapshot_.healthy);
   snapshot_.pids.clear();
   for (const Worker& worker : workers_) snapshot_.pids.push_back(worker.process.pid());
   snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
+}
+
+void Fleet::OnHealth(std::function<void(bool)> heard) {
+  const std::scoped_lock lock(mutex_);
+  on_health_ = std::move(heard);
+  if (on_health_) on_health_(snapshot_.healthy);
 }
 
 Fleet::Snapshot Fleet::snapshot() const {

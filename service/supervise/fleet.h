@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -108,6 +109,9 @@ class Fleet {
     std::string failure = {};
   };
   Snapshot snapshot() const;
+  // `heard` is told at once, and again whenever it changes, whether the snapshot is healthy: on the thread that changes
+  // it, under a lock, so that nothing here may be called. An empty one ends that; it returns when no call is under way.
+  void OnHealth(std::function<void(bool healthy)> heard);
   int64_t generation() const { return generation_; }
 
  private:
@@ -173,6 +177,7 @@ class Fleet {
   mutable std::mutex mutex_;
   Snapshot snapshot_;      // Guarded by mutex_: the one below too.
   Status interrupt_ = {};  // Not OK once interrupted.
+  std::function<void(bool)> on_health_;
 };
 
 }  // namespace hir::service

@@ -128,6 +128,31 @@ TEST(Lifecycle, ChildrenEndWhenTheDaemonIsKilled) {
   ExpectGone(pids);
 }
 
+// As Status says it, so that who asks health alone sends nothing to a daemon that cannot run it.
+TEST(Lifecycle, HealthSaysWhenTheMeshCannotStart) {
+  std::string directory = (fs::temp_directory_path() / "hostir-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string worker = directory + "/worker";
+  fs::create_symlink(Daemon::WorkerPath(), worker);
+  const Daemon daemon({"--devices=cpu:2", "--worker=" + worker});
+  Client client(daemon);
+  EXPECT_EQ(HealthOf(daemon), "\x08\x01");
+  fs::remove(worker);
+  kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGKILL);
+  const auto health_is = [&](const std::string& wanted) {
+    return [&daemon, wanted](const pb::StatusReply&) { return HealthOf(daemon) == wanted; };
+  };
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) {
+    return status.last_failure().find("cannot start") != std::string::npos;
+  }));
+  EXPECT_EQ(HealthOf(daemon), "\x08\x02");
+  EXPECT_FALSE(client.Status().serving());
+  fs::create_symlink(Daemon::WorkerPath(), worker);
+  EXPECT_TRUE(client.WaitUntil(health_is("\x08\x01")));
+  EXPECT_TRUE(client.Status().serving());
+  fs::remove_all(directory);
+}
+
 // A worker that is killed while UCX makes a segment of shared memory leaves it where it was told to put those.
 TEST(Lifecycle, WhatAWorkerLeavesInSharedMemoryGoes) {
   std::string directory = (fs::temp_directory_path() / "hostir-test-XXXXXX").string();
