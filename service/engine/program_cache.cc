@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/digest.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/store/store.h"
@@ -113,10 +114,12 @@ void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::m
   if (const auto deaths = deaths_.find(request.text);
       deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {
     lock.unlock();
-    return done(Status(Code::kFailedPrecondition,
-                       base::Cat("this program killed the planner planner_deaths_max = ",
-                                 limits_.planner_deaths_max,
-                                 " times and is refused until the daemon is restarted")));
+    return done(
+        Status(Code::kFailedPrecondition,
+               base::Cat("program ", base::Digest(request.text),
+                         " made the planner die planner_deaths_max = ", limits_.planner_deaths_max,
+                         " times; this is a fault of hostir: please report it with the "
+                         "program's text; it is refused until the daemon is restarted")));
   }
   for (Request& queued : queue_) {
     if (queued.text == request.text && queued.of == request.of && queued.sizes == request.sizes) {
@@ -214,23 +217,35 @@ void ProgramCache::Loop() {
   }
 }
 
+void ProgramCache::CountDeath(const Request& request, const PlannerProcess::Outcome& outcome) {
+  const std::scoped_lock lock(mutex_);
+  if (outcome.of_it && deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
+    deaths_.erase(deaths_.begin());
+  const auto found = deaths_.find(request.text);
+  int64_t deaths = found == deaths_.end() ? 0 : found->second;
+  if (outcome.of_it) deaths_[request.text] = ++deaths;
+  spdlog::error("planner request={} deaths={} error={}", request.request, deaths,
+                base::Quoted(outcome.status.ToString()));
+}
+
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
+  const std::string digest = base::Digest(request.text);
   PlannerProcess::Outcome outcome = planner_.MakePlan(
-      request.source, request.sizes, std::chrono::milliseconds(limits_.plan_timeout_ms),
+      {request.source, request.sizes, digest, std::chrono::milliseconds(limits_.plan_timeout_ms)},
       {.sent =
            [&] {
-             spdlog::info("planning planner={} request={} bytes={}", planner_.pid(),
-                          request.request, request.text.size());
+             spdlog::info("planning planner={} request={} bytes={} digest={}", planner_.pid(),
+                          request.request, request.text.size(), digest);
            },
-       .progress = [&](const pb::PlanProgress& progress) { Tell(0, progress); }});
-  if (outcome.killed) {
-    const std::scoped_lock lock(mutex_);
-    if (deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
-      deaths_.erase(deaths_.begin());
-    const int64_t deaths = ++deaths_[request.text];
-    spdlog::error("planner request={} deaths={} error={}", request.request, deaths,
-                  base::Quoted(outcome.status.ToString()));
-  }
+       .began =
+           [&] { spdlog::debug("planner={} began request={}", planner_.pid(), request.request); },
+       .progress = [&](const pb::PlanProgress& progress) { Tell(0, progress); },
+       .again =
+           [&](std::string_view how) {
+             spdlog::warn("planner request={} not begun, planned again error={}", request.request,
+                          base::Quoted(how));
+           }});
+  if (outcome.ended) CountDeath(request, outcome);
   HIR_TRY(outcome.status);
   ++num_planned_;
   int64_t number = 0;

@@ -35,7 +35,7 @@ class ProgramCache {
   // The program whose canonical text is `text`, planned from `source` if need be. `done` is called once, here or on
   // the planning thread; it must not block.
   // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
-  //         program that killed it planner_deaths_max times; kResourceExhausted naming queued_plans_max.
+  //         program that it died of planner_deaths_max times; kResourceExhausted naming queued_plans_max.
   // `request`: the number of the request that asks, for the log. `progress` is called between this and `done`, on the
   // planning thread, on another that asks, or here, while a plan is made or waits for others; it must not block.
   using Progress = std::function<void(const ::hostir::v1::PlanProgress&)>;
@@ -102,6 +102,8 @@ class ProgramCache {
   // `program`, which tells `gone` when it goes.
   static std::shared_ptr<const Program> Watched(std::shared_ptr<const Program> program,
                                                 std::shared_ptr<Gone> gone);
+  // The planner ended over `request`, or beside it.
+  void CountDeath(const Request& request, const PlannerProcess::Outcome& outcome);
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);
   void Keep(const Request& request, std::shared_ptr<const Program> program);

@@ -59,6 +59,7 @@ Process& Process::operator=(Process&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(pidfd_, other.pidfd_);
   std::swap(ending_, other.ending_);
+  std::swap(signal_, other.signal_);
   return *this;
 }
 
@@ -81,6 +82,7 @@ std::optional<std::string> Process::Ended(base::Nanos timeout) {
   if (poll(&ended, 1, ms) <= 0) return std::nullopt;
   siginfo_t info = {};
   if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED) != 0) return std::nullopt;
+  signal_ = info.si_code == CLD_EXITED ? 0 : info.si_status;
   ending_ = info.si_code == CLD_EXITED ? base::Cat("exited with ", info.si_status)
                                        : base::Cat("killed by signal ", info.si_status);
   return ending_;

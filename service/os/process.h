@@ -28,7 +28,8 @@ class Process {
   Process(Process&& other) noexcept
       : pid_(std::exchange(other.pid_, 0)),
         pidfd_(std::move(other.pidfd_)),
-        ending_(std::move(other.ending_)) {}
+        ending_(std::move(other.ending_)),
+        signal_(other.signal_) {}
   Process& operator=(Process&& other) noexcept;
   ~Process();
 
@@ -38,11 +39,14 @@ class Process {
   void Kill();
   // How it ended ("killed by signal 9", "exited with 1"), once it has, and it is reaped; nothing after `timeout`.
   std::optional<std::string> Ended(base::Nanos timeout);
+  // That ended it, once Ended has said so; 0: none.
+  int signal() const { return signal_; }
 
  private:
   pid_t pid_ = 0;
   Fd pidfd_;
   std::optional<std::string> ending_;  // Set when reaped.
+  int signal_ = 0;
 };
 
 }  // namespace hir::service

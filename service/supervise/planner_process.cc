@@ -1,6 +1,7 @@
 #include "service/supervise/planner_process.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,15 @@ using std::chrono::milliseconds;
 
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kRestartPause(1);
+
+// Planners that may die before they begin with one program, which then is not the cause.
+constexpr int kAttempts = 3;
+
+// Signals that others send; what a process does to itself comes as others.
+bool IsFromOutside(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -77,43 +87,67 @@ void PlannerProcess::Watch(int wake_fd, const Ended& ended) {
   }
 }
 
-PlannerProcess::Outcome PlannerProcess::Died(std::string_view how) {
-  Stop();
+PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view fallback) {
   Outcome outcome;
-  outcome.killed = true;
-  outcome.status = Unavailable(
-      base::Cat("the planner died (", how, ") while it planned the program; it is restarted"));
+  outcome.how = process_.Ended(milliseconds(200)).value_or(std::string(fallback));
+  const bool killed = IsFromOutside(process_.signal());
+  Stop();
+  outcome.ended = true;
+  outcome.of_it = !killed;
+  const std::string_view why =
+      killed ? "; somebody ended it, or memory ran out, which is not held against the program"
+             : "; this is a fault of hostir: please report it with the program's text";
+  outcome.status =
+      Unavailable(base::Cat("the planner died (", outcome.how, ") while it planned program ",
+                            task.digest, why, "; the planner is restarted"));
   (void)Start();  // The next call tries again, and reports.
   return outcome;
 }
 
-PlannerProcess::Outcome PlannerProcess::MakePlan(
-    const pb::ProgramSource& program, const std::map<std::string, int64_t, std::less<>>& sizes,
-    base::Nanos timeout, const Listener& listener) {
+PlannerProcess::Outcome PlannerProcess::MakePlan(const Task& task, const Listener& listener) {
+  for (int attempt = 1;; ++attempt) {
+    bool begun = false;
+    Outcome outcome = Ask(task, listener, begun);
+    outcome.of_it = outcome.of_it && begun;
+    const bool died = outcome.ended && outcome.status.code() == Code::kUnavailable;
+    if (!died || begun || attempt == kAttempts) return outcome;
+    listener.again(outcome.how);
+  }
+}
+
+PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& listener,
+                                            bool& begun) {
   Outcome outcome;
   outcome.status = Start();
   if (!outcome.status.ok()) return outcome;
   pb::ToWorker message;
   message.set_seq(++seq_);
   pb::MakePlan& make_plan = *message.mutable_make_plan();
-  *make_plan.mutable_program() = program;
+  *make_plan.mutable_program() = task.program;
   make_plan.set_num_devices(options_.num_devices);
   *make_plan.mutable_target() = options_.target;
-  for (const auto& [symbol, value] : sizes) (*make_plan.mutable_sizes())[symbol] = value;
-  const base::Nanos deadline = Now() + timeout;
-  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) {
-    return Died(process_.Ended(milliseconds(200)).value_or("it does not read"));
-  }
+  for (const auto& [symbol, value] : task.sizes) (*make_plan.mutable_sizes())[symbol] = value;
+  const base::Nanos deadline = Now() + task.timeout;
+  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok())
+    return Died(task, "it does not read");
   listener.sent();
+  return Await(task, listener, deadline, begun);
+}
+
+PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& listener,
+                                              base::Nanos deadline, bool& begun) {
+  Outcome outcome;
   for (;;) {
     pollfd fds[2] = {{channel_->fd(), POLLIN, 0}, {interrupted_.fd(), POLLIN, 0}};
     const int64_t ms = std::chrono::ceil<milliseconds>(deadline - Now()).count();
     if (ms <= 0 || poll(fds, 2, static_cast<int>(std::min<int64_t>(ms, 1 << 30))) == 0) {
-      outcome = Died("too slow");
+      process_.Kill();
+      outcome = Died(task, "too slow");
+      outcome.of_it = true;
       outcome.status = {
           Code::kDeadlineExceeded,
           base::Cat("planning took longer than plan_timeout_ms = ",
-                    std::chrono::duration_cast<milliseconds>(timeout).count(),
+                    std::chrono::duration_cast<milliseconds>(task.timeout).count(),
                     "; make the program smaller, or start the daemon with a higher limit")};
       return outcome;
     }
@@ -122,13 +156,15 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(
       return outcome;
     }
     auto received = channel_->Receive(/*block=*/false);
-    if (!received.ok()) return Died(process_.Ended(milliseconds(200)).value_or("its socket ended"));
+    if (!received.ok()) return Died(task, "its socket ended");
     if (!received->has_value()) continue;
     pb::FromWorker from;
     const bool parsed = from.ParseFromString((*received)->bytes);
     if (!parsed || !(from.has_plan_made() || from.has_plan_progress()))
-      return Died("it sent no plan");
+      return Died(task, "it sent no plan");
     if (from.seq() != seq_) continue;
+    if (!begun) listener.began();
+    begun = true;
     if (from.has_plan_progress()) {
       listener.progress(from.plan_progress());
       continue;

@@ -43,18 +43,26 @@ class PlannerProcess {
   struct Outcome {
     Status status = {};
     ::hostir::v1::Plan plan = {};  // When status is OK.
-    bool killed = false;  // The planner died of it, or was killed because it took too long.
+    bool ended = false;            // The planner died, or was ended because it took too long,
+    bool of_it = false;            // over this program, and nobody had killed it.
+    std::string how = {};          // "killed by signal 11"
   };
-  // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `killed` set, or without when
-  // no process could be started.
-  // `sizes`: values of the program's symbols, where known.
+  struct Task {
+    const ::hostir::v1::ProgramSource& program;
+    const std::map<std::string, int64_t, std::less<>>& sizes;  // Of its symbols, where known.
+    std::string_view digest;                                   // What errors call it.
+    base::Nanos timeout;
+  };
   struct Listener {
-    std::function<void()> sent;  // The planner has the program.
+    std::function<void()> sent;   // The planner has the program,
+    std::function<void()> began;  // and has begun with it.
     std::function<void(const ::hostir::v1::PlanProgress&)> progress;
+    // One died that had not begun with it: the next one gets it.
+    std::function<void(std::string_view how)> again;
   };
-  Outcome MakePlan(const ::hostir::v1::ProgramSource& program,
-                   const std::map<std::string, int64_t, std::less<>>& sizes, base::Nanos timeout,
-                   const Listener& listener);
+  // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `ended` set, or without when no
+  // process could be started.
+  Outcome MakePlan(const Task& task, const Listener& listener);
 
   // Ends the plan that is being made, and every later one, with `cause`. From any thread, once.
   void Interrupt(const Status& cause);
@@ -62,7 +70,10 @@ class PlannerProcess {
   int64_t pid() const;
 
  private:
-  Outcome Died(std::string_view how);
+  // One attempt; `begun` when the planner has said that it plans the program.
+  Outcome Ask(const Task& task, const Listener& listener, bool& begun);
+  Outcome Await(const Task& task, const Listener& listener, base::Nanos deadline, bool& begun);
+  Outcome Died(const Task& task, std::string_view how);
   Status interrupt() const;
   void Stop();
 

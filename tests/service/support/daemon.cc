@@ -36,6 +36,11 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+void WaitForLog(const Daemon& daemon, Client& client, const std::string& line) {
+  HIR_CHECK(client.WaitUntil(
+      [&](const pb::StatusReply&) { return daemon.Log().find(line) != std::string::npos; }));
+}
+
 }  // namespace
 
 // HIR_DAEMON: the path of the program, given by the build.
@@ -258,17 +263,19 @@ Client::Ran Client::Run(const std::string& program_id, const std::vector<std::st
 }
 
 void WaitForPlanning(const Daemon& daemon, Client& client, int64_t planner) {
-  const std::string sent = "planning planner=" + std::to_string(planner) + " ";
-  HIR_CHECK(client.WaitUntil(
-      [&](const pb::StatusReply&) { return daemon.Log().find(sent) != std::string::npos; }));
+  WaitForLog(daemon, client, "planning planner=" + std::to_string(planner) + " ");
 }
 
-grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program) {
+void WaitForPlanBegun(const Daemon& daemon, Client& client, int64_t planner) {
+  WaitForLog(daemon, client, "planner=" + std::to_string(planner) + " began ");
+}
+
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program,
+                              int signal) {
   const int64_t planner = client.Status().planner_pid();
-  kill(static_cast<pid_t>(planner), SIGSTOP);
   auto compiling = std::async(std::launch::async, [&] { return client.Compile(program).status; });
-  WaitForPlanning(daemon, client, planner);
-  kill(static_cast<pid_t>(planner), SIGKILL);
+  WaitForPlanBegun(daemon, client, planner);
+  kill(static_cast<pid_t>(planner), signal);
   return compiling.get();
 }
 

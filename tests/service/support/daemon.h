@@ -106,10 +106,13 @@ class Client {
   pb::SessionEvent event_;
 };
 
-// Stops the planner, has `client` compile `program`, and kills the planner once it has that: the answer.
-grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program);
-// Returns once the planner of `daemon` has been given a program.
+// Has `client` compile `program`, and sends `signal` to the planner once it has begun with that: the answer. `program`
+// is SlowProgram's.
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program,
+                              int signal);
+// Returns once the planner of `daemon` has been given a program, or has begun with it.
 void WaitForPlanning(const Daemon& daemon, Client& client, int64_t planner);
+void WaitForPlanBegun(const Daemon& daemon, Client& client, int64_t planner);
 
 // "INVALID_ARGUMENT: message", or "OK".
 std::string Text(const grpc::Status& status);
