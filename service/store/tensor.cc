@@ -30,13 +30,6 @@ ShardSet::~ShardSet() {
   released_->Add(std::move(ids));
 }
 
-const ShardSet::Shard* ShardSet::OnDevice(int64_t device) const {
-  for (const Shard& shard : shards_) {
-    if (shard.device == device) return &shard;
-  }
-  return nullptr;
-}
-
 std::vector<std::byte*> HostShards::Addresses() const {
   std::vector<std::byte*> addresses;
   for (const SharedMemory& shard : memory) addresses.push_back(shard.data());

@@ -60,7 +60,6 @@ class ShardSet {
   ~ShardSet();
 
   const std::vector<Shard>& shards() const { return shards_; }  // In mesh order.
-  const Shard* OnDevice(int64_t device) const;                  // Null when it holds none.
 
   // Null when only devices have it.
   std::shared_ptr<HostShards> host() const;

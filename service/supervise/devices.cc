@@ -9,6 +9,7 @@
 #include "csrc/base/text.h"
 #include "service/os/channel.h"
 #include "service/os/process.h"
+#include "service/supervise/child_error.h"
 
 namespace hir::service {
 namespace {
@@ -32,11 +33,6 @@ std::vector<std::string_view> Split(std::string_view text) {
     if (comma == std::string_view::npos) return parts;
     text.remove_prefix(comma + 1);
   }
-}
-
-Status FromError(const pb::Error& error) {
-  if (error.code() == 0) return {};
-  return {static_cast<Code>(error.code()), error.message()};
 }
 
 // The answer of a probe. Errors: how it ended instead.

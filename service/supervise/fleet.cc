@@ -8,6 +8,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "service/supervise/child_error.h"
 #include "service/supervise/stuck.h"
 
 namespace hir::service {
@@ -40,12 +41,6 @@ timespec ToTimespec(base::Nanos timeout) {
 int PollMs(base::Nanos timeout) {
   const int64_t ms = std::chrono::ceil<milliseconds>(timeout).count();
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 1 << 30));
-}
-
-Status FromError(const pb::Error& error) {
-  if (error.code() == 0) return {};
-  const bool known = error.code() > 0 && error.code() <= static_cast<int>(Code::kUnauthenticated);
-  return {known ? static_cast<Code>(error.code()) : Code::kUnknown, error.message()};
 }
 
 // The same in as few messages as hold their descriptors: every message costs its sender and its receiver a wakeup.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "service/supervise/child_error.h"
 
 namespace hir::service {
 namespace {
@@ -169,12 +170,8 @@ PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& 
       listener.progress(from.plan_progress());
       continue;
     }
-    const pb::Error& error = from.plan_made().error();
-    if (error.code() != 0) {
-      outcome.status = {static_cast<Code>(error.code()), error.message()};
-    } else {
-      outcome.plan = std::move(*from.mutable_plan_made()->mutable_plan());
-    }
+    outcome.status = FromError(from.plan_made().error());
+    if (outcome.status.ok()) outcome.plan = std::move(*from.mutable_plan_made()->mutable_plan());
     return outcome;
   }
 }
