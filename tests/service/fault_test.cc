@@ -6,6 +6,8 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -189,6 +191,26 @@ TEST_F(Fault, PlannerKilledAtRest) {
                               " ended at rest error=\"killed by signal 9\""),
             std::string::npos);
   ExpectRunsRight(Id(), Put());
+}
+
+// A handler that a library has put there may wait for what the crash holds, for ever.
+TEST_F(Fault, ACrashIsHandledByNobody) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer handles them";
+#endif
+  const pb::StatusReply status = client.Status();
+  std::vector<int64_t> pids = {status.planner_pid()};
+  for (const pb::Device& device : status.devices()) pids.push_back(device.pid());
+  for (const int64_t pid : pids) {
+    std::ifstream lines("/proc/" + std::to_string(pid) + "/status");
+    std::string word;
+    uint64_t handled = 0;
+    while (lines >> word && word != "SigCgt:") {
+    }
+    ASSERT_TRUE(lines >> std::hex >> handled);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT})
+      EXPECT_EQ(handled >> (crash - 1) & 1, 0U) << "signal " << crash << " of process " << pid;
+  }
 }
 
 TEST_F(Fault, PlannerDiesOfAProgram) {
