@@ -29,8 +29,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const hir::bench::AllreduceArgs args = hir::bench::ParseAllreduceArgs(argc, argv);
-  const std::vector<float> source =
-      hir::bench::RandomFloats(args.count, static_cast<uint64_t>(rank));
+  const std::vector<float> source = hir::bench::RandomFloats(args.count, static_cast<uint64_t>(rank));
   std::vector<float> sum(source.size());
   const double warm_up_started = MPI_Wtime();
   float going_on = 0;
@@ -40,8 +39,7 @@ int main(int argc, char** argv) {
   } while (going_on > 0);
   double started = 0;
   for (int i = 0; i < args.repeats + 1; ++i) {
-    MPI_Allreduce(source.data(), sum.data(), static_cast<int>(args.count), MPI_FLOAT, MPI_SUM,
-                  MPI_COMM_WORLD);
+    MPI_Allreduce(source.data(), sum.data(), static_cast<int>(args.count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     if (i == 0) started = MPI_Wtime();
   }
   const double micros = (MPI_Wtime() - started) * 1e6 / args.repeats;

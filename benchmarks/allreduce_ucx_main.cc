@@ -19,15 +19,12 @@
 namespace hir {
 namespace {
 
-double Micros(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double, std::micro>(d).count();
-}
+double Micros(std::chrono::steady_clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
-Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
-               int64_t shared_bytes_max, comm::Rendezvous& rendezvous) {
+Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks, int64_t shared_bytes_max,
+               comm::Rendezvous& rendezvous) {
   HIR_ASSIGN(auto communicator,
-             comm::CreateUcx({.rank = rank, .size = ranks, .shared_bytes_max = shared_bytes_max},
-                             rendezvous));
+             comm::CreateUcx({.rank = rank, .size = ranks, .shared_bytes_max = shared_bytes_max}, rendezvous));
   HIR_ASSIGN(auto device, device::CreateHostDevice({.num_threads = 1}));
   HIR_ASSIGN(auto stream, device->CreateStream());
   std::vector<int64_t> everyone;
@@ -37,16 +34,12 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
   std::vector<float> sum(source.size());
   float token[1] = {0};
   const auto bytes = [](std::vector<float>& v) {
-    return device::Buffer{reinterpret_cast<std::byte*>(v.data()),
-                          static_cast<int64_t>(v.size() * sizeof(float))};
+    return device::Buffer{reinterpret_cast<std::byte*>(v.data()), static_cast<int64_t>(v.size() * sizeof(float))};
   };
   comm::CommDesc barrier{.type = comm::CommType::kAllreduce, .team = team, .count = 1};
   barrier.src = barrier.dst = device::Buffer{reinterpret_cast<std::byte*>(token), sizeof token};
-  comm::CommDesc desc{.type = comm::CommType::kAllreduce,
-                      .team = team,
-                      .count = args.count,
-                      .src = bytes(source),
-                      .dst = bytes(sum)};
+  comm::CommDesc desc{
+      .type = comm::CommType::kAllreduce, .team = team, .count = args.count, .src = bytes(source), .dst = bytes(sum)};
   const auto warm_up_started = std::chrono::steady_clock::now();
   do {
     const double micros = Micros(std::chrono::steady_clock::now() - warm_up_started);
@@ -61,8 +54,7 @@ Status RunRank(const bench::AllreduceArgs& args, int64_t rank, int64_t ranks,
     if (i == 0) started = std::chrono::steady_clock::now();
   }
   const double micros = Micros(std::chrono::steady_clock::now() - started) / args.repeats;
-  if (!bench::IsSumOfRandomFloats(sum, static_cast<int>(ranks)))
-    return Internal("the sum is wrong");
+  if (!bench::IsSumOfRandomFloats(sum, static_cast<int>(ranks))) return Internal("the sum is wrong");
   if (rank == 0) std::printf("%.3f\n", micros);
   HIR_TRY(communicator->Post(barrier, *stream));  // Nobody leaves while another still waits.
   return stream->Synchronize(std::chrono::seconds(60));
@@ -80,8 +72,7 @@ int main(int argc, char** argv) {
     if (fork() != 0) continue;
     hir::Status status = hir::bench::BindRank(rank, ranks);
     if (status.ok()) status = hir::RunRank(args, rank, ranks, shared_bytes_max, rendezvous);
-    if (!status.ok())
-      std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
+    if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
     std::fflush(stdout);
     _exit(status.ok() ? 0 : 1);
   }

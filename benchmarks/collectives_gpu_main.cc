@@ -61,8 +61,7 @@ struct Case {
 
 // Whether src, dst hold a chunk for each rank.
 bool ManySrc(CommType type) {
-  return type == CommType::kScatter || type == CommType::kReduceScatter ||
-         type == CommType::kAllToAll;
+  return type == CommType::kScatter || type == CommType::kReduceScatter || type == CommType::kAllToAll;
 }
 bool ManyDst(CommType type) {
   return type == CommType::kGather || type == CommType::kAllgather || type == CommType::kAllToAll;
@@ -88,14 +87,13 @@ std::string ProgramText(const Case& c, int64_t ranks, int posts) {
   } else {
     dim = "mesh_x";
   }
-  std::string text = Cat(
-      "mesh @m = [", base::JoinInts(all, ", "), "]\nmesh @turned = [", base::JoinInts(turned, ", "),
-      "]\nmesh @root = [0]\nhost @p(%x: ", chunked && !ManySrc(c.type) ? part : whole,
-      ", %y: ", chunked && !ManyDst(c.type) ? part : whole, ") {\n");
+  std::string text = Cat("mesh @m = [", base::JoinInts(all, ", "), "]\nmesh @turned = [", base::JoinInts(turned, ", "),
+                         "]\nmesh @root = [0]\nhost @p(%x: ", chunked && !ManySrc(c.type) ? part : whole,
+                         ", %y: ", chunked && !ManyDst(c.type) ? part : whole, ") {\n");
   for (int i = 0; i < posts; ++i) {
     base::Append(text, "  communication(%x, %y) {type=", comm::CommTypeName(c.type),
-                 ", reduce=", comm::Reduces(c.type) ? "sum" : "none", ", mesh=@", mesh,
-                 ", dim=", dim, ", to=@", to, ", stream=0, seq=", i, "}\n");
+                 ", reduce=", comm::Reduces(c.type) ? "sum" : "none", ", mesh=@", mesh, ", dim=", dim, ", to=@", to,
+                 ", stream=0, seq=", i, "}\n");
   }
   return text + "  return %y\n}\n";
 }
@@ -110,11 +108,9 @@ class NoKernels final : public device::KernelSource {
 // One rank, ready to call in any way.
 class Rank {
  public:
-  static Result<std::unique_ptr<Rank>> Make(int64_t rank, const Arguments& arguments,
-                                            comm::Rendezvous& rendezvous) {
+  static Result<std::unique_ptr<Rank>> Make(int64_t rank, const Arguments& arguments, comm::Rendezvous& rendezvous) {
     auto made = std::unique_ptr<Rank>(new Rank(rank, arguments.ranks));
-    HIR_TRY(
-        made->Start(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()), rendezvous));
+    HIR_TRY(made->Start(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()), rendezvous));
     return made;
   }
   ~Rank() {
@@ -200,19 +196,18 @@ class Rank {
   // `call` gives the bits that NCCL does: the first mebibyte is compared.
   Status Check(const Case& c, const std::function<Status()>& call) {
     const comm::CommDesc desc = DescOf(c);
-    const bool written = !comm::IsRooted(c.type) || rank_ == 0 || c.type == CommType::kScatter ||
-                         c.type == CommType::kBroadcast;
+    const bool written =
+        !comm::IsRooted(c.type) || rank_ == 0 || c.type == CommType::kScatter || c.type == CommType::kBroadcast;
     std::array<std::vector<std::byte>, 2> results;
     for (size_t way = 0; way < 2; ++way) {
       stream_->Fill(dst_->buffer(), 0xee, 1);
       HIR_TRY(way == 0 ? CallNccl(desc) : call());
       HIR_TRY(stream_->Synchronize(kLong));
       results[way].resize(static_cast<size_t>(std::min<int64_t>(c.bytes / size_, 1 << 20)));
-      HIR_TRY(device::CopyToHost(*device_, results[way],
-                                 {desc.dst.data, static_cast<int64_t>(results[way].size())}));
+      HIR_TRY(device::CopyToHost(*device_, results[way], {desc.dst.data, static_cast<int64_t>(results[way].size())}));
     }
-    const bool poisoned = std::all_of(results[0].begin(), results[0].end(),
-                                      [](std::byte b) { return b == std::byte{0xee}; });
+    const bool poisoned =
+        std::all_of(results[0].begin(), results[0].end(), [](std::byte b) { return b == std::byte{0xee}; });
     if (poisoned != written && results[0] == results[1]) return {};
     return Internal(Cat(comm::CommName(desc), " of ", c.bytes, " bytes: both ways differ"));
   }
@@ -241,9 +236,8 @@ class Rank {
   std::string MachineJson() const {
     const Result<device::CudaFacts> facts = device::FactsOf(*device_);
     const int cuda = facts.ok() ? facts->driver_version : 0;
-    return Cat("{\"gpu\": \"", facts.ok() ? facts->model : "?", "\", \"num_gpus\": ", size_,
-               ", \"cuda\": \"", cuda / 1000, ".", cuda % 1000 / 10, "\", \"nccl\": \"",
-               comm::NcclVersionText(nccl_.version), "\"}");
+    return Cat("{\"gpu\": \"", facts.ok() ? facts->model : "?", "\", \"num_gpus\": ", size_, ", \"cuda\": \"",
+               cuda / 1000, ".", cuda % 1000 / 10, "\", \"nccl\": \"", comm::NcclVersionText(nccl_.version), "\"}");
   }
 
  private:
@@ -260,9 +254,8 @@ class Rank {
     const std::vector<float> random = bench::RandomFloats(1 << 20, static_cast<uint64_t>(rank_));
     for (int64_t at = 0; at < bytes_max; at += 4 << 20) {
       const int64_t bytes = std::min<int64_t>(4 << 20, bytes_max - at);
-      HIR_TRY(
-          device::CopyFromHost(*device_, src_->buffer().Slice(at, bytes),
-                               std::as_bytes(std::span(random)).first(static_cast<size_t>(bytes))));
+      HIR_TRY(device::CopyFromHost(*device_, src_->buffer().Slice(at, bytes),
+                                   std::as_bytes(std::span(random)).first(static_cast<size_t>(bytes))));
     }
     HIR_ASSIGN(communicator_, comm::CreateNccl({.rank = rank_,
                                                 .size = size_,
@@ -297,14 +290,10 @@ class Rank {
     const auto also = [&](ncclResult_t next) { result = result == ncclSuccess ? next : result; };
     switch (desc.type) {
       case CommType::kAllgather: return nccl_.AllGather(src, dst, count, ncclFloat32, to, stream);
-      case CommType::kAllreduce:
-        return nccl_.AllReduce(src, dst, count, ncclFloat32, ncclSum, to, stream);
-      case CommType::kReduceScatter:
-        return nccl_.ReduceScatter(src, dst, count, ncclFloat32, ncclSum, to, stream);
-      case CommType::kReduce:
-        return nccl_.Reduce(src, dst, count, ncclFloat32, ncclSum, 0, to, stream);
-      case CommType::kBroadcast:
-        return nccl_.Broadcast(src, dst, count, ncclFloat32, 0, to, stream);
+      case CommType::kAllreduce: return nccl_.AllReduce(src, dst, count, ncclFloat32, ncclSum, to, stream);
+      case CommType::kReduceScatter: return nccl_.ReduceScatter(src, dst, count, ncclFloat32, ncclSum, to, stream);
+      case CommType::kReduce: return nccl_.Reduce(src, dst, count, ncclFloat32, ncclSum, 0, to, stream);
+      case CommType::kBroadcast: return nccl_.Broadcast(src, dst, count, ncclFloat32, 0, to, stream);
       case CommType::kGather:
         also(send(0, 0));
         for (int64_t peer = 0; rank_ == 0 && peer < size_; ++peer) also(recv(peer, peer * chunk));
@@ -339,11 +328,9 @@ class Rank {
     }
     const base::Nanos deadline = base::Clock::Steady().Now() + kLong;
     HIR_ASSIGN(raw_parent_,
-               comm::NcclComm::Join(
-                   nccl_, id, {.size = static_cast<int>(size_), .rank = static_cast<int>(rank_)},
-                   deadline, [] { return false; }));
-    HIR_ASSIGN(raw_,
-               raw_parent_->SplitAll(static_cast<int>(rank_), deadline, [] { return false; }));
+               comm::NcclComm::Join(nccl_, id, {.size = static_cast<int>(size_), .rank = static_cast<int>(rank_)},
+                                    deadline, [] { return false; }));
+    HIR_ASSIGN(raw_, raw_parent_->SplitAll(static_cast<int>(rank_), deadline, [] { return false; }));
     return {};
   }
   Status Await() const {
@@ -393,10 +380,9 @@ struct Row {
 };
 
 std::string ToJson(const Row& row) {
-  return Cat("{\"type\": \"", comm::CommTypeName(row.c.type), "\", \"bytes\": ", row.c.bytes,
-             ", \"way\": \"", row.way, "\", \"us\": [", base::Join(row.us, ", "),
-             "], \"nccl_us\": [", base::Join(row.nccl_us, ", "), "], \"host_us\": [",
-             base::Join(row.host_us, ", "), "], \"nccl_host_us\": [",
+  return Cat("{\"type\": \"", comm::CommTypeName(row.c.type), "\", \"bytes\": ", row.c.bytes, ", \"way\": \"", row.way,
+             "\", \"us\": [", base::Join(row.us, ", "), "], \"nccl_us\": [", base::Join(row.nccl_us, ", "),
+             "], \"host_us\": [", base::Join(row.host_us, ", "), "], \"nccl_host_us\": [",
              base::Join(row.nccl_host_us, ", "), "]}");
 }
 
@@ -409,11 +395,10 @@ void Print(const Row& row, int64_t ranks) {
     added.push_back(row.us[i] - row.nccl_us[i]);
     host.push_back(row.host_us[i] - row.nccl_host_us[i]);
   }
-  std::printf("%-10s %-18s %8lld %9.2f %9.2f %9.2f  %9.2f %9.2f %9.2f %7.1f %6.3f %7.2f %7.2f\n",
-              row.way.c_str(), std::string(comm::CommTypeName(row.c.type)).c_str(),
-              static_cast<long long>(row.c.bytes >> 10), ours[0], ours[1], ours[2], theirs[0],
-              theirs[1], theirs[2], factor / ours[1], Quartiles(shares)[1], Quartiles(added)[1],
-              Quartiles(host)[1]);
+  std::printf("%-10s %-18s %8lld %9.2f %9.2f %9.2f  %9.2f %9.2f %9.2f %7.1f %6.3f %7.2f %7.2f\n", row.way.c_str(),
+              std::string(comm::CommTypeName(row.c.type)).c_str(), static_cast<long long>(row.c.bytes >> 10), ours[0],
+              ours[1], ours[2], theirs[0], theirs[1], theirs[2], factor / ours[1], Quartiles(shares)[1],
+              Quartiles(added)[1], Quartiles(host)[1]);
   std::fflush(stdout);
 }
 
@@ -440,9 +425,7 @@ Result<Row> Measure(const Arguments& arguments, const std::string& way, const Ca
   }
   HIR_TRY(rank.Check(c, ours.call));
   const int calls = c.bytes >= 256 << 20 ? 20 : c.bytes >= 64 << 20 ? 40 : 200;
-  const auto time = [&](const Side& side) {
-    return rank.Time(calls / side.posts, side.posts, side.call);
-  };
+  const auto time = [&](const Side& side) { return rank.Time(calls / side.posts, side.posts, side.call); };
   HIR_TRY(time(nccl).status());
   HIR_TRY(time(ours).status());
   Row row = {.way = way, .c = c};
@@ -462,10 +445,9 @@ Status WriteJson(const Arguments& arguments, const Rank& rank, const std::vector
   if (out == nullptr) return Status(Code::kNotFound, Cat(arguments.json, " cannot be written"));
   std::vector<std::string> texts;
   for (const Row& row : rows) texts.push_back(ToJson(row));
-  std::fprintf(
-      out, "{\"machine\": %s,\n \"command\": \"%s\",\n \"ranks\": %lld,\n \"rows\": [\n  %s]}\n",
-      rank.MachineJson().c_str(), arguments.command.c_str(),
-      static_cast<long long>(arguments.ranks), base::Join(texts, ",\n  ").c_str());
+  std::fprintf(out, "{\"machine\": %s,\n \"command\": \"%s\",\n \"ranks\": %lld,\n \"rows\": [\n  %s]}\n",
+               rank.MachineJson().c_str(), arguments.command.c_str(), static_cast<long long>(arguments.ranks),
+               base::Join(texts, ",\n  ").c_str());
   std::fclose(out);
   return {};
 }
@@ -480,9 +462,8 @@ Status RunRank(const Arguments& arguments, int64_t rank, comm::Rendezvous& rende
           "share of NCCL's "
           "speed, us added on the device and on the host (medians of the pairs)\n",
           static_cast<long long>(arguments.ranks), way.c_str(), arguments.pairs);
-      std::printf("%-10s %-18s %8s %9s %9s %9s  %9s %9s %9s %7s %6s %7s %7s\n", "way", "type",
-                  "KiB", "ours q1", "median", "q3", "NCCL q1", "median", "q3", "GB/s", "share",
-                  "added", "host");
+      std::printf("%-10s %-18s %8s %9s %9s %9s  %9s %9s %9s %7s %6s %7s %7s\n", "way", "type", "KiB", "ours q1",
+                  "median", "q3", "NCCL q1", "median", "q3", "GB/s", "share", "added", "host");
     }
     for (const int64_t bytes : arguments.sizes) {
       for (const CommType type : arguments.types) {
@@ -542,8 +523,7 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
       arguments.json = value;
     } else if (name == "--ways") {
       arguments.ways = Split(value);
-      for (const std::string& way : arguments.ways)
-        known = known && std::ranges::find(kWays, way) != kWays.end();
+      for (const std::string& way : arguments.ways) known = known && std::ranges::find(kWays, way) != kWays.end();
     } else if (name == "--sizes") {
       arguments.sizes.clear();
       for (const std::string& size : Split(value)) {
@@ -553,9 +533,8 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
     } else if (name == "--types") {
       arguments.types.clear();
       for (const std::string& wanted : Split(value)) {
-        const auto type =
-            std::find_if(std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes),
-                         [&](CommType one) { return comm::CommTypeName(one) == wanted; });
+        const auto type = std::find_if(std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes),
+                                       [&](CommType one) { return comm::CommTypeName(one) == wanted; });
         known = known && type != std::end(comm::kAllCommTypes);
         if (known) arguments.types.push_back(*type);
       }
@@ -586,8 +565,7 @@ int Main(int argc, char** argv) {
   for (int64_t rank = 0; rank < arguments.ranks; ++rank) {
     if (fork() != 0) continue;
     const Status status = RunRank(arguments, rank, rendezvous);
-    if (!status.ok())
-      std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
+    if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", static_cast<int>(rank), status.ToString().c_str());
     std::fflush(nullptr);
     _exit(status.ok() ? 0 : 1);
   }

@@ -45,8 +45,7 @@ std::string ReadFile(const fs::path& path) {
 double Milliseconds(const std::function<void()>& body) {
   const auto before = std::chrono::steady_clock::now();
   body();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before)
-      .count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count();
 }
 
 struct Times {
@@ -55,8 +54,7 @@ struct Times {
 };
 
 // The least of `repeat` compilations; nothing where these options are refused.
-std::optional<Times> TimesOf(const std::string& text, const Options& options,
-                             const std::vector<std::string>& more) {
+std::optional<Times> TimesOf(const std::string& text, const Options& options, const std::vector<std::string>& more) {
   std::optional<Times> least;
   const fs::path csv = fs::temp_directory_path() / Cat("compile_times.", getpid(), ".csv");
   std::vector<std::string> all = more;
@@ -90,19 +88,16 @@ struct Total {
 };
 
 const std::vector<std::vector<std::string>> kVariants = {
-    {"--split-compile=0"}, {"--split-compile=4"}, {"-Ofc=min"},
-    {"-Ofc=mid"},          {"-Ofc=max"},          {"--ptxas-options=-O2"},
+    {"--split-compile=0"}, {"--split-compile=4"}, {"-Ofc=min"}, {"-Ofc=mid"}, {"-Ofc=max"}, {"--ptxas-options=-O2"},
 };
 
 Status Measure(const fs::path& path, const Options& options, Total& total) {
   const std::string program = ReadFile(path);
-  HIR_ASSIGN(auto graph,
-             ir::Parse(program.substr(0, program.find("\n// ----")), fusion::kFusionOps));
+  HIR_ASSIGN(auto graph, ir::Parse(program.substr(0, program.find("\n// ----")), fusion::kFusionOps));
   Target target = kHopper;
   target.architecture = options.architecture;
-  HIR_ASSIGN(
-      const host::ProgramPlan plan,
-      host::PlanProgram(std::move(graph), {.num_devices = 1, .target = target, .sizes = {}}));
+  HIR_ASSIGN(const host::ProgramPlan plan,
+             host::PlanProgram(std::move(graph), {.num_devices = 1, .target = target, .sizes = {}}));
   for (const KernelPlan& kernel : plan.kernels) {
     Source source;
     Status status;
@@ -129,8 +124,7 @@ Status Measure(const fs::path& path, const Options& options, Total& total) {
     for (size_t i = 0; i < source.parts.size(); ++i) {
       const std::string text = source.prelude + source.parts[i];
       const std::string name = Cat(path.stem().string(), ".", kernel.launches[i].kernel);
-      if (!options.text_directory.empty())
-        std::ofstream(fs::path(options.text_directory) / (name + ".cu")) << text;
+      if (!options.text_directory.empty()) std::ofstream(fs::path(options.text_directory) / (name + ".cu")) << text;
       const auto times = TimesOf(text, options, {});
       if (!times) return CompileCuda(text, options.architecture).status();
       total.kernels.push_back(times->all);
@@ -139,9 +133,9 @@ Status Measure(const fs::path& path, const Options& options, Total& total) {
       std::printf(
           "%-34s %-20s %5.2f %7.1f = %5.0f %5.0f %5.0f  fast %6.1f any %6.1f  cap %2d->%2d regs "
           "%3d spill %d |",
-          name.c_str(), kernel.schedule.substr(0, 20).c_str(), emitted, times->all, times->parts[0],
-          times->parts[1], times->parts[2], fast ? fast->all : 0, any ? any->all : 0,
-          source.caps[i], code.caps[i], code.registers[i], code.spill_bytes[i]);
+          name.c_str(), kernel.schedule.substr(0, 20).c_str(), emitted, times->all, times->parts[0], times->parts[1],
+          times->parts[2], fast ? fast->all : 0, any ? any->all : 0, source.caps[i], code.caps[i], code.registers[i],
+          code.spill_bytes[i]);
       for (const auto& variant : kVariants) {
         const auto other = TimesOf(text, options, variant);
         std::printf(" %6.1f", other ? other->all : -1.0);
@@ -149,8 +143,7 @@ Status Measure(const fs::path& path, const Options& options, Total& total) {
       std::printf("\n");
       std::fflush(stdout);
     }
-    if (source.parts.size() > 1)
-      std::printf("  the plan of %zu kernels: %.1f ms\n", source.parts.size(), compiled);
+    if (source.parts.size() > 1) std::printf("  the plan of %zu kernels: %.1f ms\n", source.parts.size(), compiled);
   }
   return {};
 }
@@ -181,22 +174,19 @@ int Main(int argc, char** argv) {
       if (entry.path().extension() == ".hir") options.programs.push_back(entry.path());
     std::ranges::sort(options.programs);
   }
-  const std::string empty =
-      "extern \"C\" __global__ void k(float* a) { a[threadIdx.x] += 1.0f; }\n";
+  const std::string empty = "extern \"C\" __global__ void k(float* a) { a[threadIdx.x] += 1.0f; }\n";
   const double loaded = Milliseconds([] { (void)NvrtcVersion(); });
   const double first = Milliseconds([&] { (void)CompileCuda(empty, options.architecture); });
   const auto next = TimesOf(empty, options, {});
   if (!next) {
-    std::fprintf(stderr, "%s\n",
-                 CompileCuda(empty, options.architecture).status().ToString().c_str());
+    std::fprintf(stderr, "%s\n", CompileCuda(empty, options.architecture).status().ToString().c_str());
     return 1;
   }
   std::printf(
       "NVRTC loads in %.1f ms, its first kernel (empty) takes %.1f, the next %.1f = %.0f %.0f "
       "%.0f\n",
       loaded, first, next->all, next->parts[0], next->parts[1], next->parts[2]);
-  std::string header =
-      "kernel: ms to emit, to compile = front end, optimizer, assembler; one path alone;";
+  std::string header = "kernel: ms to emit, to compile = front end, optimizer, assembler; one path alone;";
   for (const auto& variant : kVariants) header += Cat(" ", variant[0]);
   std::puts(header.c_str());
   Total total;

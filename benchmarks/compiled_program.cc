@@ -44,8 +44,7 @@ Status CompileAndLoad(codegen::cpu::Compiler& compiler, const codegen::KernelPla
 }
 
 // The extents of what is stored for a value of `type`.
-Result<std::vector<int64_t>> StoredShape(const ir::Type& type,
-                                         const fusion::SymbolValues& symbols) {
+Result<std::vector<int64_t>> StoredShape(const ir::Type& type, const fusion::SymbolValues& symbols) {
   HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(type, symbols));
   const std::vector<ir::Axis> axes = ir::ValueAxes(type);
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -69,19 +68,15 @@ void FillRandomly(const device::Buffer& buffer, DType dtype, base::Prng& prng) {
   const HostTensor block = fusion::TensorOf(dtype, {static_cast<int64_t>(values.size())}, values);
   const auto size = static_cast<int64_t>(block.bytes.size());
   for (int64_t at = 0; at < buffer.bytes; at += size) {
-    std::memcpy(buffer.data + at, block.bytes.data(),
-                static_cast<size_t>(std::min(size, buffer.bytes - at)));
+    std::memcpy(buffer.data + at, block.bytes.data(), static_cast<size_t>(std::min(size, buffer.bytes - at)));
   }
 }
 
-double ToleranceOf(DType dtype) {
-  return dtype == DType::kBFloat16 || dtype == DType::kFloat16 ? 1e-2 : 1e-4;
-}
+double ToleranceOf(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat16 ? 1e-2 : 1e-4; }
 
 Status Compare(const HostTensor& got, const HostTensor& want, std::string_view name) {
   const std::vector<double> a = fusion::ToDoubles(got), b = fusion::ToDoubles(want);
-  if (got.shape != want.shape)
-    return Internal(Cat(name, " has another shape than the interpreter's"));
+  if (got.shape != want.shape) return Internal(Cat(name, " has another shape than the interpreter's"));
   double scale = 0;
   for (const double value : b) scale = std::max(scale, std::fabs(value));
   for (size_t i = 0; i < a.size(); ++i) {
@@ -107,8 +102,8 @@ Result<std::unique_ptr<Machine>> Machine::Make() {
   return machine;
 }
 
-Result<std::unique_ptr<CompiledProgram>> CompiledProgram::Make(
-    Machine& machine, std::string_view text, const fusion::SymbolValues& symbols) {
+Result<std::unique_ptr<CompiledProgram>> CompiledProgram::Make(Machine& machine, std::string_view text,
+                                                               const fusion::SymbolValues& symbols) {
   std::unique_ptr<CompiledProgram> program(new CompiledProgram(machine, symbols));
   HIR_TRY(program->Prepare(text));
   HIR_TRY(program->Bind());
@@ -157,8 +152,7 @@ Status CompiledProgram::Bind() {
     arguments_.push_back({.buffer = buffer});
   }
   std::vector<int64_t> values;
-  for (const std::string_view symbol : program_->symbols())
-    values.push_back(symbols_.find(symbol)->second);
+  for (const std::string_view symbol : program_->symbols()) values.push_back(symbols_.find(symbol)->second);
   return evaluator_->Bind(arguments_, values, &binding_);
 }
 
@@ -194,8 +188,7 @@ Result<std::vector<CompiledProgram::CompileTime>> CompiledProgram::CompileTimes(
     taken.again = Seconds([&] { again = compiler.Compile(plan).status(); }, time);
     HIR_TRY(again);
   }
-  if (compiler.num_compiled() != num_kernels())
-    return Internal("a kernel was compiled again, or is like another");
+  if (compiler.num_compiled() != num_kernels()) return Internal("a kernel was compiled again, or is like another");
   return times;
 }
 
@@ -226,25 +219,22 @@ Status CompiledProgram::Check(std::string_view symbol, int64_t sample) {
 Status CompiledProgram::CheckPart(std::string_view symbol, int64_t from, int64_t count) {
   std::vector<HostTensor> inputs;
   for (size_t i = 0; i < source_->params.size(); ++i) {
-    HIR_ASSIGN(HostTensor input,
-               Part(arguments_[i].buffer, *source_->params[i]->type, symbol, from, count));
+    HIR_ASSIGN(HostTensor input, Part(arguments_[i].buffer, *source_->params[i]->type, symbol, from, count));
     inputs.push_back(std::move(input));
   }
   HIR_ASSIGN(const std::vector<HostTensor> want, fusion::Interpret(*source_, inputs));
   for (size_t i = 0; i < want.size(); ++i) {
     const ir::Value& output = *source_->outputs[i].value;
     const auto param = static_cast<size_t>(program_->outputs()[i]);
-    HIR_ASSIGN(const HostTensor got,
-               Part(arguments_[param].buffer, *output.type, symbol, from, count));
+    HIR_ASSIGN(const HostTensor got, Part(arguments_[param].buffer, *output.type, symbol, from, count));
     HIR_TRY(Compare(got, want[i], output.name));
   }
   return {};
 }
 
 // The places from, from + 1, ... along the axes of extent `symbol`, all others whole.
-Result<HostTensor> CompiledProgram::Part(const device::Buffer& buffer, const ir::Type& type,
-                                         std::string_view symbol, int64_t from,
-                                         int64_t count) const {
+Result<HostTensor> CompiledProgram::Part(const device::Buffer& buffer, const ir::Type& type, std::string_view symbol,
+                                         int64_t from, int64_t count) const {
   HIR_ASSIGN(const std::vector<int64_t> stored, StoredShape(type, symbols_));
   HIR_ASSIGN(std::vector<int64_t> whole, fusion::ShapeOf(type, symbols_));
   const std::vector<ir::Axis> axes = ir::ValueAxes(type);
@@ -266,8 +256,7 @@ Result<HostTensor> CompiledProgram::Part(const device::Buffer& buffer, const ir:
       rest /= shape[i];
       stride *= stored[i];
     }
-    std::memcpy(part.bytes.data() + at * size, buffer.data + offset * size,
-                static_cast<size_t>(row * size));
+    std::memcpy(part.bytes.data() + at * size, buffer.data + offset * size, static_cast<size_t>(row * size));
   }
   return fusion::WrittenOut(part, whole);
 }

@@ -55,15 +55,14 @@ class CompiledProgram {
   Result<double> SecondsToCompileAll(Time time) const;
 
  private:
-  CompiledProgram(Machine& machine, fusion::SymbolValues symbols)
-      : machine_(machine), symbols_(std::move(symbols)) {}
+  CompiledProgram(Machine& machine, fusion::SymbolValues symbols) : machine_(machine), symbols_(std::move(symbols)) {}
   Status Prepare(std::string_view text);
   Status Bind();
   Status CountBytes();
   Result<device::Buffer> Allocate(const ir::Type& type);
   Status CheckPart(std::string_view symbol, int64_t from, int64_t count);
-  Result<fusion::HostTensor> Part(const device::Buffer& buffer, const ir::Type& type,
-                                  std::string_view symbol, int64_t from, int64_t count) const;
+  Result<fusion::HostTensor> Part(const device::Buffer& buffer, const ir::Type& type, std::string_view symbol,
+                                  int64_t from, int64_t count) const;
 
   Machine& machine_;
   const fusion::SymbolValues symbols_;

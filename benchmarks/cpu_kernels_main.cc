@@ -32,8 +32,8 @@ struct Case {
   std::string name;
   std::string text;
   fusion::SymbolValues symbols;
-  std::string sampled = {};  // The symbol of the axes of which a part can be checked by itself,
-  int64_t sample = 0;        // and how many; or
+  std::string sampled = {};         // The symbol of the axes of which a part can be checked by itself,
+  int64_t sample = 0;               // and how many; or
   fusion::SymbolValues small = {};  // sizes at which the same program is checked as a whole.
   bool reads_alone = false;         // Measured beside reading alone, too.
 };
@@ -41,22 +41,19 @@ struct Case {
 std::string Chain(std::string_view dtype) {
   const std::string type = base::Cat(dtype, "[i0]");
   return base::Cat("fusion @chain(%a: ", type, ", %b: ", type, ", %c: ", type, ") {\n  %t: ", type,
-                   " = mul(%a, %b)\n  %u: ", type, " = add(%t, %c)\n  %v: ", type,
-                   " = sub(%u, %a)\n  %w: ", type, " = mul(%v, %u)\n  %y: ", type,
-                   " = relu(%w)\n  return %y\n}\n");
+                   " = mul(%a, %b)\n  %u: ", type, " = add(%t, %c)\n  %v: ", type, " = sub(%u, %a)\n  %w: ", type,
+                   " = mul(%v, %u)\n  %y: ", type, " = relu(%w)\n  return %y\n}\n");
 }
 
 // Rows of 4096, with weight and bias; 16-bit types are computed in f32.
 std::string LayerNorm(std::string_view dtype) {
   const bool narrow = dtype != "f32";
   const auto load = [&](std::string_view name, std::string_view shape) {
-    return narrow ? base::Cat("  %", name, "f: f32", shape, " = cast(%", name, ") {dtype=f32}\n")
-                  : std::string();
+    return narrow ? base::Cat("  %", name, "f: f32", shape, " = cast(%", name, ") {dtype=f32}\n") : std::string();
   };
   const std::string f = narrow ? "f" : "";
-  return base::Cat("fusion @layer_norm(%x: ", dtype, "[i0, 4096], %w: ", dtype,
-                   "[4096], %b: ", dtype, "[4096]) {\n", load("x", "[i0, 4096]"),
-                   load("w", "[4096]"), load("b", "[4096]"),
+  return base::Cat("fusion @layer_norm(%x: ", dtype, "[i0, 4096], %w: ", dtype, "[4096], %b: ", dtype, "[4096]) {\n",
+                   load("x", "[i0, 4096]"), load("w", "[4096]"), load("b", "[4096]"),
                    "  %n: f64 = constant() {value=4096.0, dtype=f64}\n  %eps: f64 = constant() "
                    "{value=1e-05, dtype=f64}\n"
                    "  %s: f32[i0, b] = sum(%x",
@@ -77,8 +74,7 @@ std::string LayerNorm(std::string_view dtype) {
                    ")\n"
                    "  %y: f32[i0, 4096] = add(%hw, %b",
                    f, ")\n",
-                   narrow ? base::Cat("  %z: ", dtype, "[i0, 4096] = cast(%y) {dtype=", dtype,
-                                      "}\n  return %z\n}\n")
+                   narrow ? base::Cat("  %z: ", dtype, "[i0, 4096] = cast(%y) {dtype=", dtype, "}\n  return %z\n}\n")
                           : std::string("  return %y\n}\n"));
 }
 
@@ -162,11 +158,7 @@ std::vector<Case> Cases() {
        .sample = 2,
        .reads_alone = true},
       {"rms norm f32, rows of 4096", std::string(kRmsNorm), {{"i0", 16384}}, "i0", 2},
-      {"add a transpose f32 8192 x 4096",
-       std::string(kTranspose),
-       {{"i0", 8192}, {"i1", 4096}},
-       "i0",
-       2},
+      {"add a transpose f32 8192 x 4096", std::string(kTranspose), {{"i0", 8192}, {"i1", 4096}}, "i0", 2},
       {.name = "adaptive layer-norm backward bf16",
        .text = std::string(kLayerNormBackward),
        .symbols = {{"i0", 56}, {"i1", 1024}, {"i2", 1024}},
@@ -259,12 +251,9 @@ class Limit {
     stream_->Launch(kernel, args_, kTriadElements / kTriadBlock);
     return stream_->Synchronize(std::chrono::seconds(60));
   }
-  Status MeasureOther(const device::HostKernel& other, std::string name, double other_bytes,
-                      int pairs, Time time, std::vector<Measurement>& rows) {
-    Measurement row{.name = std::move(name),
-                    .unit = UnitOf(time),
-                    .peer = "streaming triad",
-                    .higher_is_better = true};
+  Status MeasureOther(const device::HostKernel& other, std::string name, double other_bytes, int pairs, Time time,
+                      std::vector<Measurement>& rows) {
+    Measurement row{.name = std::move(name), .unit = UnitOf(time), .peer = "streaming triad", .higher_is_better = true};
     for (int i = 0; i < pairs; ++i) {
       for (const device::HostKernel* kernel : {&other, &streaming_}) {
         Status status;
@@ -307,8 +296,7 @@ class Limit {
   const float* Array(size_t i) const { return reinterpret_cast<const float*>(args_[i]); }
 
   const device::HostKernel plain_{{.name = "triad", .function = Triad<TriadLoop>}};
-  const device::HostKernel streaming_{
-      {.name = "streaming triad", .function = Triad<StreamingTriadLoop>}};
+  const device::HostKernel streaming_{{.name = "streaming triad", .function = Triad<StreamingTriadLoop>}};
   const device::HostKernel reading_{{.name = "reading", .function = Triad<ReadLoop>}};
   const device::HostKernel* kernel_ = nullptr;
   device::Stream* stream_ = nullptr;
@@ -320,21 +308,18 @@ class Limit {
 
 // A row for each of the program's kernels, which take turns: the goal is each kernel's own. And one
 // for finding its code in the compiler's memory; and for several, one for all as they are compiled by the service.
-Status MeasureCompiling(const std::string& name, const CompiledProgram& program, int pairs,
-                        Time time, std::vector<Measurement>& rows) {
+Status MeasureCompiling(const std::string& name, const CompiledProgram& program, int pairs, Time time,
+                        std::vector<Measurement>& rows) {
   constexpr int kGoalMs = 15;
   const auto num_kernels = static_cast<size_t>(program.num_kernels());
   const std::string unit = time == Time::kWall ? "ms" : "cpu-ms";
   std::vector<Measurement> cold(num_kernels), again(num_kernels);
-  Measurement all = {.name = base::Cat("all ", num_kernels, " kernels of ", name),
-                     .unit = unit,
-                     .peer = "one after the other"};
+  Measurement all = {
+      .name = base::Cat("all ", num_kernels, " kernels of ", name), .unit = unit, .peer = "one after the other"};
   for (size_t i = 0; i < num_kernels; ++i) {
-    const std::string kernel =
-        num_kernels == 1 ? name : base::Cat(name, ", kernel ", i + 1, " of ", num_kernels);
-    cold[i] = {.name = base::Cat("compiling ", kernel),
-               .unit = unit,
-               .peer = base::Cat("the goal of ", kGoalMs, " ms")};
+    const std::string kernel = num_kernels == 1 ? name : base::Cat(name, ", kernel ", i + 1, " of ", num_kernels);
+    cold[i] = {
+        .name = base::Cat("compiling ", kernel), .unit = unit, .peer = base::Cat("the goal of ", kGoalMs, " ms")};
     again[i] = {.name = base::Cat("again: ", kernel), .unit = unit, .peer = "cold"};
   }
   for (int pair = 0; pair < pairs; ++pair) {
@@ -367,8 +352,7 @@ Status MeasureCase(const Case& what, int pairs, Time time, Machine& machine, Lim
   } else {
     HIR_TRY(program->Check(what.sampled, what.sample));
   }
-  const std::string kernels =
-      program->num_kernels() == 1 ? "" : base::Cat(", ", program->num_kernels(), " kernels");
+  const std::string kernels = program->num_kernels() == 1 ? "" : base::Cat(", ", program->num_kernels(), " kernels");
   for (const bool reading : {false, true}) {
     if (reading && !what.reads_alone) continue;
     Measurement row{.name = base::Cat(reading ? "reading: " : "", what.name, kernels),
@@ -378,8 +362,7 @@ Status MeasureCase(const Case& what, int pairs, Time time, Machine& machine, Lim
     for (int i = 0; i < pairs; ++i) {
       Status ours, theirs;
       const double seconds = Seconds([&] { ours = program->Run(); }, time);
-      const double limit_seconds =
-          Seconds([&] { theirs = reading ? limit.RunReading() : limit.Run(); }, time);
+      const double limit_seconds = Seconds([&] { theirs = reading ? limit.RunReading() : limit.Run(); }, time);
       HIR_TRY(ours);
       HIR_TRY(theirs);
       row.ours.push_back(program->bytes() / seconds / 1e9);

@@ -27,9 +27,7 @@ struct Case {
   DType dtype = DType::kFloat32;
   int64_t m = 0, n = 0, k = 0;
 
-  double operations() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  }
+  double operations() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
 std::vector<Case> Cases() {
@@ -60,9 +58,8 @@ struct Matrix {
     }
   }
   double At(int64_t i, DType dtype) const {
-    return dtype == DType::kFloat32
-               ? reinterpret_cast<const float*>(bytes.data())[i]
-               : BFloat16ToFloat(reinterpret_cast<const uint16_t*>(bytes.data())[i]);
+    return dtype == DType::kFloat32 ? reinterpret_cast<const float*>(bytes.data())[i]
+                                    : BFloat16ToFloat(reinterpret_cast<const uint16_t*>(bytes.data())[i]);
   }
 };
 
@@ -109,21 +106,17 @@ codegen::library::Desc DescOf(const Case& c) {
 // The peer: one primitive, made once.
 class Direct {
  public:
-  Direct(const Case& c, Operands& operands)
-      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  Direct(const Case& c, Operands& operands) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using Tag = dnnl::memory::format_tag;
-    const auto type =
-        c.dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-    const dnnl::memory::desc x({c.m, c.k}, type, Tag::ab),
-        w({c.k, c.n}, type, c.linear ? Tag::ba : Tag::ab), bias({1, c.n}, type, Tag::ab),
-        y({c.m, c.n}, type, Tag::ab);
+    const auto type = c.dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+    const dnnl::memory::desc x({c.m, c.k}, type, Tag::ab), w({c.k, c.n}, type, c.linear ? Tag::ba : Tag::ab),
+        bias({1, c.n}, type, Tag::ab), y({c.m, c.n}, type, Tag::ab);
     const auto desc = c.linear ? dnnl::matmul::desc(x, w, bias, y) : dnnl::matmul::desc(x, w, y);
     primitive_ = dnnl::matmul(dnnl::matmul::primitive_desc(desc, engine_));
     arguments_ = {{DNNL_ARG_SRC, dnnl::memory(x, engine_, operands.x.bytes.data())},
                   {DNNL_ARG_WEIGHTS, dnnl::memory(w, engine_, operands.w.bytes.data())},
                   {DNNL_ARG_DST, dnnl::memory(y, engine_, operands.y.bytes.data())}};
-    if (c.linear)
-      arguments_.emplace(DNNL_ARG_BIAS, dnnl::memory(bias, engine_, operands.bias.bytes.data()));
+    if (c.linear) arguments_.emplace(DNNL_ARG_BIAS, dnnl::memory(bias, engine_, operands.bias.bytes.data()));
   }
   void Run() {
     primitive_.execute(stream_, arguments_);
@@ -189,8 +182,7 @@ Status MeasureAll(int pairs) {
 }  // namespace hir::bench
 
 int main(int argc, char** argv) {
-  const hir::Status status =
-      hir::bench::MeasureAll(argc > 1 ? std::max(1, std::atoi(argv[1])) : 15);
+  const hir::Status status = hir::bench::MeasureAll(argc > 1 ? std::max(1, std::atoi(argv[1])) : 15);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -34,9 +34,9 @@ std::string Program() {
   for (int layer = 0; layer < kLayers; ++layer) {
     base::Append(text, launch(layer == 0 ? "x" : "y", "a"), launch("a", "b"));
     base::Append(text, "  library(%b, %w, %a) {op=linear, inputs=2, stream=0}\n",
-                 "  record(%e) {index=0, stream=0}\n  wait(%e) {index=0, stream=1}\n", "  %v",
-                 layer, ": f32[i0*64] = view_reshape(%a)\n  %u", layer,
-                 ": f32[i0*64] = view_reshape(%y)\n", "  communication(%v", layer, ", %u", layer,
+                 "  record(%e) {index=0, stream=0}\n  wait(%e) {index=0, stream=1}\n", "  %v", layer,
+                 ": f32[i0*64] = view_reshape(%a)\n  %u", layer, ": f32[i0*64] = view_reshape(%y)\n",
+                 "  communication(%v", layer, ", %u", layer,
                  ") {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=1, seq=", layer,
                  "}\n  record(%e) {index=1, stream=1}\n  wait(%e) {index=1, stream=0}\n");
   }
@@ -66,13 +66,12 @@ Status Measure(int pairs) {
   HIR_ASSIGN(const auto program, HostProgram::Load(Program()));
   Bench bench;
   device::Stream* streams[] = {&bench.stream0, &bench.stream1};
-  HIR_ASSIGN(const auto evaluator,
-             Evaluator::Prepare(*program, {.device = &bench.device,
-                                           .streams = streams,
-                                           .kernels = &bench.kernels,
-                                           .libraries = &bench.library,
-                                           .communicator = &bench.communicator,
-                                           .pool = &bench.pool}));
+  HIR_ASSIGN(const auto evaluator, Evaluator::Prepare(*program, {.device = &bench.device,
+                                                                 .streams = streams,
+                                                                 .kernels = &bench.kernels,
+                                                                 .libraries = &bench.library,
+                                                                 .communicator = &bench.communicator,
+                                                                 .pool = &bench.pool}));
   std::vector<std::byte> x(1024 * 256), w(64 * 256), y(1024 * 256);
   const auto memory = [](std::vector<std::byte>& bytes) {
     return Argument{.buffer = {bytes.data(), std::ssize(bytes)}};

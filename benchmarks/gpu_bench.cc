@@ -11,13 +11,10 @@ namespace {
 constexpr int kWarmup = 5;
 constexpr int kAhead = 16;  // Samples queued before the host waits.
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
-constexpr uint64_t kIndexMax = 1000;  // Of drawn integers.
-constexpr int64_t kPeriod =
-    (int64_t{1} << 20) + 7;  // Of what is drawn: no power of two, so rows differ.
+constexpr uint64_t kIndexMax = 1000;                 // Of drawn integers.
+constexpr int64_t kPeriod = (int64_t{1} << 20) + 7;  // Of what is drawn: no power of two, so rows differ.
 
-uint16_t Narrow(DType dtype, float x) {
-  return dtype == DType::kBFloat16 ? FloatToBFloat16(x) : FloatToFloat16(x);
-}
+uint16_t Narrow(DType dtype, float x) { return dtype == DType::kBFloat16 ? FloatToBFloat16(x) : FloatToFloat16(x); }
 
 // Numbers in [-2, 2); integers below kIndexMax.
 std::vector<std::byte> Draw(base::Prng& prng, DType dtype, int64_t count) {
@@ -29,8 +26,7 @@ std::vector<std::byte> Draw(base::Prng& prng, DType dtype, int64_t count) {
     const auto put = [&](auto value) { std::memcpy(at, &value, sizeof value); };
     if (dtype == DType::kFloat32) put(static_cast<float>(unit));
     if (dtype == DType::kFloat64) put(unit);
-    if (dtype == DType::kBFloat16 || dtype == DType::kFloat16)
-      put(Narrow(dtype, static_cast<float>(unit)));
+    if (dtype == DType::kBFloat16 || dtype == DType::kFloat16) put(Narrow(dtype, static_cast<float>(unit)));
     if (dtype == DType::kInt64) put(static_cast<int64_t>(prng.Below(kIndexMax)));
     if (dtype == DType::kInt32) put(static_cast<int32_t>(prng.Below(kIndexMax)));
     if (dtype == DType::kBool) put(static_cast<uint8_t>(prng.Below(2)));
@@ -70,8 +66,7 @@ Result<device::Buffer> GpuBench::BufferOf(const ir::Value* value) {
     bytes *= extent;
   }
   bytes_ += bytes;
-  HIR_ASSIGN(buffers_[value],
-             runner_.Allocate(bytes, shifted_ ? DTypeBytes(value->type->dtype) : 0, 0xff));
+  HIR_ASSIGN(buffers_[value], runner_.Allocate(bytes, shifted_ ? DTypeBytes(value->type->dtype) : 0, 0xff));
   return buffers_[value];
 }
 
@@ -101,8 +96,7 @@ Status GpuBench::Load(std::span<const Artifact> artifacts) {
   HIR_TRY(runner_.stream().Synchronize(std::chrono::seconds(60)));
   ready_.clear();
   for (size_t k = 0; k < artifacts.size(); ++k) {
-    HIR_ASSIGN(DeviceRunner::Ready loaded,
-               runner_.Prepare(plan_.kernels[k], artifacts[k], buffers_, {}, {}));
+    HIR_ASSIGN(DeviceRunner::Ready loaded, runner_.Prepare(plan_.kernels[k], artifacts[k], buffers_, {}, {}));
     ready_.push_back(std::move(loaded));
   }
   return {};
@@ -125,14 +119,13 @@ Result<Times> GpuBench::Time(int samples, bool first_only) {
     for (int k = 0; k < count; ++k) {
       runner_.stream().Fill(flush_->buffer(), 0, 1);
       runner_.stream().Record(*events[static_cast<size_t>(2 * k)]);
-      for (const DeviceRunner::Ready& each : ready_)
-        runner_.Launch(each, first_only ? 1 : each.launches.size());
+      for (const DeviceRunner::Ready& each : ready_) runner_.Launch(each, first_only ? 1 : each.launches.size());
       runner_.stream().Record(*events[static_cast<size_t>(2 * k + 1)]);
     }
     HIR_TRY(runner_.stream().Synchronize(std::chrono::seconds(60)));
     for (int k = 0; k < count; ++k) {
-      HIR_ASSIGN(const double ms, device::ElapsedMs(*events[static_cast<size_t>(2 * k)],
-                                                    *events[static_cast<size_t>(2 * k + 1)]));
+      HIR_ASSIGN(const double ms,
+                 device::ElapsedMs(*events[static_cast<size_t>(2 * k)], *events[static_cast<size_t>(2 * k + 1)]));
       if (i + k >= kWarmup) times.push_back(ms);
     }
   }
@@ -170,8 +163,7 @@ double LargestError(const GpuBench::Outputs& got, const GpuBench::Outputs& want)
     double difference = 0, norm = 0;
     const auto step = static_cast<size_t>(DTypeBytes(value->type->dtype));
     for (size_t i = 0; i + step <= bytes.size(); i += step * 7) {
-      const double a = Number(value->type->dtype, bytes.data() + i),
-                   b = Number(value->type->dtype, other.data() + i);
+      const double a = Number(value->type->dtype, bytes.data() + i), b = Number(value->type->dtype, other.data() + i);
       difference += (a - b) * (a - b);
       norm += b * b;
     }

@@ -85,8 +85,7 @@ Result<std::vector<Artifact>> CompileAll(Compiler& compiler, const host::Program
                                          std::span<const Tuning> tunings = {}) {
   std::vector<Artifact> artifacts;
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
-    HIR_ASSIGN(Artifact artifact,
-               compiler.Compile(plan.kernels[k], k == 0 ? tunings : std::span<const Tuning>()));
+    HIR_ASSIGN(Artifact artifact, compiler.Compile(plan.kernels[k], k == 0 ? tunings : std::span<const Tuning>()));
     artifacts.push_back(std::move(artifact));
   }
   return artifacts;
@@ -98,8 +97,8 @@ std::string KernelsText(const host::ProgramPlan& plan, std::span<const Artifact>
     const auto code = Unpack(artifacts[k].bytes);
     if (!code.ok()) continue;
     for (size_t i = 0; i < code->kernels.size(); ++i) {
-      base::Append(out, out.empty() ? "" : "; ", plan.kernels[k].schedule, " T",
-                   code->kernels[i].threads, " ", code->registers[i], " registers");
+      base::Append(out, out.empty() ? "" : "; ", plan.kernels[k].schedule, " T", code->kernels[i].threads, " ",
+                   code->registers[i], " registers");
       if (code->spill_bytes[i] > 0) base::Append(out, " ", code->spill_bytes[i], " B spilled");
     }
   }
@@ -129,8 +128,7 @@ Status Measure(const std::string& name, device::Device& device, const host::Prog
   Compiler compiler({});
   const auto before = std::chrono::steady_clock::now();
   HIR_ASSIGN(const std::vector<Artifact> artifacts, CompileAll(compiler, plan));
-  const std::chrono::duration<double, std::milli> compiling =
-      std::chrono::steady_clock::now() - before;
+  const std::chrono::duration<double, std::milli> compiling = std::chrono::steady_clock::now() - before;
   Times times, first;
   GpuBench::Outputs outputs[2];
   int64_t bytes = 0;
@@ -147,11 +145,9 @@ Status Measure(const std::string& name, device::Device& device, const host::Prog
       HIR_ASSIGN(first, bench.Time(kSamples, true));
     }
   }
-  std::printf("%-36s %8.4f ms (%.4f to %.4f), %6.0f GB/s, difference %.1e, %s, %.0f ms to compile",
-              name.c_str(), times.median_ms, times.low_ms, times.high_ms,
-              static_cast<double>(bytes) / times.median_ms / 1e6,
-              LargestError(outputs[0], outputs[1]), KernelsText(plan, artifacts).c_str(),
-              compiling.count());
+  std::printf("%-36s %8.4f ms (%.4f to %.4f), %6.0f GB/s, difference %.1e, %s, %.0f ms to compile", name.c_str(),
+              times.median_ms, times.low_ms, times.high_ms, static_cast<double>(bytes) / times.median_ms / 1e6,
+              LargestError(outputs[0], outputs[1]), KernelsText(plan, artifacts).c_str(), compiling.count());
   if (first.median_ms > 0) std::printf(", first launch alone %.4f ms", first.median_ms);
   std::puts("");
   return {};
@@ -189,8 +185,8 @@ void AddRows(const Tuning& own, std::vector<Tuning>& out) {
   };
   // Held in registers: as many threads as leave few of them idle in the last vector.
   for (int per_thread = 1; per_thread <= 16; ++per_thread) {
-    const auto threads = static_cast<int>((own.vectors + int64_t{32} * per_thread - 1) /
-                                          (int64_t{32} * per_thread) * 32);
+    const auto threads =
+        static_cast<int>((own.vectors + int64_t{32} * per_thread - 1) / (int64_t{32} * per_thread) * 32);
     if (threads > 1024 || (per_thread > 8 && threads > 256)) continue;
     if (per_thread > 1 && own.vectors <= threads) continue;
     for (const int rows : {1, 2, 4, 8}) {
@@ -254,8 +250,7 @@ std::vector<Tuning> TuningsLike(const Tuning& own) {
   return out;
 }
 
-Result<std::vector<Candidate>> CandidatesOf(const host::ProgramPlan& plan, const Options& options,
-                                            int processors) {
+Result<std::vector<Candidate>> CandidatesOf(const host::ProgramPlan& plan, const Options& options, int processors) {
   if (plan.kernels.empty()) return InvalidArgument("a program without kernels");
   HIR_ASSIGN(const Source own, EmitCuda(plan.kernels[0]));
   if (options.launch >= own.tunings.size())
@@ -278,8 +273,7 @@ Result<std::vector<Candidate>> CandidatesOf(const host::ProgramPlan& plan, const
   return candidates;
 }
 
-void CompileCandidates(const host::ProgramPlan& plan, const Options& options,
-                       std::vector<Candidate>& candidates) {
+void CompileCandidates(const host::ProgramPlan& plan, const Options& options, std::vector<Candidate>& candidates) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < candidates.size(); i = next++) {
@@ -299,33 +293,30 @@ void CompileCandidates(const host::ProgramPlan& plan, const Options& options,
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i)
-    threads.emplace_back(work);
+  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
 }
 
 std::string CandidateText(const Candidate& candidate, double best) {
   const Tuning& t = candidate.tuning;
   char line[256];
-  std::snprintf(
-      line, sizeof line,
-      "  %c %8.4f ms (%.4f to %.4f) %5.2f  P%d T%-4d rows %d width %-2d U%-2d MB%-2d %s %s %s "
-      "%3d registers %3d B spilled  difference %.1e",
-      candidate.is_own ? '*' : ' ', candidate.times.median_ms, candidate.times.low_ms,
-      candidate.times.high_ms, best / candidate.times.median_ms, candidate.processors, t.threads,
-      t.rows, t.schedule == "columns" ? t.width : 0, t.unroll, t.ctas_per_sm,
-      t.held > 0 ? "held " : "again", t.stream > 0 ? ".cs" : "   ", t.keep > 0 ? "keep" : "    ",
-      candidate.registers, candidate.spill_bytes, candidate.error);
+  std::snprintf(line, sizeof line,
+                "  %c %8.4f ms (%.4f to %.4f) %5.2f  P%d T%-4d rows %d width %-2d U%-2d MB%-2d %s %s %s "
+                "%3d registers %3d B spilled  difference %.1e",
+                candidate.is_own ? '*' : ' ', candidate.times.median_ms, candidate.times.low_ms,
+                candidate.times.high_ms, best / candidate.times.median_ms, candidate.processors, t.threads, t.rows,
+                t.schedule == "columns" ? t.width : 0, t.unroll, t.ctas_per_sm, t.held > 0 ? "held " : "again",
+                t.stream > 0 ? ".cs" : "   ", t.keep > 0 ? "keep" : "    ", candidate.registers, candidate.spill_bytes,
+                candidate.error);
   return line;
 }
 
-Status Sweep(const std::string& name, device::Device* device, const std::string& text,
-             const Target& target, const Options& options) {
+Status Sweep(const std::string& name, device::Device* device, const std::string& text, const Target& target,
+             const Options& options) {
   std::vector<Candidate> all;
   const auto before = std::chrono::steady_clock::now();
   std::string schedule;
-  for (const int processors :
-       options.processors.empty() ? std::vector{target.multiprocessors} : options.processors) {
+  for (const int processors : options.processors.empty() ? std::vector{target.multiprocessors} : options.processors) {
     Target own = target;
     own.multiprocessors = processors;
     HIR_ASSIGN(const host::ProgramPlan plan, PlanText(text, own));
@@ -340,8 +331,7 @@ Status Sweep(const std::string& name, device::Device* device, const std::string&
     std::set<std::string> seen;
     std::optional<GpuBench::Outputs> want;  // Of this plan's own choice, the first.
     for (Candidate& candidate : candidates) {
-      if (candidate.artifacts.empty() || !seen.insert(candidate.artifacts[0].bytes).second)
-        continue;
+      if (candidate.artifacts.empty() || !seen.insert(candidate.artifacts[0].bytes).second) continue;
       HIR_TRY(bench.Load(candidate.artifacts));
       HIR_TRY(bench.Run());
       HIR_ASSIGN(GpuBench::Outputs outputs, bench.Read(kReadSome));
@@ -356,8 +346,8 @@ Status Sweep(const std::string& name, device::Device* device, const std::string&
   std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.times.median_ms; });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - before;
   std::FILE* log = options.log.empty() ? nullptr : std::fopen(options.log.c_str(), "a");
-  const std::string head = Cat(name, " ", schedule, ": ", all.size(), " candidates in ",
-                               static_cast<int>(seconds.count() * 1000), " ms");
+  const std::string head =
+      Cat(name, " ", schedule, ": ", all.size(), " candidates in ", static_cast<int>(seconds.count() * 1000), " ms");
   std::puts(head.c_str());
   if (log != nullptr) std::fprintf(log, "%s\n", head.c_str());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -430,11 +420,9 @@ int Main(int argc, char** argv) {
     stream << file.rdbuf();
     for (const std::string& sizes : options->sizes) {
       const std::string text = WithSizes(stream.str(), sizes);
-      const std::string name =
-          Cat(std::filesystem::path(path).stem().string(), sizes.empty() ? "" : " ", sizes);
+      const std::string name = Cat(std::filesystem::path(path).stem().string(), sizes.empty() ? "" : " ", sizes);
       const Status status = [&]() -> Status {
-        if (options->sweep)
-          return Sweep(name, options->registers ? nullptr : device.get(), text, target, *options);
+        if (options->sweep) return Sweep(name, options->registers ? nullptr : device.get(), text, target, *options);
         HIR_ASSIGN(const host::ProgramPlan plan, PlanText(text, target));
         if (options->text) return PrintText(plan);
         if (options->registers) return PrintRegisters(name, plan);

@@ -82,8 +82,7 @@ std::vector<RowsInOrder> Tried(const Options& options) {
 }
 
 // Plans and compiles; those whose text is another's are left out.
-std::vector<Variant> Compiled(const std::string& text, const Target& target,
-                              const Options& options) {
+std::vector<Variant> Compiled(const std::string& text, const Target& target, const Options& options) {
   std::vector<Variant> variants;
   for (const RowsInOrder& tried : Tried(options)) {
     Variant& variant = variants.emplace_back();
@@ -127,16 +126,14 @@ std::vector<Variant> Compiled(const std::string& text, const Target& target,
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i)
-    threads.emplace_back(work);
+  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   std::erase_if(variants, [](const Variant& v) { return !v.plan && v.failure.empty(); });
   return variants;
 }
 
 // The outputs in the order of the plan's launches.
-Result<std::vector<std::vector<std::byte>>> OutputsOf(GpuBench& bench,
-                                                      const host::ProgramPlan& plan,
+Result<std::vector<std::vector<std::byte>>> OutputsOf(GpuBench& bench, const host::ProgramPlan& plan,
                                                       std::vector<DType>& dtypes) {
   HIR_TRY(bench.Run());
   HIR_ASSIGN(GpuBench::Outputs read, bench.Read(kCompared));
@@ -155,11 +152,9 @@ Result<std::vector<std::vector<std::byte>>> OutputsOf(GpuBench& bench,
   return outputs;
 }
 
-Status Measure(device::Device& device, Variant& variant,
-               std::vector<std::vector<std::byte>>& wanted) {
+Status Measure(device::Device& device, Variant& variant, std::vector<std::vector<std::byte>>& wanted) {
   if (!variant.failure.empty()) return {};
-  const auto outputs_of = [&](bool shifted,
-                              bool timed) -> Result<std::vector<std::vector<std::byte>>> {
+  const auto outputs_of = [&](bool shifted, bool timed) -> Result<std::vector<std::vector<std::byte>>> {
     GpuBench bench(device, *variant.plan, shifted);
     HIR_TRY(bench.Start());
     HIR_TRY(bench.Load(variant.artifacts));
@@ -204,23 +199,21 @@ std::string_view NameOf(Staging staging) {
 
 void Print(const Variant& v, bool own) {
   if (!v.failure.empty()) {
-    std::printf("  %-9s %d stages T%d x %d: %s\n", std::string(NameOf(v.tried.staging)).c_str(),
-                v.tried.stages, v.tried.threads, v.tried.ctas_per_sm, v.failure.c_str());
+    std::printf("  %-9s %d stages T%d x %d: %s\n", std::string(NameOf(v.tried.staging)).c_str(), v.tried.stages,
+                v.tried.threads, v.tried.ctas_per_sm, v.failure.c_str());
     return;
   }
   std::string kernels;
   for (size_t i = 0; i < v.code.kernels.size(); ++i) {
-    base::Append(kernels, i > 0 ? " | " : "", "T", v.code.kernels[i].threads, " ",
-                 v.code.registers[i], " registers, ", v.code.spill_bytes[i], " spilled, ",
-                 v.code.kernels[i].shared_bytes, " B dynamic");
+    base::Append(kernels, i > 0 ? " | " : "", "T", v.code.kernels[i].threads, " ", v.code.registers[i], " registers, ",
+                 v.code.spill_bytes[i], " spilled, ", v.code.kernels[i].shared_bytes, " B dynamic");
   }
   std::printf(
       "%c %.4f ms (%.4f to %.4f), first launch %.4f, difference %.1e  %-9s %d stages T%-3d x %-2d "
       "%s  "
       "%s\n",
       own ? '*' : ' ', v.all.median_ms, v.all.low_ms, v.all.high_ms, v.first.median_ms, v.error,
-      std::string(NameOf(v.tried.staging)).c_str(), v.tried.stages, v.tried.threads,
-      v.tried.ctas_per_sm,
+      std::string(NameOf(v.tried.staging)).c_str(), v.tried.stages, v.tried.threads, v.tried.ctas_per_sm,
       v.tried.repack == 1    ? "packed "
       : v.tried.strided == 1 ? "strided"
                              : "       ",
@@ -239,12 +232,11 @@ std::string WithSizes(std::string text, const std::string& sizes) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     size_t end = i;
-    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 ||
-                                 text[end] == '_' || text[end] == '.'))
+    while (end < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_' || text[end] == '.'))
       ++end;
     const std::string word = text.substr(i, std::max<size_t>(end - i, 1));
-    const auto known =
-        std::ranges::find(replaced, word, &std::pair<std::string, std::string>::first);
+    const auto known = std::ranges::find(replaced, word, &std::pair<std::string, std::string>::first);
     const bool extent = known != replaced.end();
     const bool number = word == (extent ? known->first + ".0" : std::string());
     out += extent && !number ? known->second : word;
@@ -311,22 +303,20 @@ int Main(int argc, char** argv) {
     read << file.rdbuf();
     for (const std::string& size : options.sizes) {
       std::vector<Variant> variants = Compiled(WithSizes(read.str(), size), target, options);
-      std::printf("%s %s: %zu variants\n", std::filesystem::path(program).stem().c_str(),
-                  size.c_str(), variants.size());
+      std::printf("%s %s: %zu variants\n", std::filesystem::path(program).stem().c_str(), size.c_str(),
+                  variants.size());
       std::vector<std::vector<std::byte>> wanted;
       for (Variant& variant : variants) {
         if (device == nullptr) continue;
-        if (const Status status = Measure(*device, variant, wanted); !status.ok())
-          variant.failure = status.ToString();
+        if (const Status status = Measure(*device, variant, wanted); !status.ok()) variant.failure = status.ToString();
       }
       std::vector<const Variant*> sorted;
       for (const Variant& variant : variants) sorted.push_back(&variant);
-      std::ranges::stable_sort(
-          sorted, {}, [](const Variant* v) { return v->failure.empty() ? v->all.median_ms : 1e9; });
+      std::ranges::stable_sort(sorted, {},
+                               [](const Variant* v) { return v->failure.empty() ? v->all.median_ms : 1e9; });
       for (size_t i = 0; i < sorted.size(); ++i) {
         const bool own = sorted[i]->tried == RowsInOrder();
-        if (i < options.top || own || options.registers || !sorted[i]->failure.empty())
-          Print(*sorted[i], own);
+        if (i < options.top || own || options.registers || !sorted[i]->failure.empty()) Print(*sorted[i], own);
         failed = failed || !sorted[i]->failure.empty() || !(sorted[i]->error < 1e-2);
       }
       std::fflush(stdout);

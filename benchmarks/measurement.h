@@ -23,10 +23,9 @@ struct Measurement {
 };
 
 inline std::string ToJson(const Measurement& m) {
-  return base::Cat("{\"name\": \"", m.name, "\", \"unit\": \"", m.unit, "\", \"ours\": [",
-                   base::Join(m.ours, ", "), "], \"theirs\": [", base::Join(m.theirs, ", "),
-                   "], \"peer\": \"", m.peer, "\", \"higher_is_better\": ", m.higher_is_better,
-                   "}");
+  return base::Cat("{\"name\": \"", m.name, "\", \"unit\": \"", m.unit, "\", \"ours\": [", base::Join(m.ours, ", "),
+                   "], \"theirs\": [", base::Join(m.theirs, ", "), "], \"peer\": \"", m.peer,
+                   "\", \"higher_is_better\": ", m.higher_is_better, "}");
 }
 
 inline void PrintJson(const std::vector<Measurement>& rows) {

@@ -41,8 +41,7 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed) {
 inline bool IsSumOfRandomFloats(const std::vector<float>& sum, int ranks) {
   std::vector<double> expected(std::min<size_t>(sum.size(), 4096), 0.0);
   for (int rank = 0; rank < ranks; ++rank) {
-    const auto part =
-        RandomFloats(static_cast<int64_t>(expected.size()), static_cast<uint64_t>(rank));
+    const auto part = RandomFloats(static_cast<int64_t>(expected.size()), static_cast<uint64_t>(rank));
     for (size_t i = 0; i < expected.size(); ++i) expected[i] += part[i];
   }
   for (size_t i = 0; i < expected.size(); ++i) {

@@ -63,8 +63,7 @@ Found Compile(ProgramCache& cache, const service::Limits& limits, std::string_vi
   return found.get_future().get();
 }
 
-Found PlanFor(ProgramCache& cache, const std::shared_ptr<const service::Program>& program,
-              const Sizes& sizes) {
+Found PlanFor(ProgramCache& cache, const std::shared_ptr<const service::Program>& program, const Sizes& sizes) {
   std::promise<Found> found;
   cache.GetFor(program, sizes, [&](Found sized) { found.set_value(std::move(sized)); });
   return found.get_future().get();
@@ -80,10 +79,9 @@ Found ForRun(ProgramCache& cache, std::string_view id, const Sizes& sizes) {
 }
 
 template <typename Find>
-Result<Measurement> Measure(std::string name, int pairs, ProgramCache& cache,
-                            const service::Program& wanted, const Find& find) {
-  Measurement row{
-      .name = std::move(name), .unit = "us", .peer = base::Cat("the goal of ", kGoalUs, " us")};
+Result<Measurement> Measure(std::string name, int pairs, ProgramCache& cache, const service::Program& wanted,
+                            const Find& find) {
+  Measurement row{.name = std::move(name), .unit = "us", .peer = base::Cat("the goal of ", kGoalUs, " us")};
   const int64_t planned = cache.num_planned();
   for (int pair = 0; pair < pairs; ++pair) {
     Status status;
@@ -106,9 +104,7 @@ Result<Measurement> Measure(std::string name, int pairs, ProgramCache& cache,
 Status MeasureAll(const std::string& worker, int pairs) {
   const Case cases[] = {
       {"add", kAdd, {{"i0", 4096}}},
-      {"adaptive layer-norm backward",
-       kLayerNormBackward,
-       {{"i0", 56}, {"i1", 1024}, {"i2", 1024}}},
+      {"adaptive layer-norm backward", kLayerNormBackward, {{"i0", 56}, {"i1", 1024}, {"i2", 1024}}},
   };
   const service::Limits limits;
   ProgramCache cache({.worker_path = worker}, limits);
@@ -125,12 +121,10 @@ Status MeasureAll(const std::string& worker, int pairs) {
   for (size_t i = 0; i < std::size(cases); ++i) {
     const Case& what = cases[i];
     const std::string id = programs[i]->id();
-    HIR_ASSIGN(Measurement run,
-               Measure(base::Cat("cached program found for a run: ", what.name), pairs, cache,
-                       *plans[i], [&] { return ForRun(cache, id, what.sizes); }));
-    HIR_ASSIGN(Measurement compile,
-               Measure(base::Cat("cached program found by its text: ", what.name), pairs, cache,
-                       *programs[i], [&] { return Compile(cache, limits, what.text); }));
+    HIR_ASSIGN(Measurement run, Measure(base::Cat("cached program found for a run: ", what.name), pairs, cache,
+                                        *plans[i], [&] { return ForRun(cache, id, what.sizes); }));
+    HIR_ASSIGN(Measurement compile, Measure(base::Cat("cached program found by its text: ", what.name), pairs, cache,
+                                            *programs[i], [&] { return Compile(cache, limits, what.text); }));
     rows.push_back(std::move(run));
     rows.push_back(std::move(compile));
   }

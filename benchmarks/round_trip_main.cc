@@ -86,8 +86,7 @@ class Session {
     grpc::ByteBuffer reply;
     grpc::Status status;
     const grpc::ByteBuffer request(nullptr, 0);
-    auto call =
-        generic_.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    auto call = generic_.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
     call->StartCall();
     call->Finish(&reply, &status, nullptr);
     void* tag = nullptr;

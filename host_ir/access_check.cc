@@ -11,9 +11,7 @@ namespace {
 using base::Cat;
 
 bool SameAxes(const Region& a, const Region& b) {
-  const auto equal = [](const ViewAxis& x, const ViewAxis& y) {
-    return x.extent == y.extent && x.stride == y.stride;
-  };
+  const auto equal = [](const ViewAxis& x, const ViewAxis& y) { return x.extent == y.extent && x.stride == y.stride; };
   return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), equal);
 }
 
@@ -23,8 +21,7 @@ std::string Line(const ir::Op& op) {
 
 }  // namespace
 
-AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool,
-                         bool complete)
+AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, bool complete)
     : ranks_(ranks), pool_(pool), complete_(complete) {
   for (const ir::Output& output : graph.outputs) {
     returned_.insert(output.value->id);
@@ -33,8 +30,7 @@ AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::Exp
   ir::ForEachOp(graph.body, [this](ir::Op* op) {
     for (size_t i = 0; i < op->operands.size(); ++i) {
       const ir::Value* base = BaseOf(op->operands[i]);
-      if (Writes(AccessOf(*op, static_cast<int>(i))) && returned_.contains(base->id))
-        empty_at_start_.insert(base->id);
+      if (Writes(AccessOf(*op, static_cast<int>(i))) && returned_.contains(base->id)) empty_at_start_.insert(base->id);
     }
   });
   for (const ir::Output& output : graph.outputs) {
@@ -54,8 +50,7 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kAlloc: {
       Base& base = bases_[op.results[0]->id];
       if (complete_ && base.alloc != nullptr && base.dead == nullptr) {
-        return Refuse(
-            op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
+        return Refuse(op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
       }
       base.alloc = &op;
       base.dead = nullptr;
@@ -100,18 +95,16 @@ Status AccessCheck::CheckLives(const Step& step) {
     const auto base = bases_.find(access.region.base->id);
     if (base == bases_.end() || base->second.dead == nullptr) continue;
     const bool twice = CodeOf(*step.op) == HostOp::kDealloc;
-    return Refuse(
-        *step.op, twice ? 5 : 4,
-        Cat(Name(*step.op, access), twice ? " is already dead: see the " : " is used after the ",
-            Line(*base->second.dead)));
+    return Refuse(*step.op, twice ? 5 : 4,
+                  Cat(Name(*step.op, access), twice ? " is already dead: see the " : " is used after the ",
+                      Line(*base->second.dead)));
   }
   return {};
 }
 
 Status AccessCheck::CheckContiguous(const Step& step) {
   const HostOp code = CodeOf(*step.op);
-  if (code != HostOp::kLaunch && code != HostOp::kLibrary && code != HostOp::kCommunication &&
-      code != HostOp::kFill) {
+  if (code != HostOp::kLaunch && code != HostOp::kLibrary && code != HostOp::kCommunication && code != HostOp::kFill) {
     return {};
   }
   for (const AccessedRegion& access : step.accesses) {
@@ -122,16 +115,14 @@ Status AccessCheck::CheckContiguous(const Step& step) {
 }
 
 // In place: elementwise ops over the very same elements; the forms that communications know.
-bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a,
-                                 const AccessedRegion& b) {
+bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b) {
   if (CodeOf(op) == HostOp::kBinary) {
     return ProveSame(pool_, a.region, b.region) && SameAxes(a.region, b.region);
   }
   if (CodeOf(op) != HostOp::kCommunication) return false;
   const std::string_view type = op.Name("type");
   const bool gathers = type == "gather" || type == "allgather";
-  if (!gathers && type != "scatter" && type != "reduce_scatter")
-    return ProveSame(pool_, a.region, b.region);
+  if (!gathers && type != "scatter" && type != "reduce_scatter") return ProveSame(pool_, a.region, b.region);
   // The smaller side is the own chunk of the larger.
   const Interval part = Flat(pool_, (gathers ? a : b).region);
   const Interval whole = Flat(pool_, (gathers ? b : a).region);
@@ -142,8 +133,7 @@ bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a,
     const ir::Expr* place = pool_.Const(team.PositionOf(root).value());
     return part.from == pool_.Add(whole.from, pool_.Mul(place, count));
   }
-  const std::string symbol =
-      Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
+  const std::string symbol = Cat("@", op.MeshOf("mesh")->name, ".", op.Name("dim").substr(op.Name("dim").size() - 1));
   const ir::Expr* coordinate = pool_.Symbol(symbol);
   for (const auto& [name, value] : ranks_.symbols) {
     if (name == symbol) coordinate = pool_.Const(value);
@@ -158,8 +148,7 @@ Status AccessCheck::CheckWithinOp(const Step& step) {
       const AccessedRegion& b = step.accesses[j];
       if (!Writes(a.access) && !Writes(b.access)) continue;
       if (ProveDisjoint(pool_, a.region, b.region) || InPlaceIsLegal(*step.op, a, b)) continue;
-      return Refuse(*step.op, 11,
-                    Cat(Name(*step.op, a), " and ", Name(*step.op, b), " may share bytes"));
+      return Refuse(*step.op, 11, Cat(Name(*step.op, a), " and ", Name(*step.op, b), " may share bytes"));
     }
   }
   return {};
@@ -168,12 +157,10 @@ Status AccessCheck::CheckWithinOp(const Step& step) {
 Status AccessCheck::CheckWritable(const Step& step, const AccessedRegion& access) {
   const ir::Value* base = access.region.base;
   if (base->def != nullptr || returned_.contains(base->id)) return {};
-  return Refuse(*step.op, 9,
-                Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
+  return Refuse(*step.op, 9, Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
 }
 
-Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access,
-                                     const Base& base) {
+Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access, const Base& base) {
   if (base.partly_seen) return {};
   const ir::Value* memory = access.region.base;
   if (memory->def == nullptr && !empty_at_start_.contains(memory->id)) return {};
@@ -181,8 +168,7 @@ Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& acc
   for (const Region& region : base.written) parts.push_back(&region);
   if (ProveCovered(pool_, access.region, parts)) return {};
   return Refuse(*step.op, 7,
-                Cat(Name(*step.op, access), " is read, and nothing has written ",
-                    parts.empty() ? "it" : "all of it"));
+                Cat(Name(*step.op, access), " is read, and nothing has written ", parts.empty() ? "it" : "all of it"));
 }
 
 Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access, const Base& base) {
@@ -192,10 +178,9 @@ Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access,
       if (!together && order_.Before(past.point, step.stream)) continue;
       if (ProveDisjoint(pool_, past.region, access.region)) continue;
       return Refuse(*step.op, 8,
-                    Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access),
-                        " on stream ", ToString(step.stream), ", and nothing orders it after the ",
-                        Line(*past.op), " that ", Writes(past.access) ? "writes" : "reads", " it",
-                        together ? " in the same group" : ""));
+                    Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access), " on stream ",
+                        ToString(step.stream), ", and nothing orders it after the ", Line(*past.op), " that ",
+                        Writes(past.access) ? "writes" : "reads", " it", together ? " in the same group" : ""));
     }
     return {};
   };
@@ -212,9 +197,7 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
   }
   // All that touched the same bytes before is ordered before this write: who is after it is after
   // them.
-  const auto same = [&](const Past& p) {
-    return p.group != step.group && Identical(p.region, access.region);
-  };
+  const auto same = [&](const Past& p) { return p.group != step.group && Identical(p.region, access.region); };
   if (step.group < 0) {
     std::erase_if(base.reads, same);
     std::erase_if(base.writes, same);
@@ -222,8 +205,7 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
   base.writes.push_back(past);
   base.partly_seen |= step.cut;
   const auto known = [&](const Region& region) { return Identical(region, access.region); };
-  if (std::none_of(base.written.begin(), base.written.end(), known))
-    base.written.push_back(access.region);
+  if (std::none_of(base.written.begin(), base.written.end(), known)) base.written.push_back(access.region);
 }
 
 std::string AccessCheck::Name(const ir::Op& op, const AccessedRegion& access) const {

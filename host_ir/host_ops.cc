@@ -15,11 +15,8 @@ using ir::kVariadic;
 using ir::kWrites;
 
 constexpr ir::OpInfo kTable[] = {
-#define HOST_OP(Name, mnemonic, operands, results, blocks, effects, access, doc, ...) \
-  {mnemonic,     static_cast<uint16_t>(HostOp::k##Name),                              \
-   operands,     results,                                                             \
-   blocks,       effects,                                                             \
-   doc,          &Infer##Name,                                                        \
+#define HOST_OP(Name, mnemonic, operands, results, blocks, effects, access, doc, ...)                           \
+  {mnemonic,     static_cast<uint16_t>(HostOp::k##Name), operands, results, blocks, effects, doc, &Infer##Name, \
    {__VA_ARGS__}},
 #include "host_ir/host_ops.def"
 };
@@ -62,8 +59,8 @@ bool IsQueued(const ir::Op& op) {
 
 bool MakesView(const ir::Op& op) {
   const HostOp code = CodeOf(op);
-  return code == HostOp::kViewSlice || code == HostOp::kViewSelect ||
-         code == HostOp::kViewReshape || code == HostOp::kViewPermute;
+  return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape ||
+         code == HostOp::kViewPermute;
 }
 
 const ir::Value* BaseOf(const ir::Value* value) {

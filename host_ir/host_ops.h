@@ -41,7 +41,6 @@ bool MakesView(const ir::Op& op);
 // What a chain of views refers to: a parameter, or the result of an alloc.
 const ir::Value* BaseOf(const ir::Value* value);
 
-inline constexpr int64_t kStreamsMax =
-    64;  // Streams of one program: `stream` is in [0, kStreamsMax).
+inline constexpr int64_t kStreamsMax = 64;  // Streams of one program: `stream` is in [0, kStreamsMax).
 
 }  // namespace hir::host

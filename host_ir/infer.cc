@@ -18,8 +18,7 @@ using Declared = std::span<const ir::Type* const>;
 Status CheckTensor(const ir::Op& op, size_t operand) {
   const ir::Value& value = *op.operands[operand];
   if (value.type->kind == TypeKind::kTensor) return {};
-  return InvalidArgument(Cat("operand ", operand, ", %", value.name, ", is ", ToString(*value.type),
-                             ", not a buffer"));
+  return InvalidArgument(Cat("operand ", operand, ", %", value.name, ", is ", ToString(*value.type), ", not a buffer"));
 }
 
 Status CheckEvent(const ir::Op& op) {
@@ -28,8 +27,7 @@ Status CheckEvent(const ir::Op& op) {
   return InvalidArgument(Cat("%", value.name, " is ", ToString(*value.type), ", not an event"));
 }
 
-Status CheckOneOf(std::string_view what, std::string_view word,
-                  std::span<const std::string_view> words) {
+Status CheckOneOf(std::string_view what, std::string_view word, std::span<const std::string_view> words) {
   if (std::find(words.begin(), words.end(), word) != words.end()) return {};
   return InvalidArgument(Cat(what, " is ", word, ", not one of ", base::Join(words, ", ")));
 }
@@ -40,14 +38,13 @@ Status CheckSameShape(const ir::Op& op, size_t a, size_t b) {
   const ir::Value& left = *op.operands[a];
   const ir::Value& right = *op.operands[b];
   if (left.type->dtype == right.type->dtype && SameShape(*left.type, *right.type)) return {};
-  return InvalidArgument(Cat("%", left.name, " is ", ToString(*left.type), ", %", right.name,
-                             " is ", ToString(*right.type), "; they must be equal"));
+  return InvalidArgument(Cat("%", left.name, " is ", ToString(*left.type), ", %", right.name, " is ",
+                             ToString(*right.type), "; they must be equal"));
 }
 
 Status CheckAxis(const ir::Op& op, const std::vector<ir::Axis>& axes, int64_t axis) {
   if (axis >= 0 && axis < static_cast<int64_t>(axes.size())) return {};
-  return InvalidArgument(
-      Cat("axis ", axis, " of %", op.operands[0]->name, " is not in [0, ", axes.size(), ")"));
+  return InvalidArgument(Cat("axis ", axis, " of %", op.operands[0]->name, " is not in [0, ", axes.size(), ")"));
 }
 
 void SetTensor(ir::Graph& graph, ir::Op& op, const std::vector<ir::Axis>& axes) {
@@ -60,8 +57,7 @@ Status InferAlloc(ir::Graph&, ir::Op& op, Declared declared) {
   if (declared.empty() || declared[0] == nullptr || declared[0]->kind != TypeKind::kTensor) {
     return InvalidArgument("declare the type of the result, a tensor");
   }
-  if (op.Name("space") != "pool")
-    return Unimplemented(Cat("space is ", op.Name("space"), "; there is only pool"));
+  if (op.Name("space") != "pool") return Unimplemented(Cat("space is ", op.Name("space"), "; there is only pool"));
   op.results[0]->type = declared[0];
   return {};
 }
@@ -118,28 +114,26 @@ Status InferReduce(ir::Graph& graph, ir::Op& op, Declared) {
     kept.erase(kept.begin() + axes[i]);
   }
   const ir::Type* want = graph.Tensor(op.operands[0]->type->dtype, kept);
-  if (want->dtype == op.operands[1]->type->dtype && SameShape(*want, *op.operands[1]->type))
-    return {};
-  return InvalidArgument(Cat("%", op.operands[1]->name, " is ", ToString(*op.operands[1]->type),
-                             ", the result ", ToString(*want)));
+  if (want->dtype == op.operands[1]->type->dtype && SameShape(*want, *op.operands[1]->type)) return {};
+  return InvalidArgument(
+      Cat("%", op.operands[1]->name, " is ", ToString(*op.operands[1]->type), ", the result ", ToString(*want)));
 }
 
 Status InferLaunch(ir::Graph&, ir::Op& op, Declared) {
-  const int64_t inputs = op.Int("inputs"), outputs = op.Int("outputs"),
-                workspaces = op.Int("workspaces");
+  const int64_t inputs = op.Int("inputs"), outputs = op.Int("outputs"), workspaces = op.Int("workspaces");
   const auto num_operands = static_cast<int64_t>(op.operands.size());
   const bool negative = inputs < 0 || outputs < 0 || workspaces < 0;
   if (negative || inputs > num_operands || outputs > num_operands || workspaces > num_operands ||
       inputs + outputs + workspaces > num_operands) {
-    return InvalidArgument(Cat("inputs, outputs and workspaces are ", inputs, ", ", outputs, ", ",
-                               workspaces, "; there are ", num_operands, " operands"));
+    return InvalidArgument(Cat("inputs, outputs and workspaces are ", inputs, ", ", outputs, ", ", workspaces,
+                               "; there are ", num_operands, " operands"));
   }
   for (size_t i = 0; i < op.operands.size(); ++i) {
     if (AccessOf(op, static_cast<int>(i)) != Access::kNone) {
       HIR_TRY(CheckTensor(op, i));
     } else if (op.operands[i]->type->kind != TypeKind::kScalar) {
-      return InvalidArgument(Cat("operand ", i, ", %", op.operands[i]->name, ", is ",
-                                 ToString(*op.operands[i]->type), ", not a host scalar"));
+      return InvalidArgument(Cat("operand ", i, ", %", op.operands[i]->name, ", is ", ToString(*op.operands[i]->type),
+                                 ", not a host scalar"));
     }
   }
   return {};
@@ -149,15 +143,13 @@ Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
   constexpr std::string_view kOps[] = {"matmul", "linear"};
   HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
   const int64_t inputs = op.Int("inputs");
-  if (inputs != 2 && inputs != 3)
-    return InvalidArgument(Cat(op.Name("op"), " of ", inputs, " inputs"));
+  if (inputs != 2 && inputs != 3) return InvalidArgument(Cat(op.Name("op"), " of ", inputs, " inputs"));
   constexpr std::string_view kEpilogues[] = {"none", "gelu", "relu", "tanh_gelu"};
   HIR_TRY(CheckOneOf("epilogue", op.Name("epilogue"), kEpilogues));
   constexpr std::string_view kPrecisions[] = {"full", "tf32"};
   HIR_TRY(CheckOneOf("precision", op.Name("precision"), kPrecisions));
   if (static_cast<int64_t>(op.operands.size()) != inputs + 1) {
-    return InvalidArgument(
-        Cat(inputs, " inputs and an output are not ", op.operands.size(), " operands"));
+    return InvalidArgument(Cat(inputs, " inputs and an output are not ", op.operands.size(), " operands"));
   }
   for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
   return {};
@@ -169,8 +161,7 @@ Status InferViewSlice(ir::Graph& graph, ir::Op& op, Declared) {
   HIR_TRY(CheckAxis(op, axes, op.Int("axis")));
   const ir::Expr* extent = graph.exprs().Sub(op.ExprOf("to"), op.ExprOf("from"));
   if (extent->IsConst() && extent->value < 0) {
-    return InvalidArgument(
-        Cat("[", ToString(op.ExprOf("from")), ", ", ToString(op.ExprOf("to")), ") is not a range"));
+    return InvalidArgument(Cat("[", ToString(op.ExprOf("from")), ", ", ToString(op.ExprOf("to")), ") is not a range"));
   }
   axes[static_cast<size_t>(op.Int("axis"))].extent = extent;
   SetTensor(graph, op, axes);
@@ -195,8 +186,8 @@ Status InferViewReshape(ir::Graph& graph, ir::Op& op, Declared declared) {
   const ir::Expr* had = StorageElements(graph.exprs(), from);
   const ir::Expr* wanted = StorageElements(graph.exprs(), *declared[0]);
   if (from.dtype != declared[0]->dtype || (had->IsConst() && wanted->IsConst() && had != wanted)) {
-    return InvalidArgument(Cat("%", op.operands[0]->name, " is ", ToString(from), ", which is not ",
-                               ToString(*declared[0]), " reshaped"));
+    return InvalidArgument(
+        Cat("%", op.operands[0]->name, " is ", ToString(from), ", which is not ", ToString(*declared[0]), " reshaped"));
   }
   op.results[0]->type = declared[0];
   return {};
@@ -211,9 +202,8 @@ Status InferViewPermute(ir::Graph& graph, ir::Op& op, Declared) {
   bool ok = sorted.size() == axes.size();
   for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
   if (!ok) {
-    return InvalidArgument(Cat("dims [", base::JoinInts(dims, ", "),
-                               "] is not a permutation of the ", axes.size(), " axes of %",
-                               op.operands[0]->name));
+    return InvalidArgument(Cat("dims [", base::JoinInts(dims, ", "), "] is not a permutation of the ", axes.size(),
+                               " axes of %", op.operands[0]->name));
   }
   std::vector<ir::Axis> permuted;
   for (int64_t dim : dims) permuted.push_back(axes[static_cast<size_t>(dim)]);

@@ -6,8 +6,7 @@
 
 namespace hir::host {
 
-#define HOST_OP(Name, ...) \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);
+#define HOST_OP(Name, ...) Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared);
 #include "host_ir/host_ops.def"
 
 }  // namespace hir::host

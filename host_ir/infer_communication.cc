@@ -46,11 +46,10 @@ int64_t TeamSize(const Rule& rule, const ir::Op& op) {
 }
 
 Status CheckReduce(const Rule& rule, std::string_view reduce) {
-  const bool known =
-      reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max" || reduce == "mean";
+  const bool known = reduce == "sum" || reduce == "prod" || reduce == "min" || reduce == "max" || reduce == "mean";
   if (rule.reduces ? known : reduce == "none") return {};
-  return InvalidArgument(Cat("reduce is ", reduce, "; ", rule.type, " wants ",
-                             rule.reduces ? "sum, prod, min, max or mean" : "none"));
+  return InvalidArgument(
+      Cat("reduce is ", reduce, "; ", rule.type, " wants ", rule.reduces ? "sum, prod, min, max or mean" : "none"));
 }
 
 // Between meshes: who must be where.
@@ -67,9 +66,8 @@ Status CheckMembers(const Rule& rule, const ir::Mesh& mesh, const ir::Mesh& to) 
   }
   if (rule.type == "broadcast") return {};
   if (mesh.mesh.num_devices() != to.mesh.num_devices()) {
-    return InvalidArgument(Cat("@", mesh.name, " has ", mesh.mesh.num_devices(), " devices, @",
-                               to.name, " has ", to.mesh.num_devices(), "; ", rule.type,
-                               " pairs them"));
+    return InvalidArgument(Cat("@", mesh.name, " has ", mesh.mesh.num_devices(), " devices, @", to.name, " has ",
+                               to.mesh.num_devices(), "; ", rule.type, " pairs them"));
   }
   if (rule.type == "send_recv") return {};
   for (int64_t device : mesh.mesh.devices()) {
@@ -91,8 +89,7 @@ Status CheckMeshes(const Rule& rule, const ir::Op& op) {
     return InvalidArgument(Cat("dim is ", dim, ", not mesh_x, mesh_y or mesh_z"));
   }
   if (!mesh.mesh.Has(*type)) return InvalidArgument(Cat("@", mesh.name, " has no ", dim));
-  if (&mesh != &to)
-    return InvalidArgument(Cat("to is @", to.name, "; ", rule.type, " stays in @", mesh.name));
+  if (&mesh != &to) return InvalidArgument(Cat("to is @", to.name, "; ", rule.type, " stays in @", mesh.name));
   return {};
 }
 
@@ -101,42 +98,36 @@ Status CheckMeshes(const Rule& rule, const ir::Op& op) {
 Status InferCommunication(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   const Rule* rule = FindRule(op.Name("type"));
   if (rule == nullptr) {
-    return InvalidArgument(
-        Cat("type is ", op.Name("type"),
-            ", not gather, allgather, scatter, reduce, allreduce, reduce_scatter, broadcast, "
-            "send_recv, all_to_all or collective_permute"));
+    return InvalidArgument(Cat("type is ", op.Name("type"),
+                               ", not gather, allgather, scatter, reduce, allreduce, reduce_scatter, broadcast, "
+                               "send_recv, all_to_all or collective_permute"));
   }
   HIR_TRY(CheckReduce(*rule, op.Name("reduce")));
   HIR_TRY(CheckMeshes(*rule, op));
   for (const ir::Value* value : op.operands) {
     if (value->type->kind != ir::TypeKind::kTensor) {
-      return InvalidArgument(
-          Cat("%", value->name, " is ", ToString(*value->type), ", not a buffer"));
+      return InvalidArgument(Cat("%", value->name, " is ", ToString(*value->type), ", not a buffer"));
     }
   }
   const ir::Type& src = *op.operands[0]->type;
   const ir::Type& dst = *op.operands[1]->type;
   if (src.dtype != dst.dtype) {
-    return InvalidArgument(
-        Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; the dtypes must be equal"));
+    return InvalidArgument(Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; the dtypes must be equal"));
   }
   if (op.Name("reduce") == "mean" && !IsFloat(src.dtype)) {
-    return InvalidArgument(Cat("reduce is mean, of ", DTypeName(src.dtype),
-                               "; a mean is of floats: cast them, or use sum"));
+    return InvalidArgument(
+        Cat("reduce is mean, of ", DTypeName(src.dtype), "; a mean is of floats: cast them, or use sum"));
   }
   const int64_t size = TeamSize(*rule, op);
   const bool same = rule->scaled_src == rule->scaled_dst;
   ir::ExprPool& pool = graph.exprs();
-  const ir::Expr* have_src =
-      pool.Mul(StorageElements(pool, src), pool.Const(!same && rule->scaled_dst ? size : 1));
-  const ir::Expr* have_dst =
-      pool.Mul(StorageElements(pool, dst), pool.Const(!same && rule->scaled_src ? size : 1));
+  const ir::Expr* have_src = pool.Mul(StorageElements(pool, src), pool.Const(!same && rule->scaled_dst ? size : 1));
+  const ir::Expr* have_dst = pool.Mul(StorageElements(pool, dst), pool.Const(!same && rule->scaled_src ? size : 1));
   if (!ir::Equal(have_src, have_dst)) {
-    return InvalidArgument(
-        Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; ", rule->type, " of ", size,
-            same ? " wants as many elements in both"
-                 : (rule->scaled_dst ? " wants as many times the elements in dst"
-                                     : " wants as many times the elements in src")));
+    return InvalidArgument(Cat("src is ", ToString(src), ", dst is ", ToString(dst), "; ", rule->type, " of ", size,
+                               same ? " wants as many elements in both"
+                                    : (rule->scaled_dst ? " wants as many times the elements in dst"
+                                                        : " wants as many times the elements in src")));
   }
   return {};
 }

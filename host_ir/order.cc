@@ -49,8 +49,7 @@ void Order::Record(const ir::Value* event, const ir::Expr* index, const ir::Expr
   for (Event& e : events_) {
     if (e.event != event || e.index == index || (e.index->IsConst() && index->IsConst())) continue;
     // Perhaps the same event: a wait for it then gets one of the two.
-    for (size_t i = 0; i < e.clock.size(); ++i)
-      e.clock[i] = std::min(e.clock[i], i < clock.size() ? clock[i] : 0);
+    for (size_t i = 0; i < e.clock.size(); ++i) e.clock[i] = std::min(e.clock[i], i < clock.size() ? clock[i] : 0);
   }
 }
 

@@ -28,9 +28,7 @@ class Order {
   // Work queued on `stream` now.
   Point Queue(const ir::Expr* stream);
   // What the work queued next on `stream` comes after.
-  const Clock& Ahead(const ir::Expr* stream) {
-    return streams_[static_cast<size_t>(Id(stream))].clock;
-  }
+  const Clock& Ahead(const ir::Expr* stream) { return streams_[static_cast<size_t>(Id(stream))].clock; }
   bool Before(const Point& point, const ir::Expr* stream);
 
   void Record(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream);
@@ -60,10 +58,9 @@ class Order {
   };
   std::vector<Stream> streams_;
   std::vector<Event> events_;
-  std::map<std::pair<int, const ir::Expr*>, size_t>
-      by_name_;            // Into events_, by value id; for lookup alone.
-  bool symbolic_ = false;  // Some index is not a constant.
-  Clock host_;             // What the host waited for: every later op comes after it.
+  std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_, by value id; for lookup alone.
+  bool symbolic_ = false;                                      // Some index is not a constant.
+  Clock host_;  // What the host waited for: every later op comes after it.
 };
 
 }  // namespace hir::host

@@ -66,13 +66,10 @@ bool PoolPlan::MayShare(size_t a, size_t b) const {
   return AtMost(lives_[a].ends, lives_[b].after) || AtMost(lives_[b].ends, lives_[a].after);
 }
 
-Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignment,
-                                std::span<int64_t> offsets) const {
-  std::vector<size_t> by_size(
-      bytes.size());  // The largest first: small ones fit into what is left.
+Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignment, std::span<int64_t> offsets) const {
+  std::vector<size_t> by_size(bytes.size());  // The largest first: small ones fit into what is left.
   std::iota(by_size.begin(), by_size.end(), size_t{0});
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   std::vector<size_t> placed;
   int64_t total = 0;
   for (size_t i : by_size) {
@@ -80,8 +77,7 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignmen
     for (size_t other : placed) {
       if (!MayShare(i, other)) neighbours.push_back(other);
     }
-    std::sort(neighbours.begin(), neighbours.end(),
-              [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });
+    std::sort(neighbours.begin(), neighbours.end(), [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });
     int64_t at = 0;
     for (size_t other : neighbours) {
       if (offsets[other] - at >= bytes[i]) break;
@@ -89,8 +85,7 @@ Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignmen
       at = std::max(at, base::CeilDiv(end, alignment) * alignment);
     }
     const auto end = base::CheckedAdd(at, bytes[i]);
-    if (!end || *end > INT64_MAX / 4)
-      return InvalidArgument("the program's buffers do not fit 64 bits");
+    if (!end || *end > INT64_MAX / 4) return InvalidArgument("the program's buffers do not fit 64 bits");
     offsets[i] = at;
     total = std::max(total, *end);
     placed.push_back(i);

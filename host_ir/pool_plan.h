@@ -32,8 +32,7 @@ class PoolPlan {
   // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a
   // multiple of `alignment`, and returns the bytes of the pool. Errors: kInvalidArgument when the
   // sum leaves 64 bits.
-  Result<int64_t> Place(std::span<const int64_t> bytes, int64_t alignment,
-                        std::span<int64_t> offsets) const;
+  Result<int64_t> Place(std::span<const int64_t> bytes, int64_t alignment, std::span<int64_t> offsets) const;
 
  private:
   bool MayShare(size_t a, size_t b) const;

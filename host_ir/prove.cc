@@ -41,14 +41,13 @@ bool QuotientAtLeast(ir::ExprPool& pool, const Expr* a, const Expr* b, int depth
   if (!quotients || !a->args[1]->IsConst() || !b->args[1]->IsConst()) return false;
   const Expr* left = pool.Mul(a->args[0], b->args[1]);
   const Expr* right = pool.Mul(b->args[0], a->args[1]);
-  return a->args[1]->value > 0 && b->args[1]->value > 0 &&
-         NonNegative(pool, pool.Sub(left, right), depth + 1);
+  return a->args[1]->value > 0 && b->args[1]->value > 0 && NonNegative(pool, pool.Sub(left, right), depth + 1);
 }
 
 // a >= b, factor by factor: all but one are equal, and that one is a larger quotient; or b lacks
 // nothing but it.
-bool ProductAtLeast(ir::ExprPool& pool, const std::vector<const Expr*>& a,
-                    const std::vector<const Expr*>& b, int depth) {
+bool ProductAtLeast(ir::ExprPool& pool, const std::vector<const Expr*>& a, const std::vector<const Expr*>& b,
+                    int depth) {
   std::vector<const Expr*> more = a, less;
   for (const Expr* atom : b) {
     const auto at = std::find(more.begin(), more.end(), atom);
@@ -64,10 +63,8 @@ bool ProductAtLeast(ir::ExprPool& pool, const std::vector<const Expr*>& a,
   }
   if (QuotientAtLeast(pool, more[0], less[0], depth)) return true;
   // x >= floor(x / c), for x >= 0.
-  const bool part = less[0]->kind == ExprKind::kFloorDiv && less[0]->args[1]->IsConst() &&
-                    less[0]->args[1]->value > 0;
-  return part && NonNegative(pool, pool.Sub(pool.Mul(more[0], less[0]->args[1]), less[0]->args[0]),
-                             depth + 1);
+  const bool part = less[0]->kind == ExprKind::kFloorDiv && less[0]->args[1]->IsConst() && less[0]->args[1]->value > 0;
+  return part && NonNegative(pool, pool.Sub(pool.Mul(more[0], less[0]->args[1]), less[0]->args[0]), depth + 1);
 }
 
 bool NonNegativeSum(ir::ExprPool& pool, const Expr* e, int depth) {
@@ -82,8 +79,7 @@ bool NonNegativeSum(ir::ExprPool& pool, const Expr* e, int depth) {
   for (Term& negative : terms) {  // Each is paid for by larger positive ones.
     for (Term& positive : terms) {
       if (negative.coefficient >= 0) break;
-      if (positive.coefficient <= 0 || !ProductAtLeast(pool, positive.atoms, negative.atoms, depth))
-        continue;
+      if (positive.coefficient <= 0 || !ProductAtLeast(pool, positive.atoms, negative.atoms, depth)) continue;
       const int64_t paid = std::min(positive.coefficient, -negative.coefficient);
       positive.coefficient -= paid;
       negative.coefficient += paid;
@@ -102,10 +98,8 @@ bool NonNegative(ir::ExprPool& pool, const Expr* e, int depth) {
     case ExprKind::kCeilDiv:
       return NonNegative(pool, e->args[0], depth + 1) && NonNegative(pool, e->args[1], depth + 1);
     case ExprKind::kMod: return NonNegative(pool, e->args[1], depth + 1);
-    case ExprKind::kMin:
-      return NonNegative(pool, e->args[0], depth + 1) && NonNegative(pool, e->args[1], depth + 1);
-    case ExprKind::kMax:
-      return NonNegative(pool, e->args[0], depth + 1) || NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMin: return NonNegative(pool, e->args[0], depth + 1) && NonNegative(pool, e->args[1], depth + 1);
+    case ExprKind::kMax: return NonNegative(pool, e->args[0], depth + 1) || NonNegative(pool, e->args[1], depth + 1);
     case ExprKind::kMul:
     case ExprKind::kAdd: return NonNegativeSum(pool, e, depth);
   }
@@ -114,14 +108,11 @@ bool NonNegative(ir::ExprPool& pool, const Expr* e, int depth) {
 
 bool Equal(const Interval& a, const Interval& b) { return a.from == b.from && a.to == b.to; }
 
-bool SameRoot(const Region& a, const Region& b) {
-  return a.root_offset == b.root_offset && a.root == b.root;
-}
+bool SameRoot(const Region& a, const Region& b) { return a.root_offset == b.root_offset && a.root == b.root; }
 
 // Whether intervals of `parts`, put in a row, cover `whole`, which does not reach beyond `end`: what binds later
 // is checked then.
-bool ChainCovers(ir::ExprPool& pool, const Interval& whole, const Expr* end,
-                 std::vector<Interval> parts) {
+bool ChainCovers(ir::ExprPool& pool, const Interval& whole, const Expr* end, std::vector<Interval> parts) {
   const Expr* reached = whole.from;
   for (bool moved = true; moved;) {
     if (ProveLessEqual(pool, whole.to, reached)) return true;
@@ -189,8 +180,7 @@ bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b) {
   if (ProveLessEqual(pool, x.to, y.from) || ProveLessEqual(pool, y.to, x.from)) return true;
   if (!SameRoot(a, b)) return false;
   for (size_t i = 0; i < a.box.size(); ++i) {
-    if (ProveLessEqual(pool, a.box[i].to, b.box[i].from) ||
-        ProveLessEqual(pool, b.box[i].to, a.box[i].from))
+    if (ProveLessEqual(pool, a.box[i].to, b.box[i].from) || ProveLessEqual(pool, b.box[i].to, a.box[i].from))
       return true;
   }
   return false;

@@ -33,8 +33,7 @@ std::vector<std::string> DecidingSymbols(const ir::Graph& graph) {
 // The rank that sends for all, or receives for all; nothing where there is none.
 std::optional<int64_t> RootOf(const ir::Op& communication) {
   const std::string_view type = communication.Name("type");
-  if (type == "broadcast" || type == "scatter")
-    return communication.MeshOf("mesh")->mesh.devices()[0];
+  if (type == "broadcast" || type == "scatter") return communication.MeshOf("mesh")->mesh.devices()[0];
   if (type == "gather" || type == "reduce") return communication.MeshOf("to")->mesh.devices()[0];
   return std::nullopt;
 }
@@ -77,8 +76,7 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
   std::vector<RankClass> classes;
   for (int64_t rank : ranks) {
     std::vector<int64_t> key;
-    for (const std::string& symbol : symbols)
-      key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
+    for (const std::string& symbol : symbols) key.push_back(RankSymbol(graph, symbol, rank).value_or(0));
     for (int64_t root : roots) key.push_back(root == rank ? 1 : 0);
     const auto [found, is_new] = seen.emplace(key, classes.size());
     if (!is_new) {
@@ -88,8 +86,7 @@ std::vector<RankClass> RankClasses(const ir::Graph& graph) {
     RankClass& ranks_alike = classes.emplace_back();
     ranks_alike.rank = rank;
     ranks_alike.ranks = {rank};
-    for (size_t i = 0; i < symbols.size(); ++i)
-      ranks_alike.symbols.emplace_back(symbols[i], key[i]);
+    for (size_t i = 0; i < symbols.size(); ++i) ranks_alike.symbols.emplace_back(symbols[i], key[i]);
   }
   return classes;
 }

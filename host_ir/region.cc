@@ -6,8 +6,8 @@ namespace hir::host {
 namespace {
 
 // Lays a `type` with these extents out densely over the elements `place` of region->base.
-void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type,
-              std::span<const ir::Expr* const> extents, const Interval& place) {
+void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::span<const ir::Expr* const> extents,
+              const Interval& place) {
   region->offset = place.from;
   region->root_offset = place.from;
   region->root_end = place.to;
@@ -23,8 +23,7 @@ void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type,
   size_t axis = 0;
   for (const ir::Axis& logical : type.axes) {
     if (logical.kind == ir::AxisKind::kReduction) continue;
-    if (logical.kind == ir::AxisKind::kBroadcast)
-      region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
+    if (logical.kind == ir::AxisKind::kBroadcast) region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
     ++axis;
   }
 }
@@ -39,8 +38,7 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
   return region;
 }
 
-Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from,
-             const ir::Expr* to) {
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to) {
   Region view = region;
   ViewAxis& along = view.axes[static_cast<size_t>(axis)];
   if (along.root_axis < 0) return view;  // Stored once, whatever part is taken.

@@ -39,8 +39,7 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 
 // The results of the view ops on `region`.
 // REQUIRES: the region of a reshape is contiguous.
-Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from,
-             const ir::Expr* to);
+Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
 Region Permute(const Region& region, std::span<const int64_t> dims);
 // `stored_extents` are those of `type` (shapes.h), in `pool`.

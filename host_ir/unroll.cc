@@ -16,12 +16,10 @@ using ir::ExprKind;
 
 class Unroller {
  public:
-  Unroller(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool)
-      : ranks_(ranks), pool_(pool) {
+  Unroller(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool) : ranks_(ranks), pool_(pool) {
     for (const auto& [symbol, value] : ranks.symbols) symbols_[symbol] = pool.Const(value);
     for (const ir::Value* param : graph.params) {
-      if (param->type->kind == ir::TypeKind::kTensor)
-        regions_.emplace(param, WholeOf(pool, *param));
+      if (param->type->kind == ir::TypeKind::kTensor) regions_.emplace(param, WholeOf(pool, *param));
     }
   }
 
@@ -51,10 +49,9 @@ class Unroller {
   Status RunIf(ir::Op& op) {
     HIR_ASSIGN(const Expr* cond, ValueOf(op, op.ExprOf("cond")));
     if (!cond->IsConst()) {
-      return Refuse(
-          op, 15,
-          Cat("cond is ", ToString(op.ExprOf("cond")),
-              ", which is not known from the rank and the indices of loops of constant bounds"));
+      return Refuse(op, 15,
+                    Cat("cond is ", ToString(op.ExprOf("cond")),
+                        ", which is not known from the rank and the indices of loops of constant bounds"));
     }
     return cond->value == 0 ? Status() : Run(*op.blocks[0]);
   }
@@ -97,8 +94,7 @@ class Unroller {
     ir::CollectSymbols(bound, symbols);
     for (std::string_view symbol : symbols) {
       if (symbol == "rank" || symbol.starts_with('@')) {
-        return Refuse(op, 15,
-                      Cat("a bound is ", ToString(bound), "; loops run alike on all ranks"));
+        return Refuse(op, 15, Cat("a bound is ", ToString(bound), "; loops run alike on all ranks"));
       }
     }
     return {};
@@ -132,8 +128,8 @@ class Unroller {
     for (const Expr* arg : expr->args) {
       if (!DivisorsAreSound(arg)) return false;
     }
-    const bool divides = expr->kind == ExprKind::kFloorDiv || expr->kind == ExprKind::kMod ||
-                         expr->kind == ExprKind::kCeilDiv;
+    const bool divides =
+        expr->kind == ExprKind::kFloorDiv || expr->kind == ExprKind::kMod || expr->kind == ExprKind::kCeilDiv;
     return !divides || !pool_.Substitute(expr->args[1], symbols_)->IsConst(0);
   }
 
@@ -171,13 +167,11 @@ class Unroller {
     const ViewAxis& axis = region.axes[static_cast<size_t>(op.Int("axis"))];
     if (axis.root_axis < 0) return {};
     const Expr* above = pool_.Sub(to, axis.extent);
-    const bool outside =
-        (from->IsConst() && from->value < 0) || (above->IsConst() && above->value > 0);
+    const bool outside = (from->IsConst() && from->value < 0) || (above->IsConst() && above->value > 0);
     if (!outside) return {};
-    return Refuse(
-        op, 16,
-        Cat("[", ToString(from), ", ", ToString(to), ") of axis ", op.Int("axis"), " of %",
-            op.operands[0]->name, " is not inside [0, ", ToString(axis.extent), ")"));
+    return Refuse(op, 16,
+                  Cat("[", ToString(from), ", ", ToString(to), ") of axis ", op.Int("axis"), " of %",
+                      op.operands[0]->name, " is not inside [0, ", ToString(axis.extent), ")"));
   }
 
   Status AddStep(ir::Op& op) {
@@ -215,8 +209,7 @@ class Unroller {
 
 }  // namespace
 
-Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
-                                 ir::ExprPool& pool) {
+Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool) {
   Unroller unroller(graph, ranks, pool);
   HIR_TRY(unroller.Run(graph.body));
   return unroller.TakeSteps();

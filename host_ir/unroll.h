@@ -64,8 +64,7 @@ inline constexpr int64_t kIterationsMax = 64;
 // Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where
 // they must be (H15);
 //         kUnimplemented for what cannot be followed; kResourceExhausted beyond kStepsMax.
-Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
-                                 ir::ExprPool& pool);
+Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
 
 // How many streams the program uses, on any rank; at least 1. Errors: those of Unroll.
 Result<int> CountStreams(const ir::Graph& graph);

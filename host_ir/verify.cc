@@ -16,8 +16,7 @@ using base::Cat;
 Status CheckOutputs(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) {
     if (output.value->def == nullptr && output.value->type->kind == ir::TypeKind::kTensor) continue;
-    return InvalidArgument(
-        Cat("return: (H17) %", output.value->name, " is not a parameter that is a buffer"));
+    return InvalidArgument(Cat("return: (H17) %", output.value->name, " is not a parameter that is a buffer"));
   }
   return {};
 }
@@ -37,8 +36,7 @@ Status CheckMemoryExtents(const ir::Op& op) {
   return {};
 }
 
-Status CheckRange(const ir::Op& op, int rule, std::string_view what, const ir::Expr* value,
-                  int64_t end) {
+Status CheckRange(const ir::Op& op, int rule, std::string_view what, const ir::Expr* value, int64_t end) {
   if (!value->IsConst() || (value->value >= 0 && value->value < end)) return {};
   return Refuse(op, rule, Cat(what, " is ", ToString(value), ", not in [0, ", end, ")"));
 }
@@ -51,19 +49,14 @@ Status CheckStreamsAndEvents(const Step& step) {
     const bool bounded = stream->kind == ir::ExprKind::kMod && stream->args[1]->IsConst() &&
                          stream->args[1]->value > 0 && stream->args[1]->value <= kStreamsMax;
     if (!stream->IsConst() && !bounded) {
-      return Refuse(
-          op, 1,
-          Cat("stream is ", ToString(stream), ", not known to be in [0, ", kStreamsMax, ")"));
+      return Refuse(op, 1, Cat("stream is ", ToString(stream), ", not known to be in [0, ", kStreamsMax, ")"));
     }
   }
-  if (step.index != nullptr)
-    HIR_TRY(CheckRange(op, 2, "index", step.index, op.operands[0]->type->count));
+  if (step.index != nullptr) HIR_TRY(CheckRange(op, 2, "index", step.index, op.operands[0]->type->count));
   return {};
 }
 
-bool MayEqual(const ir::Expr* a, const ir::Expr* b) {
-  return !a->IsConst() || !b->IsConst() || a->value == b->value;
-}
+bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
 
 // The outermost loop around `op`, or null.
 const ir::Op* OutermostLoop(const ir::Op& op) {
@@ -90,13 +83,11 @@ Status CheckWaits(const ir::Graph& graph) {
     for (const ir::Op* record : records[op->operands[0]]) {
       if (!MayEqual(record->ExprOf("index"), op->ExprOf("index"))) continue;
       const ir::Op* loop = OutermostLoop(*op);
-      found |=
-          position[record] < position[op] || (loop != nullptr && loop == OutermostLoop(*record));
+      found |= position[record] < position[op] || (loop != nullptr && loop == OutermostLoop(*record));
     }
     if (!found) {
       return Refuse(*op, 3,
-                    Cat("%", op->operands[0]->name, "[", ToString(op->ExprOf("index")),
-                        "] is never recorded before"));
+                    Cat("%", op->operands[0]->name, "[", ToString(op->ExprOf("index")), "] is never recorded before"));
     }
   }
   return {};
@@ -118,8 +109,7 @@ Status CheckBlockArgs(const ir::Op& op) {
   if (!loop && args.empty()) return {};
   if (loop && args.size() == 1 && args[0]->type->kind == ir::TypeKind::kIndex) return {};
   return Refuse(op, 15,
-                loop ? "the block of a loop takes one index, like |%i: index|"
-                     : "the block takes no arguments");
+                loop ? "the block of a loop takes one index, like |%i: index|" : "the block takes no arguments");
 }
 
 // What needs no walk: seq, groups, waits, outputs.
@@ -158,19 +148,17 @@ Status CheckPostsOf(const ir::Op& op, const Posts& posts, const std::vector<Rank
       count_of_first = count;
     } else if (count != count_of_first) {
       return Refuse(op, 12,
-                    Cat("rank ", first, " posts it ", count_of_first, " times, rank ", ranks.rank,
-                        " ", count, " times; they are one team"));
+                    Cat("rank ", first, " posts it ", count_of_first, " times, rank ", ranks.rank, " ", count,
+                        " times; they are one team"));
     }
   }
   return {};
 }
 
-Status CheckPosts(const ir::Graph& graph, const Posts& posts,
-                  const std::vector<RankClass>& classes) {
+Status CheckPosts(const ir::Graph& graph, const Posts& posts, const std::vector<RankClass>& classes) {
   Status status;
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    if (status.ok() && CodeOf(*op) == HostOp::kCommunication)
-      status = CheckPostsOf(*op, posts, classes);
+    if (status.ok() && CodeOf(*op) == HostOp::kCommunication) status = CheckPostsOf(*op, posts, classes);
   });
   return status;
 }

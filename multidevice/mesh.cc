@@ -22,8 +22,8 @@ std::string_view ParallelTypeName(ParallelType type) {
 }
 
 std::optional<ParallelType> ParseParallelType(std::string_view name) {
-  for (ParallelType type : {ParallelType::kSerial, ParallelType::kMeshX, ParallelType::kMeshY,
-                            ParallelType::kMeshZ, ParallelType::kStream}) {
+  for (ParallelType type : {ParallelType::kSerial, ParallelType::kMeshX, ParallelType::kMeshY, ParallelType::kMeshZ,
+                            ParallelType::kStream}) {
     if (ParallelTypeName(type) == name) return type;
   }
   return std::nullopt;
@@ -31,13 +31,11 @@ std::optional<ParallelType> ParseParallelType(std::string_view name) {
 
 Result<DeviceMesh> DeviceMesh::Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
   if (shape.empty() || shape.size() > kRankMax) {
-    return InvalidArgument(
-        Cat("a mesh has 1 to ", kRankMax, " dimensions, this one has ", shape.size()));
+    return InvalidArgument(Cat("a mesh has 1 to ", kRankMax, " dimensions, this one has ", shape.size()));
   }
   int64_t product = 1;
   for (int64_t extent : shape) {
-    if (extent < 1)
-      return InvalidArgument(Cat("mesh dimension of extent ", extent, "; each must be at least 1"));
+    if (extent < 1) return InvalidArgument(Cat("mesh dimension of extent ", extent, "; each must be at least 1"));
     const auto next = base::CheckedMul(product, extent);
     if (!next || *next > kDevicesMax) {
       return InvalidArgument(Cat("a mesh has at most ", kDevicesMax, " devices"));
@@ -45,13 +43,12 @@ Result<DeviceMesh> DeviceMesh::Make(std::vector<int64_t> shape, std::vector<int6
     product = *next;
   }
   if (product != static_cast<int64_t>(devices.size())) {
-    return InvalidArgument(Cat("mesh of shape [", base::JoinInts(shape, ", "), "] needs ", product,
-                               " devices, got ", devices.size()));
+    return InvalidArgument(
+        Cat("mesh of shape [", base::JoinInts(shape, ", "), "] needs ", product, " devices, got ", devices.size()));
   }
   std::vector<int64_t> sorted = devices;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted.front() < 0)
-    return InvalidArgument(Cat("mesh device ", sorted.front(), " is negative"));
+  if (sorted.front() < 0) return InvalidArgument(Cat("mesh device ", sorted.front(), " is negative"));
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
     return InvalidArgument(Cat("mesh names device ", *twice, " twice"));
   }

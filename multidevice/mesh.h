@@ -17,15 +17,13 @@ namespace hir::mesh {
 // What runs along one axis of a loop domain. mesh_x is the LAST mesh dimension, mesh_y the one
 // before, mesh_z the first of three.
 enum class ParallelType : uint8_t { kSerial, kMeshX, kMeshY, kMeshZ, kStream };
-inline constexpr ParallelType kMeshTypes[] = {ParallelType::kMeshX, ParallelType::kMeshY,
-                                              ParallelType::kMeshZ};
+inline constexpr ParallelType kMeshTypes[] = {ParallelType::kMeshX, ParallelType::kMeshY, ParallelType::kMeshZ};
 
 // "serial", "mesh_x", "mesh_y", "mesh_z", "stream".
 std::string_view ParallelTypeName(ParallelType type);
 std::optional<ParallelType> ParseParallelType(std::string_view name);
 inline bool IsMesh(ParallelType type) {
-  return type == ParallelType::kMeshX || type == ParallelType::kMeshY ||
-         type == ParallelType::kMeshZ;
+  return type == ParallelType::kMeshX || type == ParallelType::kMeshY || type == ParallelType::kMeshZ;
 }
 
 class DeviceMesh {

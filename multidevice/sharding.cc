@@ -45,8 +45,7 @@ std::string Sharding::ToString() const {
   std::vector<std::string> parts;
   if (!partial.empty()) parts.push_back(Cat("partial over ", TypeNames(partial)));
   for (size_t axis = 0; axis < axes.size(); ++axis) {
-    if (!axes[axis].empty() || axes[axis].is_dealt())
-      parts.push_back(DescribeSplit(mesh, axis, axes[axis]));
+    if (!axes[axis].empty() || axes[axis].is_dealt()) parts.push_back(DescribeSplit(mesh, axis, axes[axis]));
   }
   return parts.empty() ? "replicated" : base::Join(parts, "; ");
 }
@@ -102,21 +101,19 @@ Status CheckDealt(const Sharding& sharding, std::span<const int64_t> shape) {
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     const int64_t d = sharding.axes[axis].dealt;
     if (shape[axis] % d == 0) continue;
-    return InvalidArgument(
-        Cat(DescribeSplit(sharding.mesh, axis, sharding.axes[axis]), " has ", shape[axis],
-            shape[axis] == 1 ? " element" : " elements",
-            ", and elements are dealt in whole turns: make its extent a multiple of ", d,
-            " (pad), or use an outer split"));
+    return InvalidArgument(Cat(DescribeSplit(sharding.mesh, axis, sharding.axes[axis]), " has ", shape[axis],
+                               shape[axis] == 1 ? " element" : " elements",
+                               ", and elements are dealt in whole turns: make its extent a multiple of ", d,
+                               " (pad), or use an outer split"));
   }
   return {};
 }
 
-Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
-                                       int64_t device, std::string_view tensor) {
+Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape, int64_t device,
+                                       std::string_view tensor) {
   HIR_CHECK(sharding.partial.empty());
   if (!sharding.mesh.PositionOf(device)) {
-    return InvalidArgument(
-        Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
+    return InvalidArgument(Cat(tensor, ": device ", device, " is not in its mesh ", sharding.mesh.ToString()));
   }
   HIR_TRY(CheckDealt(sharding, shape));
   return ElementsOf(sharding, shape, device).valid;
@@ -124,8 +121,7 @@ Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const
 
 std::vector<int64_t> ShardShape(const Sharding& sharding, std::span<const int64_t> shape) {
   std::vector<int64_t> extents(shape.begin(), shape.end());
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    extents[axis] = base::CeilDiv(extents[axis], sharding.Ways(axis));
+  for (size_t axis = 0; axis < shape.size(); ++axis) extents[axis] = base::CeilDiv(extents[axis], sharding.Ways(axis));
   return extents;
 }
 
@@ -174,8 +170,7 @@ DimensionForm ToDimensionForm(const Sharding& sharding) {
   form.devices.resize(static_cast<size_t>(mesh.num_devices()));
   for (int64_t position = 0; position < mesh.num_devices(); ++position) {
     int64_t to = 0;
-    for (const ParallelType type : order)
-      to = to * mesh.Size(type) + mesh.Coordinate(position, type);
+    for (const ParallelType type : order) to = to * mesh.Size(type) + mesh.Coordinate(position, type);
     form.devices[static_cast<size_t>(to)] = mesh.devices()[static_cast<size_t>(position)];
   }
   return form;
@@ -185,20 +180,19 @@ Result<Sharding> FromDimensionForm(const DimensionForm& form, size_t rank) {
   HIR_ASSIGN(DeviceMesh mesh, DeviceMesh::Make(form.shape, form.devices));
   Sharding sharding = Sharding::Replicated(std::move(mesh), rank);
   if (!form.dealt.empty() && form.dealt.size() != form.shape.size()) {
-    return InvalidArgument(Cat("a sharding says of ", form.dealt.size(),
-                               " dimensions whether they deal, of a mesh of ", form.shape.size()));
+    return InvalidArgument(Cat("a sharding says of ", form.dealt.size(), " dimensions whether they deal, of a mesh of ",
+                               form.shape.size()));
   }
   if (form.axis_of_dimension.empty()) return sharding;
   if (form.axis_of_dimension.size() != form.shape.size()) {
-    return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(),
-                               " axes for a mesh of ", form.shape.size(), " dimensions"));
+    return InvalidArgument(Cat("a sharding names ", form.axis_of_dimension.size(), " axes for a mesh of ",
+                               form.shape.size(), " dimensions"));
   }
   for (size_t i = 0; i < form.shape.size(); ++i) {
     const int64_t axis = form.axis_of_dimension[i];
     if (axis == -1) continue;
     if (axis < -1 || axis >= static_cast<int64_t>(rank)) {
-      return InvalidArgument(
-          Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
+      return InvalidArgument(Cat("a sharding splits axis ", axis, " of a tensor of ", rank, " axes"));
     }
     if (form.shape[i] == 1) continue;
     AxisSplit& split = sharding.axes[static_cast<size_t>(axis)];

@@ -85,8 +85,8 @@ Status CheckDealt(const Sharding& sharding, std::span<const int64_t> shape);
 // The part of the tensor of global `shape` that `device` holds, one range an axis, without padding: what an upload
 // scatters and a download gathers. Every element is in the part of at least one device; copies have equal parts.
 // Errors: kInvalidArgument when the mesh does not hold the device, and of CheckDealt. REQUIRES: nothing is partial.
-Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape,
-                                       int64_t device, std::string_view tensor);
+Result<std::vector<Range>> ShardSlices(const Sharding& sharding, std::span<const int64_t> shape, int64_t device,
+                                       std::string_view tensor);
 
 // The extents of every device's part in memory, padding included: the same on all of them.
 std::vector<int64_t> ShardShape(const Sharding& sharding, std::span<const int64_t> shape);

@@ -75,8 +75,7 @@ TEST_P(Golden, Matches) {
 std::string NameOf(const testing::TestParamInfo<fs::path>& info) {
   std::string name = fs::relative(info.param, "tests/golden").replace_extension().string();
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
-      '_');
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 }
 

@@ -34,8 +34,7 @@ int Main(int argc, char** argv) {
   }
   const std::string program = text.str();
   const size_t end = std::min(program.find("\n// ----\n"), program.size());  // A golden: its input.
-  const hir::Result<std::string> out =
-      hir::tools::Transform(std::string_view(program).substr(0, end), passes);
+  const hir::Result<std::string> out = hir::tools::Transform(std::string_view(program).substr(0, end), passes);
   if (!out.ok()) {
     std::cerr << (path.empty() ? "" : path + ": ") << out.status().ToString() << "\n";
     return 1;

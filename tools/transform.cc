@@ -26,8 +26,7 @@ using GraphPtr = std::unique_ptr<ir::Graph>;
 int64_t NumDevices(const ir::Graph& graph) {
   int64_t last = 0;
   for (const ir::Mesh& mesh : graph.meshes()) {
-    last =
-        std::max(last, *std::max_element(mesh.mesh.devices().begin(), mesh.mesh.devices().end()));
+    last = std::max(last, *std::max_element(mesh.mesh.devices().begin(), mesh.mesh.devices().end()));
   }
   return last + 1;
 }
@@ -94,8 +93,8 @@ Result<std::string> Transform(std::string_view text, std::string_view passes) {
       return host::DescribeSegments(plan);
     }
     if (fusion && name == "cuda") return Cuda(std::move(graph));
-    const auto* step = std::find_if(std::begin(kSteps), std::end(kSteps),
-                                    [&](const Step& s) { return s.name == name; });
+    const auto* step =
+        std::find_if(std::begin(kSteps), std::end(kSteps), [&](const Step& s) { return s.name == name; });
     if (fusion && step != std::end(kSteps)) {
       Result<GraphPtr> made = step->run(std::move(graph));
       HIR_TRY(made.status().WithContext(name));
@@ -110,10 +109,8 @@ Result<std::string> Transform(std::string_view text, std::string_view passes) {
 
 std::string PassList() {
   std::string out;
-  for (const ir::Pass& pass : fusion::kFusionPasses)
-    base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
-  for (const ir::Pass& pass : host::kHostPasses)
-    base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
+  for (const ir::Pass& pass : fusion::kFusionPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
+  for (const ir::Pass& pass : host::kHostPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
   return out +
          "  localize, segments, lower: steps that make one rank's program, its segments, the host "
          "program\n"

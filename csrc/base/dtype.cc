@@ -65,8 +65,7 @@ uint16_t FloatToFloat16(float value) {
   } else if (magnitude >= 0x38800000) {  // Normal, from 2^-14: a carry raises the exponent.
     half = (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13;
   } else {  // Multiples of 2^-24, the last place of 0.5: the addition rounds.
-    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
-           std::bit_cast<uint32_t>(0.5f);
+    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
   }
   return static_cast<uint16_t>(sign | half);
 }
@@ -75,8 +74,7 @@ float Float16ToFloat(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t magnitude = bits & 0x7fff;
   if (magnitude < 0x400) {  // Zero or a denormal.
-    return std::bit_cast<float>(sign |
-                                std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
   }
   // Infinity and NaN keep all ones.
   const uint32_t exponent = magnitude >= 0x7c00 ? 0x70000000 : 0x38000000;

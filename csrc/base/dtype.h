@@ -10,9 +10,8 @@ namespace hir {
 
 // The order is the promotion order within a category (docs/ops.md, "Promotion").
 enum class DType : uint8_t { kBool, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
-inline constexpr DType kAllDTypes[] = {DType::kBool,    DType::kInt32,    DType::kInt64,
-                                       DType::kFloat16, DType::kBFloat16, DType::kFloat32,
-                                       DType::kFloat64};
+inline constexpr DType kAllDTypes[] = {DType::kBool,     DType::kInt32,   DType::kInt64,  DType::kFloat16,
+                                       DType::kBFloat16, DType::kFloat32, DType::kFloat64};
 
 // "bool", "i32", "i64", "f16", "bf16", "f32", "f64": the text form's and the wire's spelling.
 std::string_view DTypeName(DType dtype);

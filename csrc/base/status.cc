@@ -27,8 +27,7 @@ std::string_view CodeName(Code code) {
   return "UNKNOWN";
 }
 
-Status::Status(Code code, std::string message)
-    : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {
+Status::Status(Code code, std::string message) : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {
   HIR_CHECK(code != Code::kOk);
 }
 
@@ -36,9 +35,7 @@ std::string_view Status::message() const {
   return rep_ == nullptr ? std::string_view() : std::string_view(rep_->message);
 }
 
-std::string Status::ToString() const {
-  return ok() ? "OK" : base::Cat(CodeName(code()), ": ", message());
-}
+std::string Status::ToString() const { return ok() ? "OK" : base::Cat(CodeName(code()), ": ", message()); }
 
 Status Status::WithContext(std::string_view context) const {
   return ok() ? Status() : Status(code(), base::Cat(context, ": ", message()));

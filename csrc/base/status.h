@@ -58,15 +58,9 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Rep> rep_;
 };
 
-inline Status InvalidArgument(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-inline Status Unimplemented(std::string message) {
-  return {Code::kUnimplemented, std::move(message)};
-}
-inline Status ResourceExhausted(std::string message) {
-  return {Code::kResourceExhausted, std::move(message)};
-}
+inline Status InvalidArgument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+inline Status Unimplemented(std::string message) { return {Code::kUnimplemented, std::move(message)}; }
+inline Status ResourceExhausted(std::string message) { return {Code::kResourceExhausted, std::move(message)}; }
 inline Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
 inline Status Unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
 
@@ -75,9 +69,9 @@ class Result;
 
 // What a Result<T> can be made of beside a T and a Status.
 template <typename U, typename T>
-concept ConvertsTo = std::is_convertible_v<U&&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
-                     !std::is_same_v<std::remove_cvref_t<U>, Status> &&
-                     !std::is_same_v<std::remove_cvref_t<U>, Result<T>>;
+concept ConvertsTo =
+    std::is_convertible_v<U&&, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
+    !std::is_same_v<std::remove_cvref_t<U>, Status> && !std::is_same_v<std::remove_cvref_t<U>, Result<T>>;
 
 // A T or the Status that says why there is none.
 template <typename T>
@@ -122,8 +116,7 @@ class [[nodiscard]] Result {
   } while (false)
 
 // HIR_ASSIGN(auto x, F()): declares x from the Result of F(), or returns its Status.
-#define HIR_ASSIGN(declaration, expression) \
-  HIR_ASSIGN_INNER(HIR_CONCAT(hir_result_, __LINE__), declaration, expression)
+#define HIR_ASSIGN(declaration, expression) HIR_ASSIGN_INNER(HIR_CONCAT(hir_result_, __LINE__), declaration, expression)
 #define HIR_ASSIGN_INNER(result, declaration, expression) \
   auto result = (expression);                             \
   if (!result.ok()) {                                     \

@@ -9,9 +9,7 @@ namespace hir::base {
 
 class Stopwatch {
  public:
-  double Ms() const {
-    return std::chrono::duration<double, std::milli>(Clock::Steady().Now() - begin_).count();
-  }
+  double Ms() const { return std::chrono::duration<double, std::milli>(Clock::Steady().Now() - begin_).count(); }
 
  private:
   Nanos begin_ = Clock::Steady().Now();

@@ -16,9 +16,7 @@ std::string FormatDouble(double value) {
   return text;
 }
 
-std::string JoinInts(std::span<const int64_t> values, std::string_view separator) {
-  return Join(values, separator);
-}
+std::string JoinInts(std::span<const int64_t> values, std::string_view separator) { return Join(values, separator); }
 
 std::optional<int64_t> ParseInt(std::string_view text) {
   int64_t value = 0;

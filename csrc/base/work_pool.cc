@@ -103,8 +103,7 @@ struct Split {
 
 }  // namespace
 
-void WorkPool::ParallelFor(int64_t count, int64_t grain,
-                           const std::function<void(int64_t, int64_t)>& body) {
+void WorkPool::ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
   // Some pieces more than threads, so that one slow thread does not hold up the end.
   const int64_t piece = std::max({grain, CeilDiv(count, 4 * (num_threads() + 1)), int64_t{1}});

@@ -15,8 +15,7 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
   std::vector<const ir::Expr*> extents;
   const auto find = [&](int at) {
     while (parents[static_cast<size_t>(at)] != at) {
-      at = parents[static_cast<size_t>(at)] =
-          parents[static_cast<size_t>(parents[static_cast<size_t>(at)])];
+      at = parents[static_cast<size_t>(at)] = parents[static_cast<size_t>(parents[static_cast<size_t>(at)])];
     }
     return at;
   };
@@ -42,9 +41,8 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
       const ir::Value* result = op->results[static_cast<size_t>(link.result)];
       const ir::Axis& axis = result->type->axes[static_cast<size_t>(link.result_axis)];
       if (link.relation != AxisRelation::kSame || axis.kind == ir::AxisKind::kReduction) continue;
-      const auto before =
-          std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
-                        [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
+      const auto before = std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
+                                        [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
       const int a = classes_[operand][static_cast<size_t>(link.operand_axis)];
       const int b = classes_[result][static_cast<size_t>(before)];
       if (a < 0 || b < 0) continue;
@@ -54,8 +52,7 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
     }
   }
   std::vector<int> numbers(parents.size(), -1);
-  for (const ir::Op* op :
-       group.ops) {  // In program order, so that numbers depend on the program alone.
+  for (const ir::Op* op : group.ops) {  // In program order, so that numbers depend on the program alone.
     const auto renumber = [&](const ir::Value* value) {
       if (!IsTensor(value)) return;
       for (const int axis : classes_[value]) {

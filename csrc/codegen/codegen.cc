@@ -34,8 +34,7 @@ Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name,
   if (workspaces) {
     made.first.workspaces = std::move(*workspaces);
   } else {
-    for (size_t i = 0; i < plan.workspaces.size(); ++i)
-      made.first.workspaces.push_back(static_cast<int>(i));
+    for (size_t i = 0; i < plan.workspaces.size(); ++i) made.first.workspaces.push_back(static_cast<int>(i));
   }
   for (const ir::Guard& guard : builder.facts().guards()) AddGuard(plan, guard);
   plan.launches.push_back(std::move(made.first));
@@ -43,16 +42,15 @@ Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name,
   return {};
 }
 
-Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classes,
-                      const Structure& structure, const std::string& name, KernelPlan& plan) {
+Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
+                      const std::string& name, KernelPlan& plan) {
   NestBuilder builder(group, classes, structure, plan.target, plan.sizes);
   if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
   const RowSums sums = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
   std::vector<int> of_partials;
   const auto add_workspace = [&](const ir::Value* value) {
-    plan.workspaces.push_back(
-        {.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
+    plan.workspaces.push_back({.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
   };
   for (const RowSums::Partial& partial : sums.partials) {
     of_partials.push_back(static_cast<int>(plan.workspaces.size()));
@@ -67,25 +65,21 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
 }
 
 // Reductions part by part: see partials.cc. `region` is what MakeReductionRegion made of `builder`, which decided so.
-Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes,
-                   const Structure& structure, const std::string& name, NestBuilder& builder,
-                   Region region, KernelPlan& plan) {
+Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
+                   const std::string& name, NestBuilder& builder, Region region, KernelPlan& plan) {
   const std::vector<size_t> reducing = ReducingPhases(region);
   std::vector<size_t> storing;
   for (size_t p = 0; p < region.phases.size(); ++p) {
-    if (!region.phases[p].loops.empty() && region.phases[p].accumulators.empty())
-      storing.push_back(p);
+    if (!region.phases[p].loops.empty() && region.phases[p].accumulators.empty()) storing.push_back(p);
   }
   std::vector<Kept> results;
-  const auto launch = [&](NestBuilder& own, Region whole,
-                          const auto& make) -> Result<std::vector<Kept>> {
+  const auto launch = [&](NestBuilder& own, Region whole, const auto& make) -> Result<std::vector<Kept>> {
     PartsLaunch parts(own, std::move(whole), static_cast<int>(plan.workspaces.size()));
     make(parts);
     AddRegion(own, parts.Finish(results));
     if (plan.launches.empty()) AddPointwiseRegions(own, PointwiseOutputs(structure));
     for (const Kept& kept : parts.made()) {
-      plan.workspaces.push_back(
-          {.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
+      plan.workspaces.push_back({.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
     }
     const size_t number = plan.launches.size();
     HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), parts.workspaces()));
@@ -119,12 +113,11 @@ Verdict Accepts(const segment::GroupView& group) {
   return {structure.reason.empty(), structure.reason, structure.schedule};
 }
 
-Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name,
-                        const Target& target, const Sizes& sizes) {
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
+                        const Sizes& sizes) {
   const AxisClasses classes(group);
   const Structure structure = Analyse(group, classes);
-  if (!structure.reason.empty())
-    return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
+  if (!structure.reason.empty()) return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
   KernelPlan plan;
   plan.target = target;
   plan.sizes = sizes;

@@ -54,8 +54,8 @@ struct KernelPlan {
 
 // Plans the kernels of `group`, which Accepts, for `target`. `name` starts the kernels' names. Extents are
 // expressions of the group's graph. `sizes` choose among schedules; a plan that is wrong for other sizes has guards.
-Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name,
-                        const Target& target, const Sizes& sizes);
+Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
+                        const Sizes& sizes);
 
 // Code for one plan: bytes a loader of the same backend understands.
 struct Artifact {

@@ -70,9 +70,7 @@ bool IsAbsolute(const char* path) { return path != nullptr && *path == '/'; }
 
 }  // namespace
 
-std::string DiskCache::PathOf(std::string_view key) const {
-  return Cat(directory_, "/", Digest(key), kSuffix);
-}
+std::string DiskCache::PathOf(std::string_view key) const { return Cat(directory_, "/", Digest(key), kSuffix); }
 
 std::optional<std::string> DiskCache::Read(std::string_view key) const {
   if (directory_.empty()) return std::nullopt;
@@ -93,8 +91,7 @@ std::optional<std::string> DiskCache::Read(std::string_view key) const {
   rest.remove_prefix(length_end + 1);
   if (!length || *length < 0 || static_cast<size_t>(*length) > rest.size()) return std::nullopt;
   if (rest.substr(0, static_cast<size_t>(*length)) != key) return std::nullopt;
-  std::error_code
-      error;  // What is used stays longest. Of another user's cache that cannot be said.
+  std::error_code error;  // What is used stays longest. Of another user's cache that cannot be said.
   fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
   return std::string(rest.substr(static_cast<size_t>(*length)));
 }
@@ -133,8 +130,7 @@ void DiskCache::Trim() const {
   std::vector<Entry> entries;
   int64_t total = 0;
   std::error_code error;
-  for (fs::directory_iterator at(directory_, error), end; !error && at != end;
-       at.increment(error)) {
+  for (fs::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(at->file_size(gone));
     const fs::file_time_type time = at->last_write_time(gone);

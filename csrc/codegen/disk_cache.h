@@ -16,8 +16,7 @@ class DiskCache {
  public:
   // In `directory`, which is made when missing; an empty one keeps nothing. Entries are `bytes_max` together, and for
   // some time what each process wrote since it last looked: a 64th of `bytes_max` at most, and an entry.
-  DiskCache(std::string directory, int64_t bytes_max)
-      : directory_(std::move(directory)), bytes_max_(bytes_max) {}
+  DiskCache(std::string directory, int64_t bytes_max) : directory_(std::move(directory)), bytes_max_(bytes_max) {}
   std::optional<std::string> Read(std::string_view key) const;
   // May then remove the oldest entries.
   void Write(std::string_view key, std::string_view value) const;

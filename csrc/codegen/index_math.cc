@@ -24,9 +24,7 @@ std::vector<const Expr*> TermsOf(const Expr* expr) {
   if (expr->IsConst()) return {};
   return {expr};
 }
-int64_t ConstantOf(const Expr* expr) {
-  return expr->kind == ExprKind::kAdd || expr->IsConst() ? expr->value : 0;
-}
+int64_t ConstantOf(const Expr* expr) { return expr->kind == ExprKind::kAdd || expr->IsConst() ? expr->value : 0; }
 // A term is coefficient * atoms.
 int64_t CoefficientOf(const Expr* term) { return term->kind == ExprKind::kMul ? term->value : 1; }
 std::vector<const Expr*> AtomsOf(const Expr* term) {
@@ -39,8 +37,7 @@ int64_t MagnitudeOf(int64_t value) { return value == INT64_MIN ? INT64_MAX : std
 // The largest magnitude of its constant, of its coefficients, and of 1.
 int64_t LargestNumber(const Expr* expr) {
   int64_t largest = std::max<int64_t>(MagnitudeOf(ConstantOf(expr)), 1);
-  for (const Expr* term : TermsOf(expr))
-    largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
+  for (const Expr* term : TermsOf(expr)) largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
   return largest;
 }
 
@@ -48,9 +45,7 @@ bool IsCompare(Prim prim) { return prim >= Prim::kEq && prim <= Prim::kGe; }
 
 }  // namespace
 
-void IndexMath::SetRange(int variable, const Expr* low, const Expr* high) {
-  ranges_[variable] = {low, high};
-}
+void IndexMath::SetRange(int variable, const Expr* low, const Expr* high) { ranges_[variable] = {low, high}; }
 
 void IndexMath::ResetRange(int variable, const Expr* low, const Expr* high) {
   SetRange(variable, low, high);
@@ -69,8 +64,7 @@ const Expr* IndexMath::Convert(const Element* element) {
   if (element->dtype != DType::kInt64) return nullptr;
   switch (element->kind) {
     case Element::Kind::kInt: return Bounded(pool_->Const(element->integer));
-    case Element::Kind::kIndex:
-      return pool_->Symbol(VariableSymbol(static_cast<int>(element->integer)));
+    case Element::Kind::kIndex: return pool_->Symbol(VariableSymbol(static_cast<int>(element->integer)));
     case Element::Kind::kExtent: return pool_->Import(element->extent);
     case Element::Kind::kPrim: break;
     case Element::Kind::kFloat:
@@ -98,14 +92,11 @@ const Expr* IndexMath::Convert(const Element* element) {
   }
   if (element->prim != Prim::kDiv && element->prim != Prim::kRem) return nullptr;
   // Truncation is rounding down of what is not negative.
-  const bool is_same = element->of_place ||
-                       (NonNegative(args[0]) && NonNegative(pool_->Sub(args[1], pool_->Const(1))));
+  const bool is_same = element->of_place || (NonNegative(args[0]) && NonNegative(pool_->Sub(args[1], pool_->Const(1))));
   return is_same ? DivMod(args[0], args[1], element->prim == Prim::kRem) : nullptr;
 }
 
-const Expr* IndexMath::Bounded(const Expr* expr) {
-  return LargestNumber(expr) <= kNumberMax ? expr : nullptr;
-}
+const Expr* IndexMath::Bounded(const Expr* expr) { return LargestNumber(expr) <= kNumberMax ? expr : nullptr; }
 
 // Whether a loop variable is in `expr`.
 bool IndexMath::HasVariable(const Expr* expr) {
@@ -155,8 +146,7 @@ bool IndexMath::IsIndexCondition(const Element* element) {
   if (IsCompare(element->prim)) {
     return ToExpr(element->args[0]) != nullptr && ToExpr(element->args[1]) != nullptr;
   }
-  if (element->prim != Prim::kAnd && element->prim != Prim::kOr && element->prim != Prim::kNot)
-    return false;
+  if (element->prim != Prim::kAnd && element->prim != Prim::kOr && element->prim != Prim::kNot) return false;
   for (const Element* arg : element->args) {
     if (!IsIndexCondition(arg)) return false;
   }
@@ -193,8 +183,8 @@ std::optional<bool> IndexMath::Decide(const Element* element) {
   const Expr* a = ToExpr(element->args[0]);
   const Expr* b = ToExpr(element->args[1]);
   if (element->prim == Prim::kGt || element->prim == Prim::kLe) std::swap(a, b);  // a < b, a >= b
-  const Expr* const less = pool_->Sub(pool_->Sub(b, a), one);  // >= 0 where a < b.
-  const Expr* const not_less = pool_->Sub(a, b);               // >= 0 where a >= b.
+  const Expr* const less = pool_->Sub(pool_->Sub(b, a), one);                     // >= 0 where a < b.
+  const Expr* const not_less = pool_->Sub(a, b);                                  // >= 0 where a >= b.
   if (element->prim == Prim::kEq || element->prim == Prim::kNe) {
     const bool equal = element->prim == Prim::kEq;
     if (not_less->IsConst(0)) return equal;
@@ -224,8 +214,7 @@ const Expr* IndexMath::Bound(const Expr* expr, bool upper, int depth) {
       if (bound == nullptr) return nullptr;
       if (atoms.size() > 1) {
         const Expr* low = BoundAtom(atom, false, depth + 1);
-        if (low == nullptr || !(low->IsConst() ? low->value >= 0 : NonNegative(low)))
-          return nullptr;
+        if (low == nullptr || !(low->IsConst() ? low->value >= 0 : NonNegative(low))) return nullptr;
       }
       product = pool_->Mul(product, bound);
     }

@@ -49,8 +49,7 @@ constexpr size_t kKeptMax = 4;
 // Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
 // 16-bit elements each has 512 threads, 512, 256, 128, 32 (gpu/carried.cc).
 constexpr int64_t kBlocksOfShortRows = 16;
-constexpr std::pair<int64_t, int64_t> kBlocks[] = {
-    {8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
+constexpr std::pair<int64_t, int64_t> kBlocks[] = {{8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
 // The same where sizes are symbols: with the boundaries of threads that are powers of two, so that 8 texts serve all.
 constexpr std::pair<int64_t, int64_t> kBlocksOfSymbols[] = {
     {8192, 1}, {4097, 2}, {1025, 4}, {513, 5}, {0, kBlocksOfShortRows}};
@@ -130,14 +129,12 @@ class RowParts {
     fusion::ElementBuilder& elements = builder_.nest().elements;
     const Loop loop = PartsWith(depth, trip);
     return {elements.Extent(loop.begin),
-            elements.Apply(Prim::kLt, {elements.Index(trip),
-                                       elements.Extent(pool_.Sub(loop.end, loop.begin))})};
+            elements.Apply(Prim::kLt, {elements.Index(trip), elements.Extent(pool_.Sub(loop.end, loop.begin))})};
   }
 
   // The partial results of a reduction that keeps `depth` rows' axes: [place, column...].
   std::vector<ir::Axis> AxesOf(int depth) {
-    const ir::Expr* places =
-        depth == 0 ? count_ : pool_.Add(count_, ExtentOf(0, static_cast<size_t>(depth)));
+    const ir::Expr* places = depth == 0 ? count_ : pool_.Add(count_, ExtentOf(0, static_cast<size_t>(depth)));
     std::vector<ir::Axis> axes = {{ir::AxisKind::kIteration, places}};
     for (const int axis : builder_.structure().columns) {
       axes.push_back({ir::AxisKind::kIteration, pool_.Import(builder_.classes().Extent(axis))});
@@ -181,8 +178,7 @@ class RowParts {
       if (facts.AtLeast(columns, columns_min, true)) break;
     }
     // Parts of few rows write much beside what they read.
-    if (blocks < kBlocksOfShortRows && total_->IsConst() &&
-        total_->value < processors * blocks * kRowsThatFill)
+    if (blocks < kBlocksOfShortRows && total_->IsConst() && total_->value < processors * blocks * kRowsThatFill)
       blocks = 1;
     return processors * blocks;
   }
@@ -202,8 +198,7 @@ void CutColumns(NestBuilder& builder, Region& region) {
   const int axis = builder.structure().columns.back();
   ir::ExprPool& pool = builder.nest().exprs;
   const ir::Expr* extent = pool.Import(builder.classes().Extent(axis));
-  const bool whole = std::ranges::any_of(
-      region.phases, [](const Phase& phase) { return !phase.accumulators.empty(); });
+  const bool whole = std::ranges::any_of(region.phases, [](const Phase& phase) { return !phase.accumulators.empty(); });
   if (whole || builder.target().kind != Target::Kind::kCpu ||
       !builder.facts().AtLeast(extent, kColumnsInItem + 1, true)) {
     return;
@@ -240,14 +235,11 @@ namespace {
 std::function<bool(const Element*)> VariesWithRows(NestBuilder& builder, int depth) {
   std::set<int> variables;
   const std::vector<int>& rows = builder.structure().rows;
-  for (size_t i = static_cast<size_t>(depth); i < rows.size(); ++i)
-    variables.insert(builder.Variable(rows[i]));
+  for (size_t i = static_cast<size_t>(depth); i < rows.size(); ++i) variables.insert(builder.Variable(rows[i]));
   auto known = std::make_shared<std::unordered_map<const Element*, bool>>();
-  const auto visit = [variables = std::move(variables), known](const auto& self,
-                                                               const Element* e) -> bool {
+  const auto visit = [variables = std::move(variables), known](const auto& self, const Element* e) -> bool {
     if (const auto at = known->find(e); at != known->end()) return at->second;
-    bool varies =
-        e->kind == Element::Kind::kIndex && variables.contains(static_cast<int>(e->integer));
+    bool varies = e->kind == Element::Kind::kIndex && variables.contains(static_cast<int>(e->integer));
     for (const Element* arg : e->args) varies = self(self, arg) || varies;
     return (*known)[e] = varies;
   };
@@ -257,8 +249,7 @@ std::function<bool(const Element*)> VariesWithRows(NestBuilder& builder, int dep
 const Element* ProductOf(fusion::ElementBuilder& elements, std::vector<const Element*> factors) {
   std::ranges::sort(factors, {}, &Element::id);
   const Element* product = factors[0];
-  for (size_t i = 1; i < factors.size(); ++i)
-    product = elements.Apply(Prim::kMul, {product, factors[i]});
+  for (size_t i = 1; i < factors.size(); ++i) product = elements.Apply(Prim::kMul, {product, factors[i]});
   return product;
 }
 
@@ -272,8 +263,7 @@ int DepthOfShared(NestBuilder& builder, const Region& region) {
     for (const Accumulator& accumulator : phase.accumulators) {
       const int depth = builder.SourceOf(accumulator.value).reduction->depth;
       if (depth < 0) continue;
-      if (accumulator.kind != fusion::ReduceKind::kSum || accumulator.dtype != DType::kFloat32)
-        return -1;
+      if (accumulator.kind != fusion::ReduceKind::kSum || accumulator.dtype != DType::kFloat32) return -1;
       differ = differ || (deepest >= 0 && depth != deepest);
       deepest = std::max(deepest, depth);
       bodies.push_back(accumulator.body);
@@ -284,8 +274,7 @@ int DepthOfShared(NestBuilder& builder, const Region& region) {
   const auto is_fast = VariesWithRows(builder, deepest);
   std::set<const Element*> products;
   for (const Element* body : bodies) {
-    for (const Term& term : TermsOf(body, is_fast))
-      products.insert(ProductOf(builder.nest().elements, term.fast));
+    for (const Term& term : TermsOf(body, is_fast)) products.insert(ProductOf(builder.nest().elements, term.fast));
   }
   return products.size() < count ? deepest : -1;
 }
@@ -293,12 +282,10 @@ int DepthOfShared(NestBuilder& builder, const Region& region) {
 int64_t CostOf(const Element* element, std::set<const Element*>& counted) {
   if (!counted.insert(element).second) return 0;
   int64_t cost = element->kind == Element::Kind::kPrim ? 1 : 0;
-  if (element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow &&
-      element->prim <= Prim::kLgamma) {
+  if (element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow && element->prim <= Prim::kLgamma) {
     cost = kFunctionCost;
   }
-  if (element->kind == Element::Kind::kConvert)
-    cost = DTypeBytes(element->dtype) == 2 ? kRoundingCost : 1;
+  if (element->kind == Element::Kind::kConvert) cost = DTypeBytes(element->dtype) == 2 ? kRoundingCost : 1;
   for (const Element* arg : element->args) cost += CostOf(arg, counted);
   return cost;
 }
@@ -306,8 +293,7 @@ int64_t CostOf(const Element* element, std::set<const Element*>& counted) {
 // What is computed along the columns and is the same for all rows of the innermost loop over rows, a batch's gain say,
 // is computed ahead of that loop and kept: a row of a workspace for each part. (An adaptive layer norm's backward pass
 // in bfloat16: a quarter of its instructions.)
-void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& region,
-                    RowSums& sums) {
+void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& region, RowSums& sums) {
   const Structure& structure = builder.structure();
   if (builder.target().kind != Target::Kind::kCpu || structure.columns.size() != 1) return;
   const int column = builder.Variable(structure.columns.front());
@@ -315,22 +301,18 @@ void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& reg
   IndexMath math(builder.nest().exprs);
   const auto varies = VariesWithRows(builder, static_cast<int>(structure.rows.size()) - 1);
   std::set<const Element*> along, seen;  // Elements that vary along the columns.
-  bool is_guarded = false;  // Under a condition an element may not exist at every column.
+  bool is_guarded = false;               // Under a condition an element may not exist at every column.
   std::vector<const Element*> found;
   const auto visit = [&](const auto& self, const Element* e, bool is_inside) -> void {
     if (!seen.insert(e).second) return;
     const bool computes = e->kind == Element::Kind::kPrim || e->kind == Element::Kind::kConvert;
-    if (e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect)
-      is_guarded = is_guarded || math.GuardsSides(e);
+    if (e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect) is_guarded = is_guarded || math.GuardsSides(e);
     // What is widened is kept narrow.
-    const bool widens =
-        e->kind == Element::Kind::kConvert && DTypeBytes(e->dtype) > DTypeBytes(e->args[0]->dtype);
+    const bool widens = e->kind == Element::Kind::kConvert && DTypeBytes(e->dtype) > DTypeBytes(e->args[0]->dtype);
     bool is_candidate = !is_inside && computes && !widens && IsFloat(e->dtype) && !varies(e);
     for (const Element* arg : e->args) self(self, arg, is_inside || is_candidate);
-    const bool is_column =
-        e->kind == Element::Kind::kIndex && static_cast<int>(e->integer) == column;
-    if (is_column || std::ranges::any_of(e->args, [&](auto* arg) { return along.contains(arg); }))
-      along.insert(e);
+    const bool is_column = e->kind == Element::Kind::kIndex && static_cast<int>(e->integer) == column;
+    if (is_column || std::ranges::any_of(e->args, [&](auto* arg) { return along.contains(arg); })) along.insert(e);
     std::set<const Element*> counted;
     if (is_candidate && along.contains(e) && CostOf(e, counted) >= kKeptCostMin) found.push_back(e);
   };
@@ -345,8 +327,7 @@ void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& reg
   for (const Element* element : found) {
     const ir::Value* value = builder.MakeValue(element->dtype, parts.AxesOf(0), "kept");
     const std::vector<const Element*> index = parts.IndexOf(0, part);
-    region.ahead.stores.push_back(
-        {builder.AddTensor(Tensor::Role::kWorkspace, value), index, element});
+    region.ahead.stores.push_back({builder.AddTensor(Tensor::Role::kWorkspace, value), index, element});
     sums.kept.push_back(value);
     kept[element] = elements.MakeLoad(value, index);
   }
@@ -424,8 +405,7 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
   fusion::ElementBuilder& elements = builder.nest().elements;
   std::vector<const ir::Value*> values;  // The workspaces, in their order.
   for (const RowSums::Partial& partial : sums.partials) {
-    values.push_back(builder.MakeValue(partial.value->type->dtype,
-                                       RowParts(builder).AxesOf(partial.depth), "partial"));
+    values.push_back(builder.MakeValue(partial.value->type->dtype, RowParts(builder).AxesOf(partial.depth), "partial"));
     builder.AddTensor(Tensor::Role::kWorkspace, values.back());
   }
   for (int depth = 0; depth <= static_cast<int>(structure.rows.size()); ++depth) {
@@ -435,13 +415,11 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
     for (const OutputPlace& output : structure.outputs) {
       if (output.depth != depth) continue;
       stores.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output.value),
-                               builder.CanonicalIndex(output.value),
-                               builder.ElementOf(output.value)});
+                               builder.CanonicalIndex(output.value), builder.ElementOf(output.value)});
     }
     if (stores.stores.empty()) continue;
     RowParts parts(builder);
-    for (int i = 0; i < depth; ++i)
-      region.grid.push_back(builder.LoopOver(structure.rows[static_cast<size_t>(i)]));
+    for (int i = 0; i < depth; ++i) region.grid.push_back(builder.LoopOver(structure.rows[static_cast<size_t>(i)]));
     for (const int axis : structure.columns) region.grid.push_back(builder.LoopOver(axis));
     // Sums that keep more axes than these outputs: over those, too.
     const int own_depth = sums.shared ? sums.partials.front().depth : depth;
@@ -458,8 +436,7 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
     for (auto& [phase, accumulators] : builder.accumulators()) {
       for (Accumulator& accumulator : accumulators) {
         const auto source = sums.sources.find(builder.SourceOf(accumulator.value));
-        if (source == sums.sources.end())
-          continue;  // Over columns: part of a body that ran before.
+        if (source == sums.sources.end()) continue;  // Over columns: part of a body that ran before.
         const auto load = [&](size_t partial) {
           return elements.MakeLoad(values[partial], parts.IndexOf(own_depth, trip, at.first));
         };
@@ -467,10 +444,8 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
         if (!sums.shared) {
           body = load(source->second[0]);
         } else {
-          const std::vector<Term> terms =
-              TermsOf(accumulator.body, VariesWithRows(builder, own_depth));
-          HIR_CHECK(terms.size() ==
-                    source->second.size());  // The same body as in the first launch.
+          const std::vector<Term> terms = TermsOf(accumulator.body, VariesWithRows(builder, own_depth));
+          HIR_CHECK(terms.size() == source->second.size());  // The same body as in the first launch.
           for (size_t i = 0; i < terms.size(); ++i) {
             std::vector<const Element*> factors = terms[i].slow;
             factors.push_back(load(source->second[i]));
@@ -478,8 +453,7 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
             body = body == nullptr ? product : elements.Apply(Prim::kAdd, {body, product});
           }
         }
-        if (at.exists != nullptr)
-          body = elements.Select(at.exists, body, elements.Float(accumulator.dtype, 0));
+        if (at.exists != nullptr) body = elements.Select(at.exists, body, elements.Float(accumulator.dtype, 0));
         accumulator.body = body;
         totals.accumulators.push_back(std::move(accumulator));
       }

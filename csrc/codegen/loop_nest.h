@@ -104,11 +104,10 @@ struct Region {
 };
 
 struct LoopNest {
-  ir::ExprPool
-      exprs;  // Owns the expressions below; symbols are those of the graph, and loop variables.
-  fusion::ElementBuilder elements;         // Owns the elements below.
-  std::deque<ir::Value> values;            // Owns the values of workspaces,
-  std::deque<ir::Type> types;              // their types,
+  ir::ExprPool exprs;               // Owns the expressions below; symbols are those of the graph, and loop variables.
+  fusion::ElementBuilder elements;  // Owns the elements below.
+  std::deque<ir::Value> values;     // Owns the values of workspaces,
+  std::deque<ir::Type> types;       // their types,
   std::deque<std::vector<ir::Axis>> axes;  // and the axes of those.
 
   // The argument slots, in this order: addresses, symbols (i64), scalars (the bits of the f64, or the int64).

@@ -9,13 +9,9 @@ namespace hir::codegen {
 
 using base::Cat;
 
-NestBuilder::NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
-                         const Structure& structure, const Target& target, const Sizes& sizes)
-    : group_(group),
-      classes_(classes),
-      structure_(structure),
-      target_(target),
-      facts_(sizes, nest_->exprs) {
+NestBuilder::NestBuilder(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
+                         const Target& target, const Sizes& sizes)
+    : group_(group), classes_(classes), structure_(structure), target_(target), facts_(sizes, nest_->exprs) {
   for (const ir::Op* op : group.ops) {
     for (const ir::Value* result : op->results) makers_[result] = op;
   }
@@ -46,14 +42,12 @@ void NestBuilder::StartRegion() {
 std::vector<const fusion::Element*> NestBuilder::CanonicalIndex(const ir::Value* value) {
   std::vector<const Element*> index;
   for (const int axis : classes_.Of(value)) {
-    index.push_back(axis < 0 ? nest_->elements.Int(DType::kInt64, 0)
-                             : nest_->elements.Index(Variable(axis)));
+    index.push_back(axis < 0 ? nest_->elements.Int(DType::kInt64, 0) : nest_->elements.Index(Variable(axis)));
   }
   return index;
 }
 
-const fusion::Element* NestBuilder::Inline(const ir::Value* value,
-                                           std::vector<const Element*> index) {
+const fusion::Element* NestBuilder::Inline(const ir::Value* value, std::vector<const Element*> index) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
   for (size_t i = 0; i < axes.size(); ++i) {
     if (IsSingle(axes[i])) index[i] = nest_->elements.Int(DType::kInt64, 0);
@@ -64,10 +58,9 @@ const fusion::Element* NestBuilder::Inline(const ir::Value* value,
   const auto known = inlined_.find(key);
   if (known != inlined_.end()) return known->second;
   const auto reduction = reductions_.find(maker->second);
-  const Element* element =
-      reduction == reductions_.end()
-          ? fusion::Define(nest_->elements, *maker->second, value->index, key.second)
-          : DefineReduction(*reduction->second, key.second);
+  const Element* element = reduction == reductions_.end()
+                               ? fusion::Define(nest_->elements, *maker->second, value->index, key.second)
+                               : DefineReduction(*reduction->second, key.second);
   inlined_[key] = element;
   return element;
 }
@@ -94,8 +87,7 @@ const fusion::Element* NestBuilder::DefineReduction(const Reduction& reduction,
     const ir::Value* total = MakeValue(e->dtype, ir::ValueAxes(*result->type));
     const Element* body = Rewrite(e->args[0], [&](const Element* part) -> const Element* {
       if (part->kind == Element::Kind::kReduceIndex) {
-        return builder.Index(
-            Variable(reduction.reduced[static_cast<size_t>(part->integer - e->integer)]));
+        return builder.Index(Variable(reduction.reduced[static_cast<size_t>(part->integer - e->integer)]));
       }
       if (part->kind != Element::Kind::kLoad) return nullptr;
       return Inline(part->value, CanonicalIndex(part->value));
@@ -107,8 +99,7 @@ const fusion::Element* NestBuilder::DefineReduction(const Reduction& reduction,
   });
 }
 
-const ir::Value* NestBuilder::MakeValue(DType dtype, std::vector<ir::Axis> axes,
-                                        std::string_view name) {
+const ir::Value* NestBuilder::MakeValue(DType dtype, std::vector<ir::Axis> axes, std::string_view name) {
   const std::vector<ir::Axis>& kept = nest_->axes.emplace_back(std::move(axes));
   const ir::Type& type = nest_->types.emplace_back(ir::Type{.dtype = dtype, .axes = kept});
   return &nest_->values.emplace_back(ir::Value{.name = name, .type = &type});
@@ -175,8 +166,7 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   std::vector<std::string_view> symbols;
   for (const Region& region : nest_->regions) {
     for (const Phase& phase : region.phases) {
-      for (const Accumulator& accumulator : phase.accumulators)
-        accumulated.insert(accumulator.value);
+      for (const Accumulator& accumulator : phase.accumulators) accumulated.insert(accumulator.value);
       for (const Loop& loop : phase.loops)
         ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
     }
@@ -189,8 +179,7 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   }
   std::set<const ir::Value*> scalars;
   for (const Element* element : AllElements(RootsOf(*nest_))) {
-    if (element->kind == Element::Kind::kLoad && !accumulated.contains(element->value))
-      loaded.insert(element->value);
+    if (element->kind == Element::Kind::kLoad && !accumulated.contains(element->value)) loaded.insert(element->value);
     if (element->kind == Element::Kind::kExtent) ir::CollectSymbols(element->extent, symbols);
     if (element->kind == Element::Kind::kScalar && scalars.insert(element->value).second) {
       nest_->scalars.push_back(element->value);
@@ -206,22 +195,18 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   std::vector<Tensor> inputs;
   for (const ir::Value* value : group_.inputs) {
     if (!loaded.erase(value)) continue;
-    inputs.push_back(
-        {Tensor::Role::kInput, value, value->type->dtype, StridesOf(nest_->exprs, *value->type)});
+    inputs.push_back({Tensor::Role::kInput, value, value->type->dtype, StridesOf(nest_->exprs, *value->type)});
   }
   for (const Tensor& tensor : nest_->tensors) loaded.erase(tensor.value);
   if (!loaded.empty())
-    return Internal(
-        Cat("a kernel reads %", (*loaded.begin())->name, ", which is no input of its group"));
+    return Internal(Cat("a kernel reads %", (*loaded.begin())->name, ", which is no input of its group"));
   // Inputs, outputs, workspaces: the stores know only the last two.
   std::vector<Tensor> ordered = std::move(inputs);
   std::vector<int> numbers(nest_->tensors.size());
-  for (const Tensor::Role role :
-       {Tensor::Role::kInput, Tensor::Role::kOutput, Tensor::Role::kWorkspace}) {
+  for (const Tensor::Role role : {Tensor::Role::kInput, Tensor::Role::kOutput, Tensor::Role::kWorkspace}) {
     for (size_t i = 0; i < nest_->tensors.size(); ++i) {
       if (nest_->tensors[i].role != role) continue;
-      if (role == Tensor::Role::kOutput && !stored.contains(static_cast<int>(i)))
-        continue;  // Another launch's.
+      if (role == Tensor::Role::kOutput && !stored.contains(static_cast<int>(i))) continue;  // Another launch's.
       numbers[i] = static_cast<int>(ordered.size());
       ordered.push_back(nest_->tensors[i]);
     }
@@ -230,11 +215,9 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   for (Region& region : nest_->regions) {
     for (Phase& phase : region.phases) {
       for (Store& store : phase.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
-      for (Carried& carried : phase.carried)
-        carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
+      for (Carried& carried : phase.carried) carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
     }
-    for (Store& store : region.ahead.stores)
-      store.tensor = numbers[static_cast<size_t>(store.tensor)];
+    for (Store& store : region.ahead.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
   }
   for (const Tensor& tensor : nest_->tensors) {
     for (const ir::Expr* stride : tensor.strides) ir::CollectSymbols(stride, symbols);
@@ -252,8 +235,7 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   }
   launch.scalars = nest_->scalars;
   launch.grid = GridOf(nest_->exprs, *nest_);
-  HIR_TRY(
-      nest_->exprs.status().WithContext(Cat("the kernel that makes %", group_.outputs[0]->name)));
+  HIR_TRY(nest_->exprs.status().WithContext(Cat("the kernel that makes %", group_.outputs[0]->name)));
   nest_->elements.set_load({});
   return std::make_pair(std::move(launch), std::shared_ptr<const LoopNest>(nest_));
 }

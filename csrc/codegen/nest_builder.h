@@ -18,8 +18,8 @@ class NestBuilder {
  public:
   using Element = fusion::Element;
 
-  NestBuilder(const segment::GroupView& group, const AxisClasses& classes,
-              const Structure& structure, const Target& target, const Sizes& sizes);
+  NestBuilder(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
+              const Target& target, const Sizes& sizes);
 
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
@@ -54,9 +54,7 @@ class NestBuilder {
   const Source& SourceOf(const ir::Value* accumulator) const { return sources_.at(accumulator); }
 
   // The index at which the result of an accumulator is loaded.
-  const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const {
-    return row_index_.at(accumulator);
-  }
+  const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const { return row_index_.at(accumulator); }
 
   // A tensor of the kernel's own, of `axes`. `name` lives as long as the program.
   const ir::Value* MakeValue(DType dtype, std::vector<ir::Axis> axes, std::string_view name = {});
@@ -72,8 +70,7 @@ class NestBuilder {
   const Element* Rewrite(const Element* element, const Leaf& leaf);
 
  private:
-  const Element* DefineReduction(const Reduction& reduction,
-                                 const std::vector<const Element*>& index);
+  const Element* DefineReduction(const Reduction& reduction, const std::vector<const Element*>& index);
 
   const segment::GroupView& group_;
   const AxisClasses& classes_;

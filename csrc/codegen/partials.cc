@@ -47,16 +47,13 @@ constexpr int64_t kShortestPartOfColumns = 128;
 size_t LongestLoop(const Phase& phase) {
   size_t longest = 0;
   for (size_t i = 1; i < phase.loops.size(); ++i) {
-    if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips))
-      longest = i;
+    if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips)) longest = i;
   }
   return longest;
 }
 
 int64_t FewItems(const Target& target) {
-  return target.kind == Target::Kind::kCpu
-             ? kCpuItems
-             : std::max(target.multiprocessors, 1) * kItemsOfMultiprocessor;
+  return target.kind == Target::Kind::kCpu ? kCpuItems : std::max(target.multiprocessors, 1) * kItemsOfMultiprocessor;
 }
 
 // Whether memory is contiguous along the reduced axes.
@@ -77,9 +74,7 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   for (size_t i = 0; i < region.grid.size(); ++i) {
     const ir::Expr* end = region.grid[i].end;
     const bool last = !each && i + 1 == region.grid.size();
-    blocks = pool.Mul(
-        blocks,
-        last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsInItem))) : end);
+    blocks = pool.Mul(blocks, last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsInItem))) : end);
   }
   return blocks;
 }
@@ -99,8 +94,7 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
   if (reducing.empty()) return false;
   ir::ExprPool& pool = builder.nest().exprs;
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
-  const bool again =
-      std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); }) > 1;
+  const bool again = std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); }) > 1;
   const ir::Expr* longest = pool.Const(1);
   for (const size_t p : reducing) {
     const ir::Expr* trips = pool.Const(1);
@@ -135,10 +129,8 @@ void PartsLaunch::ReduceParts(size_t p) {
     const ir::Expr* one = pool.Const(1);
     const ir::Expr* trips = one;
     for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
-    const ir::Expr* long_enough =
-        pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
-    const ir::Expr* fill =
-        pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder_, region_), one));
+    const ir::Expr* long_enough = pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
+    const ir::Expr* fill = pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder_, region_), one));
     parts = pool.Max(one, pool.Min(pool.Min(long_enough, fill), loop.end));
     if (along_rows && phase.loops.size() == 1) {
       const ir::Expr* unit = pool.Const(kPartUnit);
@@ -173,20 +165,17 @@ void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_la
   phase.loops = {{part, pool.Const(0), pool.Import(count)}};
   phase.stores.clear();  // The first launch made them.
   Phase last;
-  const bool read_later = std::ranges::any_of(region_.phases, [&](const Phase& other) {
-    return &other > &region_.phases[p] && !other.loops.empty();
-  });
+  const bool read_later = std::ranges::any_of(
+      region_.phases, [&](const Phase& other) { return &other > &region_.phases[p] && !other.loops.empty(); });
   for (size_t k = 0; k < parts.size(); ++k) {
     Accumulator& accumulator = phase.accumulators[k];
     std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
-    if (read_later)
-      last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
+    if (read_later) last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
     index.insert(index.begin(), elements.Index(part));
     accumulator.body = elements.MakeLoad(Use(parts[k]), index);
   }
   for (const Phase& other : region_.phases) {
-    if (is_last && other.loops.empty())
-      last.stores.insert(last.stores.end(), other.stores.begin(), other.stores.end());
+    if (is_last && other.loops.empty()) last.stores.insert(last.stores.end(), other.stores.begin(), other.stores.end());
   }
   region_.phases.clear();
   region_.phases.push_back(std::move(phase));
@@ -220,8 +209,7 @@ Region PartsLaunch::Finish(std::span<const Kept> results) {
   for (const auto& [phase, accumulators] : builder_.accumulators()) {
     for (const Accumulator& accumulator : accumulators) {
       if (own.contains(accumulator.value)) continue;
-      const auto kept =
-          std::ranges::find(results, builder_.SourceOf(accumulator.value), &Kept::source);
+      const auto kept = std::ranges::find(results, builder_.SourceOf(accumulator.value), &Kept::source);
       if (kept != results.end()) known[accumulator.value] = &*kept;
     }
   }
@@ -241,8 +229,7 @@ Region PartsLaunch::Finish(std::span<const Kept> results) {
 const ir::Value* PartsLaunch::Use(const Kept& kept) {
   const auto at = std::ranges::find(used_, kept.workspace);
   if (at != used_.end()) return values_[static_cast<size_t>(at - used_.begin())];
-  const ir::Value* value =
-      builder_.MakeValue(kept.value->type->dtype, ir::ValueAxes(*kept.value->type));
+  const ir::Value* value = builder_.MakeValue(kept.value->type->dtype, ir::ValueAxes(*kept.value->type));
   builder_.AddTensor(Tensor::Role::kWorkspace, value);
   used_.push_back(kept.workspace);
   values_.push_back(value);
@@ -256,9 +243,8 @@ Store PartsLaunch::Make(const Accumulator& accumulator, std::vector<ir::Axis> ax
   made_.push_back({builder_.SourceOf(accumulator.value), value, number});
   used_.push_back(number);
   values_.push_back(value);
-  return {
-      builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index),
-      builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value))};
+  return {builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index),
+          builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value))};
 }
 
 }  // namespace hir::codegen

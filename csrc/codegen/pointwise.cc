@@ -51,24 +51,20 @@ bool Fits(const Domain& domain, const Varying& varying) {
       std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); })) {
     return true;
   }
-  return std::ranges::equal(varying.extents, domain.extents,
-                            [](auto* a, auto* b) { return ir::Equal(a, b); });
+  return std::ranges::equal(varying.extents, domain.extents, [](auto* a, auto* b) { return ir::Equal(a, b); });
 }
 
-std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain,
-                                    const ir::Value* value) {
+std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain, const ir::Value* value) {
   const Varying varying = VaryingOf(builder, value);
-  const bool by_class =
-      !HasRepeat(varying.classes) &&
-      std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); });
+  const bool by_class = !HasRepeat(varying.classes) &&
+                        std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); });
   std::vector<const Element*> index;
   size_t next = 0;
   for (const int axis : builder.classes().Of(value)) {
     if (axis < 0) {
       index.push_back(builder.nest().elements.Int(DType::kInt64, 0));
     } else {
-      index.push_back(builder.nest().elements.Index(by_class ? domain.of_class.at(axis)
-                                                             : domain.variables[next]));
+      index.push_back(builder.nest().elements.Index(by_class ? domain.of_class.at(axis) : domain.variables[next]));
       ++next;
     }
   }
@@ -103,8 +99,7 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
     Phase& phase = region.phases.emplace_back();
     for (const ir::Value* output : domain.outputs) {
       const std::vector<const Element*> index = IndexIn(builder, domain, output);
-      phase.stores.push_back(
-          {builder.AddTensor(Tensor::Role::kOutput, output), index, builder.Inline(output, index)});
+      phase.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output), index, builder.Inline(output, index)});
     }
     AddRegion(builder, std::move(region));
   }

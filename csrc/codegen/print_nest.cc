@@ -14,12 +14,11 @@ using fusion::Element;
 
 constexpr const char* kReduceNames[] = {"sum", "prod", "min", "max"};  // By ReduceKind.
 constexpr const char* kPrimNames[] = {
-    "add",   "sub",       "mul",   "div",   "rem",  "min",   "max",    "neg",     "abs",    "pow",
-    "atan2", "nextafter", "gcd",   "exp",   "exp2", "expm1", "log",    "log2",    "log10",  "log1p",
-    "sqrt",  "rsqrt",     "sin",   "cos",   "tan",  "asin",  "acos",   "atan",    "sinh",   "cosh",
-    "tanh",  "asinh",     "acosh", "atanh", "erf",  "erfc",  "erfinv", "erfcinv", "lgamma", "floor",
-    "ceil",  "round",     "trunc", "eq",    "ne",   "lt",    "le",     "gt",      "ge",     "and",
-    "or",    "xor",       "not",   "shl",   "shr",  "isnan", "select"};  // By Prim.
+    "add",    "sub",     "mul",    "div",   "rem",  "min",   "max",   "neg",   "abs",   "pow",   "atan2", "nextafter",
+    "gcd",    "exp",     "exp2",   "expm1", "log",  "log2",  "log10", "log1p", "sqrt",  "rsqrt", "sin",   "cos",
+    "tan",    "asin",    "acos",   "atan",  "sinh", "cosh",  "tanh",  "asinh", "acosh", "atanh", "erf",   "erfc",
+    "erfinv", "erfcinv", "lgamma", "floor", "ceil", "round", "trunc", "eq",    "ne",    "lt",    "le",    "gt",
+    "ge",     "and",     "or",     "xor",   "not",  "shl",   "shr",   "isnan", "select"};  // By Prim.
 static_assert(std::size(kPrimNames) == static_cast<size_t>(fusion::Prim::kSelect) + 1);
 
 class Printer {
@@ -31,8 +30,8 @@ class Printer {
       static constexpr const char* kRoles[] = {"input", "output", "workspace"};
       std::vector<std::string> strides;
       for (const ir::Expr* stride : tensor.strides) strides.push_back(ir::ToString(stride));
-      Append(out_, kRoles[static_cast<int>(tensor.role)], " ", tensor.value->name, ": ",
-             DTypeName(tensor.dtype), ", strides [", base::Join(strides, ", "), "]\n");
+      Append(out_, kRoles[static_cast<int>(tensor.role)], " ", tensor.value->name, ": ", DTypeName(tensor.dtype),
+             ", strides [", base::Join(strides, ", "), "]\n");
     }
     for (const Region& region : nest_.regions) PrintRegion(region);
     return std::move(out_);
@@ -42,8 +41,7 @@ class Printer {
   static std::string Name(const Element* element) { return Cat("e", element->id); }
 
   static std::string LoopText(const Loop& loop) {
-    return Cat(VariableSymbol(loop.variable), " in ", ir::ToString(loop.begin), "..",
-               ir::ToString(loop.end));
+    return Cat(VariableSymbol(loop.variable), " in ", ir::ToString(loop.begin), "..", ir::ToString(loop.end));
   }
 
   static std::string LoopsText(const std::vector<Loop>& loops) {
@@ -57,8 +55,8 @@ class Printer {
     if (region.columns) Append(out_, ", columns (", LoopText(*region.columns), ")");
     out_ += ":\n";
     for (const Loop& loop : region.serial) {
-      Append(out_, "  in order ", VariableSymbol(loop.variable), "\n    from ",
-             ir::ToString(loop.begin), "\n    to ", ir::ToString(loop.end), "\n");
+      Append(out_, "  in order ", VariableSymbol(loop.variable), "\n    from ", ir::ToString(loop.begin), "\n    to ",
+             ir::ToString(loop.end), "\n");
       if (loop.step != nullptr) Append(out_, "    by ", ir::ToString(loop.step), "\n");
     }
     if (!region.ahead.loops.empty()) PrintPhase(region.ahead, "  ahead of the last, for ");
@@ -70,16 +68,15 @@ class Printer {
     Append(out_, kind, LoopsText(phase.loops), ":\n");
     for (const Accumulator& accumulator : phase.accumulators) {
       PrintElement(accumulator.body);
-      Append(out_, "    ", accumulator.value->name, " = ",
-             kReduceNames[static_cast<int>(accumulator.kind)], " of ", Name(accumulator.body),
-             " in ", DTypeName(accumulator.dtype), "\n");
+      Append(out_, "    ", accumulator.value->name, " = ", kReduceNames[static_cast<int>(accumulator.kind)], " of ",
+             Name(accumulator.body), " in ", DTypeName(accumulator.dtype), "\n");
     }
     for (const Carried& carried : phase.carried) {
       PrintElement(carried.accumulator.body);
       const std::string place = PlaceOf(carried.tensor, carried.index);
-      Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)],
-             " of ", Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype),
-             " over serial loops from ", carried.depth, "\n");
+      Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)], " of ",
+             Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype), " over serial loops from ",
+             carried.depth, "\n");
     }
     for (const Store& store : phase.stores) {
       PrintElement(store.value);
@@ -95,8 +92,7 @@ class Printer {
       PrintElement(element);
       names.push_back(Name(element));
     }
-    return Cat(nest_.tensors[static_cast<size_t>(tensor)].value->name, "[", base::Join(names, ", "),
-               "]");
+    return Cat(nest_.tensors[static_cast<size_t>(tensor)].value->name, "[", base::Join(names, ", "), "]");
   }
 
   // The element's line behind those of what it reads, each once a phase.
@@ -108,8 +104,7 @@ class Printer {
       args.push_back(Name(arg));
     }
     const std::string list = args.empty() ? "" : Cat("(", base::Join(args, ", "), ")");
-    Append(out_, "    ", Name(element), ": ", DTypeName(element->dtype), " = ",
-           Definition(*element), list, "\n");
+    Append(out_, "    ", Name(element), ": ", DTypeName(element->dtype), " = ", Definition(*element), list, "\n");
   }
 
   static std::string Definition(const Element& element) {
@@ -122,8 +117,7 @@ class Printer {
       case Element::Kind::kLoad: return Cat("load ", element.value->name);
       case Element::Kind::kConvert: return "convert";
       case Element::Kind::kPrim: return kPrimNames[static_cast<int>(element.prim)];
-      case Element::Kind::kReduce:
-        return Cat("reduce ", kReduceNames[static_cast<int>(element.reduce)]);
+      case Element::Kind::kReduce: return Cat("reduce ", kReduceNames[static_cast<int>(element.reduce)]);
       case Element::Kind::kReduceIndex: return Cat("reduction index ", element.integer);
     }
     return {};

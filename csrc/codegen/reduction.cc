@@ -25,16 +25,14 @@ Region MakeReductionRegion(NestBuilder& builder) {
   for (const OutputPlace& output : structure.outputs) {
     if (output.depth >= 0) builder.ElementOf(output.value);  // For its accumulators.
     if (output.phase < 0) continue;
-    phases[static_cast<size_t>(output.phase)].stores.push_back(
-        {builder.AddTensor(Tensor::Role::kOutput, output.value),
-         builder.CanonicalIndex(output.value), builder.ElementOf(output.value)});
+    phases[static_cast<size_t>(output.phase)].stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output.value),
+                                                                builder.CanonicalIndex(output.value),
+                                                                builder.ElementOf(output.value)});
   }
   for (size_t p = 0; p < phases.size(); ++p) {
     phases[p].accumulators = builder.accumulators()[static_cast<int>(p)];
-    if (phases[p].accumulators.empty() && phases[p].stores.empty())
-      continue;  // Results that nothing reads.
-    for (const int axis : structure.phase_loops[p])
-      phases[p].loops.push_back(builder.LoopOver(axis));
+    if (phases[p].accumulators.empty() && phases[p].stores.empty()) continue;  // Results that nothing reads.
+    for (const int axis : structure.phase_loops[p]) phases[p].loops.push_back(builder.LoopOver(axis));
     region.phases.push_back(std::move(phases[p]));
   }
   return region;

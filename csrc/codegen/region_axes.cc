@@ -19,9 +19,8 @@ namespace {
 using fusion::Element;
 
 constexpr int64_t kUnknownTrips = 1024;
-constexpr int64_t kGridMin = 256;  // Items of a grid that keep any machine busy.
-constexpr int64_t kWorkMin =
-    8192;  // Elements an item computes before its loops stop going into it.
+constexpr int64_t kGridMin = 256;   // Items of a grid that keep any machine busy.
+constexpr int64_t kWorkMin = 8192;  // Elements an item computes before its loops stop going into it.
 constexpr int64_t kPointwiseColumns = 16384;
 // Accumulators of a block lie in the first-level cache: 1024 columns of 4 float32 accumulators are 16 KiB.
 constexpr int64_t kReductionColumns = 1024;
@@ -36,8 +35,7 @@ constexpr int64_t kFewColumns = 256;
 
 class Layout {
  public:
-  Layout(NestBuilder& builder, Region& region)
-      : builder_(builder), region_(region), math_(builder.nest().exprs) {}
+  Layout(NestBuilder& builder, Region& region) : builder_(builder), region_(region), math_(builder.nest().exprs) {}
 
   void Run() {
     for (const Loop& loop : region_.grid) AddRange(loop);
@@ -107,8 +105,7 @@ class Layout {
     return &at->second;
   }
 
-  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides,
-               int64_t weight) {
+  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides, int64_t weight) {
     ir::ExprPool& pool = builder_.nest().exprs;
     const ir::Expr* offset = pool.Const(0);
     for (size_t i = 0; i < index.size(); ++i) {
@@ -123,19 +120,16 @@ class Layout {
       if (!split || !split->stride->IsConst(1)) continue;
       votes_[variable] += weight * varies * varies;
       for (const int other : order_) {
-        if (other != variable && math_.DependsOn(offset, other))
-          turned_[{variable, other}] += weight * varies * varies;
+        if (other != variable && math_.DependsOn(offset, other)) turned_[{variable, other}] += weight * varies * varies;
       }
     }
   }
 
   // The parts of a reduction, and rows in their order, stay outside of it.
   bool BoundsOthers(int variable) {
-    if (std::ranges::find(region_.serial, variable, &Loop::variable) != region_.serial.end())
-      return true;
+    if (std::ranges::find(region_.serial, variable, &Loop::variable) != region_.serial.end()) return true;
     return std::ranges::any_of(region_.phases, [&](const Phase& phase) {
-      return std::ranges::any_of(
-          phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });
+      return std::ranges::any_of(phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });
     });
   }
 
@@ -156,8 +150,7 @@ class Layout {
     ir::ExprPool& pool = builder_.nest().exprs;
     Loop columns = *row;
     region_.grid.erase(row);
-    const bool reduces =
-        std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
+    const bool reduces = std::ranges::any_of(region_.phases, [](const Phase& p) { return !p.accumulators.empty(); });
     const int across = reduces ? -1 : Across(columns.variable);
     if (across >= 0) {
       MakeTiles(columns, across);
@@ -169,9 +162,7 @@ class Layout {
       guess = std::min(guess * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
       items = pool.Mul(items, loop.end);
     }
-    const auto many = [&] {
-      return builder_.facts().AtLeast(items, kFewBlocks, guess >= kFewBlocks);
-    };
+    const auto many = [&] { return builder_.facts().AtLeast(items, kFewBlocks, guess >= kFewBlocks); };
     const int64_t block = !reduces ? kPointwiseColumns : many() ? kReductionColumns : kFewColumns;
     region_.columns_max = Block(columns, block);
     region_.columns = columns;
@@ -229,14 +220,12 @@ class Layout {
     int64_t most = 1;
     for (const Phase& phase : region_.phases) {
       int64_t trips = 1;
-      for (const Loop& loop : phase.loops)
-        trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
+      for (const Loop& loop : phase.loops) trips = std::min(trips * TripsOf(loop, kUnknownTrips), int64_t{1} << 40);
       most = std::max(most, trips);
     }
     work *= most;
     int64_t items = 1;
-    for (const Loop& loop : region_.grid)
-      items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
+    for (const Loop& loop : region_.grid) items = std::min(items * TripsOf(loop, 1), int64_t{1} << 40);
     std::vector<Loop> serial;
     while (region_.grid.size() > 1 && work < kWorkMin && region_.serial.empty()) {
       const int64_t trips = TripsOf(region_.grid.back(), 0);
@@ -254,9 +243,8 @@ class Layout {
   IndexMath math_;
   std::vector<int> order_;  // Variables, outermost first.
   std::map<int, int64_t> votes_;
-  std::map<std::pair<int, int>, int64_t>
-      turned_;          // Of those, the ones that vary along another variable, too.
-  int64_t widest_ = 1;  // Bytes of an element of any tensor.
+  std::map<std::pair<int, int>, int64_t> turned_;  // Of those, the ones that vary along another variable, too.
+  int64_t widest_ = 1;                             // Bytes of an element of any tensor.
   std::map<const ir::Value*, std::vector<const ir::Expr*>> strides_;
 };
 

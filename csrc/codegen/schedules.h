@@ -48,8 +48,7 @@ class PartsLaunch {
 
  private:
   const ir::Value* Use(const Kept& kept);
-  Store Make(const Accumulator& accumulator, std::vector<ir::Axis> axes,
-             std::vector<const fusion::Element*> index);
+  Store Make(const Accumulator& accumulator, std::vector<ir::Axis> axes, std::vector<const fusion::Element*> index);
 
   NestBuilder& builder_;
   Region region_;

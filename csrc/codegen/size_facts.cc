@@ -21,9 +21,8 @@ bool SizeFacts::AtLeast(const ir::Expr* extent, int64_t least, bool otherwise) {
                      .left = yes ? bound : extent,
                      .right = yes ? extent : bound,
                      .reason = base::Cat("planned for ", yes ? "at least " : "less than ", least)};
-  const bool known = std::ranges::any_of(guards_, [&](const ir::Guard& other) {
-    return other.left == guard.left && other.right == guard.right;
-  });
+  const bool known = std::ranges::any_of(
+      guards_, [&](const ir::Guard& other) { return other.left == guard.left && other.right == guard.right; });
   if (!known) guards_.push_back(std::move(guard));
   return yes;
 }

@@ -16,8 +16,7 @@ using fusion::AxisLink;
 using fusion::AxisRelation;
 using fusion::Element;
 
-constexpr size_t kOpsMax =
-    512;  // Ops of one kernel: beyond, compiling takes longer than launching twice.
+constexpr size_t kOpsMax = 512;        // Ops of one kernel: beyond, compiling takes longer than launching twice.
 constexpr size_t kViewsMax = 32;       // Different indices at which one value is computed.
 constexpr size_t kElementsMax = 2048;  // Sum of those over the group.
 // Of an index: beyond, dividing takes longer than storing a value and reading it back (three unaligned reshapes in
@@ -48,8 +47,7 @@ bool HasRepeat(const std::vector<int>& classes) {
 
 class Analysis {
  public:
-  Analysis(const segment::GroupView& group, const AxisClasses& classes)
-      : group_(group), classes_(classes) {}
+  Analysis(const segment::GroupView& group, const AxisClasses& classes) : group_(group), classes_(classes) {}
 
   Structure Run(bool in_order) {
     if (!CheckOps() || !CheckViews()) return std::move(result_);
@@ -59,15 +57,14 @@ class Analysis {
     for (const ir::Op* op : group_.ops) {
       if (!VisitOp(*op)) return std::move(result_);
     }
-    if (result_.outputs.size() > kOutputsMax)
-      return Refuse(Cat("more than ", kOutputsMax, " outputs"));
+    if (result_.outputs.size() > kOutputsMax) return Refuse(Cat("more than ", kOutputsMax, " outputs"));
     if (result_.reductions.empty()) {
       result_.schedule = result_.outputs.empty() ? "scalar" : "pointwise";
       return std::move(result_);
     }
     result_.rows = result_.reductions.front().kept;
-    const bool same = std::ranges::all_of(
-        result_.reductions, [&](const Reduction& r) { return SameSet(r.kept, result_.rows); });
+    const bool same =
+        std::ranges::all_of(result_.reductions, [&](const Reduction& r) { return SameSet(r.kept, result_.rows); });
     if (!same && (!ChooseRows() || !CheckDepths() || !CheckPlaces())) return std::move(result_);
     if (in_order && !(ChooseRowsInOrder() && CheckDepths() && CheckPlaces())) {
       return std::move(result_);
@@ -76,8 +73,7 @@ class Analysis {
     for (OutputPlace& output : result_.outputs) {
       if (!Place(output)) return std::move(result_);
     }
-    const auto loops =
-        std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
+    const auto loops = std::ranges::count_if(result_.phase_loops, [](const auto& l) { return !l.empty(); });
     const bool several = loops > 1 && !in_order;
     result_.schedule = !same ? "inner-outer" : several ? "normalization" : "reduction";
     return std::move(result_);
@@ -92,8 +88,8 @@ class Analysis {
     std::vector<int> all_reduced;
     for (const Reduction& reduction : result_.reductions) {
       if (!SameSet(DomainOf(reduction), domain)) {
-        return Refused(Cat("%", reduction.op->results[0]->name, " runs over other axes than %",
-                           first.op->results[0]->name));
+        return Refused(
+            Cat("%", reduction.op->results[0]->name, " runs over other axes than %", first.op->results[0]->name));
       }
       candidates.push_back(reduction.kept);
       std::ranges::copy_if(reduction.reduced, std::back_inserter(all_reduced),
@@ -109,8 +105,7 @@ class Analysis {
     }
     for (const Reduction& reduction : result_.reductions) {
       if (SameSet(reduction.kept, first.kept)) continue;
-      return Refused(Cat("%", reduction.op->results[0]->name, " keeps other axes than %",
-                         first.op->results[0]->name));
+      return Refused(Cat("%", reduction.op->results[0]->name, " keeps other axes than %", first.op->results[0]->name));
     }
     return true;
   }
@@ -154,16 +149,13 @@ class Analysis {
     std::vector<std::vector<int>> kept_rows;
     for (const Reduction& reduction : result_.reductions) {
       if (SameSet(reduction.kept, rows)) continue;
-      if (!std::ranges::all_of(reduction.reduced, [&](int c) { return Contains(rows, c); }))
-        return false;
+      if (!std::ranges::all_of(reduction.reduced, [&](int c) { return Contains(rows, c); })) return false;
       std::vector<int>& kept = kept_rows.emplace_back();
-      std::ranges::copy_if(rows, std::back_inserter(kept),
-                           [&](int c) { return Contains(reduction.kept, c); });
+      std::ranges::copy_if(rows, std::back_inserter(kept), [&](int c) { return Contains(reduction.kept, c); });
     }
     std::ranges::sort(kept_rows, {}, [](const auto& kept) { return kept.size(); });
     for (size_t i = 1; i < kept_rows.size(); ++i) {
-      const bool contained =
-          std::ranges::all_of(kept_rows[i - 1], [&](int c) { return Contains(kept_rows[i], c); });
+      const bool contained = std::ranges::all_of(kept_rows[i - 1], [&](int c) { return Contains(kept_rows[i], c); });
       if (!contained) return false;
     }
     return true;
@@ -229,8 +221,7 @@ class Analysis {
       kept.insert(kept.end(), result_.columns.begin(), result_.columns.end());
       const std::vector<int> axes = Varying(classes_.Of(output.value));
       if (known->second.columns || known->second.rows.size() > 1 || !SameSet(axes, kept)) {
-        return Refused(Cat("output %", output.value->name,
-                           " needs a sum over rows and more than its columns"));
+        return Refused(Cat("output %", output.value->name, " needs a sum over rows and more than its columns"));
       }
     }
     return true;
@@ -238,9 +229,8 @@ class Analysis {
 
   // What goes over rows in order has one loop, over the columns.
   bool CheckPlaces() {
-    return elsewhere_ == nullptr ||
-           Refused(Cat(elsewhere_->info->name, " %", elsewhere_->results[0]->name,
-                       " reads another column than its own, beside sums over rows"));
+    return elsewhere_ == nullptr || Refused(Cat(elsewhere_->info->name, " %", elsewhere_->results[0]->name,
+                                                " reads another column than its own, beside sums over rows"));
   }
 
   Structure Refuse(std::string reason) {
@@ -257,8 +247,7 @@ class Analysis {
     for (const ir::Op* op : group_.ops) {
       const fusion::FusionOp code = fusion::CodeOf(*op);
       if (fusion::IsCommunication(code)) return Refused(Cat(op->info->name, " is a communication"));
-      if ((op->info->effects & ir::kLibrary) != 0)
-        return Refused(Cat(op->info->name, " is a library call"));
+      if ((op->info->effects & ir::kLibrary) != 0) return Refused(Cat(op->info->name, " is a library call"));
     }
     return true;
   }
@@ -277,15 +266,13 @@ class Analysis {
       const std::set<int> own = views[op->results[0]];
       sum += own.size();
       if (own.size() > kViewsMax || sum > kElementsMax) {
-        return Refused(
-            Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
+        return Refused(Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
       }
       for (size_t k = 0; k < op->operands.size(); ++k) {
         int64_t& most = terms[op->operands[k]];
         most = std::max(most, TermsOf(*op, static_cast<int>(k), terms[op->results[0]]));
         if (most > kIndexTermsMax) {
-          return Refused(
-              Cat("an index of %", op->operands[k]->name, " would have ", most, " terms"));
+          return Refused(Cat("an index of %", op->operands[k]->name, " would have ", most, " terms"));
         }
         std::set<int>& theirs = views[op->operands[k]];
         if (KeepsIndex(*op, static_cast<int>(k))) {
@@ -327,23 +314,20 @@ class Analysis {
       depends = true;
       const Places places = PlacesOf(op, static_cast<int>(k), known->second);
       if (places == Places::kOther) {
-        return Refused(Cat(op.info->name, " %", result->name,
-                           " reads the result of a reduction at another index"));
+        return Refused(Cat(op.info->name, " %", result->name, " reads the result of a reduction at another index"));
       }
       if (places == Places::kOtherColumns) elsewhere_ = &op;
       kept.insert(known->second.begin(), known->second.end());
     }
-    const bool has_loop = std::ranges::any_of(classes_.Links(&op), [](const AxisLink& link) {
-      return link.relation == AxisRelation::kReduced;
-    });
+    const bool has_loop = std::ranges::any_of(
+        classes_.Links(&op), [](const AxisLink& link) { return link.relation == AxisRelation::kReduced; });
     Reduction reduction;
     reduction.op = &op;
     if (has_loop) {
       const std::vector<int>& axes = classes_.Of(op.operands[0]);
       for (const int axis : LoopsOf(op).operand_axes) {
         // A minimum over an axis that is stored once; rare, and it has no class.
-        if (axes[static_cast<size_t>(axis)] < 0)
-          return Refused(Cat("%", result->name, " reduces a broadcast axis"));
+        if (axes[static_cast<size_t>(axis)] < 0) return Refused(Cat("%", result->name, " reduces a broadcast axis"));
         reduction.reduced.push_back(axes[static_cast<size_t>(axis)]);
       }
       if (!reduction.reduced.empty() && HasRepeat(axes)) {
@@ -358,8 +342,7 @@ class Analysis {
     }
     if (depends) {
       reduced_[result] = std::move(kept);
-      if (HasRepeat(classes_.Of(result)))
-        return Refused(Cat("two axes of %", result->name, " have one index"));
+      if (HasRepeat(classes_.Of(result))) return Refused(Cat("two axes of %", result->name, " have one index"));
     }
     return true;
   }
@@ -419,12 +402,10 @@ class Analysis {
     if (output.depth >= 0) return true;
     const std::vector<int>& axes = classes_.Of(output.value);
     const bool depends = reduced_.contains(output.value);
-    const bool fits = !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) {
-      return Contains(axes, row);
-    });
+    const bool fits =
+        !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) { return Contains(axes, row); });
     if (!fits)
-      return !depends || Refused(Cat("output %", output.value->name,
-                                     " lacks an axis that the reductions keep"));
+      return !depends || Refused(Cat("output %", output.value->name, " lacks an axis that the reductions keep"));
     std::vector<int> loops;
     for (const int axis : Varying(axes)) {
       if (!Contains(result_.rows, axis)) loops.push_back(axis);

@@ -76,8 +76,6 @@ ReductionLoops LoopsOf(const ir::Op& op);
 
 inline bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 // The index along such an axis is always 0.
-inline bool IsSingle(const ir::Axis& axis) {
-  return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1);
-}
+inline bool IsSingle(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1); }
 
 }  // namespace hir::codegen

@@ -34,10 +34,8 @@ struct Target {
 };
 
 // An H200, for plans that are made where there is none: tests, tools.
-inline constexpr Target kHopper = {.kind = Target::Kind::kGpu,
-                                   .architecture = 90,
-                                   .multiprocessors = 132,
-                                   .shared_bytes = 227 * 1024};
+inline constexpr Target kHopper = {
+    .kind = Target::Kind::kGpu, .architecture = 90, .multiprocessors = 132, .shared_bytes = 227 * 1024};
 
 // Values of symbols, where they are known. They only choose among schedules: a plan is right for all sizes that
 // meet its guards.

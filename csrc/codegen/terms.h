@@ -16,7 +16,6 @@ struct Term {
 // A float32 body as a sum of at most four terms, where that takes something out of the loop; else as one term. What is
 // no sum or product of such parts stays whole, so that nothing cancels that did not before. Every term has fast parts.
 // `is_fast`: whether an element varies in the loop.
-std::vector<Term> TermsOf(const fusion::Element* body,
-                          const std::function<bool(const fusion::Element*)>& is_fast);
+std::vector<Term> TermsOf(const fusion::Element* body, const std::function<bool(const fusion::Element*)>& is_fast);
 
 }  // namespace hir::codegen

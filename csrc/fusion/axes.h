@@ -17,12 +17,12 @@ enum class AxisRelation : uint8_t {
   kSliced,        // result index = start + step * operand index
   kPadded,        // the operand with elements added before or after
   kConcatenated,  // one of the pieces along this axis
-  kSplitOuter,  // reshape: the operand axis becomes several; this result axis is the outermost of them
-  kSplitInner,  // reshape: one of the others
-  kMergedOuter,  // reshape: several operand axes become this one; the operand axis is the outermost of them
-  kMergedInner,  // reshape: one of the others
-  kGathered,     // the operand index is data: the result may read any part of the operand axis
-  kOpaque,       // the result depends on the whole operand axis in some other way
+  kSplitOuter,    // reshape: the operand axis becomes several; this result axis is the outermost of them
+  kSplitInner,    // reshape: one of the others
+  kMergedOuter,   // reshape: several operand axes become this one; the operand axis is the outermost of them
+  kMergedInner,   // reshape: one of the others
+  kGathered,      // the operand index is data: the result may read any part of the operand axis
+  kOpaque,        // the result depends on the whole operand axis in some other way
 };
 
 struct AxisLink {

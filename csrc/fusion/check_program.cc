@@ -20,8 +20,7 @@ std::string Located(const ir::Op& op, std::string message) {
 // Of the attributes that hold extents.
 void CollectSymbols(const ir::Op& op, std::vector<std::string_view>& symbols) {
   for (const ir::Attr& attr : op.attrs) {
-    if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value))
-      ir::CollectSymbols(*expr, symbols);
+    if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value)) ir::CollectSymbols(*expr, symbols);
     if (const auto* exprs = std::get_if<std::span<const ir::Expr* const>>(&attr.value)) {
       for (const ir::Expr* expr : *exprs) ir::CollectSymbols(expr, symbols);
     }
@@ -33,8 +32,7 @@ void CollectSymbols(const ir::Op& op, std::vector<std::string_view>& symbols) {
 Status CheckOutputs(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) {
     if (output.value->type->kind == ir::TypeKind::kTensor) continue;
-    return InvalidArgument(
-        base::Cat("output %", output.value->name, " is a host scalar; outputs are tensors"));
+    return InvalidArgument(base::Cat("output %", output.value->name, " is a host scalar; outputs are tensors"));
   }
   return {};
 }
@@ -57,12 +55,12 @@ Status CheckUserProgram(const ir::Graph& graph) {
     if (value.def != nullptr) CollectSymbols(*value.def, symbols);
     for (std::string_view symbol : symbols) {
       if (symbol.starts_with('@')) {
-        return InvalidArgument(base::Cat("%", value.name, ": ", symbol,
-                                         " is a mesh coordinate; extents of a program have none"));
+        return InvalidArgument(
+            base::Cat("%", value.name, ": ", symbol, " is a mesh coordinate; extents of a program have none"));
       }
       if (!bound.contains(symbol)) {
-        return InvalidArgument(base::Cat("%", value.name, ": extent ", symbol,
-                                         " is not the extent of an axis of any input"));
+        return InvalidArgument(
+            base::Cat("%", value.name, ": extent ", symbol, " is not the extent of an axis of any input"));
       }
     }
     return {};
@@ -72,21 +70,18 @@ Status CheckUserProgram(const ir::Graph& graph) {
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     if (!status.ok()) return;
     if (IsCommunication(CodeOf(*op))) {
-      status = InvalidArgument(
-          Located(*op, "communications come from shardings; a program cannot hold them"));
+      status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
       return;
     }
     if (op->info->effects & ir::kLibrary) {
       // Planning makes these of the ops behind a product.
       if (op->Name("epilogue") != kNoEpilogue) {
-        status =
-            InvalidArgument(Located(*op, base::Cat("write ", op->Name("epilogue"),
-                                                   " behind it; an epilogue is made by planning")));
+        status = InvalidArgument(
+            Located(*op, base::Cat("write ", op->Name("epilogue"), " behind it; an epilogue is made by planning")));
         return;
       }
       if (CodeOf(*op) == FusionOp::kMatmul && op->operands.size() > 2) {
-        status = InvalidArgument(
-            Located(*op, "add the bias behind it; matmul with a bias is made by planning"));
+        status = InvalidArgument(Located(*op, "add the bias behind it; matmul with a bias is made by planning"));
         return;
       }
     }

@@ -44,8 +44,7 @@ std::vector<AxisLink> AxesOf(const ir::Op& op) {
   return links;
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, int result,
-                      std::span<const Element* const> index) {
+const Element* Define(ElementBuilder& builder, const ir::Op& op, int result, std::span<const Element* const> index) {
   HIR_CHECK(result == 0 && kDefine[op.info->code] != nullptr);
   const Element* element = kDefine[op.info->code](builder, op, index);
   HIR_CHECK(element->dtype == op.results[0]->type->dtype);

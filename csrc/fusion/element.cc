@@ -27,18 +27,15 @@ size_t Hash(const Element& e) {
 
 bool SameContents(const Element& a, const Element& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.prim == b.prim && a.reduce == b.reduce &&
-         a.of_place == b.of_place &&
-         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
-         a.integer == b.integer && a.extent == b.extent && a.value == b.value &&
-         std::ranges::equal(a.args, b.args) && std::ranges::equal(a.extents, b.extents);
+         a.of_place == b.of_place && std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
+         a.integer == b.integer && a.extent == b.extent && a.value == b.value && std::ranges::equal(a.args, b.args) &&
+         std::ranges::equal(a.extents, b.extents);
 }
 
 }  // namespace
 
 ElementBuilder::ElementBuilder()
-    : load_([this](const ir::Value* value, std::span<const Element* const> index) {
-        return MakeLoad(value, index);
-      }) {}
+    : load_([this](const ir::Value* value, std::span<const Element* const> index) { return MakeLoad(value, index); }) {}
 
 const Element* ElementBuilder::Intern(Element element) {
   const size_t hash = Hash(element);
@@ -57,8 +54,7 @@ const Element* ElementBuilder::Intern(Element element) {
   const bool from_loads = std::ranges::any_of(element.args, &Element::has_load);
   const bool is_load = element.kind == Element::Kind::kLoad;
   element.has_load = is_load || from_loads;
-  element.has_data_index =
-      (is_load && from_loads) || std::ranges::any_of(element.args, &Element::has_data_index);
+  element.has_data_index = (is_load && from_loads) || std::ranges::any_of(element.args, &Element::has_data_index);
   auto* made = new (arena_.allocate(sizeof(Element), alignof(Element))) Element(element);
   interned_.emplace(hash, made);
   return made;
@@ -92,18 +88,16 @@ const Element* ElementBuilder::Scalar(const ir::Value* value) {
     const size_t before = pending.size();
     if (!scalars_.contains(next) && next->def != nullptr) {
       for (const ir::Value* operand : next->def->operands) {
-        const bool is_scalar =
-            operand->type->kind == ir::TypeKind::kScalar;  // size reads a tensor.
+        const bool is_scalar = operand->type->kind == ir::TypeKind::kScalar;  // size reads a tensor.
         if (is_scalar && !scalars_.contains(operand)) pending.push_back(operand);
       }
     }
     if (pending.size() > before) continue;
     pending.pop_back();
     if (scalars_.contains(next)) continue;
-    scalars_[next] =
-        next->def != nullptr
-            ? Define(*this, *next->def, next->index, {})
-            : Intern({.kind = Element::Kind::kScalar, .dtype = next->type->dtype, .value = next});
+    scalars_[next] = next->def != nullptr
+                         ? Define(*this, *next->def, next->index, {})
+                         : Intern({.kind = Element::Kind::kScalar, .dtype = next->type->dtype, .value = next});
   }
   return scalars_.at(value);
 }
@@ -112,12 +106,9 @@ const Element* ElementBuilder::Load(const ir::Value* value, std::span<const Elem
   return load_(value, index);
 }
 
-const Element* ElementBuilder::MakeLoad(const ir::Value* value,
-                                        std::span<const Element* const> index) {
-  HIR_CHECK(value->type->kind == ir::TypeKind::kTensor &&
-            ir::ValueAxes(*value->type).size() == index.size());
-  return Intern(
-      {.kind = Element::Kind::kLoad, .dtype = value->type->dtype, .value = value, .args = index});
+const Element* ElementBuilder::MakeLoad(const ir::Value* value, std::span<const Element* const> index) {
+  HIR_CHECK(value->type->kind == ir::TypeKind::kTensor && ir::ValueAxes(*value->type).size() == index.size());
+  return Intern({.kind = Element::Kind::kLoad, .dtype = value->type->dtype, .value = value, .args = index});
 }
 
 const Element* ElementBuilder::Convert(DType dtype, const Element* x) {
@@ -137,8 +128,7 @@ const Element* ElementBuilder::DividePlace(Prim prim, const Element* place, cons
   return ApplyTo(prim, args, true);
 }
 
-const Element* ElementBuilder::ApplyTo(Prim prim, std::span<const Element* const> args,
-                                       bool of_place) {
+const Element* ElementBuilder::ApplyTo(Prim prim, std::span<const Element* const> args, bool of_place) {
   HIR_CHECK(static_cast<int>(args.size()) == NumOperands(prim));
   const DType operand = args.back()->dtype;
   HIR_CHECK(prim == Prim::kSelect ? args[0]->dtype == DType::kBool && args[1]->dtype == operand
@@ -146,15 +136,10 @@ const Element* ElementBuilder::ApplyTo(Prim prim, std::span<const Element* const
   HIR_CHECK(ComputeDType(operand) == operand);
   if (const Element* folded = Fold(*this, prim, args)) return folded;
   const DType dtype = MakesBool(prim) ? DType::kBool : operand;
-  return Intern({.kind = Element::Kind::kPrim,
-                 .dtype = dtype,
-                 .prim = prim,
-                 .args = args,
-                 .of_place = of_place});
+  return Intern({.kind = Element::Kind::kPrim, .dtype = dtype, .prim = prim, .args = args, .of_place = of_place});
 }
 
-const Element* ElementBuilder::Select(const Element* condition, const Element* yes,
-                                      const Element* no) {
+const Element* ElementBuilder::Select(const Element* condition, const Element* yes, const Element* no) {
   return Apply(Prim::kSelect, {condition, yes, no});
 }
 
@@ -168,8 +153,7 @@ const Element* ElementBuilder::ReduceIndex(int variable) {
   return Intern({.kind = Element::Kind::kReduceIndex, .dtype = DType::kInt64, .integer = variable});
 }
 
-const Element* ElementBuilder::Reduce(ReduceKind kind, int first_variable,
-                                      std::span<const ir::Expr* const> extents,
+const Element* ElementBuilder::Reduce(ReduceKind kind, int first_variable, std::span<const ir::Expr* const> extents,
                                       const Element* body) {
   if (extents.empty()) return body;
   const Element* args[] = {body};

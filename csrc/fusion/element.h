@@ -50,11 +50,11 @@ struct Element {
     kIndex,   // i64: the index along axis `integer` of whatever is being defined
     kExtent,  // i64: `extent`
     kScalar,  // the host scalar `value`
-    kLoad,  // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's. An index may
+    kLoad,    // the element of `value` at `args` (one index per VALUE axis); dtype is the tensor's. An index may
     // itself be data (depend on a load); whoever defines it keeps it inside the tensor
-    kConvert,  // args[0] in dtype, rounded once; to bool: != 0; float to int truncates, saturates, NaN is 0
-    kPrim,    // `prim` of args
-    kReduce,  // `reduce` of args[0] over the variables from `integer`, extents.size() of them; of nothing: neutral
+    kConvert,      // args[0] in dtype, rounded once; to bool: != 0; float to int truncates, saturates, NaN is 0
+    kPrim,         // `prim` of args
+    kReduce,       // `reduce` of args[0] over the variables from `integer`, extents.size() of them; of nothing: neutral
     kReduceIndex,  // i64: reduction variable `integer`
   };
   Kind kind = Kind::kInt;
@@ -67,18 +67,17 @@ struct Element {
   const ir::Value* value = nullptr;
   std::span<const Element* const> args = {};
   std::span<const ir::Expr* const> extents = {};  // kReduce: trip counts, outermost first.
-  int id = 0;                   // Dense within the builder, operands before users.
-  bool has_load = false;        // It is a load, or one is below it.
-  bool has_data_index = false;  // It is a load at an index that is data, or one is below it.
-  bool of_place = false;        // kPrim: a division made by DividePlace.
+  int id = 0;                                     // Dense within the builder, operands before users.
+  bool has_load = false;                          // It is a load, or one is below it.
+  bool has_data_index = false;                    // It is a load at an index that is data, or one is below it.
+  bool of_place = false;                          // kPrim: a division made by DividePlace.
 };
 
 class ElementBuilder {
  public:
   // `load` supplies the element of a tensor at an index: MakeLoad for a tensor in memory, or the inlined definition of
   // the op that makes it.
-  using LoadFn =
-      std::function<const Element*(const ir::Value* value, std::span<const Element* const> index)>;
+  using LoadFn = std::function<const Element*(const ir::Value* value, std::span<const Element* const> index)>;
   ElementBuilder();
   ElementBuilder(const ElementBuilder&) = delete;
   ElementBuilder& operator=(const ElementBuilder&) = delete;
@@ -106,8 +105,8 @@ class ElementBuilder {
   // Fresh reduction variables for `extents`: the first one's number.
   int NewReduceVariables(int count);
   const Element* ReduceIndex(int variable);
-  const Element* Reduce(ReduceKind kind, int first_variable,
-                        std::span<const ir::Expr* const> extents, const Element* body);
+  const Element* Reduce(ReduceKind kind, int first_variable, std::span<const ir::Expr* const> extents,
+                        const Element* body);
 
  private:
   const Element* ApplyTo(Prim prim, std::span<const Element* const> args, bool of_place);
@@ -122,7 +121,6 @@ class ElementBuilder {
 
 // The element of result `result` of `op` at `index` (one i64 element per VALUE axis of the result), of the result's
 // dtype. Loads operands through `builder`. REQUIRES: op is over the fusion table, pure or a library op, and verified.
-const Element* Define(ElementBuilder& builder, const ir::Op& op, int result,
-                      std::span<const Element* const> index);
+const Element* Define(ElementBuilder& builder, const ir::Op& op, int result, std::span<const Element* const> index);
 
 }  // namespace hir::fusion

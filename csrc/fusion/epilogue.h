@@ -9,8 +9,7 @@
 
 namespace hir::fusion {
 
-inline constexpr std::array<FusionOp, 3> kEpilogues = {FusionOp::kGelu, FusionOp::kRelu,
-                                                       FusionOp::kTanhGelu};
+inline constexpr std::array<FusionOp, 3> kEpilogues = {FusionOp::kGelu, FusionOp::kRelu, FusionOp::kTanhGelu};
 
 inline constexpr std::string_view kNoEpilogue = "none";
 

@@ -7,24 +7,16 @@
 namespace hir::fusion {
 namespace {
 
-bool IsConstant(const Element* e) {
-  return e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat;
-}
-bool IsInt(const Element* e, int64_t value) {
-  return e->kind == Element::Kind::kInt && e->integer == value;
-}
-bool IsFloat(const Element* e, double value) {
-  return e->kind == Element::Kind::kFloat && e->number == value;
-}
+bool IsConstant(const Element* e) { return e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat; }
+bool IsInt(const Element* e, int64_t value) { return e->kind == Element::Kind::kInt && e->integer == value; }
+bool IsFloat(const Element* e, double value) { return e->kind == Element::Kind::kFloat && e->number == value; }
 bool IsNumber(const Element* e, int value) { return IsInt(e, value) || IsFloat(e, value); }
 
-const Element* FoldConstants(ElementBuilder& builder, Prim prim,
-                             std::span<const Element* const> args) {
+const Element* FoldConstants(ElementBuilder& builder, Prim prim, std::span<const Element* const> args) {
   const Element* a = args[0];
   const Element* b = args.back();
   if (hir::IsFloat(a->dtype)) {
-    if (const FloatTestFn test = FloatTest(prim))
-      return builder.Int(DType::kBool, test(a->number, b->number));
+    if (const FloatTestFn test = FloatTest(prim)) return builder.Int(DType::kBool, test(a->number, b->number));
     const FloatFn function = FloatFunction(prim, a->dtype);
     HIR_CHECK(function != nullptr);
     return builder.Float(a->dtype, function(a->number, b->number));
@@ -70,14 +62,11 @@ const Element* FoldInt(ElementBuilder& builder, Prim prim, const Element* x, con
   if (prim == Prim::kDiv && IsInt(y, 1)) return x;
   if (prim == Prim::kRem && IsInt(y, 1)) return builder.Int(x->dtype, 0);
   if ((prim == Prim::kDiv || prim == Prim::kRem) && IsInt(x, 0)) return x;
-  if ((prim == Prim::kEq || prim == Prim::kLe || prim == Prim::kGe) && same)
-    return builder.Int(DType::kBool, 1);
-  if ((prim == Prim::kNe || prim == Prim::kLt || prim == Prim::kGt) && same)
-    return builder.Int(DType::kBool, 0);
+  if ((prim == Prim::kEq || prim == Prim::kLe || prim == Prim::kGe) && same) return builder.Int(DType::kBool, 1);
+  if ((prim == Prim::kNe || prim == Prim::kLt || prim == Prim::kGt) && same) return builder.Int(DType::kBool, 0);
   // (x + c1) + c2: one constant.
-  if ((prim == Prim::kAdd || prim == Prim::kSub) && y->kind == Element::Kind::kInt &&
-      x->kind == Element::Kind::kPrim && (x->prim == Prim::kAdd || x->prim == Prim::kSub) &&
-      x->args[1]->kind == Element::Kind::kInt) {
+  if ((prim == Prim::kAdd || prim == Prim::kSub) && y->kind == Element::Kind::kInt && x->kind == Element::Kind::kPrim &&
+      (x->prim == Prim::kAdd || x->prim == Prim::kSub) && x->args[1]->kind == Element::Kind::kInt) {
     const Element* c1 = x->args[1];
     if (x->prim == Prim::kSub) c1 = builder.Apply(Prim::kNeg, {c1});
     return builder.Apply(Prim::kAdd, {x->args[0], builder.Apply(prim, {c1, y})});
@@ -103,8 +92,7 @@ const Element* Fold(ElementBuilder& builder, Prim prim, std::span<const Element*
 
 const Element* FoldConvert(ElementBuilder& builder, DType dtype, const Element* x) {
   if (x->kind == Element::Kind::kInt) {
-    if (!hir::IsFloat(dtype))
-      return builder.Int(dtype, dtype == DType::kBool ? x->integer != 0 : x->integer);
+    if (!hir::IsFloat(dtype)) return builder.Int(dtype, dtype == DType::kBool ? x->integer != 0 : x->integer);
     if (ComputeDType(dtype) == dtype) return builder.Float(dtype, IntToFloat(dtype, x->integer));
   }
   if (x->kind == Element::Kind::kFloat) {

@@ -22,22 +22,14 @@ inline S Number(const S& like, double value) {
   return {like.builder, like.builder->Int(like.e->dtype, static_cast<int64_t>(value))};
 }
 inline S Apply(Prim prim, const S& x) { return {x.builder, x.builder->Apply(prim, {x.e})}; }
-inline S Apply(Prim prim, const S& x, const S& y) {
-  return {x.builder, x.builder->Apply(prim, {x.e, y.e})};
-}
+inline S Apply(Prim prim, const S& x, const S& y) { return {x.builder, x.builder->Apply(prim, {x.e, y.e})}; }
 inline bool IsBool(const S& x) { return x.e->dtype == DType::kBool; }
 // A bool as an integer, so that it has an order.
-inline S Ordered(const S& x) {
-  return IsBool(x) ? S{x.builder, x.builder->Convert(DType::kInt32, x.e)} : x;
-}
+inline S Ordered(const S& x) { return IsBool(x) ? S{x.builder, x.builder->Convert(DType::kInt32, x.e)} : x; }
 
-inline S operator+(const S& x, const S& y) {
-  return Apply(IsBool(x) ? Prim::kOr : Prim::kAdd, x, y);
-}
+inline S operator+(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kAdd, x, y); }
 inline S operator-(const S& x, const S& y) { return Apply(Prim::kSub, x, y); }
-inline S operator*(const S& x, const S& y) {
-  return Apply(IsBool(x) ? Prim::kAnd : Prim::kMul, x, y);
-}
+inline S operator*(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMul, x, y); }
 inline S operator/(const S& x, const S& y) { return Apply(Prim::kDiv, x, y); }
 inline S operator-(const S& x) { return Apply(Prim::kNeg, x); }
 inline S operator&(const S& x, const S& y) { return Apply(Prim::kAnd, x, y); }
@@ -64,9 +56,7 @@ inline S operator>(const S& x, double y) { return x > Number(x, y); }
 inline S Select(const S& condition, const S& yes, const S& no) {
   return {yes.builder, yes.builder->Select(condition.e, yes.e, no.e)};
 }
-inline S Select(const S& condition, double yes, const S& no) {
-  return Select(condition, Number(no, yes), no);
-}
+inline S Select(const S& condition, double yes, const S& no) { return Select(condition, Number(no, yes), no); }
 
 inline S Max(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kOr : Prim::kMax, x, y); }
 inline S Min(const S& x, const S& y) { return Apply(IsBool(x) ? Prim::kAnd : Prim::kMin, x, y); }
@@ -117,8 +107,7 @@ inline S NextAfter16(const S& x, const S& y) {
   const S signed_zero = x * zero;
   const S greatest = Number(x, brain ? 0x1.fep127 : 65504.0);
   const S from_infinity = Select(x > zero, greatest, -greatest);
-  const S other =
-      Select(IsInf(x) & !IsNan(y), from_infinity, Select(moved == zero, signed_zero, moved));
+  const S other = Select(IsInf(x) & !IsNan(y), from_infinity, Select(moved == zero, signed_zero, moved));
   return Select(x == y, y, other);
 }
 inline S NextAfter(const S& x, const S& y) {

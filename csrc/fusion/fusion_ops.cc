@@ -11,33 +11,14 @@ using enum ir::Effect;
 using ir::kVariadic;
 
 constexpr ir::OpInfo kTable[] = {
-#define POINTWISE(Name, mnemonic, operands, rule, formula, doc)                                    \
-  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, InferPointwise, \
-   {}},
+#define POINTWISE(Name, mnemonic, operands, rule, formula, doc) \
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, InferPointwise, {}},
 #define OP(Name, mnemonic, operands, effects, doc, ...) \
-  {mnemonic,                                            \
-   static_cast<uint16_t>(FusionOp::k##Name),            \
-   operands,                                            \
-   1,                                                   \
-   0,                                                   \
-   effects,                                             \
-   doc,                                                 \
-   Infer##Name,                                         \
-   {__VA_ARGS__}},
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, effects, doc, Infer##Name, {__VA_ARGS__}},
 #define COMPOSITE(Name, mnemonic, operands, doc, ...) \
-  {                                                   \
-      mnemonic,                                       \
-      static_cast<uint16_t>(FusionOp::k##Name),       \
-      operands,                                       \
-      1,                                              \
-      0,                                              \
-      kPure,                                          \
-      doc,                                            \
-      Infer##Name,                                    \
-      {__VA_ARGS__}},
-#define COMM(Name, mnemonic, doc, ...)                                                       \
-  {mnemonic,     static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, \
-   {__VA_ARGS__}},
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, Infer##Name, {__VA_ARGS__}},
+#define COMM(Name, mnemonic, doc, ...) \
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, {__VA_ARGS__}},
 #include "csrc/fusion/fusion_ops.def"
 };
 static_assert(std::size(kTable) == kNumFusionOps);
@@ -58,8 +39,7 @@ bool IsPointwise(FusionOp op) {
 }
 
 bool IsReduction(FusionOp op) {
-  return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin ||
-         op == FusionOp::kMax;
+  return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin || op == FusionOp::kMax;
 }
 
 bool IsComposite(FusionOp op) {
@@ -73,14 +53,11 @@ bool IsComposite(FusionOp op) {
   return kIs[static_cast<int>(op)];
 }
 
-bool IsCommunication(FusionOp op) {
-  return (kFusionOps.ops[static_cast<size_t>(op)].effects & kComm) != 0;
-}
+bool IsCommunication(FusionOp op) { return (kFusionOps.ops[static_cast<size_t>(op)].effects & kComm) != 0; }
 
 bool IsBetweenMeshes(FusionOp op) {
-  return op == FusionOp::kBroadcastTo || op == FusionOp::kCollectivePermute ||
-         op == FusionOp::kGatherTo || op == FusionOp::kReduceTo || op == FusionOp::kScatterTo ||
-         op == FusionOp::kSendRecv;
+  return op == FusionOp::kBroadcastTo || op == FusionOp::kCollectivePermute || op == FusionOp::kGatherTo ||
+         op == FusionOp::kReduceTo || op == FusionOp::kScatterTo || op == FusionOp::kSendRecv;
 }
 
 }  // namespace hir::fusion

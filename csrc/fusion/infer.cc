@@ -21,15 +21,12 @@ const ir::Expr* Simpler(const ir::Expr* a, const ir::Expr* b) {
 Result<std::vector<ir::Axis>> TensorAxes(const ir::Op& op, int i) {
   const ir::Value& value = *op.operands[static_cast<size_t>(i)];
   if (value.type->kind != ir::TypeKind::kTensor) {
-    return InvalidArgument(
-        Cat("%", value.name, " is ", ir::ToString(*value.type), "; a tensor is needed"));
+    return InvalidArgument(Cat("%", value.name, " is ", ir::ToString(*value.type), "; a tensor is needed"));
   }
   return ir::ValueAxes(*value.type);
 }
 
-std::string AxisName(const ir::Value& value, size_t axis) {
-  return Cat("axis ", axis, " of %", value.name);
-}
+std::string AxisName(const ir::Value& value, size_t axis) { return Cat("axis ", axis, " of %", value.name); }
 
 Result<int64_t> NormalAxis(int64_t axis, size_t rank) {
   const auto n = static_cast<int64_t>(rank);
@@ -42,8 +39,7 @@ Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t ra
   std::vector<int64_t> normal;
   for (const int64_t axis : axes) {
     HIR_ASSIGN(const int64_t one, NormalAxis(axis, rank));
-    if (std::ranges::find(normal, one) != normal.end())
-      return InvalidArgument(Cat("axis ", one, " is given twice"));
+    if (std::ranges::find(normal, one) != normal.end()) return InvalidArgument(Cat("axis ", one, " is given twice"));
     normal.push_back(one);
   }
   std::ranges::sort(normal);
@@ -52,8 +48,7 @@ Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t ra
 
 Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t rank) {
   if (axes.size() != rank) {
-    return InvalidArgument(
-        Cat("dims has ", axes.size(), " entries; the tensor has ", rank, " axes"));
+    return InvalidArgument(Cat("dims has ", axes.size(), " entries; the tensor has ", rank, " axes"));
   }
   HIR_TRY(NormalAxes(axes, rank).status());
   std::vector<int64_t> normal;
@@ -61,25 +56,21 @@ Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t r
   return normal;
 }
 
-Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a,
-             std::string_view name_b) {
+Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a, std::string_view name_b) {
   a = graph.Resolve(a);
   b = graph.Resolve(b);
   if (a == b) return {};
   if (a->IsConst() && b->IsConst()) {
-    return InvalidArgument(
-        Cat(name_a, " has extent ", a->value, ", ", name_b, " has extent ", b->value));
+    return InvalidArgument(Cat(name_a, " has extent ", a->value, ", ", name_b, " has extent ", b->value));
   }
   return ir::Builder::Unify(graph, a, b, Cat(name_a, " and ", name_b));
 }
 
-Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
-                    std::string reason) {
+Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason) {
   return graph.AddGuard({ir::Guard::Kind::kEqual, left, right, std::move(reason)});
 }
 
-Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
-                     std::string reason) {
+Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason) {
   return graph.AddGuard({ir::Guard::Kind::kAtMost, left, right, std::move(reason)});
 }
 
@@ -105,8 +96,7 @@ bool IsPlainSize(const ir::Expr* e) {
 
 }  // namespace
 
-Status RequireExtents(ir::Graph& graph, const ir::Op& op,
-                      std::span<const ir::Expr* const> extents) {
+Status RequireExtents(ir::Graph& graph, const ir::Op& op, std::span<const ir::Expr* const> extents) {
   for (const ir::Expr* extent : extents) {
     if (extent->IsConst() || IsPlainSize(extent)) continue;  // Graph::Tensor sees to constants.
     HIR_TRY(RequireAtMost(graph, graph.exprs().Const(0), extent,
@@ -117,17 +107,15 @@ Status RequireExtents(ir::Graph& graph, const ir::Op& op,
 
 Status RequireDivisors(ir::Graph& graph, const ir::Op& op, const ir::Expr* value) {
   using ir::ExprKind;
-  if (value->kind == ExprKind::kFloorDiv || value->kind == ExprKind::kMod ||
-      value->kind == ExprKind::kCeilDiv) {
-    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), value->args[1],
-                          Cat(op.info->name, " of ", ir::ToString(value))));
+  if (value->kind == ExprKind::kFloorDiv || value->kind == ExprKind::kMod || value->kind == ExprKind::kCeilDiv) {
+    HIR_TRY(
+        RequireAtMost(graph, graph.exprs().Const(1), value->args[1], Cat(op.info->name, " of ", ir::ToString(value))));
   }
   for (const ir::Expr* arg : value->args) HIR_TRY(RequireDivisors(graph, op, arg));
   return {};
 }
 
-Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
-                                            std::span<const ShapedOperand> operands) {
+Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph, std::span<const ShapedOperand> operands) {
   size_t rank = 0;
   for (const ShapedOperand& operand : operands) rank = std::max(rank, operand.axes.size());
   std::vector<ir::Axis> result;
@@ -148,8 +136,7 @@ Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
         axis_name = AxisName(*operand.value, i - missing);
         continue;
       }
-      HIR_TRY(Unify(graph, axis.extent, given.extent, axis_name,
-                    AxisName(*operand.value, i - missing)));
+      HIR_TRY(Unify(graph, axis.extent, given.extent, axis_name, AxisName(*operand.value, i - missing)));
       if (given.kind == ir::AxisKind::kIteration) axis.kind = given.kind;
       axis.extent = Simpler(graph.Resolve(axis.extent), graph.Resolve(given.extent));
     }
@@ -163,8 +150,7 @@ Result<DType> DTypeAttr(const ir::Op& op, std::string_view name) {
   const std::string_view word = op.Name(name);
   const std::optional<DType> dtype = ParseDType(word);
   if (!dtype) {
-    return InvalidArgument(
-        Cat(name, "=", word, " is not an element type (bool, i32, i64, f16, bf16, f32, f64)"));
+    return InvalidArgument(Cat(name, "=", word, " is not an element type (bool, i32, i64, f16, bf16, f32, f64)"));
   }
   return *dtype;
 }
@@ -180,13 +166,11 @@ void SetAttr(ir::Op& op, std::string_view name, ir::AttrValue value) {
   attr->value = value;
 }
 
-void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name,
-             const std::vector<int64_t>& values) {
+void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<int64_t>& values) {
   SetAttr(op, name, std::span<const int64_t>(graph.Copy(values)));
 }
 
-void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name,
-              const std::vector<const ir::Expr*>& values) {
+void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<const ir::Expr*>& values) {
   std::vector<const ir::Expr*> resolved;
   for (const ir::Expr* value : values) resolved.push_back(graph.Resolve(value));
   SetAttr(op, name, std::span<const ir::Expr* const>(graph.Copy(resolved)));
@@ -194,8 +178,7 @@ void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name,
 
 Status CheckCount(const ir::Op& op, std::string_view name, size_t count, size_t rank) {
   if (count == rank) return {};
-  return InvalidArgument(
-      Cat(name, " has ", count, " entries; %", op.operands[0]->name, " has ", rank, " axes"));
+  return InvalidArgument(Cat(name, " has ", count, " entries; %", op.operands[0]->name, " has ", rank, " axes"));
 }
 
 Status SetTensor(ir::Graph& graph, ir::Op& op, DType dtype, std::span<const ir::Axis> axes) {

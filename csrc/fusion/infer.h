@@ -35,13 +35,10 @@ Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t r
 // --- extents --------------------------------------------------------------------------------------------------------
 // Makes `a` and `b` one extent; the names are for people: "axis 1 of %x". Expressions read before stay usable in
 // Graph::Tensor and with Graph::Resolve.
-Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a,
-             std::string_view name_b);
+Status Unify(ir::Graph& graph, const ir::Expr* a, const ir::Expr* b, std::string_view name_a, std::string_view name_b);
 // Guards; no symbol is replaced. Errors: kInvalidArgument where they can never hold.
-Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
-                    std::string reason);
-Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right,
-                     std::string reason);
+Status RequireEqual(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason);
+Status RequireAtMost(ir::Graph& graph, const ir::Expr* left, const ir::Expr* right, std::string reason);
 // Guards that each of `extents`, which attributes say, is a size: a formula of symbols may fall below 0 or divide by 0,
 // and then no value of the op exists.
 Status RequireExtents(ir::Graph& graph, const ir::Op& op, std::span<const ir::Expr* const> extents);
@@ -54,8 +51,7 @@ struct ShapedOperand {
   const ir::Value* value = nullptr;
   std::vector<ir::Axis> axes;  // Leading value axes of `value`.
 };
-Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph,
-                                            std::span<const ShapedOperand> operands);
+Result<std::vector<ir::Axis>> BroadcastAxes(ir::Graph& graph, std::span<const ShapedOperand> operands);
 
 // --- attributes -----------------------------------------------------------------------------------------------------
 // The element type that the attribute `name` says; `null_is` for "null".
@@ -63,10 +59,8 @@ Result<DType> DTypeAttr(const ir::Op& op, std::string_view name);
 Result<DType> DTypeAttr(const ir::Op& op, std::string_view name, DType null_is);
 // Replaces the value of the attribute `name`.
 void SetAttr(ir::Op& op, std::string_view name, ir::AttrValue value);
-void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name,
-             const std::vector<int64_t>& values);
-void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name,
-              const std::vector<const ir::Expr*>& values);
+void SetInts(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<int64_t>& values);
+void SetExprs(ir::Graph& graph, ir::Op& op, std::string_view name, const std::vector<const ir::Expr*>& values);
 // The attribute `shape` must have `rank` entries.
 Status CheckCount(const ir::Op& op, std::string_view name, size_t count, size_t rank);
 

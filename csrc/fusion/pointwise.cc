@@ -41,9 +41,8 @@ Status CheckConstants(const ir::Op& op, DType operands) {
     if (value->def == nullptr || CodeOf(*value->def) != FusionOp::kConstant) continue;
     const double number = value->def->Float("value");
     if (!IsInt(value->type->dtype) || std::fabs(number + 0.5) < 0x1p31) continue;
-    return InvalidArgument(
-        base::Cat("%", value->name, " is the constant ", number,
-                  ", which i32, the operands' type, does not hold: cast the tensors to i64"));
+    return InvalidArgument(base::Cat("%", value->name, " is the constant ", number,
+                                     ", which i32, the operands' type, does not hold: cast the tensors to i64"));
   }
   return {};
 }
@@ -85,8 +84,8 @@ void AxesPointwise(const ir::Op& op, std::vector<AxisLink>& links) {
     const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[i]->type);
     for (size_t k = 0; k < axes.size(); ++k) {
       const size_t at = result.size() - axes.size() + k;
-      links.push_back({static_cast<int>(i), static_cast<int>(k), 0, static_cast<int>(at),
-                       SameOrBroadcast(axes[k], result[at])});
+      links.push_back(
+          {static_cast<int>(i), static_cast<int>(k), 0, static_cast<int>(at), SameOrBroadcast(axes[k], result[at])});
     }
   }
 }
@@ -98,15 +97,12 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
   S operands[4];
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const ir::Value* value = op.operands[i];
-    const Element* e =
-        IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
+    const Element* e = IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
     const bool condition = rule == TypeRule::kSelect && i == 0;
-    operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e),
-                   (*types).operands};
+    operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e), (*types).operands};
   }
   const Formula formula = kFormulas[static_cast<size_t>(CodeOf(op))];
-  return builder.Convert((*types).result,
-                         formula(operands[0], operands[1], operands[2], operands[3]).e);
+  return builder.Convert((*types).result, formula(operands[0], operands[1], operands[2], operands[3]).e);
 }
 
 const Element* ApplyFormula(FusionOp op, ElementBuilder& builder, const Element* x) {

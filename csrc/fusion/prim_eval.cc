@@ -193,12 +193,9 @@ IntFn IntFunction(Prim prim) {
   if (prim == Prim::kAnd) return [](int64_t a, int64_t b) { return a & b; };
   if (prim == Prim::kOr) return [](int64_t a, int64_t b) { return a | b; };
   if (prim == Prim::kXor) return [](int64_t a, int64_t b) { return a ^ b; };
-  if (prim == Prim::kNot)
-    return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
-  if (prim == Prim::kShl)
-    return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
-  if (prim == Prim::kShr)
-    return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
+  if (prim == Prim::kNot) return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
+  if (prim == Prim::kShl) return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
+  if (prim == Prim::kShr) return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
   if (prim == Prim::kGcd) return Gcd;
   if (prim == Prim::kPow) return Power;
   return nullptr;

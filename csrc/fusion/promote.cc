@@ -39,8 +39,7 @@ DType Promote(std::span<const ir::Value* const> operands) {
   }
   HIR_CHECK(tensors || scalars);
   if (!tensors) return *scalars;
-  if (scalars && CategoryOf(*scalars) > CategoryOf(*tensors))
-    return DefaultOf(CategoryOf(*scalars));
+  if (scalars && CategoryOf(*scalars) > CategoryOf(*tensors)) return DefaultOf(CategoryOf(*scalars));
   return *tensors;
 }
 
@@ -48,8 +47,7 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
   const auto refuse = [&](bool (*refused)(DType), std::string_view remedy) -> Status {
     for (const ir::Value* value : operands) {
       if (!refused(value->type->dtype)) continue;
-      return InvalidArgument(
-          base::Cat("%", value->name, " is ", DTypeName(value->type->dtype), "; ", remedy));
+      return InvalidArgument(base::Cat("%", value->name, " is ", DTypeName(value->type->dtype), "; ", remedy));
     }
     return {};
   };
@@ -66,14 +64,12 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
     case TypeRule::kAny:
     case TypeRule::kSelect: return PointwiseTypes{common, common};
     case TypeRule::kNumber:
-      HIR_TRY(
-          refuse([](DType t) { return t == DType::kBool; }, "numbers are needed: cast it first"));
+      HIR_TRY(refuse([](DType t) { return t == DType::kBool; }, "numbers are needed: cast it first"));
       return PointwiseTypes{common, common};
     case TypeRule::kFloat: {
       const bool scalars = operands[0]->type->kind == ir::TypeKind::kScalar &&
-                           std::all_of(operands.begin(), operands.end(), [](const ir::Value* v) {
-                             return v->type->kind == ir::TypeKind::kScalar;
-                           });
+                           std::all_of(operands.begin(), operands.end(),
+                                       [](const ir::Value* v) { return v->type->kind == ir::TypeKind::kScalar; });
       const DType type = IsFloat(common) ? common : scalars ? DType::kFloat64 : DType::kFloat32;
       return PointwiseTypes{type, type};
     }
@@ -87,8 +83,8 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
       return PointwiseTypes{common, common};
     case TypeRule::kReal:
       if (!IsFloat(common)) {
-        return InvalidArgument(base::Cat("the operands promote to ", DTypeName(common),
-                                         "; floats are needed: cast them first"));
+        return InvalidArgument(
+            base::Cat("the operands promote to ", DTypeName(common), "; floats are needed: cast them first"));
       }
       return PointwiseTypes{common, common};
     case TypeRule::kTest: return PointwiseTypes{common, DType::kBool};

@@ -28,8 +28,7 @@ enum class TypeRule : uint8_t {
 };
 
 struct PointwiseTypes {
-  DType operands =
-      DType::kFloat32;  // Promoted; carried out in ComputeDType of it. kSelect: of the last two.
+  DType operands = DType::kFloat32;  // Promoted; carried out in ComputeDType of it. kSelect: of the last two.
   DType result = DType::kFloat32;
 };
 

@@ -74,8 +74,8 @@ class Annotator {
   Result<size_t> LoopAxis(int64_t axis) const {
     const int64_t n = std::ssize(leaves_);
     if (axis < -n || axis >= n) {
-      return InvalidArgument(Cat("axis ", axis, " is out of range: the loop domain ",
-                                 DomainText(leaves_), " has ", n, n == 1 ? " axis" : " axes"));
+      return InvalidArgument(Cat("axis ", axis, " is out of range: the loop domain ", DomainText(leaves_), " has ", n,
+                                 n == 1 ? " axis" : " axes"));
     }
     return static_cast<size_t>(axis < 0 ? axis + n : axis);
   }
@@ -83,9 +83,8 @@ class Annotator {
   Status SetMesh(const Annotation& a) {
     HIR_CHECK(a.mesh != nullptr);
     if (draft_.mesh != nullptr && draft_.mesh != a.mesh) {
-      return InvalidArgument(Cat("the value is on @", draft_.mesh->name, " = ",
-                                 draft_.mesh->mesh.ToString(), " already, got @", a.mesh->name,
-                                 " = ", a.mesh->mesh.ToString()));
+      return InvalidArgument(Cat("the value is on @", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(),
+                                 " already, got @", a.mesh->name, " = ", a.mesh->mesh.ToString()));
     }
     if (draft_.mesh == nullptr) draft_.parallel.assign(leaves_.size(), ParallelType::kSerial);
     draft_.mesh = a.mesh;
@@ -97,11 +96,9 @@ class Annotator {
     std::sort(sorted.begin(), sorted.end());
     const int64_t n = std::ssize(ValueAxes(*value_.type));
     bool permutation = std::ssize(sorted) == n;
-    for (int64_t i = 0; permutation && i < n; ++i)
-      permutation = sorted[static_cast<size_t>(i)] == i;
+    for (int64_t i = 0; permutation && i < n; ++i) permutation = sorted[static_cast<size_t>(i)] == i;
     if (!permutation) {
-      return InvalidArgument(
-          Cat("[", base::JoinInts(a.order, ", "), "] is not a permutation of the ", n, " axes"));
+      return InvalidArgument(Cat("[", base::JoinInts(a.order, ", "), "] is not a permutation of the ", n, " axes"));
     }
     draft_.stride_order.assign(a.order.begin(), a.order.end());
     return {};
@@ -109,8 +106,8 @@ class Annotator {
 
   Status CheckSerial(size_t axis) const {
     if (draft_.parallel[axis] == ParallelType::kSerial) return {};
-    return InvalidArgument(Cat("axis ", axis, " is parallel on ",
-                               mesh::ParallelTypeName(draft_.parallel[axis]), " already"));
+    return InvalidArgument(
+        Cat("axis ", axis, " is parallel on ", mesh::ParallelTypeName(draft_.parallel[axis]), " already"));
   }
 
   void Take(const LoopTransform& step) {
@@ -120,8 +117,7 @@ class Annotator {
 
   Status CheckLength() const {
     if (std::ssize(draft_.transforms) < kTransformsMax) return {};
-    return ResourceExhausted(
-        Cat("the layout has ", kTransformsMax, " splits and merges, which is the limit"));
+    return ResourceExhausted(Cat("the layout has ", kTransformsMax, " splits and merges, which is the limit"));
   }
 
   Status Split(size_t axis, Kind kind, int64_t factor) {
@@ -132,16 +128,15 @@ class Annotator {
     Take({.kind = outer ? LoopTransform::Kind::kOuterSplit : LoopTransform::Kind::kInnerSplit,
           .axis = static_cast<int>(axis),
           .factor = factor});
-    draft_.parallel.insert(draft_.parallel.begin() + static_cast<ptrdiff_t>(axis),
-                           ParallelType::kSerial);
+    draft_.parallel.insert(draft_.parallel.begin() + static_cast<ptrdiff_t>(axis), ParallelType::kSerial);
     return {};
   }
 
   Status Merge(size_t axis) {
     HIR_TRY(CheckLength());
     if (axis + 1 >= leaves_.size()) {
-      return InvalidArgument(Cat("axis ", axis, " is the last of ", DomainText(leaves_),
-                                 "; there is none to merge it with"));
+      return InvalidArgument(
+          Cat("axis ", axis, " is the last of ", DomainText(leaves_), "; there is none to merge it with"));
     }
     HIR_TRY(CheckSerial(axis));
     HIR_TRY(CheckSerial(axis + 1));
@@ -152,8 +147,7 @@ class Annotator {
 
   Status Parallelize(size_t axis, ParallelType type) {
     if (type == ParallelType::kStream) {
-      return Unimplemented(Cat("axis ", axis, " of ", DomainText(leaves_),
-                               ": parallel type stream is not built yet"));
+      return Unimplemented(Cat("axis ", axis, " of ", DomainText(leaves_), ": parallel type stream is not built yet"));
     }
     if (type == ParallelType::kSerial) {
       draft_.parallel[axis] = type;
@@ -171,45 +165,39 @@ class Annotator {
     const int64_t size = draft_.mesh->mesh.Size(type);
     const Expr* extent = leaves_[axis].extent;
     if (extent->IsConst() && !extent->IsConst(size)) {
-      return InvalidArgument(Cat("axis ", axis, " of ", DomainText(leaves_), " has extent ",
-                                 extent->value, ", but ", name, " of @", draft_.mesh->name, " has ",
-                                 size, size == 1 ? " device" : " devices"));
+      return InvalidArgument(Cat("axis ", axis, " of ", DomainText(leaves_), " has extent ", extent->value, ", but ",
+                                 name, " of @", draft_.mesh->name, " has ", size, size == 1 ? " device" : " devices"));
     }
     return Builder::Unify(graph_, extent, graph_.exprs().Const(size),
-                          Cat(value_.name, ": loop axis ", axis, " is parallel on ", name, " of @",
-                              draft_.mesh->name));
+                          Cat(value_.name, ": loop axis ", axis, " is parallel on ", name, " of @", draft_.mesh->name));
   }
 
   Status CheckHas(ParallelType type) const {
     if (draft_.mesh->mesh.Has(type)) return {};
-    return InvalidArgument(Cat("@", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(),
-                               " has no ", mesh::ParallelTypeName(type)));
+    return InvalidArgument(
+        Cat("@", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(), " has no ", mesh::ParallelTypeName(type)));
   }
 
   // Splits the outermost part of the axis that nothing is parallel on yet.
   Status Shard(const Annotation& a) {
     const int64_t n = std::ssize(ValueAxes(*value_.type));
     if (a.axis < -n || a.axis >= n) {
-      return InvalidArgument(
-          Cat("axis ", a.axis, " is out of range: the value has ", n, n == 1 ? " axis" : " axes"));
+      return InvalidArgument(Cat("axis ", a.axis, " is out of range: the value has ", n, n == 1 ? " axis" : " axes"));
     }
     if (!mesh::IsMesh(a.type)) {
       return a.type == ParallelType::kStream
                  ? Unimplemented(Cat("axis ", a.axis, ": parallel type stream is not built yet"))
-                 : InvalidArgument(Cat("axis ", a.axis, ": ", mesh::ParallelTypeName(a.type),
-                                       " is no mesh dimension"));
+                 : InvalidArgument(Cat("axis ", a.axis, ": ", mesh::ParallelTypeName(a.type), " is no mesh dimension"));
     }
     HIR_TRY(CheckHas(a.type));
-    const int logical =
-        LogicalIndex(*value_.type, static_cast<int>(a.axis < 0 ? a.axis + n : a.axis));
+    const int logical = LogicalIndex(*value_.type, static_cast<int>(a.axis < 0 ? a.axis + n : a.axis));
     size_t axis = 0;
     while (axis < leaves_.size() &&
            (leaves_[axis].logical != logical || draft_.parallel[axis] != ParallelType::kSerial)) {
       ++axis;
     }
     if (axis == leaves_.size()) {
-      return InvalidArgument(
-          Cat("axis ", a.axis, " was merged with another in ", DomainText(leaves_)));
+      return InvalidArgument(Cat("axis ", a.axis, " was merged with another in ", DomainText(leaves_)));
     }
     HIR_TRY(Split(axis, Kind::kOuterSplit, draft_.mesh->mesh.Size(a.type)));
     return Parallelize(axis, a.type);
@@ -225,12 +213,10 @@ class Annotator {
 
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
   const auto fail = [&](const Status& status) {
-    return WithLocation(status.WithContext(Cat(value.name, ": ", KindName(annotation.kind))),
-                        annotation.location);
+    return WithLocation(status.WithContext(Cat(value.name, ": ", KindName(annotation.kind))), annotation.location);
   };
   if (value.type->kind != TypeKind::kTensor) {
-    return fail(
-        InvalidArgument(Cat("only a tensor has a layout, this is ", ToString(*value.type))));
+    return fail(InvalidArgument(Cat("only a tensor has a layout, this is ", ToString(*value.type))));
   }
   Annotator annotator(graph, value);
   if (const Status status = annotator.Apply(annotation); !status.ok()) return fail(status);
@@ -243,8 +229,7 @@ Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annot
   value.layout = nullptr;
   for (const bool orders : {false, true}) {
     for (const Annotation& annotation : annotations) {
-      if ((annotation.kind == Kind::kStrideOrder) == orders)
-        HIR_TRY(Annotate(graph, value, annotation));
+      if ((annotation.kind == Kind::kStrideOrder) == orders) HIR_TRY(Annotate(graph, value, annotation));
     }
   }
   return {};

@@ -29,20 +29,14 @@ std::string_view AttrKindName(AttrKind kind) {
 }
 
 bool IsName(std::string_view text) {
-  return !text.empty() && std::ssize(text) <= kNameBytesMax &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '.';
-         });
+  return !text.empty() && std::ssize(text) <= kNameBytesMax && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  });
 }
 
-bool IsWord(std::string_view text) {
-  return IsName(text) && text[0] != '.' && (text[0] < '0' || text[0] > '9');
-}
+bool IsWord(std::string_view text) { return IsName(text) && text[0] != '.' && (text[0] < '0' || text[0] > '9'); }
 
-bool IsIdentifier(std::string_view text) {
-  return IsWord(text) && text.find('.') == std::string_view::npos;
-}
+bool IsIdentifier(std::string_view text) { return IsWord(text) && text.find('.') == std::string_view::npos; }
 
 bool Holds(const AttrValue& value, AttrKind kind) {
   switch (kind) {
@@ -74,8 +68,7 @@ AttrValue Convert(Graph& graph, const AttrValue& value, AttrKind kind) {
     if (kind == AttrKind::kFloat && exact) return static_cast<double>(*number);
     if (kind == AttrKind::kExpr) return graph.exprs().Const(*number);
   }
-  if (const auto* numbers = std::get_if<std::span<const int64_t>>(&value);
-      numbers && kind == AttrKind::kExprs) {
+  if (const auto* numbers = std::get_if<std::span<const int64_t>>(&value); numbers && kind == AttrKind::kExprs) {
     std::vector<const Expr*> exprs;
     for (const int64_t number : *numbers) exprs.push_back(graph.exprs().Const(number));
     return std::span<const Expr* const>(graph.Copy(exprs));
@@ -84,28 +77,25 @@ AttrValue Convert(Graph& graph, const AttrValue& value, AttrKind kind) {
 }
 
 std::string_view KindOf(const AttrValue& value) {
-  constexpr AttrKind kKinds[] = {AttrKind::kInt,   AttrKind::kFloat, AttrKind::kBool,
-                                 AttrKind::kName,  AttrKind::kInts,  AttrKind::kExpr,
-                                 AttrKind::kExprs, AttrKind::kMesh};
+  constexpr AttrKind kKinds[] = {AttrKind::kInt,  AttrKind::kFloat, AttrKind::kBool,  AttrKind::kName,
+                                 AttrKind::kInts, AttrKind::kExpr,  AttrKind::kExprs, AttrKind::kMesh};
   static_assert(std::size(kKinds) == std::variant_size_v<AttrValue>);
   return AttrKindName(kKinds[value.index()]);
 }
 
 Status CheckValue(const AttrInfo& row, const AttrValue& value) {
   if (!Holds(value, row.kind)) {
-    return InvalidArgument(
-        Cat("attribute ", row.name, " is ", AttrKindName(row.kind), ", got ", KindOf(value)));
+    return InvalidArgument(Cat("attribute ", row.name, " is ", AttrKindName(row.kind), ", got ", KindOf(value)));
   }
   if (row.kind == AttrKind::kName && !IsWord(std::get<std::string_view>(value))) {
-    return InvalidArgument(Cat("attribute ", row.name,
-                               " is a word of letters, digits, _ and ., at most ", kNameBytesMax));
+    return InvalidArgument(
+        Cat("attribute ", row.name, " is a word of letters, digits, _ and ., at most ", kNameBytesMax));
   }
   size_t length = 0;
   if (const auto* ints = std::get_if<std::span<const int64_t>>(&value)) length = ints->size();
   if (const auto* exprs = std::get_if<std::span<const Expr* const>>(&value)) length = exprs->size();
   if (length > static_cast<size_t>(kListMax)) {
-    return ResourceExhausted(
-        Cat("attribute ", row.name, " has ", length, " elements; the limit is ", kListMax));
+    return ResourceExhausted(Cat("attribute ", row.name, " has ", length, " elements; the limit is ", kListMax));
   }
   return {};
 }
@@ -117,19 +107,16 @@ Status UnknownAttr(const OpInfo& info, std::string_view name) {
   for (int i = 0; i < info.num_attrs(); ++i) names.push_back(info.attrs[i].name);
   if (names.empty()) return InvalidArgument(Cat("takes no attributes, got ", name));
   const std::string_view nearest = base::Nearest(name, names);
-  if (!nearest.empty())
-    return InvalidArgument(Cat("no attribute ", name, "; did you mean ", nearest, "?"));
+  if (!nearest.empty()) return InvalidArgument(Cat("no attribute ", name, "; did you mean ", nearest, "?"));
   return InvalidArgument(Cat("no attribute ", name, "; it has ", base::Join(names, ", ")));
 }
 
-Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info,
-                                     std::span<const Attr> attrs) {
+Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info, std::span<const Attr> attrs) {
   std::vector<Attr> matched;
   for (int i = 0; i < info.num_attrs(); ++i) matched.push_back({info.attrs[i].name, {}});
   std::vector<bool> seen(matched.size());
   for (const Attr& attr : attrs) {
-    const auto at = std::find_if(matched.begin(), matched.end(),
-                                 [&](const Attr& m) { return m.name == attr.name; });
+    const auto at = std::find_if(matched.begin(), matched.end(), [&](const Attr& m) { return m.name == attr.name; });
     if (at == matched.end()) return UnknownAttr(info, attr.name);
     const auto i = static_cast<size_t>(at - matched.begin());
     if (seen[i]) return InvalidArgument(Cat("attribute ", attr.name, " is given twice"));
@@ -139,8 +126,7 @@ Result<std::vector<Attr>> MatchAttrs(Graph& graph, const OpInfo& info,
   }
   for (size_t i = 0; i < matched.size(); ++i) {
     if (seen[i]) continue;
-    if (info.attrs[i].fallback.empty())
-      return InvalidArgument(Cat("missing attribute ", matched[i].name));
+    if (info.attrs[i].fallback.empty()) return InvalidArgument(Cat("missing attribute ", matched[i].name));
     matched[i].value = info.attrs[i].fallback;
   }
   return matched;
@@ -159,8 +145,7 @@ bool EqualAttrs(const Op& a, const Op& b) {
             return std::equal(value.begin(), value.end(), other.begin(),
                               other.end());  // Extents are interned.
           } else if constexpr (std::is_same_v<T, double>) {
-            return std::bit_cast<uint64_t>(value) ==
-                   std::bit_cast<uint64_t>(other);  // NaN is itself; -0 is not 0.
+            return std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(other);  // NaN is itself; -0 is not 0.
           } else {
             return value == other;
           }

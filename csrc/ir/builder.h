@@ -22,15 +22,14 @@ inline constexpr int64_t kTransformsMax = 64;      // Splits and merges of one l
 inline constexpr int64_t kAnnotationsMax = 128;    // Commands of one layout.
 inline constexpr int64_t kExtentBytesMax = 65536;  // Of the text of one extent.
 inline constexpr int64_t kListMax = 65536;         // Elements of one attribute.
-inline constexpr int64_t kNameBytesMax = 256;  // Of a value, a program, a mesh, a word attribute.
-inline constexpr int64_t kParamsMax = 4096;    // Inputs of one program.
+inline constexpr int64_t kNameBytesMax = 256;      // Of a value, a program, a mesh, a word attribute.
+inline constexpr int64_t kParamsMax = 4096;        // Inputs of one program.
 
 class Builder {
  public:
   // Appends to `block`, or inserts before `position` when it is not null.
   explicit Builder(Graph& graph) : Builder(graph, graph.body) {}
-  Builder(Graph& graph, Block& block, Op* position = nullptr)
-      : graph_(&graph), block_(&block), position_(position) {}
+  Builder(Graph& graph, Block& block, Op* position = nullptr) : graph_(&graph), block_(&block), position_(position) {}
 
   Graph& graph() { return *graph_; }
 
@@ -38,10 +37,10 @@ class Builder {
     const OpInfo* info = nullptr;
     std::string_view name = {};  // Looked up when info is null.
     std::span<Value* const> operands = {};
-    std::span<const Attr> attrs = {};  // Any order; all of the row's but those with a fallback.
+    std::span<const Attr> attrs = {};                     // Any order; all of the row's but those with a fallback.
     std::span<const std::string_view> result_names = {};  // Empty: names are made up.
     std::span<const Type* const> declared = {};           // Empty, or one a result; null: infer.
-    int num_results = -1;  // For a row with a variable number of results.
+    int num_results = -1;                                 // For a row with a variable number of results.
     std::string_view location = {};
     int line = 0;
   };
@@ -51,8 +50,8 @@ class Builder {
   Result<Op*> Add(const OpSpec& spec);
 
   // For code of ours whose arguments are right by construction: aborts where Add would fail.
-  Value* Make(std::string_view name, std::initializer_list<Value*> operands,
-              std::initializer_list<Attr> attrs = {}, std::string_view result_name = {});
+  Value* Make(std::string_view name, std::initializer_list<Value*> operands, std::initializer_list<Attr> attrs = {},
+              std::string_view result_name = {});
 
   // Makes `a` and `b` one extent: replaces a symbol by the other side throughout the graph (the
   // later-named symbol by the earlier), refuses two different constants, and otherwise records a
@@ -105,7 +104,6 @@ struct Leaf {
   int logical = -1;       // The logical axis it is a part of, or -1 after a merge.
   bool outermost = true;  // Nothing of that logical axis is outside it.
 };
-std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type,
-                             std::span<const LoopTransform> transforms);
+std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type, std::span<const LoopTransform> transforms);
 
 }  // namespace hir::ir

@@ -48,9 +48,7 @@ class Carrier {
   }
 
   const Expr* ExprOf(const Expr* expr) { return to_.exprs().Substitute(expr, symbols_); }
-  const Mesh* MeshOf(const Mesh* mesh) {
-    return mesh == nullptr ? nullptr : to_.AddMesh(mesh->mesh, mesh->name);
-  }
+  const Mesh* MeshOf(const Mesh* mesh) { return mesh == nullptr ? nullptr : to_.AddMesh(mesh->mesh, mesh->name); }
 
  private:
   Graph& to_;
@@ -77,28 +75,23 @@ void CloneBlock(const Block& from, Block& block, Graph& to, Carrier& carrier, Va
     for (const Value* operand : op->operands) operands.push_back(values.at(operand));
     Op* copy = to.NewOp(*op->info, operands, carrier.AttrsOf(*op), 0);
     std::vector<Value*> results;
-    for (const Value* result : op->results)
-      results.push_back(CloneValue(*result, to, carrier, values));
+    for (const Value* result : op->results) results.push_back(CloneValue(*result, to, carrier, values));
     for (Value* result : results) result->def = copy;
     copy->results = to.Copy(results);
     copy->location = to.Copy(op->location);
     copy->line = op->line;
     block.InsertBefore(nullptr, copy);
-    for (size_t i = 0; i < op->blocks.size(); ++i)
-      CloneBlock(*op->blocks[i], *copy->blocks[i], to, carrier, values);
+    for (size_t i = 0; i < op->blocks.size(); ++i) CloneBlock(*op->blocks[i], *copy->blocks[i], to, carrier, values);
   }
 }
 
 // The symbols of the loop indices around `op` whose values have other names in `graph`.
 Symbols RenamedIndices(const Op& op, Graph& graph, const Values& values) {
   Symbols symbols;
-  for (const Block* block = op.parent; block != nullptr && block->owner != nullptr;
-       block = block->owner->parent) {
+  for (const Block* block = op.parent; block != nullptr && block->owner != nullptr; block = block->owner->parent) {
     for (const Value* arg : block->args) {
       const auto found = values.find(arg);
-      if (arg->type->kind != TypeKind::kIndex || found == values.end() ||
-          found->second->name == arg->name)
-        continue;
+      if (arg->type->kind != TypeKind::kIndex || found == values.end() || found->second->name == arg->name) continue;
       const std::string_view old_name = graph.Copy("%" + std::string(arg->name));
       symbols.emplace(old_name, graph.exprs().Symbol("%" + std::string(found->second->name)));
     }
@@ -110,22 +103,18 @@ Symbols RenamedIndices(const Op& op, Graph& graph, const Values& values) {
 
 std::unique_ptr<Graph> Clone(const Graph& graph) {
   auto to = std::make_unique<Graph>(graph.ops(), graph.name());
-  for (const Expr* symbol : graph.exprs().symbols())
-    to->exprs().Symbol(symbol->symbol);  // The order decides in Unify.
+  for (const Expr* symbol : graph.exprs().symbols()) to->exprs().Symbol(symbol->symbol);  // The order decides in Unify.
   for (const Mesh& mesh : graph.meshes()) to->AddMesh(mesh.mesh, mesh.name);
   const Symbols none;
   Carrier carrier(*to, none);
   Values values;
-  for (const Value* param : graph.params)
-    to->params.push_back(CloneValue(*param, *to, carrier, values));
+  for (const Value* param : graph.params) to->params.push_back(CloneValue(*param, *to, carrier, values));
   CloneBlock(graph.body, to->body, *to, carrier, values);
   for (const Output& output : graph.outputs) {
-    to->outputs.push_back(
-        {values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
+    to->outputs.push_back({values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
   }
   for (const Guard& guard : graph.guards) {
-    to->guards.push_back(
-        {guard.kind, carrier.ExprOf(guard.left), carrier.ExprOf(guard.right), guard.reason});
+    to->guards.push_back({guard.kind, carrier.ExprOf(guard.left), carrier.ExprOf(guard.right), guard.reason});
   }
   return to;
 }
@@ -172,8 +161,7 @@ Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
   const Symbols none;
   Carrier carrier(*to, none);
   Values values;
-  for (const Value* param : graph.params)
-    to->params.push_back(CloneValue(*param, *to, carrier, values));
+  for (const Value* param : graph.params) to->params.push_back(CloneValue(*param, *to, carrier, values));
   Builder builder(*to);
   for (const Op* op = graph.body.first; op != nullptr; op = op->next) {
     const Status status = CloneOp(*op, builder, values).status();
@@ -181,15 +169,13 @@ Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
   }
   for (const auto& [from, copy] : values) copy->layout = carrier.LayoutOf(from->layout);
   for (const Output& output : graph.outputs) {
-    to->outputs.push_back(
-        {values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
+    to->outputs.push_back({values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
   }
   for (const Guard& guard : graph.guards) {
     const Expr* left = carrier.ExprOf(guard.left);
     const Expr* right = carrier.ExprOf(guard.right);
-    HIR_TRY(guard.kind == Guard::Kind::kEqual
-                ? Builder::Unify(*to, left, right, guard.reason)
-                : to->AddGuard({guard.kind, left, right, guard.reason}));
+    HIR_TRY(guard.kind == Guard::Kind::kEqual ? Builder::Unify(*to, left, right, guard.reason)
+                                              : to->AddGuard({guard.kind, left, right, guard.reason}));
   }
   return to;
 }
@@ -221,8 +207,8 @@ Result<std::unique_ptr<Graph>> Settle(std::unique_ptr<Graph> graph) {
   HIR_TRY(CheckTerms(*graph));
   for (int round = 0; graph->has_replaced(); ++round) {
     if (round == kSettleRoundsMax) {
-      return ResourceExhausted("the sizes of this program do not settle in " +
-                               std::to_string(round) + " rounds of inference");
+      return ResourceExhausted("the sizes of this program do not settle in " + std::to_string(round) +
+                               " rounds of inference");
     }
     HIR_ASSIGN(graph, Rebuild(*graph));
     HIR_TRY(CheckTerms(*graph));

@@ -48,10 +48,8 @@ Status ExprPool::status() const {
     case Fault::kOverflow: return InvalidArgument("an extent overflows 64 bits");
     case Fault::kDivisionByZero: return InvalidArgument("an extent divides by zero");
     case Fault::kNodes:
-      return ResourceExhausted(
-          base::Cat("an extent has more than ", kExprNodesMax, " terms and factors"));
-    case Fault::kDepth:
-      return ResourceExhausted(base::Cat("an extent is nested deeper than ", kExprDepthMax));
+      return ResourceExhausted(base::Cat("an extent has more than ", kExprNodesMax, " terms and factors"));
+    case Fault::kDepth: return ResourceExhausted(base::Cat("an extent is nested deeper than ", kExprDepthMax));
     case Fault::kPool:
       return ResourceExhausted(
           base::Cat("the extents of one program take more than ", kExprPoolBytesMax >> 20, " MiB"));
@@ -67,12 +65,10 @@ int64_t ExprPool::Checked(std::optional<int64_t> value) {
   return 1;
 }
 
-const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symbol,
-                             std::span<const Expr* const> args) {
+const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symbol, std::span<const Expr* const> args) {
   size_t hash = Mix(static_cast<size_t>(kind), static_cast<size_t>(value));
   if (!symbol.empty()) hash = Mix(hash, std::hash<std::string_view>()(symbol));
-  for (const Expr* arg : args)
-    hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
+  for (const Expr* arg : args) hash = Mix(hash, reinterpret_cast<size_t>(arg));  // Lookup only, never order.
   const auto [first, last] = interned_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     const Expr* found = it->second;
@@ -93,16 +89,14 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
   if (bytes_ > kExprPoolBytesMax) return Fail(Fault::kPool);
   auto* name = static_cast<char*>(arena_.allocate(symbol.size() + 1, 1));
   std::copy(symbol.begin(), symbol.end(), name);  // Not memcpy: symbol may be null and empty.
-  auto* copy =
-      static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
+  auto* copy = static_cast<const Expr**>(arena_.allocate((args.size() + 1) * sizeof(Expr*), alignof(Expr*)));
   std::copy(args.begin(), args.end(), copy);
-  auto* expr =
-      new (arena_.allocate(sizeof(Expr), alignof(Expr))) Expr{.kind = kind,
-                                                              .value = value,
-                                                              .symbol = {name, symbol.size()},
-                                                              .args = {copy, args.size()},
-                                                              .nodes = nodes,
-                                                              .depth = depth};
+  auto* expr = new (arena_.allocate(sizeof(Expr), alignof(Expr))) Expr{.kind = kind,
+                                                                       .value = value,
+                                                                       .symbol = {name, symbol.size()},
+                                                                       .args = {copy, args.size()},
+                                                                       .nodes = nodes,
+                                                                       .depth = depth};
   copy[args.size()] = expr;  // One past the arguments: the node as a lone atom, for ToPoly.
   interned_.emplace(hash, expr);
   if (kind == ExprKind::kSymbol) {
@@ -112,12 +106,8 @@ const Expr* ExprPool::Intern(ExprKind kind, int64_t value, std::string_view symb
   return expr;
 }
 
-const Expr* ExprPool::Const(int64_t value) {
-  return Intern(ExprKind::kConst, Checked(value), {}, {});
-}
-const Expr* ExprPool::Symbol(std::string_view name) {
-  return Intern(ExprKind::kSymbol, 0, name, {});
-}
+const Expr* ExprPool::Const(int64_t value) { return Intern(ExprKind::kConst, Checked(value), {}, {}); }
+const Expr* ExprPool::Symbol(std::string_view name) { return Intern(ExprKind::kSymbol, 0, name, {}); }
 
 ExprPool::Poly ExprPool::ToPoly(const Expr* expr) const {
   Poly poly;
@@ -179,13 +169,11 @@ const Expr* ExprPool::Mul(const Expr* a, const Expr* b) {
   Poly right = ToPoly(b);
   if (a->IsConst()) {  // The terms keep their order.
     right.constant = Checked(CheckedMul(a->value, right.constant));
-    for (auto& [atoms, coefficient] : right.terms)
-      coefficient = Checked(CheckedMul(a->value, coefficient));
+    for (auto& [atoms, coefficient] : right.terms) coefficient = Checked(CheckedMul(a->value, coefficient));
     return FromPoly(std::move(right));
   }
   Poly left = ToPoly(a);
-  if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax)
-    return Fail(Fault::kNodes);
+  if ((left.terms.size() + 1) * (right.terms.size() + 1) > kExprNodesMax) return Fail(Fault::kNodes);
   for (Poly* poly : {&left, &right}) {  // The constant as a term without atoms.
     if (poly->constant != 0) poly->terms.push_back({{}, poly->constant});
   }
@@ -235,8 +223,7 @@ const Expr* ExprPool::FloorDiv(const Expr* a, const Expr* b) {
   }
   if (rest.terms.empty()) return FromPoly(std::move(quotient));
   const Expr* remainder = FromPoly(std::move(rest));
-  if (remainder->kind == ExprKind::kFloorDiv &&
-      remainder->args[1]->IsConst()) {  // (x / c1) / c2 is x / (c1*c2)
+  if (remainder->kind == ExprKind::kFloorDiv && remainder->args[1]->IsConst()) {  // (x / c1) / c2 is x / (c1*c2)
     if (const auto both = CheckedMul(remainder->args[1]->value, c)) {
       return Add(FromPoly(std::move(quotient)), FloorDiv(remainder->args[0], Const(*both)));
     }
@@ -270,12 +257,10 @@ const Expr* ExprPool::CeilDiv(const Expr* a, const Expr* b) {
 std::optional<int64_t> ExprPool::Difference(const Expr* a, const Expr* b) const {
   const Poly left = ToPoly(a);
   const Poly right = ToPoly(b);
-  const bool same_terms =
-      std::equal(left.terms.begin(), left.terms.end(), right.terms.begin(), right.terms.end(),
-                 [](const auto& x, const auto& y) {
-                   return x.second == y.second && std::equal(x.first.begin(), x.first.end(),
-                                                             y.first.begin(), y.first.end());
-                 });
+  const bool same_terms = std::equal(
+      left.terms.begin(), left.terms.end(), right.terms.begin(), right.terms.end(), [](const auto& x, const auto& y) {
+        return x.second == y.second && std::equal(x.first.begin(), x.first.end(), y.first.begin(), y.first.end());
+      });
   return same_terms ? base::CheckedSub(left.constant, right.constant) : std::nullopt;
 }
 
@@ -293,18 +278,15 @@ namespace {
 
 bool Mentions(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols) {
   if (expr->kind == ExprKind::kSymbol) return symbols.contains(expr->symbol);
-  return std::any_of(expr->args.begin(), expr->args.end(),
-                     [&](const Expr* arg) { return Mentions(arg, symbols); });
+  return std::any_of(expr->args.begin(), expr->args.end(), [&](const Expr* arg) { return Mentions(arg, symbols); });
 }
 
 }  // namespace
 
-const Expr* ExprPool::Substitute(const Expr* expr,
-                                 const std::unordered_map<std::string_view, const Expr*>& symbols) {
+const Expr* ExprPool::Substitute(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols) {
   std::vector<const Expr*> args;
   args.reserve(expr->args.size());
-  if (symbols.empty() ||
-      !Mentions(expr, symbols)) {  // The canonical form is the same in every pool.
+  if (symbols.empty() || !Mentions(expr, symbols)) {  // The canonical form is the same in every pool.
     for (const Expr* arg : expr->args) args.push_back(Substitute(arg, {}));
     return Intern(expr->kind, expr->value, expr->symbol, args);
   }

@@ -30,22 +30,12 @@ inline constexpr uint32_t kExprNodesMax = 4096;  // Of one expression, written o
 inline constexpr uint32_t kExprDepthMax = 128;
 inline constexpr size_t kExprPoolBytesMax = size_t{256} << 20;  // Of all expressions of one pool.
 
-enum class ExprKind : uint8_t {
-  kConst,
-  kSymbol,
-  kFloorDiv,
-  kMod,
-  kCeilDiv,
-  kMin,
-  kMax,
-  kMul,
-  kAdd
-};
+enum class ExprKind : uint8_t { kConst, kSymbol, kFloorDiv, kMod, kCeilDiv, kMin, kMax, kMul, kAdd };
 
 struct Expr {
   ExprKind kind = ExprKind::kConst;
-  int64_t value = 0;  // kConst: the value. kMul: the coefficient. kAdd: the constant term.
-  std::string_view symbol = {};  // kSymbol: "i0", "%i" (a loop index), "@m.x" (a mesh coordinate).
+  int64_t value = 0;                       // kConst: the value. kMul: the coefficient. kAdd: the constant term.
+  std::string_view symbol = {};            // kSymbol: "i0", "%i" (a loop index), "@m.x" (a mesh coordinate).
   std::span<const Expr* const> args = {};  // kMul: atoms, sorted. kAdd: terms, sorted. Others: two.
   uint32_t nodes = 1;                      // Of the tree, this one included.
   uint32_t depth = 1;
@@ -74,8 +64,7 @@ class ExprPool {
   std::optional<int64_t> Difference(const Expr* a, const Expr* b) const;
 
   // `expr`, of this pool or another, rebuilt in this pool with `symbols` replaced. A symbol that is not a key stays.
-  const Expr* Substitute(const Expr* expr,
-                         const std::unordered_map<std::string_view, const Expr*>& symbols);
+  const Expr* Substitute(const Expr* expr, const std::unordered_map<std::string_view, const Expr*>& symbols);
   const Expr* Import(const Expr* expr) { return Substitute(expr, {}); }
 
   bool overflowed() const { return fault_ != Fault::kNone; }
@@ -99,8 +88,7 @@ class ExprPool {
   void AddTerm(Poly& poly, Atoms atoms, int64_t coefficient);
   int64_t Checked(std::optional<int64_t> value);
   const Expr* Binary(ExprKind kind, const Expr* a, const Expr* b);
-  const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol,
-                     std::span<const Expr* const> args);
+  const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol, std::span<const Expr* const> args);
 
   enum class Fault : uint8_t { kNone, kOverflow, kDivisionByZero, kNodes, kDepth, kPool };
   const Expr* Fail(Fault fault);  // The first fault stays.
@@ -121,8 +109,7 @@ inline bool Equal(const Expr* a, const Expr* b) { return a == b || Compare(a, b)
 
 // The value with each symbol's value from `lookup` (nothing: unbound).
 // Errors: kInvalidArgument for an unbound symbol, overflow, or division by zero.
-Result<int64_t> Evaluate(const Expr* expr,
-                         const std::function<std::optional<int64_t>(std::string_view)>& lookup);
+Result<int64_t> Evaluate(const Expr* expr, const std::function<std::optional<int64_t>(std::string_view)>& lookup);
 
 // Adds the symbols of `expr` that are not in `symbols` yet, in order of appearance.
 void CollectSymbols(const Expr* expr, std::vector<std::string_view>& symbols);

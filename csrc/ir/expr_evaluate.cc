@@ -52,16 +52,14 @@ Result<int64_t> Evaluate(const Expr* expr, const Lookup& lookup) {
   for (size_t i = 1; i < expr->args.size(); ++i) {
     HIR_ASSIGN(const int64_t next, Evaluate(expr->args[i], lookup));
     const auto applied = Apply(expr->kind, value, next);
-    if (!applied)
-      return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows or divides by zero"));
+    if (!applied) return InvalidArgument(base::Cat("extent ", ToString(expr), " overflows or divides by zero"));
     value = *applied;
   }
   return value;
 }
 
 void CollectSymbols(const Expr* expr, std::vector<std::string_view>& symbols) {
-  if (expr->kind == ExprKind::kSymbol &&
-      std::find(symbols.begin(), symbols.end(), expr->symbol) == symbols.end()) {
+  if (expr->kind == ExprKind::kSymbol && std::find(symbols.begin(), symbols.end(), expr->symbol) == symbols.end()) {
     symbols.push_back(expr->symbol);
   }
   for (const Expr* arg : expr->args) CollectSymbols(arg, symbols);

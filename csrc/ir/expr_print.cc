@@ -27,8 +27,7 @@ void Print(std::string& out, const Expr* expr, int at_least);
 void PrintSum(std::string& out, const Expr* expr) {
   for (size_t i = 0; i < expr->args.size(); ++i) {
     const Expr* term = expr->args[i];
-    const bool negative =
-        term->kind == ExprKind::kMul && term->value < 0 && term->value != INT64_MIN;
+    const bool negative = term->kind == ExprKind::kMul && term->value < 0 && term->value != INT64_MIN;
     if (i > 0) out += negative ? " - " : " + ";
     if (i > 0 && negative) {
       Expr positive = *term;
@@ -73,9 +72,7 @@ void Print(std::string& out, const Expr* expr, int at_least) {
     case ExprKind::kCeilDiv:
     case ExprKind::kMin:
     case ExprKind::kMax:
-      out += expr->kind == ExprKind::kCeilDiv ? "ceildiv("
-             : expr->kind == ExprKind::kMin   ? "min("
-                                              : "max(";
+      out += expr->kind == ExprKind::kCeilDiv ? "ceildiv(" : expr->kind == ExprKind::kMin ? "min(" : "max(";
       Print(out, expr->args[0], 0);
       out += ", ";
       Print(out, expr->args[1], 0);

@@ -10,8 +10,7 @@ namespace hir::ir {
 
 using base::Cat;
 
-Graph::Graph(const OpSet& ops, std::string name)
-    : ops_(&ops), name_(name.empty() ? "main" : std::move(name)) {
+Graph::Graph(const OpSet& ops, std::string name) : ops_(&ops), name_(name.empty() ? "main" : std::move(name)) {
   // A file's name may become a program's: what the text form cannot hold becomes '_'.
   std::replace_if(
       name_.begin(), name_.end(),
@@ -83,11 +82,9 @@ std::string_view Graph::FreeName(std::string_view name) {
 }
 
 void Graph::Rename(Value& value, std::string_view name) {
-  if (const auto old = by_name_.find(value.name); old != by_name_.end() && old->second == &value)
-    by_name_.erase(old);
+  if (const auto old = by_name_.find(value.name); old != by_name_.end() && old->second == &value) by_name_.erase(old);
   value.name = FreeName(name);
-  by_name_.erase(
-      value.name);  // Of an erased value, perhaps; the key must be the new name's memory.
+  by_name_.erase(value.name);  // Of an erased value, perhaps; the key must be the new name's memory.
   by_name_.emplace(value.name, &value);
 }
 
@@ -122,8 +119,7 @@ Value* Graph::AddBlockArg(Block& block, std::string_view name, const Type* type)
   return value;
 }
 
-Op* Graph::NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs,
-                 int num_results) {
+Op* Graph::NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs, int num_results) {
   Op* op = New(Op{.info = &info});
   op->operands = Copy(operands);
   std::vector<Value*> results;
@@ -157,8 +153,7 @@ Op* Graph::NewOp(const OpInfo& info, std::span<Value* const> operands, std::span
 
 void Graph::Discard(Op& op) {
   HIR_CHECK(op.parent == nullptr);
-  for (size_t i = op.results.size();
-       i-- > 0 && !values_.empty() && values_.back() == op.results[i];)
+  for (size_t i = op.results.size(); i-- > 0 && !values_.empty() && values_.back() == op.results[i];)
     values_.pop_back();
 }
 
@@ -174,8 +169,7 @@ std::vector<std::vector<Op*>> UsesOf(const Graph& graph) {
 }
 
 void ReplaceUses(Graph& graph, Value* from, Value* to) {
-  ForEachOp(graph.body,
-            [&](Op* op) { std::replace(op->operands.begin(), op->operands.end(), from, to); });
+  ForEachOp(graph.body, [&](Op* op) { std::replace(op->operands.begin(), op->operands.end(), from, to); });
   for (Output& output : graph.outputs) {
     if (output.value == from) output.value = to;
   }

@@ -32,11 +32,11 @@ struct Value {
   const Type* type = nullptr;
   const Layout* layout = nullptr;  // Null: not decided (fusion), or none needed (host).
   Op* def = nullptr;               // Null for a parameter or block argument.
-  int index = 0;  // Among the results of `def`, the parameters, or the block's arguments.
+  int index = 0;                   // Among the results of `def`, the parameters, or the block's arguments.
 };
 
-using AttrValue = std::variant<int64_t, double, bool, std::string_view, std::span<const int64_t>,
-                               const Expr*, std::span<const Expr* const>, const Mesh*>;
+using AttrValue = std::variant<int64_t, double, bool, std::string_view, std::span<const int64_t>, const Expr*,
+                               std::span<const Expr* const>, const Mesh*>;
 
 struct Attr {
   std::string_view name = {};
@@ -118,13 +118,11 @@ class Graph {
   Value* NewValue(std::string_view name, const Type* type);
   Value* AddParam(std::string_view name, const Type* type);
   Value* AddBlockArg(Block& block, std::string_view name, const Type* type);
-  Value* FindValue(std::string_view name) const;  // Null when there is none, or its op was erased.
+  Value* FindValue(std::string_view name) const;     // Null when there is none, or its op was erased.
   void Rename(Value& value, std::string_view name);  // To `name` or a free variation.
   // `value` takes the name of `from`, which gets another: for an op that stands in for one about to be erased.
   void TakeName(Value& value, Value& from);
-  const std::vector<Value*>& values() const {
-    return values_;
-  }  // By id; erased ops' values included.
+  const std::vector<Value*>& values() const { return values_; }  // By id; erased ops' values included.
 
   // Copies into the arena.
   std::string_view Copy(std::string_view text);
@@ -154,8 +152,7 @@ class Graph {
 
   // An op that is in no block yet, with `num_results` fresh unnamed results of null type and the
   // row's number of empty blocks. Builders call this.
-  Op* NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs,
-            int num_results);
+  Op* NewOp(const OpInfo& info, std::span<Value* const> operands, std::span<const Attr> attrs, int num_results);
 
   // Takes back the results of `op`, made by NewOp and never inserted.
   void Discard(Op& op);
@@ -188,16 +185,14 @@ class Graph {
   ExprPool exprs_;
   std::deque<Mesh> meshes_;
   std::vector<Value*> values_;
-  std::unordered_map<std::string_view, Value*> by_name_;       // Lookups only, like all maps here.
-  std::unordered_map<std::string_view, int64_t> next_suffix_;  // Of "y": the n to try for "y.n".
-  std::vector<Type*> types_;                         // Tensors with a symbol in an extent.
-  std::unordered_multimap<size_t, Type*> interned_;  // Tensor types by hash.
-  std::vector<Attr*> expr_attrs_;                    // All that hold extents.
+  std::unordered_map<std::string_view, Value*> by_name_;        // Lookups only, like all maps here.
+  std::unordered_map<std::string_view, int64_t> next_suffix_;   // Of "y": the n to try for "y.n".
+  std::vector<Type*> types_;                                    // Tensors with a symbol in an extent.
+  std::unordered_multimap<size_t, Type*> interned_;             // Tensor types by hash.
+  std::vector<Attr*> expr_attrs_;                               // All that hold extents.
   std::unordered_map<std::string_view, const Expr*> replaced_;  // By ReplaceSymbol.
-  std::unordered_map<const Expr*, const Expr*>
-      resolved_;  // What Resolve found; until the next replacement.
-  std::unordered_set<const Expr*>
-      input_sizes_;  // For IsInputSize, of the first num_scanned_params_.
+  std::unordered_map<const Expr*, const Expr*> resolved_;       // What Resolve found; until the next replacement.
+  std::unordered_set<const Expr*> input_sizes_;                 // For IsInputSize, of the first num_scanned_params_.
   size_t num_scanned_params_ = 0;
   int64_t terms_ = 0;         // Of all extents in types_, expr_attrs_ and guards.
   int64_t replace_work_ = 0;  // Terms looked at by ReplaceSymbol.

@@ -22,9 +22,8 @@ size_t HashOf(DType dtype, std::span<const Axis> axes) {
 }
 
 bool SameAxes(std::span<const Axis> a, std::span<const Axis> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Axis& x, const Axis& y) {
-    return x.kind == y.kind && x.extent == y.extent;
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Axis& x, const Axis& y) { return x.kind == y.kind && x.extent == y.extent; });
 }
 
 bool Contains(const Expr* expr, const Expr* symbol) {
@@ -64,13 +63,9 @@ const Type* Graph::Tensor(DType dtype, std::span<const Axis> axes) {
   return type;
 }
 
-const Type* Graph::Scalar(DType dtype) {
-  return New(Type{.kind = TypeKind::kScalar, .dtype = dtype});
-}
+const Type* Graph::Scalar(DType dtype) { return New(Type{.kind = TypeKind::kScalar, .dtype = dtype}); }
 const Type* Graph::Index() { return New(Type{.kind = TypeKind::kIndex}); }
-const Type* Graph::Event(int64_t count) {
-  return New(Type{.kind = TypeKind::kEvent, .count = count});
-}
+const Type* Graph::Event(int64_t count) { return New(Type{.kind = TypeKind::kEvent, .count = count}); }
 
 const Expr* Graph::Resolve(const Expr* expr) {
   if (replaced_.empty() || expr->IsConst()) return expr;
@@ -109,8 +104,7 @@ bool Graph::IsInputSize(const Expr* symbol) {
 Status Graph::Spend(int64_t work) {
   replace_work_ += work;
   if (replace_work_ <= kReplaceWorkMax) return {};
-  return ResourceExhausted(
-      Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
+  return ResourceExhausted(Cat("matching the sizes of this program takes more than ", kReplaceWorkMax, " steps"));
 }
 
 void Graph::CountTerms(const Attr& attr) {
@@ -131,9 +125,7 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
   num_scanned_params_ = 0;
   terms_ = 0;
   const std::unordered_map<std::string_view, const Expr*> map = {{symbol->symbol, expr}};
-  const auto replace = [&](const Expr* e) {
-    return Contains(e, symbol) ? exprs_.Substitute(e, map) : e;
-  };
+  const auto replace = [&](const Expr* e) { return Contains(e, symbol) ? exprs_.Substitute(e, map) : e; };
   for (Type* type : types_) {
     const size_t old_hash = HashOf(type->dtype, type->axes);
     std::vector<Axis> axes(type->axes.begin(), type->axes.end());
@@ -143,8 +135,7 @@ Status Graph::ReplaceSymbol(std::string_view name, const Expr* expr) {
     }
     if (SameAxes(axes, type->axes)) continue;
     const auto [first, last] = interned_.equal_range(old_hash);
-    interned_.erase(
-        std::find_if(first, last, [&](const auto& entry) { return entry.second == type; }));
+    interned_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == type; }));
     // In place: every value of this type sees it.
     std::copy(axes.begin(), axes.end(), const_cast<Axis*>(type->axes.data()));
     interned_.emplace(HashOf(type->dtype, type->axes), type);
@@ -177,8 +168,7 @@ std::optional<bool> Decide(const ExprPool& pool, const Guard& guard) {
 
 Status CannotHold(const Guard& guard) {
   const char* relation = guard.kind == Guard::Kind::kEqual ? " is not " : " is more than ";
-  return InvalidArgument(
-      Cat(guard.reason, ": ", ToString(guard.left), relation, ToString(guard.right)));
+  return InvalidArgument(Cat(guard.reason, ": ", ToString(guard.left), relation, ToString(guard.right)));
 }
 
 }  // namespace
@@ -201,8 +191,7 @@ Status Graph::AddGuard(Guard guard) {
   if (holds == std::optional(true)) return {};
   if (holds == std::optional(false)) return CannotHold(guard);
   for (const Guard& known : guards) {
-    if (known.kind == guard.kind && known.left == guard.left && known.right == guard.right)
-      return {};
+    if (known.kind == guard.kind && known.left == guard.left && known.right == guard.right) return {};
   }
   HIR_TRY(Spend(std::ssize(guards)));
   terms_ += guard.left->nodes + guard.right->nodes;

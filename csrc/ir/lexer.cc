@@ -52,8 +52,7 @@ void Lexer::SkipSpace() {
 
 std::string_view Lexer::Word() {
   const size_t begin = at_;
-  while (at_ < text_.size() && (IsAlpha(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.'))
-    ++at_;
+  while (at_ < text_.size() && (IsAlpha(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
   return text_.substr(begin, at_ - begin);
 }
 
@@ -62,9 +61,7 @@ Token Lexer::Number() {
   const auto digits = [&] {
     while (at_ < text_.size() && IsDigit(text_[at_])) ++at_;
   };
-  const auto peek = [&](size_t ahead) {
-    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
-  };
+  const auto peek = [&](size_t ahead) { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; };
   digits();
   bool real = false;
   if (peek(0) == '.') {
@@ -72,23 +69,20 @@ Token Lexer::Number() {
     ++at_;
     digits();
   }
-  if (peek(0) == 'e' &&
-      (IsDigit(peek(1)) || ((peek(1) == '+' || peek(1) == '-') && IsDigit(peek(2))))) {
+  if (peek(0) == 'e' && (IsDigit(peek(1)) || ((peek(1) == '+' || peek(1) == '-') && IsDigit(peek(2))))) {
     real = true;
     at_ += 2;
     digits();
   }
-  Token token = {.kind = real ? TokenKind::kFloat : TokenKind::kInt,
-                 .text = text_.substr(begin, at_ - begin),
-                 .line = line_};
+  Token token = {
+      .kind = real ? TokenKind::kFloat : TokenKind::kInt, .text = text_.substr(begin, at_ - begin), .line = line_};
   const char* end = token.text.data() + token.text.size();
-  if (IsAlpha(peek(0)))
-    return {.kind = TokenKind::kBad, .text = "a number runs into a word", .line = line_};
+  if (IsAlpha(peek(0))) return {.kind = TokenKind::kBad, .text = "a number runs into a word", .line = line_};
   if (std::from_chars(token.text.data(), end, token.number).ec != std::errc()) {
     return {.kind = TokenKind::kBad, .text = "a number is out of range", .line = line_};
   }
-  if (!real && (std::from_chars(token.text.data(), end, token.integer).ec != std::errc() ||
-                token.integer > uint64_t{1} << 63)) {
+  if (!real &&
+      (std::from_chars(token.text.data(), end, token.integer).ec != std::errc() || token.integer > uint64_t{1} << 63)) {
     return {.kind = TokenKind::kBad, .text = "an integer does not fit in 64 bits", .line = line_};
   }
   return token;
@@ -98,8 +92,7 @@ Token Lexer::String() {
   const size_t begin = ++at_;
   for (; at_ < text_.size() && text_[at_] != '\n'; ++at_) {
     if (text_[at_] == '"') {
-      return {
-          .kind = TokenKind::kString, .text = text_.substr(begin, at_++ - begin), .line = line_};
+      return {.kind = TokenKind::kString, .text = text_.substr(begin, at_++ - begin), .line = line_};
     }
     if (text_[at_] == '\\') ++at_;
   }
@@ -117,9 +110,7 @@ Token Lexer::Next() {
     ++at_;
     const std::string_view name = Word();
     if (name.empty())
-      return {.kind = TokenKind::kBad,
-              .text = c == '%' ? "% without a name" : "@ without a name",
-              .line = line_};
+      return {.kind = TokenKind::kBad, .text = c == '%' ? "% without a name" : "@ without a name", .line = line_};
     return {.kind = c == '%' ? TokenKind::kValue : TokenKind::kAt, .text = name, .line = line_};
   }
   const std::string_view one = text_.substr(at_++, 1);
@@ -152,8 +143,7 @@ Result<std::string> Unescape(std::string_view inside) {
       out += c == 'n' ? '\n' : '\t';
     } else if (c == '"' || c == '\\') {
       out += c;
-    } else if (c == 'x' && i + 2 < inside.size() &&
-               kHex.find(inside[i + 1]) != std::string_view::npos &&
+    } else if (c == 'x' && i + 2 < inside.size() && kHex.find(inside[i + 1]) != std::string_view::npos &&
                kHex.find(inside[i + 2]) != std::string_view::npos) {
       out += static_cast<char>(kHex.find(inside[i + 1]) * 16 + kHex.find(inside[i + 2]));
       i += 2;

@@ -2,11 +2,9 @@
 
 namespace hir::ir {
 
-std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type,
-                             std::span<const LoopTransform> transforms) {
+std::vector<Leaf> LoopDomain(ExprPool& pool, const Type& type, std::span<const LoopTransform> transforms) {
   std::vector<Leaf> leaves;
-  for (size_t i = 0; i < type.axes.size(); ++i)
-    leaves.push_back({type.axes[i].extent, static_cast<int>(i), true});
+  for (size_t i = 0; i < type.axes.size(); ++i) leaves.push_back({type.axes[i].extent, static_cast<int>(i), true});
   for (const LoopTransform& step : transforms) {
     HIR_CHECK(step.axis >= 0 && step.axis < std::ssize(leaves));
     const auto at = leaves.begin() + step.axis;

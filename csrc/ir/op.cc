@@ -13,8 +13,7 @@ const T& Get(const Op& op, std::string_view name, const char* kind) {
     if (const T* value = std::get_if<T>(&attr.value)) return *value;
     break;
   }
-  const std::string what =
-      base::Cat("op ", op.info->name, " has an attribute ", name, " that is ", kind);
+  const std::string what = base::Cat("op ", op.info->name, " has an attribute ", name, " that is ", kind);
   base::CheckFailed(__FILE__, __LINE__, what.c_str());
 }
 
@@ -29,15 +28,11 @@ std::string_view Op::Name(std::string_view name) const {
 std::span<const int64_t> Op::Ints(std::string_view name) const {
   return Get<std::span<const int64_t>>(*this, name, "a list of integers");
 }
-const Expr* Op::ExprOf(std::string_view name) const {
-  return Get<const Expr*>(*this, name, "an extent");
-}
+const Expr* Op::ExprOf(std::string_view name) const { return Get<const Expr*>(*this, name, "an extent"); }
 std::span<const Expr* const> Op::Exprs(std::string_view name) const {
   return Get<std::span<const Expr* const>>(*this, name, "a list of extents");
 }
-const Mesh* Op::MeshOf(std::string_view name) const {
-  return Get<const Mesh*>(*this, name, "a mesh");
-}
+const Mesh* Op::MeshOf(std::string_view name) const { return Get<const Mesh*>(*this, name, "a mesh"); }
 
 void Block::InsertBefore(Op* position, Op* op) {
   HIR_CHECK(op->parent == nullptr);

@@ -12,8 +12,7 @@ using base::Cat;
 
 Result<std::unique_ptr<Graph>> Parse(std::string_view text, const OpSet& ops) {
   if (text.size() > kTextBytesMax) {
-    return ResourceExhausted(
-        Cat("the text has ", text.size(), " bytes; the limit is ", kTextBytesMax));
+    return ResourceExhausted(Cat("the text has ", text.size(), " bytes; the limit is ", kTextBytesMax));
   }
   HIR_ASSIGN(std::unique_ptr<Graph> parsed, Parser(text, ops).Program());
   HIR_ASSIGN(std::unique_ptr<Graph> graph, Settle(std::move(parsed)));
@@ -29,8 +28,7 @@ Result<std::unique_ptr<Graph>> Parser::Program() {
   const Token name = token_;
   HIR_TRY(Take(TokenKind::kAt, "the program's @name").status());
   if (!IsName(name.text))
-    return At(name.line,
-              InvalidArgument(Cat("a program's name has at most ", kNameBytesMax, " letters")));
+    return At(name.line, InvalidArgument(Cat("a program's name has at most ", kNameBytesMax, " letters")));
   owned_ = std::make_unique<Graph>(*ops_, std::string(name.text));
   graph_ = owned_.get();
   HIR_TRY(AddMeshes());
@@ -47,8 +45,7 @@ Status Parser::MeshLine() {
   Advance();
   const int line = token_.line;
   HIR_ASSIGN(const std::string_view name, Take(TokenKind::kAt, "a mesh's @name"));
-  if (!IsIdentifier(name))
-    return At(line, InvalidArgument("a mesh's name is letters, digits and _"));
+  if (!IsIdentifier(name)) return At(line, InvalidArgument("a mesh's name is letters, digits and _"));
   for (const auto& [known, mesh] : declared_meshes_) {
     if (known == name) return At(line, InvalidArgument(Cat("mesh @", name, " is defined twice")));
   }
@@ -72,8 +69,7 @@ Result<std::vector<int64_t>> Parser::MeshRows(std::vector<int64_t>& shape, size_
   const bool first = shape.size() == depth;
   if (first) shape.push_back(0);
   const bool nested = token_.Is('[');
-  if (!first && nested != (shape.size() > depth + 1))
-    return Fail("the rows of a mesh differ in depth");
+  if (!first && nested != (shape.size() > depth + 1)) return Fail("the rows of a mesh differ in depth");
   std::vector<int64_t> devices;
   int64_t count = 0;
   while (!token_.Is(']')) {
@@ -86,22 +82,19 @@ Result<std::vector<int64_t>> Parser::MeshRows(std::vector<int64_t>& shape, size_
       devices.push_back(device);
     }
     ++count;
-    if (std::ssize(devices) > mesh::DeviceMesh::kDevicesMax ||
-        count > mesh::DeviceMesh::kDevicesMax) {
-      return At(token_.line, ResourceExhausted(Cat("a mesh has more than ",
-                                                   mesh::DeviceMesh::kDevicesMax, " devices")));
+    if (std::ssize(devices) > mesh::DeviceMesh::kDevicesMax || count > mesh::DeviceMesh::kDevicesMax) {
+      return At(token_.line,
+                ResourceExhausted(Cat("a mesh has more than ", mesh::DeviceMesh::kDevicesMax, " devices")));
     }
   }
   if (first) shape[depth] = count;
-  if (shape[depth] != count)
-    return Fail(Cat("a row of the mesh has ", count, " entries, another ", shape[depth]));
+  if (shape[depth] != count) return Fail(Cat("a row of the mesh has ", count, " entries, another ", shape[depth]));
   Advance();
   return devices;
 }
 
 Status Parser::AddMeshes() {
-  for (const auto& [name, mesh] : declared_meshes_)
-    meshes_.emplace(name, graph_->AddMesh(mesh, name));
+  for (const auto& [name, mesh] : declared_meshes_) meshes_.emplace(name, graph_->AddMesh(mesh, name));
   return {};
 }
 
@@ -136,8 +129,7 @@ Status Parser::Return() {
     }
     graph_->outputs.push_back(output);
     if (std::ssize(graph_->outputs) > kParamsMax) {
-      return At(token_.line,
-                ResourceExhausted(Cat("the program has more than ", kParamsMax, " outputs")));
+      return At(token_.line, ResourceExhausted(Cat("the program has more than ", kParamsMax, " outputs")));
     }
   } while (Accept(','));
   return {};
@@ -195,11 +187,10 @@ Result<Value*> Parser::ValueUse() {
   if (value == nullptr) {
     std::vector<std::string_view> recent;  // Enough to suggest from.
     const std::vector<Value*>& values = graph_->values();
-    for (size_t i = values.size(); i-- > 0 && recent.size() < 1000;)
-      recent.push_back(values[i]->name);
+    for (size_t i = values.size(); i-- > 0 && recent.size() < 1000;) recent.push_back(values[i]->name);
     const std::string_view nearest = base::Nearest(token_.text, recent);
-    return Fail(Cat("undefined value ", Describe(token_),
-                    nearest.empty() ? "" : Cat("; did you mean %", nearest, "?")));
+    return Fail(
+        Cat("undefined value ", Describe(token_), nearest.empty() ? "" : Cat("; did you mean %", nearest, "?")));
   }
   Advance();
   return value;
@@ -207,13 +198,10 @@ Result<Value*> Parser::ValueUse() {
 
 Result<std::string_view> Parser::NewName() {
   if (token_.kind != TokenKind::kValue) return Expected("a value like %x");
-  if (!IsName(token_.text))
-    return Fail(Cat("a value's name has at most ", kNameBytesMax, " letters"));
-  if (graph_->FindValue(token_.text) != nullptr)
-    return Fail(Cat("%", token_.text, " is defined twice"));
+  if (!IsName(token_.text)) return Fail(Cat("a value's name has at most ", kNameBytesMax, " letters"));
+  if (graph_->FindValue(token_.text) != nullptr) return Fail(Cat("%", token_.text, " is defined twice"));
   if (std::ssize(graph_->values()) >= kValuesMax) {
-    return At(token_.line,
-              ResourceExhausted(Cat("the program has more than ", kValuesMax, " values")));
+    return At(token_.line, ResourceExhausted(Cat("the program has more than ", kValuesMax, " values")));
   }
   return Take(TokenKind::kValue, "a value");
 }

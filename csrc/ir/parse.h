@@ -12,8 +12,7 @@
 namespace hir::ir {
 
 inline constexpr size_t kTextBytesMax = size_t{64} << 20;
-inline constexpr int kNestingMax =
-    32;  // Blocks in blocks; for parentheses in extents see kExprDepthMax.
+inline constexpr int kNestingMax = 32;  // Blocks in blocks; for parentheses in extents see kExprDepthMax.
 
 // Parses one program of `ops` and verifies it.
 // Errors: kInvalidArgument "line 3: ...": the first fault only, with the value seen and what was expected;

@@ -12,8 +12,7 @@ using base::Cat;
 
 bool IsSymbolName(std::string_view name) {
   constexpr std::string_view kReserved[] = {"b", "r", "mod", "ceildiv", "min", "max"};
-  return IsIdentifier(name) &&
-         std::find(std::begin(kReserved), std::end(kReserved), name) == std::end(kReserved);
+  return IsIdentifier(name) && std::find(std::begin(kReserved), std::end(kReserved), name) == std::end(kReserved);
 }
 
 Result<const Expr*> Parser::Extent() {
@@ -26,8 +25,7 @@ Result<const Expr*> Parser::Extent() {
 Result<const Expr*> Parser::Sum() {
   // Parentheses and calls come through here: the one place where extents nest.
   if (++expr_depth_ > static_cast<int>(kExprDepthMax)) {
-    return At(token_.line,
-              ResourceExhausted(Cat("an extent is nested deeper than ", kExprDepthMax)));
+    return At(token_.line, ResourceExhausted(Cat("an extent is nested deeper than ", kExprDepthMax)));
   }
   HIR_ASSIGN(const Expr* sum, ModTerm());
   while (token_.Is('+') || token_.Is('-')) {
@@ -35,9 +33,8 @@ Result<const Expr*> Parser::Sum() {
     Advance();
     HIR_ASSIGN(const Expr* const term, ModTerm());
     sum = plus ? graph_->exprs().Add(sum, term) : graph_->exprs().Sub(sum, term);
-    HIR_TRY(
-        At(token_.line,
-           graph_->exprs().status()));  // At once: a long sum of a bad extent is not worth reading.
+    HIR_TRY(At(token_.line,
+               graph_->exprs().status()));  // At once: a long sum of a bad extent is not worth reading.
   }
   --expr_depth_;
   return sum;
@@ -85,8 +82,8 @@ Result<const Expr*> Parser::Factor() {
   } else if (token_.kind == TokenKind::kValue) {
     HIR_ASSIGN(const Value* const index, ValueUse());
     if (index->type->kind != TypeKind::kIndex) {
-      return Fail(Cat("%", index->name, " in an extent is ", ToString(*index->type),
-                      "; only a loop index may be there"));
+      return Fail(
+          Cat("%", index->name, " in an extent is ", ToString(*index->type), "; only a loop index may be there"));
     }
     factor = graph_->exprs().Symbol(Cat("%", index->name));
   } else {
@@ -110,11 +107,9 @@ Result<const Expr*> Parser::Call() {
 Result<const Expr*> Parser::Symbol() {
   const std::string_view name = token_.text;
   if (!IsIdentifier(name)) {
-    return Fail(Cat(Describe(token_), " is no name of a size: letters, digits and _, at most ",
-                    kNameBytesMax));
+    return Fail(Cat(Describe(token_), " is no name of a size: letters, digits and _, at most ", kNameBytesMax));
   }
-  if (!IsSymbolName(name))
-    return Fail(Cat(Describe(token_), " is a word of the syntax and cannot name a size"));
+  if (!IsSymbolName(name)) return Fail(Cat(Describe(token_), " is a word of the syntax and cannot name a size"));
   Advance();
   return graph_->exprs().Symbol(name);
 }
@@ -127,8 +122,7 @@ Result<const Expr*> Parser::Coordinate() {
   }
   const auto mesh = meshes_.find(token_.text.substr(0, dot));
   if (mesh == meshes_.end())
-    return Fail(
-        Cat("undefined mesh @", std::string(token_.text.substr(0, std::min<size_t>(dot, 40)))));
+    return Fail(Cat("undefined mesh @", std::string(token_.text.substr(0, std::min<size_t>(dot, 40)))));
   Advance();
   return graph_->exprs().Symbol(Cat("@", mesh->second->name, ".", part));
 }
@@ -142,8 +136,7 @@ Result<const Expr*> Parser::WholeExpr() {
 
 Result<const Expr*> ParseExtent(std::string_view text, Graph& graph, const MeshNames& meshes) {
   if (std::ssize(text) > kExtentBytesMax) {
-    return ResourceExhausted(
-        Cat("an extent's text has ", text.size(), " bytes; the limit is ", kExtentBytesMax));
+    return ResourceExhausted(Cat("an extent's text has ", text.size(), " bytes; the limit is ", kExtentBytesMax));
   }
   return Parser(text, graph, meshes).WholeExpr();
 }

@@ -37,8 +37,7 @@ Status Parser::Statement(Block& block, int depth) {
   std::vector<Value*> operands;
   HIR_TRY(Operands(operands));
   std::vector<Attr> attrs;
-  if (token_.Is('{') && (info->num_attrs() > 0 || info->num_blocks == 0))
-    HIR_TRY(Attrs(*info, attrs));
+  if (token_.Is('{') && (info->num_attrs() > 0 || info->num_blocks == 0)) HIR_TRY(Attrs(*info, attrs));
   std::string location;
   if (token_.IsWord("at")) {
     Advance();
@@ -56,8 +55,7 @@ Status Parser::Statement(Block& block, int depth) {
                                 .location = location,
                                 .line = line});
   HIR_TRY(At(line, op.status()));
-  for (size_t i = 0; i < left.layouts.size(); ++i)
-    HIR_TRY(Annotations(*(*op)->results[i], left.layouts[i], line));
+  for (size_t i = 0; i < left.layouts.size(); ++i) HIR_TRY(Annotations(*(*op)->results[i], left.layouts[i], line));
   for (Block* inner : (*op)->blocks) HIR_TRY(InnerBlock(*inner, depth));
   return {};
 }
@@ -70,8 +68,7 @@ Status Parser::Results(Names& left) {
     }
     left.names.push_back(name);
     if (std::ssize(left.names) > kOperandsMax) {
-      return At(token_.line,
-                ResourceExhausted(Cat("an op has more than ", kOperandsMax, " results")));
+      return At(token_.line, ResourceExhausted(Cat("an op has more than ", kOperandsMax, " results")));
     }
     left.declared.push_back(nullptr);
     if (Accept(':')) {
@@ -88,8 +85,7 @@ Status Parser::Operands(std::vector<Value*>& operands) {
     HIR_ASSIGN(Value* const operand, ValueUse());
     operands.push_back(operand);
     if (std::ssize(operands) > kOperandsMax) {
-      return At(token_.line,
-                ResourceExhausted(Cat("an op has more than ", kOperandsMax, " operands")));
+      return At(token_.line, ResourceExhausted(Cat("an op has more than ", kOperandsMax, " operands")));
     }
   }
   Advance();
@@ -106,11 +102,9 @@ Status Parser::Attrs(const OpInfo& info, std::vector<Attr>& attrs) {
     const AttrInfo* row = std::find_if(info.attrs, info.attrs + info.num_attrs(),
                                        [&](const AttrInfo& attr) { return attr.name == name; });
     if (row == info.attrs + info.num_attrs()) {
-      return fail(IsWord(name) ? UnknownAttr(info, name)
-                               : InvalidArgument("an attribute's name is too long"));
+      return fail(IsWord(name) ? UnknownAttr(info, name) : InvalidArgument("an attribute's name is too long"));
     }
-    if (std::any_of(attrs.begin(), attrs.end(),
-                    [&](const Attr& attr) { return attr.name == name; })) {
+    if (std::any_of(attrs.begin(), attrs.end(), [&](const Attr& attr) { return attr.name == name; })) {
       return fail(InvalidArgument(Cat("attribute ", name, " is given twice")));
     }
     HIR_TRY(Expect('='));
@@ -167,8 +161,7 @@ Result<AttrValue> Parser::AttrValueOf(const AttrInfo& row) {
     const size_t count = ints.size() + exprs.size();
     if (count > 0) HIR_TRY(Expect(','));
     if (static_cast<int64_t>(count) >= kListMax) {
-      return At(token_.line, ResourceExhausted(Cat("attribute ", row.name, " has more than ",
-                                                   kListMax, " elements")));
+      return At(token_.line, ResourceExhausted(Cat("attribute ", row.name, " has more than ", kListMax, " elements")));
     }
     if (row.kind == AttrKind::kInts) {
       HIR_ASSIGN(const int64_t value, Integer("an integer"));
@@ -194,8 +187,7 @@ Status Parser::InnerBlock(Block& block, int depth) {
       HIR_TRY(Expect(':'));
       HIR_ASSIGN(const Type* const type, TypeText());
       if (std::ssize(block.args) >= kAxesMax) {
-        return At(token_.line,
-                  ResourceExhausted(Cat("a block has more than ", kAxesMax, " arguments")));
+        return At(token_.line, ResourceExhausted(Cat("a block has more than ", kAxesMax, " arguments")));
       }
       graph_->AddBlockArg(block, name, type);
     } while (Accept(','));

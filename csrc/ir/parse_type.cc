@@ -34,8 +34,7 @@ Result<const Type*> Parser::TypeText() {
     HIR_TRY(At(line, CheckType(*type)));
     return type;
   }
-  const std::optional<DType> dtype =
-      token_.kind == TokenKind::kWord ? ParseDType(token_.text) : std::nullopt;
+  const std::optional<DType> dtype = token_.kind == TokenKind::kWord ? ParseDType(token_.text) : std::nullopt;
   if (!dtype) return Expected("a type (bool, i32, i64, f16, bf16, f32, f64, index or event)");
   Advance();
   if (!Accept('[')) return graph_->Scalar(*dtype);
@@ -67,8 +66,7 @@ Status Parser::Layout(std::vector<Annotation>& annotations) {
       annotations.push_back(command);
     }
     if (std::ssize(annotations) > kAnnotationsMax) {
-      return At(token_.line,
-                ResourceExhausted(Cat("a layout has more than ", kAnnotationsMax, " commands")));
+      return At(token_.line, ResourceExhausted(Cat("a layout has more than ", kAnnotationsMax, " commands")));
     }
   } while (Accept(','));
   return Expect('}');
@@ -90,8 +88,7 @@ Result<Annotation> Parser::LayoutCommand() {
     annotation.kind = kind;
     known = true;
   }
-  if (!known)
-    return Expected("mesh=, outer_split, inner_split, merge, parallelize, shard or stride_order");
+  if (!known) return Expected("mesh=, outer_split, inner_split, merge, parallelize, shard or stride_order");
   Advance();
   HIR_TRY(Expect('('));
   if (annotation.kind == Kind::kStrideOrder) {
@@ -112,8 +109,7 @@ Result<Annotation> Parser::LayoutCommand() {
   }
   if (annotation.kind == Kind::kParallelize || annotation.kind == Kind::kShard) {
     HIR_TRY(Expect(','));
-    const auto type =
-        token_.kind == TokenKind::kWord ? mesh::ParseParallelType(token_.text) : std::nullopt;
+    const auto type = token_.kind == TokenKind::kWord ? mesh::ParseParallelType(token_.text) : std::nullopt;
     if (!type) return Expected("a parallel type (mesh_x, mesh_y, mesh_z, stream or serial)");
     annotation.type = *type;
     Advance();

@@ -68,9 +68,7 @@ class Parser {
   Result<Value*> ValueUse();
   Result<std::string_view> NewName();  // A %name that no value has.
   Result<const Mesh*> MeshUse();
-  Status Fail(std::string message) const {
-    return At(token_.line, InvalidArgument(std::move(message)));
-  }
+  Status Fail(std::string message) const { return At(token_.line, InvalidArgument(std::move(message))); }
   Status Expected(std::string_view what) const;
   Status At(int line, const Status& status) const;
 

@@ -33,14 +33,13 @@ Result<const Pass*> Find(std::span<const Pass> table, std::string_view name) {
     known.push_back(pass.name);
   }
   const std::string_view nearest = base::Nearest(name, known);
-  return InvalidArgument(Cat("no pass ", name, nearest.empty() ? "" : "; did you mean ", nearest,
-                             nearest.empty() ? "" : "?"));
+  return InvalidArgument(
+      Cat("no pass ", name, nearest.empty() ? "" : "; did you mean ", nearest, nearest.empty() ? "" : "?"));
 }
 
 }  // namespace
 
-Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names,
-                 const PassOptions& options) {
+Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names, const PassOptions& options) {
   std::vector<const Pass*> passes;
   for (std::string_view name : SplitNames(names)) {
     HIR_ASSIGN(passes.emplace_back(), Find(table, name));

@@ -30,8 +30,7 @@ struct PassOptions {
 // order.
 // Errors: kInvalidArgument for an unknown name, with the nearest known one; what a pass returns,
 // with its name.
-Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names,
-                 const PassOptions& options = {});
+Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names, const PassOptions& options = {});
 
 // A dump to stderr when the environment's HOSTIR_DUMP (comma-separated) has `stage`; empty
 // otherwise.

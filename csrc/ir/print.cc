@@ -32,13 +32,10 @@ std::string ValueText(const AttrValue& value, AttrKind kind) {
     case AttrKind::kBool: return std::get<bool>(value) ? "true" : "false";
     case AttrKind::kName: return std::string(std::get<std::string_view>(value));
     case AttrKind::kString: return Quote(std::get<std::string_view>(value));
-    case AttrKind::kInts:
-      return Cat("[", base::JoinInts(std::get<std::span<const int64_t>>(value), ", "), "]");
+    case AttrKind::kInts: return Cat("[", base::JoinInts(std::get<std::span<const int64_t>>(value), ", "), "]");
     case AttrKind::kExpr: return ToString(std::get<const Expr*>(value));
     case AttrKind::kExprs:
-      return Cat("[",
-                 List(std::get<std::span<const Expr* const>>(value),
-                      [](const Expr* e) { return ToString(e); }),
+      return Cat("[", List(std::get<std::span<const Expr* const>>(value), [](const Expr* e) { return ToString(e); }),
                  "]");
     case AttrKind::kMesh: return Cat("@", std::get<const Mesh*>(value)->name);
   }
@@ -67,8 +64,7 @@ void PrintBlock(std::string& out, const Block& block, const std::string& indent)
 std::string Print(const Op& op) {
   std::string out = List(op.results, [](const Value* v) { return TypedName(*v); });
   if (!out.empty()) out += " = ";
-  Append(out, op.info->name, "(",
-         List(op.operands, [](const Value* v) { return Cat("%", v->name); }), ")");
+  Append(out, op.info->name, "(", List(op.operands, [](const Value* v) { return Cat("%", v->name); }), ")");
   std::string attrs;
   for (size_t i = 0; i < op.attrs.size(); ++i) {
     const AttrInfo& row = op.info->attrs[i];
@@ -81,16 +77,14 @@ std::string Print(const Op& op) {
 
 std::string Print(const Graph& graph) {
   std::string out;
-  for (const Mesh& mesh : graph.meshes())
-    Append(out, "mesh @", mesh.name, " = ", mesh.mesh.ToString(), "\n");
+  for (const Mesh& mesh : graph.meshes()) Append(out, "mesh @", mesh.name, " = ", mesh.mesh.ToString(), "\n");
   const std::string head = Cat(graph.ops().name, " @", graph.name(), "(");
   const std::string params = List(graph.params, [](const Value* v) { return TypedName(*v); });
   if (head.size() + params.size() + 3 <= kLineColumns) {
     Append(out, head, params, ") {\n");
   } else {
     out += head;
-    for (const Value* param : graph.params)
-      Append(out, param->index == 0 ? "\n    " : ",\n    ", TypedName(*param));
+    for (const Value* param : graph.params) Append(out, param->index == 0 ? "\n    " : ",\n    ", TypedName(*param));
     out += ") {\n";
   }
   PrintBlock(out, graph.body, "  ");
@@ -98,9 +92,8 @@ std::string Print(const Graph& graph) {
     Append(out, "  return ",
            List(graph.outputs,
                 [](const Output& output) {
-                  return output.alias == nullptr
-                             ? Cat("%", output.value->name)
-                             : Cat("%", output.value->name, " alias %", output.alias->name);
+                  return output.alias == nullptr ? Cat("%", output.value->name)
+                                                 : Cat("%", output.value->name, " alias %", output.alias->name);
                 }),
            "\n");
   }

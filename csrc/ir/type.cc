@@ -19,18 +19,16 @@ bool Equal(const Type& a, const Type& b) {
     case TypeKind::kScalar: return a.dtype == b.dtype;
     case TypeKind::kTensor: break;
   }
-  return a.dtype == b.dtype && std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(),
-                                          b.axes.end(), [](const Axis& x, const Axis& y) {
-                                            return x.kind == y.kind && Equal(x.extent, y.extent);
-                                          });
+  return a.dtype == b.dtype &&
+         std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(),
+                    [](const Axis& x, const Axis& y) { return x.kind == y.kind && Equal(x.extent, y.extent); });
 }
 
 std::string ToString(const Axis& axis) {
   switch (axis.kind) {
     case AxisKind::kIteration: return ToString(axis.extent);
     case AxisKind::kReduction: return Cat("r:", ToString(axis.extent));
-    case AxisKind::kBroadcast:
-      return axis.extent->IsConst(1) ? "b" : Cat("b:", ToString(axis.extent));
+    case AxisKind::kBroadcast: return axis.extent->IsConst(1) ? "b" : Cat("b:", ToString(axis.extent));
   }
   HIR_CHECK(false);
   return {};
@@ -44,8 +42,7 @@ std::string ToString(const Type& type) {
     case TypeKind::kTensor: break;
   }
   std::string out = Cat(DTypeName(type.dtype), "[");
-  for (size_t i = 0; i < type.axes.size(); ++i)
-    Append(out, i == 0 ? "" : ", ", ToString(type.axes[i]));
+  for (size_t i = 0; i < type.axes.size(); ++i) Append(out, i == 0 ? "" : ", ", ToString(type.axes[i]));
   out += ']';
   return out;
 }
@@ -69,13 +66,11 @@ int LogicalIndex(const Type& type, int axis) {
 
 Status CheckType(const Type& type) {
   if (type.kind == TypeKind::kEvent && (type.count < 1 || type.count > kEventsMax)) {
-    return InvalidArgument(
-        Cat(ToString(type), ": an event array holds 1 to ", kEventsMax, " events"));
+    return InvalidArgument(Cat(ToString(type), ": an event array holds 1 to ", kEventsMax, " events"));
   }
   if (type.kind != TypeKind::kTensor) return {};
   if (std::ssize(type.axes) > kAxesMax) {
-    return ResourceExhausted(
-        Cat("a tensor has ", type.axes.size(), " axes; the limit is ", kAxesMax));
+    return ResourceExhausted(Cat("a tensor has ", type.axes.size(), " axes; the limit is ", kAxesMax));
   }
   // An extent of 0 counts as 1, so that strides fit too.
   int64_t bytes = DTypeBytes(type.dtype);
@@ -93,12 +88,10 @@ Status CheckType(const Type& type) {
 
 bool Equal(const Layout& a, const Layout& b) {
   const auto same_step = [](const LoopTransform& x, const LoopTransform& y) {
-    return x.kind == y.kind && x.axis == y.axis &&
-           (x.kind == LoopTransform::Kind::kMerge || x.factor == y.factor);
+    return x.kind == y.kind && x.axis == y.axis && (x.kind == LoopTransform::Kind::kMerge || x.factor == y.factor);
   };
   return a.mesh->mesh == b.mesh->mesh &&
-         std::equal(a.transforms.begin(), a.transforms.end(), b.transforms.begin(),
-                    b.transforms.end(), same_step) &&
+         std::equal(a.transforms.begin(), a.transforms.end(), b.transforms.begin(), b.transforms.end(), same_step) &&
          std::equal(a.parallel.begin(), a.parallel.end(), b.parallel.begin(), b.parallel.end());
 }
 
@@ -106,12 +99,8 @@ std::string ToString(const Layout& layout) {
   std::string out = Cat("{mesh=@", layout.mesh->name);
   for (const LoopTransform& step : layout.transforms) {
     switch (step.kind) {
-      case LoopTransform::Kind::kOuterSplit:
-        Append(out, ", outer_split(", step.axis, ", ", step.factor, ")");
-        break;
-      case LoopTransform::Kind::kInnerSplit:
-        Append(out, ", inner_split(", step.axis, ", ", step.factor, ")");
-        break;
+      case LoopTransform::Kind::kOuterSplit: Append(out, ", outer_split(", step.axis, ", ", step.factor, ")"); break;
+      case LoopTransform::Kind::kInnerSplit: Append(out, ", inner_split(", step.axis, ", ", step.factor, ")"); break;
       case LoopTransform::Kind::kMerge: Append(out, ", merge(", step.axis, ")"); break;
     }
   }
@@ -119,8 +108,7 @@ std::string ToString(const Layout& layout) {
     if (layout.parallel[i] == mesh::ParallelType::kSerial) continue;
     Append(out, ", parallelize(", i, ", ", mesh::ParallelTypeName(layout.parallel[i]), ")");
   }
-  if (!layout.stride_order.empty())
-    Append(out, ", stride_order(", base::JoinInts(layout.stride_order, ", "), ")");
+  if (!layout.stride_order.empty()) Append(out, ", stride_order(", base::JoinInts(layout.stride_order, ", "), ")");
   out += '}';
   return out;
 }

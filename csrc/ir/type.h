@@ -24,8 +24,7 @@ enum class AxisKind : uint8_t {
 
 struct Axis {
   AxisKind kind = AxisKind::kIteration;
-  const Expr* extent =
-      nullptr;  // kBroadcast: 1, or what it is expanded to. kReduction: how many were reduced.
+  const Expr* extent = nullptr;  // kBroadcast: 1, or what it is expanded to. kReduction: how many were reduced.
 };
 
 enum class TypeKind : uint8_t {
@@ -58,9 +57,8 @@ int LogicalIndex(const Type& type, int axis);
 struct LoopTransform {
   enum class Kind : uint8_t { kOuterSplit, kInnerSplit, kMerge };
   Kind kind = Kind::kOuterSplit;
-  int axis = 0;  // Splits: becomes axis and axis + 1. Merge: axis and axis + 1 become axis.
-  int64_t factor =
-      1;  // kOuterSplit: the extent left at `axis`. kInnerSplit: the extent at `axis` + 1.
+  int axis = 0;        // Splits: becomes axis and axis + 1. Merge: axis and axis + 1 become axis.
+  int64_t factor = 1;  // kOuterSplit: the extent left at `axis`. kInnerSplit: the extent at `axis` + 1.
 };
 
 // A mesh under its name in one graph.
@@ -71,9 +69,8 @@ struct Mesh {
 
 // Where a tensor lies: on which devices, and which part of it on each. A null layout is not decided yet.
 struct Layout {
-  const Mesh* mesh = nullptr;  // Never null in a layout.
-  std::span<const LoopTransform> transforms =
-      {};  // From the logical axes (reduced ones count), in order.
+  const Mesh* mesh = nullptr;                         // Never null in a layout.
+  std::span<const LoopTransform> transforms = {};     // From the logical axes (reduced ones count), in order.
   std::span<const mesh::ParallelType> parallel = {};  // One per leaf of the loop domain.
   std::span<const int64_t> stride_order = {};         // As declared by the user, or empty.
 };

@@ -11,8 +11,7 @@ using base::Cat;
 
 // Loop indices, mesh coordinates and the rank have values of their own; only sizes can be replaced.
 bool IsSize(const Expr* expr) {
-  return expr->kind == ExprKind::kSymbol && expr->symbol[0] != '%' && expr->symbol[0] != '@' &&
-         expr->symbol != "rank";
+  return expr->kind == ExprKind::kSymbol && expr->symbol[0] != '%' && expr->symbol[0] != '@' && expr->symbol != "rank";
 }
 
 // Whether `symbol` := `to` keeps every size known: the extents of the inputs are where sizes come from, so an input's
@@ -22,16 +21,14 @@ bool MayReplace(Graph& graph, const Expr* symbol, const Expr* to) {
   const auto fits = [&](const auto& self, const Expr* expr) -> bool {
     if (expr == symbol) return false;
     if (expr->kind == ExprKind::kSymbol) return !named || graph.IsInputSize(expr);
-    return std::all_of(expr->args.begin(), expr->args.end(),
-                       [&](const Expr* arg) { return self(self, arg); });
+    return std::all_of(expr->args.begin(), expr->args.end(), [&](const Expr* arg) { return self(self, arg); });
   };
   return fits(fits, to);
 }
 
 // The symbol of `a` and `b` to replace, by the other side; null when neither may be.
 const Expr* Replaceable(Graph& graph, const Expr*& a, const Expr*& b) {
-  if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b))
-    std::swap(a, b);
+  if (IsSize(a) && IsSize(b) && graph.exprs().SymbolOrder(a) < graph.exprs().SymbolOrder(b)) std::swap(a, b);
   if (!IsSize(a)) std::swap(a, b);
   const bool fixed = b->kind == ExprKind::kSymbol && !IsSize(b);
   return IsSize(a) && !fixed && MayReplace(graph, a, b) ? a : nullptr;
@@ -67,8 +64,7 @@ Status Builder::Unify(Graph& graph, const Expr* a, const Expr* b, std::string_vi
     HIR_TRY(graph.ReplaceSymbol(symbol->symbol, b));
     return SettleGuards(graph);
   }
-  return graph.AddGuard(
-      {.kind = Guard::Kind::kEqual, .left = a, .right = b, .reason = std::string(what)});
+  return graph.AddGuard({.kind = Guard::Kind::kEqual, .left = a, .right = b, .reason = std::string(what)});
 }
 
 }  // namespace hir::ir

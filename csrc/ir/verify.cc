@@ -32,15 +32,13 @@ class Verifier {
 
   Status CheckAlias(const Output& output) {
     const auto fail = [&](std::string_view what) {
-      return InvalidArgument(
-          Cat("return: %", output.value->name, " alias %", output.alias->name, ": ", what));
+      return InvalidArgument(Cat("return: %", output.value->name, " alias %", output.alias->name, ": ", what));
     };
     const auto& params = graph_.params;
     if (std::find(params.begin(), params.end(), output.alias) == params.end())
       return fail("only an input's memory can be taken");
     for (const Output& other : graph_.outputs) {
-      if (&other != &output && other.alias == output.alias)
-        return fail("another output takes that memory");
+      if (&other != &output && other.alias == output.alias) return fail("another output takes that memory");
     }
     const Type& to = *output.alias->type;
     if (to.kind != TypeKind::kTensor || output.value->type->kind != TypeKind::kTensor)
@@ -57,21 +55,17 @@ class Verifier {
 
   Status Define(const Value& value) {
     if (value.type == nullptr) return InvalidArgument(Cat("%", value.name, " has no type"));
-    if (!names_.insert(value.name).second)
-      return InvalidArgument(Cat("%", value.name, " is defined twice"));
+    if (!names_.insert(value.name).second) return InvalidArgument(Cat("%", value.name, " is defined twice"));
     visible_[static_cast<size_t>(value.id)] = true;
     HIR_TRY(CheckType(*value.type).WithContext(value.name));
-    for (const Axis& axis : value.type->axes)
-      HIR_TRY(CheckSymbols(axis.extent).WithContext(value.name));
-    return value.layout == nullptr ? Status()
-                                   : CheckLayout(value, *value.layout).WithContext(value.name);
+    for (const Axis& axis : value.type->axes) HIR_TRY(CheckSymbols(axis.extent).WithContext(value.name));
+    return value.layout == nullptr ? Status() : CheckLayout(value, *value.layout).WithContext(value.name);
   }
 
   // Whether only sizes are in `expr`, which need no scope.
   static bool IsPlain(const Expr* expr) {
     if (expr->kind == ExprKind::kSymbol) return expr->symbol[0] != '%' && expr->symbol[0] != '@';
-    return std::all_of(expr->args.begin(), expr->args.end(),
-                       [](const Expr* arg) { return IsPlain(arg); });
+    return std::all_of(expr->args.begin(), expr->args.end(), [](const Expr* arg) { return IsPlain(arg); });
   }
 
   // Loop indices must be in scope, coordinates of a mesh of this graph.
@@ -92,15 +86,13 @@ class Verifier {
       }
     } else if (expr->symbol[0] == '@') {
       const std::string_view mesh = expr->symbol.substr(1, expr->symbol.rfind('.') - 1);
-      if (graph_.FindMesh(mesh) == nullptr)
-        return InvalidArgument(Cat(expr->symbol, ": undefined mesh @", mesh));
+      if (graph_.FindMesh(mesh) == nullptr) return InvalidArgument(Cat(expr->symbol, ": undefined mesh @", mesh));
     }
     return {};
   }
 
   bool Owns(const Mesh* mesh) const {
-    return std::any_of(graph_.meshes().begin(), graph_.meshes().end(),
-                       [&](const Mesh& m) { return &m == mesh; });
+    return std::any_of(graph_.meshes().begin(), graph_.meshes().end(), [&](const Mesh& m) { return &m == mesh; });
   }
 
   Status CheckLayout(const Value& value, const Layout& layout) {
@@ -110,23 +102,21 @@ class Verifier {
     size_t leaves = value.type->axes.size();
     for (const LoopTransform& step : layout.transforms) {
       const bool merge = step.kind == LoopTransform::Kind::kMerge;
-      if (step.axis < 0 || static_cast<size_t>(step.axis) + (merge ? 1 : 0) >= leaves ||
-          (!merge && step.factor < 1)) {
+      if (step.axis < 0 || static_cast<size_t>(step.axis) + (merge ? 1 : 0) >= leaves || (!merge && step.factor < 1)) {
         return InvalidArgument(Cat("its layout splits or merges axis ", step.axis, " of ", leaves));
       }
       leaves = merge ? leaves - 1 : leaves + 1;
     }
     if (layout.parallel.size() != leaves) {
-      return InvalidArgument(Cat("its layout has ", layout.parallel.size(), " parallel types for ",
-                                 leaves, " loop axes"));
+      return InvalidArgument(
+          Cat("its layout has ", layout.parallel.size(), " parallel types for ", leaves, " loop axes"));
     }
     for (const mesh::ParallelType type : mesh::kMeshTypes) {
       const auto count = std::count(layout.parallel.begin(), layout.parallel.end(), type);
-      if (count > 1)
-        return InvalidArgument(Cat(mesh::ParallelTypeName(type), " is on ", count, " loop axes"));
+      if (count > 1) return InvalidArgument(Cat(mesh::ParallelTypeName(type), " is on ", count, " loop axes"));
       if (count == 1 && !layout.mesh->mesh.Has(type)) {
-        return InvalidArgument(Cat("@", layout.mesh->name, " = ", layout.mesh->mesh.ToString(),
-                                   " has no ", mesh::ParallelTypeName(type)));
+        return InvalidArgument(
+            Cat("@", layout.mesh->name, " = ", layout.mesh->mesh.ToString(), " has no ", mesh::ParallelTypeName(type)));
       }
     }
     return {};
@@ -138,26 +128,21 @@ class Verifier {
       return InvalidArgument(Cat("has ", operands, " operands, takes ", op.info->num_operands));
     }
     for (const Value* operand : op.operands) {
-      if (!Visible(*operand))
-        return InvalidArgument(Cat("%", operand->name, " is not defined there"));
+      if (!Visible(*operand)) return InvalidArgument(Cat("%", operand->name, " is not defined there"));
     }
     if (static_cast<int>(op.attrs.size()) != op.info->num_attrs()) {
-      return InvalidArgument(
-          Cat("has ", op.attrs.size(), " attributes, takes ", op.info->num_attrs()));
+      return InvalidArgument(Cat("has ", op.attrs.size(), " attributes, takes ", op.info->num_attrs()));
     }
     for (size_t i = 0; i < op.attrs.size(); ++i) {
       const AttrInfo& row = op.info->attrs[i];
       if (op.attrs[i].name != row.name || !Holds(op.attrs[i].value, row.kind)) {
-        return InvalidArgument(
-            Cat("attribute ", row.name, " is missing or not ", AttrKindName(row.kind)));
+        return InvalidArgument(Cat("attribute ", row.name, " is missing or not ", AttrKindName(row.kind)));
       }
-      if (const auto* expr = std::get_if<const Expr*>(&op.attrs[i].value))
-        HIR_TRY(CheckSymbols(*expr));
+      if (const auto* expr = std::get_if<const Expr*>(&op.attrs[i].value)) HIR_TRY(CheckSymbols(*expr));
       if (const auto* exprs = std::get_if<std::span<const Expr* const>>(&op.attrs[i].value)) {
         for (const Expr* expr : *exprs) HIR_TRY(CheckSymbols(expr));
       }
-      if (const auto* mesh = std::get_if<const Mesh*>(&op.attrs[i].value);
-          mesh != nullptr && !Owns(*mesh)) {
+      if (const auto* mesh = std::get_if<const Mesh*>(&op.attrs[i].value); mesh != nullptr && !Owns(*mesh)) {
         return InvalidArgument(Cat("attribute ", row.name, " is a mesh of another graph"));
       }
     }

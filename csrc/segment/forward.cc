@@ -23,8 +23,7 @@ bool KeepsElements(const Op& op) {
   if (code == fusion::FusionOp::kSegmentSet || code == fusion::FusionOp::kSet) return false;
   const auto links = fusion::AxesOf(op);
   return std::all_of(links.begin(), links.end(), [](const fusion::AxisLink& link) {
-    return link.relation == fusion::AxisRelation::kSame ||
-           link.relation == fusion::AxisRelation::kBroadcast;
+    return link.relation == fusion::AxisRelation::kSame || link.relation == fusion::AxisRelation::kBroadcast;
   });
 }
 
@@ -83,8 +82,7 @@ Status Forward(ir::Graph& graph) {
       for (Value* operand : op->operands) values[operand] = operand;
       HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
       copy->results[0]->layout = result->layout;
-      std::replace(readers[i]->operands.begin(), readers[i]->operands.end(), result,
-                   copy->results[0]);
+      std::replace(readers[i]->operands.begin(), readers[i]->operands.end(), result, copy->results[0]);
       for (Value* operand : op->operands) uses[static_cast<size_t>(operand->id)].push_back(copy);
     }
   }
@@ -104,10 +102,9 @@ class Merging {
         redirected_.emplace_back(&operand, operand);
         operand = found->second;
       }
-      const auto same = std::find_if(kept.begin(), kept.end(),
-                                     [&](const Op* other) { return AreCopies(*other, *op); });
-      const bool read_outside = std::find(group.outputs.begin(), group.outputs.end(),
-                                          op->results[0]) != group.outputs.end();
+      const auto same = std::find_if(kept.begin(), kept.end(), [&](const Op* other) { return AreCopies(*other, *op); });
+      const bool read_outside =
+          std::find(group.outputs.begin(), group.outputs.end(), op->results[0]) != group.outputs.end();
       if (same == kept.end() || read_outside) {
         kept.push_back(op);
         continue;
@@ -136,8 +133,7 @@ class Merging {
 
 }  // namespace
 
-void MergeCopies(ir::Graph& graph, std::vector<Group>& groups,
-                 const std::function<bool(const GroupView&)>& fits) {
+void MergeCopies(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits) {
   for (Group& group : groups) {
     Merging merging(group);
     if (merging.copies.empty()) continue;

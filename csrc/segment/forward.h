@@ -26,7 +26,6 @@ Status Forward(ir::Graph& graph);
 // Undoes what forwarding did within each group: of equal pure ops of one group the first stays. Where `fits` refuses
 // what a group would be then, it keeps its copies: a sequence that one reader takes along rows and another along
 // columns has two indices in one kernel, and a kernel that reduces has one for each value.
-void MergeCopies(ir::Graph& graph, std::vector<Group>& groups,
-                 const std::function<bool(const GroupView&)>& fits);
+void MergeCopies(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits);
 
 }  // namespace hir::segment

@@ -16,15 +16,13 @@ Groups::Groups(const ir::Graph& graph)
     const auto position = static_cast<int>(ops_.size());
     ops_.push_back(op);
     position_[op] = position;
-    for (const ir::Value* result : op->results)
-      definer_[static_cast<size_t>(result->id)] = position;
+    for (const ir::Value* result : op->results) definer_[static_cast<size_t>(result->id)] = position;
     for (const ir::Value* operand : op->operands) {
       std::vector<int>& readers = readers_[static_cast<size_t>(operand->id)];
       if (readers.empty() || readers.back() != position) readers.push_back(position);
     }
   });
-  for (const ir::Output& output : graph.outputs)
-    is_returned_[static_cast<size_t>(output.value->id)] = 1;
+  for (const ir::Output& output : graph.outputs) is_returned_[static_cast<size_t>(output.value->id)] = 1;
   inside_.resize(ops_.size());
 }
 
@@ -47,8 +45,7 @@ Group Groups::Of(std::span<const int> positions) {
   for (const ir::Op* op : group.ops) {
     for (ir::Value* result : op->results) {
       const auto is_outside = [&](int reader) { return !IsInside(reader); };
-      if (is_returned_[static_cast<size_t>(result->id)] != 0 ||
-          std::ranges::any_of(ReadersOf(result), is_outside))
+      if (is_returned_[static_cast<size_t>(result->id)] != 0 || std::ranges::any_of(ReadersOf(result), is_outside))
         group.outputs.push_back(result);
     }
   }
@@ -69,8 +66,7 @@ int64_t StorageBytes(const ir::Value& value) {
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind != ir::AxisKind::kIteration) continue;
     const auto extent = ir::Evaluate(axis.extent, [](std::string_view) { return kUnknownExtent; });
-    bytes = base::CheckedMul(bytes, extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent)
-                .value_or(INT64_MAX);
+    bytes = base::CheckedMul(bytes, extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent).value_or(INT64_MAX);
   }
   return bytes;
 }

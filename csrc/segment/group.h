@@ -17,9 +17,7 @@ class Groups {
   const std::vector<ir::Op*>& ops() const { return ops_; }
   int PositionOf(const ir::Op* op) const { return position_.at(op); }
   // Positions of the ops that read `value`, ascending.
-  const std::vector<int>& ReadersOf(const ir::Value* value) const {
-    return readers_[static_cast<size_t>(value->id)];
-  }
+  const std::vector<int>& ReadersOf(const ir::Value* value) const { return readers_[static_cast<size_t>(value->id)]; }
   // The group of the ops at `positions`, which ascend. Linear in their operands and in the readers of their results.
   Group Of(std::span<const int> positions);
 

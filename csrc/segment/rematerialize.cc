@@ -28,22 +28,19 @@ bool IsCheap(fusion::Prim prim) {
 bool IsCheap(const fusion::Element* element) {
   if (element->kind == fusion::Element::Kind::kReduce) return false;
   if (element->kind == fusion::Element::Kind::kPrim && !IsCheap(element->prim)) return false;
-  return std::all_of(element->args.begin(), element->args.end(),
-                     [](const auto* arg) { return IsCheap(arg); });
+  return std::all_of(element->args.begin(), element->args.end(), [](const auto* arg) { return IsCheap(arg); });
 }
 
 bool IsElementwise(const Op& op) {
   const auto links = fusion::AxesOf(op);
   return std::all_of(links.begin(), links.end(), [](const fusion::AxisLink& link) {
-    return link.relation == fusion::AxisRelation::kSame ||
-           link.relation == fusion::AxisRelation::kBroadcast ||
+    return link.relation == fusion::AxisRelation::kSame || link.relation == fusion::AxisRelation::kBroadcast ||
            link.relation == fusion::AxisRelation::kSliced;
   });
 }
 
 bool CanRecompute(const Op& op) {
-  if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet)
-    return false;
+  if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return false;
   if (!IsElementwise(op)) return false;
   fusion::ElementBuilder builder;
   std::vector<const fusion::Element*> index;
@@ -53,8 +50,7 @@ bool CanRecompute(const Op& op) {
 }
 
 bool IsReturned(const ir::Graph& graph, const Value* value) {
-  return std::ranges::any_of(graph.outputs,
-                             [value](const ir::Output& output) { return output.value == value; });
+  return std::ranges::any_of(graph.outputs, [value](const ir::Output& output) { return output.value == value; });
 }
 
 // The decisions for one group.
@@ -71,12 +67,10 @@ class Reader {
   Result<bool> Run() {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
-      if (input->def != nullptr && CanRecomputeOp(*input->def) && !IsBoundary(input))
-        candidates.push_back(input);
+      if (input->def != nullptr && CanRecomputeOp(*input->def) && !IsBoundary(input)) candidates.push_back(input);
     }
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Value* a, const Value* b) {
-      return StorageBytes(*a) > StorageBytes(*b);
-    });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Value* a, const Value* b) { return StorageBytes(*a) > StorageBytes(*b); });
     for (Value* value : candidates) {
       read_.erase(value);
       ops_left_ = kRematerializedOpsMax;
@@ -161,10 +155,8 @@ class Reader {
     std::unordered_map<const Value*, Value*> values;
     for (Value* operand : op.operands) {
       values[operand] = operand;
-      const bool tensor = operand->type->kind ==
-                          ir::TypeKind::kTensor;  // A host scalar has no memory to be read from.
-      const bool remake = !read_.contains(operand) && operand->def != nullptr &&
-                          CanRecomputeOp(*operand->def) &&
+      const bool tensor = operand->type->kind == ir::TypeKind::kTensor;  // A host scalar has no memory to be read from.
+      const bool remake = !read_.contains(operand) && operand->def != nullptr && CanRecomputeOp(*operand->def) &&
                           (!tensor || CostOfOperands(*operand->def) < CostInMemory(operand));
       if (remake) {
         HIR_ASSIGN(values[operand], Remake(operand));
@@ -203,8 +195,7 @@ std::unordered_set<const Op*> LiveOps(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) needed.insert(output.value);
   std::unordered_set<const Op*> live;
   for (const Op* op = graph.body.last; op != nullptr; op = op->prev) {
-    const bool read = std::ranges::any_of(
-        op->results, [&](const Value* result) { return needed.contains(result); });
+    const bool read = std::ranges::any_of(op->results, [&](const Value* result) { return needed.contains(result); });
     if (op->info->effects == ir::kPure && !read) continue;
     live.insert(op);
     needed.insert(op->operands.begin(), op->operands.end());
@@ -230,8 +221,7 @@ std::vector<Group> Live(const ir::Graph& graph, const std::vector<Group>& groups
   std::vector<Group> result(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     Group& group = result[i];
-    std::ranges::copy_if(groups[i].ops, std::back_inserter(group.ops),
-                         [&](const Op* op) { return live.contains(op); });
+    std::ranges::copy_if(groups[i].ops, std::back_inserter(group.ops), [&](const Op* op) { return live.contains(op); });
     std::unordered_set<const Value*> known;  // Made inside, or among the inputs already.
     for (const Op* op : group.ops) known.insert(op->results.begin(), op->results.end());
     for (const Op* op : group.ops) {
@@ -247,13 +237,10 @@ std::vector<Group> Live(const ir::Graph& graph, const std::vector<Group>& groups
   return result;
 }
 
-bool Same(const Group& a, const Group& b) {
-  return a.ops == b.ops && a.inputs == b.inputs && a.outputs == b.outputs;
-}
+bool Same(const Group& a, const Group& b) { return a.ops == b.ops && a.inputs == b.inputs && a.outputs == b.outputs; }
 
 // `ops` and `copies`, as they stand in the graph.
-std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops,
-                         const std::vector<Op*>& copies) {
+std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops, const std::vector<Op*>& copies) {
   ops.insert(ops.end(), copies.begin(), copies.end());
   const std::unordered_set<const Op*> wanted(ops.begin(), ops.end());
   ops.clear();
@@ -265,8 +252,7 @@ std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops,
 
 }  // namespace
 
-Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups,
-                     const std::function<bool(const GroupView&)>& fits) {
+Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits) {
   groups = Live(graph, groups);
   std::unordered_map<const Op*, bool> can_recompute;
   for (size_t i = 0; i < groups.size(); ++i) {

@@ -25,7 +25,6 @@ inline constexpr int kRematerializedOpsMax = 64;
 //
 // Before: k0: %c = sub(%x, %m), %s = sum(%c)   k1 reads %c: %y = mul(%c, %s)
 // After:  k0: %c = sub(%x, %m), %s = sum(%c)   k1: %c.1 = sub(%x, %m), %y = mul(%c.1, %s)
-Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups,
-                     const std::function<bool(const GroupView&)>& fits);
+Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits);
 
 }  // namespace hir::segment

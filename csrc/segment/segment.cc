@@ -96,23 +96,21 @@ class Merger {
 
   template <typename Rule>
   auto AskOfPair(const Rule& rule, int producer, int consumer) {
-    const bool forward = nodes_.at(producer).consumers.contains(consumer) ||
-                         !nodes_.at(consumer).consumers.contains(producer);
+    const bool forward =
+        nodes_.at(producer).consumers.contains(consumer) || !nodes_.at(consumer).consumers.contains(producer);
     return forward ? Ask(rule, producer, {consumer}) : Ask(rule, consumer, {producer});
   }
 
   void AskAndAdd(int producer, int consumer) {
-    if (const auto gain = AskOfPair(should_merge_, producer, consumer))
-      candidates_.insert({*gain, producer, consumer});
+    if (const auto gain = AskOfPair(should_merge_, producer, consumer)) candidates_.insert({*gain, producer, consumer});
   }
 
   // A host scalar that one group reads belongs to it from the start: as a neighbour it would be asked about again with
   // every op that the group takes in. (400 sums with a constant each: 6 s, and 0.1 s of tensors.)
   void JoinScalars() {
     for (const ir::Op* op : groups_.ops()) {
-      const bool is_scalar = std::ranges::all_of(op->results, [](const ir::Value* result) {
-        return result->type->kind == ir::TypeKind::kScalar;
-      });
+      const bool is_scalar = std::ranges::all_of(
+          op->results, [](const ir::Value* result) { return result->type->kind == ir::TypeKind::kScalar; });
       const int number = node_of_[static_cast<size_t>(groups_.PositionOf(op))];
       const std::set<int>& readers = nodes_.at(number).consumers;
       if (!is_scalar || readers.size() != 1) continue;
@@ -237,12 +235,8 @@ class Merger {
         nodes_.at(consumer).producers.erase(number);
         if (!inside.contains(consumer)) merged.consumers.insert(consumer);
       }
-      std::erase_if(added_, [number](const auto& pair) {
-        return pair.first == number || pair.second == number;
-      });
-      std::erase_if(candidates_, [number](const Candidate& c) {
-        return c.producer == number || c.consumer == number;
-      });
+      std::erase_if(added_, [number](const auto& pair) { return pair.first == number || pair.second == number; });
+      std::erase_if(candidates_, [number](const Candidate& c) { return c.producer == number || c.consumer == number; });
     }
     for (int number : numbers) nodes_.erase(number);
     for (int position : merged.ops) node_of_[static_cast<size_t>(position)] = into;
@@ -283,14 +277,12 @@ class Merger {
   std::map<int, Node> nodes_;
   std::set<std::pair<int, int>> added_;  // Pairs that are candidates, or whose answer was no.
   std::set<Candidate> candidates_;
-  std::set<std::pair<int, std::vector<int>>>
-      stars_asked_;  // (centre, positions of all ops): never accepted later.
+  std::set<std::pair<int, std::vector<int>>> stars_asked_;  // (centre, positions of all ops): never accepted later.
 };
 
 }  // namespace
 
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge,
-                           const Options& options) {
+std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options) {
   return Merger(graph, should_merge, options).Run();
 }
 

@@ -41,12 +41,11 @@ inline constexpr int64_t kUnknownExtent = 1024;
 
 // Nothing: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a
 // common value; `merged` is what they would become. Must be pure: answers are remembered.
-using ShouldMerge = std::function<std::optional<Gain>(
-    const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
+using ShouldMerge =
+    std::function<std::optional<Gain>(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
 // At least what the predicate would answer, in less time than it takes. Must be pure.
-using GainAtMost = std::function<Gain(const GroupView& producer, const GroupView& consumer,
-                                      const GroupView& merged)>;
+using GainAtMost = std::function<Gain(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
 struct Options {
   bool merge_sinks = false;     // Also ask for groups that nothing reads, whatever they read.
@@ -58,8 +57,7 @@ struct Options {
 
 // Partitions the ops of graph.body. Every op is in exactly one group; groups are in a topological
 // order.
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge,
-                           const Options& options = {});
+std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options = {});
 
 // The group of exactly `ops` (any order).
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops);

@@ -19,13 +19,11 @@ std::optional<int64_t> BytesOf(int64_t elements, int64_t element_bytes) {
 
 }  // namespace
 
-Status EvaluatorImpl::Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
-                           Binding* binding) {
+Status EvaluatorImpl::Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) {
   Binding::State& state = binding->state();
   state.bound = ++binds_;
   if (arguments.size() != code_.params.size()) {
-    return InvalidArgument(
-        Cat("the program has ", code_.params.size(), " parameters, got ", arguments.size()));
+    return InvalidArgument(Cat("the program has ", code_.params.size(), " parameters, got ", arguments.size()));
   }
   if (state.sizes == nullptr || !std::ranges::equal(state.sizes->symbols, symbols)) {
     HIR_ASSIGN(state.sizes, SizesFor(symbols));
@@ -41,8 +39,7 @@ Status EvaluatorImpl::Bind(std::span<const Argument> arguments, std::span<const 
     const auto buffer = static_cast<size_t>(code_.allocs[used_allocs_[i]].buffer);
     state.buffers[buffer] = pool.Slice(state.sizes->pool_offsets[i], state.sizes->alloc_bytes[i]);
   }
-  for (int view : code_.bind_views)
-    HIR_TRY(ResolveView(code_.views[static_cast<size_t>(view)], state));
+  for (int view : code_.bind_views) HIR_TRY(ResolveView(code_.views[static_cast<size_t>(view)], state));
   FillArgs(arguments, state);
   return {};
 }
@@ -55,34 +52,27 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
     return sizes_.front();
   }
   if (symbols.size() != code_.symbols.size()) {
-    return InvalidArgument(
-        Cat("the program has ", code_.symbols.size(), " symbols, got ", symbols.size(), " values"));
+    return InvalidArgument(Cat("the program has ", code_.symbols.size(), " symbols, got ", symbols.size(), " values"));
   }
   auto sizes = std::make_shared<Sizes>();
   sizes->symbols.assign(symbols.begin(), symbols.end());
   sizes->values.resize(static_cast<size_t>(code_.exprs.num_slots()));
   for (size_t i = 0; i < symbols.size(); ++i) {
     if (symbols[i] < 0)
-      return InvalidArgument(
-          Cat(program_.symbols()[i], " is ", symbols[i], "; extents are at least 0"));
+      return InvalidArgument(Cat(program_.symbols()[i], " is ", symbols[i], "; extents are at least 0"));
     sizes->values[static_cast<size_t>(code_.symbols[i])] = symbols[i];
   }
-  for (const auto& [slot, value] : code_.rank_symbols)
-    sizes->values[static_cast<size_t>(slot)] = value;
+  for (const auto& [slot, value] : code_.rank_symbols) sizes->values[static_cast<size_t>(slot)] = value;
   if (!code_.exprs.Evaluate(0, sizes->values))
     return InvalidArgument("an extent of the program overflows 64 bits at these sizes");
   for (size_t i : used_allocs_) {
     const AllocCode& alloc = code_.allocs[i];
-    const auto bytes =
-        BytesOf(sizes->values[static_cast<size_t>(alloc.elements)], alloc.element_bytes);
-    if (!bytes)
-      return InvalidArgument(
-          Cat("%", alloc.op->results[0]->name, " has no size that fits 64 bits"));
+    const auto bytes = BytesOf(sizes->values[static_cast<size_t>(alloc.elements)], alloc.element_bytes);
+    if (!bytes) return InvalidArgument(Cat("%", alloc.op->results[0]->name, " has no size that fits 64 bits"));
     sizes->alloc_bytes.push_back(*bytes);
   }
   sizes->pool_offsets.resize(used_allocs_.size());
-  HIR_ASSIGN(sizes->pool_bytes,
-             plan_.Place(sizes->alloc_bytes, device::kAlignmentBytes, sizes->pool_offsets));
+  HIR_ASSIGN(sizes->pool_bytes, plan_.Place(sizes->alloc_bytes, device::kAlignmentBytes, sizes->pool_offsets));
   HIR_TRY(MakeCalls(*sizes));
   sizes_.insert(sizes_.begin(), sizes);
   if (sizes_.size() > kSizesKept) {
@@ -106,10 +96,8 @@ Status EvaluatorImpl::MakeCalls(Sizes& sizes) {
 
 Result<LibraryTensor> EvaluatorImpl::Describe(const TensorCode& tensor, const Sizes& sizes) const {
   LibraryTensor described = {.dtype = tensor.dtype};
-  for (int slot : tensor.extents)
-    described.shape.push_back(sizes.values[static_cast<size_t>(slot)]);
-  for (int slot : tensor.strides)
-    described.strides.push_back(sizes.values[static_cast<size_t>(slot)]);
+  for (int slot : tensor.extents) described.shape.push_back(sizes.values[static_cast<size_t>(slot)]);
+  for (int slot : tensor.strides) described.strides.push_back(sizes.values[static_cast<size_t>(slot)]);
   return described;
 }
 
@@ -142,10 +130,8 @@ Status EvaluatorImpl::CheckOverlap(const Binding::State& state) const {
     const device::Buffer& written = state.buffers[static_cast<size_t>(code_.params[i].buffer)];
     for (size_t j = 0; j < code_.params.size(); ++j) {
       if (j == i || !code_.param_used[j]) continue;
-      if (!device::Overlap(written, state.buffers[static_cast<size_t>(code_.params[j].buffer)]))
-        continue;
-      return InvalidArgument(Cat("%", program_.graph().params[i]->name,
-                                 ", which the program writes, overlaps %",
+      if (!device::Overlap(written, state.buffers[static_cast<size_t>(code_.params[j].buffer)])) continue;
+      return InvalidArgument(Cat("%", program_.graph().params[i]->name, ", which the program writes, overlaps %",
                                  program_.graph().params[j]->name));
     }
   }

@@ -39,8 +39,7 @@ struct Instr {
   Kind kind = Kind::kLaunch;
   int at = 0;
   int stream = 0;  // Slot of the stream's number, of what is queued.
-  int index =
-      0;  // kRecord, kWait, kHostWait: slot of the event's index. kBranch: slot of the condition.
+  int index = 0;   // kRecord, kWait, kHostWait: slot of the event's index. kBranch: slot of the condition.
   int target =
       0;  // kLoop: the instruction after its kNext. kNext: after its kLoop. kBranch: taken when the condition is 0.
   const ir::Op* op = nullptr;  // For messages.
@@ -58,8 +57,7 @@ struct ViewCode {
     int from = 0, to = 0, extent = 0;
   };
   std::vector<Check> checks = {};
-  std::vector<std::pair<int, int>> equal =
-      {};  // Pairs of slots that must agree: a reshape's element counts.
+  std::vector<std::pair<int, int>> equal = {};  // Pairs of slots that must agree: a reshape's element counts.
   const ir::Op* op = nullptr;
 };
 
@@ -87,12 +85,10 @@ struct LibraryCode {
 };
 
 struct CommunicationCode {
-  comm::CommDesc desc =
-      {};  // Type, root, reduce, dtype, to, from, seq are final; the rest is filled in.
-  std::vector<int64_t> team = {};  // Ranks in order; one rank: a copy, or nothing.
-  std::vector<comm::TeamId> teams =
-      {};                // By stream; made at prepare for the streams it may run on.
-  int stream_begin = 0;  // It runs on streams in [stream_begin, stream_end).
+  comm::CommDesc desc = {};              // Type, root, reduce, dtype, to, from, seq are final; the rest is filled in.
+  std::vector<int64_t> team = {};        // Ranks in order; one rank: a copy, or nothing.
+  std::vector<comm::TeamId> teams = {};  // By stream; made at prepare for the streams it may run on.
+  int stream_begin = 0;                  // It runs on streams in [stream_begin, stream_end).
   int stream_end = 0;
   int src = -1, dst = -1;  // Buffer slots; -1: this rank has no such side.
   int elements = 0;        // Slot of the elements of src (of dst without src) ...
@@ -137,15 +133,14 @@ struct AllocCode {
 struct Code {
   ExprCode exprs;
   std::vector<std::pair<int, int64_t>> rank_symbols = {};  // Slots and values.
-  std::vector<int> symbols = {};                // Slots of HostProgram::symbols(), in order.
-  std::vector<TensorCode> params = {};          // In order; buffer -1 for a host scalar or index.
-  std::vector<bool> param_used, param_written;  // On this rank.
+  std::vector<int> symbols = {};                           // Slots of HostProgram::symbols(), in order.
+  std::vector<TensorCode> params = {};                     // In order; buffer -1 for a host scalar or index.
+  std::vector<bool> param_used, param_written;             // On this rank.
   int num_buffers = 0, num_args = 0, num_streams = 1;
 
   std::vector<Instr> instrs = {};
   std::vector<ViewCode> views = {};
-  std::vector<int> bind_views =
-      {};  // Those outside loops: resolved when sizes bind. Others are instructions.
+  std::vector<int> bind_views = {};  // Those outside loops: resolved when sizes bind. Others are instructions.
   std::vector<LaunchCode> launches = {};
   std::vector<LibraryCode> libraries = {};
   std::vector<CommunicationCode> communications = {};

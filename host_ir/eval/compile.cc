@@ -6,14 +6,11 @@
 
 namespace hir::host {
 
-Result<Code> Compile(const HostProgram& program, int64_t rank) {
-  return Compiler(program, rank).Run();
-}
+Result<Code> Compile(const HostProgram& program, int64_t rank) { return Compiler(program, rank).Run(); }
 
 Result<Code> Compiler::Run() {
   HIR_ASSIGN(code_.num_streams, CountStreams(graph_));
-  for (std::string_view symbol : program_.symbols())
-    code_.symbols.push_back(code_.exprs.AddSymbol(symbol, 0));
+  for (std::string_view symbol : program_.symbols()) code_.symbols.push_back(code_.exprs.AddSymbol(symbol, 0));
   for (const auto& [symbol, value] : ClassOfOne(graph_, rank_).symbols) {
     code_.rank_symbols.emplace_back(code_.exprs.AddSymbol(symbol, 0), value);
   }

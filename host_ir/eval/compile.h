@@ -11,8 +11,7 @@ namespace hir::host {
 
 class Compiler {
  public:
-  Compiler(const HostProgram& program, int64_t rank)
-      : program_(program), graph_(program.graph()), rank_(rank) {}
+  Compiler(const HostProgram& program, int64_t rank) : program_(program), graph_(program.graph()), rank_(rank) {}
   Result<Code> Run();
 
  private:

@@ -19,17 +19,14 @@ CommType TypeOf(std::string_view name) {
 }
 
 ReduceOp ReduceOf(std::string_view name) {
-  for (ReduceOp reduce :
-       {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
+  for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
     if (comm::ReduceOpName(reduce) == name) return reduce;
   }
   return ReduceOp::kSum;  // "none"
 }
 
 // All devices of `mesh`, in its order.
-std::vector<int64_t> WholeTeam(const mesh::DeviceMesh& mesh) {
-  return {mesh.devices().begin(), mesh.devices().end()};
-}
+std::vector<int64_t> WholeTeam(const mesh::DeviceMesh& mesh) { return {mesh.devices().begin(), mesh.devices().end()}; }
 
 // The root first, the rest as in the mesh: the same on every rank.
 std::vector<int64_t> BroadcastTeam(const mesh::DeviceMesh& from, const mesh::DeviceMesh& to) {
@@ -82,15 +79,13 @@ Status Compiler::CompileCommunication(const ir::Op& op) {
     code.team = from.Team(rank_, *mesh::ParseParallelType(op.Name("dim")));
   }
   // `elements` below are those of src, where there is one. A scatter has one at its root alone.
-  const bool chunked_src = desc.type == CommType::kReduceScatter ||
-                           desc.type == CommType::kAllToAll ||
+  const bool chunked_src = desc.type == CommType::kReduceScatter || desc.type == CommType::kAllToAll ||
                            (desc.type == CommType::kScatter && part.sends);
   code.divisor = chunked_src ? std::ssize(code.team) : 1;
   if (part.sends) code.src = BufferOf(op, 0);
   if (part.receives) code.dst = BufferOf(op, 1);
   std::vector<const ir::Expr*> extents;
-  for (const ViewAxis& axis : RegionOf(*op.operands[part.sends ? 0 : 1]).axes)
-    extents.push_back(axis.extent);
+  for (const ViewAxis& axis : RegionOf(*op.operands[part.sends ? 0 : 1]).axes) extents.push_back(axis.extent);
   HIR_ASSIGN(code.elements, ProductSlot(extents));
 
   const ir::Expr* stream = op.ExprOf("stream");

@@ -8,9 +8,8 @@ namespace hir::host {
 using base::Cat;
 
 Status Compiler::CompileIf(const ir::Op& op) {
-  const Result<int64_t> known = ir::Evaluate(op.ExprOf("cond"), [this](std::string_view symbol) {
-    return RankSymbol(graph_, symbol, rank_);
-  });
+  const Result<int64_t> known =
+      ir::Evaluate(op.ExprOf("cond"), [this](std::string_view symbol) { return RankSymbol(graph_, symbol, rank_); });
   if (known.ok()) return *known == 0 ? Status() : CompileBlock(*op.blocks[0]);
   const size_t branch = code_.instrs.size();
   Instr* added = nullptr;
@@ -58,8 +57,7 @@ Status Compiler::CompileSync(const ir::Op& op, Instr::Kind kind) {
 
 Status Compiler::CompileAlloc(const ir::Op& op) {
   const ir::Value& value = *op.results[0];
-  AllocCode alloc = {
-      .buffer = code_.num_buffers++, .element_bytes = DTypeBytes(value.type->dtype), .op = &op};
+  AllocCode alloc = {.buffer = code_.num_buffers++, .element_bytes = DTypeBytes(value.type->dtype), .op = &op};
   buffers_.emplace(&value, alloc.buffer);
   regions_.emplace(&value, WholeOf(pool_, value));
   HIR_ASSIGN(alloc.elements, ProductSlot(StoredExtents(pool_, *value.type)));
@@ -71,8 +69,7 @@ Status Compiler::CompileView(const ir::Op& op) {
   const ir::Value& from = *op.operands[0];
   const ir::Value& to = *op.results[0];
   const Region& region = RegionOf(from);
-  ViewCode view = {
-      .dst = code_.num_buffers++, .element_bytes = DTypeBytes(to.type->dtype), .op = &op};
+  ViewCode view = {.dst = code_.num_buffers++, .element_bytes = DTypeBytes(to.type->dtype), .op = &op};
   buffers_.emplace(&to, view.dst);
   view.base = buffers_.at(region.base);
   const HostOp code = CodeOf(op);

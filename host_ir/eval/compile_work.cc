@@ -32,10 +32,9 @@ bool FitsInteger(DType dtype, double value) {
 
 int64_t BuiltinOp(std::string_view name) {
   constexpr std::pair<std::string_view, BuiltinOperator> kNames[] = {
-      {"add", BuiltinOperator::kAdd},  {"sum", BuiltinOperator::kAdd},
-      {"sub", BuiltinOperator::kSub},  {"mul", BuiltinOperator::kMul},
-      {"prod", BuiltinOperator::kMul}, {"div", BuiltinOperator::kDiv},
-      {"max", BuiltinOperator::kMax},  {"min", BuiltinOperator::kMin}};
+      {"add", BuiltinOperator::kAdd}, {"sum", BuiltinOperator::kAdd},  {"sub", BuiltinOperator::kSub},
+      {"mul", BuiltinOperator::kMul}, {"prod", BuiltinOperator::kMul}, {"div", BuiltinOperator::kDiv},
+      {"max", BuiltinOperator::kMax}, {"min", BuiltinOperator::kMin}};
   for (const auto& [known, op] : kNames) {
     if (known == name) return static_cast<int64_t>(op);
   }
@@ -46,8 +45,7 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
   LaunchCode launch = {.kernel = std::string(op.Name("kernel"))};
   for (size_t i = 0; i < op.operands.size(); ++i) {
     if (AccessOf(op, static_cast<int>(i)) == Access::kNone) {
-      if (op.operands[i]->def != nullptr)
-        return Unimplemented("a host scalar that is not a parameter");
+      if (op.operands[i]->def != nullptr) return Unimplemented("a host scalar that is not a parameter");
       launch.scalars.push_back(op.operands[i]->index);
     } else {
       launch.buffers.push_back(BufferOf(op, i));
@@ -58,8 +56,7 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
   }
   HIR_ASSIGN(launch.grid, Slot(op.ExprOf("grid")));
   launch.args = code_.num_args;
-  code_.num_args +=
-      static_cast<int>(launch.buffers.size() + launch.extents.size() + launch.scalars.size());
+  code_.num_args += static_cast<int>(launch.buffers.size() + launch.extents.size() + launch.scalars.size());
   code_.launches.push_back(std::move(launch));
   return Add(op, Instr::Kind::kLaunch, code_.launches.size() - 1);
 }
@@ -74,12 +71,10 @@ Status Compiler::CompileLibrary(const ir::Op& op) {
     for (const std::vector<int>* slots : {&tensor.extents, &tensor.strides}) {
       const auto varies = [this](int slot) { return code_.exprs.LevelOf(slot) > 0; };
       if (std::any_of(slots->begin(), slots->end(), varies)) {
-        return Unimplemented(base::Cat("the shape of %", op.operands[i]->name,
-                                       " changes from iteration to iteration"));
+        return Unimplemented(base::Cat("the shape of %", op.operands[i]->name, " changes from iteration to iteration"));
       }
     }
-    (i + 1 == op.operands.size() ? library.output : library.inputs.emplace_back()) =
-        std::move(tensor);
+    (i + 1 == op.operands.size() ? library.output : library.inputs.emplace_back()) = std::move(tensor);
   }
   code_.libraries.push_back(std::move(library));
   return Add(op, Instr::Kind::kLibrary, code_.libraries.size() - 1);
@@ -89,8 +84,7 @@ Status Compiler::CompileSet(const ir::Op& op) {
   const Region& src = RegionOf(*op.operands[0]);
   const Region& dst = RegionOf(*op.operands[1]);
   bool dense = IsContiguous(pool_, src) && IsContiguous(pool_, dst);
-  for (size_t i = 0; dense && i < src.axes.size(); ++i)
-    dense = src.axes[i].extent == dst.axes[i].extent;
+  for (size_t i = 0; dense && i < src.axes.size(); ++i) dense = src.axes[i].extent == dst.axes[i].extent;
   if (dense) {
     code_.sets.push_back({BufferOf(op, 0), BufferOf(op, 1)});
     return Add(op, Instr::Kind::kSet, code_.sets.size() - 1);
@@ -138,8 +132,7 @@ Status Compiler::CompileReduce(const ir::Op& op) {
   std::vector<const ir::Expr*> slots, extents, in_strides, pieces;
   for (const bool kept : {true, false}) {  // Kept axes first.
     for (size_t i = 0; i < axes.size(); ++i) {
-      const bool is_kept =
-          std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) == reduced.end();
+      const bool is_kept = std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) == reduced.end();
       if (is_kept != kept) continue;
       extents.push_back(axes[i].extent);
       in_strides.push_back(in.axes[i].stride);
@@ -158,8 +151,7 @@ Status Compiler::CompileReduce(const ir::Op& op) {
 
 Status Compiler::AddBuiltin(const ir::Op& op, BuiltinCode builtin) {
   builtin.args = code_.num_args;
-  code_.num_args +=
-      static_cast<int>(builtin.buffers.size() + builtin.head.size() + builtin.slots.size());
+  code_.num_args += static_cast<int>(builtin.buffers.size() + builtin.head.size() + builtin.slots.size());
   code_.builtins.push_back(std::move(builtin));
   return Add(op, Instr::Kind::kBuiltin, code_.builtins.size() - 1);
 }
@@ -168,11 +160,9 @@ Status Compiler::CompileFill(const ir::Op& op) {
   const DType dtype = op.operands[0]->type->dtype;
   const double value = op.Float("value");
   if (!FitsInteger(dtype, value)) {
-    return InvalidArgument(
-        base::Cat("value is ", value, ", which ", DTypeName(dtype), " does not hold"));
+    return InvalidArgument(base::Cat("value is ", value, ", which ", DTypeName(dtype), " does not hold"));
   }
-  code_.fills.push_back(
-      {BufferOf(op, 0), PatternOf(dtype, value), static_cast<int>(DTypeBytes(dtype))});
+  code_.fills.push_back({BufferOf(op, 0), PatternOf(dtype, value), static_cast<int>(DTypeBytes(dtype))});
   return Add(op, Instr::Kind::kFill, code_.fills.size() - 1);
 }
 

@@ -30,8 +30,7 @@ struct EvaluatorOptions {
   // rank: then their communications keep one order.
   std::span<device::Stream* const> streams = {};
   device::KernelSource* kernels = nullptr;
-  device::KernelSource* builtins =
-      nullptr;  // host.copy, host.binary, host.reduce; null: programs without them.
+  device::KernelSource* builtins = nullptr;    // host.copy, host.binary, host.reduce; null: programs without them.
   LibrarySource* libraries = nullptr;          // Null: programs without library calls.
   comm::Communicator* communicator = nullptr;  // Null: programs that communicate with nobody.
   Pool* pool = nullptr;
@@ -63,8 +62,7 @@ class Evaluator {
   // Errors: those of KernelSource::Get and Communicator::Team, naming the op; kUnimplemented for
   // what this rank lacks;
   //         kResourceExhausted for more streams than there are.
-  static Result<std::unique_ptr<Evaluator>> Prepare(const HostProgram& program,
-                                                    const EvaluatorOptions& options);
+  static Result<std::unique_ptr<Evaluator>> Prepare(const HostProgram& program, const EvaluatorOptions& options);
   virtual ~Evaluator() = default;
 
   // Makes *binding stand for a run with these arguments (one a parameter) and values of
@@ -73,8 +71,7 @@ class Evaluator {
   // Errors: kInvalidArgument naming parameter or op: a buffer too small, an output that overlaps
   // another parameter, a
   //         slice outside its tensor; those of the pool and of LibrarySource::Make.
-  virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
-                      Binding* binding) = 0;
+  virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) = 0;
 
   // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
   // host_wait. (The second run for the same sizes may be captured, which allocates; later ones

@@ -10,9 +10,8 @@ namespace hir::host {
 // A run of a program that was captured, and what of it cannot be changed.
 struct Replay {
   std::unique_ptr<device::Graph> graph;
-  std::vector<device::Buffer> fixed =
-      {};              // Operands of communications and library calls, in order.
-  uint64_t bound = 0;  // The Bind that its arguments are of; 0: none.
+  std::vector<device::Buffer> fixed = {};  // Operands of communications and library calls, in order.
+  uint64_t bound = 0;                      // The Bind that its arguments are of; 0: none.
   int64_t seq_base = 0;
   comm::GraphPosts posts = {};  // Their seq without seq_base.
 };
@@ -44,12 +43,10 @@ struct Binding::State {
 
 class EvaluatorImpl final : public Evaluator {
  public:
-  EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code,
-                PoolPlan plan);
+  EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code, PoolPlan plan);
   Status Prepare();
 
-  Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols,
-              Binding* binding) override;
+  Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) override;
   Status Run(Binding& binding, const RunOptions& options) override;
   Status Synchronize(base::Nanos timeout) override;
   void Abort(Status cause) override;
@@ -130,9 +127,8 @@ class EvaluatorImpl final : public Evaluator {
   Mode mode_ = Mode::kQueue;
   std::span<device::Stream* const> queues_;  // streams_, or a graph's updater in their places.
   std::vector<device::Stream*> updaters_;
-  std::vector<device::Buffer>* fixed_ =
-      nullptr;                         // Of the capture, or of the replay that is updated.
-  comm::GraphPosts* posts_ = nullptr;  // Of the capture.
+  std::vector<device::Buffer>* fixed_ = nullptr;  // Of the capture, or of the replay that is updated.
+  comm::GraphPosts* posts_ = nullptr;             // Of the capture.
   size_t fixed_at_ = 0;
   bool fixed_equal_ = true;
   std::vector<std::unique_ptr<device::Graph>> retired_graphs_;  // Perhaps in queued runs still.

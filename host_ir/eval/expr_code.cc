@@ -20,7 +20,7 @@ bool Apply(ExprKind kind, int64_t a, int64_t b, int64_t* out) {
     case ExprKind::kMod:
     case ExprKind::kCeilDiv:
       if (b < 0 || a == INT64_MIN) return false;  // Divisors are extents.
-      if (b == 0) {  // Of an empty tensor, then; nothing will be touched.
+      if (b == 0) {                               // Of an empty tensor, then; nothing will be touched.
         *out = 0;
         return true;
       }
@@ -56,8 +56,7 @@ int ExprCode::AddNode(Node node, int level) {
 Result<int> ExprCode::Slot(const ir::Expr* expr) {
   if (expr->kind == ExprKind::kSymbol) {
     const auto found = symbols_.find(std::string(expr->symbol));
-    if (found == symbols_.end())
-      return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
+    if (found == symbols_.end()) return InvalidArgument(base::Cat("extent ", expr->symbol, " has no value"));
     return found->second;
   }
   if (const auto found = slots_.find(expr); found != slots_.end()) return found->second;
@@ -72,8 +71,7 @@ Result<int> ExprCode::Slot(const ir::Expr* expr) {
       slot = arg;
       continue;
     }
-    slot =
-        AddNode({.kind = expr->kind, .a = slot, .b = arg}, std::max(LevelOf(slot), LevelOf(arg)));
+    slot = AddNode({.kind = expr->kind, .a = slot, .b = arg}, std::max(LevelOf(slot), LevelOf(arg)));
   }
   slots_.emplace(expr, slot);
   return slot;
@@ -84,8 +82,8 @@ bool ExprCode::Evaluate(int level, std::span<int64_t> values) const {
   if (levels_.size() <= static_cast<size_t>(level)) return ok;
   for (const Node& node : levels_[static_cast<size_t>(level)]) {
     int64_t value = node.value;
-    if (node.kind != ExprKind::kConst && !Apply(node.kind, values[static_cast<size_t>(node.a)],
-                                                values[static_cast<size_t>(node.b)], &value)) {
+    if (node.kind != ExprKind::kConst &&
+        !Apply(node.kind, values[static_cast<size_t>(node.a)], values[static_cast<size_t>(node.b)], &value)) {
       value = 0;
       ok = false;
     }

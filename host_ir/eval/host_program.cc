@@ -20,8 +20,7 @@ HostProgram::HostProgram(std::unique_ptr<ir::Graph> graph) : graph_(std::move(gr
   ir::ForEachOp(graph_->body, [this](ir::Op* op) {
     for (const ir::Value* result : op->results) CollectFromType(*result->type, symbols_);
     for (const ir::Attr& attr : op->attrs) {
-      if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value))
-        ir::CollectSymbols(*expr, symbols_);
+      if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value)) ir::CollectSymbols(*expr, symbols_);
       if (const auto* exprs = std::get_if<std::span<const ir::Expr* const>>(&attr.value)) {
         for (const ir::Expr* expr : *exprs) ir::CollectSymbols(expr, symbols_);
       }

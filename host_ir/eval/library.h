@@ -26,9 +26,8 @@ struct LibraryDesc {
   std::string op;  // "matmul": a, b; "linear": x, w; of both perhaps a bias
   std::vector<LibraryTensor> inputs = {};
   LibraryTensor output = {};
-  std::string epilogue =
-      "none";         // "gelu", "relu", "tanh_gelu": what is done to sums before they are rounded.
-  bool tf32 = false;  // Operands of f32 may lose 13 of their 23 bits of mantissa.
+  std::string epilogue = "none";  // "gelu", "relu", "tanh_gelu": what is done to sums before they are rounded.
+  bool tf32 = false;              // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
 // A call made ready once and queued any number of times. One thread at a time queues.
@@ -37,8 +36,7 @@ class LibraryCall {
   virtual ~LibraryCall() = default;
   // Queues the call on `stream` and returns. The object and the buffers stay until the work is
   // done.
-  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-                     device::Stream& stream) = 0;
+  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
 };
 
 class LibrarySource {

@@ -11,19 +11,16 @@ Binding::Binding(Binding&&) noexcept = default;
 Binding& Binding::operator=(Binding&&) noexcept = default;
 Binding::~Binding() = default;
 
-Result<std::unique_ptr<Evaluator>> Evaluator::Prepare(const HostProgram& program,
-                                                      const EvaluatorOptions& options) {
+Result<std::unique_ptr<Evaluator>> Evaluator::Prepare(const HostProgram& program, const EvaluatorOptions& options) {
   HIR_CHECK(options.device != nullptr && options.kernels != nullptr && options.pool != nullptr);
   HIR_ASSIGN(Code code, Compile(program, options.rank));
   HIR_ASSIGN(PoolPlan plan, PoolPlan::Make(program.graph(), options.rank));
-  auto evaluator =
-      std::make_unique<EvaluatorImpl>(program, options, std::move(code), std::move(plan));
+  auto evaluator = std::make_unique<EvaluatorImpl>(program, options, std::move(code), std::move(plan));
   HIR_TRY(evaluator->Prepare());
   return std::unique_ptr<Evaluator>(std::move(evaluator));
 }
 
-EvaluatorImpl::EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code,
-                             PoolPlan plan)
+EvaluatorImpl::EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code, PoolPlan plan)
     : program_(program),
       options_(options),
       streams_(options.streams.begin(), options.streams.end()),
@@ -38,8 +35,8 @@ Status EvaluatorImpl::Prepare() {
   }
   const auto page_bytes = static_cast<int64_t>(sizeof(int64_t)) * 2 * code_.num_streams;
   if (options_.progress_page.data != nullptr && options_.progress_page.bytes < page_bytes) {
-    return InvalidArgument(Cat("the progress page has ", options_.progress_page.bytes,
-                               " bytes; the program needs ", page_bytes));
+    return InvalidArgument(
+        Cat("the progress page has ", options_.progress_page.bytes, " bytes; the program needs ", page_bytes));
   }
   for (size_t i = 0; i < code_.allocs.size(); ++i) {
     if (plan_.Uses(code_.allocs[i].op)) used_allocs_.push_back(i);
@@ -56,8 +53,7 @@ Status EvaluatorImpl::FindKernels() {
     HIR_ASSIGN(kernels_.emplace_back(), options_.kernels->Get(launch.kernel));
   }
   for (const BuiltinCode& builtin : code_.builtins) {
-    if (options_.builtins == nullptr)
-      return Unimplemented(Cat("this rank has no ", builtin.kernel));
+    if (options_.builtins == nullptr) return Unimplemented(Cat("this rank has no ", builtin.kernel));
     HIR_ASSIGN(builtins_.emplace_back(), options_.builtins->Get(builtin.kernel));
   }
   if (!code_.libraries.empty() && options_.libraries == nullptr) {
@@ -85,10 +81,8 @@ Status EvaluatorImpl::MakeEvents() {
 Status EvaluatorImpl::MakeTeams() {
   for (CommunicationCode& communication : code_.communications) {
     if (communication.team.size() == 1) continue;
-    const std::string what =
-        Cat(comm::CommTypeName(communication.desc.type), " #", communication.desc.seq);
-    if (options_.communicator == nullptr)
-      return Unimplemented(Cat(what, ": this rank has no communicator"));
+    const std::string what = Cat(comm::CommTypeName(communication.desc.type), " #", communication.desc.seq);
+    if (options_.communicator == nullptr) return Unimplemented(Cat(what, ": this rank has no communicator"));
     communication.teams.resize(static_cast<size_t>(code_.num_streams));
     for (int stream = communication.stream_begin; stream < communication.stream_end; ++stream) {
       Result<comm::TeamId> team = options_.communicator->Team(communication.team, stream);

@@ -56,13 +56,11 @@ Status EvaluatorImpl::FindReplayable() const {
     const bool posts = instr.kind == Instr::Kind::kCommunication &&
                        code_.communications[static_cast<size_t>(instr.at)].team.size() > 1;
     if (posts && !options_.communicator->can_capture())
-      return Unimplemented(
-          Cat(Describe(*instr.op), ": this communicator's posts cannot be captured"));
+      return Unimplemented(Cat(Describe(*instr.op), ": this communicator's posts cannot be captured"));
     work += IsWork(instr.kind) ? 1 : 0;
   }
   if (work >= kWorkMin) return {};
-  return Unimplemented(
-      Cat("a run queues ", work, " pieces of work: a graph gains from ", kWorkMin, " on"));
+  return Unimplemented(Cat("a run queues ", work, " pieces of work: a graph gains from ", kWorkMin, " on"));
 }
 
 std::vector<std::string> EvaluatorImpl::DescribeGraphs() const {
@@ -84,17 +82,14 @@ Status EvaluatorImpl::LaunchGraph(Replay& replay, const RunOptions& options) {
   posts.first_seq += options.seq_base;
   posts.last_seq += options.seq_base;
   const Status launched = options_.communicator->LaunchGraph(*replay.graph, *streams_[0], posts);
-  return launched.ok()
-             ? launched
-             : launched.WithContext(Cat("program @", program_.graph().name(), " as a graph"));
+  return launched.ok() ? launched : launched.WithContext(Cat("program @", program_.graph().name(), " as a graph"));
 }
 
 Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& options) {
   Replays& replays = *state.sizes->replays;
   for (size_t i = 0; i < replays.replays.size(); ++i) {
     Replay& replay = replays.replays[i];
-    const bool same_seq =
-        options_.progress_page.data == nullptr || replay.seq_base == options.seq_base;
+    const bool same_seq = options_.progress_page.data == nullptr || replay.seq_base == options.seq_base;
     if (replay.bound != state.bound || !same_seq) {
       HIR_ASSIGN(const bool updated, Update(replay, state, options));
       if (!updated) {
@@ -109,8 +104,7 @@ Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& optio
   return replays.captures < kCapturesMax ? RunCaptured(state, options) : RunOnce(state, options);
 }
 
-Result<bool> EvaluatorImpl::Update(Replay& replay, Binding::State& state,
-                                   const RunOptions& options) {
+Result<bool> EvaluatorImpl::Update(Replay& replay, Binding::State& state, const RunOptions& options) {
   replay.bound = 0;
   replay.graph->BeginUpdate();
   updaters_.assign(streams_.size(), &replay.graph->updater());
@@ -125,8 +119,7 @@ Result<bool> EvaluatorImpl::Update(Replay& replay, Binding::State& state,
   const Status updated = replay.graph->EndUpdate();
   HIR_TRY(status);
   if (!fixed_equal_ || fixed_at_ != replay.fixed.size()) return false;
-  if (!updated
-           .ok()) {  // Another path through the program, or a change that the device cannot make.
+  if (!updated.ok()) {  // Another path through the program, or a change that the device cannot make.
     retired_graphs_.push_back(std::move(replay.graph));
     return false;
   }

@@ -66,8 +66,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
       case Instr::Kind::kBuiltin: LaunchBuiltin(instr, state); break;
       case Instr::Kind::kFill: {
         const FillCode& fill = code_.fills[At(instr.at)];
-        StreamOf(instr, state)
-            .Fill(state.buffers[At(fill.buffer)], fill.pattern, fill.pattern_bytes);
+        StreamOf(instr, state).Fill(state.buffers[At(fill.buffer)], fill.pattern, fill.pattern_bytes);
         break;
       }
       case Instr::Kind::kRecord:
@@ -86,8 +85,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         index = instr.kind == Instr::Kind::kLoop ? values[At(loop.begin)] : index + loop.step;
         const bool enter = index < values[At(loop.end)];
         if (enter && !code_.exprs.Evaluate(loop.level, values)) {
-          return InvalidArgument(
-              Cat(Describe(*instr.op), ": an extent overflows 64 bits in iteration ", index));
+          return InvalidArgument(Cat(Describe(*instr.op), ": an extent overflows 64 bits in iteration ", index));
         }
         if (enter != (instr.kind == Instr::Kind::kLoop)) pc = At(instr.target) - 1;
         break;
@@ -103,22 +101,18 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
 Status EvaluatorImpl::ResolveView(const ViewCode& view, Binding::State& state) const {
   const std::vector<int64_t>& values = state.values;
   for (const ViewCode::Check& check : view.checks) {
-    const int64_t from = values[At(check.from)], to = values[At(check.to)],
-                  extent = values[At(check.extent)];
+    const int64_t from = values[At(check.from)], to = values[At(check.to)], extent = values[At(check.extent)];
     if (0 <= from && from <= to && to <= extent) continue;
-    return InvalidArgument(
-        Cat(Describe(*view.op), ": [", from, ", ", to, ") is not inside [0, ", extent, ")"));
+    return InvalidArgument(Cat(Describe(*view.op), ": [", from, ", ", to, ") is not inside [0, ", extent, ")"));
   }
   for (const auto& [a, b] : view.equal) {
     if (values[At(a)] == values[At(b)]) continue;
-    return InvalidArgument(
-        Cat(Describe(*view.op), ": ", values[At(a)], " elements are not ", values[At(b)]));
+    return InvalidArgument(Cat(Describe(*view.op), ": ", values[At(a)], " elements are not ", values[At(b)]));
   }
   const device::Buffer& base = state.buffers[At(view.base)];
   const int64_t offset = values[At(view.offset)] * view.element_bytes;
   // Of a strided view the bytes are not a range; what runs on it goes by its strides.
-  state.buffers[At(view.dst)] = {base.data + offset,
-                                 values[At(view.elements)] * view.element_bytes};
+  state.buffers[At(view.dst)] = {base.data + offset, values[At(view.elements)] * view.element_bytes};
   return {};
 }
 
@@ -126,39 +120,33 @@ void EvaluatorImpl::Launch(const Instr& instr, Binding::State& state) {
   const LaunchCode& launch = code_.launches[At(instr.at)];
   int64_t* const args = state.args.data() + launch.args;
   int64_t* arg = args;
-  for (int buffer : launch.buffers)
-    *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
+  for (int buffer : launch.buffers) *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
   for (int extent : launch.extents) *arg++ = state.values[At(extent)];
   arg += launch.scalars.size();
-  StreamOf(instr, state)
-      .Launch(*kernels_[At(instr.at)], {args, arg}, state.values[At(launch.grid)]);
+  StreamOf(instr, state).Launch(*kernels_[At(instr.at)], {args, arg}, state.values[At(launch.grid)]);
 }
 
 void EvaluatorImpl::LaunchBuiltin(const Instr& instr, Binding::State& state) {
   const BuiltinCode& builtin = code_.builtins[At(instr.at)];
   int64_t* const args = state.args.data() + builtin.args;
   int64_t* arg = args;
-  for (int buffer : builtin.buffers)
-    *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
+  for (int buffer : builtin.buffers) *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
   arg += builtin.head.size();
   for (int slot : builtin.slots) *arg++ = state.values[At(slot)];
-  StreamOf(instr, state)
-      .Launch(*builtins_[At(instr.at)], {args, arg}, state.values[At(builtin.grid)]);
+  StreamOf(instr, state).Launch(*builtins_[At(instr.at)], {args, arg}, state.values[At(builtin.grid)]);
 }
 
 void EvaluatorImpl::CallLibrary(const Instr& instr, Binding::State& state) {
   const LibraryCode& library = code_.libraries[At(instr.at)];
   device::Buffer inputs[3];
-  for (size_t i = 0; i < library.inputs.size(); ++i)
-    inputs[i] = state.buffers[At(library.inputs[i].buffer)];
+  for (size_t i = 0; i < library.inputs.size(); ++i) inputs[i] = state.buffers[At(library.inputs[i].buffer)];
   if (mode_ != Mode::kQueue) {
     for (size_t i = 0; i < library.inputs.size(); ++i) Fixed(inputs[i]);
     Fixed(state.buffers[At(library.output.buffer)]);
     if (mode_ == Mode::kUpdate) return;
     options_.device->CaptureFixed(true);
   }
-  state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()},
-                                          state.buffers[At(library.output.buffer)],
+  state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()}, state.buffers[At(library.output.buffer)],
                                           StreamOf(instr, state));
   if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
 }
@@ -213,11 +201,8 @@ Status EvaluatorImpl::Group(size_t pc, const Binding::State& state) {
   const Instr::Kind other = begin ? Instr::Kind::kGroupEnd : Instr::Kind::kGroupBegin;
   for (size_t i = begin ? pc + 1 : pc - 1; code_.instrs[i].kind != other; begin ? ++i : --i) {
     const Instr& instr = code_.instrs[i];
-    if (instr.kind != Instr::Kind::kCommunication ||
-        code_.communications[At(instr.at)].team.size() == 1)
-      continue;
-    Progress(static_cast<int>(state.values[At(instr.stream)]), begin ? 0 : 1,
-             instr.op->Int("seq") + seq_base_);
+    if (instr.kind != Instr::Kind::kCommunication || code_.communications[At(instr.at)].team.size() == 1) continue;
+    Progress(static_cast<int>(state.values[At(instr.stream)]), begin ? 0 : 1, instr.op->Int("seq") + seq_base_);
   }
   return begin && posts ? options_.communicator->GroupBegin() : status;
 }
@@ -231,13 +216,12 @@ void EvaluatorImpl::Progress(int stream, int side, int64_t seq) {
 device::Event* EvaluatorImpl::EventOf(const Instr& instr, const Binding::State& state) const {
   const auto& events = events_[At(instr.at)];
   const int64_t index = state.values[At(instr.index)];
-  return index < 0 || index >= std::ssize(events) ? nullptr
-                                                  : events[static_cast<size_t>(index)].get();
+  return index < 0 || index >= std::ssize(events) ? nullptr : events[static_cast<size_t>(index)].get();
 }
 
 Status EvaluatorImpl::OutOfRange(const Instr& instr, const Binding::State& state) const {
-  return InvalidArgument(Cat(Describe(*instr.op), ": index ", state.values[At(instr.index)],
-                             " is not in [0, ", events_[At(instr.at)].size(), ")"));
+  return InvalidArgument(Cat(Describe(*instr.op), ": index ", state.values[At(instr.index)], " is not in [0, ",
+                             events_[At(instr.at)].size(), ")"));
 }
 
 Status EvaluatorImpl::HostWait(const Instr& instr, const Binding::State& state) {
@@ -259,8 +243,7 @@ Status EvaluatorImpl::Synchronize(base::Nanos timeout) {
       options_.communicator == nullptr ? comm::CommProgress() : options_.communicator->Progress();
   for (const Instr& instr : code_.instrs) {
     if (instr.kind != Instr::Kind::kCommunication || progress.entered == progress.left) continue;
-    if (instr.op->Int("seq") + seq_base_ == progress.entered)
-      return status.WithContext(Describe(*instr.op));
+    if (instr.op->Int("seq") + seq_base_ == progress.entered) return status.WithContext(Describe(*instr.op));
   }
   return status.WithContext(Cat("program @", program_.graph().name()));
 }
@@ -273,8 +256,8 @@ void EvaluatorImpl::Abort(Status cause) {
 std::string EvaluatorImpl::Describe(const ir::Op& op) const {
   std::string text = Cat("program @", program_.graph().name(), ": ");
   if (CodeOf(op) == HostOp::kCommunication) {
-    base::Append(text, op.Name("type"), " #", op.Int("seq") + seq_base_, " (%",
-                 op.operands[0]->name, " -> %", op.operands[1]->name, ")");
+    base::Append(text, op.Name("type"), " #", op.Int("seq") + seq_base_, " (%", op.operands[0]->name, " -> %",
+                 op.operands[1]->name, ")");
   } else {
     base::Append(text, op.info->name);
     for (const ir::Value* operand : op.operands) base::Append(text, " %", operand->name);

@@ -29,11 +29,9 @@ SegmentKind KindOf(const ir::Graph& local, const Group& group) {
   });
   if (!views) return SegmentKind::kKernel;
   // A program's output has memory of its own.
-  const bool returned =
-      std::any_of(local.outputs.begin(), local.outputs.end(), [&](const ir::Output& output) {
-        return std::find(group.outputs.begin(), group.outputs.end(), output.value) !=
-               group.outputs.end();
-      });
+  const bool returned = std::any_of(local.outputs.begin(), local.outputs.end(), [&](const ir::Output& output) {
+    return std::find(group.outputs.begin(), group.outputs.end(), output.value) != group.outputs.end();
+  });
   return returned ? SegmentKind::kKernel : SegmentKind::kView;
 }
 
@@ -47,8 +45,7 @@ std::string DescribeCall(const Op& op) {
 
 class Lowering {
  public:
-  Lowering(ir::Graph& local, std::span<const Group> groups, const codegen::Target& target,
-           const codegen::Sizes& sizes)
+  Lowering(ir::Graph& local, std::span<const Group> groups, const codegen::Target& target, const codegen::Sizes& sizes)
       : local_(local),
         groups_(groups),
         target_(target),
@@ -58,21 +55,19 @@ class Lowering {
 
   Result<Lowered> Run() {
     for (const ir::Mesh& mesh : local_.meshes()) host_->AddMesh(mesh.mesh, mesh.name);
-    for (Value* param : local_.params)
-      buffer_[param] = host_->AddParam(param->name, Import(*param->type));
+    for (Value* param : local_.params) buffer_[param] = host_->AddParam(param->name, Import(*param->type));
     for (const ir::Output& output : local_.outputs) {
       if (!buffer_.contains(output.value)) {
         buffer_[output.value] = host_->AddParam(output.value->name, Import(*output.value->type));
       }
-      host_->outputs.push_back(
-          {buffer_[output.value], output.alias == nullptr ? nullptr : buffer_[output.alias]});
+      host_->outputs.push_back({buffer_[output.value], output.alias == nullptr ? nullptr : buffer_[output.alias]});
     }
     for (const Group& group : groups_) kinds_.push_back(KindOf(local_, group));
     AliasOutputs();
     for (size_t i = 0; i < groups_.size(); ++i) HIR_TRY(LowerGroup(i));
     for (const ir::Guard& guard : local_.guards) {
-      HIR_TRY(host_->AddGuard({guard.kind, host_->exprs().Import(guard.left),
-                               host_->exprs().Import(guard.right), guard.reason}));
+      HIR_TRY(host_->AddGuard(
+          {guard.kind, host_->exprs().Import(guard.left), host_->exprs().Import(guard.right), guard.reason}));
     }
     lowered_.program = std::move(host_);
     return std::move(lowered_);
@@ -83,8 +78,7 @@ class Lowering {
     if (type.kind != ir::TypeKind::kTensor) return host_->New(type);
     std::vector<ir::Axis> axes;  // Reduced axes are not stored: buffers do not show them.
     for (const ir::Axis& axis : type.axes) {
-      if (axis.kind != ir::AxisKind::kReduction)
-        axes.push_back({axis.kind, host_->exprs().Import(axis.extent)});
+      if (axis.kind != ir::AxisKind::kReduction) axes.push_back({axis.kind, host_->exprs().Import(axis.extent)});
     }
     return host_->Tensor(type.dtype, axes);
   }
@@ -99,13 +93,11 @@ class Lowering {
     }
     for (size_t i = 0; i < groups_.size(); ++i) {
       const Group& group = groups_[i];
-      const bool views =
-          std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
+      const bool views = std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
       if (!views || group.inputs.size() != 1 || group.outputs.size() != 1) continue;
       if (!buffer_.contains(group.outputs[0])) continue;  // Not returned: an ordinary view.
       const Value* from = group.inputs[0];
-      const bool computed =
-          from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
+      const bool computed = from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
       if (!computed || buffer_.contains(from) || storage_of_.contains(from)) continue;
       if (!IsHeldWherever(*from, *group.outputs[0])) continue;
       storage_of_[from] = group.outputs[0];
@@ -133,10 +125,9 @@ class Lowering {
     if (const auto found = buffer_.find(value); found != buffer_.end()) return found->second;
     const Type* type = Import(*value->type);
     const auto storage = storage_of_.find(value);
-    Value* buffer =
-        storage == storage_of_.end()
-            ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, Largest(*type), value->name)
-            : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
+    Value* buffer = storage == storage_of_.end()
+                        ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, Largest(*type), value->name)
+                        : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
     buffer_[value] = buffer;
     return buffer;
   }
@@ -173,8 +164,7 @@ class Lowering {
     for (const Op* op : group.ops) {
       const Value* result = op->results[0];
       if (buffer_.contains(result)) continue;  // The output whose memory the producer has written.
-      buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {},
-                              Import(*result->type), result->name);
+      buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {}, Import(*result->type), result->name);
     }
     lowered_.segments.push_back({SegmentKind::kView, std::string(group.ops[0]->info->name), "", 0});
   }
@@ -211,11 +201,10 @@ class Lowering {
 
   void LowerInTeams(const Op& op, fusion::FusionOp code, Value* source, Value* destination) {
     Guard(*op.results[0]);
-    const bool reduces =
-        code == fusion::FusionOp::kAllreduce || code == fusion::FusionOp::kReduceScatter;
+    const bool reduces = code == fusion::FusionOp::kAllreduce || code == fusion::FusionOp::kReduceScatter;
     const ir::Mesh* mesh = host_->FindMesh(op.MeshOf("mesh")->name);
-    AddCommunication(op.info->name, reduces ? op.Name("reduce") : "none", mesh, op.Name("dim"),
-                     mesh, source, destination);
+    AddCommunication(op.info->name, reduces ? op.Name("reduce") : "none", mesh, op.Name("dim"), mesh, source,
+                     destination);
   }
 
   static std::string_view TypeOf(fusion::FusionOp code, const Op& op) {
@@ -227,9 +216,8 @@ class Lowering {
     return op.info->name;
   }
 
-  void AddCommunication(std::string_view type, std::string_view reduce, const ir::Mesh* mesh,
-                        std::string_view dim, const ir::Mesh* to, Value* source,
-                        Value* destination) {
+  void AddCommunication(std::string_view type, std::string_view reduce, const ir::Mesh* mesh, std::string_view dim,
+                        const ir::Mesh* to, Value* source, Value* destination) {
     AddOp("communication", {source, destination},
           {{"type", host_->Copy(type)},
            {"reduce", host_->Copy(reduce)},
@@ -250,20 +238,16 @@ class Lowering {
     const ir::Mesh* from = host_->FindMesh(op.MeshOf("from")->name);
     const ir::Mesh* to = host_->FindMesh(op.MeshOf("to")->name);
     const std::string_view type = TypeOf(code, op);
-    const bool spreads =
-        code == fusion::FusionOp::kBroadcastTo || code == fusion::FusionOp::kScatterTo;
-    const bool collects =
-        code == fusion::FusionOp::kGatherTo || code == fusion::FusionOp::kReduceTo;
-    const std::string_view reduce =
-        code == fusion::FusionOp::kReduceTo ? op.Name("reduce") : std::string_view("none");
+    const bool spreads = code == fusion::FusionOp::kBroadcastTo || code == fusion::FusionOp::kScatterTo;
+    const bool collects = code == fusion::FusionOp::kGatherTo || code == fusion::FusionOp::kReduceTo;
+    const std::string_view reduce = code == fusion::FusionOp::kReduceTo ? op.Name("reduce") : std::string_view("none");
     if (!spreads && !collects) {
       AddCommunication(type, reduce, from, "none", to, source, destination);
       return;
     }
     const ir::Mesh& roots = spreads ? *from : *to;
     const std::vector<std::vector<int64_t>> rows = plan::RowsOf((spreads ? to : from)->mesh);
-    const bool chunked =
-        code == fusion::FusionOp::kScatterTo || code == fusion::FusionOp::kGatherTo;
+    const bool chunked = code == fusion::FusionOp::kScatterTo || code == fusion::FusionOp::kGatherTo;
     if (chunked && !HoldRoots(rows, roots.mesh)) {
       SendChunks(rows, roots, spreads, source, destination);
       return;
@@ -272,16 +256,13 @@ class Lowering {
     for (size_t k = 0; k < rows.size(); ++k) {
       const ir::Mesh* const root = MeshOf({roots.mesh.devices()[k]});
       const ir::Mesh* const row = MeshOf(rows[k]);
-      AddCommunication(type, reduce, spreads ? root : row, "none", spreads ? row : root, source,
-                       destination);
+      AddCommunication(type, reduce, spreads ? root : row, "none", spreads ? row : root, source, destination);
     }
   }
 
-  static bool HoldRoots(const std::vector<std::vector<int64_t>>& rows,
-                        const mesh::DeviceMesh& roots) {
+  static bool HoldRoots(const std::vector<std::vector<int64_t>>& rows, const mesh::DeviceMesh& roots) {
     for (size_t k = 0; k < rows.size(); ++k) {
-      if (std::find(rows[k].begin(), rows[k].end(), roots.devices()[k]) == rows[k].end())
-        return false;
+      if (std::find(rows[k].begin(), rows[k].end(), roots.devices()[k]) == rows[k].end()) return false;
     }
     return true;
   }
@@ -296,8 +277,8 @@ class Lowering {
   }
 
   // Chunk j of the roots' buffer to or from the j-th device of each row.
-  void SendChunks(const std::vector<std::vector<int64_t>>& rows, const ir::Mesh& roots,
-                  bool spreads, Value* source, Value* destination) {
+  void SendChunks(const std::vector<std::vector<int64_t>>& rows, const ir::Mesh& roots, bool spreads, Value* source,
+                  Value* destination) {
     Grouped(true);
     for (size_t j = 0; j < rows[0].size(); ++j) {
       std::vector<int64_t> column;
@@ -305,19 +286,16 @@ class Lowering {
       const ir::Mesh* const others = MeshOf(column);
       Value*& chunked = spreads ? source : destination;
       Value* const whole = chunked;
-      chunked =
-          AddOp("view_select", {whole},
-                {{"axis", int64_t{0}}, {"index", host_->exprs().Const(static_cast<int64_t>(j))}},
-                ChunkType(*whole->type), Cat(whole->name, ".chunk"));
-      AddCommunication("send_recv", "none", spreads ? &roots : others, "none",
-                       spreads ? others : &roots, source, destination);
+      chunked = AddOp("view_select", {whole},
+                      {{"axis", int64_t{0}}, {"index", host_->exprs().Const(static_cast<int64_t>(j))}},
+                      ChunkType(*whole->type), Cat(whole->name, ".chunk"));
+      AddCommunication("send_recv", "none", spreads ? &roots : others, "none", spreads ? others : &roots, source,
+                       destination);
       chunked = whole;
     }
   }
 
-  const Type* ChunkType(const Type& type) {
-    return host_->Tensor(type.dtype, type.axes.subspan(1));
-  }
+  const Type* ChunkType(const Type& type) { return host_->Tensor(type.dtype, type.axes.subspan(1)); }
 
   void LowerLibrary(const Op& op) {
     std::vector<Value*> operands;
@@ -330,8 +308,7 @@ class Lowering {
            {"epilogue", host_->Copy(op.Name("epilogue"))},
            {"precision", host_->Copy(op.Name("precision"))},
            {"stream", stream_}});
-    lowered_.segments.push_back(
-        {SegmentKind::kLibrary, std::string(op.info->name), DescribeCall(op), 1});
+    lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), DescribeCall(op), 1});
   }
 
   Status LowerKernel(const Group& group) {
@@ -341,18 +318,16 @@ class Lowering {
     std::vector<Value*> workspaces;
     for (const codegen::Workspace& workspace : plan.workspaces) {
       const ir::Axis axis{ir::AxisKind::kIteration, LargestOnAnyRank(*host_, workspace.bytes)};
-      workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}},
-                                 host_->Tensor(DType::kBool, {&axis, 1}), Cat(name, ".workspace")));
+      workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, host_->Tensor(DType::kBool, {&axis, 1}),
+                                 Cat(name, ".workspace")));
     }
     Guard(*group.outputs[0]);
     for (size_t i = 0; i < plan.workspaces.size(); ++i) {
-      if (plan.workspaces[i].zeroed)
-        AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
+      if (plan.workspaces[i].zeroed) AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
     for (const ir::Guard& guard : plan.guards) HIR_TRY(local_.AddGuard(guard));
-    lowered_.segments.push_back(
-        {SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
+    lowered_.segments.push_back({SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
     lowered_.kernels.push_back(std::move(plan));
     return {};
   }
@@ -361,8 +336,7 @@ class Lowering {
     std::vector<Value*> operands;
     for (const Value* input : launch.inputs) operands.push_back(buffer_.at(input));
     for (const Value* output : launch.outputs) operands.push_back(buffer_.at(output));
-    for (int workspace : launch.workspaces)
-      operands.push_back(workspaces[static_cast<size_t>(workspace)]);
+    for (int workspace : launch.workspaces) operands.push_back(workspaces[static_cast<size_t>(workspace)]);
     for (const Value* scalar : launch.scalars) operands.push_back(buffer_.at(scalar));
     std::vector<const ir::Expr*> extents;
     for (const ir::Expr* extent : launch.extents) extents.push_back(host_->exprs().Import(extent));
@@ -384,9 +358,8 @@ class Lowering {
   const ir::Expr* stream_;
   ir::Block* block_ = nullptr;  // Of the `if` around the current group, or null.
   std::vector<SegmentKind> kinds_;
-  std::unordered_map<const Value*, Value*> buffer_;  // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*>
-      storage_of_;  // Value to the output whose memory it is.
+  std::unordered_map<const Value*, Value*> buffer_;            // Local value to host buffer.
+  std::unordered_map<const Value*, const Value*> storage_of_;  // Value to the output whose memory it is.
   int64_t next_seq_ = 0;
   Status first_error_;
   Lowered lowered_;
@@ -404,8 +377,8 @@ std::string_view SegmentKindName(SegmentKind kind) {
   return {};
 }
 
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups,
-                      const codegen::Target& target, const codegen::Sizes& sizes) {
+Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups, const codegen::Target& target,
+                      const codegen::Sizes& sizes) {
   return Lowering(local, groups, target, sizes).Run();
 }
 

@@ -22,9 +22,8 @@ std::string_view SegmentKindName(SegmentKind kind);  // "kernel", "library", "co
 // What became of one group, for `explain`.
 struct LoweredSegment {
   SegmentKind kind = SegmentKind::kKernel;
-  std::string name;  // "k0", "matmul", "allreduce"
-  std::string
-      schedule;  // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); else empty.
+  std::string name;       // "k0", "matmul", "allreduce"
+  std::string schedule;   // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); else empty.
   int launches = 0;       // Kernel launches, library calls or communications.
   int64_t first_seq = 0;  // Of a communication: the `seq` of its first one; they have no gaps.
 };
@@ -41,7 +40,7 @@ struct Lowered {
 // `groups` partition the ops of `local` in topological order. Both outlive the result. Kernels are planned for
 // `target` and `sizes`, values of symbols of `local`.
 // Errors: those of codegen::Plan, for the group it refused.
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups,
-                      const codegen::Target& target, const codegen::Sizes& sizes);
+Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups, const codegen::Target& target,
+                      const codegen::Sizes& sizes);
 
 }  // namespace hir::host

@@ -8,9 +8,7 @@
 namespace hir::host {
 namespace {
 
-bool Communicates(const segment::Group& group) {
-  return (group.ops[0]->info->effects & ir::kComm) != 0;
-}
+bool Communicates(const segment::Group& group) { return (group.ops[0]->info->effects & ir::kComm) != 0; }
 
 }  // namespace
 

@@ -32,10 +32,9 @@ bool Is16BitFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DTy
 bool IsBroadcast(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; }
 
 bool SameAxes(const ir::Type& a, const ir::Type& b) {
-  return std::ranges::equal(ir::ValueAxes(a), ir::ValueAxes(b),
-                            [](const ir::Axis& x, const ir::Axis& y) {
-                              return x.kind == y.kind && x.extent == y.extent;
-                            });
+  return std::ranges::equal(ir::ValueAxes(a), ir::ValueAxes(b), [](const ir::Axis& x, const ir::Axis& y) {
+    return x.kind == y.kind && x.extent == y.extent;
+  });
 }
 
 // `made` defines the value that `op` defined, which keeps its name and its readers; `op` goes.
@@ -76,8 +75,7 @@ class SumOfProducts {
               std::initializer_list<ir::Attr> attrs = {}) {
     Value* made = builder_.Make(name, operands, attrs);
     if (const ir::Layout* layout = product_->results[0]->layout; layout != nullptr) {
-      const std::vector<mesh::ParallelType> serial(made->type->axes.size(),
-                                                   mesh::ParallelType::kSerial);
+      const std::vector<mesh::ParallelType> serial(made->type->axes.size(), mesh::ParallelType::kSerial);
       made->layout = graph_.New(ir::Layout{.mesh = layout->mesh, .parallel = graph_.Copy(serial)});
     }
     return made;
@@ -93,25 +91,21 @@ class SumOfProducts {
   Value* WrittenOut(Value* value) {
     std::vector<const ir::Expr*> shape;
     for (const ir::Axis& axis : ir::ValueAxes(*value->type)) shape.push_back(axis.extent);
-    Value* zero = Make("full", {},
-                       {{"shape", std::span<const ir::Expr* const>(shape)},
-                        {"value", 0.0},
-                        {"dtype", DTypeName(value->type->dtype)}});
+    Value* zero = Make(
+        "full", {},
+        {{"shape", std::span<const ir::Expr* const>(shape)}, {"value", 0.0}, {"dtype", DTypeName(value->type->dtype)}});
     return Make("add", {value, zero});
   }
 
   // The sum along `axis` of x * y. Where both hold it once, x is written out: a loop needs an axis.
   Value* Sum(Value* x, size_t x_axis, Value* y, size_t y_axis) {
-    if (IsBroadcast(ir::ValueAxes(*x->type)[x_axis]) &&
-        IsBroadcast(ir::ValueAxes(*y->type)[y_axis]))
-      x = WrittenOut(x);
+    if (IsBroadcast(ir::ValueAxes(*x->type)[x_axis]) && IsBroadcast(ir::ValueAxes(*y->type)[y_axis])) x = WrittenOut(x);
     Value* products = Make("mul", {x, y});
     const size_t from_end = RankOf(x) - x_axis;
     const int64_t axes[] = {static_cast<int64_t>(RankOf(products) - from_end)};
-    return Make("sum", {products},
-                {{"axes", std::span<const int64_t>(axes)},
-                 {"keepdim", false},
-                 {"dtype", DTypeName(products->type->dtype)}});
+    return Make(
+        "sum", {products},
+        {{"axes", std::span<const int64_t>(axes)}, {"keepdim", false}, {"dtype", DTypeName(products->type->dtype)}});
   }
 
   Value* Linear() {
@@ -139,8 +133,7 @@ class SumOfProducts {
 
 class Fusing {
  public:
-  Fusing(ir::Graph& graph, Provider provider)
-      : graph_(graph), provider_(provider), uses_(ir::UsesOf(graph)) {
+  Fusing(ir::Graph& graph, Provider provider) : graph_(graph), provider_(provider), uses_(ir::UsesOf(graph)) {
     for (const ir::Output& output : graph.outputs) returned_.push_back(output.value);
   }
 
@@ -159,8 +152,7 @@ class Fusing {
   // The only reader of `value`, on the same mesh; null where there are more, or it is returned.
   Op* OnlyReader(const Value* value) const {
     const std::vector<Op*>& readers = uses_[static_cast<size_t>(value->id)];
-    if (readers.size() != 1 || std::ranges::find(returned_, value) != returned_.end())
-      return nullptr;
+    if (readers.size() != 1 || std::ranges::find(returned_, value) != returned_.end()) return nullptr;
     const ir::Layout* theirs = readers[0]->results[0]->layout;
     if ((theirs == nullptr) != (value->layout == nullptr)) return nullptr;
     return theirs == nullptr || theirs->mesh == value->layout->mesh ? readers[0] : nullptr;
@@ -189,14 +181,13 @@ class Fusing {
     const Value* sum = product->results[0];
     const bool matrix = ir::ValueAxes(*product->operands[1]->type).size() == 2;
     Op* add = OnlyReader(sum);
-    if (product->operands.size() != 2 || !matrix || add == nullptr ||
-        fusion::CodeOf(*add) != FusionOp::kAdd || !SameValueType(*sum, *add->results[0]))
+    if (product->operands.size() != 2 || !matrix || add == nullptr || fusion::CodeOf(*add) != FusionOp::kAdd ||
+        !SameValueType(*sum, *add->results[0]))
       return nullptr;
     Value* other = add->operands[add->operands[0] == sum ? 1 : 0];
     Value* bias = PerColumn(other, *sum);
     if (bias == nullptr || other == sum) return nullptr;
-    return Replace(product, {product->operands[0], product->operands[1], bias}, fusion::kNoEpilogue,
-                   add);
+    return Replace(product, {product->operands[0], product->operands[1], bias}, fusion::kNoEpilogue, add);
   }
 
   static bool SameValueType(const Value& a, const Value& b) {
@@ -205,8 +196,7 @@ class Fusing {
 
   // The value with one axis of which `value` is a row for each row of `sum`; null where it is something else.
   static Value* PerColumn(Value* value, const Value& sum) {
-    if (value->type->kind != ir::TypeKind::kTensor || value->type->dtype != sum.type->dtype)
-      return nullptr;
+    if (value->type->kind != ir::TypeKind::kTensor || value->type->dtype != sum.type->dtype) return nullptr;
     const ir::Expr* columns = ir::ValueAxes(*sum.type).back().extent;
     while (true) {
       const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
@@ -214,13 +204,11 @@ class Fusing {
       if (axes.size() == 1) return IsBroadcast(axes[0]) ? nullptr : value;
       if (value->def == nullptr) return nullptr;
       const FusionOp code = fusion::CodeOf(*value->def);
-      if (code != FusionOp::kBroadcast && code != FusionOp::kBroadcastInDim &&
-          code != FusionOp::kExpand)
+      if (code != FusionOp::kBroadcast && code != FusionOp::kBroadcastInDim && code != FusionOp::kExpand)
         return nullptr;
       // Its last axis is the operand's, in place; every other one must turn out to be stored once.
       const int last = static_cast<int>(axes.size()) - 1;
-      const int operand_last =
-          static_cast<int>(ir::ValueAxes(*value->def->operands[0]->type).size()) - 1;
+      const int operand_last = static_cast<int>(ir::ValueAxes(*value->def->operands[0]->type).size()) - 1;
       const auto links = fusion::AxesOf(*value->def);
       const bool kept = std::ranges::any_of(links, [&](const fusion::AxisLink& link) {
         return link.result_axis == last && link.operand_axis == operand_last &&
@@ -272,9 +260,8 @@ void EraseUnread(ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) ++readers[static_cast<size_t>(output.value->id)];
   for (Op* op = graph.body.last; op != nullptr;) {
     Op* const previous = op->prev;
-    const bool read = std::ranges::any_of(op->results, [&](const Value* result) {
-      return readers[static_cast<size_t>(result->id)] > 0;
-    });
+    const bool read = std::ranges::any_of(
+        op->results, [&](const Value* result) { return readers[static_cast<size_t>(result->id)] > 0; });
     if (!read && op->info->effects == ir::kPure) {
       for (const Value* operand : op->operands) --readers[static_cast<size_t>(operand->id)];
       graph.body.Erase(op);
@@ -289,8 +276,7 @@ Status FitProducts(ir::Graph& local, const codegen::Target& target) {
   const Provider provider = ProviderOf(target);
   std::vector<Op*> lacking;
   for (Op* op = local.body.first; op != nullptr; op = op->next) {
-    if (IsProduct(*op) && !HasProducts(provider, op->results[0]->type->dtype))
-      lacking.push_back(op);
+    if (IsProduct(*op) && !HasProducts(provider, op->results[0]->type->dtype)) lacking.push_back(op);
   }
   for (Op* op : lacking) SumOfProducts(local, op).Run();
   Fusing(local, provider).Run();

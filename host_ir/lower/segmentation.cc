@@ -31,8 +31,7 @@ bool MayStandTogether(const GroupView& merged) {
     const ir::Mesh* its = MeshOf(*op);
     if (its != nullptr && mesh != nullptr && its != mesh) return false;
     if (its != nullptr) mesh = its;
-    const bool boundary =
-        fusion::CodeOf(*op) == fusion::FusionOp::kSegmentSet && op->operands[0]->def != nullptr;
+    const bool boundary = fusion::CodeOf(*op) == fusion::FusionOp::kSegmentSet && op->operands[0]->def != nullptr;
     if (boundary && Contains(merged.ops, op->operands[0]->def)) return false;
   }
   return true;
@@ -59,12 +58,9 @@ bool Reads(const GroupView& consumer, const GroupView& producer) {
 
 }  // namespace
 
-bool FitsOneKernel(const GroupView& group) {
-  return MayStandTogether(group) && codegen::Accepts(group).accepted;
-}
+bool FitsOneKernel(const GroupView& group) { return MayStandTogether(group) && codegen::Accepts(group).accepted; }
 
-segment::Gain GainOfOneKernel(const GroupView& producer, const GroupView& consumer,
-                              const GroupView& merged) {
+segment::Gain GainOfOneKernel(const GroupView& producer, const GroupView& consumer, const GroupView& merged) {
   return {.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
 }
 
@@ -75,8 +71,7 @@ std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const G
   if (!verdict.accepted) return std::nullopt;
   const segment::Gain gain = GainOfOneKernel(producer, consumer, merged);
   const bool strangers = gain.bytes == 0 && !Reads(consumer, producer);
-  if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule)
-    return std::nullopt;
+  if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule) return std::nullopt;
   return gain;
 }
 

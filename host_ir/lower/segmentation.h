@@ -12,13 +12,12 @@ namespace hir::host {
 //   their own; (2) lies on one mesh: ranks that do not hold a value do not compute it; (3) has no
 //   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts).
 // The gain is the bytes that no longer pass through memory, and one launch.
-std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer,
-                                              const segment::GroupView& consumer,
+std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer, const segment::GroupView& consumer,
                                               const segment::GroupView& merged);
 
 // At least its gain, without asking what one kernel can hold.
-segment::Gain GainOfOneKernel(const segment::GroupView& producer,
-                              const segment::GroupView& consumer, const segment::GroupView& merged);
+segment::Gain GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
+                              const segment::GroupView& merged);
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks

@@ -20,8 +20,7 @@ bool HasExpandedAxis(const ir::Value& value) {
 const ir::Expr* StoredElements(ir::ExprPool& pool, const ir::Value& value) {
   const ir::Expr* elements = pool.Const(1);
   for (const ir::Axis& axis : value.type->axes) {
-    if (axis.kind == ir::AxisKind::kIteration)
-      elements = pool.Mul(elements, pool.Import(axis.extent));
+    if (axis.kind == ir::AxisKind::kIteration) elements = pool.Mul(elements, pool.Import(axis.extent));
   }
   return elements;
 }
@@ -48,15 +47,13 @@ bool IsView(const ir::Op& op) {
   using fusion::FusionOp;
   const FusionOp code = fusion::CodeOf(op);
   if (code == FusionOp::kSet || code == FusionOp::kSegmentSet || code == FusionOp::kSqueeze ||
-      code == FusionOp::kBroadcast || code == FusionOp::kBroadcastInDim ||
-      code == FusionOp::kExpand) {
+      code == FusionOp::kBroadcast || code == FusionOp::kBroadcastInDim || code == FusionOp::kExpand) {
     // An axis stretched to nothing is stored like any other.
     ir::ExprPool pool;
     return StoredElements(pool, *op.operands[0]) == StoredElements(pool, *op.results[0]);
   }
   // A reshape of an expanded axis repeats elements that are stored once.
-  return code == FusionOp::kReshape && !HasExpandedAxis(*op.operands[0]) &&
-         !HasExpandedAxis(*op.results[0]);
+  return code == FusionOp::kReshape && !HasExpandedAxis(*op.operands[0]) && !HasExpandedAxis(*op.results[0]);
 }
 
 const ir::Expr* LargestOnAnyRank(ir::Graph& graph, const ir::Expr* extent) {
@@ -80,11 +77,9 @@ const ir::Expr* LargestOnAnyRank(ir::Graph& graph, const ir::Expr* extent) {
     case ir::ExprKind::kMin: return pool.Min(largest(0), largest(1));
     case ir::ExprKind::kMax: return pool.Max(largest(0), largest(1));
     case ir::ExprKind::kFloorDiv:
-      return NamesCoordinate(extent->args[1]) ? largest(0)
-                                              : pool.FloorDiv(largest(0), extent->args[1]);
+      return NamesCoordinate(extent->args[1]) ? largest(0) : pool.FloorDiv(largest(0), extent->args[1]);
     case ir::ExprKind::kCeilDiv:
-      return NamesCoordinate(extent->args[1]) ? largest(0)
-                                              : pool.CeilDiv(largest(0), extent->args[1]);
+      return NamesCoordinate(extent->args[1]) ? largest(0) : pool.CeilDiv(largest(0), extent->args[1]);
     case ir::ExprKind::kMod: return pool.Min(largest(0), largest(1));
     case ir::ExprKind::kConst: break;
   }

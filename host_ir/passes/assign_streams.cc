@@ -65,8 +65,7 @@ class Streams {
       if (step.stream == nullptr) continue;
       const End end = EndOf(step.op);
       for (const Edge& edge : edges_[end]) {
-        if (const auto found = latest.find(edge.from); found != latest.end())
-          order.After(step.stream, found->second);
+        if (const auto found = latest.find(edge.from); found != latest.end()) order.After(step.stream, found->second);
       }
       HIR_TRY(Connect(step, order, pasts, latest, pool));
       const Point point = order.Queue(step.stream);
@@ -87,13 +86,11 @@ class Streams {
       return from != 0 ? from < 0 : Compare(a.to, b.to) < 0;
     });
     int64_t num_records = 0;
-    for (size_t i = 0; i < edges.size(); ++i)
-      num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
+    for (size_t i = 0; i < edges.size(); ++i) num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
     const std::string_view names[] = {"sync"};
     const ir::Type* const types[] = {graph_.Event(num_records)};
     ir::Builder at_start(graph_, graph_.body, graph_.body.first);
-    const Result<ir::Op*> made =
-        at_start.Add({.name = "event", .result_names = names, .declared = types});
+    const Result<ir::Op*> made = at_start.Add({.name = "event", .result_names = names, .declared = types});
     HIR_CHECK(made.ok());
     ir::Value* const event = (*made)->results[0];
     End recorded;
@@ -106,8 +103,7 @@ class Streams {
             .Make("record", {event}, {{"index", number}, {"stream", recorded.stream}});
       }
       ir::Builder(graph_, *edge.to.op->parent, edge.to.op)
-          .Make("wait", {event},
-                {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
+          .Make("wait", {event}, {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
     }
   }
 
@@ -131,20 +127,18 @@ class Streams {
       }
     }
     // The latest first: it is likely to be behind the others.
-    std::stable_sort(conflicts.begin(), conflicts.end(), [](const Past* a, const Past* b) {
-      return a->point.position > b->point.position;
-    });
+    std::stable_sort(conflicts.begin(), conflicts.end(),
+                     [](const Past* a, const Past* b) { return a->point.position > b->point.position; });
     const End to = EndOf(step.op);
     for (const Past* past : conflicts) {
       if (order.Before(past->point, step.stream)) continue;
       const End from = EndOf(past->op);
       if (from.op == to.op && from.op != step.op)
-        continue;  // In one group: no event can help, and the verifier says so.
+        continue;                                 // In one group: no event can help, and the verifier says so.
       order.After(step.stream, latest.at(from));  // A wait is for the latest record.
       if (!order.Before(past->point, step.stream)) {
-        return Unimplemented(base::Cat(
-            "the ", past->op->info->name, " of line ", past->op->line,
-            " changes its stream from iteration to iteration: give it events of its own"));
+        return Unimplemented(base::Cat("the ", past->op->info->name, " of line ", past->op->line,
+                                       " changes its stream from iteration to iteration: give it events of its own"));
       }
       std::vector<Edge>& edges = edges_[to];
       const auto known = [&from](const Edge& edge) { return edge.from == from; };
@@ -157,8 +151,7 @@ class Streams {
   // By now everything that conflicts with a write is before it: who is after it is after those.
   static void Remember(Past past, std::vector<Past>& pasts) {
     if (Writes(past.access.access) && AnchorOf(past.op) == past.op) {
-      std::erase_if(pasts,
-                    [&](const Past& p) { return Identical(p.access.region, past.access.region); });
+      std::erase_if(pasts, [&](const Past& p) { return Identical(p.access.region, past.access.region); });
     }
     pasts.push_back(std::move(past));
   }
@@ -177,8 +170,7 @@ class Streams {
 bool IsAssigned(const ir::Graph& graph) {
   bool assigned = false;
   ir::ForEachOp(graph.body, [&assigned](ir::Op* op) {
-    assigned |=
-        CodeOf(*op) == HostOp::kEvent || (IsQueued(*op) && !op->ExprOf("stream")->IsConst(0));
+    assigned |= CodeOf(*op) == HostOp::kEvent || (IsQueued(*op) && !op->ExprOf("stream")->IsConst(0));
   });
   return assigned;
 }
@@ -212,16 +204,14 @@ Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
   ir::ExprPool pool;
   HIR_ASSIGN(std::vector<Step> steps, Unroll(graph, ranks, pool));
   // What does nothing on these ranks is not there.
-  std::erase_if(steps,
-                [](const Step& step) { return step.stream == nullptr || step.accesses.empty(); });
+  std::erase_if(steps, [](const Step& step) { return step.stream == nullptr || step.accesses.empty(); });
   const auto communicates = [&](size_t i) {
     return i < steps.size() && CodeOf(*steps[i].op) == HostOp::kCommunication;
   };
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!communicates(i)) continue;
     if (i > 0 && !communicates(i - 1) && !Meets(steps, i, steps[i - 1], pool)) return true;
-    if (i + 1 < steps.size() && !communicates(i + 1) && !Meets(steps, i, steps[i + 1], pool))
-      return true;
+    if (i + 1 < steps.size() && !communicates(i + 1) && !Meets(steps, i, steps[i + 1], pool)) return true;
   }
   return false;
 }

@@ -42,8 +42,7 @@ Status Deallocate(ir::Graph& graph) {
       has_dealloc[base] |= CodeOf(*op) == HostOp::kDealloc;
     }
   });
-  for (auto alloc = allocs.rbegin(); alloc != allocs.rend();
-       ++alloc) {  // Of one last use: in order of the allocs.
+  for (auto alloc = allocs.rbegin(); alloc != allocs.rend(); ++alloc) {  // Of one last use: in order of the allocs.
     ir::Value* memory = (*alloc)->results[0];
     if (has_dealloc[memory]) continue;
     ir::Op* const after = last.at(memory);

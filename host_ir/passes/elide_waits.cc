@@ -55,8 +55,7 @@ Status LookAt(const ir::Graph& graph, const RankClass& ranks, Waits& waits) {
       // Without a record before it a wait waits for nothing, if the records can be told apart.
       Seen& seen = waits[&op];
       const Clock* clock = order.Recorded(op.operands[0], step.index);
-      seen.idle &= clock == nullptr ? !order.HasSymbolicIndex()
-                                    : AtMost(*clock, WithoutIt(steps, i, order, seen));
+      seen.idle &= clock == nullptr ? !order.HasSymbolicIndex() : AtMost(*clock, WithoutIt(steps, i, order, seen));
       order.Wait(op.operands[0], step.index, step.stream);
     } else if (step.stream != nullptr) {
       order.Queue(step.stream);
@@ -81,9 +80,7 @@ Result<bool> DropIdleWaits(ir::Graph& graph) {
   return dropped;
 }
 
-bool MayEqual(const ir::Expr* a, const ir::Expr* b) {
-  return !a->IsConst() || !b->IsConst() || a->value == b->value;
-}
+bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
 
 void DropUnusedRecords(ir::Graph& graph) {
   std::unordered_map<const ir::Value*, std::vector<const ir::Expr*>> waited;
@@ -95,8 +92,7 @@ void DropUnusedRecords(ir::Graph& graph) {
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
     if (CodeOf(*op) == HostOp::kRecord) {
       bool wanted = false;
-      for (const ir::Expr* index : waited[op->operands[0]])
-        wanted |= MayEqual(index, op->ExprOf("index"));
+      for (const ir::Expr* index : waited[op->operands[0]]) wanted |= MayEqual(index, op->ExprOf("index"));
       if (!wanted) {
         op->parent->Erase(op);
         return;

@@ -20,8 +20,7 @@ class Pinned {
 
   Result<std::unique_ptr<ir::Graph>> Build() {
     for (const ir::Mesh& mesh : program_.meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
-    for (const ir::Value* param : program_.params)
-      Keep(*param, graph_->AddParam(param->name, TypeOf(*param->type)));
+    for (const ir::Value* param : program_.params) Keep(*param, graph_->AddParam(param->name, TypeOf(*param->type)));
     for (const ir::Op* op = program_.body.first; op != nullptr; op = op->next)
       HIR_TRY(ir::WithLocation(Add(*op), op->location));
     for (const ir::Output& output : program_.outputs) {
@@ -29,17 +28,14 @@ class Pinned {
       graph_->outputs.push_back({values_.at(output.value), alias});
     }
     for (const ir::Guard& guard : program_.guards) {
-      HIR_TRY(graph_->AddGuard(
-          {guard.kind, ExtentOf(guard.left), ExtentOf(guard.right), guard.reason}));
+      HIR_TRY(graph_->AddGuard({guard.kind, ExtentOf(guard.left), ExtentOf(guard.right), guard.reason}));
     }
     HIR_TRY(graph_->exprs().status());
     return std::move(graph_);
   }
 
  private:
-  const ir::Expr* ExtentOf(const ir::Expr* extent) {
-    return graph_->exprs().Substitute(extent, sizes_);
-  }
+  const ir::Expr* ExtentOf(const ir::Expr* extent) { return graph_->exprs().Substitute(extent, sizes_); }
 
   const ir::Type* TypeOf(const ir::Type& type) {
     if (type.kind != ir::TypeKind::kTensor) return graph_->Scalar(type.dtype);
@@ -67,8 +63,7 @@ class Pinned {
         attr.value = ExtentOf(std::get<const ir::Expr*>(attr.value));
       if (!std::holds_alternative<Extents>(attr.value)) continue;
       std::vector<const ir::Expr*> extents;
-      for (const ir::Expr* extent : std::get<Extents>(attr.value))
-        extents.push_back(ExtentOf(extent));
+      for (const ir::Expr* extent : std::get<Extents>(attr.value)) extents.push_back(ExtentOf(extent));
       attr.value = Extents(graph_->Copy(extents));
     }
     ir::Builder builder(*graph_);

@@ -27,9 +27,8 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
   for (const ir::Mesh& mesh : program.meshes()) {
     for (int64_t device : mesh.mesh.devices()) {
       if (device < num_devices) continue;
-      return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device,
-                                 "; this service has ", num_devices, " device",
-                                 num_devices == 1 ? "" : "s", ", numbered from 0"));
+      return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device, "; this service has ",
+                                 num_devices, " device", num_devices == 1 ? "" : "s", ", numbered from 0"));
     }
   }
   return {};
@@ -38,8 +37,8 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
 
 // Stages 1 and 2.
-Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
-               int64_t resharding_bytes_max, ProgramPlan& plan) {
+Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, int64_t resharding_bytes_max,
+               ProgramPlan& plan) {
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
   std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
@@ -48,8 +47,7 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes,
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, Dumped("presegment")));
   // 2. One rank's program.
-  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes,
-                                                 .resharding_bytes_max = resharding_bytes_max}));
+  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes, .resharding_bytes_max = resharding_bytes_max}));
   for (size_t i = 0; i < names.size(); ++i) plan.local.outputs[i].name = std::move(names[i]);
   return {};
 }
@@ -61,8 +59,7 @@ Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen
   HIR_TRY(FitProducts(local, target));
   HIR_TRY(segment::Forward(local));
   std::vector<segment::Group> groups = segment::Segment(
-      local, OneKernelHoldsIt,
-      {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
+      local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
   HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
   segment::MergeCopies(local, groups, FitsOneKernel);
   local.guards = guards;
@@ -75,8 +72,7 @@ void DumpPlan(const ProgramPlan& plan) {
   if (!ir::DumpFromEnvironment("kernels")) return;
   for (const codegen::KernelPlan& kernel : plan.kernels) {
     for (size_t i = 0; i < kernel.launches.size(); ++i) {
-      const std::string text =
-          Cat("// ", kernel.launches[i].kernel, "\n", codegen::Print(*kernel.nests[i]));
+      const std::string text = Cat("// ", kernel.launches[i].kernel, "\n", codegen::Print(*kernel.nests[i]));
       std::fputs(text.c_str(), stderr);
     }
   }
@@ -136,11 +132,10 @@ std::string DescribeSegments(const ProgramPlan& plan) {
     const segment::Group& group = plan.groups[i];
     const LoweredSegment& segment = plan.segments[i];
     std::vector<std::string> ops;
-    for (const ir::Op* op : group.ops)
-      ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
-    base::Append(out, segment.name, ": ", SegmentKindName(segment.kind),
-                 segment.schedule.empty() ? "" : " ", segment.schedule, ": ", base::Join(ops, ", "),
-                 " (", Names(group.inputs), " -> ", Names(group.outputs), ")\n");
+    for (const ir::Op* op : group.ops) ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
+    base::Append(out, segment.name, ": ", SegmentKindName(segment.kind), segment.schedule.empty() ? "" : " ",
+                 segment.schedule, ": ", base::Join(ops, ", "), " (", Names(group.inputs), " -> ", Names(group.outputs),
+                 ")\n");
   }
   return out;
 }

@@ -18,8 +18,7 @@ namespace hir::host {
 
 // All stages of one program; what points into a graph lives as long as this.
 struct ProgramPlan {
-  std::unique_ptr<ir::Graph>
-      global;  // Simplified, every value with its sharding, reshardings alone in a `set`.
+  std::unique_ptr<ir::Graph> global;     // Simplified, every value with its sharding, reshardings alone in a `set`.
   plan::LocalProgram local;              // One rank's program.
   std::vector<segment::Group> groups;    // Of local.graph.
   std::vector<LoweredSegment> segments;  // One a group: what became of it.
@@ -31,9 +30,8 @@ struct ProgramPlan {
 
 struct PlanOptions {
   int64_t num_devices = 1;
-  codegen::Target target = {};  // What the kernels are for.
-  codegen::Sizes sizes =
-      {};  // Values of the program's symbols, where known: they choose schedules.
+  codegen::Target target = {};       // What the kernels are for.
+  codegen::Sizes sizes = {};         // Values of the program's symbols, where known: they choose schedules.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
 };
 

@@ -62,21 +62,16 @@ struct Backends {
   std::function<Result<std::unique_ptr<device::Device>>(const DeviceOptions&)> make_device = {};
   // Copies between the processes' memory and the device's; done when they return. REQUIRES: nothing that is queued
   // uses the bytes; as many of them on either side.
-  std::function<Status(device::Device&, device::Buffer dst, std::span<const std::byte> src)>
-      copy_from_host = {};
-  std::function<Status(device::Device&, std::span<std::byte> dst, device::Buffer src)>
-      copy_to_host = {};
+  std::function<Status(device::Device&, device::Buffer dst, std::span<const std::byte> src)> copy_from_host = {};
+  std::function<Status(device::Device&, std::span<std::byte> dst, device::Buffer src)> copy_to_host = {};
   // Collective over the ranks; the rendezvous outlives the communicator.
-  std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&,
-                                                            device::Device&)>
+  std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&, device::Device&)>
       make_communicator = {};
   // The kernels of all artifacts, by name.
-  std::function<Result<std::unique_ptr<device::KernelSource>>(std::span<const codegen::Artifact>,
-                                                              device::Device&)>
+  std::function<Result<std::unique_ptr<device::KernelSource>>(std::span<const codegen::Artifact>, device::Device&)>
       load_kernels = {};
   // `num_threads`: of one call.
-  std::function<Result<std::unique_ptr<host::LibrarySource>>(device::Device&, int num_threads)>
-      make_libraries = {};
+  std::function<Result<std::unique_ptr<host::LibrarySource>>(device::Device&, int num_threads)> make_libraries = {};
   std::function<Result<std::unique_ptr<device::KernelSource>>(device::Device&)> make_builtins = {};
   // A compiler that remembers what it compiled.
   std::function<CompileKernels()> make_compiler = {};

@@ -8,8 +8,7 @@
 namespace hir::rank {
 
 Result<std::vector<codegen::Artifact>> CompileAll(std::span<const codegen::KernelPlan> plans,
-                                                  const CompileKernels& compile,
-                                                  const CompileOptions& options) {
+                                                  const CompileKernels& compile, const CompileOptions& options) {
   std::vector<Result<codegen::Artifact>> compiled(plans.size(), Internal("not compiled"));
   // Nothing before the first that fails is left out, so the error is the same with any number of threads.
   std::atomic<size_t> failed = plans.size();
@@ -34,8 +33,7 @@ Result<std::vector<codegen::Artifact>> CompileAll(std::span<const codegen::Kerne
   if (options.pool == nullptr) {
     work(0, 1);
   } else {
-    options.pool->ParallelFor(std::min<int64_t>(std::ssize(plans), options.pool->num_threads() + 1),
-                              1, work);
+    options.pool->ParallelFor(std::min<int64_t>(std::ssize(plans), options.pool->num_threads() + 1), 1, work);
   }
   std::vector<codegen::Artifact> artifacts;
   for (Result<codegen::Artifact>& artifact : compiled) {

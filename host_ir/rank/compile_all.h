@@ -22,7 +22,6 @@ struct CompileOptions {
 // One artifact for each of `plans`, in their order, whatever the threads did. Errors: the first one's, by that order;
 // plans behind one that failed may be left out.
 Result<std::vector<codegen::Artifact>> CompileAll(std::span<const codegen::KernelPlan> plans,
-                                                  const CompileKernels& compile,
-                                                  const CompileOptions& options);
+                                                  const CompileKernels& compile, const CompileOptions& options);
 
 }  // namespace hir::rank

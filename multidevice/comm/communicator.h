@@ -39,13 +39,10 @@ constexpr bool IsRooted(CommType type) {
          type == CommType::kBroadcast;
 }
 // Each rank says whom it sends `to`, and whom it receives `from`.
-constexpr bool HasHalves(CommType type) {
-  return type == CommType::kSendRecv || type == CommType::kCollectivePermute;
-}
+constexpr bool HasHalves(CommType type) { return type == CommType::kSendRecv || type == CommType::kCollectivePermute; }
 // It adds up, or does whatever else `reduce` says.
 constexpr bool Reduces(CommType type) {
-  return type == CommType::kReduce || type == CommType::kAllreduce ||
-         type == CommType::kReduceScatter;
+  return type == CommType::kReduce || type == CommType::kAllreduce || type == CommType::kReduceScatter;
 }
 
 enum class ReduceOp : uint8_t { kSum, kProd, kMin, kMax, kMean };  // kMean: of floats alone.
@@ -194,8 +191,7 @@ class Communicator {
   //
   // Errors:  the first cause    the communicator is poisoned, and nothing was queued;
   //          kUnimplemented     this communicator cannot capture.
-  virtual Status LaunchGraph(device::Graph& graph, device::Stream& stream,
-                             const GraphPosts& posts) {
+  virtual Status LaunchGraph(device::Graph& graph, device::Stream& stream, const GraphPosts& posts) {
     static_cast<void>(graph), static_cast<void>(stream), static_cast<void>(posts);
     return Unimplemented("this communicator's posts cannot be captured");
   }

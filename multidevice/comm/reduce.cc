@@ -72,8 +72,7 @@ constexpr int64_t kBlock = 512;  // Elements; their accumulators stay in the fir
 // Elements [begin, begin + n) of all sources. For whole blocks n is a constant, so that compilers vectorise it.
 template <typename Type, ReduceOp kOp>
 inline __attribute__((always_inline)) void ReduceBlock(std::span<const std::byte* const> srcs,
-                                                       typename Type::Stored* dst, int64_t begin,
-                                                       int64_t n) {
+                                                       typename Type::Stored* dst, int64_t begin, int64_t n) {
   using Stored = typename Type::Stored;
   std::array<typename Type::Accumulated, kBlock> sums;
   auto* const sum = sums.data();
@@ -122,8 +121,7 @@ ReduceOp BoolOp(ReduceOp op) {
 
 }  // namespace
 
-void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst,
-            int64_t count) {
+void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
   HIR_CHECK(!srcs.empty());
   switch (dtype) {
     case DType::kBool: return ReduceBy<Bool>(BoolOp(op), srcs, dst, count);

@@ -41,8 +41,7 @@ Result<std::optional<TeamId>> TeamTable::Find(std::span<const int64_t> ranks, in
 }
 
 TeamId TeamTable::Add(std::span<const int64_t> ranks, int64_t lane) {
-  TeamInfo& team =
-      teams_.emplace_back(TeamInfo{.ranks = {ranks.begin(), ranks.end()}, .lane = lane});
+  TeamInfo& team = teams_.emplace_back(TeamInfo{.ranks = {ranks.begin(), ranks.end()}, .lane = lane});
   team.index = team.IndexOf(rank_).value();
   return TeamId{static_cast<int32_t>(teams_.size() - 1)};
 }

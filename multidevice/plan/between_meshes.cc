@@ -29,13 +29,10 @@ class Holders {
 
   int64_t NumberOf(const std::vector<int64_t>& block) const {
     int64_t number = 0;
-    for (size_t axis = 0; axis < block.size(); ++axis)
-      number = number * sharding_.Ways(axis) + block[axis];
+    for (size_t axis = 0; axis < block.size(); ++axis) number = number * sharding_.Ways(axis) + block[axis];
     return number;
   }
-  const std::vector<int64_t>& Of(int64_t block) const {
-    return devices_[static_cast<size_t>(block)];
-  }
+  const std::vector<int64_t>& Of(int64_t block) const { return devices_[static_cast<size_t>(block)]; }
   bool Holds(int64_t device, int64_t block) const {
     const auto found = block_.find(device);
     return found != block_.end() && found->second == block;
@@ -86,8 +83,7 @@ DeviceMesh MeshOfTeams(const std::vector<std::vector<int64_t>>& teams) {
   for (const auto& team : teams) devices.insert(devices.end(), team.begin(), team.end());
   const auto columns = static_cast<int64_t>(teams[0].size());
   const auto rows = static_cast<int64_t>(teams.size());
-  return *DeviceMesh::Make(
-      rows == 1 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns}, devices);
+  return *DeviceMesh::Make(rows == 1 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns}, devices);
 }
 
 DeviceMesh MeshOfDevices(const std::vector<int64_t>& devices) {
@@ -101,8 +97,7 @@ DeviceMesh NamedOr(const DeviceMesh& known, DeviceMesh made) {
 
 class Between {
  public:
-  Between(const Sharding& from, const Sharding& to, const TensorSize& size)
-      : from_(from), to_(to), size_(size) {}
+  Between(const Sharding& from, const Sharding& to, const TensorSize& size) : from_(from), to_(to), size_(size) {}
 
   std::optional<Step> Run() {
     for (size_t axis = 0; axis < from_.axes.size(); ++axis) {  // Positions are to mean the same.
@@ -146,10 +141,8 @@ class Between {
     if (std::ranges::equal(sources, devices)) return Make(StepKind::kRelabel);
     // One sender to many receivers that need no pairs of their own: a broadcast.
     if (held.num_blocks() == 1 && devices.size() > 1 && !AnyKeeps(sources)) return std::nullopt;
-    const bool permutes =
-        std::ranges::all_of(devices, [&](int64_t device) { return used.contains(device); });
-    Step step =
-        Make(permutes && devices.size() > 1 ? StepKind::kCollectivePermute : StepKind::kSendRecv);
+    const bool permutes = std::ranges::all_of(devices, [&](int64_t device) { return used.contains(device); });
+    Step step = Make(permutes && devices.size() > 1 ? StepKind::kCollectivePermute : StepKind::kSendRecv);
     step.from = NamedOr(from_.mesh, MeshOfDevices(sources));
     step.to = to_.mesh;
     return step;
@@ -170,8 +163,8 @@ class Between {
     for (int64_t block = 0; block < wanted.num_blocks(); ++block) {
       const std::vector<int64_t>& team = wanted.Of(block);
       const std::vector<int64_t>& holders = held.Of(block);
-      const auto inside = std::ranges::find_if(
-          holders, [&](int64_t device) { return std::ranges::count(team, device) > 0; });
+      const auto inside =
+          std::ranges::find_if(holders, [&](int64_t device) { return std::ranges::count(team, device) > 0; });
       roots.push_back(inside != holders.end() ? *inside : holders[0]);
       teams.push_back(team);
     }
@@ -201,8 +194,7 @@ class Between {
 
   static std::vector<int64_t> ChunksOf(const Sharding& fine, const Sharding& coarse) {
     std::vector<int64_t> chunks;
-    for (size_t axis = 0; axis < fine.axes.size(); ++axis)
-      chunks.push_back(fine.Ways(axis) / coarse.Ways(axis));
+    for (size_t axis = 0; axis < fine.axes.size(); ++axis) chunks.push_back(fine.Ways(axis) / coarse.Ways(axis));
     return chunks;
   }
 
@@ -245,8 +237,7 @@ class Between {
     std::vector<std::vector<int64_t>> teams;
     std::vector<int64_t> team_block, roots;
     for (int64_t block = 0; block < held.num_blocks(); ++block) {
-      const std::vector<int64_t> parts =
-          BlocksWithin(wanted, mesh::BlockOf(from_, held.Of(block)[0]), step.chunks);
+      const std::vector<int64_t> parts = BlocksWithin(wanted, mesh::BlockOf(from_, held.Of(block)[0]), step.chunks);
       const size_t copies = wanted.Of(parts[0]).size();
       for (size_t copy = 0; copy < copies; ++copy) {
         std::vector<int64_t>& team = teams.emplace_back();
@@ -298,8 +289,7 @@ class Between {
     const DeviceMesh& mesh = from_.mesh;
     return std::ranges::all_of(mesh::kMeshTypes, [&](ParallelType type) {
       return std::ranges::count(from_.partial, type) > 0 ||
-             mesh.Coordinate(*mesh.PositionOf(a), type) ==
-                 mesh.Coordinate(*mesh.PositionOf(b), type);
+             mesh.Coordinate(*mesh.PositionOf(a), type) == mesh.Coordinate(*mesh.PositionOf(b), type);
     });
   }
 
@@ -314,13 +304,11 @@ Sharding OnFirstOf(const Sharding& sharding, const std::vector<ParallelType>& ty
   std::vector<int64_t> shape(mesh.shape().begin(), mesh.shape().end()), devices;
   for (const ParallelType type : types) {
     if (mesh.Has(type))
-      shape[shape.size() - 1 -
-            static_cast<size_t>(static_cast<int>(type) - static_cast<int>(ParallelType::kMeshX))] =
+      shape[shape.size() - 1 - static_cast<size_t>(static_cast<int>(type) - static_cast<int>(ParallelType::kMeshX))] =
           1;
   }
   for (int64_t position = 0; position < mesh.num_devices(); ++position) {
-    if (std::ranges::all_of(
-            types, [&](ParallelType type) { return mesh.Coordinate(position, type) == 0; }))
+    if (std::ranges::all_of(types, [&](ParallelType type) { return mesh.Coordinate(position, type) == 0; }))
       devices.push_back(mesh.devices()[static_cast<size_t>(position)]);
   }
   Sharding result = sharding;
@@ -330,15 +318,12 @@ Sharding OnFirstOf(const Sharding& sharding, const std::vector<ParallelType>& ty
 }
 
 // `arrivals`, each with the axes in the order of `from` and in that of `to`.
-std::vector<Sharding> InOrdersOf(const Sharding& from, const Sharding& to,
-                                 const std::vector<Sharding>& arrivals) {
+std::vector<Sharding> InOrdersOf(const Sharding& from, const Sharding& to, const std::vector<Sharding>& arrivals) {
   std::vector<Sharding> ordered;
   for (const Sharding* order : {&from, &to}) {
     for (Sharding arrival : arrivals) {
-      for (size_t axis = 0; axis < arrival.axes.size(); ++axis)
-        arrival.axes[axis].dealt = order->axes[axis].dealt;
-      if (std::ranges::find(ordered, arrival) == ordered.end())
-        ordered.push_back(std::move(arrival));
+      for (size_t axis = 0; axis < arrival.axes.size(); ++axis) arrival.axes[axis].dealt = order->axes[axis].dealt;
+      if (std::ranges::find(ordered, arrival) == ordered.end()) ordered.push_back(std::move(arrival));
     }
   }
   return ordered;
@@ -348,8 +333,7 @@ std::vector<ParallelType> UnusedTypes(const Sharding& sharding) {
   std::vector<ParallelType> unused;
   for (const ParallelType type : mesh::kMeshTypes) {
     if (sharding.mesh.Size(type) == 1) continue;
-    if (std::ranges::none_of(
-            sharding.axes, [&](const auto& types) { return std::ranges::count(types, type) > 0; }))
+    if (std::ranges::none_of(sharding.axes, [&](const auto& types) { return std::ranges::count(types, type) > 0; }))
       unused.push_back(type);
   }
   return unused;
@@ -365,8 +349,7 @@ std::vector<Sharding> Arrivals(const Sharding& from, const Sharding& to, const T
   // Every way to give each dimension of the new mesh an axis that is split before or after, or none.
   std::vector<size_t> axes;
   for (size_t axis = 0; axis < to.axes.size(); ++axis) {
-    if (!size.axes[axis].is_stored_once && (!from.axes[axis].empty() || !to.axes[axis].empty()))
-      axes.push_back(axis);
+    if (!size.axes[axis].is_stored_once && (!from.axes[axis].empty() || !to.axes[axis].empty())) axes.push_back(axis);
   }
   std::vector<Sharding> arrivals = {Sharding::Replicated(to.mesh, to.axes.size())};
   std::vector<ParallelType> order(std::begin(mesh::kMeshTypes), std::end(mesh::kMeshTypes));

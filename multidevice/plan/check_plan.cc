@@ -20,8 +20,7 @@ using mesh::Sharding;
 
 // What a device holds: positions of axes, in the order in which they stand.
 struct Part : PartRange {
-  std::vector<int64_t> terms =
-      {};  // Which partial results are in it, ascending; {0} where nothing was partial.
+  std::vector<int64_t> terms = {};  // Which partial results are in it, ascending; {0} where nothing was partial.
 
   bool IsEmpty() const {
     return std::ranges::any_of(valid, [](const Range& range) { return range.size() <= 0; });
@@ -39,8 +38,7 @@ void Cut(PartRange& part, size_t axis, int64_t ways, int64_t index) {
 
 // The elements of a block of `axis` that go to, or come from, member `index` of a team of `ways` that deals them: every
 // ways-th one of a block in natural order, and of a block of every ways-th element those of block `index`.
-Range ShareOfTurns(const PartRange& part, size_t axis, int64_t extent, bool dealt, int64_t ways,
-                   int64_t index) {
+Range ShareOfTurns(const PartRange& part, size_t axis, int64_t extent, bool dealt, int64_t ways, int64_t index) {
   if (extent == 0) return {};
   const int64_t begin = part.valid[axis].begin, count = part.valid[axis].size() / ways;
   const int64_t turns = extent / ways;  // Each gives every member one element.
@@ -58,16 +56,14 @@ std::string Describe(const Part& part) {
 
 class Checker {
  public:
-  Checker(const Sharding& from, std::span<const int64_t> extents,
-          const std::vector<bool>& stored_once)
+  Checker(const Sharding& from, std::span<const int64_t> extents, const std::vector<bool>& stored_once)
       : extents_(extents.begin(), extents.end()), stored_once_(stored_once), at_(from) {
     stored_once_.resize(extents.size(), false);
     for (const int64_t device : from.mesh.devices()) {
       Part part = Claimed(from, device);
       int64_t term = 0;
       for (const ParallelType type : from.partial) {
-        term =
-            term * from.mesh.Size(type) + from.mesh.Coordinate(*from.mesh.PositionOf(device), type);
+        term = term * from.mesh.Size(type) + from.mesh.Coordinate(*from.mesh.PositionOf(device), type);
       }
       part.terms = {term};
       parts_.emplace(device, std::move(part));
@@ -81,8 +77,8 @@ class Checker {
     for (const int64_t device : step.after.mesh.devices()) {
       Part want = Claimed(step.after, device);
       if (Status s = Receive(step, device, want); !s.ok())
-        return s.WithContext(Cat(StepName(step.kind), " to ", step.after.ToString(), " on ",
-                                 step.after.mesh.ToString(), ", device ", device));
+        return s.WithContext(Cat(StepName(step.kind), " to ", step.after.ToString(), " on ", step.after.mesh.ToString(),
+                                 ", device ", device));
       next.emplace(device, std::move(want));
     }
     parts_ = std::move(next);
@@ -93,8 +89,7 @@ class Checker {
   Status Finish(const Sharding& to) {
     if (at_ != to) return Internal(Cat("ends at ", at_.ToString(), ", not ", to.ToString()));
     for (const auto& [device, part] : parts_) {
-      if (std::ssize(part.terms) != num_terms_)
-        return Internal(Cat("device ", device, " ends with ", Describe(part)));
+      if (std::ssize(part.terms) != num_terms_) return Internal(Cat("device ", device, " ends with ", Describe(part)));
     }
     return {};
   }
@@ -110,9 +105,7 @@ class Checker {
     return part;
   }
 
-  bool DealsAlong(const Step& step) const {
-    return step.kind == StepKind::kAllToAll && step.axis == step.to_axis;
-  }
+  bool DealsAlong(const Step& step) const { return step.kind == StepKind::kAllToAll && step.axis == step.to_axis; }
 
   // Positions mean the same before and after a step, but for the one axis that it reorders.
   Status CheckOrders(const Step& step) const {
@@ -139,16 +132,14 @@ class Checker {
 
   // `got` is written where it belongs in `want`, and is all that belongs there.
   static Status Place(const Part& got, const Part& want) {
-    if (got.terms != want.terms)
-      return Internal(Cat("mixes ", Describe(got), " with ", Describe(want)));
+    if (got.terms != want.terms) return Internal(Cat("mixes ", Describe(got), " with ", Describe(want)));
     if (got.IsEmpty() && want.IsEmpty()) return {};
     if (got.valid == want.valid && got.begin == want.begin) return {};
     return Internal(Cat("gets ", Describe(got), " where ", Describe(want), " belongs"));
   }
 
   // `pieces`, numbered with the last axis fastest, become `want`: each its own place, which leaves no hole.
-  static Status Merge(const std::vector<Part>& pieces, const std::vector<int64_t>& chunks,
-                      Part& want) {
+  static Status Merge(const std::vector<Part>& pieces, const std::vector<int64_t>& chunks, Part& want) {
     want.terms = pieces[0].terms;
     for (size_t i = 0; i < pieces.size(); ++i) {
       Part place = want;
@@ -169,8 +160,7 @@ class Checker {
     want.terms.clear();
     for (const Part& term : terms) {
       for (const int64_t number : term.terms) {
-        if (std::ranges::count(want.terms, number) > 0)
-          return Internal(Cat("adds partial result ", number, " twice"));
+        if (std::ranges::count(want.terms, number) > 0) return Internal(Cat("adds partial result ", number, " twice"));
         want.terms.push_back(number);
       }
     }
@@ -207,8 +197,7 @@ class Checker {
         Part part = *own;
         const int64_t position = *step.after.mesh.PositionOf(device);
         if (!stored_once_[step.axis])
-          Cut(part, step.axis, step.after.mesh.Size(step.type),
-              step.after.mesh.Coordinate(position, step.type));
+          Cut(part, step.axis, step.after.mesh.Size(step.type), step.after.mesh.Coordinate(position, step.type));
         return Whole(part, want);
       }
       case StepKind::kAllreduce:
@@ -243,8 +232,8 @@ class Checker {
       moved.begin[step.axis] = want.begin[step.axis];
       moved.valid[step.axis] = want.valid[step.axis];
       if (got != place)
-        return Internal(Cat("gets [", got.begin, ", ", got.end, ") where [", place.begin, ", ",
-                            place.end, ") belongs"));
+        return Internal(
+            Cat("gets [", got.begin, ", ", got.end, ") where [", place.begin, ", ", place.end, ") belongs"));
       HIR_TRY(number++ == 0 ? Whole(moved, want) : Place(moved, want));
     }
     return {};
@@ -263,8 +252,7 @@ class Checker {
       if (step.kind == StepKind::kAllToAll) Cut(parts.back(), step.to_axis, ways, own);
     }
     if (parts.size() < 2) return Internal("a communication of one rank");
-    if (step.kind == StepKind::kAllreduce || step.kind == StepKind::kReduceScatter)
-      return Reduce(parts, want);
+    if (step.kind == StepKind::kAllreduce || step.kind == StepKind::kReduceScatter) return Reduce(parts, want);
     return Merge(parts, Only(step.axis, ways), want);
   }
 
@@ -280,8 +268,7 @@ class Checker {
     if (step.kind == StepKind::kBroadcast || step.kind == StepKind::kScatter) {
       HIR_ASSIGN(const Part* root, Held(step.from->devices()[row]));
       Part part = *root;
-      if (step.kind == StepKind::kScatter)
-        CutAll(part, step.chunks, *position % step.to->Size(ParallelType::kMeshX));
+      if (step.kind == StepKind::kScatter) CutAll(part, step.chunks, *position % step.to->Size(ParallelType::kMeshX));
       return Whole(part, want);
     }
     std::vector<Part> parts;

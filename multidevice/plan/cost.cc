@@ -26,8 +26,7 @@ bool Repacks(size_t axis, int64_t ways, const Sharding& coarse, const TensorSize
   return pads || (!whole.is_known && whole.may_be_uneven) || IsInner(axis, coarse, size);
 }
 
-bool RepacksAny(const std::vector<int64_t>& chunks, const Sharding& coarse,
-                const TensorSize& size) {
+bool RepacksAny(const std::vector<int64_t>& chunks, const Sharding& coarse, const TensorSize& size) {
   for (size_t axis = 0; axis < chunks.size(); ++axis) {
     if (chunks[axis] > 1 && Repacks(axis, chunks[axis], coarse, size)) return true;
   }
@@ -79,18 +78,16 @@ bool TensorSize::DealsDirectly(size_t axis, int64_t ways) const {
 double TensorSize::PartBytes(const Sharding& sharding) const {
   double bytes = static_cast<double>(element_bytes);
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (!axes[i].is_stored_once)
-      bytes *= static_cast<double>(base::CeilDiv(axes[i].extent, sharding.Ways(i)));
+    if (!axes[i].is_stored_once) bytes *= static_cast<double>(base::CeilDiv(axes[i].extent, sharding.Ways(i)));
   }
   return bytes;
 }
 
-StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size,
-                const CostModel& model) {
+StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size, const CostModel& model) {
   const double in = size.PartBytes(before);
   const double out = size.PartBytes(step.after);
-  const double d = static_cast<double>(before.mesh.Size(
-      step.type == mesh::ParallelType::kSerial ? mesh::ParallelType::kMeshX : step.type));
+  const double d = static_cast<double>(
+      before.mesh.Size(step.type == mesh::ParallelType::kSerial ? mesh::ParallelType::kMeshX : step.type));
   StepCost cost;
   bool packs = false, unpacks = false;
   switch (step.kind) {
@@ -114,9 +111,7 @@ StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size
       break;
     case StepKind::kSlice:
     case StepKind::kSpread:
-    case StepKind::kReorder:
-      cost.seconds = model.local_seconds + out / model.copied_bytes_per_second;
-      break;
+    case StepKind::kReorder: cost.seconds = model.local_seconds + out / model.copied_bytes_per_second; break;
     case StepKind::kRelabel: cost.seconds = model.local_seconds; break;
     case StepKind::kBroadcast: cost.bytes = Through(*step.to, *step.from, out); break;
     case StepKind::kScatter:

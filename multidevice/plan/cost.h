@@ -16,8 +16,7 @@ inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
 
 struct AxisSize {
   int64_t extent = 1;
-  bool is_known =
-      true;  // Else `extent` is an estimate: blocks are even, or, with may_be_uneven, may not be.
+  bool is_known = true;  // Else `extent` is an estimate: blocks are even, or, with may_be_uneven, may not be.
   bool may_be_uneven = false;
   bool is_stored_once = false;  // One element in memory, whatever the extent.
 };
@@ -54,7 +53,6 @@ struct StepCost {
   double peak_bytes = 0;
 };
 // Of `step`, taken where the tensor lies as `before`.
-StepCost CostOf(const Step& step, const mesh::Sharding& before, const TensorSize& size,
-                const CostModel& model);
+StepCost CostOf(const Step& step, const mesh::Sharding& before, const TensorSize& size, const CostModel& model);
 
 }  // namespace hir::plan

@@ -17,8 +17,7 @@ Extents ExtentsOf(const ir::Value& value) {
 }
 
 std::string Describe(const mesh::Sharding& sharding, bool with_mesh) {
-  return with_mesh ? Cat(sharding.ToString(), " on ", sharding.mesh.ToString())
-                   : sharding.ToString();
+  return with_mesh ? Cat(sharding.ToString(), " on ", sharding.mesh.ToString()) : sharding.ToString();
 }
 
 std::string_view OpName(StepKind kind) {
@@ -57,23 +56,19 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
 }
 
 void StepEmitter::Place(ir::Value& value, const ir::Mesh* mesh) {
-  const std::vector<mesh::ParallelType> serial(value.type->axes.size(),
-                                               mesh::ParallelType::kSerial);
+  const std::vector<mesh::ParallelType> serial(value.type->axes.size(), mesh::ParallelType::kSerial);
   value.layout = graph_.New(ir::Layout{.mesh = mesh, .parallel = graph_.Copy(serial)});
 }
 
-Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand,
-                                     std::initializer_list<ir::Attr> attrs) {
+Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs) {
   return Emit(name, {operand}, attrs);
 }
 
-Result<ir::Value*> StepEmitter::Emit(std::string_view name,
-                                     std::initializer_list<ir::Value*> operands,
+Result<ir::Value*> StepEmitter::Emit(std::string_view name, std::initializer_list<ir::Value*> operands,
                                      std::initializer_list<ir::Attr> attrs) {
   ir::Builder builder(graph_);
   const std::string_view location = request_ == nullptr ? std::string_view() : request_->location;
-  const std::string_view result_name =
-      request_ == nullptr ? (*operands.begin())->name : request_->global->name;
+  const std::string_view result_name = request_ == nullptr ? (*operands.begin())->name : request_->global->name;
   HIR_ASSIGN(ir::Op* const op, builder.Add({.name = name,
                                             .operands = {operands.begin(), operands.size()},
                                             .attrs = {attrs.begin(), attrs.size()},
@@ -89,12 +84,10 @@ Result<ir::Value*> StepEmitter::StoreLike(ir::Value* value, const ir::Type& type
   mesh_ = value->layout->mesh;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const ir::Axis axis = ir::ValueAxes(*value->type)[i];
-    if (wanted[i].kind != ir::AxisKind::kIteration || axis.kind != ir::AxisKind::kBroadcast ||
-        axis.extent->IsConst(1))
+    if (wanted[i].kind != ir::AxisKind::kIteration || axis.kind != ir::AxisKind::kBroadcast || axis.extent->IsConst(1))
       continue;
     ir::Value* const before = value;
-    HIR_ASSIGN(value, Emit("cat", before,
-                           {{"axis", static_cast<int64_t>(i)}}));  // Of one piece: writes it out.
+    HIR_ASSIGN(value, Emit("cat", before, {{"axis", static_cast<int64_t>(i)}}));  // Of one piece: writes it out.
     graph_.TakeName(*value, *before);
   }
   return value;
@@ -114,13 +107,11 @@ TensorSize StepEmitter::SizeOf(const ir::Value& value) const {
 Result<Plan> StepEmitter::PlanSteps(const Request& request) {
   const TensorSize size = SizeOf(*request.global);
   const std::vector<ir::Axis> axes = ir::ValueAxes(*request.global->type);
-  const bool bounded =
-      resharding_bytes_max_ > 0 && std::ranges::all_of(axes, [&](const ir::Axis& axis) {
-        return extents_.IsAtHand(axis.extent);  // Nothing is refused for a guess.
-      });
-  Result<Plan> plan =
-      PlanResharding(request.from, request.to, size, cost_,
-                     bounded ? static_cast<double>(resharding_bytes_max_) : kNoBound);
+  const bool bounded = resharding_bytes_max_ > 0 && std::ranges::all_of(axes, [&](const ir::Axis& axis) {
+                         return extents_.IsAtHand(axis.extent);  // Nothing is refused for a guess.
+                       });
+  Result<Plan> plan = PlanResharding(request.from, request.to, size, cost_,
+                                     bounded ? static_cast<double>(resharding_bytes_max_) : kNoBound);
   if (!plan.ok()) return plan.status().WithContext(Cat("%", UserName(request.global->name)));
   if (resharding_bytes_max_ > 0) BoundSizes(*plan, size);
   return plan;
@@ -145,9 +136,9 @@ void StepEmitter::BoundSizes(const Plan& plan, const TensorSize& size) {
   if (plan.peak_bytes > 0) most *= static_cast<double>(resharding_bytes_max_) / plan.peak_bytes;
   if (!even) most = std::min(most, estimate);
   most = std::min(most, 0x1p62);
-  bounds_.push_back({ir::Guard::Kind::kAtMost, elements, pool.Const(static_cast<int64_t>(most)),
-                     Cat(UserName(request_->source), ": resharded within resharding_bytes_max = ",
-                         resharding_bytes_max_, " bytes")});
+  bounds_.push_back(
+      {ir::Guard::Kind::kAtMost, elements, pool.Const(static_cast<int64_t>(most)),
+       Cat(UserName(request_->source), ": resharded within resharding_bytes_max = ", resharding_bytes_max_, " bytes")});
 }
 
 Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
@@ -165,8 +156,7 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
     at_ = step.after;
   }
   DropUnread(num_values, value);
-  if (value ==
-      request.value) {  // Only mesh dimensions of one device, or types that differ in nothing.
+  if (value == request.value) {  // Only mesh dimensions of one device, or types that differ in nothing.
     mesh_ = graph_.AddMesh(request.to.mesh);
     HIR_ASSIGN(value, Emit("set", value, {}));
   }
@@ -180,15 +170,10 @@ Result<ir::Value*> StepEmitter::Reshard(const Request& request) {
 }
 
 StepEmitter::Key StepEmitter::KeyOf(const Step& step, const ir::Value& value) {
-  const auto text = [](const std::optional<mesh::DeviceMesh>& mesh) {
-    return mesh ? mesh->ToString() : std::string();
-  };
-  return {value.id,
-          step.kind,
-          step.type,
-          step.axis,
-          step.to_axis,
-          Cat(text(step.from), text(step.to), step.after.mesh.ToString(), step.after.ToString())};
+  const auto text = [](const std::optional<mesh::DeviceMesh>& mesh) { return mesh ? mesh->ToString() : std::string(); };
+  return {value.id,     step.kind,
+          step.type,    step.axis,
+          step.to_axis, Cat(text(step.from), text(step.to), step.after.mesh.ToString(), step.after.ToString())};
 }
 
 Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
@@ -222,14 +207,12 @@ Result<ir::Value*> StepEmitter::Take(const Step& step, ir::Value* value) {
 // once would come out written out. As axes of one element they do not.
 bool StepEmitter::LosesStoredOnce(const Step& step) const {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
-  const auto loses = [&](size_t axis) {
-    return !axes[axis].extent->IsConst() || extents_.IsUneven(axes[axis].extent);
-  };
+  const auto loses = [&](size_t axis) { return !axes[axis].extent->IsConst() || extents_.IsUneven(axes[axis].extent); };
   for (size_t axis = 0; axis < step.chunks.size(); ++axis) {
     if (step.chunks[axis] > 1 && loses(axis)) return true;
   }
-  const bool along = step.kind == StepKind::kAllgather || step.kind == StepKind::kReduceScatter ||
-                     step.kind == StepKind::kReorder;
+  const bool along =
+      step.kind == StepKind::kAllgather || step.kind == StepKind::kReduceScatter || step.kind == StepKind::kReorder;
   if (step.kind == StepKind::kAllToAll) return loses(step.axis) || loses(step.to_axis);
   return along && loses(step.axis);
 }
@@ -239,14 +222,12 @@ Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) 
   const ir::Attr dim = {"dim", mesh::ParallelTypeName(step.type)};
   const ir::Attr reduce = {"reduce", request_->reduce};
   const ir::Attr mesh = {"mesh", to};
-  const int64_t ways = at_.mesh.Size(
-      step.type == mesh::ParallelType::kSerial ? mesh::ParallelType::kMeshX : step.type);
+  const int64_t ways = at_.mesh.Size(step.type == mesh::ParallelType::kSerial ? mesh::ParallelType::kMeshX : step.type);
   std::vector<int64_t> sent_chunks(step.after.axes.size(), 1), got_chunks = sent_chunks;
   if (step.kind == StepKind::kReduceScatter) sent_chunks[step.axis] = ways;
   if (step.kind == StepKind::kAllToAll) sent_chunks[step.to_axis] = ways;
   if (step.kind == StepKind::kScatter) sent_chunks = step.chunks;
-  if (step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll)
-    got_chunks[step.axis] = ways;
+  if (step.kind == StepKind::kAllgather || step.kind == StepKind::kAllToAll) got_chunks[step.axis] = ways;
   if (step.kind == StepKind::kGather) got_chunks = step.chunks;
 
   ir::Value* sent = value;
@@ -284,8 +265,7 @@ Result<ir::Value*> StepEmitter::SplitToFront(ir::Value* value, const std::vector
     }
     Extents shape = ExtentsOf(*value);
     shape[at] = part;
-    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(at),
-                 graph_.exprs().Const(chunks[axis]));
+    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(at), graph_.exprs().Const(chunks[axis]));
     HIR_ASSIGN(value, Reshape(value, shape));
     HIR_ASSIGN(value, MoveAxis(value, at, fronts));
     count *= chunks[axis];
@@ -308,8 +288,7 @@ Result<ir::Value*> StepEmitter::MergeFromFront(ir::Value* value, const std::vect
   if (axes.size() > 1) {
     Extents split = ExtentsOf(*value);
     split.erase(split.begin());
-    for (size_t i = axes.size(); i-- > 0;)
-      split.insert(split.begin(), graph_.exprs().Const(chunks[axes[i]]));
+    for (size_t i = axes.size(); i-- > 0;) split.insert(split.begin(), graph_.exprs().Const(chunks[axes[i]]));
     HIR_ASSIGN(value, Reshape(value, split));
   }
   for (size_t fronts = axes.size(); fronts-- > 0;) {  // Those left when this one is merged.
@@ -349,18 +328,16 @@ Result<ir::Value*> StepEmitter::PadTo(ir::Value* value, size_t axis, const ir::E
   bool stretched = false;  // What is stored once stays so.
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (i == axis || axes[i].kind != ir::AxisKind::kBroadcast || axes[i].extent->IsConst(1))
-      continue;
+    if (i == axis || axes[i].kind != ir::AxisKind::kBroadcast || axes[i].extent->IsConst(1)) continue;
     shape[i] = pool.Const(1);
     stretched = true;
   }
   ir::Builder builder(graph_);
-  HIR_ASSIGN(ir::Op* const zeros,
-             builder.Add({.name = "full",
-                          .attrs = {{{"shape", std::span<const ir::Expr* const>(shape)},
-                                     {"value", 0.0},
-                                     {"dtype", DTypeName(value->type->dtype)}}},
-                          .location = request_->location}));
+  HIR_ASSIGN(ir::Op* const zeros, builder.Add({.name = "full",
+                                               .attrs = {{{"shape", std::span<const ir::Expr* const>(shape)},
+                                                          {"value", 0.0},
+                                                          {"dtype", DTypeName(value->type->dtype)}}},
+                                               .location = request_->location}));
   Place(*zeros->results[0], mesh_);
   ir::Value* behind = zeros->results[0];
   if (stretched) {
@@ -375,8 +352,7 @@ Result<ir::Value*> StepEmitter::CropTo(ir::Value* value, size_t axis, const ir::
   return SliceAxis(value, axis, graph_.exprs().Const(0), extent);
 }
 
-Result<ir::Value*> StepEmitter::SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start,
-                                          const ir::Expr* end) {
+Result<ir::Value*> StepEmitter::SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start, const ir::Expr* end) {
   Extents starts, ends;
   for (const ir::Expr* extent : ExtentsOf(*value)) {
     starts.push_back(graph_.exprs().Const(0));
@@ -393,8 +369,7 @@ Result<ir::Value*> StepEmitter::SliceAxis(ir::Value* value, size_t axis, const i
 
 Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::Expr* extent,
                                       const mesh::Sharding& sharding, std::string_view location) {
-  const Request request = {
-      .value = value, .global = value, .from = sharding, .to = sharding, .location = location};
+  const Request request = {.value = value, .global = value, .from = sharding, .to = sharding, .location = location};
   request_ = &request;
   mesh_ = value->layout->mesh;
   ir::ExprPool& pool = graph_.exprs();
@@ -409,8 +384,7 @@ Result<ir::Value*> StepEmitter::Valid(ir::Value* value, size_t axis, const ir::E
   }
   // A part of one element looks stored once, and so never empty, where a rank may have none of the whole's.
   if (ir::ValueAxes(*value->type)[axis].kind == ir::AxisKind::kBroadcast) {
-    HIR_ASSIGN(value,
-               Emit("cat", value, {{"axis", static_cast<int64_t>(axis)}}));  // Writes it out.
+    HIR_ASSIGN(value, Emit("cat", value, {{"axis", static_cast<int64_t>(axis)}}));  // Writes it out.
   }
   Result<ir::Value*> result = SliceAxis(value, axis, pool.Const(0), valid);
   request_ = nullptr;
@@ -428,8 +402,7 @@ Result<ir::Value*> StepEmitter::Reshape(ir::Value* value, const Extents& shape) 
 // two reshapes, and symbolic extents cancel in few of them.
 ir::Value* StepEmitter::Unmerged(ir::Value* value, const Extents& shape) {
   const ir::Op* const op = value->def;
-  if (op == nullptr || op->info->name != "reshape" || ExtentsOf(*op->operands[0]) != shape)
-    return nullptr;
+  if (op == nullptr || op->info->name != "reshape" || ExtentsOf(*op->operands[0]) != shape) return nullptr;
   unmerged_.push_back(value);
   return op->operands[0];
 }
@@ -472,8 +445,7 @@ Result<ir::Value*> StepEmitter::Slice(const Step& step, ir::Value* value) {
   ir::ExprPool& pool = graph_.exprs();
   const ir::Expr* const block = ShareOf(step.after)[step.axis];
   // All blocks of an axis that is stored once are alike: no need for the rank's own.
-  const bool stored_once =
-      ir::ValueAxes(*request_->global->type)[step.axis].kind == ir::AxisKind::kBroadcast;
+  const bool stored_once = ir::ValueAxes(*request_->global->type)[step.axis].kind == ir::AxisKind::kBroadcast;
   if (stored_once) return SliceAxis(value, step.axis, pool.Const(0), block);
   const int64_t ways = step.after.mesh.Size(step.type);
   if (!IsEven(step.axis)) {
@@ -484,8 +456,7 @@ Result<ir::Value*> StepEmitter::Slice(const Step& step, ir::Value* value) {
 }
 
 // `axis` as two of the extents given.
-Result<ir::Value*> StepEmitter::Split(ir::Value* value, size_t axis, const ir::Expr* outer,
-                                      const ir::Expr* inner) {
+Result<ir::Value*> StepEmitter::Split(ir::Value* value, size_t axis, const ir::Expr* outer, const ir::Expr* inner) {
   Extents shape = ExtentsOf(*value);
   shape[axis] = inner;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), outer);
@@ -532,8 +503,7 @@ Result<ir::Value*> StepEmitter::ExchangeTurns(const Step& step, ir::Value* value
   const ir::Expr* const whole = ir::ValueAxes(*request_->global->type)[axis].extent;
   const int64_t ways = at_.Ways(axis);
   if (!whole->IsConst()) {
-    bounds_.push_back({ir::Guard::Kind::kEqual,
-                       pool.Mod(pool.Import(whole), pool.Const(ways * ways)), pool.Const(0),
+    bounds_.push_back({ir::Guard::Kind::kEqual, pool.Mod(pool.Import(whole), pool.Const(ways * ways)), pool.Const(0),
                        Cat(UserName(request_->source), ": axis ", axis, " dealt ", ways,
                            " ways, exchanged for blocks of whole turns")});
   }
@@ -543,8 +513,7 @@ Result<ir::Value*> StepEmitter::ExchangeTurns(const Step& step, ir::Value* value
   HIR_ASSIGN(value, Split(value, axis, dealt ? members : turns, dealt ? turns : members));
   HIR_ASSIGN(ir::Value* const sent, MoveAxis(value, dealt ? axis : axis + 1, 0));
   HIR_ASSIGN(value, Emit("all_to_all", sent,
-                         {{"mesh", graph_.AddMesh(step.after.mesh)},
-                          {"dim", mesh::ParallelTypeName(step.type)}}));
+                         {{"mesh", graph_.AddMesh(step.after.mesh)}, {"dim", mesh::ParallelTypeName(step.type)}}));
   Record(step, *sent, *value);
   HIR_ASSIGN(value, MoveAxis(value, 0, dealt ? axis + 1 : axis));
   return Merge(value, axis, ShareOf(step.after, axis, 1));
@@ -566,9 +535,8 @@ Result<ir::Value*> StepEmitter::Compact(ir::Value* value) {
   for (const ir::Expr* extent : ExtentsOf(*value)) {
     const bool one = global[starts.size()].kind == ir::AxisKind::kBroadcast && !extent->IsConst(1);
     if (one && !extent->IsConst()) {
-      guards_.push_back(
-          {ir::Guard::Kind::kAtMost, pool.Const(1), pool.Import(global[starts.size()].extent),
-           Cat(UserName(request_->source), ": axis ", starts.size(), " is stored once")});
+      guards_.push_back({ir::Guard::Kind::kAtMost, pool.Const(1), pool.Import(global[starts.size()].extent),
+                         Cat(UserName(request_->source), ": axis ", starts.size(), " is stored once")});
     }
     starts.push_back(pool.Const(0));
     ends.push_back(one ? pool.Const(1) : extent);
@@ -589,8 +557,7 @@ Result<ir::Value*> StepEmitter::ExpandTo(ir::Value* value, const Extents& shape)
 
 Extents StepEmitter::ShareOf(const mesh::Sharding& sharding) {
   Extents shape;
-  for (size_t axis = 0; axis < sharding.axes.size(); ++axis)
-    shape.push_back(ShareOf(sharding, axis, 1));
+  for (size_t axis = 0; axis < sharding.axes.size(); ++axis) shape.push_back(ShareOf(sharding, axis, 1));
   return shape;
 }
 
@@ -613,8 +580,7 @@ void StepEmitter::Record(const Step& step, const ir::Value& operand, const ir::V
   communications_.push_back(
       {.type = StepName(step.kind),
        .teams = TeamsOf(step, at_),
-       .bytes = BytesOf(
-           step.kind == StepKind::kAllgather || step.kind == StepKind::kGather ? result : operand),
+       .bytes = BytesOf(step.kind == StepKind::kAllgather || step.kind == StepKind::kGather ? result : operand),
        .tensor = std::string(UserName(request_->source)),
        .reason = Cat(Describe(request_->from, meshes), " -> ", Describe(request_->to, meshes)),
        .op = result.def});

@@ -33,12 +33,8 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 class StepEmitter {
  public:
   // All outlive it. Ops go to the end of graph.body. `resharding_bytes_max`: as of LocalizeOptions.
-  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost,
-              int64_t resharding_bytes_max)
-      : graph_(graph),
-        extents_(extents),
-        cost_(cost),
-        resharding_bytes_max_(resharding_bytes_max) {}
+  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost, int64_t resharding_bytes_max)
+      : graph_(graph), extents_(extents), cost_(cost), resharding_bytes_max_(resharding_bytes_max) {}
 
   struct Request {
     ir::Value* value = nullptr;         // A rank's part.
@@ -52,8 +48,8 @@ class StepEmitter {
   Result<ir::Value*> Reshard(const Request& request);
 
   // The elements of `value`, a rank's part, along value axis `axis` of global `extent` that are no padding.
-  Result<ir::Value*> Valid(ir::Value* value, size_t axis, const ir::Expr* extent,
-                           const mesh::Sharding& sharding, std::string_view location);
+  Result<ir::Value*> Valid(ir::Value* value, size_t axis, const ir::Expr* extent, const mesh::Sharding& sharding,
+                           std::string_view location);
   // Gives `value` the layout {mesh}.
   void Place(ir::Value& value, const ir::Mesh* mesh);
   // `value`, where axes that `type` stores are stored: one that came out with one element along them is written out.
@@ -71,8 +67,7 @@ class StepEmitter {
   using Key = std::tuple<int, StepKind, mesh::ParallelType, size_t, size_t, std::string>;
   static Key KeyOf(const Step& step, const ir::Value& value);
 
-  Result<ir::Value*> Emit(std::string_view name, ir::Value* operand,
-                          std::initializer_list<ir::Attr> attrs);
+  Result<ir::Value*> Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs);
   Result<ir::Value*> Emit(std::string_view name, std::initializer_list<ir::Value*> operands,
                           std::initializer_list<ir::Attr> attrs);
   Result<ir::Value*> Take(const Step& step, ir::Value* value);
@@ -81,8 +76,7 @@ class StepEmitter {
   Result<ir::Value*> Spread(const Step& step, ir::Value* value);
   Result<ir::Value*> Reorder(const Step& step, ir::Value* value);
   Result<ir::Value*> ExchangeTurns(const Step& step, ir::Value* value);
-  Result<ir::Value*> Split(ir::Value* value, size_t axis, const ir::Expr* outer,
-                           const ir::Expr* inner);
+  Result<ir::Value*> Split(ir::Value* value, size_t axis, const ir::Expr* outer, const ir::Expr* inner);
   Result<ir::Value*> Merge(ir::Value* value, size_t axis, const ir::Expr* extent);
   ir::Value* Unmerged(ir::Value* value, const std::vector<const ir::Expr*>& shape);
   void DropUnread(size_t first_value, const ir::Value* result);
@@ -93,8 +87,7 @@ class StepEmitter {
                                     const std::vector<const ir::Expr*>& shape);
   Result<ir::Value*> PadTo(ir::Value* value, size_t axis, const ir::Expr* extent);
   Result<ir::Value*> CropTo(ir::Value* value, size_t axis, const ir::Expr* extent);
-  Result<ir::Value*> SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start,
-                               const ir::Expr* end);
+  Result<ir::Value*> SliceAxis(ir::Value* value, size_t axis, const ir::Expr* start, const ir::Expr* end);
   Result<ir::Value*> Reshape(ir::Value* value, const std::vector<const ir::Expr*>& shape);
   Result<ir::Value*> MoveAxis(ir::Value* value, size_t from, size_t to);
   Result<ir::Value*> ExpandTo(ir::Value* value, const std::vector<const ir::Expr*>& shape);

@@ -26,8 +26,7 @@ int64_t LocalExtents::Estimate(const ir::Expr* extent) const {
 bool LocalExtents::IsAtHand(const ir::Expr* extent) const {
   std::vector<std::string_view> symbols;
   ir::CollectSymbols(extent, symbols);
-  return std::ranges::all_of(
-      symbols, [&](std::string_view symbol) { return sizes_.contains(std::string(symbol)); });
+  return std::ranges::all_of(symbols, [&](std::string_view symbol) { return sizes_.contains(std::string(symbol)); });
 }
 
 bool LocalExtents::LooksEven(const ir::Expr* extent, int64_t ways) const {
@@ -64,8 +63,7 @@ const ir::Expr* LocalExtents::InFactors(const ir::Expr* extent) {
 
 const ir::Expr* LocalExtents::Back(const ir::Expr* extent) {
   const auto multiple = [&](const ir::Expr* e) -> int64_t {
-    const auto found =
-        e->kind == ir::ExprKind::kSymbol ? multiple_of_.find(e->symbol) : multiple_of_.end();
+    const auto found = e->kind == ir::ExprKind::kSymbol ? multiple_of_.find(e->symbol) : multiple_of_.end();
     return found == multiple_of_.end() ? 1 : found->second;
   };
   if (extent->kind == ir::ExprKind::kAdd) {
@@ -82,8 +80,7 @@ const ir::Expr* LocalExtents::Back(const ir::Expr* extent) {
     const ir::Expr* product = pool_.Const(1);
     for (const ir::Expr* atom : atoms) {
       const int64_t n = multiple(atom);
-      const ir::Expr* whole =
-          atom->kind == ir::ExprKind::kSymbol ? pool_.Symbol(atom->symbol) : Back(atom);
+      const ir::Expr* whole = atom->kind == ir::ExprKind::kSymbol ? pool_.Symbol(atom->symbol) : Back(atom);
       if (coefficient % n == 0) {
         coefficient /= n;
         product = pool_.Mul(product, whole);

@@ -18,8 +18,7 @@ namespace hir::plan {
 class LocalExtents {
  public:
   // Results are expressions of `pool`.
-  explicit LocalExtents(ir::ExprPool& pool, const SymbolSizes& sizes)
-      : pool_(pool), sizes_(sizes) {}
+  explicit LocalExtents(ir::ExprPool& pool, const SymbolSizes& sizes) : pool_(pool), sizes_(sizes) {}
 
   // What `extent` is for the sizes at hand, or a guess.
   int64_t Estimate(const ir::Expr* extent) const;
@@ -43,7 +42,7 @@ class LocalExtents {
   ir::ExprPool& pool_;
   const SymbolSizes& sizes_;
   std::set<const ir::Expr*> uneven_;  // Of pool_.
-  ir::ExprPool factors_;  // Here a symbol that is a multiple of n stands for its n-th part.
+  ir::ExprPool factors_;              // Here a symbol that is a multiple of n stands for its n-th part.
   std::map<std::string_view, int64_t> multiple_of_;
 };
 

@@ -89,8 +89,7 @@ class Localizer {
       HIR_TRY(ir::WithLocation(Read(*op->results[0]), op->location));
     }
     // What is found of several is said of the first: of one that the user named, where it can be.
-    std::ranges::stable_partition(order_,
-                                  [](const ir::Value* v) { return UserName(v->name) == v->name; });
+    std::ranges::stable_partition(order_, [](const ir::Value* v) { return UserName(v->name) == v->name; });
     return {};
   }
 
@@ -105,8 +104,7 @@ class Localizer {
         if (!extents_.IsAtHand(extent)) sharding.axes[i].dealt = 1;
         extents.push_back(extents_.Estimate(extent));
       }
-      if (Status s = mesh::CheckDealt(sharding, extents); !s.ok())
-        return s.WithContext(UserName(value->name));
+      if (Status s = mesh::CheckDealt(sharding, extents); !s.ok()) return s.WithContext(UserName(value->name));
     }
     return {};
   }
@@ -130,20 +128,17 @@ class Localizer {
         if (extent->IsConst()) continue;
         const ir::Expr* const own = pool.Import(extent);
         const ir::Expr* const rest = pool.Mod(own, pool.Const(ways));
-        const auto known =
-            std::ranges::find_if(found, [&](const Uneven& u) { return u.extent == own; });
+        const auto known = std::ranges::find_if(found, [&](const Uneven& u) { return u.extent == own; });
         if (known != found.end()) {
           known->rests = pool.Max(known->rests, rest);
         } else {
-          found.push_back(
-              {own, rest,
-               Cat(UserName(value->name), ": ",
-                   mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]), ", unevenly")});
+          found.push_back({own, rest,
+                           Cat(UserName(value->name), ": ",
+                               mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i]), ", unevenly")});
         }
       }
     }
-    for (const Uneven& u : found)
-      AddEvenness({ir::Guard::Kind::kAtMost, pool.Const(1), u.rests, u.reason});
+    for (const Uneven& u : found) AddEvenness({ir::Guard::Kind::kAtMost, pool.Const(1), u.rests, u.reason});
   }
 
   void AddEvenness(ir::Guard guard) {
@@ -155,20 +150,16 @@ class Localizer {
   void GuardEven(const ir::Expr* extent, int64_t ways, std::string reason) {
     ir::ExprPool& pool = graph_->exprs();
     const ir::Expr* const rest = pool.Mod(pool.Import(extent), pool.Const(ways));
-    if (known_even_.insert(rest).second)
-      AddEvenness({ir::Guard::Kind::kEqual, rest, pool.Const(0), std::move(reason)});
+    if (known_even_.insert(rest).second) AddEvenness({ir::Guard::Kind::kEqual, rest, pool.Const(0), std::move(reason)});
   }
 
   Status CollectGuards() {
     ir::ExprPool& pool = graph_->exprs();
     for (const ir::Guard& guard : global_.guards) {
-      guards_.push_back(
-          {guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
-      if (guard.kind == ir::Guard::Kind::kEqual && guard.right->IsConst(0))
-        known_even_.insert(pool.Import(guard.left));
+      guards_.push_back({guard.kind, pool.Import(guard.left), pool.Import(guard.right), guard.reason});
+      if (guard.kind == ir::Guard::Kind::kEqual && guard.right->IsConst(0)) known_even_.insert(pool.Import(guard.left));
     }
-    for (const bool symbols :
-         {true, false}) {  // Lone symbols first: they decide about expressions of them.
+    for (const bool symbols : {true, false}) {  // Lone symbols first: they decide about expressions of them.
       for (const ir::Value* value : order_) {
         const Placement& placement = Of(*value);
         for (size_t i = 0; i < placement.axes.size(); ++i) {
@@ -176,12 +167,9 @@ class Localizer {
           const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
           if ((extent->kind == ir::ExprKind::kSymbol) != symbols) continue;
           const bool uneven = extents_.IsUneven(extent);
-          if (uneven ? !placement.axes[i].is_dealt() || extent->IsConst()
-                     : !extents_.Require(extent, ways))
-            continue;
+          if (uneven ? !placement.axes[i].is_dealt() || extent->IsConst() : !extents_.Require(extent, ways)) continue;
           GuardEven(extent, ways,
-                    Cat(UserName(value->name), ": ",
-                        mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i])));
+                    Cat(UserName(value->name), ": ", mesh::DescribeSplit(placement.mesh->mesh, i, placement.axes[i])));
         }
       }
     }
@@ -203,12 +191,10 @@ class Localizer {
       const std::span<const ir::Axis> axes = value->type->axes;
       for (size_t i = 0; i < axes.size(); ++i) {
         const ir::Expr* extent = axes[i].extent;
-        const bool is_leaf =
-            extent->kind == ir::ExprKind::kConst || extent->kind == ir::ExprKind::kSymbol;
+        const bool is_leaf = extent->kind == ir::ExprKind::kConst || extent->kind == ir::ExprKind::kSymbol;
         if (is_leaf || !seen.insert(extent).second) continue;
-        guards_.push_back(
-            {ir::Guard::Kind::kAtMost, pool.Import(extent), pool.Const(INT64_MAX),
-             Cat(UserName(value->name), ": the extent of axis ", i, " must fit 64 bits")});
+        guards_.push_back({ir::Guard::Kind::kAtMost, pool.Import(extent), pool.Const(INT64_MAX),
+                           Cat(UserName(value->name), ": the extent of axis ", i, " must fit 64 bits")});
       }
     }
   }
@@ -229,8 +215,8 @@ class Localizer {
 
   Boundary AddParam(const ir::Value& param) {
     const bool tensor = IsTensor(param);
-    const ir::Type* type = tensor ? ShareType(*graph_, extents_, *param.type, Of(param))
-                                  : graph_->Scalar(param.type->dtype);
+    const ir::Type* type =
+        tensor ? ShareType(*graph_, extents_, *param.type, Of(param)) : graph_->Scalar(param.type->dtype);
     ir::Value* local = graph_->AddParam(param.name, type);
     if (tensor) emitter_.Place(*local, Of(param).mesh);
     locals_.emplace(&param, local);
@@ -242,12 +228,9 @@ class Localizer {
       ir::Value* alias = nullptr;
       if (output.alias != nullptr) {
         // As everyone sees them: the axes that the op which made the output reduced are not in memory.
-        const auto lies = [&](const ir::Value& value) {
-          return fusion::ToSharding(*value.type, Of(value));
-        };
+        const auto lies = [&](const ir::Value& value) { return fusion::ToSharding(*value.type, Of(value)); };
         if (lies(*output.value) != lies(*output.alias)) {
-          return InvalidArgument(Cat("output %", output.value->name, " (",
-                                     lies(*output.value).ToString(),
+          return InvalidArgument(Cat("output %", output.value->name, " (", lies(*output.value).ToString(),
                                      ") takes over the memory of input %", output.alias->name, " (",
                                      lies(*output.alias).ToString(), "); they must lie alike"));
         }
@@ -282,8 +265,7 @@ class Localizer {
     ir::Value* local = made->results[0];
     if (IsTensor(result)) {
       emitter_.Place(*local, Of(result).mesh);
-      HIR_ASSIGN(local, emitter_.StoreLike(
-                            local, *ShareType(*graph_, extents_, *result.type, Of(result))));
+      HIR_ASSIGN(local, emitter_.StoreLike(local, *ShareType(*graph_, extents_, *result.type, Of(result))));
     }
     locals_.emplace(&result, local);
     return {};
@@ -293,29 +275,27 @@ class Localizer {
     const ir::Value& from = *op.operands[0];
     const ir::Value& to = *op.results[0];
     const bool partial = fusion::HasPartial(*from.type, Of(from));
-    HIR_ASSIGN(
-        ir::Value* const local,
-        emitter_.Reshard({.value = locals_.at(&from),
-                          .global = &to,
-                          .from = fusion::ToSharding(*from.type, Of(from)),
-                          .to = fusion::ToSharding(*to.type, Of(to)),
-                          .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
-                          .source = from.name,
-                          .location = op.location}));
+    HIR_ASSIGN(ir::Value* const local,
+               emitter_.Reshard({.value = locals_.at(&from),
+                                 .global = &to,
+                                 .from = fusion::ToSharding(*from.type, Of(from)),
+                                 .to = fusion::ToSharding(*to.type, Of(to)),
+                                 .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
+                                 .source = from.name,
+                                 .location = op.location}));
     locals_.emplace(&to, local);
     return {};
   }
 
-  Status Uneven(const ir::Op& op, std::string_view value, std::string_view split,
-                const ir::Expr* extent, int64_t ways) const {
+  Status Uneven(const ir::Op& op, std::string_view value, std::string_view split, const ir::Expr* extent,
+                int64_t ways) const {
     const int64_t size = extents_.Estimate(extent);
-    return Unimplemented(
-        Cat(op.info->name, ": ", split, " of %", UserName(value), " has ",
-            extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "), size,
-            size == 1 ? " element" : " elements",
-            ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
-            "make its extent a multiple of ",
-            ways, ", or replicate it"));
+    return Unimplemented(Cat(op.info->name, ": ", split, " of %", UserName(value), " has ",
+                             extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "), size,
+                             size == 1 ? " element" : " elements",
+                             ", so uneven blocks; only pointwise ops, reductions and reshardings take those: "
+                             "make its extent a multiple of ",
+                             ways, ", or replicate it"));
   }
 
   // The outer part of an axis that is split in even blocks may be split in uneven ones: not the same elements.
@@ -328,8 +308,7 @@ class Localizer {
     if (ways == 1 || !extents_.IsUneven(extent)) return {};
     const std::string split = mesh::DescribeSplit(placement.mesh->mesh, axis, placement.axes[axis]);
     if (!extents_.LooksEven(extent, ways))
-      return Uneven(op, result.name, Cat(split, " of ", placement.mesh->mesh.ToString()), extent,
-                    ways);
+      return Uneven(op, result.name, Cat(split, " of ", placement.mesh->mesh.ToString()), extent, ways);
     if (!extent->IsConst()) GuardEven(extent, ways, Cat(UserName(result.name), ": ", split));
     return {};
   }
@@ -351,8 +330,7 @@ class Localizer {
         case fusion::AxisRelation::kSame:
         case fusion::AxisRelation::kBroadcast: break;
         case fusion::AxisRelation::kReduced: {
-          HIR_ASSIGN(operands[number],
-                     emitter_.Valid(operands[number], axis, extent, sharding, op.location));
+          HIR_ASSIGN(operands[number], emitter_.Valid(operands[number], axis, extent, sharding, op.location));
           break;
         }
         case fusion::AxisRelation::kContracted:
@@ -370,8 +348,7 @@ class Localizer {
             GuardEven(extent, ways, Cat(UserName(operand.name), ": ", split));
             break;
           }
-          return Uneven(op, operand.name, Cat(split, " of ", sharding.mesh.ToString()), extent,
-                        ways);
+          return Uneven(op, operand.name, Cat(split, " of ", sharding.mesh.ToString()), extent, ways);
         }
       }
     }
@@ -385,8 +362,7 @@ class Localizer {
     int64_t ways = 1;
     for (const mesh::ParallelType type : placement.axes[axis]) {
       ways *= placement.mesh->mesh.Size(type);
-      begin = pool.Add(begin, pool.Mul(pool.Symbol(CoordinateOf(*placement.mesh, type)),
-                                       extents_.Share(extent, ways)));
+      begin = pool.Add(begin, pool.Mul(pool.Symbol(CoordinateOf(*placement.mesh, type)), extents_.Share(extent, ways)));
     }
     return begin;
   }
@@ -402,21 +378,19 @@ class Localizer {
       if (!std::holds_alternative<std::span<const ir::Expr* const>>(attr.value)) continue;
       const auto given = std::get<std::span<const ir::Expr* const>>(attr.value);
       const Placement& placement = Of(*op.results[0]);
-      const ir::Type& type =
-          *op.results[0]->type;  // All such attributes have one entry an axis of the result,
+      const ir::Type& type = *op.results[0]->type;  // All such attributes have one entry an axis of the result,
       HIR_CHECK(type.axes.size() == given.size());  // and such results have no reduced axes.
       std::vector<const ir::Expr*> exprs;
       for (size_t i = 0; i < given.size(); ++i) {
         const int64_t ways = fusion::Ways(*placement.mesh, placement.axes[i]);
         if (attr.name == "offset") {  // Where the part begins.
-          exprs.push_back(graph_->exprs().Add(graph_->exprs().Import(given[i]),
-                                              OffsetOf(placement, i, type.axes[i].extent)));
+          exprs.push_back(
+              graph_->exprs().Add(graph_->exprs().Import(given[i]), OffsetOf(placement, i, type.axes[i].extent)));
           continue;
         }
         // A `shape` entry or the `end` of a slice of the whole axis is the extent; the `start` is 0.
-        exprs.push_back(attr.name == "start"
-                            ? graph_->exprs().Import(given[i])
-                            : extents_.Share(ways == 1 ? given[i] : type.axes[i].extent, ways));
+        exprs.push_back(attr.name == "start" ? graph_->exprs().Import(given[i])
+                                             : extents_.Share(ways == 1 ? given[i] : type.axes[i].extent, ways));
       }
       attr.value = std::span<const ir::Expr* const>(graph_->Copy(exprs));
     }
@@ -428,7 +402,7 @@ class Localizer {
   LocalExtents extents_;
   StepEmitter emitter_;
   std::unordered_map<const ir::Value*, Placement> placements_;  // Meshes are the local graph's.
-  std::vector<const ir::Value*> order_;  // Tensors: those of the user, the others.
+  std::vector<const ir::Value*> order_;                         // Tensors: those of the user, the others.
   std::unordered_map<const ir::Value*, ir::Value*> locals_;
   std::vector<ir::Guard> guards_;
   std::vector<ir::Guard> evenness_;

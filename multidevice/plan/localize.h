@@ -33,8 +33,7 @@ struct Communication {
 
 // An input or output of the program: what it is as a whole, and where the parts are.
 struct Boundary {
-  std::string
-      name;  // The program's for it; after PlanProgram as it was written, whatever value stands for it.
+  std::string name;  // The program's for it; after PlanProgram as it was written, whatever value stands for it.
   const ir::Type* global = nullptr;             // Over extents of the local graph.
   std::optional<mesh::Sharding> sharding = {};  // Nothing for a host scalar. Never partial.
   ir::Value* local = nullptr;                   // A rank's part; of a scalar the scalar.

@@ -38,8 +38,7 @@ bool Communicates(StepKind kind) {
 
 bool IsBetweenMeshes(StepKind kind) {
   return kind == StepKind::kBroadcast || kind == StepKind::kScatter || kind == StepKind::kGather ||
-         kind == StepKind::kReduce || kind == StepKind::kSendRecv ||
-         kind == StepKind::kCollectivePermute;
+         kind == StepKind::kReduce || kind == StepKind::kSendRecv || kind == StepKind::kCollectivePermute;
 }
 
 std::vector<std::vector<int64_t>> RowsOf(const DeviceMesh& mesh) {

@@ -19,7 +19,7 @@ enum class StepKind : uint8_t {
   kAllreduce,      // partial over `type` -> the same everywhere
   kReduceScatter,  // partial over `type` -> `axis` split by it, innermost
   kAllgather,      // `axis` no longer split by `type`, which was innermost
-  kAllToAll,  // split by `type`, innermost: `axis` before, `to_axis` after; where both are one axis, it was dealt
+  kAllToAll,       // split by `type`, innermost: `axis` before, `to_axis` after; where both are one axis, it was dealt
   // by `type` alone and falls into blocks now, or the other way round
   // On each rank alone:
   kSlice,    // each rank keeps its block: `axis` split by `type`, innermost
@@ -27,11 +27,11 @@ enum class StepKind : uint8_t {
   kReorder,  // the elements of `axis`, which is not split, in another order: natural, or dealt
   kRelabel,  // each rank of the new mesh has its part already
   // Between the meshes `from` and `to`. A row is the devices that differ along mesh_x only.
-  kBroadcast,  // position k of `from` -> every device of row k of `to`
-  kScatter,    // position k of `from` -> row k of `to`, a chunk each
-  kGather,     // row k of `from`, a chunk each -> position k of `to`
-  kReduce,     // row k of `from`, partial results -> position k of `to`, which is in that row
-  kSendRecv,   // position k of `from` -> position k of `to`
+  kBroadcast,          // position k of `from` -> every device of row k of `to`
+  kScatter,            // position k of `from` -> row k of `to`, a chunk each
+  kGather,             // row k of `from`, a chunk each -> position k of `to`
+  kReduce,             // row k of `from`, partial results -> position k of `to`, which is in that row
+  kSendRecv,           // position k of `from` -> position k of `to`
   kCollectivePermute,  // the same; both hold the same devices
 };
 // "Allreduce"; kSlice, kSpread, kReorder and kRelabel communicate nothing.
@@ -54,10 +54,9 @@ struct Step {
 
 struct Plan {
   std::vector<Step> steps;
-  double seconds = 0;  // By the cost model.
-  double bytes = 0;    // That one rank receives, or sends where that is more; of all steps.
-  double peak_bytes =
-      0;  // That one rank holds at once for it: parts, and what is packed and unpacked.
+  double seconds = 0;     // By the cost model.
+  double bytes = 0;       // That one rank receives, or sends where that is more; of all steps.
+  double peak_bytes = 0;  // That one rank holds at once for it: parts, and what is packed and unpacked.
 };
 
 // The cheapest plan by `cost` among the sequences of steps that hold no more than `bytes_max` at once and split no
@@ -65,9 +64,8 @@ struct Plan {
 // holds already, never appear. Errors: kResourceExhausted where no sequence stays below the bound, naming it by
 // the name that users know, resharding_bytes_max.
 // REQUIRES: `to` is not partial; equal ranks.
-Result<Plan> PlanResharding(const mesh::Sharding& from, const mesh::Sharding& to,
-                            const TensorSize& size, const CostModel& cost = {},
-                            double bytes_max = kNoBound);
+Result<Plan> PlanResharding(const mesh::Sharding& from, const mesh::Sharding& to, const TensorSize& size,
+                            const CostModel& cost = {}, double bytes_max = kNoBound);
 
 // The ranks that communicate in `step` from `before`, one list for each group that does so side by side.
 std::vector<std::vector<int64_t>> TeamsOf(const Step& step, const mesh::Sharding& before);

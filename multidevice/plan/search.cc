@@ -26,8 +26,7 @@ struct Node {
 
 class Search {
  public:
-  Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost,
-         double bytes_max)
+  Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost, double bytes_max)
       : from_(from), to_(to), size_(size), cost_(cost), bytes_max_(bytes_max) {
     if (from.mesh != to.mesh) arrivals_ = Arrivals(from, to, size);
     nodes_.push_back({.at = from});
@@ -37,8 +36,7 @@ class Search {
     for (;;) {
       size_t next = nodes_.size();
       for (size_t i = 0; i < nodes_.size(); ++i) {
-        if (!nodes_[i].done && (next == nodes_.size() || nodes_[i].seconds < nodes_[next].seconds))
-          next = i;
+        if (!nodes_[i].done && (next == nodes_.size() || nodes_[i].seconds < nodes_[next].seconds)) next = i;
       }
       if (next == nodes_.size()) return Refused();
       if (nodes_[next].at == to_) return PlanTo(next);
@@ -64,11 +62,10 @@ class Search {
 
   Status Refused() const {
     HIR_CHECK(least_refused_ < kNoBound);  // Gathering everything and slicing leads everywhere.
-    return ResourceExhausted(
-        Cat("resharding from ", from_.ToString(), " to ", to_.ToString(),
-            ": every sequence of steps holds more than resharding_bytes_max = ",
-            static_cast<int64_t>(bytes_max_), " bytes on a rank at once (at least ",
-            static_cast<int64_t>(least_refused_), "); raise it, or split the tensor further"));
+    return ResourceExhausted(Cat("resharding from ", from_.ToString(), " to ", to_.ToString(),
+                                 ": every sequence of steps holds more than resharding_bytes_max = ",
+                                 static_cast<int64_t>(bytes_max_), " bytes on a rank at once (at least ",
+                                 static_cast<int64_t>(least_refused_), "); raise it, or split the tensor further"));
   }
 
   // The axes that `type` of the mesh of `at` may split: where it belongs; on other meshes, whatever is split there.
@@ -76,8 +73,7 @@ class Search {
     std::vector<size_t> goals;
     for (size_t axis = 0; axis < to_.axes.size(); ++axis) {
       const auto& types = to_.axes[axis];
-      if (at.mesh == to_.mesh ? std::ranges::count(types, type) > 0 : !types.empty())
-        goals.push_back(axis);
+      if (at.mesh == to_.mesh ? std::ranges::count(types, type) > 0 : !types.empty()) goals.push_back(axis);
     }
     return goals;
   }
@@ -105,8 +101,7 @@ class Search {
       }
       return;
     }
-    nodes_.push_back(
-        {.at = step.after, .seconds = seconds, .before = before, .step = std::move(step)});
+    nodes_.push_back({.at = step.after, .seconds = seconds, .before = before, .step = std::move(step)});
   }
 
   void Expand(size_t node) {
@@ -128,8 +123,8 @@ class Search {
   }
 
   static bool IsSplitting(const Sharding& at, ParallelType type) {
-    return std::ranges::any_of(
-        at.axes, [&](const auto& types) { return std::ranges::find(types, type) != types.end(); });
+    return std::ranges::any_of(at.axes,
+                               [&](const auto& types) { return std::ranges::find(types, type) != types.end(); });
   }
 
   void Split(size_t node, const Sharding& at, ParallelType type) {
@@ -146,8 +141,7 @@ class Search {
     std::erase(all.after.partial, type);
     for (const size_t axis : Goals(at, type)) {
       if (size_.axes[axis].is_stored_once) continue;
-      Step scatter = {
-          .kind = StepKind::kReduceScatter, .type = type, .axis = axis, .after = all.after};
+      Step scatter = {.kind = StepKind::kReduceScatter, .type = type, .axis = axis, .after = all.after};
       scatter.after.axes[axis].push_back(type);
       if (IsFine(scatter.after, axis)) Reach(node, std::move(scatter));
     }
@@ -184,14 +178,9 @@ class Search {
     gather.after.axes[axis].pop_back();
     for (const size_t to : Goals(at, type)) {
       if (to == axis || size_.axes[to].is_stored_once) continue;
-      Step exchange = {.kind = StepKind::kAllToAll,
-                       .type = type,
-                       .axis = axis,
-                       .to_axis = to,
-                       .after = gather.after};
+      Step exchange = {.kind = StepKind::kAllToAll, .type = type, .axis = axis, .to_axis = to, .after = gather.after};
       exchange.after.axes[to].push_back(type);
-      if (IsFine(exchange.after, to) && IsFine(exchange.after, axis))
-        Reach(node, std::move(exchange));
+      if (IsFine(exchange.after, to) && IsFine(exchange.after, axis)) Reach(node, std::move(exchange));
     }
     if (IsFine(gather.after, axis)) Reach(node, std::move(gather));
   }
@@ -228,10 +217,9 @@ class Search {
 
 }  // namespace
 
-Result<Plan> PlanResharding(const Sharding& from, const Sharding& to, const TensorSize& size,
-                            const CostModel& cost, double bytes_max) {
-  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() &&
-            size.axes.size() == to.axes.size());
+Result<Plan> PlanResharding(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost,
+                            double bytes_max) {
+  HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() && size.axes.size() == to.axes.size());
   return Search(from, to, size, cost, bytes_max).Run();
 }
 

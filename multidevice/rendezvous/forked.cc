@@ -56,9 +56,8 @@ std::optional<std::string_view> ForkedRendezvous::Find(std::string_view key) con
 
 Status ForkedRendezvous::Publish(std::string_view key, std::string_view bytes) {
   if (bytes.size() > kRendezvousBytesMax || std::ssize(key) > kKeyBytesMax) {
-    return ResourceExhausted(Cat("rendezvous: ", key, " has ", bytes.size(),
-                                 " bytes, limit rendezvous_bytes_max: ", kRendezvousBytesMax,
-                                 "; a key at most ", kKeyBytesMax));
+    return ResourceExhausted(Cat("rendezvous: ", key, " has ", bytes.size(), " bytes, limit rendezvous_bytes_max: ",
+                                 kRendezvousBytesMax, "; a key at most ", kKeyBytesMax));
   }
   if (const auto held = Find(key)) {
     if (*held == bytes) return {};
@@ -68,15 +67,13 @@ Status ForkedRendezvous::Publish(std::string_view key, std::string_view bytes) {
   const int64_t place = memory_->num_values.fetch_add(1);
   const int64_t at = memory_->num_bytes.fetch_add(size);
   if (place >= kValuesMax || at + size > Memory::kBytes) {
-    return ResourceExhausted(
-        Cat("rendezvous: ", key, ": limit values_max: ", kValuesMax, " values are published"));
+    return ResourceExhausted(Cat("rendezvous: ", key, ": limit values_max: ", kValuesMax, " values are published"));
   }
   Memory::Value& value = memory_->values[static_cast<size_t>(place)];
   value.key_bytes = static_cast<int64_t>(key.copy(value.key.data(), value.key.size()));
   value.value_bytes = size;
   value.at = at;
-  if (!bytes.empty())
-    std::memcpy(reinterpret_cast<char*>(memory_ + 1) + at, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(reinterpret_cast<char*>(memory_ + 1) + at, bytes.data(), bytes.size());
   value.ready.store(true, std::memory_order_release);
   return {};
 }

@@ -43,14 +43,14 @@ class GrpcClient final : public Client {
   }
 
   Status WaitConnected(base::Nanos timeout) {
-    const auto deadline = std::chrono::system_clock::now() +
-                          std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout);
+    const auto deadline =
+        std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout);
     grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     while (state != GRPC_CHANNEL_READY) {
       const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
       if (refused || !channel_->WaitForStateChange(state, deadline)) {
-        return Unavailable(Cat("no daemon answers at ", address_, "; start one (hostird --listen ",
-                               address_, "), or name another (--address, HOSTIR_ADDRESS)"));
+        return Unavailable(Cat("no daemon answers at ", address_, "; start one (hostird --listen ", address_,
+                               "), or name another (--address, HOSTIR_ADDRESS)"));
       }
       state = channel_->GetState(true);
     }
@@ -114,8 +114,7 @@ class GrpcClient final : public Client {
     return reply;
   }
 
-  Result<pb::Tensor> Upload(pb::UploadHeader header, std::span<const std::byte> bytes,
-                            const Sent& sent) override {
+  Result<pb::Tensor> Upload(pb::UploadHeader header, std::span<const std::byte> bytes, const Sent& sent) override {
     header.set_session_id(session_.session_id());
     grpc::ClientContext context;
     pb::UploadReply reply;
@@ -123,11 +122,9 @@ class GrpcClient final : public Client {
     pb::UploadRequest request;
     *request.mutable_header() = std::move(header);
     bool open = writer->Write(request);
-    const auto chunk_bytes =
-        static_cast<size_t>(std::clamp<int64_t>(session_.chunk_bytes_max(), 1, kChunkBytes));
+    const auto chunk_bytes = static_cast<size_t>(std::clamp<int64_t>(session_.chunk_bytes_max(), 1, kChunkBytes));
     for (size_t at = 0; open && at < bytes.size(); at += chunk_bytes) {
-      const std::span<const std::byte> chunk =
-          bytes.subspan(at, std::min(chunk_bytes, bytes.size() - at));
+      const std::span<const std::byte> chunk = bytes.subspan(at, std::min(chunk_bytes, bytes.size() - at));
       request.set_chunk(chunk.data(), chunk.size());
       open = writer->Write(request);
       if (sent) sent(static_cast<int64_t>(at + chunk.size()));
@@ -148,8 +145,7 @@ class GrpcClient final : public Client {
     int64_t missing = 0;
     while (ours.ok() && reader->Read(&reply)) {
       missing += reply.header().total_bytes() - static_cast<int64_t>(reply.chunk().size());
-      ours = reply.has_header() ? begin(reply.header())
-                                : chunk(std::as_bytes(std::span(reply.chunk())));
+      ours = reply.has_header() ? begin(reply.header()) : chunk(std::as_bytes(std::span(reply.chunk())));
     }
     if (!ours.ok()) context.TryCancel();
     const Status theirs = Checked(reader->Finish());
@@ -188,16 +184,14 @@ class GrpcClient final : public Client {
   Status Checked(const grpc::Status& status) {
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return FromGrpc(status);
     lost_ = channel_->GetState(false) != GRPC_CHANNEL_READY;
-    return lost_
-               ? Unavailable(Cat("the daemon at ", address_, " has gone: ", status.error_message()))
-               : FromGrpc(status);
+    return lost_ ? Unavailable(Cat("the daemon at ", address_, " has gone: ", status.error_message()))
+                 : FromGrpc(status);
   }
 
   // What the transport would refuse, by the limit's name.
   Status CheckBytes(int64_t bytes) const {
     if (bytes <= session_.message_bytes_max()) return {};
-    return ResourceExhausted(Cat("message_bytes_max = ", session_.message_bytes_max(),
-                                 ": the request has ", bytes,
+    return ResourceExhausted(Cat("message_bytes_max = ", session_.message_bytes_max(), ": the request has ", bytes,
                                  " bytes; start the daemon with a higher limit"));
   }
 

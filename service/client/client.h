@@ -34,14 +34,12 @@ class Client {
   virtual Result<::hostir::v1::StatusReply> GetStatus() = 0;
   virtual Result<::hostir::v1::CompileReply> Compile(const std::string& program_text) = 0;
   using Sizes = std::map<std::string, int64_t>;
-  virtual Result<::hostir::v1::ExplainReply> Explain(const std::string& program_text,
-                                                     const Sizes& sizes) = 0;
+  virtual Result<::hostir::v1::ExplainReply> Explain(const std::string& program_text, const Sizes& sizes) = 0;
   // `request`: all but the session.
   virtual Result<::hostir::v1::RunReply> Run(::hostir::v1::RunRequest request) = 0;
   // `header`: all but the session. `sent`, called with the number of bytes sent so far, may be null.
   using Sent = std::function<void(int64_t)>;
-  virtual Result<::hostir::v1::Tensor> Upload(::hostir::v1::UploadHeader header,
-                                              std::span<const std::byte> bytes,
+  virtual Result<::hostir::v1::Tensor> Upload(::hostir::v1::UploadHeader header, std::span<const std::byte> bytes,
                                               const Sent& sent) = 0;
   // `begin` gets the header, `chunk` then all bytes in order; where one fails the download ends with its error.
   using Begin = std::function<Status(const ::hostir::v1::DownloadHeader&)>;

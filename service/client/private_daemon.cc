@@ -125,8 +125,7 @@ std::string PrivateDaemon::LogTail() const {
   return lines.empty() ? "(the log is empty)" : base::Join(lines, "\n");
 }
 
-Result<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const std::string& program,
-                                                            const std::string& devices,
+Result<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const std::string& program, const std::string& devices,
                                                             base::Nanos timeout, int* exit_code) {
   *exit_code = -1;
   std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon());
@@ -139,8 +138,7 @@ Result<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const std::string& p
   // Its end of the pipe closes before it is gone.
   std::string how = daemon->Ended(std::chrono::milliseconds(500), exit_code);
   if (how.empty()) how = Cat("was not ready within ", Milliseconds(timeout), " ms");
-  return Unavailable(
-      Cat(program, " --devices=", devices, " ", how, "; its log ends:\n", daemon->LogTail()));
+  return Unavailable(Cat(program, " --devices=", devices, " ", how, "; its log ends:\n", daemon->LogTail()));
 }
 
 PrivateDaemon::~PrivateDaemon() {

@@ -19,8 +19,7 @@ class PrivateDaemon {
  public:
   // Starts `program` on `devices` and waits until it is ready. Errors: kUnavailable with how it ended and the last
   // lines of its log. `exit_code`: that of a daemon that ended, else -1.
-  static Result<std::unique_ptr<PrivateDaemon>> Start(const std::string& program,
-                                                      const std::string& devices,
+  static Result<std::unique_ptr<PrivateDaemon>> Start(const std::string& program, const std::string& devices,
                                                       base::Nanos timeout, int* exit_code);
   // $HOSTIR_DAEMON, else the hostird beside this program.
   static std::string FindProgram();

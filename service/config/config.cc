@@ -24,20 +24,16 @@ std::vector<Setting> MakeSettings() {
        "GPUs, "
        "or those with these numbers",
        &Config::devices},
-      {"listen", "unix:/path in a directory that is this user's alone, or tcp:host:port",
-       &Config::listen},
-      {"insecure_tcp", "allow tcp: on loopback, where every user of this machine can connect",
-       &Config::insecure_tcp},
+      {"listen", "unix:/path in a directory that is this user's alone, or tcp:host:port", &Config::listen},
+      {"insecure_tcp", "allow tcp: on loopback, where every user of this machine can connect", &Config::insecure_tcp},
       {.key = "log_level",
        .what = "which lines the log has",
        .field = &Config::log_level,
        .words = {"trace", "debug", "info", "warn", "error", "off"}},
-      {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0,
-       kThreadsMax},
+      {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0, kThreadsMax},
       {.key = "bind_ranks",
-       .what =
-           "whether each of several CPU devices keeps to its share of the cores: off where others "
-           "keep cores busy beside it, as a second daemon with one busy device would",
+       .what = "whether each of several CPU devices keeps to its share of the cores: off where others "
+               "keep cores busy beside it, as a second daemon with one busy device would",
        .field = &Config::bind_ranks,
        .words = {"on", "off"}},
       {.key = "busy_wait",
@@ -45,15 +41,13 @@ std::vector<Setting> MakeSettings() {
                "are faster, and others on the same cores slower",
        .field = &Config::busy_wait,
        .words = {"on", "off"}},
-      {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests",
-       &Config::own_memory},
+      {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests", &Config::own_memory},
       {"nvlink_multicast", "let NCCL reduce in the NVLink switch, where every GPU of it is free",
        &Config::nvlink_multicast},
       {"worker", "the worker program", &Config::worker},
   };
   for (const LimitInfo& info : kLimits) {
-    settings.push_back(
-        {std::string(info.name), std::string(info.what), info.value, info.least, info.most});
+    settings.push_back({std::string(info.name), std::string(info.what), info.value, info.least, info.most});
   }
   return settings;
 }
@@ -66,8 +60,7 @@ std::vector<std::string_view> Keys() {
 
 const Setting* Find(std::string_view key) {
   const std::span<const Setting> all = Settings();
-  const auto found =
-      std::ranges::find_if(all, [&](const Setting& setting) { return setting.key == key; });
+  const auto found = std::ranges::find_if(all, [&](const Setting& setting) { return setting.key == key; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -77,8 +70,7 @@ Status CheckText(const Setting& setting, const std::string& text) {
     return InvalidArgument(Cat("want ", base::Join(setting.words, ", ")));
   if (setting.key == "devices") {
     const Status status = ParseDevices(text).status();
-    return status.ok() ? status
-                       : InvalidArgument(std::string(status.message().substr(text.size() + 2)));
+    return status.ok() ? status : InvalidArgument(std::string(status.message().substr(text.size() + 2)));
   }
   if (setting.key == "listen") return ParseAddress(text).status();
   return {};
@@ -95,8 +87,7 @@ Status Set(const Setting& setting, const Given& given, Config& config) {
   if (setting.IsSwitch()) {
     const bool on = given.text == "true" || given.text == "1";
     const bool typed = given.kind == Given::Kind::kAny || given.kind == Given::Kind::kSwitch;
-    if (!typed || (!on && given.text != "false" && given.text != "0"))
-      return InvalidArgument("want true or false");
+    if (!typed || (!on && given.text != "false" && given.text != "0")) return InvalidArgument("want true or false");
     config.*std::get<1>(setting.field) = on;
     return {};
   }
@@ -105,11 +96,10 @@ Status Set(const Setting& setting, const Given& given, Config& config) {
   if (!typed || !number.has_value())
     return InvalidArgument(Cat("want a whole number from ", setting.least, " to ", setting.most));
   if (*number < setting.least || *number > setting.most) {
-    return InvalidArgument(Cat(*number, " is not in range: want ", setting.least, " to ",
-                               setting.most, " (", setting.what, ")"));
+    return InvalidArgument(
+        Cat(*number, " is not in range: want ", setting.least, " to ", setting.most, " (", setting.what, ")"));
   }
-  (setting.IsLimit() ? config.limits.*std::get<3>(setting.field)
-                     : config.*std::get<2>(setting.field)) = *number;
+  (setting.IsLimit() ? config.limits.*std::get<3>(setting.field) : config.*std::get<2>(setting.field)) = *number;
   return {};
 }
 
@@ -152,8 +142,7 @@ std::span<const Setting> Settings() {
   return settings;
 }
 
-std::vector<Given> FromEnvironment(const char* const* environment,
-                                   std::vector<std::string>& faults) {
+std::vector<Given> FromEnvironment(const char* const* environment, std::vector<std::string>& faults) {
   std::vector<Given> all;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
@@ -165,8 +154,7 @@ std::vector<Given> FromEnvironment(const char* const* environment,
     if (Find(key) != nullptr) {
       all.push_back({key, std::string(entry.substr(equals + 1)), std::string(entry), variable});
     } else if (const std::string_view near = base::Nearest(key, Keys()); !near.empty()) {
-      faults.push_back(
-          Cat(variable, ": no such setting; did you mean ", Find(near)->Variable(), "?"));
+      faults.push_back(Cat(variable, ": no such setting; did you mean ", Find(near)->Variable(), "?"));
     }
   }
   return all;

@@ -54,16 +54,14 @@ struct Given {
   enum class Kind : uint8_t { kAny, kText, kNumber, kSwitch };  // kAny: of flags and environment.
   std::string key;
   std::string text;
-  std::string
-      name;  // What errors call it: "--queued-runs-max=0", "/etc/hostird.toml:3: queued_runs_max = 0"
+  std::string name;    // What errors call it: "--queued-runs-max=0", "/etc/hostird.toml:3: queued_runs_max = 0"
   std::string origin;  // "--queued-runs-max", "HOSTIR_QUEUED_RUNS_MAX", "/etc/hostird.toml:3"
   Kind kind = Kind::kAny;
 };
 
 // What the environment says, of the strings "NAME=value". A variable that is no setting is nobody's business, unless it
 // is nearly the name of one: that is a fault.
-std::vector<Given> FromEnvironment(const char* const* environment,
-                                   std::vector<std::string>& faults);
+std::vector<Given> FromEnvironment(const char* const* environment, std::vector<std::string>& faults);
 // What the TOML file at `path` says: keys of settings with their values, no tables. Faults name path and line.
 std::vector<Given> FromFile(const std::string& path, std::vector<std::string>& faults);
 

@@ -48,8 +48,7 @@ std::vector<Given> FromFile(const std::string& path, std::vector<std::string>& f
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (path.empty() || (std::filesystem::exists(status) && !is_regular_file(status))) {
-    faults.push_back(
-        Cat("--config=", path, ": ", path.empty() ? "the path is empty" : "is no file"));
+    faults.push_back(Cat("--config=", path, ": ", path.empty() ? "the path is empty" : "is no file"));
     return {};
   }
   std::ifstream file(path, std::ios::binary);
@@ -61,13 +60,11 @@ std::vector<Given> FromFile(const std::string& path, std::vector<std::string>& f
   }
   const toml::parse_result parsed = toml::parse(text.str());
   if (!parsed) {
-    faults.push_back(Cat(path, ":", int64_t{parsed.error().source().begin.line}, ": ",
-                         parsed.error().description()));
+    faults.push_back(Cat(path, ":", int64_t{parsed.error().source().begin.line}, ": ", parsed.error().description()));
     return {};
   }
   std::vector<Given> all;
-  for (const auto& [key, node] : parsed.table())
-    all.push_back(AsGiven(path, std::string(key.str()), node));
+  for (const auto& [key, node] : parsed.table()) all.push_back(AsGiven(path, std::string(key.str()), node));
   // In the order of the file: faults are read from top to bottom.
   std::ranges::stable_sort(all, {}, [&](const Given& given) {
     return *base::ParseInt(std::string_view(given.origin).substr(path.size() + 1));

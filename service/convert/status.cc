@@ -29,8 +29,7 @@ HIR_SAME_CODE(kUnauthenticated, UNAUTHENTICATED);
 
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.code()),
-          std::string(base::Shortened(status).message())};
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(base::Shortened(status).message())};
 }
 
 void ToProto(const Status& status, ::hostir::v1::Error* error) {

@@ -31,11 +31,10 @@ Result<DType> FromProto(pb::DType dtype) {
 pb::DType ToProto(DType dtype) { return static_cast<pb::DType>(static_cast<int>(dtype) + 1); }
 
 Result<mesh::Sharding> FromProto(const pb::Sharding& sharding, size_t axes) {
-  const mesh::DimensionForm form = {
-      {sharding.mesh().shape().begin(), sharding.mesh().shape().end()},
-      {sharding.mesh().devices().begin(), sharding.mesh().devices().end()},
-      {sharding.axis_of_dimension().begin(), sharding.axis_of_dimension().end()},
-      {sharding.dealt().begin(), sharding.dealt().end()}};
+  const mesh::DimensionForm form = {{sharding.mesh().shape().begin(), sharding.mesh().shape().end()},
+                                    {sharding.mesh().devices().begin(), sharding.mesh().devices().end()},
+                                    {sharding.axis_of_dimension().begin(), sharding.axis_of_dimension().end()},
+                                    {sharding.dealt().begin(), sharding.dealt().end()}};
   return mesh::FromDimensionForm(form, axes);
 }
 
@@ -43,8 +42,7 @@ void ToProto(const mesh::Sharding& sharding, pb::Sharding* out) {
   const mesh::DimensionForm form = mesh::ToDimensionForm(sharding);
   out->mutable_mesh()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
   out->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
-  out->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(),
-                                        form.axis_of_dimension.end());
+  out->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(), form.axis_of_dimension.end());
   for (const bool dealt : form.dealt) out->add_dealt(dealt);
 }
 

@@ -18,8 +18,7 @@ using std::chrono::milliseconds;
 
 FleetOptions FleetOf(const EngineOptions& options) {
   std::vector<std::string> devices;
-  for (int64_t rank = 0; rank < options.num_devices(); ++rank)
-    devices.push_back(options.devices.NameOf(rank));
+  for (int64_t rank = 0; rank < options.num_devices(); ++rank) devices.push_back(options.devices.NameOf(rank));
   return {.worker_path = options.worker_path,
           .worker_args = options.worker_args,
           .devices = std::move(devices),
@@ -55,8 +54,8 @@ Status SetScalar(const Engine::RunArg& arg, DType dtype, double& as_float, int64
                     : dtype == DType::kInt32 ? std::in_range<int32_t>(as_int)
                                              : true;
   if (exact && fits) return {};
-  return InvalidArgument(base::Cat(real != nullptr ? base::FormatDouble(*real) : base::Cat(as_int),
-                                   " is no ", DTypeName(dtype), ": ", ValuesOf(dtype)));
+  return InvalidArgument(base::Cat(real != nullptr ? base::FormatDouble(*real) : base::Cat(as_int), " is no ",
+                                   DTypeName(dtype), ": ", ValuesOf(dtype)));
 }
 
 }  // namespace
@@ -72,10 +71,9 @@ Engine::Engine(EngineOptions options)
               .staging_bytes_max = options_.limits.staging_bytes_max,
               .recycled_bytes_max = options_.limits.recycled_bytes_max},
              released_),
-      programs_(
-          {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
-           options_.num_devices(), options_.devices.target(), options_.limits.resharding_bytes_max},
-          options_.limits),
+      programs_({options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
+                 options_.num_devices(), options_.devices.target(), options_.limits.resharding_bytes_max},
+                options_.limits),
       sequencer_({FleetOf(options_),
                   options_.limits.queued_runs_max,
                   options_.devices.own_memory,
@@ -89,14 +87,12 @@ Status Engine::Start() { return CheckDevices().ok() ? sequencer_.Start() : Statu
 Status Engine::CheckDevices() const {
   const Devices& devices = options_.devices;
   if (!devices.used.empty()) return {};
-  return Status(Code::kFailedPrecondition,
-                base::Cat("this daemon has no device: ", devices.failure.message()));
+  return Status(Code::kFailedPrecondition, base::Cat("this daemon has no device: ", devices.failure.message()));
 }
 
 void Engine::Drain(base::Nanos deadline) {
   {
-    const std::scoped_lock lock(
-        accepting_);  // A run that is being accepted is queued before we wait for the queue.
+    const std::scoped_lock lock(accepting_);  // A run that is being accepted is queued before we wait for the queue.
     draining_ = true;
   }
   sequencer_.Drain(deadline - base::Clock::Steady().Now());
@@ -104,8 +100,7 @@ void Engine::Drain(base::Nanos deadline) {
 
 void Engine::Stop() {
   const Status cause = Unavailable(base::Cat(
-      "the daemon is shutting down, drain_timeout_ms = ", options_.limits.drain_timeout_ms,
-      " after it was asked to"));
+      "the daemon is shutting down, drain_timeout_ms = ", options_.limits.drain_timeout_ms, " after it was asked to"));
   draining_ = true;
   sequencer_.Stop(cause);
   programs_.Stop(cause);
@@ -116,23 +111,21 @@ Result<std::string> Engine::OpenSession() {
   return store_.OpenSession();
 }
 
-void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-                     CompileDone done, int64_t request, ProgramCache::Progress progress) {
+void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
+                     int64_t request, ProgramCache::Progress progress) {
   if (draining_) return done(Unavailable("the daemon is shutting down"));
   if (Status status = store_.CheckSession(session); !status.ok()) return done(std::move(status));
   if (Status status = CheckDevices(); !status.ok()) return done(std::move(status));
   const Result<std::string> sent = ProgramBytes(source, options_.limits.program_bytes_max);
   if (!sent.ok()) return done(sent.status());
-  if (std::shared_ptr<const Program> found = programs_.FindSent(*sent))
-    return done(std::move(found));
-  const Result<std::string> text =
-      CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
+  if (std::shared_ptr<const Program> found = programs_.FindSent(*sent)) return done(std::move(found));
+  const Result<std::string> text = CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
   programs_.Get(*text, source, std::move(done), request, std::move(progress));
 }
 
-void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                     CompileDone done, int64_t request, ProgramCache::Progress progress) {
+void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done,
+                     int64_t request, ProgramCache::Progress progress) {
   if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
   programs_.GetFor(program, sizes, std::move(done), request, std::move(progress));
 }
@@ -147,8 +140,8 @@ void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Sta
   }();
   if (!sizes) return then({});  // What is wrong with the request is for Run to say.
   programs_.GetFor(
-      *program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
-      request.request, std::move(progress));
+      *program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); }, request.request,
+      std::move(progress));
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {
@@ -160,8 +153,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   HIR_TRY(Look(request, *program, job));
   job.program = programs_.FindFor(program, job.sizes);
   if (job.program == nullptr) {
-    return Unavailable(base::Cat("the plan of ", program->plan().name(),
-                                 " for these sizes was evicted; try again"));
+    return Unavailable(base::Cat("the plan of ", program->plan().name(), " for these sizes was evicted; try again"));
   }
   Accepted accepted;
   std::vector<std::string> consumed;
@@ -174,8 +166,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   }
   if (!made.ok()) {
     for (const Named& output : accepted.outputs) {
-      (void)store_.Free(request.session,
-                        std::span(&output.handle, 1));  // Fails if the session has just ended.
+      (void)store_.Free(request.session, std::span(&output.handle, 1));  // Fails if the session has just ended.
     }
     return made;
   }
@@ -187,13 +178,11 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
 Result<TimeLimit> Engine::TimeOf(const RunRequest& request) const {
   const int64_t most = options_.limits.run_timeout_ms;
   if (request.timeout_ms < 0) {
-    return InvalidArgument(
-        base::Cat("timeout_ms = ", request.timeout_ms, ": the time of a run is not negative"));
+    return InvalidArgument(base::Cat("timeout_ms = ", request.timeout_ms, ": the time of a run is not negative"));
   }
   if (request.timeout_ms > most) {
-    return ResourceExhausted(
-        base::Cat("run_timeout_ms = ", most, ": the run asks for ", request.timeout_ms,
-                  " ms; ask for less, or start the daemon with a higher limit"));
+    return ResourceExhausted(base::Cat("run_timeout_ms = ", most, ": the run asks for ", request.timeout_ms,
+                                       " ms; ask for less, or start the daemon with a higher limit"));
   }
   if (request.timeout_ms > 0) return TimeLimit{milliseconds(request.timeout_ms)};
   return TimeLimit{milliseconds(most), "run_timeout_ms"};
@@ -204,8 +193,8 @@ Status Engine::Look(const RunRequest& request, const Program& program, RunJob& j
   const auto& inputs = program.plan().inputs();
   HIR_TRY(store_.CheckSession(request.session));
   if (static_cast<int>(request.args.size()) != inputs.size()) {
-    return InvalidArgument(base::Cat(program.plan().name(), " has ", inputs.size(), " inputs, ",
-                                     request.args.size(), " were given"));
+    return InvalidArgument(
+        base::Cat(program.plan().name(), " has ", inputs.size(), " inputs, ", request.args.size(), " were given"));
   }
   for (int i = 0; i < inputs.size(); ++i) {
     const RunArg& arg = request.args[static_cast<size_t>(i)];
@@ -214,15 +203,13 @@ Status Engine::Look(const RunRequest& request, const Program& program, RunJob& j
     job.int_scalars.push_back(0);
     if (const auto* handle = std::get_if<std::string>(&arg)) {
       Result<std::shared_ptr<Tensor>> tensor = store_.Find(request.session, *handle);
-      if (!tensor.ok())
-        return tensor.status().WithContext(base::Cat("input ", i, " (", inputs[i].name(), ")"));
+      if (!tensor.ok()) return tensor.status().WithContext(base::Cat("input ", i, " (", inputs[i].name(), ")"));
       job.inputs.back() = *std::move(tensor);
       HIR_TRY(program.Fits(i, job.inputs.back()->spec(), job.sizes));
       continue;
     }
     if (!inputs[i].scalar()) {
-      return InvalidArgument(base::Cat("input ", i, " (", inputs[i].name(),
-                                       "): a tensor is wanted, ", inputs[i].type(),
+      return InvalidArgument(base::Cat("input ", i, " (", inputs[i].name(), "): a tensor is wanted, ", inputs[i].type(),
                                        ", not a number"));
     }
     HIR_ASSIGN(const DType dtype, FromProto(inputs[i].dtype()));
@@ -253,11 +240,9 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
       // The handle of an aliased input is consumed, but its memory is free only when the run is over: nothing proves
       // that kernels read an element of the input before they write there.
       if (param.has_alias_input()) {
-        consumed.push_back(
-            std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
+        consumed.push_back(std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
-      HIR_ASSIGN(std::shared_ptr<ShardSet> shards,
-                 store_.Allocate(request.session, spec, TensorStore::Use::kOutput));
+      HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(request.session, spec, TensorStore::Use::kOutput));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
       is_new = true;
     }
@@ -269,8 +254,8 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
 }
 
 Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, TensorSpec spec,
-                                                    std::vector<bool> sent_once,
-                                                    std::string_view program_id, int index) {
+                                                    std::vector<bool> sent_once, std::string_view program_id,
+                                                    int index) {
   if (draining_) return Unavailable("the daemon is shutting down");
   HIR_TRY(CheckDevices());
   if (program_id.empty()) {
@@ -282,27 +267,23 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
   }
   HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
   if (index < 0 || index >= program->plan().inputs_size()) {
-    return InvalidArgument(
-        base::Cat("input ", index, " of a program that has ", program->plan().inputs_size()));
+    return InvalidArgument(base::Cat("input ", index, " of a program that has ", program->plan().inputs_size()));
   }
   HIR_ASSIGN(spec, program->InputSpec(index, spec.dtype, spec.shape));
   Result<std::unique_ptr<Upload>> upload = Upload::Begin(store_, session, spec, sent_once);
   if (upload.ok()) return upload;
-  return upload.status().WithContext(
-      base::Cat("input ", index, " (", program->plan().inputs(index).name(), ")"));
+  return upload.status().WithContext(base::Cat("input ", index, " (", program->plan().inputs(index).name(), ")"));
 }
 
-void Engine::BeginDownload(const std::string& session, const std::string& handle,
-                           std::optional<int64_t> device, Subscriptions& subscriptions,
-                           std::function<void(Result<std::unique_ptr<Download>>)> done) {
+void Engine::BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                           Subscriptions& subscriptions, std::function<void(Result<std::unique_ptr<Download>>)> done) {
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
   // Of its own: `tensor` goes before it is called.
   const std::shared_ptr<Readiness> readiness = (*found)->readiness();
-  subscriptions.WhenSettled(
-      readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
-        OpenDownload(std::move(tensor), device, std::move(done));
-      });
+  subscriptions.WhenSettled(readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+    OpenDownload(std::move(tensor), device, std::move(done));
+  });
 }
 
 void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
@@ -321,8 +302,7 @@ void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t>
   Result<std::shared_ptr<HostShards>> copy = store_.AllocateCopy(tensor->shards(), *positions);
   if (!copy.ok()) return fail(copy.status());
   FetchJob job = {.tensor = tensor, .into = *copy};
-  job.done = [tensor = std::move(tensor), device, copy = *std::move(copy),
-              done](const Status& status) mutable {
+  job.done = [tensor = std::move(tensor), device, copy = *std::move(copy), done](const Status& status) mutable {
     auto download = std::make_unique<Download>(std::move(tensor), device, std::move(copy));
     if (status.ok()) return done(std::move(download));
     download = nullptr;
@@ -331,8 +311,7 @@ void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t>
   if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) fail(std::move(posted));
 }
 
-Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session,
-                                             const std::string& handle) const {
+Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session, const std::string& handle) const {
   return store_.Find(session, handle);
 }
 
@@ -340,13 +319,12 @@ void Engine::WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscript
                          std::function<void()> done) {
   // The last one to let go of `all` calls.
   const std::shared_ptr<void> all(nullptr, [done = std::move(done)](void*) { done(); });
-  for (const std::shared_ptr<Tensor>& tensor : tensors)
-    subscriptions.WhenSettled(tensor->readiness(), [all] {});
+  for (const std::shared_ptr<Tensor>& tensor : tensors) subscriptions.WhenSettled(tensor->readiness(), [all] {});
   tensors.clear();
 }
 
-Result<TensorStore::Freed> Engine::Free(const std::string& session,
-                                        std::span<const std::string> handles, bool those_there) {
+Result<TensorStore::Freed> Engine::Free(const std::string& session, std::span<const std::string> handles,
+                                        bool those_there) {
   return store_.Free(session, handles, those_there);
 }
 

@@ -61,11 +61,11 @@ class Engine {
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
   // `request`, here and below: the number that the log knows the request by. `progress`: as of ProgramCache::Get.
   // Errors: ProgramBytes'; CheckProgram's; ProgramCache::Get's.
-  void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source,
-               CompileDone done, int64_t request = 0, ProgramCache::Progress progress = {});
-  // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
-  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done,
+  void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
                int64_t request = 0, ProgramCache::Progress progress = {});
+  // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
+  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done, int64_t request = 0,
+               ProgramCache::Progress progress = {});
 
   struct Named {
     std::string handle;
@@ -96,14 +96,12 @@ class Engine {
                    ProgramCache::Progress progress = {});
 
   // `program_id` empty: `spec` says it all; else it is the input `index` of that program.
-  Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
-                                              std::vector<bool> sent_once,
+  Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec, std::vector<bool> sent_once,
                                               std::string_view program_id, int index);
   // `done` is called when the tensor is ready, with its bytes, or with what poisoned it; never, when `subscriptions`
   // end before. Without `device`: all of it.
-  void BeginDownload(const std::string& session, const std::string& handle,
-                     std::optional<int64_t> device, Subscriptions& subscriptions,
-                     std::function<void(Result<std::unique_ptr<Download>>)> done);
+  void BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                     Subscriptions& subscriptions, std::function<void(Result<std::unique_ptr<Download>>)> done);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned, or when `subscriptions` end before.
   void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscriptions& subscriptions,
@@ -140,8 +138,7 @@ class Engine {
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
   void OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
-  Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
-                     std::vector<std::string>& consumed);
+  Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
 
   const EngineOptions options_;
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();  // Of the sequencer.
@@ -149,8 +146,7 @@ class Engine {
   TensorStore store_;  // Before all that may hold tensors.
   ProgramCache programs_;
   Sequencer sequencer_;
-  std::mutex
-      accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
+  std::mutex accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
   std::atomic<int64_t> runs_ = 0;
   std::atomic<bool> draining_ = false;
 };

@@ -47,8 +47,7 @@ Status CheckBytes(const Program::Param& param, const Sizes& sizes) {
 // "i0 = 8, i1 = 3"
 std::string Text(const Sizes& sizes) {
   std::string out;
-  for (const auto& [symbol, value] : sizes)
-    base::Append(out, out.empty() ? "" : ", ", symbol, " = ", value);
+  for (const auto& [symbol, value] : sizes) base::Append(out, out.empty() ? "" : ", ", symbol, " = ", value);
   return out;
 }
 
@@ -60,8 +59,7 @@ Program::Program(std::string id, int64_t number, pb::Plan plan)
       plan_(std::move(plan)),
       graph_(std::make_unique<ir::Graph>(fusion::kFusionOps, "sizes")) {}
 
-Result<std::shared_ptr<const Program>> Program::Make(std::string id, int64_t number,
-                                                     pb::Plan plan) {
+Result<std::shared_ptr<const Program>> Program::Make(std::string id, int64_t number, pb::Plan plan) {
   std::shared_ptr<Program> program(new Program(std::move(id), number, std::move(plan)));
   if (Status status = program->Parse(); !status.ok()) {
     return Internal(base::Cat("the planner's plan: ", status.message()));
@@ -119,13 +117,12 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
   }
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
     // One element is stored alike both ways, but that of a split axis is on one device unless it is stored once.
-    const bool alike =
-        spec.shape[axis] == 1 && (spec.stored_once[axis] || spec.sharding.Ways(axis) == 1);
+    const bool alike = spec.shape[axis] == 1 && (spec.stored_once[axis] || spec.sharding.Ways(axis) == 1);
     if (!alike && spec.stored_once[axis] != wanted.stored_once[axis]) {
-      return InvalidArgument(base::Cat(
-          NameOf(index), ": axis ", axis, " is stored ",
-          spec.stored_once[axis] ? "once" : "in full", " in the tensor, but ",
-          wanted.stored_once[axis] ? "once" : "in full", " in the program; put it as this input"));
+      return InvalidArgument(base::Cat(NameOf(index), ": axis ", axis, " is stored ",
+                                       spec.stored_once[axis] ? "once" : "in full", " in the tensor, but ",
+                                       wanted.stored_once[axis] ? "once" : "in full",
+                                       " in the program; put it as this input"));
     }
     const ir::Expr* extent = inputs_[static_cast<size_t>(index)].shape[axis];
     if (extent->kind == ir::ExprKind::kSymbol) sizes.emplace(extent->symbol, spec.shape[axis]);
@@ -135,27 +132,25 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
     const Result<int64_t> value = ValueOf(extent, sizes);
     // A symbol that a later input binds: CheckSizes and the other input's turn see to it.
     if (value.ok() && *value != spec.shape[axis]) {
-      return InvalidArgument(
-          base::Cat(NameOf(index), ": axis ", axis, " has extent ", spec.shape[axis],
-                    "; the program wants ", ir::ToString(extent),
-                    extent->IsConst() ? "" : base::Cat(" = ", *value, " (", Text(sizes), ")")));
+      return InvalidArgument(base::Cat(NameOf(index), ": axis ", axis, " has extent ", spec.shape[axis],
+                                       "; the program wants ", ir::ToString(extent),
+                                       extent->IsConst() ? "" : base::Cat(" = ", *value, " (", Text(sizes), ")")));
     }
   }
   return {};
 }
 
-Result<TensorSpec> Program::InputSpec(int index, DType dtype,
-                                      const std::vector<int64_t>& shape) const {
+Result<TensorSpec> Program::InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const {
   const Param& param = inputs_[static_cast<size_t>(index)];
   if (plan_.inputs(index).scalar())
     return InvalidArgument(base::Cat(NameOf(index), ": a number is wanted, not a tensor"));
   if (dtype != param.dtype) {
-    return InvalidArgument(base::Cat(NameOf(index), ": the tensor is ", DTypeName(dtype),
-                                     "; the program wants ", DTypeName(param.dtype)));
+    return InvalidArgument(
+        base::Cat(NameOf(index), ": the tensor is ", DTypeName(dtype), "; the program wants ", DTypeName(param.dtype)));
   }
   if (shape.size() != param.shape.size()) {
-    return InvalidArgument(base::Cat(NameOf(index), ": the tensor has ", shape.size(),
-                                     " axes; the program wants ", plan_.inputs(index).type()));
+    return InvalidArgument(base::Cat(NameOf(index), ": the tensor has ", shape.size(), " axes; the program wants ",
+                                     plan_.inputs(index).type()));
   }
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (param.shape[axis]->IsConst() && param.shape[axis]->value != shape[axis]) {
@@ -169,8 +164,7 @@ Result<TensorSpec> Program::InputSpec(int index, DType dtype,
 Status Program::CheckBytes(const Sizes& sizes) const {
   if (sizes.empty()) return {};  // Of constants the parser has seen to it.
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (Status s = service::CheckBytes(inputs_[i], sizes); !s.ok())
-      return s.WithContext(NameOf(static_cast<int>(i)));
+    if (Status s = service::CheckBytes(inputs_[i], sizes); !s.ok()) return s.WithContext(NameOf(static_cast<int>(i)));
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (Status s = service::CheckBytes(outputs_[i], sizes); !s.ok())
@@ -196,8 +190,7 @@ Status Program::CheckGuards(const Sizes& sizes, bool replans) const {
     HIR_ASSIGN(const int64_t left, ValueOf(guards_[i].left, sizes));
     HIR_ASSIGN(const int64_t right, ValueOf(guards_[i].right, sizes));
     if (guard.kind() == pb::PlanGuard::KIND_AT_MOST ? left <= right : left == right) continue;
-    return InvalidArgument(
-        base::Cat(guard.condition(), " does not hold with ", Text(sizes), ": ", guard.reason()));
+    return InvalidArgument(base::Cat(guard.condition(), " does not hold with ", Text(sizes), ": ", guard.reason()));
   }
   return {};
 }

@@ -24,8 +24,7 @@ using Sizes = std::map<std::string, int64_t, std::less<>>;
 class Program {
  public:
   // Errors: kInternal: the plan is not one; it came from our planner.
-  static Result<std::shared_ptr<const Program>> Make(std::string id, int64_t number,
-                                                     ::hostir::v1::Plan plan);
+  static Result<std::shared_ptr<const Program>> Make(std::string id, int64_t number, ::hostir::v1::Plan plan);
 
   const std::string& id() const { return id_; }  // For clients.
   int64_t number() const { return number_; }     // For workers.
@@ -70,8 +69,7 @@ class Program {
   Status CheckGuards(const Sizes& sizes, bool replans) const;
   Program(std::string id, int64_t number, ::hostir::v1::Plan plan);
   Status Parse();
-  Result<std::vector<Param>> ParseParams(
-      const google::protobuf::RepeatedPtrField<::hostir::v1::PlanParam>& params);
+  Result<std::vector<Param>> ParseParams(const google::protobuf::RepeatedPtrField<::hostir::v1::PlanParam>& params);
   std::string NameOf(int index) const;        // "input 1 (w)"
   std::string NameOfOutput(int index) const;  // "output 0 (y)"
 

@@ -46,8 +46,8 @@ void ProgramCache::Stop(const Status& cause) {
   }
 }
 
-void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source,
-                       Done done, int64_t request, Progress progress) {
+void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, int64_t request,
+                       Progress progress) {
   std::string sent = source.SerializeAsString();
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
@@ -57,8 +57,7 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     lock.unlock();
     return done(program);
   }
-  Queue({.text = text, .source = source, .request = request},
-        {std::move(done), std::move(progress)}, std::move(lock));
+  Queue({.text = text, .source = source, .request = request}, {std::move(done), std::move(progress)}, std::move(lock));
 }
 
 std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
@@ -68,8 +67,8 @@ std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
   return program;
 }
 
-void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes,
-                          Done done, int64_t request_number, Progress progress) {
+void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done,
+                          int64_t request_number, Progress progress) {
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
     lock.unlock();
@@ -78,8 +77,8 @@ void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const S
   const auto entry = by_id_.find(program->id());
   if (entry == by_id_.end()) {
     lock.unlock();
-    return done(Status(Code::kNotFound, base::Cat("no program \"", program->id(),
-                                                  "\" here, or no longer: compile it again")));
+    return done(
+        Status(Code::kNotFound, base::Cat("no program \"", program->id(), "\" here, or no longer: compile it again")));
   }
   Request request = {.text = entry->second.text, .source = {}, .of = program, .sizes = sizes};
   request.source.set_text(request.text);
@@ -93,8 +92,8 @@ std::shared_ptr<const Program> ProgramCache::FindFor(const std::shared_ptr<const
   return FindLocked(program, sizes);
 }
 
-std::shared_ptr<const Program> ProgramCache::FindLocked(
-    const std::shared_ptr<const Program>& program, const Sizes& sizes) {
+std::shared_ptr<const Program> ProgramCache::FindLocked(const std::shared_ptr<const Program>& program,
+                                                        const Sizes& sizes) {
   if (program->Serves(sizes).ok()) return program;
   const auto entry = by_id_.find(program->id());
   if (entry == by_id_.end()) return nullptr;
@@ -114,12 +113,11 @@ void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::m
   if (const auto deaths = deaths_.find(request.text);
       deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {
     lock.unlock();
-    return done(
-        Status(Code::kFailedPrecondition,
-               base::Cat("program ", base::Digest(request.text),
-                         " made the planner die planner_deaths_max = ", limits_.planner_deaths_max,
-                         " times; this is a fault of hostir: please report it with the "
-                         "program's text; it is refused until the daemon is restarted")));
+    return done(Status(Code::kFailedPrecondition,
+                       base::Cat("program ", base::Digest(request.text),
+                                 " made the planner die planner_deaths_max = ", limits_.planner_deaths_max,
+                                 " times; this is a fault of hostir: please report it with the "
+                                 "program's text; it is refused until the daemon is restarted")));
   }
   for (Request& queued : queue_) {
     if (queued.text == request.text && queued.of == request.of && queued.sizes == request.sizes) {
@@ -132,9 +130,8 @@ void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::m
   }
   if (static_cast<int64_t>(queue_.size()) >= limits_.queued_plans_max) {
     lock.unlock();
-    return done(
-        ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
-                                    ": as many programs wait for the planner; try again later")));
+    return done(ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
+                                            ": as many programs wait for the planner; try again later")));
   }
   request.progress.set_stage(pb::PlanProgress::STAGE_QUEUED);
   request.progress.set_plans_before(std::ssize(queue_));
@@ -173,8 +170,8 @@ Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
   const std::scoped_lock lock(mutex_);
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) {
-    return Status(Code::kNotFound, base::Cat("no program \"", id.substr(0, 64),
-                                             "\" here, or no longer: compile it again"));
+    return Status(Code::kNotFound,
+                  base::Cat("no program \"", id.substr(0, 64), "\" here, or no longer: compile it again"));
   }
   Touch(found->second.program);
   return found->second.program;
@@ -219,8 +216,7 @@ void ProgramCache::Loop() {
 
 void ProgramCache::CountDeath(const Request& request, const PlannerProcess::Outcome& outcome) {
   const std::scoped_lock lock(mutex_);
-  if (outcome.of_it && deaths_.size() >= kDeathsKept && !deaths_.contains(request.text))
-    deaths_.erase(deaths_.begin());
+  if (outcome.of_it && deaths_.size() >= kDeathsKept && !deaths_.contains(request.text)) deaths_.erase(deaths_.begin());
   const auto found = deaths_.find(request.text);
   int64_t deaths = found == deaths_.end() ? 0 : found->second;
   if (outcome.of_it) deaths_[request.text] = ++deaths;
@@ -234,16 +230,14 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
       {request.source, request.sizes, digest, std::chrono::milliseconds(limits_.plan_timeout_ms)},
       {.sent =
            [&] {
-             spdlog::info("planning planner={} request={} bytes={} digest={}", planner_.pid(),
-                          request.request, request.text.size(), digest);
+             spdlog::info("planning planner={} request={} bytes={} digest={}", planner_.pid(), request.request,
+                          request.text.size(), digest);
            },
-       .began =
-           [&] { spdlog::debug("planner={} began request={}", planner_.pid(), request.request); },
+       .began = [&] { spdlog::debug("planner={} began request={}", planner_.pid(), request.request); },
        .progress = [&](const pb::PlanProgress& progress) { Tell(0, progress); },
        .again =
            [&](std::string_view how) {
-             spdlog::warn("planner request={} not begun, planned again error={}", request.request,
-                          base::Quoted(how));
+             spdlog::warn("planner request={} not begun, planned again error={}", request.request, base::Quoted(how));
            }});
   if (outcome.ended) CountDeath(request, outcome);
   HIR_TRY(outcome.status);
@@ -254,8 +248,7 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
     number = next_number_++;
   }
   const std::string id = request.of == nullptr ? RandomId() : request.of->id();
-  HIR_ASSIGN(std::shared_ptr<const Program> program,
-             Program::Make(id, number, std::move(outcome.plan)));
+  HIR_ASSIGN(std::shared_ptr<const Program> program, Program::Make(id, number, std::move(outcome.plan)));
   program = Watched(std::move(program), gone_);
   if (request.of == nullptr) {
     Keep(request, program);

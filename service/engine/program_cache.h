@@ -39,19 +39,18 @@ class ProgramCache {
   // `request`: the number of the request that asks, for the log. `progress` is called between this and `done`, on the
   // planning thread, on another that asks, or here, while a plan is made or waits for others; it must not block.
   using Progress = std::function<void(const ::hostir::v1::PlanProgress&)>;
-  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done,
-           int64_t request = 0, Progress progress = {});
+  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, int64_t request = 0,
+           Progress progress = {});
   // The program that Get found or made for a source of the very bytes `sent` (ProgramBytes); null when it is none or
   // was evicted since. Costs no parsing.
   std::shared_ptr<const Program> FindSent(std::string_view sent);
   // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
   // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
   // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
-  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done,
-              int64_t request = 0, Progress progress = {});
+  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done, int64_t request = 0,
+              Progress progress = {});
   // The same when it is there; else null.
-  std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program,
-                                         const Sizes& sizes);
+  std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program, const Sizes& sizes);
   // Errors: kNotFound "no program ...": unknown here, or evicted.
   Result<std::shared_ptr<const Program>> Find(std::string_view id);
 
@@ -75,8 +74,7 @@ class ProgramCache {
   struct Request {
     std::string text;
     ::hostir::v1::ProgramSource source;
-    std::shared_ptr<const Program> of =
-        {};  // Whose plan for `sizes` it is; null: a program's first.
+    std::shared_ptr<const Program> of = {};  // Whose plan for `sizes` it is; null: a program's first.
     Sizes sizes = {};
     std::vector<Waiter> waiting = {};
     int64_t request = 0;                       // The first that asked.
@@ -85,8 +83,7 @@ class ProgramCache {
   struct Entry {
     std::shared_ptr<const Program> program;
     std::string text;
-    std::list<std::shared_ptr<const Program>> sized =
-        {};  // Its plans for sizes, the latest used first.
+    std::list<std::shared_ptr<const Program>> sized = {};  // Its plans for sizes, the latest used first.
   };
   // Adds to what is asked already, or to the queue.
   void Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock);
@@ -100,16 +97,14 @@ class ProgramCache {
     std::vector<int64_t> numbers;  // Guarded by mutex.
   };
   // `program`, which tells `gone` when it goes.
-  static std::shared_ptr<const Program> Watched(std::shared_ptr<const Program> program,
-                                                std::shared_ptr<Gone> gone);
+  static std::shared_ptr<const Program> Watched(std::shared_ptr<const Program> program, std::shared_ptr<Gone> gone);
   // The planner ended over `request`, or beside it.
   void CountDeath(const Request& request, const PlannerProcess::Outcome& outcome);
   // Plans the front of queue_ and answers it.
   Result<std::shared_ptr<const Program>> Plan(const Request& request);
   void Keep(const Request& request, std::shared_ptr<const Program> program);
   void KeepFor(const Request& request, const std::shared_ptr<const Program>& sized);
-  std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program,
-                                            const Sizes& sizes);
+  std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program, const Sizes& sizes);
   void Touch(const std::shared_ptr<const Program>& program);
 
   const Limits limits_;

@@ -32,9 +32,7 @@ void ProgramTexts::Drop(const Program& program) {
   }
 }
 
-int64_t ProgramTexts::BytesOf(const Entry& entry) {
-  return static_cast<int64_t>(entry.text.size()) + kEntryBytes;
-}
+int64_t ProgramTexts::BytesOf(const Entry& entry) { return static_cast<int64_t>(entry.text.size()) + kEntryBytes; }
 
 void ProgramTexts::Erase(Place place) {
   bytes_ -= BytesOf(*place);

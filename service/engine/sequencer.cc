@@ -43,8 +43,7 @@ std::optional<Poison> PoisonOf(const RunJob& job) {
     HIR_CHECK(state != TensorState::kPending);  // It is the output of a run before this one.
     if (state == TensorState::kReady) continue;
     const int index = static_cast<int>(i);
-    const std::string input =
-        base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ")");
+    const std::string input = base::Cat("input ", i, " (", job.program->plan().inputs(index).name(), ")");
     if (state == TensorState::kLost) {  // A cause of its own: this tensor is the one to put again.
       const Status lost = error.WithContext(base::Cat(input, " is lost"));
       return Poison{lost, lost};
@@ -54,9 +53,7 @@ std::optional<Poison> PoisonOf(const RunJob& job) {
   return {};
 }
 
-std::string WhatOf(const RunJob& job) {
-  return base::Cat("run ", job.run, " of ", job.program->plan().name());
-}
+std::string WhatOf(const RunJob& job) { return base::Cat("run ", job.run, " of ", job.program->plan().name()); }
 
 // On one node the rank is the device's number.
 void SetTensorArg(int index, const Tensor& tensor, pb::TensorArg& arg) {
@@ -70,8 +67,7 @@ void SetTensorArg(int index, const Tensor& tensor, pb::TensorArg& arg) {
 
 }  // namespace
 
-Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
-                     std::shared_ptr<ReleasedShards> released,
+Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup, std::shared_ptr<ReleasedShards> released,
                      std::function<std::vector<int64_t>()> gone)
     : options_(options),
       wakeup_(std::move(wakeup)),
@@ -236,8 +232,7 @@ bool Sequencer::Begin(RunJob& job) {
 
 void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  spdlog::error("generation={} ended error={}", fleet_.generation(),
-                base::Quoted(fleet_.failure().ToString()));
+  spdlog::error("generation={} ended error={}", fleet_.generation(), base::Quoted(fleet_.failure().ToString()));
   Forget();
   const Status status = fleet_.Start();
   if (status.ok()) {
@@ -265,8 +260,8 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) { Finish(job, outcome
 
 void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
   if (!told.ok()) {
-    spdlog::warn("run={} request={} program={} error={}", job.run, job.request,
-                 job.program->plan().name(), base::Quoted(base::Shortened(told).ToString()));
+    spdlog::warn("run={} request={} program={} error={}", job.run, job.request, job.program->plan().name(),
+                 base::Quoted(base::Shortened(told).ToString()));
   }
   ++num_over_;
   std::vector<std::shared_ptr<Readiness>> made;
@@ -310,16 +305,15 @@ void Sequencer::Release() {
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(*message);
   // A failure breaks the generation, which the loop sees.
-  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors",
-             Fleet::Waits::kNobody);
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Fleet::Waits::kNobody);
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::NoMessages() const {
   return std::vector<std::vector<RankMessage>>(static_cast<size_t>(options_.fleet.num_ranks()));
 }
 
-Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-                       std::string_view what, Fleet::Waits waits) {
+Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+                       Fleet::Waits waits) {
   Status status = fleet_.Call(std::move(messages), timeout, what, waits);
   if (!fleet_.healthy()) Forget();  // Before anybody hears of it.
   return status;
@@ -336,9 +330,8 @@ void Sequencer::Forget() {
   loaded_.clear();
   sent_.clear();
   bound_.clear();
-  const Status lost(Code::kDataLoss,
-                    base::Cat("its memory was on the devices: ", fleet_.failure().message(),
-                              "; put it again, or run again what made it"));
+  const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", fleet_.failure().message(),
+                                               "; put it again, or run again what made it"));
   for (const std::weak_ptr<Tensor>& held : on_devices_) {
     if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->readiness()->Lose(lost);
   }
@@ -371,8 +364,7 @@ void Sequencer::Unbind() {
   if (newly_bound_.empty()) return;
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(message);
-  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors",
-             Fleet::Waits::kNobody);
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Fleet::Waits::kNobody);
 }
 
 void Sequencer::Run(RunJob& job) {
@@ -401,8 +393,8 @@ void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
   } else if (fleet_.healthy() && options_.on_devices) {
     Unbind();
   }
-  spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request,
-                job.program->plan().name(), job.took.count() / 1000, CodeName(status.code()));
+  spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request, job.program->plan().name(),
+                job.took.count() / 1000, CodeName(status.code()));
 }
 
 bool Sequencer::PostRun(const RunJob& job) {
@@ -415,8 +407,7 @@ bool Sequencer::PostRun(const RunJob& job) {
 bool Sequencer::HasAll(const RunJob& job) const {
   if (!loaded_.contains(job.program->number())) return false;
   const auto are_bound = [this](const std::shared_ptr<Tensor>& tensor) {
-    return tensor == nullptr ||
-           std::ranges::all_of(tensor->shards().shards(), [this](const ShardSet::Shard& shard) {
+    return tensor == nullptr || std::ranges::all_of(tensor->shards().shards(), [this](const ShardSet::Shard& shard) {
              return bound_.contains(shard.id);
            });
   };
@@ -427,8 +418,7 @@ bool Sequencer::HasAll(const RunJob& job) const {
 Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   std::vector<std::vector<RankMessage>> messages = MessagesFor(job);
   constexpr Fleet::Waits kEachOther = Fleet::Waits::kEachOther;
-  if (!options_.on_devices || messages.size() == 1)
-    return Call(std::move(messages), job.timeout, what, kEachOther);
+  if (!options_.on_devices || messages.size() == 1) return Call(std::move(messages), job.timeout, what, kEachOther);
   const base::Nanos deadline = base::Clock::Steady().Now() + job.timeout.time;
   const auto left = [&] {
     const base::Nanos time = deadline - base::Clock::Steady().Now();
@@ -441,8 +431,7 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
     std::vector<std::vector<RankMessage>> load = NoMessages();
     for (size_t rank = 0; rank < messages.size(); ++rank) {
       const auto behind = load_of(messages[rank]) + 1;
-      load[rank].assign(std::make_move_iterator(messages[rank].begin()),
-                        std::make_move_iterator(behind));
+      load[rank].assign(std::make_move_iterator(messages[rank].begin()), std::make_move_iterator(behind));
       messages[rank].erase(messages[rank].begin(), behind);
     }
     HIR_TRY(Call(std::move(load), left(), what, kEachOther));
@@ -454,8 +443,7 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_program(whole.program());
   execute_.set_timeout_ms(whole.timeout_ms());
   execute_.set_phase(pb::Execute::PHASE_RUN);
-  for (auto& of_rank : messages)
-    of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
+  for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
   HIR_CHECK(fleet_.Post(execute_));  // It is short.
   return Await(left(), what);
@@ -544,8 +532,7 @@ void Sequencer::AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessa
     if (!bound_.insert(shard.id).second) continue;
     newly_bound_.push_back(shard.id);
     auto& of_rank = messages[static_cast<size_t>(shard.device)];
-    if (of_rank.empty() || !of_rank.back().message.has_bind() ||
-        of_rank.back().fds.size() == kChannelFdsMax) {
+    if (of_rank.empty() || !of_rank.back().message.has_bind() || of_rank.back().fds.size() == kChannelFdsMax) {
       of_rank.emplace_back();
     }
     pb::DeviceShard& bind = *of_rank.back().message.mutable_bind()->add_shards();

@@ -33,10 +33,9 @@ struct RunJob {
   int64_t request = 0;  // That asked for it: for the log.
   std::shared_ptr<const Program> program;
   std::vector<std::shared_ptr<Tensor>> inputs;  // Null for a number.
-  std::vector<double> float_scalars;  // One per input; the two are each the nearest to the other.
+  std::vector<double> float_scalars;            // One per input; the two are each the nearest to the other.
   std::vector<int64_t> int_scalars;
-  std::vector<std::shared_ptr<Tensor>>
-      outputs;  // Settled when the run is over; null for what is another's.
+  std::vector<std::shared_ptr<Tensor>> outputs;  // Settled when the run is over; null for what is another's.
   Sizes sizes;
   TimeLimit timeout = {};
   base::Nanos took = {};  // From its turn to its end.
@@ -64,8 +63,8 @@ class Sequencer {
   // `gone` gives the numbers of programs that no job holds any more, which workers drop with the next turn; it is
   // called under the sequencer's lock.
   // `wakeup` is signalled when `released` has something.
-  Sequencer(Options options, std::shared_ptr<Wakeup> wakeup,
-            std::shared_ptr<ReleasedShards> released, std::function<std::vector<int64_t>()> gone);
+  Sequencer(Options options, std::shared_ptr<Wakeup> wakeup, std::shared_ptr<ReleasedShards> released,
+            std::function<std::vector<int64_t>()> gone);
   // Stops, and ends the workers.
   ~Sequencer();
 
@@ -112,8 +111,8 @@ class Sequencer {
   Status Execute(const RunJob& job, std::string_view what);
   void Fetch(FetchJob& job);
   // Fleet::Call. When the mesh does not outlive it, what lived there is lost.
-  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-              std::string_view what, Fleet::Waits waits);
+  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+              Fleet::Waits waits);
   Status Await(TimeLimit timeout, std::string_view what);
   // The workers are gone, and what they had.
   void Forget();
@@ -145,8 +144,7 @@ class Sequencer {
   const std::function<std::vector<int64_t>()> gone_;
   // Used by the thread, and while that rests by Begin, under the lock: what follows too. But for snapshot().
   Fleet fleet_;
-  ::hostir::v1::Execute
-      execute_;  // Filled for each run that is posted, so that it keeps its memory.
+  ::hostir::v1::Execute execute_;  // Filled for each run that is posted, so that it keeps its memory.
   ::hostir::v1::Release release_;  // What to say when there is an occasion.
   // Programs and shards the workers of this generation have.
   std::set<int64_t> loaded_;

@@ -15,28 +15,23 @@ ShardMap MapOf(const TensorSpec& spec, std::optional<int64_t> device) {
 
 }  // namespace
 
-Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string session,
-                                              const TensorSpec& spec,
+Result<std::unique_ptr<Upload>> Upload::Begin(TensorStore& store, std::string session, const TensorSpec& spec,
                                               const std::vector<bool>& sent_once) {
   HIR_TRY(store.CheckSession(session));
   if (sent_once.size() != spec.shape.size()) {
-    return InvalidArgument(
-        base::Cat(sent_once.size(), " sent-once flags for ", spec.shape.size(), " axes"));
+    return InvalidArgument(base::Cat(sent_once.size(), " sent-once flags for ", spec.shape.size(), " axes"));
   }
   for (size_t axis = 0; axis < spec.shape.size() && axis < spec.stored_once.size(); ++axis) {
     if (spec.stored_once[axis] && !sent_once[axis] && spec.shape[axis] > 1) {
-      return InvalidArgument(
-          base::Cat("axis ", axis, " is stored once: send an array whose stride there is 0"));
+      return InvalidArgument(base::Cat("axis ", axis, " is stored once: send an array whose stride there is 0"));
     }
   }
-  HIR_ASSIGN(std::shared_ptr<ShardSet> shards,
-             store.Allocate(session, spec, TensorStore::Use::kUpload));
-  return std::unique_ptr<Upload>(
-      new Upload(store, std::move(session), spec, sent_once, std::move(shards)));
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(session, spec, TensorStore::Use::kUpload));
+  return std::unique_ptr<Upload>(new Upload(store, std::move(session), spec, sent_once, std::move(shards)));
 }
 
-Upload::Upload(TensorStore& store, std::string session, TensorSpec spec,
-               const std::vector<bool>& sent_once, std::shared_ptr<ShardSet> shards)
+Upload::Upload(TensorStore& store, std::string session, TensorSpec spec, const std::vector<bool>& sent_once,
+               std::shared_ptr<ShardSet> shards)
     : store_(store),
       session_(std::move(session)),
       spec_(std::move(spec)),
@@ -48,8 +43,8 @@ Upload::Upload(TensorStore& store, std::string session, TensorSpec spec,
 Status Upload::Add(std::string_view chunk) {
   const int64_t bytes = static_cast<int64_t>(chunk.size());
   if (bytes > map_.sent_bytes() - received_bytes_) {
-    return InvalidArgument(base::Cat("the upload is longer than the ", map_.sent_bytes(),
-                                     " bytes of ", ToString(spec_)));
+    return InvalidArgument(
+        base::Cat("the upload is longer than the ", map_.sent_bytes(), " bytes of ", ToString(spec_)));
   }
   HIR_TRY(shards_->charge.Grow(bytes * map_.copies()));
   store_.MakeRoom();
@@ -61,12 +56,11 @@ Status Upload::Add(std::string_view chunk) {
 
 Result<Upload::Stored> Upload::End() {
   if (received_bytes_ != map_.sent_bytes()) {
-    return InvalidArgument(base::Cat("the upload ended after ", received_bytes_, " of the ",
-                                     map_.sent_bytes(), " bytes of ", ToString(spec_)));
+    return InvalidArgument(base::Cat("the upload ended after ", received_bytes_, " of the ", map_.sent_bytes(),
+                                     " bytes of ", ToString(spec_)));
   }
   // Padding was not sent, but is there.
-  const int64_t padding =
-      ShardBytes(spec_) * spec_.sharding.mesh.num_devices() - received_bytes_ * map_.copies();
+  const int64_t padding = ShardBytes(spec_) * spec_.sharding.mesh.num_devices() - received_bytes_ * map_.copies();
   HIR_TRY(shards_->charge.Grow(padding));
   store_.MakeRoom();
   if (store_.on_devices()) HIR_TRY(host_->staging.Grow(padding));
@@ -76,20 +70,17 @@ Result<Upload::Stored> Upload::End() {
   return stored;
 }
 
-Result<std::vector<size_t>> Download::Positions(const Tensor& tensor,
-                                                std::optional<int64_t> device) {
+Result<std::vector<size_t>> Download::Positions(const Tensor& tensor, std::optional<int64_t> device) {
   const TensorSpec& spec = tensor.spec();
   if (!device.has_value()) return ShardMap(spec, spec.stored_once).SourcePositions();
   const auto position = spec.sharding.mesh.PositionOf(*device);
   if (!position.has_value()) {
-    return InvalidArgument(base::Cat("device ", *device, " holds no shard: the tensor lies ",
-                                     Describe(spec.sharding)));
+    return InvalidArgument(base::Cat("device ", *device, " holds no shard: the tensor lies ", Describe(spec.sharding)));
   }
   return std::vector<size_t>{static_cast<size_t>(*position)};
 }
 
-Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
-                   std::shared_ptr<HostShards> host)
+Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::shared_ptr<HostShards> host)
     : tensor_(std::move(tensor)),
       host_(std::move(host)),
       map_(MapOf(tensor_->spec(), device)),

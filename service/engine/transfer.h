@@ -21,8 +21,7 @@ class Upload {
  public:
   // `spec`: what to store; `sent_once`: the axes of which one element comes. The store outlives it.
   // Errors: kInvalidArgument; kResourceExhausted naming a limit.
-  static Result<std::unique_ptr<Upload>> Begin(TensorStore& store, std::string session,
-                                               const TensorSpec& spec,
+  static Result<std::unique_ptr<Upload>> Begin(TensorStore& store, std::string session, const TensorSpec& spec,
                                                const std::vector<bool>& sent_once);
 
   // Takes the next bytes; they are charged first.
@@ -37,8 +36,8 @@ class Upload {
   Result<Stored> End();
 
  private:
-  Upload(TensorStore& store, std::string session, TensorSpec spec,
-         const std::vector<bool>& sent_once, std::shared_ptr<ShardSet> shards);
+  Upload(TensorStore& store, std::string session, TensorSpec spec, const std::vector<bool>& sent_once,
+         std::shared_ptr<ShardSet> shards);
 
   TensorStore& store_;
   const std::string session_;
@@ -57,8 +56,7 @@ class Download {
   // each part. kInvalidArgument when `device` holds none.
   static Result<std::vector<size_t>> Positions(const Tensor& tensor, std::optional<int64_t> device);
   // `host` has the shards at Positions(*tensor, device). REQUIRES: the tensor was ready; Positions is OK.
-  Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
-           std::shared_ptr<HostShards> host);
+  Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::shared_ptr<HostShards> host);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }

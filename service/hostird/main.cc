@@ -51,8 +51,7 @@ struct Plumbing {
 Config Defaults() {
   Config config;
   config.listen = DefaultAddress();
-  config.worker =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
+  config.worker = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "hostir-worker").string();
   return config;
 }
 
@@ -71,8 +70,7 @@ std::string RefuseNoSwitch(const std::string& text) {
 
 // The flags of settings put what they are given into `given`, as text.
 void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
-  app.add_option("--config", plumbing.config,
-                 "a TOML file of settings: keys are the flags' names with underscores");
+  app.add_option("--config", plumbing.config, "a TOML file of settings: keys are the flags' names with underscores");
   app.add_flag("--check-config", plumbing.check_config,
                "print the configuration and the origin of each value, and exit: 0, or 2 when "
                "something is wrong with it");
@@ -86,8 +84,7 @@ void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
     CLI::Option* option = nullptr;
     if (setting.IsSwitch()) {
       option = app.add_flag_function(
-          setting.Flag(), [give](int64_t count) { give(count > 0 ? "true" : "false"); },
-          setting.what);
+          setting.Flag(), [give](int64_t count) { give(count > 0 ? "true" : "false"); }, setting.what);
       option->check(RefuseNoSwitch);
     } else {
       option = app.add_option_function<std::string>(setting.Flag(), give, setting.what);
@@ -95,11 +92,9 @@ void AddFlags(CLI::App& app, std::vector<Given>& given, Plumbing& plumbing) {
     }
     if (setting.IsLimit()) option->group("Limits");
   }
-  app.add_option("--ready-fd", plumbing.ready_fd,
-                 "write the address and a newline there when ready, and close it")
+  app.add_option("--ready-fd", plumbing.ready_fd, "write the address and a newline there when ready, and close it")
       ->group("Of one process");
-  app.add_option("--alive-fd", plumbing.alive_fd,
-                 "exit when this descriptor ends: a private daemon of its opener")
+  app.add_option("--alive-fd", plumbing.alive_fd, "exit when this descriptor ends: a private daemon of its opener")
       ->group("Of one process");
   app.add_option("--scratch", plumbing.scratch,
                  "a folder that is removed when --alive-fd has ended: its opener no longer can")
@@ -122,26 +117,22 @@ void RefuseUnknown(const CLI::App& app, std::vector<std::string>& faults) {
   }
   for (const std::string& argument : app.remaining()) {
     const std::string name = argument.substr(0, argument.find('='));
-    const std::string_view near =
-        name.starts_with("--") ? base::Nearest(name.substr(2), names) : std::string_view();
+    const std::string_view near = name.starts_with("--") ? base::Nearest(name.substr(2), names) : std::string_view();
     faults.push_back(Cat(name, name.starts_with("-") ? ": no such flag" : ": no such argument",
-                         near.empty() ? "" : Cat("; did you mean --", near, "?"),
-                         " (hostird --help lists them)"));
+                         near.empty() ? "" : Cat("; did you mean --", near, "?"), " (hostird --help lists them)"));
   }
 }
 
 void Log(const Devices& devices) {
   for (const LocalDevice& device : devices.used) {
     if (devices.kind == "cpu") break;  // They all are the same.
-    spdlog::info("device={}:{} model=\"{}\" memory_bytes={} architecture={}", devices.kind,
-                 device.ordinal, device.model, device.memory_bytes, device.target.architecture());
+    spdlog::info("device={}:{} model=\"{}\" memory_bytes={} architecture={}", devices.kind, device.ordinal,
+                 device.model, device.memory_bytes, device.target.architecture());
   }
   for (const LocalDevice& device : devices.failed) {
-    spdlog::error("device={}:{} error={}", devices.kind, device.ordinal,
-                  base::Quoted(device.failure.ToString()));
+    spdlog::error("device={}:{} error={}", devices.kind, device.ordinal, base::Quoted(device.failure.ToString()));
   }
-  if (!devices.failure.ok())
-    spdlog::error("no device error={}", base::Quoted(devices.failure.ToString()));
+  if (!devices.failure.ok()) spdlog::error("no device error={}", base::Quoted(devices.failure.ToString()));
 }
 
 // A descriptor per shard: as many as the machine allows.
@@ -172,10 +163,8 @@ struct Ending {
 };
 
 int CodeOfAddress(const Status& status) {
-  if (status.code() == Code::kAlreadyExists || status.code() == Code::kUnavailable)
-    return kExitAddress;
-  const bool refused =
-      status.code() == Code::kPermissionDenied || status.code() == Code::kInvalidArgument;
+  if (status.code() == Code::kAlreadyExists || status.code() == Code::kUnavailable) return kExitAddress;
+  const bool refused = status.code() == Code::kPermissionDenied || status.code() == Code::kInvalidArgument;
   return refused ? kExitUsage : kExitFailed;
 }
 
@@ -202,14 +191,12 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
   if (config.own_memory) worker_args.push_back("--own-memory");
   if (config.nvlink_multicast) worker_args.push_back("--nvlink-multicast");
-  Devices devices =
-      FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
+  Devices devices = FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
   if (config.own_memory) devices.own_memory = true;
   Log(devices);
   const int64_t num_devices = devices.size();
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  Machine machine = {.memory_bytes = MachineMemoryBytes(),
-                     .num_cpu_devices = devices.kind == "cpu" ? num_devices : 0};
+  Machine machine = {.memory_bytes = MachineMemoryBytes(), .num_cpu_devices = devices.kind == "cpu" ? num_devices : 0};
   for (const LocalDevice& device : devices.used) machine.device_memory_bytes += device.memory_bytes;
   EngineOptions options = {.worker_path = config.worker,
                            .worker_args = std::move(worker_args),
@@ -250,22 +237,19 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const Fd& signals) 
   Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
   Result<HeldAddress> held = HeldAddress::Take(*address);
-  if (!held.ok())
-    return {held.status().WithContext(Cat("--listen=", config.listen)),
-            CodeOfAddress(held.status())};
+  if (!held.ok()) return {held.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(held.status())};
   const Result<DeviceRequest> request = ParseDevices(config.devices);
   if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
   const EngineOptions options = FindOptions(config, *request);
   Engine engine(options);
   if (const Status status = engine.Start(); !status.ok()) {
-    return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")),
-            kExitDevice};
+    return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};
   }
   KeepTransport();
   const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), engine);
   if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
-  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(),
-               config.devices, options.threads_per_rank, getpid());
+  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
+               options.threads_per_rank, getpid());
   SayReady((*server)->address(), ready);
   const bool asked = WaitForEnd(signals, alive);
   if (asked) Drain(options.limits.drain_timeout_ms, **server);
@@ -299,8 +283,7 @@ Fd EndingSignals() {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app(
-      "hostird: runs tensor programs on the devices of this machine, for clients over gRPC.");
+  CLI::App app("hostird: runs tensor programs on the devices of this machine, for clients over gRPC.");
   std::vector<Given> flags;
   Plumbing plumbing;
   AddFlags(app, flags, plumbing);
@@ -319,8 +302,7 @@ int Main(int argc, char** argv) {
     return kExitDone;
   }
   const Resolution resolved = Configure(app, flags, plumbing);
-  for (const std::string& fault : resolved.faults)
-    std::fprintf(stderr, "hostird: %s\n", fault.c_str());
+  for (const std::string& fault : resolved.faults) std::fprintf(stderr, "hostird: %s\n", fault.c_str());
   if (!resolved.faults.empty()) return kExitUsage;
   if (plumbing.check_config) {
     std::fputs(resolved.ToString().c_str(), stdout);

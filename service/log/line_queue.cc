@@ -80,9 +80,8 @@ void LineQueue::Add(std::string_view line) {
 
 bool LineQueue::Flush(base::Nanos timeout) {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, timeout, [this] {
-    return state_->waiting.empty() && state_->untold == 0 && !state_->writing;
-  });
+  return state_->changed.wait_for(
+      lock, timeout, [this] { return state_->waiting.empty() && state_->untold == 0 && !state_->writing; });
 }
 
 int64_t LineQueue::dropped() const {
@@ -93,8 +92,7 @@ int64_t LineQueue::dropped() const {
 void LineQueue::Write(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   for (;;) {
-    state->changed.wait(
-        lock, [&] { return state->stopping || !state->waiting.empty() || state->untold > 0; });
+    state->changed.wait(lock, [&] { return state->stopping || !state->waiting.empty() || state->untold > 0; });
     if (state->stopping) return;
     std::string text = std::exchange(state->waiting, {});
     const int64_t untold = std::exchange(state->untold, 0);
@@ -103,8 +101,7 @@ void LineQueue::Write(const std::shared_ptr<State>& state) {
     if (untold > 0) text += state->notice(untold);
     const size_t written = WriteAll(state->fd, text);
     lock.lock();
-    state->dropped += NumLines(std::string_view(text).substr(written)) -
-                      (untold > 0 && written < text.size() ? 1 : 0);
+    state->dropped += NumLines(std::string_view(text).substr(written)) - (untold > 0 && written < text.size() ? 1 : 0);
     state->writing = false;
     state->changed.notify_all();
   }

@@ -24,8 +24,8 @@ std::string Formatted(spdlog::formatter& formatter, const spdlog::details::log_m
 
 std::string Missing(int64_t lines) {
   spdlog::pattern_formatter formatter;
-  const std::string text = base::Cat("log dropped_lines=", lines,
-                                     " error=\"nobody took them from standard output in time\"");
+  const std::string text =
+      base::Cat("log dropped_lines=", lines, " error=\"nobody took them from standard output in time\"");
   return Formatted(formatter, {"", spdlog::level::warn, text});
 }
 
@@ -36,9 +36,7 @@ LineQueue& Queue() {
 }
 
 class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    Queue().Add(Formatted(*formatter_, message));
-  }
+  void sink_it_(const spdlog::details::log_msg& message) override { Queue().Add(Formatted(*formatter_, message)); }
   void flush_() override {}
 };
 

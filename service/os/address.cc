@@ -28,8 +28,8 @@ constexpr int64_t kPortMax = 65535;
 constexpr std::string_view kNotInPaths = "#?,%";
 
 Result<HeldAddress> InUse(const Address& address) {
-  return Status(Code::kAlreadyExists, Cat("another daemon listens on ", address.ToString(),
-                                          ": use that one, or --listen elsewhere"));
+  return Status(Code::kAlreadyExists,
+                Cat("another daemon listens on ", address.ToString(), ": use that one, or --listen elsewhere"));
 }
 
 // The lock beside the socket at `path`. Errors: HeldAddress::Take's.
@@ -39,10 +39,9 @@ Result<Fd> LockPath(const std::string& path) {
   struct stat info = {};
   if (stat(directory.c_str(), &info) != 0) return ErrnoStatus(directory);
   if (info.st_uid != getuid() || (info.st_mode & 077) != 0) {
-    return Status(Code::kPermissionDenied,
-                  Cat(directory,
-                      " must be this user's alone (chmod 700): whoever can "
-                      "reach the socket can run programs"));
+    return Status(Code::kPermissionDenied, Cat(directory,
+                                               " must be this user's alone (chmod 700): whoever can "
+                                               "reach the socket can run programs"));
   }
   Fd lock(open(Cat(path, ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock.valid()) return ErrnoStatus(Cat(path, ".lock"));
@@ -97,21 +96,20 @@ Result<Address> ParseAddress(std::string_view text) {
     const std::string_view path = text.substr(kUnix.size());
     if (!path.starts_with('/')) return InvalidArgument("the path must be absolute");
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return InvalidArgument(Cat("a socket's path has at most ", sizeof(sockaddr_un::sun_path) - 1,
-                                 " bytes, this one has ", path.size()));
+      return InvalidArgument(
+          Cat("a socket's path has at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes, this one has ", path.size()));
     }
     if (const size_t at = path.find_first_of(kNotInPaths); at != std::string_view::npos) {
-      return InvalidArgument(Cat("the path has \"", path.substr(at, 1),
-                                 "\", which gRPC reads as no part of a path: name another"));
+      return InvalidArgument(
+          Cat("the path has \"", path.substr(at, 1), "\", which gRPC reads as no part of a path: name another"));
     }
     return Address{true, std::string(path)};
   }
   if (!text.starts_with(kTcp)) return InvalidArgument("want unix:/path or tcp:host:port");
   const std::string_view target = text.substr(kTcp.size());
   const size_t colon = target.rfind(':');
-  const std::optional<int64_t> port = colon == std::string_view::npos || colon == 0
-                                          ? std::nullopt
-                                          : base::ParseInt(target.substr(colon + 1));
+  const std::optional<int64_t> port =
+      colon == std::string_view::npos || colon == 0 ? std::nullopt : base::ParseInt(target.substr(colon + 1));
   if (!port.has_value() || *port < 0 || *port > kPortMax)
     return InvalidArgument(Cat("want tcp:host:port with a port from 0 to ", kPortMax));
   return Address{false, std::string(target)};
@@ -126,14 +124,11 @@ std::string DefaultAddress() {
 Status CheckListen(const Address& address, bool insecure_tcp) {
   if (address.is_unix) return {};
   if (!insecure_tcp) {
-    return InvalidArgument(
-        "TCP has neither encryption nor authentication: --insecure-tcp allows it on loopback");
+    return InvalidArgument("TCP has neither encryption nor authentication: --insecure-tcp allows it on loopback");
   }
-  const std::string_view host =
-      std::string_view(address.target).substr(0, address.target.rfind(':'));
+  const std::string_view host = std::string_view(address.target).substr(0, address.target.rfind(':'));
   if (host == "127.0.0.1" || host == "localhost" || host == "[::1]") return {};
-  return {Code::kPermissionDenied,
-          "without encryption only loopback is served (127.0.0.1, localhost, [::1])"};
+  return {Code::kPermissionDenied, "without encryption only loopback is served (127.0.0.1, localhost, [::1])"};
 }
 
 Result<HeldAddress> HeldAddress::Take(const Address& address) {

@@ -19,8 +19,7 @@ constexpr int kCoresMost = 1 << 16;
 class CpuSet {
  public:
   explicit CpuSet(int cores)
-      : set_(CPU_ALLOC(static_cast<size_t>(cores))),
-        bytes_(CPU_ALLOC_SIZE(static_cast<size_t>(cores))) {
+      : set_(CPU_ALLOC(static_cast<size_t>(cores))), bytes_(CPU_ALLOC_SIZE(static_cast<size_t>(cores))) {
     CPU_ZERO_S(bytes_, set_.get());
   }
   cpu_set_t* get() { return set_.get(); }

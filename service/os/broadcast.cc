@@ -20,8 +20,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);  // Else it is of one
 
 // Not private to the process: glibc has no call for those.
 void Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
-  (void)syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr,
-                0);
+  (void)syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
 
 }  // namespace
@@ -88,13 +87,11 @@ bool BroadcastReceiver::TakeRing() {
 
 void BroadcastReceiver::Answer(bool failed) {
   if (failed) page().failed.store(1, std::memory_order_relaxed);
-  if (page().left.fetch_sub(1) == 1 && page().looked_for.load() == 0)
-    (void)eventfd_write(answered_.get(), 1);
+  if (page().left.fetch_sub(1) == 1 && page().looked_for.load() == 0) (void)eventfd_write(answered_.get(), 1);
 }
 
 void BroadcastReceiver::Sleep(uint32_t bell, base::Nanos timeout) {
-  const timespec time = {.tv_sec = timeout.count() / 1000000000,
-                         .tv_nsec = timeout.count() % 1000000000};
+  const timespec time = {.tv_sec = timeout.count() / 1000000000, .tv_nsec = timeout.count() % 1000000000};
   Futex(page().bell, FUTEX_WAIT, bell, &time);
 }
 

@@ -21,8 +21,7 @@ inline constexpr size_t kBroadcastBytesMax = size_t{32} << 10;  // Of one messag
 
 // What both sides map. Only the sender writes what is not an atomic, while nobody reads it.
 struct BroadcastPage {
-  alignas(64) std::atomic<
-      uint32_t> bell;  // Changes with every message and every ring; receivers sleep on it.
+  alignas(64) std::atomic<uint32_t> bell;    // Changes with every message and every ring; receivers sleep on it.
   alignas(64) std::atomic<uint32_t> posted;  // How many messages there were.
   std::atomic<uint32_t> rings;
   uint32_t bytes;

@@ -54,16 +54,14 @@ Result<std::string> ReadMemory(Fd fd) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
   HIR_ASSIGN(SharedMemory memory, SharedMemory::Map(std::move(fd), info.st_size));
-  return std::string(reinterpret_cast<const char*>(memory.data()),
-                     static_cast<size_t>(memory.bytes()));
+  return std::string(reinterpret_cast<const char*>(memory.data()), static_cast<size_t>(memory.bytes()));
 }
 
 }  // namespace
 
 Result<std::pair<Fd, Fd>> Channel::Pair() {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return ErrnoStatus("socketpair");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return ErrnoStatus("socketpair");
   return std::pair<Fd, Fd>(Fd(ends[0]), Fd(ends[1]));
 }
 
@@ -93,8 +91,7 @@ Status Channel::Send(std::string_view bytes, std::span<const int> fds, base::Nan
     if (errno == EPIPE || errno == ECONNRESET) return Unavailable("the other process is gone");
     if (errno != EAGAIN) return ErrnoStatus("send");
     pollfd writable = {socket_.get(), POLLOUT, 0};
-    const int ms =
-        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+    const int ms = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
     if (poll(&writable, 1, ms) == 0) {
       return {Code::kDeadlineExceeded, base::Cat("the other process did not read for ", ms, " ms")};
     }
@@ -119,8 +116,7 @@ Result<std::optional<Channel::Message>> Channel::Receive(bool block) {
 
   Message message;
   message.fds = DetachFds(header);
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-    return Status(Code::kDataLoss, "truncated message");
+  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return Status(Code::kDataLoss, "truncated message");
   if (buffer_[0] == kInline) {
     message.bytes.assign(buffer_, 1, static_cast<size_t>(got) - 1);
   } else {

@@ -31,8 +31,8 @@ std::string Remedy(int error) {
 
 Status ErrnoStatus(std::string_view what) {
   const int error = errno;
-  const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC ||
-                         error == EAGAIN || error == EFBIG;
+  const bool exhausted =
+      error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC || error == EAGAIN || error == EFBIG;
   return {exhausted ? Code::kResourceExhausted : Code::kUnavailable,
           base::Cat(what, ": ", std::generic_category().message(error), Remedy(error))};
 }

@@ -29,8 +29,7 @@ void TakeLeast(const std::filesystem::path& mount, std::string_view path, std::s
 
 }  // namespace
 
-std::optional<int64_t> CgroupMemoryMax(std::string_view membership,
-                                       const std::filesystem::path& mount) {
+std::optional<int64_t> CgroupMemoryMax(std::string_view membership, const std::filesystem::path& mount) {
   std::optional<int64_t> least;
   while (!membership.empty()) {
     const std::string_view line = membership.substr(0, membership.find('\n'));

@@ -13,7 +13,6 @@ int64_t MachineMemoryBytes();
 
 // The least limit of the control groups that `membership`, the text of /proc/self/cgroup, names, and of those above
 // them; nothing when none has one. `mount`: where they are, /sys/fs/cgroup.
-std::optional<int64_t> CgroupMemoryMax(std::string_view membership,
-                                       const std::filesystem::path& mount);
+std::optional<int64_t> CgroupMemoryMax(std::string_view membership, const std::filesystem::path& mount);
 
 }  // namespace hir::service

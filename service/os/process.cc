@@ -16,8 +16,7 @@ extern char** environ;
 
 namespace hir::service {
 
-Result<Process> Process::Spawn(const std::string& path, const std::vector<std::string>& args,
-                               const Fd& inherited) {
+Result<Process> Process::Spawn(const std::string& path, const std::vector<std::string>& args, const Fd& inherited) {
   std::vector<char*> argv = {const_cast<char*>(path.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -43,8 +42,7 @@ Result<Process> Process::Spawn(const std::string& path, const std::vector<std::s
 
   Process process;
   process.pid_ = pid;
-  process.pidfd_ =
-      Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // Close-on-exec by definition.
+  process.pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // Close-on-exec by definition.
   if (!process.pidfd_.valid()) {
     const Status status = ErrnoStatus("pidfd_open");
     kill(pid, SIGKILL);
@@ -70,15 +68,13 @@ Process::~Process() {
 }
 
 void Process::Kill() {
-  if (pid_ != 0 && !ending_.has_value())
-    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  if (pid_ != 0 && !ending_.has_value()) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
 std::optional<std::string> Process::Ended(base::Nanos timeout) {
   if (pid_ == 0 || ending_.has_value()) return ending_;
   pollfd ended = {pidfd_.get(), POLLIN, 0};
-  const int ms =
-      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  const int ms = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   if (poll(&ended, 1, ms) <= 0) return std::nullopt;
   siginfo_t info = {};
   if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED) != 0) return std::nullopt;

@@ -21,8 +21,7 @@ class Process {
  public:
   // Runs `path` with `args`; it inherits standard streams and `inherited`, nothing else. When the calling THREAD ends,
   // a child that asked for PR_SET_PDEATHSIG dies: spawn from one that stays.
-  static Result<Process> Spawn(const std::string& path, const std::vector<std::string>& args,
-                               const Fd& inherited);
+  static Result<Process> Spawn(const std::string& path, const std::vector<std::string>& args, const Fd& inherited);
 
   Process() = default;
   Process(Process&& other) noexcept

@@ -25,8 +25,7 @@ Result<SharedMemory> SharedMemory::Create(int64_t bytes) {
   Fd fd(memfd_create("hostir", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create");
   if (ftruncate(fd.get(), bytes) != 0) return ErrnoStatus(base::Cat("memfd of ", bytes, " bytes"));
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return ErrnoStatus("memfd seals");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return ErrnoStatus("memfd seals");
   return Map(std::move(fd), bytes);
 }
 
@@ -34,13 +33,11 @@ Result<SharedMemory> SharedMemory::Map(Fd fd, int64_t bytes) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
   if (info.st_size < bytes) {
-    return InvalidArgument(
-        base::Cat("shared memory of ", info.st_size, " bytes, expected ", bytes));
+    return InvalidArgument(base::Cat("shared memory of ", info.st_size, " bytes, expected ", bytes));
   }
   SharedMemory memory;
   if (bytes > 0) {
-    void* data =
-        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (data == MAP_FAILED) return ErrnoStatus(base::Cat("mmap of ", bytes, " bytes"));
     memory.data_ = static_cast<std::byte*>(data);
     memory.bytes_ = bytes;

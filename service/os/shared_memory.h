@@ -22,9 +22,7 @@ class SharedMemory {
 
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept
-      : fd_(std::move(other.fd_)),
-        data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)) {}
+      : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 

@@ -32,11 +32,10 @@ Result<std::unique_ptr<ir::Graph>> Read(const pb::ProgramSource& source) {
 Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineOptions& options,
                                const codegen::Sizes& sizes) {
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, Read(program));
-  return host::PlanProgram(std::move(graph),
-                           {.num_devices = options.num_devices,
-                            .target = options.target,
-                            .sizes = sizes,
-                            .resharding_bytes_max = options.resharding_bytes_max});
+  return host::PlanProgram(std::move(graph), {.num_devices = options.num_devices,
+                                              .target = options.target,
+                                              .sizes = sizes,
+                                              .resharding_bytes_max = options.resharding_bytes_max});
 }
 
 // Whether some sizes of `symbols` have a plan of their own: its schedules have guards then.
@@ -45,12 +44,10 @@ bool SizesMatter(const pb::ProgramSource& program, const PipelineOptions& option
   codegen::Sizes small;
   for (const std::string& symbol : symbols) small[symbol] = 1;
   const Result<host::ProgramPlan> plan = Plan(program, options, small);
-  return plan.ok() && std::ranges::any_of(
-                          plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
+  return plan.ok() && std::ranges::any_of(plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
 }
 
-void Tell(const PipelineOptions& options, pb::PlanProgress::Stage stage, int64_t kernels_compiled,
-          int64_t kernels) {
+void Tell(const PipelineOptions& options, pb::PlanProgress::Stage stage, int64_t kernels_compiled, int64_t kernels) {
   if (!options.progress) return;
   pb::PlanProgress progress;
   progress.set_stage(stage);

@@ -28,7 +28,6 @@ struct PipelineOptions {
 // gives the same plan.
 // Where sizes choose schedules, a plan without them is provisional (for GPUs without code, too), and one with them
 // serves sizes like them.
-Result<::hostir::v1::Plan> MakePlan(const ::hostir::v1::ProgramSource& program,
-                                    const PipelineOptions& options);
+Result<::hostir::v1::Plan> MakePlan(const ::hostir::v1::ProgramSource& program, const PipelineOptions& options);
 
 }  // namespace hir::service

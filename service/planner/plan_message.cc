@@ -30,9 +30,7 @@ void SetBytes(const ir::Expr* bytes, Record* record) {
   if (bytes->IsConst()) record->set_bytes_value(bytes->value);
 }
 
-std::string Typed(const ir::Value& value) {
-  return Cat(value.name, ": ", ir::ToString(*value.type));
-}
+std::string Typed(const ir::Value& value) { return Cat(value.name, ": ", ir::ToString(*value.type)); }
 
 void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* out) {
   ir::ExprPool pool;
@@ -43,8 +41,7 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
   record->set_name(communicates ? Cat(segment.name, " #", segment.first_seq) : segment.name);
   record->set_kind(std::string(host::SegmentKindName(segment.kind)));
   record->set_schedule(segment.schedule);
-  for (const ir::Op* op : group.ops)
-    record->add_ops(Cat("%", op->results[0]->name, " = ", op->info->name));
+  for (const ir::Op* op : group.ops) record->add_ops(Cat("%", op->results[0]->name, " = ", op->info->name));
   const ir::Expr* bytes = pool.Const(0);
   for (const ir::Value* value : group.inputs) {
     record->add_inputs(Typed(*value));
@@ -88,15 +85,13 @@ void SetParam(const plan::Boundary& param, v1::PlanParam* out) {
   v1::Sharding* sharding = out->mutable_sharding();
   sharding->mutable_mesh()->mutable_shape()->Add(form.shape.begin(), form.shape.end());
   sharding->mutable_mesh()->mutable_devices()->Add(form.devices.begin(), form.devices.end());
-  sharding->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(),
-                                             form.axis_of_dimension.end());
+  sharding->mutable_axis_of_dimension()->Add(form.axis_of_dimension.begin(), form.axis_of_dimension.end());
   for (const bool dealt : form.dealt) sharding->add_dealt(dealt);
 }
 
 void SetSharedMemory(const ir::Graph& local, size_t index, v1::PlanParam* out) {
   const auto index_of_param = [&](const ir::Value* value) {
-    return static_cast<int32_t>(std::find(local.params.begin(), local.params.end(), value) -
-                                local.params.begin());
+    return static_cast<int32_t>(std::find(local.params.begin(), local.params.end(), value) - local.params.begin());
   };
   const ir::Output& output = local.outputs[index];
   if (output.value->def == nullptr) out->set_same_as_input(index_of_param(output.value));

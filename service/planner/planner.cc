@@ -34,8 +34,7 @@ pb::FromWorker Answer(const pb::ToWorker& message, Channel& channel, PipelineOpt
                       .multiprocessors = static_cast<int>(asked.target().multiprocessors()),
                       .shared_bytes = asked.target().shared_bytes()};
   }
-  options.progress = [&channel, seq = message.seq(),
-                      last = base::Nanos()](const pb::PlanProgress& progress) mutable {
+  options.progress = [&channel, seq = message.seq(), last = base::Nanos()](const pb::PlanProgress& progress) mutable {
     const base::Nanos now = base::Clock::Steady().Now();
     const bool begins = progress.kernels_compiled() == 0;
     if (!begins && now - last < kProgressPause) return;
@@ -71,8 +70,7 @@ void ServePlanner(Fd socket, PipelineOptions options) {
     if (!received.ok()) _exit(0);  // The daemon has gone.
     pb::ToWorker message;
     if (!message.ParseFromString((*received)->bytes) || !message.has_make_plan()) continue;
-    if (!channel.Send(Answer(message, channel, options).SerializeAsString(), {}, kSendTimeout).ok())
-      _exit(1);
+    if (!channel.Send(Answer(message, channel, options).SerializeAsString(), {}, kSendTimeout).ok()) _exit(1);
   }
 }
 

@@ -24,9 +24,7 @@ void AddBuffer(const host::PoolLife& life, v1::PoolRecord* record) {
 
 Status AddPools(const ir::Graph& host, v1::Plan* plan) {
   int64_t num_allocs = 0;
-  ir::ForEachOp(host.body, [&](const ir::Op* op) {
-    num_allocs += host::CodeOf(*op) == host::HostOp::kAlloc ? 1 : 0;
-  });
+  ir::ForEachOp(host.body, [&](const ir::Op* op) { num_allocs += host::CodeOf(*op) == host::HostOp::kAlloc ? 1 : 0; });
   if (num_allocs > kPoolBuffersMax) return {};
   plan->set_pool_alignment(device::kAlignmentBytes);
   for (const host::RankClass& alike : host::RankClasses(host)) {

@@ -16,8 +16,7 @@ namespace pb = ::hostir::v1;
 // The first sizes of all buckets but the lowest.
 constexpr std::array<int64_t, 7> kBuckets = {64, 256, 1024, 4096, 16384, 65536, 262144};
 
-void AddAtMost(const std::string& left, const std::string& right, const std::string& reason,
-               pb::Plan* plan) {
+void AddAtMost(const std::string& left, const std::string& right, const std::string& reason, pb::Plan* plan) {
   pb::PlanGuard& guard = *plan->add_guards();
   guard.set_condition(base::Cat(left, " <= ", right));
   guard.set_left(left);

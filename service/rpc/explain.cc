@@ -24,8 +24,7 @@ Status CheckNames(const Program& program, const Sizes& sizes) {
   const std::set<std::string, std::less<>> symbols = program.Symbols();
   for (const auto& [symbol, value] : sizes) {
     if (!symbols.contains(symbol)) {
-      return InvalidArgument(base::Cat(program.plan().name(), " has no size ", symbol.substr(0, 64),
-                                       "; its sizes are ",
+      return InvalidArgument(base::Cat(program.plan().name(), " has no size ", symbol.substr(0, 64), "; its sizes are ",
                                        symbols.empty() ? "constants" : base::Join(symbols, ", ")));
     }
     if (value < 0) return InvalidArgument(base::Cat(symbol, " = ", value, "; a size is 0 or more"));
@@ -44,10 +43,8 @@ Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainRep
   *reply->mutable_outputs() = plan.outputs();
   *reply->mutable_guards() = plan.guards();
   pb::Explanation& explanation = *reply->mutable_explanation();
-  for (pb::SegmentRecord& segment : *explanation.mutable_segments())
-    SetBytes(program, sizes, segment);
-  for (pb::CommunicationRecord& record : *explanation.mutable_communications())
-    SetBytes(program, sizes, record);
+  for (pb::SegmentRecord& segment : *explanation.mutable_segments()) SetBytes(program, sizes, segment);
+  for (pb::CommunicationRecord& record : *explanation.mutable_communications()) SetBytes(program, sizes, record);
   SetMemory(program, sizes, &explanation);
   return {};
 }

@@ -11,7 +11,6 @@ namespace hir::service {
 Status CheckNames(const Program& program, const Sizes& sizes);
 // Explains the plan `program`. Errors: CheckNames'; kInvalidArgument for sizes that break a guard, or
 // of which a tensor has more bytes than fit in 63 bits.
-Status ExplainProgram(const Program& program, const Sizes& sizes,
-                      ::hostir::v1::ExplainReply* reply);
+Status ExplainProgram(const Program& program, const Sizes& sizes, ::hostir::v1::ExplainReply* reply);
 
 }  // namespace hir::service

@@ -34,8 +34,7 @@ Status AddInputs(const Program& program, const Sizes& sizes, ByRank& needs) {
     for (const std::string& extent : input.shape()) {
       HIR_ASSIGN(shape.emplace_back(), program.Evaluate(extent, sizes));
     }
-    HIR_ASSIGN(const TensorSpec spec,
-               program.InputSpec(i, program.inputs()[static_cast<size_t>(i)].dtype, shape));
+    HIR_ASSIGN(const TensorSpec spec, program.InputSpec(i, program.inputs()[static_cast<size_t>(i)].dtype, shape));
     AddShards(spec, &Needs::input_bytes, needs);
   }
   return {};
@@ -52,8 +51,7 @@ Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
   return {};
 }
 
-Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord& record,
-               ByRank& needs) {
+Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord& record, ByRank& needs) {
   std::vector<host::PoolLife> lives;
   std::vector<int64_t> bytes;
   for (const pb::PoolBuffer& buffer : record.buffers()) {
@@ -62,9 +60,8 @@ Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord&
                      .after = {buffer.after().begin(), buffer.after().end()}});
   }
   std::vector<int64_t> offsets(bytes.size());
-  HIR_ASSIGN(
-      const int64_t pool,
-      host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
+  HIR_ASSIGN(const int64_t pool,
+             host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
   for (const int64_t rank : record.ranks()) needs[rank].pool_bytes = pool;
   return {};
 }

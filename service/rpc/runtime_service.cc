@@ -37,8 +37,7 @@ Engine::RunArg FromProto(const pb::RunArg& arg) {
 hir::Status CheckHandles(int count, const Engine& engine) {
   const int64_t most = engine.options().limits.request_handles_max;
   if (count <= most) return {};
-  return ResourceExhausted(
-      base::Cat("request_handles_max = ", most, ": the request has ", count, "; split it"));
+  return ResourceExhausted(base::Cat("request_handles_max = ", most, ": the request has ", count, "; split it"));
 }
 
 void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
@@ -65,10 +64,10 @@ bool RuntimeService::Drain(base::Nanos deadline) {
 }
 
 template <typename Request, typename Reply>
-grpc::ServerUnaryReactor* RuntimeService::Start(
-    std::string_view method, const Request* request, Reply* reply,
-    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
-    On thread) {
+grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const Request* request, Reply* reply,
+                                                void (RuntimeService::*handle)(const Request&, Reply*,
+                                                                               const std::shared_ptr<UnaryCall>&),
+                                                On thread) {
   const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_);
   auto work = [this, call, request, reply, handle] { Do(*request, reply, handle, call); };
   if (!call->admission().ok()) {
@@ -83,20 +82,17 @@ grpc::ServerUnaryReactor* RuntimeService::Start(
 
 template <typename Request, typename Reply>
 void RuntimeService::Do(const Request& request, Reply* reply,
-                        void (RuntimeService::*handle)(const Request&, Reply*,
-                                                       const std::shared_ptr<UnaryCall>&),
+                        void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
                         const std::shared_ptr<UnaryCall>& call) {
   (this->*handle)(request, reply, call);
   call->DoneWithRequest();
 }
 
 ProgramCache::Progress RuntimeService::ProgressOf(const std::string& session) {
-  return
-      [this, session](const pb::PlanProgress& progress) { open_sessions_.Tell(session, progress); };
+  return [this, session](const pb::PlanProgress& progress) { open_sessions_.Tell(session, progress); };
 }
 
-void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileReply* reply,
-                               Call call) {
+void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileReply* reply, Call call) {
   engine_.Compile(
       request.session_id(), request.program(),
       [call, reply](Result<std::shared_ptr<const Program>> program) {
@@ -113,8 +109,7 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
       call->id(), ProgressOf(request.session_id()));
 }
 
-void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply,
-                               Call call) {
+void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply, Call call) {
   const Sizes sizes(request.sizes().begin(), request.sizes().end());
   const auto explain = [call, reply, sizes](const Result<std::shared_ptr<const Program>>& program) {
     if (!call->Claim()) return;
@@ -122,10 +117,10 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
   };
   engine_.Compile(
       request.session_id(), request.program(),
-      [this, call, sizes, explain, progress = ProgressOf(request.session_id())](
-          Result<std::shared_ptr<const Program>> program) {
-        const bool all_known = program.ok() && CheckNames(**program, sizes).ok() &&
-                               sizes.size() == (*program)->Symbols().size();
+      [this, call, sizes, explain,
+       progress = ProgressOf(request.session_id())](Result<std::shared_ptr<const Program>> program) {
+        const bool all_known =
+            program.ok() && CheckNames(**program, sizes).ok() && sizes.size() == (*program)->Symbols().size();
         // With all sizes it is the plan that a run of them gets.
         if (all_known && !(*program)->ServesAll())
           return engine_.PlanFor(*program, sizes, explain, call->id(), progress);
@@ -156,8 +151,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
   const std::string session = request.session_id();
   // Outputs that nobody will ever name are freed.
   const auto drop = [this, session](const Engine::Accepted& accepted) {
-    for (const Engine::Named& output : accepted.outputs)
-      (void)engine_.Free(session, std::span(&output.handle, 1));
+    for (const Engine::Named& output : accepted.outputs) (void)engine_.Free(session, std::span(&output.handle, 1));
   };
   // Answers; what the reply names is freed when the client has left before it heard of it.
   const auto answer = [drop, reply](Engine::Accepted accepted, Call claimed) {
@@ -181,8 +175,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
       answer(std::move(accepted), call);
     };
   }
-  const auto start = [this, call, waited, drop, answer, run,
-                      wait = request.wait()](const hir::Status& planned) {
+  const auto start = [this, call, waited, drop, answer, run, wait = request.wait()](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
     std::unique_lock lock(waited->mutex);
     Result<Engine::Accepted> accepted = engine_.Run(run);
@@ -201,8 +194,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
 
 void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
   const auto spec = [&]() -> Result<TensorSpec> {
-    HIR_ASSIGN(const std::shared_ptr<Tensor> tensor,
-               engine_.Find(request.session_id(), request.handle()));
+    HIR_ASSIGN(const std::shared_ptr<Tensor> tensor, engine_.Find(request.session_id(), request.handle()));
     return tensor->spec();
   }();
   if (!spec.ok()) return call->ClaimAndEnd(spec.status());
@@ -244,8 +236,8 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
   engine_.WhenSettled(std::move(awaited), call->subscriptions(), std::move(answer));
 }
 
-hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles,
-                                     bool those_there, std::function<void()> then) {
+hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles, bool those_there,
+                                     std::function<void()> then) {
   HIR_TRY(CheckHandles(handles.size(), engine_));
   const std::vector<std::string> named(handles.begin(), handles.end());
   HIR_ASSIGN(TensorStore::Freed freed, engine_.Free(session, named, those_there));
@@ -278,8 +270,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
     device.set_memory_bytes(local.memory_bytes);
     if (!local.failure.ok()) hir::service::ToProto(local.failure, device.mutable_error());
   };
-  for (const LocalDevice& failed : options.devices.failed)
-    describe(failed, *reply->add_failed_devices());
+  for (const LocalDevice& failed : options.devices.failed) describe(failed, *reply->add_failed_devices());
   if (options.devices.used.empty()) reply->set_last_failure(options.devices.failure.ToString());
   for (int64_t rank = 0; rank < options.num_devices(); ++rank) {
     pb::Device& device = *reply->add_devices();
@@ -289,8 +280,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
     device.set_num_threads(options.threads_per_rank);
     const size_t index = static_cast<size_t>(rank);
     device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
-    const ProcessUsage usage =
-        device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));
+    const ProcessUsage usage = device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));
     // As the system says, not as was asked for: what forbids it costs a rank its place, and nothing else.
     if (!options.cores.empty() && device.pid() != 0) {
       if (const Result<Cores> cores = CoresOfThread(static_cast<pid_t>(device.pid())); cores.ok())
@@ -328,26 +318,25 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 // --- the faces -------------------------------------------------------------------------------------------------
 
-grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(
-    grpc::CallbackServerContext*, const pb::ConnectRequest* request) {
+grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext*,
+                                                                    const pb::ConnectRequest* request) {
   return new SessionCall({engine_, pool_, in_flight_, open_sessions_}, *request);
 }
 
-grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(
-    grpc::CallbackServerContext* context, pb::UploadReply* reply) {
+grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(grpc::CallbackServerContext* context,
+                                                                   pb::UploadReply* reply) {
   return new UploadCall({engine_, pool_, in_flight_, open_sessions_}, *context, reply);
 }
 
-grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(
-    grpc::CallbackServerContext* context, const pb::DownloadRequest* request) {
+grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(grpc::CallbackServerContext* context,
+                                                                      const pb::DownloadRequest* request) {
   return DownloadCall::Make({engine_, pool_, in_flight_, open_sessions_}, *context, *request);
 }
 
-#define HIR_UNARY(Method, thread)                                                      \
-  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*,       \
-                                                   const pb::Method##Request* request, \
-                                                   pb::Method##Reply* reply) {         \
-    return Start(#Method, request, reply, &RuntimeService::Do##Method, thread);        \
+#define HIR_UNARY(Method, thread)                                                                                    \
+  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*, const pb::Method##Request* request, \
+                                                   pb::Method##Reply* reply) {                                       \
+    return Start(#Method, request, reply, &RuntimeService::Do##Method, thread);                                      \
   }
 HIR_UNARY(Compile, On::kPool)
 HIR_UNARY(Explain, On::kPool)

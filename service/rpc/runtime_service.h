@@ -42,10 +42,8 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   using Call = const std::shared_ptr<UnaryCall>&;
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);
-  void DoCompile(const ::hostir::v1::CompileRequest& request, ::hostir::v1::CompileReply* reply,
-                 Call call);
-  void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply,
-                 Call call);
+  void DoCompile(const ::hostir::v1::CompileRequest& request, ::hostir::v1::CompileReply* reply, Call call);
+  void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply, Call call);
   void DoRun(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
   // A run whose request to free has been met.
   void Accept(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
@@ -54,39 +52,30 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   using Handles = google::protobuf::RepeatedPtrField<std::string>;
   hir::Status FreeThen(const std::string& session, const Handles& handles, bool those_there,
                        std::function<void()> then);
-  void DoShards(const ::hostir::v1::ShardsRequest& request, ::hostir::v1::ShardsReply* reply,
-                Call call);
+  void DoShards(const ::hostir::v1::ShardsRequest& request, ::hostir::v1::ShardsReply* reply, Call call);
   void DoWait(const ::hostir::v1::WaitRequest& request, ::hostir::v1::WaitReply* reply, Call call);
   void DoFree(const ::hostir::v1::FreeRequest& request, ::hostir::v1::FreeReply* reply, Call call);
-  void DoStatus(const ::hostir::v1::StatusRequest& request, ::hostir::v1::StatusReply* reply,
-                Call call);
+  void DoStatus(const ::hostir::v1::StatusRequest& request, ::hostir::v1::StatusReply* reply, Call call);
 
-  grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(
-      grpc::CallbackServerContext* context, const ::hostir::v1::ConnectRequest* request) override;
-  grpc::ServerReadReactor<::hostir::v1::UploadRequest>* Upload(
-      grpc::CallbackServerContext* context, ::hostir::v1::UploadReply* reply) override;
+  grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(grpc::CallbackServerContext* context,
+                                                                const ::hostir::v1::ConnectRequest* request) override;
+  grpc::ServerReadReactor<::hostir::v1::UploadRequest>* Upload(grpc::CallbackServerContext* context,
+                                                               ::hostir::v1::UploadReply* reply) override;
   grpc::ServerWriteReactor<::hostir::v1::DownloadReply>* Download(
       grpc::CallbackServerContext* context, const ::hostir::v1::DownloadRequest* request) override;
-  grpc::ServerUnaryReactor* Compile(grpc::CallbackServerContext* context,
-                                    const ::hostir::v1::CompileRequest* request,
+  grpc::ServerUnaryReactor* Compile(grpc::CallbackServerContext* context, const ::hostir::v1::CompileRequest* request,
                                     ::hostir::v1::CompileReply* reply) override;
-  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
-                                    const ::hostir::v1::ExplainRequest* request,
+  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context, const ::hostir::v1::ExplainRequest* request,
                                     ::hostir::v1::ExplainReply* reply) override;
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context,
-                                const ::hostir::v1::RunRequest* request,
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, const ::hostir::v1::RunRequest* request,
                                 ::hostir::v1::RunReply* reply) override;
-  grpc::ServerUnaryReactor* Shards(grpc::CallbackServerContext* context,
-                                   const ::hostir::v1::ShardsRequest* request,
+  grpc::ServerUnaryReactor* Shards(grpc::CallbackServerContext* context, const ::hostir::v1::ShardsRequest* request,
                                    ::hostir::v1::ShardsReply* reply) override;
-  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext* context,
-                                 const ::hostir::v1::WaitRequest* request,
+  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext* context, const ::hostir::v1::WaitRequest* request,
                                  ::hostir::v1::WaitReply* reply) override;
-  grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context,
-                                 const ::hostir::v1::FreeRequest* request,
+  grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context, const ::hostir::v1::FreeRequest* request,
                                  ::hostir::v1::FreeReply* reply) override;
-  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
-                                   const ::hostir::v1::StatusRequest* request,
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const ::hostir::v1::StatusRequest* request,
                                    ::hostir::v1::StatusReply* reply) override;
 
   Engine& engine_;

@@ -32,8 +32,7 @@ constexpr milliseconds kShutdownGrace = milliseconds(500);
 // gRPC's own goes to stderr, and waits for who reads that.
 void LogFromGrpc(gpr_log_func_args* said) {
   const bool error = said->severity == GPR_LOG_SEVERITY_ERROR;
-  spdlog::log(error ? spdlog::level::err : spdlog::level::debug, "grpc error={}",
-              base::Quoted(said->message));
+  spdlog::log(error ? spdlog::level::err : spdlog::level::debug, "grpc error={}", base::Quoted(said->message));
 }
 
 class GrpcServer final : public Server {
@@ -64,13 +63,11 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                               kKeepaliveMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
     const mode_t mask = umask(0177);
     server_ = builder.BuildAndStart();
     umask(mask);
-    if (server_ == nullptr || port == 0)
-      return Unavailable(base::Cat("cannot listen on ", address.ToString()));
+    if (server_ == nullptr || port == 0) return Unavailable(base::Cat("cannot listen on ", address.ToString()));
     address_ = address.is_unix ? listen : base::Cat(listen.substr(0, listen.rfind(':')), ":", port);
     engine_.OnHealth([this](bool healthy) {
       const std::scoped_lock lock(health_mutex_);
@@ -94,9 +91,7 @@ class GrpcServer final : public Server {
 
  private:
   // Serving as Status says it.
-  void TellHealth() {
-    server_->GetHealthCheckService()->SetServingStatus(mesh_serves_ && !draining_);
-  }
+  void TellHealth() { server_->GetHealthCheckService()->SetServingStatus(mesh_serves_ && !draining_); }
 
   Engine& engine_;
   RuntimeService service_;

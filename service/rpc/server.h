@@ -24,8 +24,7 @@ class Server {
   static Result<std::unique_ptr<Server>> Start(HeldAddress held, Engine& engine);
   virtual ~Server() = default;
 
-  virtual const std::string& address()
-      const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".
+  virtual const std::string& address() const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".
   // No new work, for the engine neither, and health says so at once; returns when the old is done, or with false at
   // `deadline`.
   virtual bool Drain(base::Nanos deadline) = 0;

@@ -33,13 +33,8 @@ Status QueueFull(const Engine& engine) {
 
 // --- uploads ---------------------------------------------------------------------------------------------------
 
-UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call,
-                       pb::UploadReply* reply)
-    : context_(context),
-      call_(call),
-      reply_(reply),
-      entry_(context.in_flight.Enter()),
-      start_(Now()) {
+UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call, pb::UploadReply* reply)
+    : context_(context), call_(call), reply_(reply), entry_(context.in_flight.Enter()), start_(Now()) {
   if (entry_.admission.ok()) {
     StartRead(&request_);
   } else {
@@ -71,8 +66,7 @@ void UploadCall::Take() {
   Status status;
   switch (request_.part_case()) {
     case pb::UploadRequest::kHeader:
-      status = upload_ == nullptr ? Begin(request_.header())
-                                  : InvalidArgument("a second header in an upload");
+      status = upload_ == nullptr ? Begin(request_.header()) : InvalidArgument("a second header in an upload");
       break;
     case pb::UploadRequest::kChunk: {
       const int64_t bytes = static_cast<int64_t>(request_.chunk().size());
@@ -80,16 +74,14 @@ void UploadCall::Take() {
       if (upload_ == nullptr) {
         status = InvalidArgument("a chunk before the header of an upload");
       } else if (bytes > bytes_max) {
-        status = ResourceExhausted(base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ",
-                                             bytes, " bytes; send smaller ones"));
+        status = ResourceExhausted(
+            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
       } else {
         status = upload_->Add(request_.chunk());
       }
       break;
     }
-    case pb::UploadRequest::PART_NOT_SET:
-      status = InvalidArgument("an empty message in an upload");
-      break;
+    case pb::UploadRequest::PART_NOT_SET: status = InvalidArgument("an empty message in an upload"); break;
   }
   if (!status.ok()) return End(status);
   StartRead(&request_);
@@ -108,9 +100,8 @@ Status UploadCall::Begin(const pb::UploadHeader& header) {
     HIR_ASSIGN(spec.sharding, FromProto(header.sharding(), axes));
   }
   const std::vector<bool> sent_once = spec.stored_once;
-  HIR_ASSIGN(upload_,
-             context_.engine.BeginUpload(session_, std::move(spec), sent_once,
-                                         header.input().program_id(), header.input().index()));
+  HIR_ASSIGN(upload_, context_.engine.BeginUpload(session_, std::move(spec), sent_once, header.input().program_id(),
+                                                  header.input().index()));
   return {};
 }
 
@@ -122,8 +113,7 @@ void UploadCall::End(const Status& status) {
 
 void UploadCall::OnDone() {
   // It went before it heard of the handle: nobody can free what that names.
-  if (!stored_.empty() && call_.IsCancelled())
-    (void)context_.engine.Free(session_, std::span(&stored_, 1));
+  if (!stored_.empty() && call_.IsCancelled()) (void)context_.engine.Free(session_, std::span(&stored_, 1));
   context_.open.RemoveTransfer(session_, call_);
   context_.in_flight.Leave();
   delete this;
@@ -131,18 +121,12 @@ void UploadCall::OnDone() {
 
 // --- downloads -------------------------------------------------------------------------------------------------
 
-DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call,
-                           std::string session)
-    : context_(context),
-      call_(call),
-      session_(std::move(session)),
-      entry_(context.in_flight.Enter()),
-      start_(Now()) {}
+DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call, std::string session)
+    : context_(context), call_(call), session_(std::move(session)), entry_(context.in_flight.Enter()), start_(Now()) {}
 
 DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext& server_context,
                                  const pb::DownloadRequest& request) {
-  const std::shared_ptr<DownloadCall> call(
-      new DownloadCall(context, server_context, request.session_id()));
+  const std::shared_ptr<DownloadCall> call(new DownloadCall(context, server_context, request.session_id()));
   call->self_ = call;
   context.open.AddTransfer(call->session_, server_context);
   if (!call->entry_.admission.ok()) {
@@ -150,13 +134,12 @@ DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext
     return call.get();
   }
   // The request does not outlive the call, which may end at any time: what is needed of it is copied.
-  const bool posted = context.pool.Post(
-      [call, handle = request.handle(),
-       device = request.has_device() ? std::optional(request.device()) : std::nullopt] {
-        call->context_.engine.BeginDownload(call->session_, handle, device, call->subscriptions_,
-                                            [call](Result<std::unique_ptr<Download>> download) {
-                                              call->Begin(std::move(download));
-                                            });
+  const bool posted =
+      context.pool.Post([call, handle = request.handle(),
+                         device = request.has_device() ? std::optional(request.device()) : std::nullopt] {
+        call->context_.engine.BeginDownload(
+            call->session_, handle, device, call->subscriptions_,
+            [call](Result<std::unique_ptr<Download>> download) { call->Begin(std::move(download)); });
       });
   if (!posted) call->Begin(QueueFull(context.engine));
   return call.get();
@@ -184,8 +167,7 @@ void DownloadCall::OnWriteDone(bool ok) {
 }
 
 void DownloadCall::Send() {
-  *reply_.mutable_chunk() =
-      download_->Next(std::min(kSendBytes, context_.engine.options().limits.chunk_bytes_max));
+  *reply_.mutable_chunk() = download_->Next(std::min(kSendBytes, context_.engine.options().limits.chunk_bytes_max));
   if (reply_.chunk().empty()) return End({});
   StartWrite(&reply_);
 }
@@ -270,8 +252,7 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request)
   }
   const EngineOptions& options = context_.engine.options();
   // The id is what a handle is good for: only its beginning is for the log.
-  spdlog::info("session={} opened client={}", session_.substr(0, 8),
-               base::Quoted(request.client().substr(0, 128)));
+  spdlog::info("session={} opened client={}", session_.substr(0, 8), base::Quoted(request.client().substr(0, 128)));
   const std::scoped_lock lock(mutex_);
   event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);

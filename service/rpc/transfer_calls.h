@@ -57,8 +57,7 @@ Status QueueFull(const Engine& engine);
 class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequest> {
  public:
   // `call` lives until OnDone.
-  UploadCall(RpcContext context, grpc::CallbackServerContext& call,
-             ::hostir::v1::UploadReply* reply);
+  UploadCall(RpcContext context, grpc::CallbackServerContext& call, ::hostir::v1::UploadReply* reply);
 
  private:
   void OnReadDone(bool ok) override;

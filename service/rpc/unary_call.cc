@@ -17,10 +17,7 @@ std::shared_ptr<UnaryCall> UnaryCall::Make(std::string_view method, InFlight& in
 }
 
 UnaryCall::UnaryCall(std::string_view method, InFlight& in_flight)
-    : method_(method),
-      in_flight_(in_flight),
-      entry_(in_flight.Enter()),
-      start_(base::Clock::Steady().Now()) {}
+    : method_(method), in_flight_(in_flight), entry_(in_flight.Enter()), start_(base::Clock::Steady().Now()) {}
 
 bool UnaryCall::Claim() {
   const std::scoped_lock lock(mutex_);
@@ -70,8 +67,8 @@ InFlight::Entry InFlight::Enter() {
     entry.id = ++last_id_;
   }
   if (under_way > most_) {
-    entry.admission = ResourceExhausted(
-        base::Cat("requests_max = ", most_, ": as many are under way; try again later"));
+    entry.admission =
+        ResourceExhausted(base::Cat("requests_max = ", most_, ": as many are under way; try again later"));
   }
   return entry;
 }
@@ -101,8 +98,7 @@ void LogCall(std::string_view method, int64_t id, const Status& status, base::Na
   if (status.ok()) {
     spdlog::debug("request={} method={} us={}", id, method, us);
   } else {
-    spdlog::warn("request={} method={} us={} error={}", id, method, us,
-                 base::Quoted(status.ToString()));
+    spdlog::warn("request={} method={} us={} error={}", id, method, us, base::Quoted(status.ToString()));
   }
 }
 

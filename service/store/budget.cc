@@ -25,9 +25,8 @@ Status Budget::Reserve(int64_t amount) {
   int64_t used = used_;
   do {
     if (amount > max_ - used) {
-      return ResourceExhausted(
-          base::Cat(limit_, " = ", max_, ": ", used, " ", noun_, " are in use, ", amount,
-                    " more were asked for; free some, or start the daemon with a higher limit"));
+      return ResourceExhausted(base::Cat(limit_, " = ", max_, ": ", used, " ", noun_, " are in use, ", amount,
+                                         " more were asked for; free some, or start the daemon with a higher limit"));
     }
   } while (!used_.compare_exchange_weak(used, used + amount));
   return {};

@@ -33,8 +33,7 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
       continue;  // Every block along it gets what is sent.
     }
     sent_bytes_ *= spec.shape[axis];
-    Step step = {
-        .extent = spec.shape[axis], .shard_stride = stride, .dealt = sharding.axes[axis].dealt};
+    Step step = {.extent = spec.shape[axis], .shard_stride = stride, .dealt = sharding.axes[axis].dealt};
     int64_t size = spec.shape[axis];
     int64_t ways = sharding.Ways(axis);
     block_strides[axis] = block_stride;
@@ -51,11 +50,9 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
 
   blocks_.resize(static_cast<size_t>(block_stride));
   for (size_t position = 0; position < sharding.mesh.devices().size(); ++position) {
-    const std::vector<int64_t> block_of =
-        mesh::BlockOf(sharding, sharding.mesh.devices()[position]);
+    const std::vector<int64_t> block_of = mesh::BlockOf(sharding, sharding.mesh.devices()[position]);
     int64_t block = 0;
-    for (size_t axis = 0; axis < block_of.size(); ++axis)
-      block += block_of[axis] * block_strides[axis];
+    for (size_t axis = 0; axis < block_of.size(); ++axis) block += block_of[axis] * block_strides[axis];
     blocks_[static_cast<size_t>(block)].push_back(position);
   }
   copies_ = static_cast<int64_t>(blocks_.front().size());
@@ -63,8 +60,7 @@ ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
 }
 
 ShardMap ShardMap::OfShard(const TensorSpec& spec, size_t position) {
-  const mesh::PartRange part =
-      mesh::PartRangeOf(spec.sharding, spec.shape, spec.sharding.mesh.devices()[position]);
+  const mesh::PartRange part = mesh::PartRangeOf(spec.sharding, spec.shape, spec.sharding.mesh.devices()[position]);
   ShardMap map;
   int64_t stride = DTypeBytes(spec.dtype);
   map.sent_bytes_ = stride;
@@ -87,8 +83,8 @@ void ShardMap::Simplify() {
   std::vector<Step> joined;
   for (Step& step : steps_) {
     if (step.extent == 1) continue;
-    const bool joins = !joined.empty() && step.cuts.empty() &&
-                       joined.back().shard_stride == step.shard_stride * step.extent;
+    const bool joins =
+        !joined.empty() && step.cuts.empty() && joined.back().shard_stride == step.shard_stride * step.extent;
     if (joins) {
       joined.back().extent *= step.extent;
       joined.back().shard_stride = step.shard_stride;
@@ -126,8 +122,7 @@ ShardMap::Place ShardMap::Find(int64_t offset) const {
   return place;
 }
 
-size_t ShardMap::WriteRepeated(std::byte* to, const std::byte* from, size_t bytes,
-                               size_t num_repeats) const {
+size_t ShardMap::WriteRepeated(std::byte* to, const std::byte* from, size_t bytes, size_t num_repeats) const {
   if (num_repeats == 0) {
     std::memcpy(to, from, bytes);
     return bytes;
@@ -136,8 +131,7 @@ size_t ShardMap::WriteRepeated(std::byte* to, const std::byte* from, size_t byte
   const auto stride = static_cast<size_t>(outer.shard_stride);
   const size_t size = static_cast<size_t>(outer.extent) * stride;
   if (WriteRepeated(to, from, bytes, num_repeats - 1) < stride) {
-    for (size_t at = stride; at < size; at += stride)
-      WriteRepeated(to + at, from, bytes, num_repeats - 1);
+    for (size_t at = stride; at < size; at += stride) WriteRepeated(to + at, from, bytes, num_repeats - 1);
     return 0;
   }
   // No gaps: what is written so far is copied, twice as much each time, as long as a cache holds it. (An element at a
@@ -151,8 +145,7 @@ size_t ShardMap::WriteRepeated(std::byte* to, const std::byte* from, size_t byte
   return size;
 }
 
-void ShardMap::Scatter(int64_t offset, std::span<const std::byte> bytes,
-                       std::span<std::byte* const> shards) const {
+void ShardMap::Scatter(int64_t offset, std::span<const std::byte> bytes, std::span<std::byte* const> shards) const {
   while (!bytes.empty()) {
     const Place place = Find(offset);
     const size_t run = std::min(bytes.size(), static_cast<size_t>(place.run));
@@ -170,8 +163,7 @@ std::vector<size_t> ShardMap::SourcePositions() const {
   return positions;
 }
 
-void ShardMap::Gather(int64_t offset, std::span<std::byte> bytes,
-                      std::span<std::byte* const> shards) const {
+void ShardMap::Gather(int64_t offset, std::span<std::byte> bytes, std::span<std::byte* const> shards) const {
   HIR_CHECK(repeats_.empty());
   while (!bytes.empty()) {
     const Place place = Find(offset);

@@ -29,8 +29,7 @@ class ShardMap {
 
   // Writes the bytes [offset, offset + bytes.size()) of what travels to every shard that stores them. shards[p] is
   // the memory of the device at position p.
-  void Scatter(int64_t offset, std::span<const std::byte> bytes,
-               std::span<std::byte* const> shards) const;
+  void Scatter(int64_t offset, std::span<const std::byte> bytes, std::span<std::byte* const> shards) const;
   // Reads them from the first shard that stores them. REQUIRES: nothing is repeated (sent_once is stored_once).
   void Gather(int64_t offset, std::span<std::byte> bytes, std::span<std::byte* const> shards) const;
 
@@ -45,8 +44,7 @@ class ShardMap {
     int64_t extent = 1;
     int64_t shard_stride = 0;  // In bytes, within a block.
     std::vector<Cut> cuts = {};
-    int64_t dealt =
-        1;  // In so many turns, `together` at a time: the cuts are of the index in that order.
+    int64_t dealt = 1;  // In so many turns, `together` at a time: the cuts are of the index in that order.
     int64_t together = 1;
   };
   struct Repeat {  // Elements repeated along an axis.
@@ -61,8 +59,7 @@ class ShardMap {
   ShardMap() = default;
   Place Find(int64_t offset) const;
   // Along the first `num_repeats`. Returns how many bytes there are now without a gap; 0 where there are gaps.
-  size_t WriteRepeated(std::byte* to, const std::byte* from, size_t bytes,
-                       size_t num_repeats) const;
+  size_t WriteRepeated(std::byte* to, const std::byte* from, size_t bytes, size_t num_repeats) const;
   void Simplify();
 
   std::vector<Step> steps_;

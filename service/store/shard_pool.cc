@@ -10,18 +10,16 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 
 bool Matches(const ShardPool::Kept& kept, std::span<const int64_t> devices, int64_t bytes) {
-  return std::ranges::equal(kept.shards, devices,
-                            [&](const ShardSet::Shard& shard, int64_t device) {
-                              return shard.bytes == bytes && shard.device == device;
-                            });
+  return std::ranges::equal(kept.shards, devices, [&](const ShardSet::Shard& shard, int64_t device) {
+    return shard.bytes == bytes && shard.device == device;
+  });
 }
 
 }  // namespace
 
 int64_t ShardPool::BytesOf(const Kept& kept) {
   int64_t bytes = 0;
-  for (const ShardSet::Shard& shard : kept.shards)
-    bytes += (shard.bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  for (const ShardSet::Shard& shard : kept.shards) bytes += (shard.bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return bytes;
 }
 
@@ -61,13 +59,12 @@ void ShardPool::Keep(std::string_view session, Kept kept) {
   GiveUp(std::move(given_up));
 }
 
-std::optional<ShardPool::Kept> ShardPool::Take(std::string_view session,
-                                               std::span<const int64_t> devices, int64_t bytes) {
+std::optional<ShardPool::Kept> ShardPool::Take(std::string_view session, std::span<const int64_t> devices,
+                                               int64_t bytes) {
   std::list<Entry> taken;
   const std::scoped_lock lock(mutex_);
-  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
-    return Matches(entry.kept, devices, bytes) && entry.session == session;
-  });
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return Matches(entry.kept, devices, bytes) && entry.session == session; });
   if (found == entries_.end()) return std::nullopt;
   Remove(found, taken);
   return std::move(taken.front().kept);

@@ -40,8 +40,7 @@ class ShardPool {
   // goes first.
   void Keep(std::string_view session, Kept kept);
   // The latest that `session` freed with shards of `bytes` on `devices`, in their order, if any.
-  std::optional<Kept> Take(std::string_view session, std::span<const int64_t> devices,
-                           int64_t bytes);
+  std::optional<Kept> Take(std::string_view session, std::span<const int64_t> devices, int64_t bytes);
   // Gives up what was kept for longest until at most `bytes` are kept.
   void Trim(int64_t bytes);
 

@@ -28,8 +28,8 @@ std::optional<int64_t> ElementsBytes(DType dtype, std::span<const int64_t> shape
 }
 
 Status TooManyBytes(DType dtype, std::string_view shape) {
-  return InvalidArgument(base::Cat("a tensor of shape [", shape, "] and dtype ", DTypeName(dtype),
-                                   " has more bytes than fit in 63 bits"));
+  return InvalidArgument(
+      base::Cat("a tensor of shape [", shape, "] and dtype ", DTypeName(dtype), " has more bytes than fit in 63 bits"));
 }
 
 Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
@@ -39,21 +39,18 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
   }
   for (int64_t axis = 0; axis < axes; ++axis) {
     const int64_t extent = spec.shape[static_cast<size_t>(axis)];
-    if (extent < 0)
-      return InvalidArgument(
-          base::Cat("axis ", axis, " has extent ", extent, "; it must be 0 or more"));
+    if (extent < 0) return InvalidArgument(base::Cat("axis ", axis, " has extent ", extent, "; it must be 0 or more"));
   }
   if (spec.stored_once.size() != spec.shape.size()) {
-    return InvalidArgument(
-        base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
+    return InvalidArgument(base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
   }
   HIR_TRY(mesh::CheckDealt(spec.sharding, spec.shape));
   if (!ElementsBytes(spec.dtype, spec.shape).has_value())
     return TooManyBytes(spec.dtype, base::JoinInts(spec.shape, ", "));
   for (const int64_t device : spec.sharding.mesh.devices()) {
     if (device < num_devices) continue;
-    return InvalidArgument(base::Cat("mesh ", spec.sharding.mesh.ToString(), " names device ",
-                                     device, "; this daemon has devices 0 to ", num_devices - 1));
+    return InvalidArgument(base::Cat("mesh ", spec.sharding.mesh.ToString(), " names device ", device,
+                                     "; this daemon has devices 0 to ", num_devices - 1));
   }
   return {};
 }
@@ -61,8 +58,7 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
 int64_t ShardBytes(const TensorSpec& spec) {
   int64_t bytes = DTypeBytes(spec.dtype);
   const std::vector<int64_t> shard = mesh::ShardShape(spec.sharding, spec.shape);
-  for (size_t axis = 0; axis < shard.size(); ++axis)
-    bytes *= spec.stored_once[axis] ? 1 : shard[axis];
+  for (size_t axis = 0; axis < shard.size(); ++axis) bytes *= spec.stored_once[axis] ? 1 : shard[axis];
   return bytes;
 }
 
@@ -77,8 +73,7 @@ bool SameParts(const mesh::Sharding& a, const mesh::Sharding& b, std::span<const
     if (a.Ways(axis) != b.Ways(axis) || turns(a) != turns(b)) return false;
   }
   return std::ranges::all_of(a.mesh.devices(), [&](int64_t device) {
-    return b.mesh.PositionOf(device).has_value() &&
-           mesh::BlockOf(a, device) == mesh::BlockOf(b, device);
+    return b.mesh.PositionOf(device).has_value() && mesh::BlockOf(a, device) == mesh::BlockOf(b, device);
   });
 }
 

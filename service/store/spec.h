@@ -23,9 +23,8 @@ struct TensorSpec {
   mesh::Sharding sharding = mesh::Sharding::OnDevice0(0);
 };
 
-std::string ToString(const TensorSpec& spec);  // "f32[6, b:1024] on [0, 1], replicated"
-std::string Describe(
-    const mesh::Sharding& sharding);  // "on [0, 1], axis 0 split 2 ways over mesh_x"
+std::string ToString(const TensorSpec& spec);          // "f32[6, b:1024] on [0, 1], replicated"
+std::string Describe(const mesh::Sharding& sharding);  // "on [0, 1], axis 0 split 2 ways over mesh_x"
 
 // The bytes of all elements of a tensor, once; nothing when they do not fit in 63 bits, and the refusal of that.
 std::optional<int64_t> ElementsBytes(DType dtype, std::span<const int64_t> shape);

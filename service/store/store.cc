@@ -36,14 +36,12 @@ TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> r
       released_(std::move(released)),
       pool_(std::make_shared<ShardPool>(options.recycled_bytes_max, released_)),
       bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
-      staging_("staging_bytes_max", "bytes of tensors on their way to and from devices",
-               options.staging_bytes_max) {}
+      staging_("staging_bytes_max", "bytes of tensors on their way to and from devices", options.staging_bytes_max) {}
 
 Result<std::string> TensorStore::OpenSession() {
   const std::scoped_lock lock(mutex_);
   if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
-    return ResourceExhausted(
-        base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
+    return ResourceExhausted(base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
   }
   std::string id = RandomId();
   sessions_.emplace(id, Session());
@@ -73,22 +71,19 @@ Status TensorStore::CheckSession(std::string_view session) const {
 Result<const TensorStore::Session*> TensorStore::FindSession(std::string_view session) const {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) {
-    return Status(Code::kFailedPrecondition, session.empty()
-                                                 ? "no session: call Connect first"
-                                                 : "no such session: its Connect stream has ended");
+    return Status(Code::kFailedPrecondition,
+                  session.empty() ? "no session: call Connect first" : "no such session: its Connect stream has ended");
   }
   return &found->second;
 }
 
-Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session,
-                                                        const TensorSpec& spec, Use use) {
+Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session, const TensorSpec& spec, Use use) {
   HIR_TRY(CheckSpec(spec, options_.num_devices));
   const int64_t bytes = ShardBytes(spec);
   const mesh::DeviceMesh& mesh = spec.sharding.mesh;
   if (!Fits(bytes, mesh.num_devices(), options_.tensor_bytes_max)) {
-    return ResourceExhausted(base::Cat("tensor_bytes_max = ", options_.tensor_bytes_max, ": ",
-                                       ToString(spec), " takes ", bytes, " bytes on each of ",
-                                       mesh.num_devices(),
+    return ResourceExhausted(base::Cat("tensor_bytes_max = ", options_.tensor_bytes_max, ": ", ToString(spec),
+                                       " takes ", bytes, " bytes on each of ", mesh.num_devices(),
                                        " devices; start the daemon with a higher limit"));
   }
   HIR_ASSIGN(Charge charge, bytes_.Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
@@ -100,8 +95,8 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
       pool->Keep(session, {std::move(shards), std::move(host)});
     };
     if (auto kept = pool_->Take(session, mesh.devices(), bytes)) {
-      auto set = std::make_shared<ShardSet>(std::move(kept->shards), std::move(kept->host),
-                                            released_, std::move(recycle));
+      auto set =
+          std::make_shared<ShardSet>(std::move(kept->shards), std::move(kept->host), released_, std::move(recycle));
       set->charge = std::move(charge);
       return set;
     }
@@ -123,8 +118,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
     }
     HIR_ASSIGN(host, std::move(created));
   }
-  auto set =
-      std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
+  auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
   set->charge = std::move(charge);
   return set;
 }
@@ -152,13 +146,11 @@ Result<std::shared_ptr<HostShards>> TensorStore::AllocateCopy(const ShardSet& sh
   return host;
 }
 
-Result<std::string> TensorStore::AddHandle(std::string_view session,
-                                           std::shared_ptr<Tensor> tensor) {
+Result<std::string> TensorStore::AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor) {
   const std::scoped_lock lock(mutex_);
   HIR_TRY(FindSession(session).status());
   if (num_handles_ >= options_.tensors_max) {
-    return ResourceExhausted(
-        base::Cat("tensors_max = ", options_.tensors_max, ": all handles are in use; free some"));
+    return ResourceExhausted(base::Cat("tensors_max = ", options_.tensors_max, ": all handles are in use; free some"));
   }
   std::string handle = RandomId();
   ++num_handles_;
@@ -167,28 +159,23 @@ Result<std::string> TensorStore::AddHandle(std::string_view session,
   return handle;
 }
 
-Result<std::shared_ptr<Tensor>> TensorStore::FindIn(const Session& session,
-                                                    std::string_view handle) {
-  if (const auto found = session.tensors.find(std::string(handle));
-      found != session.tensors.end()) {
+Result<std::shared_ptr<Tensor>> TensorStore::FindIn(const Session& session, std::string_view handle) {
+  if (const auto found = session.tensors.find(std::string(handle)); found != session.tensors.end()) {
     return found->second;
   }
   if (std::find(session.freed.begin(), session.freed.end(), handle) != session.freed.end()) {
     return Status(Code::kFailedPrecondition, base::Cat("handle ", handle, " was freed"));
   }
-  return Status(Code::kNotFound,
-                base::Cat("no handle \"", handle.substr(0, 64), "\" in this session"));
+  return Status(Code::kNotFound, base::Cat("no handle \"", handle.substr(0, 64), "\" in this session"));
 }
 
-Result<std::shared_ptr<Tensor>> TensorStore::Find(std::string_view session,
-                                                  std::string_view handle) const {
+Result<std::shared_ptr<Tensor>> TensorStore::Find(std::string_view session, std::string_view handle) const {
   const std::scoped_lock lock(mutex_);
   HIR_ASSIGN(const Session* found, FindSession(session));
   return FindIn(*found, handle);
 }
 
-Result<TensorStore::Freed> TensorStore::Free(std::string_view session,
-                                             std::span<const std::string> handles,
+Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span<const std::string> handles,
                                              bool those_there) {
   Freed freed;
   const std::scoped_lock lock(mutex_);

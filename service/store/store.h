@@ -45,14 +45,12 @@ class TensorStore {
   // others perhaps what `session` freed before, with the bytes that were there. The bytes of outputs count from now
   // on; those of uploads as the owner of the charges adds to them, who then calls MakeRoom.
   // Errors: kInvalidArgument  CheckSpec; kResourceExhausted  a limit, or the machine has no more.
-  Result<std::shared_ptr<ShardSet>> Allocate(std::string_view session, const TensorSpec& spec,
-                                             Use use);
+  Result<std::shared_ptr<ShardSet>> Allocate(std::string_view session, const TensorSpec& spec, Use use);
   // Gives up recycled memory until tensors and it are within tensor_bytes_max.
   void MakeRoom() { pool_->Trim(options_.tensor_bytes_max - bytes_.used()); }
   // Zeroed memory for a copy of the shards at `positions` (in mesh order) of a tensor that only devices have.
   // Errors: kResourceExhausted naming staging_bytes_max.
-  Result<std::shared_ptr<HostShards>> AllocateCopy(const ShardSet& shards,
-                                                   std::span<const size_t> positions);
+  Result<std::shared_ptr<HostShards>> AllocateCopy(const ShardSet& shards, std::span<const size_t> positions);
 
   // A new random handle of `session`.
   Result<std::string> AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor);
@@ -62,8 +60,7 @@ class TensorStore {
   // All or none; or, `those_there`, whichever the session has. What they stood for is the caller's to let go of, which
   // takes time where it is much.
   using Freed = std::vector<std::shared_ptr<Tensor>>;
-  Result<Freed> Free(std::string_view session, std::span<const std::string> handles,
-                     bool those_there = false);
+  Result<Freed> Free(std::string_view session, std::span<const std::string> handles, bool those_there = false);
 
   bool on_devices() const { return options_.on_devices; }
   int64_t num_tensors() const;

@@ -89,8 +89,7 @@ void Readiness::Forget(int64_t number) {
   forgotten = waiting_.extract(number);
 }
 
-void Subscriptions::WhenSettled(const std::shared_ptr<Readiness>& readiness,
-                                std::function<void()> then) {
+void Subscriptions::WhenSettled(const std::shared_ptr<Readiness>& readiness, std::function<void()> then) {
   const int64_t number = readiness->WhenSettled(std::move(then));
   if (number == 0) return;
   {

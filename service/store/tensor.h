@@ -51,8 +51,8 @@ class ShardSet {
   // `host` null: only devices have it. `recycle`, when there is one, gets what a set leaves behind that nobody reads
   // any more, instead of `released`.
   using Recycle = std::function<void(std::vector<Shard>, std::shared_ptr<HostShards>)>;
-  ShardSet(std::vector<Shard> shards, std::shared_ptr<HostShards> host,
-           std::shared_ptr<ReleasedShards> released, Recycle recycle = {})
+  ShardSet(std::vector<Shard> shards, std::shared_ptr<HostShards> host, std::shared_ptr<ReleasedShards> released,
+           Recycle recycle = {})
       : shards_(std::move(shards)),
         released_(std::move(released)),
         recycle_(std::move(recycle)),
@@ -131,9 +131,7 @@ class Subscriptions {
 class Tensor {
  public:
   Tensor(TensorSpec spec, std::shared_ptr<ShardSet> shards, TensorState state)
-      : spec_(std::move(spec)),
-        shards_(std::move(shards)),
-        readiness_(std::make_shared<Readiness>(state)) {}
+      : spec_(std::move(spec)), shards_(std::move(shards)), readiness_(std::make_shared<Readiness>(state)) {}
 
   const TensorSpec& spec() const { return spec_; }
   ShardSet& shards() const { return *shards_; }

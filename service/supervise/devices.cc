@@ -48,20 +48,18 @@ Result<pb::Probed> Ask(const DeviceRequest& request, const ProbeOptions& options
   message.mutable_probe()->set_all(request.all);
   for (const int64_t ordinal : request.ordinals) message.mutable_probe()->add_ordinals(ordinal);
   const auto ended = [&] {
-    return Unavailable(Cat("the process that looked for devices ",
-                           process.Ended(milliseconds(200)).value_or("ended its socket")));
+    return Unavailable(
+        Cat("the process that looked for devices ", process.Ended(milliseconds(200)).value_or("ended its socket")));
   };
   if (!channel.Send(message.SerializeAsString(), {}, kSendTimeout).ok()) return ended();
   pollfd readable = {channel.fd(), POLLIN, 0};
   const int64_t timeout_ms = std::chrono::ceil<milliseconds>(options.timeout).count();
   if (poll(&readable, 1, static_cast<int>(timeout_ms)) <= 0) {
-    return Status(Code::kDeadlineExceeded,
-                  Cat("looking for devices took longer than ", timeout_ms, " ms"));
+    return Status(Code::kDeadlineExceeded, Cat("looking for devices took longer than ", timeout_ms, " ms"));
   }
   Result<std::optional<Channel::Message>> received = channel.Receive(/*block=*/false);
   pb::FromWorker from;
-  if (!received.ok() || !received->has_value() || !from.ParseFromString((*received)->bytes) ||
-      !from.has_probed()) {
+  if (!received.ok() || !received->has_value() || !from.ParseFromString((*received)->bytes) || !from.has_probed()) {
     return ended();
   }
   return std::move(*from.mutable_probed());
@@ -79,10 +77,9 @@ Result<DeviceRequest> ParseDevices(std::string_view text) {
   for (const std::string_view part : parts) {
     const size_t other = part.find(':');
     if (other == std::string_view::npos) continue;
-    return Unusable(text, part.substr(0, other) == request.kind
-                              ? Cat(request.kind, " is named twice")
-                              : Cat(request.kind, " and ", part.substr(0, other),
-                                    " together; a daemon has devices of one kind"));
+    return Unusable(text, part.substr(0, other) == request.kind ? Cat(request.kind, " is named twice")
+                                                                : Cat(request.kind, " and ", part.substr(0, other),
+                                                                      " together; a daemon has devices of one kind"));
   }
   if (request.kind == "cpu") {
     const std::optional<int64_t> count = base::ParseInt(rest);
@@ -91,14 +88,12 @@ Result<DeviceRequest> ParseDevices(std::string_view text) {
     for (int64_t i = 0; i < *count; ++i) request.ordinals.push_back(i);
     return request;
   }
-  if (request.kind != "cuda")
-    return Unusable(text, Cat("no kind of device is called ", request.kind));
+  if (request.kind != "cuda") return Unusable(text, Cat("no kind of device is called ", request.kind));
   request.all = rest == "all";
   if (request.all) return request;
   for (const std::string_view part : parts) {
     const std::optional<int64_t> ordinal = base::ParseInt(part);
-    if (!ordinal.has_value() || *ordinal < 0)
-      return Unusable(text, Cat("\"", part, "\" is no GPU"));
+    if (!ordinal.has_value() || *ordinal < 0) return Unusable(text, Cat("\"", part, "\" is no GPU"));
     if (std::ranges::find(request.ordinals, *ordinal) != request.ordinals.end())
       return Unusable(text, Cat("GPU ", *ordinal, " is named twice"));
     request.ordinals.push_back(*ordinal);
@@ -108,9 +103,7 @@ Result<DeviceRequest> ParseDevices(std::string_view text) {
   return request;
 }
 
-std::string Devices::NameOf(int64_t rank) const {
-  return Cat(kind, ":", used[static_cast<size_t>(rank)].ordinal);
-}
+std::string Devices::NameOf(int64_t rank) const { return Cat(kind, ":", used[static_cast<size_t>(rank)].ordinal); }
 
 pb::Target Devices::target() const {
   pb::Target target;
@@ -132,22 +125,20 @@ Devices FromProbe(const DeviceRequest& request, const pb::Probed& probed) {
     LocalDevice device = {answer.ordinal(), answer.model(), answer.memory_bytes(), answer.target(),
                           FromError(answer.error())};
     const int64_t architecture = device.target.architecture();
-    if (device.failure.ok() && !devices.used.empty() &&
-        architecture != devices.used.front().target.architecture()) {
-      device.failure =
-          Status(Code::kFailedPrecondition,
-                 Cat("its architecture is ", architecture, "; this daemon's plans are for ",
-                     devices.used.front().target.architecture(), ", that of ", devices.NameOf(0)));
+    if (device.failure.ok() && !devices.used.empty() && architecture != devices.used.front().target.architecture()) {
+      device.failure = Status(Code::kFailedPrecondition,
+                              Cat("its architecture is ", architecture, "; this daemon's plans are for ",
+                                  devices.used.front().target.architecture(), ", that of ", devices.NameOf(0)));
     }
     if (device.failure.ok() && devices.size() == kDevicesMax)
       device.failure = ResourceExhausted(Cat("a daemon has at most ", kDevicesMax, " devices"));
     (device.failure.ok() ? devices.used : devices.failed).push_back(std::move(device));
   }
   if (devices.used.empty() && devices.failure.ok()) {
-    devices.failure = devices.failed.empty()
-                          ? Status(Code::kFailedPrecondition, "no GPU: the driver shows none")
-                          : devices.failed.front().failure.WithContext(
-                                Cat(devices.kind, ":", devices.failed.front().ordinal));
+    devices.failure =
+        devices.failed.empty()
+            ? Status(Code::kFailedPrecondition, "no GPU: the driver shows none")
+            : devices.failed.front().failure.WithContext(Cat(devices.kind, ":", devices.failed.front().ordinal));
   }
   return devices;
 }

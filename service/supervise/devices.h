@@ -17,9 +17,8 @@ inline constexpr int64_t kDevicesMax = 64;
 // What --devices says.
 struct DeviceRequest {
   std::string kind = "cpu";
-  bool all = false;  // Every one that there is.
-  std::vector<int64_t> ordinals =
-      {};  // Else these, in this order: the devices 0, 1, ... of programs.
+  bool all = false;                    // Every one that there is.
+  std::vector<int64_t> ordinals = {};  // Else these, in this order: the devices 0, 1, ... of programs.
 };
 
 // "cpu:4" (four of them), "cuda:all", "cuda:0,2" and "cuda:2" (those GPUs).
@@ -36,8 +35,8 @@ struct LocalDevice {
 
 struct Devices {
   std::string kind = "cpu";
-  bool own_memory = false;             // Tensors live in the devices' memory, not in the daemon's.
-  std::vector<LocalDevice> used = {};  // By rank.
+  bool own_memory = false;               // Tensors live in the devices' memory, not in the daemon's.
+  std::vector<LocalDevice> used = {};    // By rank.
   std::vector<LocalDevice> failed = {};  // Asked for, and why each cannot be used.
   Status failure = {};                   // Why none is used.
 

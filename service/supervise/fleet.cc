@@ -76,13 +76,11 @@ Fleet::~Fleet() {
 
 Status Fleet::Spawn(int64_t rank) {
   HIR_ASSIGN(auto ends, Channel::Pair());
-  std::vector<std::string> args = {
-      "--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
-      base::Cat("--generation=", generation_),
-      base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
+  std::vector<std::string> args = {"--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
+                                   base::Cat("--generation=", generation_),
+                                   base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
   if (!options_.cores.empty())
-    args.push_back(
-        base::Cat("--cores=", base::Join(options_.cores[static_cast<size_t>(rank)], ",")));
+    args.push_back(base::Cat("--cores=", base::Join(options_.cores[static_cast<size_t>(rank)], ",")));
   if (segments_) args.push_back(base::Cat("--segments=", segments_->path()));
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));
@@ -100,8 +98,7 @@ Status Fleet::Start() {
   if (!broadcast.ok()) return Break(broadcast.status());
   broadcast_ = *std::move(broadcast);
   // Without one they lie in /dev/shm itself, where that can be written.
-  if (Result<ScratchFolder> made = ScratchFolder::Make("/dev/shm"); made.ok())
-    segments_.emplace(*std::move(made));
+  if (Result<ScratchFolder> made = ScratchFolder::Make("/dev/shm"); made.ok()) segments_.emplace(*std::move(made));
   for (int64_t rank = 0; rank < options_.num_ranks(); ++rank) {
     if (Status status = Spawn(rank); !status.ok()) return Break(std::move(status));
   }
@@ -117,8 +114,8 @@ Status Fleet::Start() {
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
     if (options_.busy_waits) hello.set_look_us(kLookForNext.count() / 1000);
   }
-  const Status status = Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"},
-                             "the start of the mesh");
+  const Status status =
+      Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"}, "the start of the mesh");
   if (!status.ok() && healthy()) (void)Break(status);  // It said why it cannot.
   starting_ = false;
   Publish();
@@ -130,8 +127,7 @@ Status Fleet::Send(int64_t rank, RankMessage& message) {
   message.message.set_generation(generation_);
   message.message.set_seq(++seq_);
   Worker& worker = workers_[static_cast<size_t>(rank)];
-  const Status status =
-      worker.channel->Send(message.message.SerializeAsString(), message.fds, kSendTimeout);
+  const Status status = worker.channel->Send(message.message.SerializeAsString(), message.fds, kSendTimeout);
   return status.ok() ? status : status.WithContext(base::Cat("rank ", rank));
 }
 
@@ -148,8 +144,8 @@ Status Fleet::interrupt() const {
   return interrupt_;
 }
 
-Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-                   std::string_view what, Waits waits) {
+Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+                   Waits waits) {
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
   began_ = Now();
@@ -205,20 +201,15 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
     const bool looks = options_.busy_waits && now < sent_at + kLookBeforeSleep;
     const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
-    const base::Nanos until = looks      ? base::Nanos{}
-                              : for_last ? std::min(deadline, sent_at + kAwaitLast)
-                                         : deadline;
-    if (Status failure =
-            Pump(until, what, interrupted_.fd(), for_last ? Wakes::kLast : Wakes::kAny);
-        !failure.ok())
+    const base::Nanos until = looks ? base::Nanos{} : for_last ? std::min(deadline, sent_at + kAwaitLast) : deadline;
+    if (Status failure = Pump(until, what, interrupted_.fd(), for_last ? Wakes::kLast : Wakes::kAny); !failure.ok())
       return Break(std::move(failure));
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
     if (first_error_.poisoned) return Break(Poisoned(what));
     // One rank that failed where others go on leaves them waiting for it: what is wrong with the program shows on all.
     const bool failed = !first_error_.status.ok() && waits == Waits::kEachOther;
     if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
-    if (UnderWay() && Now() >= deadline)
-      return Break(failed ? first_error_.status : Stuck(what, timeout));
+    if (UnderWay() && Now() >= deadline) return Break(failed ? first_error_.status : Stuck(what, timeout));
   }
   return first_error_.status;
 }
@@ -242,8 +233,8 @@ bool Fleet::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>
 }
 
 std::vector<pollfd> Fleet::Descriptors(int wake_fd, Wakes wakes) const {
-  const auto last = std::find_if(workers_.rbegin(), workers_.rend(),
-                                 [](const Worker& worker) { return worker.awaited > 0; });
+  const auto last =
+      std::find_if(workers_.rbegin(), workers_.rend(), [](const Worker& worker) { return worker.awaited > 0; });
   std::vector<pollfd> fds;
   fds.reserve(2 * workers_.size() + 2);
   for (const Worker& worker : workers_) {
@@ -268,8 +259,7 @@ Status Fleet::Pump(base::Nanos deadline, std::string_view what, int wake_fd, Wak
 // Sockets before processes: what a process said before its end counts.
 Status Fleet::HandleReady(std::span<const pollfd> fds, std::string_view what, Wakes wakes) {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0))
-      continue;
+    if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0)) continue;
     const Status received = Receive(static_cast<int64_t>(rank));
     if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
   }
@@ -304,8 +294,7 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
     const std::string key = from.rendezvous_publish().key();
     keys_.emplace(key, from.rendezvous_publish().value());
     for (size_t other = 0; other < workers_.size(); ++other) {
-      if (workers_[other].wanted.erase(key) > 0)
-        HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
+      if (workers_[other].wanted.erase(key) > 0) HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
     }
   } else if (from.has_rendezvous_get()) {
     const std::string& key = from.rendezvous_get().key();
@@ -327,8 +316,8 @@ Status Fleet::Rendezvous(int64_t rank, const std::string& key) {
 Status Fleet::Death(int64_t rank, std::string_view what) {
   // Its socket may end a moment before the process does.
   const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(milliseconds(200));
-  return Unavailable(base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"),
-                               ") during ", what, Next()));
+  return Unavailable(
+      base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"), ") during ", what, Next()));
 }
 
 Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
@@ -346,8 +335,8 @@ Status Fleet::Poisoned(std::string_view what) {
   if (!dead.ok()) return dead;
   const Status& status = first_error_.status;
   if (status.code() != Code::kDeadlineExceeded) return status;
-  return {Code::kDeadlineExceeded, base::Cat(status.message(), ", longer than comm_timeout_ms = ",
-                                             PollMs(options_.comm_timeout), Next())};
+  return {Code::kDeadlineExceeded,
+          base::Cat(status.message(), ", longer than comm_timeout_ms = ", PollMs(options_.comm_timeout), Next())};
 }
 
 // Asks every rank what it is at, and says who holds the others up.
@@ -370,8 +359,8 @@ Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
     HIR_TRY(Pump(deadline, what, -1));
   }
   return {Code::kDeadlineExceeded,
-          base::Cat(what, " took longer than ", timeout.limit, timeout.limit.empty() ? "" : " = ",
-                    PollMs(timeout.time), " ms: ", DescribeStuck(dumped_, awaited), Next())};
+          base::Cat(what, " took longer than ", timeout.limit, timeout.limit.empty() ? "" : " = ", PollMs(timeout.time),
+                    " ms: ", DescribeStuck(dumped_, awaited), Next())};
 }
 
 int64_t Fleet::Awaited() const {
@@ -381,8 +370,7 @@ int64_t Fleet::Awaited() const {
 }
 
 Status Fleet::Break(Status cause) {
-  for (Worker& worker : workers_)
-    worker.process.Kill();  // All at once; the destructors wait for each.
+  for (Worker& worker : workers_) worker.process.Kill();  // All at once; the destructors wait for each.
   workers_.clear();
   segments_.reset();
   posted_ = false;

@@ -41,9 +41,8 @@ struct FleetOptions {
   std::vector<Cores> cores = {};  // What each rank is bound to; empty: none is.
   // Threads look a moment for what is to come before they sleep.
   bool busy_waits = false;
-  base::Nanos setup_timeout =
-      std::chrono::seconds(10);  // From the start of the processes until all are connected.
-  base::Nanos comm_timeout = std::chrono::seconds(30);  // Of one communication.
+  base::Nanos setup_timeout = std::chrono::seconds(10);  // From the start of the processes until all are connected.
+  base::Nanos comm_timeout = std::chrono::seconds(30);   // Of one communication.
 };
 
 // How long something may take, and the limit that says so: empty when the caller chose the time.
@@ -80,8 +79,8 @@ class Fleet {
   //         what poisoned the communicator; what it was interrupted with.
   // kEachOther: a rank that fails may leave others waiting for it, so they get a second to end.
   enum class Waits { kEachOther, kNobody };
-  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout,
-              std::string_view what, Waits waits = Waits::kEachOther);
+  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+              Waits waits = Waits::kEachOther);
   // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no
   // system call but one that wakes them; when it says no (it is too long for that) nothing was sent.
   // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
@@ -162,7 +161,7 @@ class Fleet {
   std::optional<ScratchFolder> segments_;     // Before its workers: it goes after them.
   std::vector<Worker> workers_;               // By rank; empty between generations.
   std::optional<BroadcastSender> broadcast_;  // To them.
-  bool posted_ = false;  // Their replies are awaited there, not by their sockets.
+  bool posted_ = false;                       // Their replies are awaited there, not by their sockets.
   int64_t generation_ = 0;
   bool starting_ = false;
   int64_t seq_ = 0;

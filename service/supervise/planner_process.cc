@@ -24,8 +24,7 @@ constexpr int kAttempts = 3;
 
 // Signals that others send; what a process does to itself comes as others.
 bool IsFromOutside(int signal) {
-  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
-         signal == SIGQUIT;
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
 }
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
@@ -61,10 +60,9 @@ Status PlannerProcess::Start() {
   if (channel_ != nullptr && !process_.Ended(milliseconds(0)).has_value()) return {};
   Stop();
   HIR_ASSIGN(auto ends, Channel::Pair());
-  std::vector<std::string> args = {
-      "--role=planner", base::Cat("--device=", options_.device),
-      base::Cat("--parent-pid=", getpid()),
-      base::Cat("--resharding-bytes-max=", options_.resharding_bytes_max)};
+  std::vector<std::string> args = {"--role=planner", base::Cat("--device=", options_.device),
+                                   base::Cat("--parent-pid=", getpid()),
+                                   base::Cat("--resharding-bytes-max=", options_.resharding_bytes_max)};
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
   channel_ = std::make_unique<Channel>(std::move(ends.first));
@@ -95,12 +93,10 @@ PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view 
   Stop();
   outcome.ended = true;
   outcome.of_it = !killed;
-  const std::string_view why =
-      killed ? "; somebody ended it, or memory ran out, which is not held against the program"
-             : "; this is a fault of hostir: please report it with the program's text";
-  outcome.status =
-      Unavailable(base::Cat("the planner died (", outcome.how, ") while it planned program ",
-                            task.digest, why, "; the planner is restarted"));
+  const std::string_view why = killed ? "; somebody ended it, or memory ran out, which is not held against the program"
+                                      : "; this is a fault of hostir: please report it with the program's text";
+  outcome.status = Unavailable(base::Cat("the planner died (", outcome.how, ") while it planned program ", task.digest,
+                                         why, "; the planner is restarted"));
   (void)Start();  // The next call tries again, and reports.
   return outcome;
 }
@@ -116,8 +112,7 @@ PlannerProcess::Outcome PlannerProcess::MakePlan(const Task& task, const Listene
   }
 }
 
-PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& listener,
-                                            bool& begun) {
+PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& listener, bool& begun) {
   Outcome outcome;
   outcome.status = Start();
   if (!outcome.status.ok()) return outcome;
@@ -129,14 +124,13 @@ PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& li
   *make_plan.mutable_target() = options_.target;
   for (const auto& [symbol, value] : task.sizes) (*make_plan.mutable_sizes())[symbol] = value;
   const base::Nanos deadline = Now() + task.timeout;
-  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok())
-    return Died(task, "it does not read");
+  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) return Died(task, "it does not read");
   listener.sent();
   return Await(task, listener, deadline, begun);
 }
 
-PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& listener,
-                                              base::Nanos deadline, bool& begun) {
+PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& listener, base::Nanos deadline,
+                                              bool& begun) {
   Outcome outcome;
   for (;;) {
     pollfd fds[2] = {{channel_->fd(), POLLIN, 0}, {interrupted_.fd(), POLLIN, 0}};
@@ -145,11 +139,10 @@ PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& 
       process_.Kill();
       outcome = Died(task, "too slow");
       outcome.of_it = true;
-      outcome.status = {
-          Code::kDeadlineExceeded,
-          base::Cat("planning took longer than plan_timeout_ms = ",
-                    std::chrono::duration_cast<milliseconds>(task.timeout).count(),
-                    "; make the program smaller, or start the daemon with a higher limit")};
+      outcome.status = {Code::kDeadlineExceeded,
+                        base::Cat("planning took longer than plan_timeout_ms = ",
+                                  std::chrono::duration_cast<milliseconds>(task.timeout).count(),
+                                  "; make the program smaller, or start the daemon with a higher limit")};
       return outcome;
     }
     if (fds[1].revents != 0) {
@@ -161,8 +154,7 @@ PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& 
     if (!received->has_value()) continue;
     pb::FromWorker from;
     const bool parsed = from.ParseFromString((*received)->bytes);
-    if (!parsed || !(from.has_plan_made() || from.has_plan_progress()))
-      return Died(task, "it sent no plan");
+    if (!parsed || !(from.has_plan_made() || from.has_plan_progress())) return Died(task, "it sent no plan");
     if (from.seq() != seq_) continue;
     if (!begun) listener.began();
     begun = true;

@@ -14,8 +14,7 @@ std::string Ranks(const std::vector<int64_t>& ranks) {
 
 }  // namespace
 
-std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped,
-                          std::span<const int64_t> awaited) {
+std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped, std::span<const int64_t> awaited) {
   std::vector<int64_t> silent, late, waiting, owing;
   int64_t furthest = -1;
   std::string where;
@@ -26,19 +25,17 @@ std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped,
     furthest = dumped[rank].comm_entered();
     where = dumped[rank].where();
   }
-  if (!silent.empty())
-    return base::Cat(Ranks(silent), silent.size() == 1 ? " does" : " do", " not answer");
+  if (!silent.empty()) return base::Cat(Ranks(silent), silent.size() == 1 ? " does" : " do", " not answer");
   for (size_t rank = 0; rank < dumped.size(); ++rank) {
     const bool is_late = dumped[rank].comm_entered() < furthest && awaited[rank] > 0;
-    const bool waits =
-        dumped[rank].comm_entered() == furthest && dumped[rank].comm_left() < furthest;
+    const bool waits = dumped[rank].comm_entered() == furthest && dumped[rank].comm_left() < furthest;
     if (is_late) late.push_back(static_cast<int64_t>(rank));
     if (waits) waiting.push_back(static_cast<int64_t>(rank));
   }
   const std::string name = where.empty() ? base::Cat("communication #", furthest) : where;
   if (!late.empty() && !waiting.empty()) {
-    return base::Cat(Ranks(late), late.size() == 1 ? " has" : " have", " not entered ", name, "; ",
-                     waiting.size(), waiting.size() == 1 ? " peer is" : " peers are", " waiting");
+    return base::Cat(Ranks(late), late.size() == 1 ? " has" : " have", " not entered ", name, "; ", waiting.size(),
+                     waiting.size() == 1 ? " peer is" : " peers are", " waiting");
   }
   if (!waiting.empty()) return base::Cat(name, " does not end on ", Ranks(waiting));
   return base::Cat(Ranks(owing), owing.size() == 1 ? " is" : " are", " still computing");

@@ -11,7 +11,6 @@ namespace hir::service {
 
 // `dumped`: what each rank answered (comm_entered -2: it did not). `awaited`: the replies each rank owes.
 // "rank 3 has not entered allgather #17 (segment 4); 3 peers are waiting"
-std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped,
-                          std::span<const int64_t> awaited);
+std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped, std::span<const int64_t> awaited);
 
 }  // namespace hir::service

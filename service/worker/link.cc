@@ -36,8 +36,7 @@ Link::Link(Fd socket, Options options, std::function<pb::Dumped()> dump)
 
 void Link::SetTimer(base::Nanos time) {
   timer_runs_ = true;
-  const itimerspec setting = {.it_interval = {},
-                              .it_value = {.tv_sec = 0, .tv_nsec = time.count()}};
+  const itimerspec setting = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = time.count()}};
   HIR_CHECK(timerfd_settime(timer_.get(), 0, &setting, nullptr) == 0);
 }
 
@@ -74,9 +73,7 @@ void Link::ReadAll() {
 
 void Link::Read(Channel::Message message) {
   Request request;
-  if (!request.message.ParseFromString(message.bytes) ||
-      request.message.generation() != options_.generation)
-    return;
+  if (!request.message.ParseFromString(message.bytes) || request.message.generation() != options_.generation) return;
   request.fds = std::move(message.fds);
   if (request.message.has_dump()) {
     pb::FromWorker answer;
@@ -159,8 +156,8 @@ void Link::Answer(int64_t seq, pb::FromWorker message) {
 
 Status Link::Publish(std::string_view key, std::string_view bytes) {
   if (bytes.size() > comm::kRendezvousBytesMax) {
-    return InvalidArgument(base::Cat("rendezvous value of ", bytes.size(), " bytes, at most ",
-                                     comm::kRendezvousBytesMax));
+    return InvalidArgument(
+        base::Cat("rendezvous value of ", bytes.size(), " bytes, at most ", comm::kRendezvousBytesMax));
   }
   pb::FromWorker message;
   message.mutable_rendezvous_publish()->set_key(std::string(key));

@@ -66,18 +66,17 @@ class Link final : public comm::Rendezvous {
   const std::function<::hostir::v1::Dumped()> dump_;
   Channel channel_;
 
-  const Fd timer_;  // Runs out when the main thread may have been at a request for long.
+  const Fd timer_;                // Runs out when the main thread may have been at a request for long.
   ::hostir::v1::Execute posted_;  // The main thread's.
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // Guarded by mutex_: reading the socket, and what follows.
-  std::optional<BroadcastReceiver>
-      broadcast_;            // Set by Hello, as the next; then the main thread's.
-  base::Nanos look_ = {};    // How long it looks for what is posted next before it sleeps.
-  bool is_busy_ = true;      // The main thread, with a request or before the first one.
-  base::Nanos taken_ = {};   // When it took its request.
-  bool timer_runs_ = false;  // It is set where it must be and left to run out: setting it is dear.
-  bool has_stand_in_ = false;  // The link's thread waits for what the socket has.
+  std::condition_variable changed_;             // Guarded by mutex_: reading the socket, and what follows.
+  std::optional<BroadcastReceiver> broadcast_;  // Set by Hello, as the next; then the main thread's.
+  base::Nanos look_ = {};                       // How long it looks for what is posted next before it sleeps.
+  bool is_busy_ = true;                         // The main thread, with a request or before the first one.
+  base::Nanos taken_ = {};                      // When it took its request.
+  bool timer_runs_ = false;                     // It is set where it must be and left to run out: setting it is dear.
+  bool has_stand_in_ = false;                   // The link's thread waits for what the socket has.
   std::deque<Request> requests_;
   std::map<std::string, std::string, std::less<>> values_;
   std::thread reader_;

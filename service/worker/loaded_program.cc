@@ -34,9 +34,8 @@ bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
 
 }  // namespace
 
-Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
-    const pb::Plan& plan, host::EvaluatorOptions options,
-    std::unique_ptr<device::KernelSource> kernels) {
+Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(const pb::Plan& plan, host::EvaluatorOptions options,
+                                                           std::unique_ptr<device::KernelSource> kernels) {
   std::unique_ptr<LoadedProgram> loaded(new LoadedProgram());
   loaded->kernels_ = std::move(kernels);
   loaded->pool_ = options.pool;
@@ -47,8 +46,8 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(
   if (static_cast<int>(loaded->program_->outputs().size()) != plan.outputs_size() ||
       static_cast<int>(graph.params.size()) < plan.inputs_size()) {
     return Internal(base::Cat("the host program has ", graph.params.size(), " parameters and ",
-                              loaded->program_->outputs().size(), " outputs, the plan ",
-                              plan.inputs_size(), " and ", plan.outputs_size()));
+                              loaded->program_->outputs().size(), " outputs, the plan ", plan.inputs_size(), " and ",
+                              plan.outputs_size()));
   }
   if (!IsInAMesh(graph, options.rank)) return loaded;
   HIR_ASSIGN(loaded->evaluator_, host::Evaluator::Prepare(*loaded->program_, options));
@@ -70,8 +69,7 @@ Status LoadedProgram::Run(const pb::Execute& execute, bool& started) {
   started = true;
   const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun});
   // Also after an error: what was queued before it uses the tensors still.
-  const Status done =
-      evaluator_->Synchronize(std::chrono::milliseconds(execute.timeout_ms()) + kSlack);
+  const Status done = evaluator_->Synchronize(std::chrono::milliseconds(execute.timeout_ms()) + kSlack);
   HIR_TRY(queued);
   HIR_TRY(done);
   pool_->ReleaseReplaced();
@@ -102,8 +100,7 @@ Status LoadedProgram::Arguments(const pb::Execute& execute, const Memory& memory
   for (const pb::ScalarArg& scalar : execute.scalars()) {
     const size_t index = static_cast<size_t>(scalar.index());
     const bool is_float = IsFloat(params.at(index)->type->dtype);
-    arguments_[index].scalar_bits =
-        is_float ? std::bit_cast<int64_t>(scalar.float_value()) : scalar.int_value();
+    arguments_[index].scalar_bits = is_float ? std::bit_cast<int64_t>(scalar.float_value()) : scalar.int_value();
   }
   return {};
 }

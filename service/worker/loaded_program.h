@@ -23,8 +23,7 @@ class LoadedProgram {
   // Parses the host program, and makes its teams: collective over the ranks of its meshes; a rank that is in none
   // of them has no part in it, and nothing to do in a run. What `options` points to outlives it; its kernels are
   // `kernels`.
-  static Result<std::unique_ptr<LoadedProgram>> Load(const ::hostir::v1::Plan& plan,
-                                                     host::EvaluatorOptions options,
+  static Result<std::unique_ptr<LoadedProgram>> Load(const ::hostir::v1::Plan& plan, host::EvaluatorOptions options,
                                                      std::unique_ptr<device::KernelSource> kernels);
 
   // The memory of a bound shard.

@@ -53,8 +53,7 @@ int64_t RunOf(const Link::Request& request) {
     ::hostir::v1::FromWorker answer = worker.Handle(std::move(request), link);
     if (answer.reply().error().code() != 0) {
       spdlog::warn("rank={} generation={} seq={}{} error={}", rank, generation, seq,
-                   run == 0 ? "" : base::Cat(" run=", run),
-                   base::Quoted(answer.reply().error().message()));
+                   run == 0 ? "" : base::Cat(" run=", run), base::Quoted(answer.reply().error().message()));
       FlushLog(kFlushTimeout);
     }
     if (is_posted) {
@@ -66,20 +65,17 @@ int64_t RunOf(const Link::Request& request) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app(
-      "hostir-worker: owns one device, or plans programs. hostird starts it; it has no use alone.");
+  CLI::App app("hostir-worker: owns one device, or plans programs. hostird starts it; it has no use alone.");
   std::string role = "worker";
   std::string device = "cpu:0";
   Worker::Options options;
   int64_t parent_pid = 0;
   std::string log_level = "info";
-  app.add_option("--role", role, "worker, planner or probe")
-      ->check(CLI::IsMember({"worker", "planner", "probe"}));
+  app.add_option("--role", role, "worker, planner or probe")->check(CLI::IsMember({"worker", "planner", "probe"}));
   app.add_option("--device", device, "cpu:N or cuda:N; of a planner and a probe the kind counts");
   app.add_option("--device-bytes-max", options.device_bytes_max, "of its memory; 0: as it likes");
   app.add_flag("--own-memory", options.own_memory, "shards live in the device's memory");
-  app.add_flag("--nvlink-multicast", options.nvlink_multicast,
-               "NCCL may reduce in the NVLink switch");
+  app.add_flag("--nvlink-multicast", options.nvlink_multicast, "NCCL may reduce in the NVLink switch");
   int64_t resharding_bytes_max = 0;
   app.add_option("--resharding-bytes-max", resharding_bytes_max,
                  "of a planner: bytes that one resharding may hold on a rank; 0: any");
@@ -89,8 +85,7 @@ int Main(int argc, char** argv) {
   app.add_option("--segments", segments, "a folder for UCX's segments of shared memory");
   app.add_option("--rank", options.rank, "the rank of this worker");
   app.add_option("--generation", options.generation, "the mesh it belongs to");
-  app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")
-      ->required();
+  app.add_option("--parent-pid", parent_pid, "hostird; descriptor 3 is the socket to it")->required();
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error, off");
   CLI11_PARSE(app, argc, argv);
 
@@ -120,11 +115,10 @@ int Main(int argc, char** argv) {
   if (role == "probe") ServeProbe(Fd(kInheritedFd), backends);
   if (role == "planner") {
     // While the ranks open their devices. Without a compiler a program whose kernels are known runs all the same.
-    if (backends.warm_compiler)
-      std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
-    ServePlanner(Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
-                                    .backend = backends.kind,
-                                    .compile = backends.make_compiler()});
+    if (backends.warm_compiler) std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
+    ServePlanner(
+        Fd(kInheritedFd),
+        {.resharding_bytes_max = resharding_bytes_max, .backend = backends.kind, .compile = backends.make_compiler()});
   }
   ServeRank(options, std::move(backends));
 }

@@ -24,8 +24,7 @@ void SetError(const Status& status, pb::Error* error) {
 }
 
 Status Open(const rank::Backends& backends, int64_t ordinal) {
-  HIR_ASSIGN(const auto device,
-             backends.make_device({.ordinal = ordinal, .memory_bytes_max = kTrialBytes}));
+  HIR_ASSIGN(const auto device, backends.make_device({.ordinal = ordinal, .memory_bytes_max = kTrialBytes}));
   return device->Allocate(kTrialBytes / 2).status();
 }
 
@@ -67,8 +66,7 @@ void ServeProbe(Fd socket, const rank::Backends& backends) {
   Channel channel(std::move(socket));
   const auto received = channel.Receive(/*block=*/true);
   pb::ToWorker message;
-  if (!received.ok() || !message.ParseFromString((*received)->bytes) || !message.has_probe())
-    _exit(1);
+  if (!received.ok() || !message.ParseFromString((*received)->bytes) || !message.has_probe()) _exit(1);
   pb::FromWorker answer;
   *answer.mutable_probed() = Probe(backends, message.probe());
   _exit(channel.Send(answer.SerializeAsString(), {}, kSendTimeout).ok() ? 0 : 1);

@@ -16,8 +16,7 @@ namespace pb = ::hostir::v1;
 }  // namespace
 
 pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvous) {
-  const Status status =
-      request.posted != nullptr ? Execute(*request.posted) : Do(request, rendezvous);
+  const Status status = request.posted != nullptr ? Execute(*request.posted) : Do(request, rendezvous);
   pb::FromWorker answer;
   pb::Reply& reply = *answer.mutable_reply();
   reply.set_poisoned(poisoned_);
@@ -49,8 +48,7 @@ Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
     case pb::ToWorker::kProbe:
     case pb::ToWorker::BODY_NOT_SET: break;
   }
-  return Internal(
-      base::Cat("a worker has no use for message ", static_cast<int>(message.body_case())));
+  return Internal(base::Cat("a worker has no use for message ", static_cast<int>(message.body_case())));
 }
 
 Status Worker::DoAll(Link::Request& request, comm::Rendezvous& rendezvous) {
@@ -59,8 +57,8 @@ Status Worker::DoAll(Link::Request& request, comm::Rendezvous& rendezvous) {
   const auto end = std::make_move_iterator(request.fds.end());
   for (pb::ToWorker& message : *request.message.mutable_batch()->mutable_messages()) {
     const auto& shards = message.bind().shards();
-    const auto wanted = std::count_if(shards.begin(), shards.end(),
-                                      [](const auto& shard) { return shard.has_memory(); });
+    const auto wanted =
+        std::count_if(shards.begin(), shards.end(), [](const auto& shard) { return shard.has_memory(); });
     Link::Request part;
     part.message = std::move(message);
     for (auto i = wanted; i > 0 && fds != end; --i) part.fds.push_back(*fds++);
@@ -85,13 +83,12 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
     owned_streams_.push_back(std::move(stream));
   }
   if (hello.num_ranks() == 1) return {};
-  const rank::CommOptions options = {
-      .rank = options_.rank,
-      .size = hello.num_ranks(),
-      .generation = options_.generation,
-      .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
-      .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms()),
-      .nvlink_multicast = options_.nvlink_multicast};
+  const rank::CommOptions options = {.rank = options_.rank,
+                                     .size = hello.num_ranks(),
+                                     .generation = options_.generation,
+                                     .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
+                                     .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms()),
+                                     .nvlink_multicast = options_.nvlink_multicast};
   HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));
   const std::scoped_lock lock(mutex_);
   watched_.communicator = communicator_.get();
@@ -102,8 +99,7 @@ Status Worker::Load(const pb::Load& load) {
   std::vector<codegen::Artifact> artifacts;
   for (const pb::Artifact& artifact : load.plan().artifacts()) {
     if (artifact.backend() != backends_.kind) {
-      return InvalidArgument(
-          base::Cat("a ", backends_.kind, " worker cannot load code for ", artifact.backend()));
+      return InvalidArgument(base::Cat("a ", backends_.kind, " worker cannot load code for ", artifact.backend()));
     }
     artifacts.push_back({artifact.code(), {artifact.kernels().begin(), artifact.kernels().end()}});
   }
@@ -116,8 +112,7 @@ Status Worker::Load(const pb::Load& load) {
   options.libraries = libraries_.get();
   options.communicator = communicator_.get();
   options.pool = pool_.get();
-  HIR_ASSIGN(programs_[load.program()],
-             LoadedProgram::Load(load.plan(), options, std::move(kernels)));
+  HIR_ASSIGN(programs_[load.program()], LoadedProgram::Load(load.plan(), options, std::move(kernels)));
   return {};
 }
 
@@ -149,8 +144,7 @@ Status Worker::Fetch(const pb::Fetch& fetch, std::vector<Fd>& fds) {
     HIR_ASSIGN(const SharedMemory to, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
     HIR_ASSIGN(const device::Buffer buffer, BufferOf(shard.id()));
     if (buffer.bytes != to.bytes()) {
-      return Internal(
-          base::Cat("shard ", shard.id(), " has ", buffer.bytes, " bytes, not ", to.bytes()));
+      return Internal(base::Cat("shard ", shard.id(), " has ", buffer.bytes, " bytes, not ", to.bytes()));
     }
     HIR_TRY(backends_.copy_to_host(*device_, {to.data(), static_cast<size_t>(to.bytes())}, buffer));
   }
@@ -213,8 +207,7 @@ pb::Dumped Worker::Dump() {
   dumped.set_comm_left(-1);
   if (watched_.communicator == nullptr || watched_.program == nullptr) return dumped;
   const comm::CommProgress progress = watched_.communicator->Progress();
-  const int64_t base =
-      watched_.run * LoadedProgram::kSeqsPerRun;  // What is below belongs to runs before.
+  const int64_t base = watched_.run * LoadedProgram::kSeqsPerRun;  // What is below belongs to runs before.
   dumped.set_comm_entered(std::max<int64_t>(-1, progress.entered - base));
   dumped.set_comm_left(std::max<int64_t>(-1, progress.left - base));
   dumped.set_where(watched_.program->NameOf(dumped.comm_entered()));

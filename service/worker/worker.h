@@ -29,8 +29,7 @@ class Worker {
     bool own_memory = false;
     bool nvlink_multicast = false;
   };
-  Worker(Options options, rank::Backends backends)
-      : options_(options), backends_(std::move(backends)) {}
+  Worker(Options options, rank::Backends backends) : options_(options), backends_(std::move(backends)) {}
 
   // Carries out one message and returns what to answer. `rendezvous` outlives the worker.
   ::hostir::v1::FromWorker Handle(Link::Request request, comm::Rendezvous& rendezvous);

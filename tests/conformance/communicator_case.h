@@ -38,13 +38,11 @@ struct CommCase {
   int64_t n() const { return static_cast<int64_t>(ranks.size()); }
   int64_t chunk_bytes() const { return count * DTypeBytes(dtype); }
   int64_t src_chunks() const {
-    const bool many = type == CommType::kScatter || type == CommType::kReduceScatter ||
-                      type == CommType::kAllToAll;
+    const bool many = type == CommType::kScatter || type == CommType::kReduceScatter || type == CommType::kAllToAll;
     return many ? n() : 1;
   }
   int64_t dst_chunks() const {
-    const bool many =
-        type == CommType::kGather || type == CommType::kAllgather || type == CommType::kAllToAll;
+    const bool many = type == CommType::kGather || type == CommType::kAllgather || type == CommType::kAllToAll;
     return many ? n() : 1;
   }
   // Whether the rank at place `index` has that buffer.
@@ -56,14 +54,11 @@ struct CommCase {
     const bool at_root = type == CommType::kGather || type == CommType::kReduce;
     return !at_root || index == root_index;
   }
-  int64_t RankAt(int64_t index) const {
-    return ranks[static_cast<size_t>(((index % n()) + n()) % n())];
-  }
+  int64_t RankAt(int64_t index) const { return ranks[static_cast<size_t>(((index % n()) + n()) % n())]; }
   std::string ToString() const {
-    return base::Cat(CommTypeName(type), " ", ReduceOpName(reduce), " ", count, " ",
-                     DTypeName(dtype), " in [", base::JoinInts(ranks, ", "), "]",
-                     in_place ? " in place" : "", " root ", root_index, " shift ", shift, " seed ",
-                     seed);
+    return base::Cat(CommTypeName(type), " ", ReduceOpName(reduce), " ", count, " ", DTypeName(dtype), " in [",
+                     base::JoinInts(ranks, ", "), "]", in_place ? " in place" : "", " root ", root_index, " shift ",
+                     shift, " seed ", seed);
   }
 };
 
@@ -90,16 +85,12 @@ inline Bytes InputOf(const CommCase& c, int64_t index) {
     const auto real = static_cast<float>(static_cast<double>(draw >> 32) * 0x1.0p-30 - 2.0);
     switch (c.dtype) {
       case DType::kBool: StoreAs(bytes, i, static_cast<uint8_t>(draw >> 63)); break;
-      case DType::kInt32:
-        StoreAs(bytes, i, static_cast<int32_t>(draw >> 32));
-        break;  // Wraps in sums and products.
+      case DType::kInt32: StoreAs(bytes, i, static_cast<int32_t>(draw >> 32)); break;  // Wraps in sums and products.
       case DType::kInt64: StoreAs(bytes, i, static_cast<int64_t>(draw)); break;
       case DType::kFloat16: StoreAs(bytes, i, FloatToFloat16(real)); break;
       case DType::kBFloat16: StoreAs(bytes, i, FloatToBFloat16(real)); break;
       case DType::kFloat32: StoreAs(bytes, i, real); break;
-      case DType::kFloat64:
-        StoreAs(bytes, i, static_cast<double>(draw >> 11) * 0x1.0p-51 - 2.0);
-        break;
+      case DType::kFloat64: StoreAs(bytes, i, static_cast<double>(draw >> 11) * 0x1.0p-51 - 2.0); break;
     }
   }
   return bytes;
@@ -119,8 +110,7 @@ T Two(ReduceOp op, T a, T b) {
 }
 
 // Element `i` of each input, combined in the order of the team.
-inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i,
-                          Bytes& out, int64_t at) {
+inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out, int64_t at) {
   const auto fold = [&](auto load) {
     auto value = load(inputs[0]);
     for (size_t j = 1; j < inputs.size(); ++j) value = Two(c.reduce, value, load(inputs[j]));
@@ -133,32 +123,23 @@ inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, i
       StoreAs(out, at, static_cast<uint8_t>(fold(load) != 0));
       return;
     }
-    case DType::kInt32:
-      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint32_t>(b, i); }));
-    case DType::kInt64:
-      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint64_t>(b, i); }));
+    case DType::kInt32: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint32_t>(b, i); }));
+    case DType::kInt64: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint64_t>(b, i); }));
     case DType::kFloat16:
-      return StoreAs(out, at, FloatToFloat16(fold([i](const Bytes& b) {
-                       return Float16ToFloat(LoadAs<uint16_t>(b, i));
-                     })));
+      return StoreAs(out, at,
+                     FloatToFloat16(fold([i](const Bytes& b) { return Float16ToFloat(LoadAs<uint16_t>(b, i)); })));
     case DType::kBFloat16:
-      return StoreAs(out, at, FloatToBFloat16(fold([i](const Bytes& b) {
-                       return BFloat16ToFloat(LoadAs<uint16_t>(b, i));
-                     })));
-    case DType::kFloat32:
-      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<float>(b, i); }));
-    case DType::kFloat64:
-      return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<double>(b, i); }));
+      return StoreAs(out, at,
+                     FloatToBFloat16(fold([i](const Bytes& b) { return BFloat16ToFloat(LoadAs<uint16_t>(b, i)); })));
+    case DType::kFloat32: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<float>(b, i); }));
+    case DType::kFloat64: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<double>(b, i); }));
   }
 }
 
 // Minimum and maximum of integers look at the sign.
-inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out,
-                       int64_t at) {
+inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out, int64_t at) {
   const bool wide = c.dtype == DType::kInt64;
-  const auto load = [&](const Bytes& b) {
-    return wide ? LoadAs<int64_t>(b, i) : LoadAs<int32_t>(b, i);
-  };
+  const auto load = [&](const Bytes& b) { return wide ? LoadAs<int64_t>(b, i) : LoadAs<int32_t>(b, i); };
   int64_t value = load(inputs[0]);
   for (const Bytes& input : inputs) value = Two(c.reduce, value, load(input));
   if (wide) return StoreAs(out, at, value);
@@ -174,8 +155,7 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
                 out.begin() + to_chunk * c.chunk_bytes());
   };
   if (!c.has_dst(index)) return {};
-  if (c.type == CommType::kGather || c.type == CommType::kAllgather ||
-      c.type == CommType::kAllToAll) {
+  if (c.type == CommType::kGather || c.type == CommType::kAllgather || c.type == CommType::kAllToAll) {
     for (int64_t j = 0; j < c.n(); ++j) take(j, c.type == CommType::kAllToAll ? index : 0, j);
     return out;
   }
@@ -187,8 +167,7 @@ inline Bytes ExpectedAt(const CommCase& c, int64_t index) {
   const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
   const bool by_sign = IsInt(c.dtype) && (c.reduce == ReduceOp::kMin || c.reduce == ReduceOp::kMax);
   for (int64_t i = 0; i < c.count; ++i) {
-    by_sign ? ReduceInts(c, inputs, begin + i, out, i)
-            : ReduceElement(c, inputs, begin + i, out, i);
+    by_sign ? ReduceInts(c, inputs, begin + i, out, i) : ReduceElement(c, inputs, begin + i, out, i);
   }
   return out;
 }
@@ -230,10 +209,9 @@ inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& go
   const auto k = static_cast<long double>(mean ? c.n() + 1 : c.n() - 1);
   const long double g = k * rounding.unit / (1 - k * rounding.unit);
   const bool product = c.reduce == ReduceOp::kProd;
-  const long double underflow = product
-                                    ? rounding.smallest * static_cast<double>(int64_t{1} << c.n())
-                                : mean ? rounding.smallest * static_cast<double>(c.n())
-                                       : 0;
+  const long double underflow = product ? rounding.smallest * static_cast<double>(int64_t{1} << c.n())
+                                : mean  ? rounding.smallest * static_cast<double>(c.n())
+                                        : 0;
   const int64_t begin = c.type == CommType::kReduceScatter ? index * c.count : 0;
   std::vector<Bytes> inputs;
   for (int64_t j = 0; j < c.n(); ++j) inputs.push_back(InputOf(c, j));
@@ -258,10 +236,8 @@ inline std::string OutOfBounds(const CommCase& c, int64_t index, const Bytes& go
 
 // Empty, or where `got`, the dst of the rank at place `index`, is wrong.
 inline std::string Difference(const CommCase& c, int64_t index, const Bytes& got) {
-  const bool rounds =
-      c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProd || c.reduce == ReduceOp::kMean;
-  if (!c.fixed_order && Reduces(c.type) && IsFloat(c.dtype) && rounds)
-    return OutOfBounds(c, index, got);
+  const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProd || c.reduce == ReduceOp::kMean;
+  if (!c.fixed_order && Reduces(c.type) && IsFloat(c.dtype) && rounds) return OutOfBounds(c, index, got);
   const Bytes expected = ExpectedAt(c, index);
   for (size_t i = 0; i < expected.size(); ++i) {
     if (got[i] != expected[i]) return base::Cat("byte ", i, " of ", expected.size(), " is wrong");
@@ -273,9 +249,7 @@ inline std::string Difference(const CommCase& c, int64_t index, const Bytes& got
 class DeviceBytes {
  public:
   DeviceBytes(device::Device& device, device::Stream& stream, Bytes contents)
-      : stream_(stream),
-        contents_(std::move(contents)),
-        memory_(*device.Allocate(std::ssize(contents_))) {
+      : stream_(stream), contents_(std::move(contents)), memory_(*device.Allocate(std::ssize(contents_))) {
     stream.Copy(memory_->buffer(), {contents_.data(), std::ssize(contents_)});
   }
   // Queues the copy of what it holds then to `contents`, which stays until the copy is done.
@@ -309,12 +283,7 @@ class CaseBuffers {
 
   CommDesc Desc(TeamId team, int64_t seq) const {
     const CommCase& c = case_;
-    CommDesc desc = {.type = c.type,
-                     .team = team,
-                     .reduce = c.reduce,
-                     .dtype = c.dtype,
-                     .count = c.count,
-                     .seq = seq};
+    CommDesc desc = {.type = c.type, .team = team, .reduce = c.reduce, .dtype = c.dtype, .count = c.count, .seq = seq};
     if (c.has_src(index_)) desc.src = memory_.buffer().Slice(SrcAt(), SrcBytes());
     if (c.has_dst(index_)) desc.dst = memory_.buffer().Slice(DstAt(), DstBytes());
     if (IsRooted(c.type)) desc.root = c.RankAt(c.root_index);
@@ -352,9 +321,7 @@ class CaseBuffers {
   int64_t SrcBytes() const { return case_.src_chunks() * case_.chunk_bytes(); }
   int64_t DstBytes() const { return case_.dst_chunks() * case_.chunk_bytes(); }
   // Where they start in the memory. In place, the smaller one is this rank's chunk of the larger.
-  int64_t SrcAt() const {
-    return in_place() && DstBytes() > SrcBytes() ? index_ * case_.chunk_bytes() : 0;
-  }
+  int64_t SrcAt() const { return in_place() && DstBytes() > SrcBytes() ? index_ * case_.chunk_bytes() : 0; }
   int64_t DstAt() const {
     if (in_place()) return SrcBytes() > DstBytes() ? index_ * case_.chunk_bytes() : 0;
     return (SrcBytes() / kMargin + 2) * kMargin;

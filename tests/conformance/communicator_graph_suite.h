@@ -42,15 +42,8 @@ struct GraphPostsCase {
     b.Copy(front(3), front(1));
     EXPECT_TRUE(comm.GroupBegin().ok());
     const int64_t to = (comm.rank() + 1) % n, from = (comm.rank() + n - 1) % n;
-    post({.type = CommType::kSendRecv,
-          .count = kCount,
-          .src = front(1),
-          .dst = front(3),
-          .to = to,
-          .from = from},
-         b);
-    post({.type = CommType::kReduce, .root = 0, .count = kCount, .src = front(1), .dst = front(4)},
-         b);
+    post({.type = CommType::kSendRecv, .count = kCount, .src = front(1), .dst = front(3), .to = to, .from = from}, b);
+    post({.type = CommType::kReduce, .root = 0, .count = kCount, .src = front(1), .dst = front(4)}, b);
     EXPECT_TRUE(comm.GroupEnd().ok());
     b.Record(join);
     a.Wait(join);
@@ -73,8 +66,7 @@ class GraphPostsRank {
     std::vector<int64_t> all(static_cast<size_t>(comm.size()));
     std::iota(all.begin(), all.end(), 0);
     const TeamId first = *comm.Team(all, 0), second = *comm.Team(all, 1);
-    case_ = std::make_unique<GraphPostsCase>(
-        GraphPostsCase{comm, *a_, *b_, *fork_, *join_, first, second});
+    case_ = std::make_unique<GraphPostsCase>(GraphPostsCase{comm, *a_, *b_, *fork_, *join_, first, second});
     EXPECT_TRUE(a_->Synchronize(std::chrono::seconds(20)).ok());
     case_->Queue(x_, queued_, 0);  // Whatever is made at a first post is.
     EXPECT_TRUE(a_->Synchronize(std::chrono::seconds(20)).ok());
@@ -89,10 +81,9 @@ class GraphPostsRank {
   bool captured() const { return graph_ != nullptr; }
   device::Stream& stream() { return *a_; }
   Status Launch(int64_t seq) {
-    return comm_.LaunchGraph(*graph_, *a_,
-                             {.count = GraphPostsCase::kPosts,
-                              .first_seq = seq,
-                              .last_seq = seq + GraphPostsCase::kPosts - 1});
+    return comm_.LaunchGraph(
+        *graph_, *a_,
+        {.count = GraphPostsCase::kPosts, .first_seq = seq, .last_seq = seq + GraphPostsCase::kPosts - 1});
   }
   void QueueNext(int64_t seq) { case_->Queue(x_, queued_, seq); }
   // Another x, on the device.
@@ -112,9 +103,7 @@ class GraphPostsRank {
   }
 
  private:
-  static size_t Elements(int64_t chunks) {
-    return static_cast<size_t>(chunks * GraphPostsCase::kCount * 4);
-  }
+  static size_t Elements(int64_t chunks) { return static_cast<size_t>(chunks * GraphPostsCase::kCount * 4); }
 
   Communicator& comm_;
   const std::unique_ptr<device::Stream> a_, b_;
@@ -147,8 +136,7 @@ TEST_P(CommunicatorGraphSuite, AGraphDoesWhatWasPosted) {
       EXPECT_NE(queued, Bytes(queued.size()));
     }
     const base::Nanos end = base::Clock::Steady().Now() + kLong;
-    while (comm.Progress().left < seq - 1 && base::Clock::Steady().Now() < end)
-      std::this_thread::yield();
+    while (comm.Progress().left < seq - 1 && base::Clock::Steady().Now() < end) std::this_thread::yield();
     EXPECT_EQ(comm.Progress().entered, seq - 1);
     EXPECT_EQ(comm.Progress().left, seq - 1);
   });
@@ -192,8 +180,7 @@ TEST_P(CommunicatorGraphSuite, ADeadlineEndsAGraph) {
         ASSERT_TRUE(rank.Launch(20).ok());
         const Status done = rank.stream().Synchronize(kLong);
         EXPECT_EQ(done.code(), Code::kDeadlineExceeded);
-        EXPECT_THAT(std::string(done.message()),
-                    testing::HasSubstr("a graph with communications #20 to #24"));
+        EXPECT_THAT(std::string(done.message()), testing::HasSubstr("a graph with communications #20 to #24"));
       },
       std::chrono::milliseconds(500));
 }

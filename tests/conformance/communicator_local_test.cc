@@ -12,11 +12,10 @@ class LocalBackend final : public CommBackend {
 
   void Run(int64_t size, base::Nanos op_timeout,
            const std::function<void(Communicator&, device::Device&)>& body) override {
-    const auto world = World::Create(
-        {.size = size, .seed = 7, .op_timeout = op_timeout, .random_delay_max = random_delay_max_});
+    const auto world =
+        World::Create({.size = size, .seed = 7, .op_timeout = op_timeout, .random_delay_max = random_delay_max_});
     world->Run([&](int64_t rank) {
-      const auto device =
-          *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
+      const auto device = *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
       const auto comm = world->Join(rank);
       body(*comm, *device);
     });
@@ -27,9 +26,7 @@ class LocalBackend final : public CommBackend {
 };
 
 std::unique_ptr<CommBackend> Prompt() { return std::make_unique<LocalBackend>(base::Nanos()); }
-std::unique_ptr<CommBackend> Delayed() {
-  return std::make_unique<LocalBackend>(std::chrono::milliseconds(1));
-}
+std::unique_ptr<CommBackend> Delayed() { return std::make_unique<LocalBackend>(std::chrono::milliseconds(1)); }
 
 INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, testing::Values(&Prompt));
 INSTANTIATE_TEST_SUITE_P(LocalWithDelays, CommunicatorSuite, testing::Values(&Delayed));

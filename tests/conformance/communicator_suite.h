@@ -82,8 +82,8 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommunicatorSuite);
 
 // Runs those of `cases` on this rank in whose team it is, and checks what came out. All are posted
 // before the first is waited for.
-inline void RunCases(std::span<const CommCase> cases, int64_t seq, Communicator& comm,
-                     device::Device& device, device::Stream& stream) {
+inline void RunCases(std::span<const CommCase> cases, int64_t seq, Communicator& comm, device::Device& device,
+                     device::Stream& stream) {
   std::deque<CaseBuffers> posted;
   std::vector<CommDesc> descs;
   for (const CommCase& c : cases) {
@@ -116,10 +116,7 @@ inline std::vector<ReduceOp> OpsOf(CommType type, DType dtype) {
 
 TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
   const std::vector<std::pair<int64_t, std::vector<std::vector<int64_t>>>> worlds = {
-      {1, {{0}}},
-      {2, {{0, 1}, {1, 0}}},
-      {3, {{0, 1, 2}, {2, 0}}},
-      {4, {{0, 1, 2, 3}, {0, 2}, {1, 3}, {3, 1, 2, 0}}}};
+      {1, {{0}}}, {2, {{0, 1}, {1, 0}}}, {3, {{0, 1, 2}, {2, 0}}}, {4, {{0, 1, 2, 3}, {0, 2}, {1, 3}, {3, 1, 2, 0}}}};
   for (const auto& [size, teams] : worlds) {
     if (size > backend().size_max()) continue;
     std::vector<CommCase> cases;
@@ -149,8 +146,8 @@ TEST_P(CommunicatorSuite, EveryTypeDtypeSizeAndTeam) {
     Run(size, [&](Communicator& comm, device::Device& device) {
       const auto stream = *device.CreateStream();
       for (size_t i = 0; i < cases.size() && !testing::Test::HasFatalFailure(); i += 32) {
-        RunCases(std::span(cases).subspan(i, std::min<size_t>(32, cases.size() - i)),
-                 static_cast<int64_t>(i), comm, device, *stream);
+        RunCases(std::span(cases).subspan(i, std::min<size_t>(32, cases.size() - i)), static_cast<int64_t>(i), comm,
+                 device, *stream);
       }
     });
   }
@@ -178,8 +175,8 @@ TEST_P(CommunicatorSuite, EitherSideOfEveryThreshold) {
   Run(n, [&](Communicator& comm, device::Device& device) {
     const auto stream = *device.CreateStream();
     for (size_t i = 0; i < cases.size() && !testing::Test::HasFatalFailure(); i += 6) {
-      RunCases(std::span(cases).subspan(i, std::min<size_t>(6, cases.size() - i)),
-               static_cast<int64_t>(i), comm, device, *stream);
+      RunCases(std::span(cases).subspan(i, std::min<size_t>(6, cases.size() - i)), static_cast<int64_t>(i), comm,
+               device, *stream);
     }
   });
 }
@@ -201,14 +198,13 @@ TEST_P(CommunicatorSuite, LargeMessages) {
                        .root_index = static_cast<int64_t>(cases.size()) % n,
                        .seed = cases.size()});
     }
-    cases.push_back(
-        {.type = type, .dtype = DType::kInt64, .count = 33'333, .ranks = All(n), .seed = 99});
+    cases.push_back({.type = type, .dtype = DType::kInt64, .count = 33'333, .ranks = All(n), .seed = 99});
   }
   Run(n, [&](Communicator& comm, device::Device& device) {
     const auto stream = *device.CreateStream();
     for (size_t i = 0; i < cases.size() && !testing::Test::HasFatalFailure(); i += 4) {
-      RunCases(std::span(cases).subspan(i, std::min<size_t>(4, cases.size() - i)),
-               static_cast<int64_t>(i), comm, device, *stream);
+      RunCases(std::span(cases).subspan(i, std::min<size_t>(4, cases.size() - i)), static_cast<int64_t>(i), comm,
+               device, *stream);
     }
   });
 }
@@ -283,8 +279,8 @@ TEST_P(CommunicatorSuite, PermutesAmongCollectives) {
     const auto stream = *device.CreateStream();
     for (int64_t i = 0; i < 12; ++i) {
       const auto seed = static_cast<uint64_t>(i);
-      RunCase({.type = CommType::kAllgather, .count = 100 + i, .ranks = All(n), .seed = seed},
-              3 * i, comm, device, *stream);
+      RunCase({.type = CommType::kAllgather, .count = 100 + i, .ranks = All(n), .seed = seed}, 3 * i, comm, device,
+              *stream);
       const TeamId team = *comm.Team(All(n), 0);
       const int64_t sender = i % n, receiver = (i + 1) % n;
       const DeviceBytes data(device, *stream, Floats(7, static_cast<float>(comm.rank())));
@@ -300,8 +296,7 @@ TEST_P(CommunicatorSuite, PermutesAmongCollectives) {
                       .ok());
       const int64_t expected = comm.rank() == receiver ? sender : comm.rank();
       EXPECT_EQ(data.Read(), Floats(7, static_cast<float>(expected)));
-      RunCase({.type = CommType::kGather, .count = 9, .ranks = All(n), .seed = seed}, 3 * i + 2,
-              comm, device, *stream);
+      RunCase({.type = CommType::kGather, .count = 9, .ranks = All(n), .seed = seed}, 3 * i + 2, comm, device, *stream);
     }
   });
 }
@@ -339,8 +334,7 @@ TEST_P(CommunicatorSuite, AGroupStartsTogether) {
     ASSERT_TRUE(stream->Synchronize(kLong).ok());
     for (int64_t peer = 0; peer < n; ++peer) {
       const int64_t expected = peer == comm.rank() ? -1 : peer;
-      EXPECT_EQ(dst[static_cast<size_t>(peer)].Read(),
-                Floats(kCount, static_cast<float>(expected)));
+      EXPECT_EQ(dst[static_cast<size_t>(peer)].Read(), Floats(kCount, static_cast<float>(expected)));
     }
   });
 }
@@ -348,8 +342,7 @@ TEST_P(CommunicatorSuite, AGroupStartsTogether) {
 // Short and long ones of one team, more of them than have room at once, all started together: each meets its own.
 TEST_P(CommunicatorSuite, AGroupOfManySizes) {
   static constexpr int64_t kPosts = 40;
-  static constexpr CommType kTypes[] = {CommType::kAllreduce, CommType::kAllToAll,
-                                        CommType::kAllgather};
+  static constexpr CommType kTypes[] = {CommType::kAllreduce, CommType::kAllToAll, CommType::kAllgather};
   static constexpr int64_t kCounts[] = {1, 20'000, 13, 700, 9'000};
   const int64_t n = SizeUpTo(3);
   Run(n, [&](Communicator& comm, device::Device& device) {
@@ -392,18 +385,13 @@ TEST_P(CommunicatorSuite, LanesProgressIndependently) {
     EXPECT_EQ(*comm.Team(All(n), 1), teams[1]);
     for (uint64_t round = 0; round < 20; ++round) {
       const CommCase c = {.dtype = DType::kInt64, .count = 3000, .ranks = All(n), .seed = round};
-      const CommCase d = {.type = CommType::kAllToAll,
-                          .dtype = DType::kInt32,
-                          .count = 70,
-                          .ranks = All(n),
-                          .seed = round};
+      const CommCase d = {
+          .type = CommType::kAllToAll, .dtype = DType::kInt32, .count = 70, .ranks = All(n), .seed = round};
       CaseBuffers a(c, comm.rank(), device, *streams[0]);
       CaseBuffers b(d, comm.rank(), device, *streams[1]);
       const auto post = [&](size_t lane) {
         const CaseBuffers& buffers = lane == 0 ? a : b;
-        ASSERT_TRUE(comm.Post(buffers.Desc(teams[lane], static_cast<int64_t>(2 * round + lane)),
-                              *streams[lane])
-                        .ok());
+        ASSERT_TRUE(comm.Post(buffers.Desc(teams[lane], static_cast<int64_t>(2 * round + lane)), *streams[lane]).ok());
       };
       const size_t first = comm.rank() % 2 == 0 ? 0 : 1;
       post(first);
@@ -434,13 +422,9 @@ TEST_P(CommunicatorSuite, CompletesInStreamOrder) {
       compute->Copy(there.buffer(), here.buffer());
       compute->Record(*event);
       wire->Wait(*event);
-      ASSERT_TRUE(comm.Post({.team = team,
-                             .count = kCount,
-                             .src = there.buffer(),
-                             .dst = there.buffer(),
-                             .seq = round},
-                            *wire)
-                      .ok());
+      ASSERT_TRUE(
+          comm.Post({.team = team, .count = kCount, .src = there.buffer(), .dst = there.buffer(), .seq = round}, *wire)
+              .ok());
       wire->Record(*event);
       compute->Wait(*event);
       compute->Copy(here.buffer(), there.buffer());
@@ -451,8 +435,7 @@ TEST_P(CommunicatorSuite, CompletesInStreamOrder) {
     const double sum = size * (size - 1) / 2 * std::pow(size, kRounds - 1);
     EXPECT_EQ(here.Read(), Floats(kCount, static_cast<float>(sum)));
     const base::Nanos end = base::Clock::Steady().Now() + kLong;
-    while (comm.Progress().left < kRounds - 1 && base::Clock::Steady().Now() < end)
-      std::this_thread::yield();
+    while (comm.Progress().left < kRounds - 1 && base::Clock::Steady().Now() < end) std::this_thread::yield();
     EXPECT_EQ(comm.Progress().entered, kRounds - 1);
     EXPECT_EQ(comm.Progress().left, kRounds - 1);
   });
@@ -467,13 +450,11 @@ TEST_P(CommunicatorSuite, ArgumentErrorsQueueNothing) {
     const auto refused = [&](const CommDesc& desc) { return comm.Post(desc, *stream).ToString(); };
     EXPECT_EQ(refused({.type = CommType::kGather, .team = team, .root = 2, .seq = 3}),
               "INVALID_ARGUMENT: gather #3: root 2 is not in team [0, 1]");
-    EXPECT_EQ(refused({.team = TeamId{7}, .seq = 4}),
-              "INVALID_ARGUMENT: allreduce #4: there is no team 7");
+    EXPECT_EQ(refused({.team = TeamId{7}, .seq = 4}), "INVALID_ARGUMENT: allreduce #4: there is no team 7");
     EXPECT_EQ(refused({.team = team, .count = 8, .src = whole, .dst = {whole.data, 20}, .seq = 5}),
               "INVALID_ARGUMENT: allreduce #5: dst has 20 bytes, 32 are needed (1 x 8 f32)");
     EXPECT_EQ(stream->Synchronize(kLong).ToString(), "OK");
-    RunCase({.dtype = DType::kInt32, .count = 10, .ranks = All(2), .seed = 1}, 6, comm, device,
-            *stream);
+    RunCase({.dtype = DType::kInt32, .count = 10, .ranks = All(2), .seed = 1}, 6, comm, device, *stream);
     EXPECT_EQ(comm.Team(std::vector<int64_t>{0, 2}, 0).status().ToString(),
               "INVALID_ARGUMENT: team [0, 2]: rank 2 is not in [0, 2)");
     EXPECT_EQ(comm.Team(std::vector<int64_t>{0, 0}, 0).status().ToString(),
@@ -485,10 +466,9 @@ TEST_P(CommunicatorSuite, ArgumentErrorsQueueNothing) {
 // A rank that aborts gets its streams back at once, and its buffers; later posts are refused with
 // the first cause.
 TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
-  for (const CommCase& c :
-       {CommCase{.count = 10, .ranks = All(2)}, CommCase{.count = 1 << 20, .ranks = All(2)},
-        CommCase{.type = CommType::kAllgather, .count = 1 << 18, .ranks = All(2)},
-        CommCase{.type = CommType::kSendRecv, .count = 1 << 18, .ranks = All(2)}}) {
+  for (const CommCase& c : {CommCase{.count = 10, .ranks = All(2)}, CommCase{.count = 1 << 20, .ranks = All(2)},
+                            CommCase{.type = CommType::kAllgather, .count = 1 << 18, .ranks = All(2)},
+                            CommCase{.type = CommType::kSendRecv, .count = 1 << 18, .ranks = All(2)}}) {
     Run(2, [&](Communicator& comm, device::Device& device) {
       const auto stream = *device.CreateStream();
       const TeamId team = *comm.Team(c.ranks, 0);
@@ -509,10 +489,8 @@ TEST_P(CommunicatorSuite, AbortEndsWhatIsPending) {
       comm.Abort(Internal("not the first"));
       const Status done = stream->Synchronize(std::chrono::seconds(1));
       EXPECT_EQ(done.ToString(), comm.rank() == 0 ? "UNAVAILABLE: rank 1 was lost" : "OK");
-      EXPECT_EQ(comm.Post(buffers.Desc(team, 3), *stream).ToString(),
-                "UNAVAILABLE: rank 1 was lost");
-      EXPECT_EQ(comm.Team(std::vector<int64_t>{comm.rank()}, 5).status().ToString(),
-                "UNAVAILABLE: rank 1 was lost");
+      EXPECT_EQ(comm.Post(buffers.Desc(team, 3), *stream).ToString(), "UNAVAILABLE: rank 1 was lost");
+      EXPECT_EQ(comm.Team(std::vector<int64_t>{comm.rank()}, 5).status().ToString(), "UNAVAILABLE: rank 1 was lost");
     });
   }
 }
@@ -551,8 +529,7 @@ TEST_P(CommunicatorSuite, ASkippedCommunicationPoisons) {
     const TeamId team = *comm.Team(All(1), 0);
     const CaseBuffers buffers({.ranks = All(1)}, 0, device, *stream);
     stream->HostCallback([] { return Internal("kernel failed"); });
-    EXPECT_THAT(comm.Post(buffers.Desc(team, 0), *stream).ToString(),
-                testing::AnyOf("OK", "INTERNAL: kernel failed"));
+    EXPECT_THAT(comm.Post(buffers.Desc(team, 0), *stream).ToString(), testing::AnyOf("OK", "INTERNAL: kernel failed"));
     EXPECT_EQ(stream->Synchronize(kLong).ToString(), "INTERNAL: kernel failed");
     EXPECT_EQ(comm.Post(buffers.Desc(team, 1), *stream).ToString(), "INTERNAL: kernel failed");
   });

@@ -21,8 +21,7 @@ fusion::SymbolValues SizesOf(const std::string& text) {
   constexpr std::string_view kStart = "// Sizes:";
   const size_t at = text.find(kStart);
   if (at == std::string::npos) return sizes;
-  std::istringstream words(
-      text.substr(at + kStart.size(), text.find('\n', at) - at - kStart.size()));
+  std::istringstream words(text.substr(at + kStart.size(), text.find('\n', at) - at - kStart.size()));
   for (std::string word; words >> word;) {
     const size_t equals = word.find('=');
     sizes[word.substr(0, equals)] = std::atoll(word.c_str() + equals + 1);
@@ -38,15 +37,13 @@ int64_t NumDevices(const ir::Graph& graph) {
   return last + 1;
 }
 
-fusion::HostTensor Draw(const ir::Value& param, const fusion::SymbolValues& sizes,
-                        base::Prng& rng) {
+fusion::HostTensor Draw(const ir::Value& param, const fusion::SymbolValues& sizes, base::Prng& rng) {
   std::vector<int64_t> shape, stored;
   for (const ir::Axis& axis : param.type->axes) {
     shape.push_back(*fusion::ValueOf(axis.extent, sizes));
     stored.push_back(axis.kind == ir::AxisKind::kBroadcast ? 1 : shape.back());
   }
-  std::vector<double> values(
-      static_cast<size_t>(fusion::ZeroTensor(DType::kBool, stored).num_elements()));
+  std::vector<double> values(static_cast<size_t>(fusion::ZeroTensor(DType::kBool, stored).num_elements()));
   for (double& value : values) {
     value = IsFloat(param.type->dtype) ? rng.Unit() * 2 - 1 : static_cast<double>(rng.Below(16));
   }
@@ -85,8 +82,7 @@ Result<CorpusProgram> ReadCorpus(const std::string& name) {
 std::vector<fusion::HostTensor> DrawInputs(const CorpusProgram& program, uint64_t seed) {
   base::Prng rng(seed);
   std::vector<fusion::HostTensor> inputs;
-  for (const ir::Value* param : program.graph->params)
-    inputs.push_back(Draw(*param, program.sizes, rng));
+  for (const ir::Value* param : program.graph->params) inputs.push_back(Draw(*param, program.sizes, rng));
   return inputs;
 }
 

@@ -56,8 +56,8 @@ TEST_P(Corpus, ComputesWhatTheProgramSays) {
     ASSERT_TRUE(want.ok()) << want.status().ToString();
     auto plan = Plan();
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    const auto got = RunOnRanks(
-        *plan, inputs, {.num_ranks = program_.num_devices, .seed = seed, .compiler = &compiler});
+    const auto got =
+        RunOnRanks(*plan, inputs, {.num_ranks = program_.num_devices, .seed = seed, .compiler = &compiler});
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     ASSERT_EQ(got->size(), want->size());
     for (size_t i = 0; i < want->size(); ++i) {

@@ -74,8 +74,7 @@ TEST(Parallelism, OfTheCorpus) {
     codegen::Sizes sizes;
     for (const auto& [symbol, size] : program->sizes) sizes[symbol] = size * kTimes;
     const auto plan = host::PlanProgram(
-        std::move(program->graph),
-        {.num_devices = program->num_devices, .target = codegen::kHopper, .sizes = sizes});
+        std::move(program->graph), {.num_devices = program->num_devices, .target = codegen::kHopper, .sizes = sizes});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     ++programs;
     launches += CheckLaunches(*plan, sizes);

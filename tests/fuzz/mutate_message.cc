@@ -10,9 +10,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-size_t Pick(base::Prng& prng, size_t n) {
-  return static_cast<size_t>(prng.Below(static_cast<int64_t>(n)));
-}
+size_t Pick(base::Prng& prng, size_t n) { return static_cast<size_t>(prng.Below(static_cast<int64_t>(n))); }
 
 // Every message below and with `message`, parents first.
 void Collect(Message& message, std::vector<Message*>& all) {
@@ -33,10 +31,8 @@ void Collect(Message& message, std::vector<Message*>& all) {
 }
 
 int64_t Number(base::Prng& prng) {
-  constexpr int64_t kNumbers[] = {
-      0, 1, -1, 2, 3, 16, 17, 1 << 20, INT64_MAX, INT64_MIN, int64_t{1} << 32};
-  return prng.OneIn(4) ? static_cast<int64_t>(prng.Next())
-                       : kNumbers[Pick(prng, std::size(kNumbers))];
+  constexpr int64_t kNumbers[] = {0, 1, -1, 2, 3, 16, 17, 1 << 20, INT64_MAX, INT64_MIN, int64_t{1} << 32};
+  return prng.OneIn(4) ? static_cast<int64_t>(prng.Next()) : kNumbers[Pick(prng, std::size(kNumbers))];
 }
 
 // A text found elsewhere in the program, so that names often mean something.
@@ -47,11 +43,9 @@ std::string Text(base::Prng& prng, const std::vector<Message*>& all) {
     from.GetReflection()->ListFields(from, &fields);
     for (const FieldDescriptor* field : fields) {
       if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING || !prng.OneIn(2)) continue;
-      std::string text = field->is_repeated()
-                             ? from.GetReflection()->GetRepeatedString(from, field, 0)
-                             : from.GetReflection()->GetString(from, field);
-      if (!text.empty() && prng.OneIn(4))
-        text[Pick(prng, text.size())] = "%@+*/()[0 \"i\n"[Pick(prng, 13)];
+      std::string text = field->is_repeated() ? from.GetReflection()->GetRepeatedString(from, field, 0)
+                                              : from.GetReflection()->GetString(from, field);
+      if (!text.empty() && prng.OneIn(4)) text[Pick(prng, text.size())] = "%@+*/()[0 \"i\n"[Pick(prng, 13)];
       return text;
     }
   }
@@ -107,12 +101,8 @@ void MutateMessage(base::Prng& prng, Message& message) {
     case FieldDescriptor::CPPTYPE_DOUBLE:
       reflection.SetDouble(&target, field, static_cast<double>(Number(prng)) / 3);
       break;
-    case FieldDescriptor::CPPTYPE_ENUM:
-      reflection.SetEnumValue(&target, field, static_cast<int>(prng.Below(9)));
-      break;
-    case FieldDescriptor::CPPTYPE_STRING:
-      reflection.SetString(&target, field, Text(prng, all));
-      break;
+    case FieldDescriptor::CPPTYPE_ENUM: reflection.SetEnumValue(&target, field, static_cast<int>(prng.Below(9))); break;
+    case FieldDescriptor::CPPTYPE_STRING: reflection.SetString(&target, field, Text(prng, all)); break;
     case FieldDescriptor::CPPTYPE_MESSAGE: reflection.MutableMessage(&target, field); break;
     case FieldDescriptor::CPPTYPE_INT32:
     case FieldDescriptor::CPPTYPE_UINT32:

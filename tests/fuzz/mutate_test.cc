@@ -37,16 +37,14 @@ std::string CheckAccepted(const ir::Graph& graph) {
   ir::ToProto(graph, program);
   const auto converted = ir::FromProto(program, ops);
   if (!converted.ok()) return converted.status().ToString() + "\n" + text;
-  if (ir::Print(**converted) != text)
-    return "printed\n" + text + "converted\n" + ir::Print(**converted);
+  if (ir::Print(**converted) != text) return "printed\n" + text + "converted\n" + ir::Print(**converted);
   const std::string copy = ir::Print(*ir::Clone(graph));
   return copy == text ? "" : "printed\n" + text + "copied\n" + copy;
 }
 
 // A refusal has one of the codes a client may see for a program.
 std::string CheckRefused(const Status& status) {
-  const bool known = status.code() == Code::kInvalidArgument ||
-                     status.code() == Code::kResourceExhausted ||
+  const bool known = status.code() == Code::kInvalidArgument || status.code() == Code::kResourceExhausted ||
                      status.code() == Code::kUnimplemented;
   return known && !status.message().empty() ? "" : status.ToString();
 }
@@ -64,8 +62,7 @@ TEST(Mutations, OfText) {
     const std::string wrong = graph.ok() ? CheckAccepted(**graph) : CheckRefused(graph.status());
     ASSERT_EQ(wrong, "") << "seed " << seed << " run " << run << "\n" << text;
   }
-  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted),
-              static_cast<long long>(runs));
+  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted), static_cast<long long>(runs));
   EXPECT_GT(accepted, runs / 100) << "the mutations are too wild to test what is accepted";
 }
 
@@ -85,8 +82,7 @@ TEST(Mutations, OfMessages) {
     if (prng.OneIn(3)) {
       std::string bytes = program.SerializeAsString();
       for (int64_t i = prng.Between(1, 3); i > 0; --i) {
-        bytes[static_cast<size_t>(prng.Below(std::ssize(bytes)))] =
-            static_cast<char>(prng.Below(256));
+        bytes[static_cast<size_t>(prng.Below(std::ssize(bytes)))] = static_cast<char>(prng.Below(256));
       }
       if (!program.ParseFromString(bytes)) continue;
     } else {

@@ -8,15 +8,11 @@
 namespace hir::fuzz {
 namespace {
 
-size_t Pick(base::Prng& prng, size_t n) {
-  return static_cast<size_t>(prng.Below(static_cast<int64_t>(n)));
-}
+size_t Pick(base::Prng& prng, size_t n) { return static_cast<size_t>(prng.Below(static_cast<int64_t>(n))); }
 
 // Words with their sigil, numbers, and single other characters; joined they are the text again.
 std::vector<std::string> Tokens(std::string_view text) {
-  const auto part = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-  };
+  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
   std::vector<std::string> tokens;
   for (size_t i = 0; i < text.size();) {
     size_t end = i + 1;
@@ -38,19 +34,10 @@ std::string Join(const std::vector<std::string>& tokens) {
 }
 
 std::string OtherNumber(base::Prng& prng, const std::string& number) {
-  static constexpr std::string_view kNumbers[] = {"0",
-                                                  "1",
-                                                  "-1",
-                                                  "9223372036854775807",
-                                                  "9223372036854775808",
-                                                  "4294967296",
-                                                  "1e308",
-                                                  "65537",
-                                                  "17",
-                                                  "(i0 / i1)"};
+  static constexpr std::string_view kNumbers[] = {
+      "0", "1", "-1", "9223372036854775807", "9223372036854775808", "4294967296", "1e308", "65537", "17", "(i0 / i1)"};
   if (prng.OneIn(3)) {
-    const auto near = static_cast<uint64_t>(std::atoll(number.c_str())) +
-                      static_cast<uint64_t>(prng.Between(-1, 1));
+    const auto near = static_cast<uint64_t>(std::atoll(number.c_str())) + static_cast<uint64_t>(prng.Between(-1, 1));
     return std::to_string(static_cast<int64_t>(near));  // Wraps at the ends, which is as good.
   }
   return std::string(kNumbers[Pick(prng, std::size(kNumbers))]);
@@ -97,8 +84,7 @@ void MutateLines(base::Prng& prng, std::string& text, const std::string& other) 
     case 0: std::swap(lines[at], lines[Pick(prng, lines.size())]); break;
     case 1: lines.erase(lines.begin() + static_cast<ptrdiff_t>(at)); break;
     case 2:
-      lines.insert(lines.begin() + static_cast<ptrdiff_t>(at),
-                   std::string(lines[Pick(prng, lines.size())]));
+      lines.insert(lines.begin() + static_cast<ptrdiff_t>(at), std::string(lines[Pick(prng, lines.size())]));
       break;
     default: {
       const std::vector<std::string> others = split(other);

@@ -35,8 +35,7 @@ std::vector<RankResult> RunProgram(const comm::WorldOptions& world,
 }
 
 TEST(EvaluatorFailures, AStuckRankIsNamed) {
-  const auto results =
-      RunProgram({.op_timeout = std::chrono::seconds(5), .deaths = {{.rank = 2, .seq = 1}}});
+  const auto results = RunProgram({.op_timeout = std::chrono::seconds(5), .deaths = {{.rank = 2, .seq = 1}}});
   for (size_t rank : {0, 1}) {
     EXPECT_EQ(results[rank].status.ToString(),
               "DEADLINE_EXCEEDED: program @p: allgather #1 (%x -> %z): rank 2 has not entered "
@@ -46,11 +45,9 @@ TEST(EvaluatorFailures, AStuckRankIsNamed) {
 }
 
 TEST(EvaluatorFailures, ADeadRankIsNamed) {
-  const auto results = RunProgram(
-      {.deaths = {{.rank = 1, .seq = 0, .noticed_after = std::chrono::milliseconds(100)}}});
+  const auto results = RunProgram({.deaths = {{.rank = 1, .seq = 0, .noticed_after = std::chrono::milliseconds(100)}}});
   for (size_t rank : {0, 2}) {
-    EXPECT_EQ(results[rank].status.ToString(),
-              "UNAVAILABLE: program @p: allreduce #0 (%x -> %y): rank 1 died");
+    EXPECT_EQ(results[rank].status.ToString(), "UNAVAILABLE: program @p: allreduce #0 (%x -> %y): rank 1 died");
   }
 }
 
@@ -62,13 +59,12 @@ TEST(EvaluatorFailures, ALostMessageMissesTheDeadline) {
 
 // Rank 2 hangs; the others are told to give up, rank 0 twice: the first cause stays.
 TEST(EvaluatorFailures, AnAbortedRunEndsWithItsFirstCause) {
-  const auto results =
-      RunProgram({.op_timeout = std::chrono::hours(1), .deaths = {{.rank = 2, .seq = 0}}},
-                 [](Evaluator& evaluator, int64_t rank) {
-                   if (rank == 2) return;
-                   evaluator.Abort(Unavailable(base::Cat("rank ", rank, " was told to stop")));
-                   evaluator.Abort(Internal("too late"));
-                 });
+  const auto results = RunProgram({.op_timeout = std::chrono::hours(1), .deaths = {{.rank = 2, .seq = 0}}},
+                                  [](Evaluator& evaluator, int64_t rank) {
+                                    if (rank == 2) return;
+                                    evaluator.Abort(Unavailable(base::Cat("rank ", rank, " was told to stop")));
+                                    evaluator.Abort(Internal("too late"));
+                                  });
   for (size_t rank : {0, 1}) {
     EXPECT_EQ(results[rank].status.code(), Code::kUnavailable) << results[rank].status.ToString();
     EXPECT_NE(results[rank].status.message().find("was told to stop"), std::string::npos);

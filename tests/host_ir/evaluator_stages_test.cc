@@ -85,14 +85,12 @@ TEST_F(EvaluatorStages, LaunchArgumentsInOrder) {
   const auto evaluator = Prepared(kLaunch);
   Binding binding;
   Argument x = Memory(40), y = Memory(40);
-  ASSERT_TRUE(evaluator
-                  ->Bind(std::vector<Argument>{x, y, {.scalar_bits = 77}}, std::vector<int64_t>{10},
-                         &binding)
-                  .ok());
+  ASSERT_TRUE(
+      evaluator->Bind(std::vector<Argument>{x, y, {.scalar_bits = 77}}, std::vector<int64_t>{10}, &binding).ok());
   ASSERT_TRUE(evaluator->Run(binding, {}).ok());
   EXPECT_EQ(log_.calls, "L");
-  const std::vector<int64_t> want = {reinterpret_cast<int64_t>(x.buffer.data),
-                                     reinterpret_cast<int64_t>(y.buffer.data), 10, 20, 77};
+  const std::vector<int64_t> want = {reinterpret_cast<int64_t>(x.buffer.data), reinterpret_cast<int64_t>(y.buffer.data),
+                                     10, 20, 77};
   EXPECT_EQ(std::vector<int64_t>(stream(0).last_args.begin(), stream(0).last_args.end()), want);
   EXPECT_EQ(stream(0).last_grid, 3);
 }
@@ -201,8 +199,7 @@ host @p(%x: f32[2], %y: f32[2], %z: f32[2]) {
   return %y, %z
 })");
   Binding binding;
-  ASSERT_TRUE(
-      evaluator->Bind(std::vector<Argument>{Memory(8), Memory(8), Memory(8)}, {}, &binding).ok());
+  ASSERT_TRUE(evaluator->Bind(std::vector<Argument>{Memory(8), Memory(8), Memory(8)}, {}, &binding).ok());
   ASSERT_TRUE(evaluator->Run(binding, {}).ok());
   EXPECT_EQ(log_.calls, "FPFFFPPFF");
 }
@@ -280,9 +277,7 @@ TEST_F(EvaluatorStages, ThePoolKeepsApartWhatIsNotOrdered) {
   return %y, %z
 })");
   Binding binding;
-  ASSERT_TRUE(
-      evaluator->Bind(std::vector<Argument>{Memory(32), Memory(32), Memory(32)}, {}, &binding)
-          .ok());
+  ASSERT_TRUE(evaluator->Bind(std::vector<Argument>{Memory(32), Memory(32), Memory(32)}, {}, &binding).ok());
   EXPECT_EQ(pool_.bytes(), 64 + 32);
 }
 
@@ -309,8 +304,7 @@ TEST_F(EvaluatorStages, AHostOpCostsLittle) {
     times.push_back(time.count() / kOps);
   }
   std::sort(times.begin(), times.end());
-  std::printf("us per host op: median %.4f, quartiles %.4f and %.4f\n", times[15], times[7],
-              times[23]);
+  std::printf("us per host op: median %.4f, quartiles %.4f and %.4f\n", times[15], times[7], times[23]);
   EXPECT_LT(times[15], 3.0);
 }
 

@@ -71,8 +71,7 @@ host @p(%x: i64[2, 2], %sum: i64[2, 2], %all: i64[2, 2, 2], %part: i64[2], %swap
   const auto params = Results(
       {.program = program.get(), .num_ranks = 2, .params = [](int64_t rank) {
          const int64_t r = 10 * rank;
-         return std::vector<Values>{
-             {r, r + 1, r + 2, r + 3}, Values(4), Values(8), Values(2), Values(4), Values(4)};
+         return std::vector<Values>{{r, r + 1, r + 2, r + 3}, Values(4), Values(8), Values(2), Values(4), Values(4)};
        }});
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(params[rank][1], (Values{10, 11, 12, 13}));
@@ -97,15 +96,12 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1], %w: i64[1]) {
 })");
   ASSERT_NE(program, nullptr);
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    const auto params = Results(
-        {.program = program.get(), .num_ranks = 4, .seed = seed, .params = [](int64_t rank) {
-           return std::vector<Values>{{rank + 1}, {-1}, {-1}, {-1}};
-         }});
+    const auto params = Results({.program = program.get(), .num_ranks = 4, .seed = seed, .params = [](int64_t rank) {
+                                   return std::vector<Values>{{rank + 1}, {-1}, {-1}, {-1}};
+                                 }});
     const int64_t y[] = {2, -1, -1, 1}, z[] = {3, 3, -1, -1}, w[] = {2, -1, -1, 1};
     for (size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(
-          params[rank],
-          (std::vector<Values>{{static_cast<int64_t>(rank) + 1}, {y[rank]}, {z[rank]}, {w[rank]}}));
+      EXPECT_EQ(params[rank], (std::vector<Values>{{static_cast<int64_t>(rank) + 1}, {y[rank]}, {z[rank]}, {w[rank]}}));
     }
   }
 }
@@ -130,15 +126,11 @@ host @p(%x: i64[i0], %all: i64[3, i0], %part: i64[i0], %sum: i64[i0], %next: i64
 })");
   ASSERT_NE(program, nullptr);
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    const auto params = Results({.program = program.get(),
-                                 .num_ranks = 3,
-                                 .seed = seed,
-                                 .symbols = {2},
-                                 .params = [](int64_t rank) {
-                                   const int64_t r = 10 * (rank + 1);
-                                   return std::vector<Values>{{r, r + 1}, Values(6), Values(2),
-                                                              Values(2),  Values(2), Values(6)};
-                                 }});
+    const auto params =
+        Results({.program = program.get(), .num_ranks = 3, .seed = seed, .symbols = {2}, .params = [](int64_t rank) {
+                   const int64_t r = 10 * (rank + 1);
+                   return std::vector<Values>{{r, r + 1}, Values(6), Values(2), Values(2), Values(2), Values(6)};
+                 }});
     EXPECT_EQ(params[1][1], (Values{30, 31, 20, 21, 10, 11}));
     EXPECT_EQ(params[1][3], (Values{60, 63}));
     // Gathered in place; then the largest of that and of 5, x, 5 of the two others.
@@ -162,10 +154,9 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1]) {
   return %y, %z
 })");
   ASSERT_NE(program, nullptr);
-  const auto params =
-      Results({.program = program.get(), .num_ranks = 4, .params = [](int64_t rank) {
-                 return std::vector<Values>{{int64_t{1} << (4 * rank)}, {0}, {0}};
-               }});
+  const auto params = Results({.program = program.get(), .num_ranks = 4, .params = [](int64_t rank) {
+                                 return std::vector<Values>{{int64_t{1} << (4 * rank)}, {0}, {0}};
+                               }});
   const int64_t y[] = {0x0011, 0x0011, 0x1100, 0x1100}, z[] = {0x0101, 0x1010, 0x0101, 0x1010};
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(params[rank][1], Values{y[rank]});
@@ -190,10 +181,9 @@ TEST(Evaluator, LoopsViewsAndBranches) {
   return %y, %t
 })");
   ASSERT_NE(program, nullptr);
-  const auto params =
-      Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
-                 return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
-               }});
+  const auto params = Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
+                                 return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
+                               }});
   EXPECT_EQ(params[0][1], (Values{12, 14, 7, 9, 2, 4}));
   EXPECT_EQ(params[0][2], (Values{4, 12, 20, 8, 16, 24}));
 }
@@ -212,8 +202,7 @@ TEST(Evaluator, HostLevelOpsOnStridedViews) {
   ASSERT_NE(program, nullptr);
   const auto params =
       Results({.program = program.get(), .params = [](int64_t) {
-                 return std::vector<Values>{
-                     {1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
+                 return std::vector<Values>{{1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
                }});
   EXPECT_EQ(params[0][1], (Values{9, 18, 36}));
   EXPECT_EQ(params[0][2], (Values{4, 32}));
@@ -231,10 +220,9 @@ host @p(%x: i64[i0, 3], %y: i64[i0, 3], %s: i64[3]) {
   return %y, %s
 })");
   ASSERT_NE(program, nullptr);
-  const auto params =
-      Results({.program = program.get(), .num_ranks = 2, .symbols = {0}, .params = [](int64_t) {
-                 return std::vector<Values>{{}, {}, {9, 9, 9}};
-               }});
+  const auto params = Results({.program = program.get(), .num_ranks = 2, .symbols = {0}, .params = [](int64_t) {
+                                 return std::vector<Values>{{}, {}, {9, 9, 9}};
+                               }});
   EXPECT_EQ(params[1][2], (Values{0, 0, 0}));
 }
 

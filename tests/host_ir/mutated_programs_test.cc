@@ -39,8 +39,7 @@ std::vector<std::string> Words(const std::string& text) {
   std::vector<std::string> words;
   std::string word;
   for (char c : text) {
-    const bool letter =
-        std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '%' || c == '@' || c == '.';
+    const bool letter = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '%' || c == '@' || c == '.';
     if (!letter || c == '%' || c == '@') {
       if (!word.empty()) words.push_back(std::exchange(word, ""));
     }
@@ -55,9 +54,7 @@ std::vector<std::string> Words(const std::string& text) {
 }
 
 std::string Mutate(const std::vector<std::string>& programs, base::Prng& random) {
-  const auto pick = [&](const auto& list) {
-    return static_cast<size_t>(random.Below(std::ssize(list)));
-  };
+  const auto pick = [&](const auto& list) { return static_cast<size_t>(random.Below(std::ssize(list))); };
   const std::string& text = programs[pick(programs)];
   if (random.OneIn(2)) {  // Whole lines.
     std::vector<std::string> lines;
@@ -76,8 +73,8 @@ std::string Mutate(const std::vector<std::string>& programs, base::Prng& random)
     return base::Join(lines, "\n");
   }
   std::vector<std::string> words = Words(text);
-  const std::vector<std::string> numbers = {
-      "0", "1", "2", "-1", "7", "63", "64", "9223372036854775807", "i0", "@m.x", "@m.in", "%i"};
+  const std::vector<std::string> numbers = {"0",  "1",    "2",     "-1", "7", "63", "64", "9223372036854775807",
+                                            "i0", "@m.x", "@m.in", "%i"};
   for (int64_t n = random.Between(1, 3); n > 0; --n) {
     std::string& word = words[pick(words)];
     if (std::isdigit(static_cast<unsigned char>(word[0]))) {
@@ -113,8 +110,7 @@ TEST(MutatedHostPrograms, AreRefusedOrRun) {
       (void)PoolPlan::Make((*program)->graph(), rank).ok();
     }
   }
-  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted),
-              static_cast<long long>(count));
+  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted), static_cast<long long>(count));
   EXPECT_GT(accepted, count / 50);
 }
 

@@ -108,9 +108,7 @@ class NullCommunicator final : public comm::Communicator {
   NullCommunicator(CallLog& log, int64_t size) : log_(log), size_(size) {}
   int64_t rank() const override { return 0; }
   int64_t size() const override { return size_; }
-  Result<comm::TeamId> Team(std::span<const int64_t>, int64_t lane) override {
-    return static_cast<comm::TeamId>(lane);
-  }
+  Result<comm::TeamId> Team(std::span<const int64_t>, int64_t lane) override { return static_cast<comm::TeamId>(lane); }
   Status Post(const comm::CommDesc& desc, device::Stream&) override {
     if (log_.keep) log_.calls += 'P';
     last = desc;

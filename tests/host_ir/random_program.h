@@ -29,8 +29,7 @@ class ProgramGenerator {
     team_ = square ? 2 : num_ranks_;
     square_ = square && !alone_;
     if (alone_) num_ranks_ = 1;
-    for (int i = 0; i < 3; ++i)
-      AddBuffer(base::Cat("x", i), /*wide=*/i == 2, /*written=*/true, /*input=*/true);
+    for (int i = 0; i < 3; ++i) AddBuffer(base::Cat("x", i), /*wide=*/i == 2, /*written=*/true, /*input=*/true);
     const int64_t num_ops = random_.Between(4, 16);
     for (int64_t i = 0; i < num_ops; ++i) AddOp();
     ReturnAll();
@@ -85,28 +84,24 @@ class ProgramGenerator {
   }
   std::string Slot(const std::string& wide, std::string_view index) {
     const std::string name = Fresh();
-    Line(base::Cat("%", name, ": ", TypeOf(false), " = view_select(%", wide,
-                   ") {axis=0, index=", index, "}"));
+    Line(base::Cat("%", name, ": ", TypeOf(false), " = view_select(%", wide, ") {axis=0, index=", index, "}"));
     return name;
   }
 
   void Launch(const std::vector<std::string>& reads, const std::vector<std::string>& writes) {
     std::string text = "launch(";
     for (const auto* list : {&reads, &writes}) {
-      for (const std::string& name : *list)
-        base::Append(text, text.back() == '(' ? "%" : ", %", name);
+      for (const std::string& name : *list) base::Append(text, text.back() == '(' ? "%" : ", %", name);
     }
-    Line(base::Cat(text, ") {kernel=\"mix_", reads.size(), "_", writes.size(), "\", inputs=",
-                   reads.size(), ", outputs=", writes.size(), ", workspaces=0, extents=[", kCount,
-                   ", ", random_.Below(100), "], grid=", kCount, ", stream=0}"));
+    Line(base::Cat(text, ") {kernel=\"mix_", reads.size(), "_", writes.size(), "\", inputs=", reads.size(),
+                   ", outputs=", writes.size(), ", workspaces=0, extents=[", kCount, ", ", random_.Below(100),
+                   "], grid=", kCount, ", stream=0}"));
   }
-  void Communicate(std::string_view type, std::string_view reduce, const std::string& src,
-                   const std::string& dst) {
+  void Communicate(std::string_view type, std::string_view reduce, const std::string& src, const std::string& dst) {
     const bool between = type == "broadcast" || type == "send_recv";
     const char* dim = between ? "none" : square_ && random_.OneIn(2) ? "mesh_y" : "mesh_x";
-    Line(base::Cat("communication(%", src, ", %", dst, ") {type=", type, ", reduce=", reduce,
-                   ", mesh=@m, dim=", dim, ", to=", between ? "@turned" : "@m",
-                   ", stream=0, seq=", seq_++, "}"));
+    Line(base::Cat("communication(%", src, ", %", dst, ") {type=", type, ", reduce=", reduce, ", mesh=@m, dim=", dim,
+                   ", to=", between ? "@turned" : "@m", ", stream=0, seq=", seq_++, "}"));
   }
 
   void AddOp() {
@@ -122,8 +117,7 @@ class ProgramGenerator {
       }
       case 4: {
         const std::string a = Read(false), b = Read(false);
-        return Line(base::Cat("binary(%", a, ", %", b, ", %", Write(false, {a, b}),
-                              ") {op=sub, stream=0}"));
+        return Line(base::Cat("binary(%", a, ", %", b, ", %", Write(false, {a, b}), ") {op=sub, stream=0}"));
       }
       case 5: {
         const std::string in = Read(false);
@@ -143,8 +137,7 @@ class ProgramGenerator {
       }
       case 9: {
         const std::string in = Read(false);
-        return Communicate(random_.OneIn(2) ? "send_recv" : "broadcast", "none", in,
-                           Write(false, {in}));
+        return Communicate(random_.OneIn(2) ? "send_recv" : "broadcast", "none", in, Write(false, {in}));
       }
       case 10: return AddLoop();
       default: return random_.OneIn(2) && !alone_ ? AddGroup() : AddBranch();
@@ -219,19 +212,16 @@ class ProgramGenerator {
       devices.push_back(std::to_string(i));
       turned.push_back(std::to_string((i + 1) % num_ranks_));
     }
-    program.text = square_ ? "mesh @m = [[0, 1], [2, 3]]\n"
-                           : base::Cat("mesh @m = [", base::Join(devices, ", "), "]\n");
-    base::Append(program.text, "mesh @turned = [", base::Join(turned, ", "),
-                 "]\nmesh @first = [0]\nhost @random(");
+    program.text =
+        square_ ? "mesh @m = [[0, 1], [2, 3]]\n" : base::Cat("mesh @m = [", base::Join(devices, ", "), "]\n");
+    base::Append(program.text, "mesh @turned = [", base::Join(turned, ", "), "]\nmesh @first = [0]\nhost @random(");
     std::string returned;
     std::vector<Buffer> params(buffers_.begin(), buffers_.begin() + 3);
     params.insert(params.end(), outputs_.begin(), outputs_.end());
     for (size_t i = 0; i < params.size(); ++i) {
-      base::Append(program.text, i == 0 ? "" : ", ", "%", params[i].name, ": ",
-                   TypeOf(params[i].wide));
+      base::Append(program.text, i == 0 ? "" : ", ", "%", params[i].name, ": ", TypeOf(params[i].wide));
       program.param_elements.push_back(params[i].wide ? team_ * kCount : kCount);
-      if (!params[i].input)
-        base::Append(returned, returned.empty() ? "  return %" : ", %", params[i].name);
+      if (!params[i].input) base::Append(returned, returned.empty() ? "  return %" : ", %", params[i].name);
     }
     base::Append(program.text, ") {\n", body_, returned, "\n}\n");
     return program;

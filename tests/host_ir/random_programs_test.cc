@@ -44,8 +44,7 @@ std::string Outcome(const SimulatedRun& run) {
   std::string text;
   for (const RankResult& result : RunSimulated(run)) {
     if (!result.status.ok()) return result.status.ToString();
-    for (const Values& values : result.params)
-      base::Append(text, base::JoinInts(values, " "), "\n");
+    for (const Values& values : result.params) base::Append(text, base::JoinInts(values, " "), "\n");
   }
   return text;
 }
@@ -76,10 +75,8 @@ Graph Ordered(const RandomProgram& random, bool scattered, uint64_t seed) {
     ScatterStreams(*graph, seed);
     status = OrderStreams(*graph);
   }
-  if (status.ok())
-    status = RunHostPasses(*graph, scattered ? "elide_waits,deallocate,check_complete" : kFinish);
-  EXPECT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString() << "\n"
-                           << ir::Print(*graph);
+  if (status.ok()) status = RunHostPasses(*graph, scattered ? "elide_waits,deallocate,check_complete" : kFinish);
+  EXPECT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString() << "\n" << ir::Print(*graph);
   return status.ok() ? std::move(graph) : nullptr;
 }
 
@@ -89,15 +86,13 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
   for (uint64_t seed = 1; seed <= 250; ++seed) {
     const RandomProgram random = ProgramGenerator(seed).Make();
     const Result<std::string> want = InProgramOrder(random);
-    ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n"
-                           << random.text;
+    ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n" << random.text;
     for (const bool scattered : {false, true}) {
       Graph graph = Ordered(random, scattered, seed);
       ASSERT_NE(graph, nullptr);
       const std::string text = ir::Print(*graph);
       auto program = HostProgram::Load(text);  // From text: that round trip is part of it.
-      ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n"
-                                << text;
+      ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n" << text;
       for (uint64_t order = 1; order <= 3; ++order) {
         SimulatedRun run = RunOf(random, **program, order);
         run.world = kDelays;
@@ -133,9 +128,8 @@ TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
       if (!DropWait(*broken, index)) break;
       ++removed;
       const Status refused = VerifyComplete(*broken);
-      EXPECT_EQ(refused.code(), Code::kInvalidArgument)
-          << "seed " << seed << ", wait " << index << "\n"
-          << ir::Print(*graph);
+      EXPECT_EQ(refused.code(), Code::kInvalidArgument) << "seed " << seed << ", wait " << index << "\n"
+                                                        << ir::Print(*graph);
       EXPECT_NE(refused.message().find("(H8)"), std::string::npos) << refused.ToString();
       const auto program = HostProgram::LoadUnchecked(std::move(broken));
       bool differs = false;
@@ -147,8 +141,8 @@ TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
       shown += differs ? 1 : 0;
     }
   }
-  std::printf("%lld waits removed, %lld of them changed a result\n",
-              static_cast<long long>(removed), static_cast<long long>(shown));
+  std::printf("%lld waits removed, %lld of them changed a result\n", static_cast<long long>(removed),
+              static_cast<long long>(shown));
   EXPECT_GT(removed, 50);
   EXPECT_GT(shown, removed / 2);
 }

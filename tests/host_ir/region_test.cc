@@ -43,8 +43,7 @@ class Views {
     for (const ViewAxis& axis : region.axes) {
       std::vector<int64_t> wider;
       for (int64_t e : elements) {
-        for (int64_t i = 0; i < ValueAt(axis.extent, i0); ++i)
-          wider.push_back(e + i * ValueAt(axis.stride, i0));
+        for (int64_t i = 0; i < ValueAt(axis.extent, i0); ++i) wider.push_back(e + i * ValueAt(axis.stride, i0));
       }
       elements = std::move(wider);
     }
@@ -74,8 +73,7 @@ class Views {
     const int64_t kind = random_.Below(8);
     if (kind < 5) {
       const int64_t from = random_.Below(5);
-      region =
-          Slice(pool_, region, axis, Place(extent, from), Place(extent, random_.Between(from, 4)));
+      region = Slice(pool_, region, axis, Place(extent, from), Place(extent, random_.Between(from, 4)));
     } else if (kind < 6 && extent->IsConst() && extent->value > 0) {
       region = Select(pool_, region, axis, pool_.Const(random_.Below(extent->value)));
     } else if (kind < 7) {
@@ -88,8 +86,7 @@ class Views {
       for (const ViewAxis& a : region.axes) count = pool_.Mul(count, a.extent);
       std::vector<const Expr*> extents = {count};
       // As many elements at every size, which the extents do not show.
-      if (random_.OneIn(2) &&
-          std::ranges::all_of(kSizes, [&](int64_t i0) { return ValueAt(count, i0) % 2 == 0; }))
+      if (random_.OneIn(2) && std::ranges::all_of(kSizes, [&](int64_t i0) { return ValueAt(count, i0) % 2 == 0; }))
         extents = {pool_.Const(2), pool_.FloorDiv(count, pool_.Const(2))};
       std::vector<ir::Axis> axes;
       for (const Expr* e : extents) axes.push_back({ir::AxisKind::kIteration, e});
@@ -145,8 +142,7 @@ TEST(Region, ProofsHoldOfElements) {
     covered += proved_covered;
     contiguous += proved_contiguous;
   }
-  std::printf("of 4000: %d disjoint, %d the same, %d covered, %d contiguous\n", disjoint, same,
-              covered, contiguous);
+  std::printf("of 4000: %d disjoint, %d the same, %d covered, %d contiguous\n", disjoint, same, covered, contiguous);
   EXPECT_GT(disjoint, 400);
   EXPECT_GT(same, 50);
   EXPECT_GT(covered, 400);
@@ -167,9 +163,7 @@ TEST(Region, AReshapeTakesTheElementsThatItIsOf) {
   const Region whole = WholeOf(pool, *graph.AddParam("x", type({i0, columns})));
   const Expr* const extents[] = {two, half, columns};
   const Region reshaped = Reshape(pool, whole, *type({two, half, columns}), extents);
-  const auto covered = [&](std::vector<const Region*> parts) {
-    return ProveCovered(pool, whole, parts);
-  };
+  const auto covered = [&](std::vector<const Region*> parts) { return ProveCovered(pool, whole, parts); };
   EXPECT_TRUE(ProveSame(pool, whole, reshaped));
   EXPECT_TRUE(covered({&reshaped}));
   const int64_t dims[] = {1, 0, 2};
@@ -187,13 +181,10 @@ TEST(Region, AReshapeTakesTheElementsThatItIsOf) {
 TEST(Region, QuartersOfASymbolicAxis) {
   ir::ExprPool pool;
   const Expr* i0 = pool.Symbol("i0");
-  const auto quarter = [&](int64_t k) {
-    return pool.FloorDiv(pool.Mul(pool.Const(k), i0), pool.Const(4));
-  };
+  const auto quarter = [&](int64_t k) { return pool.FloorDiv(pool.Mul(pool.Const(k), i0), pool.Const(4)); };
   EXPECT_TRUE(ProveLessEqual(pool, quarter(1), quarter(3)));
   EXPECT_TRUE(ProveLessEqual(pool, quarter(3), i0));
-  EXPECT_TRUE(ProveLessEqual(pool, pool.Mul(quarter(1), pool.Symbol("i1")),
-                             pool.Mul(quarter(2), pool.Symbol("i1"))));
+  EXPECT_TRUE(ProveLessEqual(pool, pool.Mul(quarter(1), pool.Symbol("i1")), pool.Mul(quarter(2), pool.Symbol("i1"))));
   EXPECT_FALSE(ProveLessEqual(pool, quarter(3), quarter(2)));
   EXPECT_FALSE(ProveLessEqual(pool, i0, pool.Symbol("i1")));
 }

@@ -89,8 +89,7 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
   world->Run([&](int64_t rank) {
     RankResult& result = results[static_cast<size_t>(rank)];
     result.params = run.params(rank);
-    const auto device =
-        *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
+    const auto device = *device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank));
     const std::unique_ptr<comm::Communicator> communicator = world->Join(rank);
     std::vector<std::unique_ptr<device::Stream>> streams;
     std::vector<device::Stream*> pointers;
@@ -102,24 +101,21 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
     std::vector<Argument> arguments;
     for (Values& values : result.params) {
       auto* data = reinterpret_cast<std::byte*>(values.data());
-      arguments.push_back(
-          {.buffer = {data, static_cast<int64_t>(values.size() * sizeof(int64_t))}});
+      arguments.push_back({.buffer = {data, static_cast<int64_t>(values.size() * sizeof(int64_t))}});
     }
     const auto body = [&]() -> Status {
-      HIR_ASSIGN(const auto evaluator,
-                 Evaluator::Prepare(*run.program, {.rank = rank,
-                                                   .device = device.get(),
-                                                   .streams = pointers,
-                                                   .kernels = &kernels,
-                                                   .builtins = &builtins,
-                                                   .libraries = run.libraries,
-                                                   .communicator = communicator.get(),
-                                                   .pool = &pool}));
+      HIR_ASSIGN(const auto evaluator, Evaluator::Prepare(*run.program, {.rank = rank,
+                                                                         .device = device.get(),
+                                                                         .streams = pointers,
+                                                                         .kernels = &kernels,
+                                                                         .builtins = &builtins,
+                                                                         .libraries = run.libraries,
+                                                                         .communicator = communicator.get(),
+                                                                         .pool = &pool}));
       Binding binding;
       HIR_TRY(evaluator->Bind(arguments, run.symbols, &binding));
       Status status;
-      for (int i = 0; i < run.num_runs && status.ok(); ++i)
-        status = evaluator->Run(binding, {.seq_base = i * 1000});
+      for (int i = 0; i < run.num_runs && status.ok(); ++i) status = evaluator->Run(binding, {.seq_base = i * 1000});
       if (run.after_run) run.after_run(*evaluator, rank);
       const Status end = evaluator->Synchronize(std::chrono::hours(1));
       return status.ok() ? end : status;

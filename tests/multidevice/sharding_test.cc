@@ -33,10 +33,8 @@ TEST(Mesh, LastDimensionIsX) {
 TEST(Mesh, Refusals) {
   EXPECT_EQ(DeviceMesh::Make({2}, {1, 1}).status().message(), "mesh names device 1 twice");
   EXPECT_EQ(DeviceMesh::Make({2}, {0, -1}).status().message(), "mesh device -1 is negative");
-  EXPECT_EQ(DeviceMesh::Make({}, {}).status().message(),
-            "a mesh has 1 to 3 dimensions, this one has 0");
-  EXPECT_EQ(DeviceMesh::Make({2, 2}, {0, 1}).status().message(),
-            "mesh of shape [2, 2] needs 4 devices, got 2");
+  EXPECT_EQ(DeviceMesh::Make({}, {}).status().message(), "a mesh has 1 to 3 dimensions, this one has 0");
+  EXPECT_EQ(DeviceMesh::Make({2, 2}, {0, 1}).status().message(), "mesh of shape [2, 2] needs 4 devices, got 2");
 }
 
 TEST(Sharding, SlicesFollowTheDeviceOrder) {
@@ -128,14 +126,12 @@ TEST(Sharding, DimensionFormKeepsEveryBlock) {
     for (int code = 0; code < 27; ++code) {
       Sharding sharding = Sharding::Replicated(mesh, 2);
       for (int i = 0, rest = code; i < 3; ++i, rest /= 3) {
-        if (rest % 3 < 2)
-          sharding.axes[static_cast<size_t>(rest % 3)].push_back(types[static_cast<size_t>(i)]);
+        if (rest % 3 < 2) sharding.axes[static_cast<size_t>(rest % 3)].push_back(types[static_cast<size_t>(i)]);
       }
       const Result<Sharding> back = FromDimensionForm(ToDimensionForm(sharding), 2);
       ASSERT_TRUE(back.ok()) << back.status().ToString();
       for (const int64_t device : mesh.devices()) {
-        ASSERT_EQ(BlockOf(sharding, device), BlockOf(*back, device))
-            << sharding.ToString() << ", device " << device;
+        ASSERT_EQ(BlockOf(sharding, device), BlockOf(*back, device)) << sharding.ToString() << ", device " << device;
       }
       ++cases;
     }

@@ -61,8 +61,7 @@ Result<std::vector<HostTensor>> ReadInputs(const ir::Graph& graph, const std::st
     HIR_ASSIGN(const arrays::NpyFile file, arrays::NpyFile::Open(Cat(stem, ".", k, ".npy")));
     const DType dtype = graph.params[k]->type->dtype;
     if (!arrays::Holds(file.header().descr, dtype))
-      return InvalidArgument(
-          Cat(file.path(), " holds ", file.header().descr, ", not ", DTypeName(dtype)));
+      return InvalidArgument(Cat(file.path(), " holds ", file.header().descr, ", not ", DTypeName(dtype)));
     HostTensor tensor = fusion::ZeroTensor(dtype, file.header().shape);
     if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), file.data(), tensor.bytes.size());
     inputs.push_back(std::move(tensor));
@@ -73,8 +72,7 @@ Result<std::vector<HostTensor>> ReadInputs(const ir::Graph& graph, const std::st
 Status WriteOutputs(const std::vector<HostTensor>& outputs, const std::string& stem) {
   for (size_t k = 0; k < outputs.size(); ++k) {
     HIR_ASSIGN(arrays::NpyWriter file,
-               arrays::NpyWriter::Open(Cat(stem, ".", k, ".npy"), outputs[k].dtype,
-                                       outputs[k].shape, true));
+               arrays::NpyWriter::Open(Cat(stem, ".", k, ".npy"), outputs[k].dtype, outputs[k].shape, true));
     HIR_TRY(file.Write(0, outputs[k].bytes));
   }
   return {};
@@ -114,21 +112,18 @@ class Runs {
   }
 
  private:
-  Result<std::vector<HostTensor>> OnRanks(const ir::Graph& graph,
-                                          const std::vector<HostTensor>& inputs, int64_t ranks) {
+  Result<std::vector<HostTensor>> OnRanks(const ir::Graph& graph, const std::vector<HostTensor>& inputs,
+                                          int64_t ranks) {
     HIR_ASSIGN(host::ProgramPlan plan, host::PlanProgram(ir::Clone(graph), {.num_devices = ranks}));
     return testing::RunOnRanks(plan, inputs, {.num_ranks = ranks, .compiler = &compiler_});
   }
 
-  void Emulate(const std::string& stem, const ir::Graph& graph,
-               const std::vector<HostTensor>& inputs) {
-    if (!codegen::gpu::CanEmulate())
-      return WriteError(stem, Unavailable("no C++ compiler (c++) on this machine"));
+  void Emulate(const std::string& stem, const ir::Graph& graph, const std::vector<HostTensor>& inputs) {
+    if (!codegen::gpu::CanEmulate()) return WriteError(stem, Unavailable("no C++ compiler (c++) on this machine"));
     auto plan = host::PlanProgram(ir::Clone(graph), {.target = codegen::kHopper});
     if (!plan.ok()) return WriteError(stem, plan.status());
     emulated_.AddGroups(stem, std::move(plan->local.graph), inputs, {}, std::move(plan->groups));
-    if (emulated_.size() != stems_.size() + 1)
-      return WriteError(stem, Internal("not planned: see above"));
+    if (emulated_.size() != stems_.size() + 1) return WriteError(stem, Internal("not planned: see above"));
     stems_.push_back(stem);
   }
 

@@ -41,9 +41,7 @@ Generator::Generator(uint64_t seed, const GeneratorOptions& options)
   mesh_ = graph_->AddMesh(*mesh::DeviceMesh::Make(options_.mesh_shape, devices));
 }
 
-std::vector<int64_t> Generator::ShapeOf(const ir::Value* value) const {
-  return *fusion::ShapeOf(*value->type, sizes_);
-}
+std::vector<int64_t> Generator::ShapeOf(const ir::Value* value) const { return *fusion::ShapeOf(*value->type, sizes_); }
 
 int64_t Generator::ElementsOf(const ir::Value* value) const {
   int64_t count = 1;
@@ -58,8 +56,7 @@ DType Generator::RandomDType() {
 
 DType Generator::RandomFloat() {
   if (IsFloat(forced_) && Chance(50)) return forced_;
-  return OneOf<DType>(
-      {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat32, DType::kFloat64});
+  return OneOf<DType>({DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat32, DType::kFloat64});
 }
 
 const ir::Expr* Generator::ExtentOfSize(int64_t size) {
@@ -73,9 +70,8 @@ const ir::Expr* Generator::ExtentOfSize(int64_t size) {
 }
 
 const ir::Expr* Generator::KnownExtent(int64_t limit) {
-  const int64_t size = options_.zero_extents && rng_.OneIn(25)
-                           ? 0
-                           : rng_.Between(1, std::max<int64_t>(std::min<int64_t>(limit, 8), 1));
+  const int64_t size =
+      options_.zero_extents && rng_.OneIn(25) ? 0 : rng_.Between(1, std::max<int64_t>(std::min<int64_t>(limit, 8), 1));
   // An axis drawn for an input may have become another one since: then no input binds its symbol.
   const auto is_bound = [&](std::string_view name) {
     return std::ranges::any_of(graph_->params, [&](const ir::Value* param) {
@@ -116,8 +112,7 @@ std::vector<ir::Axis> Generator::RandomAxes() {
 }
 
 Item Generator::NewParam(DType dtype, const std::vector<ir::Axis>& axes, Draw draw) {
-  ir::Value* value =
-      graph_->AddParam(base::Cat("x", graph_->params.size()), graph_->Tensor(dtype, axes));
+  ir::Value* value = graph_->AddParam(base::Cat("x", graph_->params.size()), graph_->Tensor(dtype, axes));
   std::vector<int64_t> stored = ShapeOf(value);
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
@@ -127,8 +122,7 @@ Item Generator::NewParam(DType dtype, const std::vector<ir::Axis>& axes, Draw dr
   for (double& x : elements) {
     switch (draw) {
       case Draw::kSigned:
-        x = IsFloat(dtype) ? static_cast<double>(rng_.Between(-16, 16)) / 8
-                           : static_cast<double>(rng_.Between(-5, 5));
+        x = IsFloat(dtype) ? static_cast<double>(rng_.Between(-16, 16)) / 8 : static_cast<double>(rng_.Between(-5, 5));
         break;
       case Draw::kNonzero: x = OneOf<double>({-2, -1, 1, 2}) * (IsFloat(dtype) ? 0.5 : 1); break;
       case Draw::kExponent: x = static_cast<double>(rng_.Between(0, 3)); break;
@@ -157,8 +151,7 @@ Item Generator::Pick(const Accept& accept, DType dtype) {
   std::vector<const Item*> fit;
   for (const Item& item : pool_) {
     const bool usable = item.bound <= 4096 && item.error <= 0.1 * std::max(item.bound, 1.0);
-    if (usable && ElementsOf(item.value) <= options_.elements_max && accept(item))
-      fit.push_back(&item);
+    if (usable && ElementsOf(item.value) <= options_.elements_max && accept(item)) fit.push_back(&item);
   }
   if (fit.empty() || rng_.OneIn(8)) return NewParam(dtype, RandomAxes());
   // The younger half more often, so that programs get deep.
@@ -168,16 +161,14 @@ Item Generator::Pick(const Accept& accept, DType dtype) {
 
 Item Generator::PickNumber() {
   const DType dtype = RandomDType();
-  return Pick([](const Item& x) { return x.dtype() != DType::kBool; },
-              dtype == DType::kBool ? RandomFloat() : dtype);
+  return Pick([](const Item& x) { return x.dtype() != DType::kBool; }, dtype == DType::kBool ? RandomFloat() : dtype);
 }
 
-ir::Value* Generator::Emit(std::string_view name, std::vector<ir::Value*> operands,
-                           std::vector<ir::Attr> attrs) {
+ir::Value* Generator::Emit(std::string_view name, std::vector<ir::Value*> operands, std::vector<ir::Attr> attrs) {
   const Result<ir::Op*> op = builder_.Add({.name = name, .operands = operands, .attrs = attrs});
   if (!op.ok()) {
-    std::fprintf(stderr, "seed %llu: %s\n%s\n", static_cast<unsigned long long>(seed_),
-                 op.status().ToString().c_str(), ir::Print(*graph_).c_str());
+    std::fprintf(stderr, "seed %llu: %s\n%s\n", static_cast<unsigned long long>(seed_), op.status().ToString().c_str(),
+                 ir::Print(*graph_).c_str());
     std::abort();
   }
   return (*op)->results[0];
@@ -186,8 +177,7 @@ ir::Value* Generator::Emit(std::string_view name, std::vector<ir::Value*> operan
 Item Generator::Add(ir::Value* value, double bound, double error) {
   const DType dtype = value->type->dtype;
   const double compute = Epsilon(ComputeDType(dtype)) * std::max(bound, 1.0);
-  return AddExact(value, bound,
-                  error + Epsilon(dtype) * bound + compute * (IsFloat(dtype) ? 1 : 0));
+  return AddExact(value, bound, error + Epsilon(dtype) * bound + compute * (IsFloat(dtype) ? 1 : 0));
 }
 
 Item Generator::AddExact(ir::Value* value, double bound, double error) {
@@ -200,8 +190,7 @@ Item Generator::AddExact(ir::Value* value, double bound, double error) {
 // A mesh on a third of the values, sharded where the sizes allow it, or anywhere; some of what the mesh divides is
 // dealt in turns.
 void Generator::Annotate(ir::Value& value) {
-  if (!rng_.OneIn(3) || value.type->kind != ir::TypeKind::kTensor || value.layout != nullptr)
-    return;
+  if (!rng_.OneIn(3) || value.type->kind != ir::TypeKind::kTensor || value.layout != nullptr) return;
   const std::vector<ir::Axis> axes = AxesOf(&value);
   const std::vector<int64_t> shape = ShapeOf(&value);
   std::vector<fusion::Types> splits(axes.size());
@@ -215,8 +204,7 @@ void Generator::Annotate(ir::Value& value) {
     split.push_back(type);
     if (divides && split.size() == 1 && dealer_.OneIn(3)) split.dealt = mesh_->mesh.Size(type);
   }
-  value.layout =
-      fusion::LayoutFor(*graph_, *value.type, fusion::FromValueTypes(*value.type, mesh_, splits));
+  value.layout = fusion::LayoutFor(*graph_, *value.type, fusion::FromValueTypes(*value.type, mesh_, splits));
 }
 
 void Generator::Step(FusionOp op) {
@@ -271,8 +259,7 @@ void Generator::Finish(GeneratedProgram& program) {
   std::vector<const Item*> ends;
   for (const Item& item : pool_) {
     const bool end = !read[static_cast<size_t>(item.value->id)] && item.value->def != nullptr;
-    if (end || rng_.OneIn(one_in))
-      ends.push_back(&item);  // A value may be output and read, an input may be an output.
+    if (end || rng_.OneIn(one_in)) ends.push_back(&item);  // A value may be output and read, an input may be an output.
   }
   const size_t most = OneOf<size_t>({4, 4, 4, 12});
   while (ends.size() > most) ends.erase(ends.begin() + rng_.Below(std::ssize(ends)));
@@ -290,9 +277,7 @@ void Generator::Finish(GeneratedProgram& program) {
   program.inputs = std::move(inputs_);
 }
 
-GeneratedProgram Generate(uint64_t seed, const GeneratorOptions& options) {
-  return Generator(seed, options).Run();
-}
+GeneratedProgram Generate(uint64_t seed, const GeneratorOptions& options) { return Generator(seed, options).Run(); }
 
 std::string GeneratedProgram::Describe() const {
   std::string text = base::Cat("seed ", seed, "; sizes");
@@ -316,28 +301,23 @@ std::set<std::string> DTypesOf(const ir::Graph& graph) {
   return names;
 }
 
-std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want,
-                       double tolerance) {
+std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want, double tolerance) {
   const auto shape = [](const fusion::HostTensor& t) {
     return base::Cat(DTypeName(t.dtype), "[", base::JoinInts(t.shape, ", "), "]");
   };
-  if (got.dtype != want.dtype || got.shape != want.shape)
-    return base::Cat("got ", shape(got), ", want ", shape(want));
+  if (got.dtype != want.dtype || got.shape != want.shape) return base::Cat("got ", shape(got), ", want ", shape(want));
   if (!IsFloat(got.dtype)) {
     const std::vector<int64_t> a = fusion::ToInts(got), b = fusion::ToInts(want);
     for (size_t i = 0; i < a.size(); ++i) {
-      if (a[i] != b[i])
-        return base::Cat("element ", i, " of ", shape(want), " is ", a[i], ", want ", b[i]);
+      if (a[i] != b[i]) return base::Cat("element ", i, " of ", shape(want), " is ", a[i], ", want ", b[i]);
     }
     return {};
   }
   const std::vector<double> a = fusion::ToDoubles(got), b = fusion::ToDoubles(want);
   for (size_t i = 0; i < a.size(); ++i) {
-    const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
-                      std::fabs(a[i] - b[i]) <= tolerance;
+    const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) || std::fabs(a[i] - b[i]) <= tolerance;
     if (!same) {
-      return base::Cat("element ", i, " of ", shape(want), " is ", a[i], ", want ", b[i],
-                       " within ", tolerance);
+      return base::Cat("element ", i, " of ", shape(want), " is ", a[i], ", want ", b[i], " within ", tolerance);
     }
   }
   return {};

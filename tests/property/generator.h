@@ -55,8 +55,7 @@ class Generator {
     return Pick([](const Item&) { return true; }, RandomDType());
   }
   Item PickNumber();
-  ir::Value* Emit(std::string_view name, std::vector<ir::Value*> operands,
-                  std::vector<ir::Attr> attrs = {});
+  ir::Value* Emit(std::string_view name, std::vector<ir::Value*> operands, std::vector<ir::Attr> attrs = {});
   // Into the pool: the result of an op. `error` comes from the operands' errors; rounding of a float is added.
   Item Add(ir::Value* value, double bound, double error);
   Item AddExact(ir::Value* value, double bound,
@@ -96,8 +95,7 @@ class Generator {
   Item Tame(Item x, double limit);  // |x| <= limit, through tanh when it must.
   Item Positive(Item x);            // 1 + |x|.
   // Something that broadcasts against x: from the pool, a new input or a host scalar.
-  Item Companion(const Item& x, const Accept& accept, DType dtype, Draw draw = Draw::kSigned,
-                 bool scalars = true);
+  Item Companion(const Item& x, const Accept& accept, DType dtype, Draw draw = Draw::kSigned, bool scalars = true);
   bool Broadcasts(const ir::Value* a, const ir::Value* b) const;
 
   // generator_shape.cc
@@ -148,8 +146,7 @@ class Generator {
   const uint64_t seed_;
   const GeneratorOptions options_;
   base::Prng rng_;
-  base::Prng
-      dealer_;  // What is dealt in turns: of its own, so that the rest is the same with and without it.
+  base::Prng dealer_;  // What is dealt in turns: of its own, so that the rest is the same with and without it.
   std::unique_ptr<ir::Graph> graph_;
   ir::Builder builder_;
   const ir::Mesh* mesh_ = nullptr;

@@ -45,8 +45,7 @@ Item Generator::ViewOfInput() {
   if (rank >= 2 && Chance(60)) {
     Ints dims(rank);
     std::iota(dims.begin(), dims.end(), 0);
-    std::rotate(dims.begin(), dims.begin() + rng_.Between(1, static_cast<int64_t>(rank) - 1),
-                dims.end());
+    std::rotate(dims.begin(), dims.begin() + rng_.Between(1, static_cast<int64_t>(rank) - 1), dims.end());
     return AddExact(Emit("permute", {x.value}, {{"dims", Copy(dims)}}), x.bound, 0);
   }
   if (rank < 5) {
@@ -76,13 +75,11 @@ void Generator::AcrossABoundary() {
 ir::Value* Generator::InputForOutput(const ir::Value* value) {
   const std::vector<ir::Axis> axes = AxesOf(value);
   const auto taken = [&](const ir::Value* param) {
-    return std::ranges::any_of(graph_->outputs, [&](const ir::Output& output) {
-      return output.alias == param || output.value == param;
-    });
+    return std::ranges::any_of(
+        graph_->outputs, [&](const ir::Output& output) { return output.alias == param || output.value == param; });
   };
   const auto is_like = [&](const ir::Value* param) {
-    if (param->type->kind != ir::TypeKind::kTensor || param->type->dtype != value->type->dtype)
-      return false;
+    if (param->type->kind != ir::TypeKind::kTensor || param->type->dtype != value->type->dtype) return false;
     const bool one_layout = param->layout == nullptr || value->layout == nullptr;
     return one_layout && std::ranges::equal(AxesOf(param), axes, [](const auto& a, const auto& b) {
              return a.kind == ir::AxisKind::kIteration && b.kind == ir::AxisKind::kIteration &&
@@ -93,8 +90,8 @@ ir::Value* Generator::InputForOutput(const ir::Value* value) {
     if (is_like(param) && !taken(param) && Chance(70)) return param;
   }
   const bool plain = std::ranges::all_of(axes, [](const ir::Axis& axis) {
-    return axis.kind == ir::AxisKind::kIteration && (axis.extent->kind == ir::ExprKind::kConst ||
-                                                     axis.extent->kind == ir::ExprKind::kSymbol);
+    return axis.kind == ir::AxisKind::kIteration &&
+           (axis.extent->kind == ir::ExprKind::kConst || axis.extent->kind == ir::ExprKind::kSymbol);
   });
   if (!plain) return nullptr;
   ir::Value* param = NewParam(value->type->dtype, axes).value;
@@ -104,8 +101,8 @@ ir::Value* Generator::InputForOutput(const ir::Value* value) {
 namespace {
 
 bool IsViewOp(FusionOp op) {
-  return op == FusionOp::kPermute || op == FusionOp::kReshape || op == FusionOp::kSlice ||
-         op == FusionOp::kBroadcast || op == FusionOp::kSqueeze || op == FusionOp::kExpand;
+  return op == FusionOp::kPermute || op == FusionOp::kReshape || op == FusionOp::kSlice || op == FusionOp::kBroadcast ||
+         op == FusionOp::kSqueeze || op == FusionOp::kExpand;
 }
 
 }  // namespace
@@ -123,12 +120,10 @@ std::map<std::string, int64_t> FeaturesOf(const ir::Graph& graph) {
     const ir::Value* result = op->results[0];
     if (code == FusionOp::kSegmentSet) ++features["segment_set"];
     const bool of_input = !op->operands.empty() && op->operands[0]->def == nullptr;
-    if (IsViewOp(code) && of_input && readers(result).size() > 1)
-      ++features["view of an input, read twice"];
+    if (IsViewOp(code) && of_input && readers(result).size() > 1) ++features["view of an input, read twice"];
     if (code != FusionOp::kIota) return;
     const bool chain = std::ranges::any_of(readers(result), [&](const ir::Op* reader) {
-      return fusion::IsPointwise(fusion::CodeOf(*reader)) ||
-             fusion::CodeOf(*reader) == FusionOp::kCast;
+      return fusion::IsPointwise(fusion::CodeOf(*reader)) || fusion::CodeOf(*reader) == FusionOp::kCast;
     });
     if (chain) ++features["iota chain"];
   });

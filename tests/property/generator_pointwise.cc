@@ -105,10 +105,9 @@ void Generator::Pointwise(FusionOp op) {
   if (op == FusionOp::kThreshold) return Threshold();
   if (op == FusionOp::kAddcmul) return Addcmul();
   if (rule == TypeRule::kInts) return Integers(name);
-  if (op == FusionOp::kMod || op == FusionOp::kFmod || op == FusionOp::kRemainder)
-    return Remainder(name);
-  const bool jumps = rule == TypeRule::kCompare || rule == TypeRule::kLogic ||
-                     rule == TypeRule::kTest || rule == TypeRule::kBits;
+  if (op == FusionOp::kMod || op == FusionOp::kFmod || op == FusionOp::kRemainder) return Remainder(name);
+  const bool jumps =
+      rule == TypeRule::kCompare || rule == TypeRule::kLogic || rule == TypeRule::kTest || rule == TypeRule::kBits;
   if (jumps) return Compare(name, info.num_operands);
   if (info.num_operands == 1) return Unary(name);
   Binary(name);
@@ -124,25 +123,21 @@ Item Generator::Tame(Item x, double limit) {
   if (x.bound <= limit) return x;
   const Item small = Add(Emit("tanh", {x.value}), 1, x.error);
   if (limit >= 1) return small;
-  return Add(Emit("mul", {small.value, NewConstant(DType::kFloat64, limit).value}), limit,
-             small.error * limit);
+  return Add(Emit("mul", {small.value, NewConstant(DType::kFloat64, limit).value}), limit, small.error * limit);
 }
 
 Item Generator::Positive(Item x) {
   x = AsNumber(x);
   const Item magnitude = AddExact(Emit("abs", {x.value}), x.bound, x.error);
-  return Add(Emit("add", {magnitude.value, NewConstant(DType::kFloat64, 1).value}), x.bound + 1,
-             x.error);
+  return Add(Emit("add", {magnitude.value, NewConstant(DType::kFloat64, 1).value}), x.bound + 1, x.error);
 }
 
 void Generator::Unary(std::string_view name) {
   const auto found = UnaryUses().find(name);
   // An op that this table does not know yet is used near 0, with room for steepness.
-  const UnaryUse use =
-      found != UnaryUses().end() ? found->second : UnaryUse{UnaryUse::kUnit, 16, 16};
-  Item x = use.domain == UnaryUse::kExact
-               ? Pick([](const Item& i) { return i.exact() && IsNumber(i); }, RandomFloat())
-               : AsNumber(PickNumber());
+  const UnaryUse use = found != UnaryUses().end() ? found->second : UnaryUse{UnaryUse::kUnit, 16, 16};
+  Item x = use.domain == UnaryUse::kExact ? Pick([](const Item& i) { return i.exact() && IsNumber(i); }, RandomFloat())
+                                          : AsNumber(PickNumber());
   if (use.domain == UnaryUse::kSmall) x = Tame(x, 2);
   if (use.domain == UnaryUse::kUnit) x = Tame(x, 0.5);
   if (use.domain == UnaryUse::kNearOne) x = Positive(Tame(x, 0.5));
@@ -175,15 +170,11 @@ bool Generator::Broadcasts(const ir::Value* a, const ir::Value* b) const {
   return elements <= options_.elements_max;
 }
 
-Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw draw,
-                          bool scalars) {
+Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw draw, bool scalars) {
   if (scalars && rng_.OneIn(5)) {
     const bool is_float = IsFloat(dtype);
-    const double value =
-        is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
-    const DType type = is_float                ? DType::kFloat64
-                       : dtype == DType::kBool ? DType::kBool
-                                               : DType::kInt64;
+    const double value = is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
+    const DType type = is_float ? DType::kFloat64 : dtype == DType::kBool ? DType::kBool : DType::kInt64;
     return NewScalar(type, dtype == DType::kBool ? 1 : value);
   }
   if (Chance(50) && draw == Draw::kSigned) {
@@ -195,16 +186,12 @@ Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw
     if (!fit.empty()) return OneOf(fit);
   }
   std::vector<ir::Axis> axes = AxesOf(x.value);
-  if (!axes.empty() && rng_.OneIn(3))
-    axes.erase(axes.begin(), axes.begin() + rng_.Between(1, std::ssize(axes)));
+  if (!axes.empty() && rng_.OneIn(3)) axes.erase(axes.begin(), axes.begin() + rng_.Between(1, std::ssize(axes)));
   for (ir::Axis& axis : axes) {
-    if (Chance(25))
-      axis = {Chance(50) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration,
-              graph_->exprs().Const(1)};
-    axis.kind = rng_.OneIn(8) && *fusion::ValueOf(axis.extent, sizes_) > 0
-                    ? ir::AxisKind::kBroadcast
-                : axis.extent->IsConst(1) ? axis.kind
-                                          : ir::AxisKind::kIteration;
+    if (Chance(25)) axis = {Chance(50) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, graph_->exprs().Const(1)};
+    axis.kind = rng_.OneIn(8) && *fusion::ValueOf(axis.extent, sizes_) > 0 ? ir::AxisKind::kBroadcast
+                : axis.extent->IsConst(1)                                  ? axis.kind
+                                                                           : ir::AxisKind::kIteration;
   }
   const bool all = axes.size() == AxesOf(x.value).size();
   if (all && axes.size() < 5 && rng_.OneIn(6) && ElementsOf(x.value) * 2 <= options_.elements_max) {
@@ -214,8 +201,7 @@ Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw
 }
 
 void Generator::Binary(std::string_view name) {
-  const bool any =
-      RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code)) == TypeRule::kAny;
+  const bool any = RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code)) == TypeRule::kAny;
   const Accept accept = [any](const Item& i) { return any || IsNumber(i); };
   Item x = any ? PickAny() : PickNumber();
   if (!accept(x)) x = AsNumber(x);
@@ -244,8 +230,7 @@ void Generator::Binary(std::string_view name) {
   if (!IsFloat(value->type->dtype)) {
     AddExact(value, name == "mul" ? x.bound * y.bound : sum, 0);
   } else if (name == "maximum" || name == "minimum") {
-    x.exact() && y.exact() ? AddExact(value, most, 0)
-                           : Add(value, most, std::max(x.error, y.error));
+    x.exact() && y.exact() ? AddExact(value, most, 0) : Add(value, most, std::max(x.error, y.error));
   } else if (name == "mul") {
     Add(value, x.bound * y.bound, x.error * y.bound + y.error * x.bound + x.error * y.error);
   } else {
@@ -257,12 +242,8 @@ void Generator::Binary(std::string_view name) {
 void Generator::Compare(std::string_view name, int operands) {
   const TypeRule rule = RuleOf(static_cast<FusionOp>(fusion::kFusionOps.Find(name)->code));
   const bool bits = rule == TypeRule::kBits;
-  const Accept accept = [bits](const Item& i) {
-    return i.exact() && !(bits && IsFloat(i.dtype()));
-  };
-  const auto type = [&] {
-    return bits ? OneOf<DType>({DType::kBool, DType::kInt32, DType::kInt64}) : RandomDType();
-  };
+  const Accept accept = [bits](const Item& i) { return i.exact() && !(bits && IsFloat(i.dtype())); };
+  const auto type = [&] { return bits ? OneOf<DType>({DType::kBool, DType::kInt32, DType::kInt64}) : RandomDType(); };
   Item x = Pick(accept, type());
   std::vector<ir::Value*> values = {x.value};
   double bound = x.bound;
@@ -286,8 +267,7 @@ void Generator::Remainder(std::string_view name) {
 void Generator::Power() {
   if (Chance(30)) {
     const Item x = NewParam(Chance(50) ? DType::kInt32 : DType::kInt64, RandomAxes());
-    const Draw draw =
-        Chance(60) ? Draw::kExponent : Draw::kSigned;  // 5 to the 5th; powers below 0.
+    const Draw draw = Chance(60) ? Draw::kExponent : Draw::kSigned;  // 5 to the 5th; powers below 0.
     const Item y = Companion(
         x, [](const Item&) { return false; }, x.dtype(), draw, false);
     AddExact(Emit("pow", {x.value, y.value}), draw == Draw::kExponent ? 125 : 3125, 0);
@@ -315,10 +295,9 @@ void Generator::Where() {
                                                                  : y.value;
   const Item shaped = {both, 0, 0};
   Item c = Companion(
-      shaped, [](const Item& i) { return i.dtype() == DType::kBool; }, DType::kBool, Draw::kSigned,
-      false);
-  const bool fits = Broadcasts(c.value, x.value) &&
-                    (y.value->type->kind == ir::TypeKind::kScalar || Broadcasts(c.value, y.value));
+      shaped, [](const Item& i) { return i.dtype() == DType::kBool; }, DType::kBool, Draw::kSigned, false);
+  const bool fits =
+      Broadcasts(c.value, x.value) && (y.value->type->kind == ir::TypeKind::kScalar || Broadcasts(c.value, y.value));
   if (!fits) c = NewParam(DType::kBool, {});
   ir::Value* value = Emit("where", {c.value, x.value, y.value});
   const double bound = std::max(x.bound, y.bound), error = std::max(x.error, y.error);
@@ -361,8 +340,7 @@ void Generator::Addcmul() {
   const Item w = NewScalar(DType::kFloat64, OneOf<double>({-2, 0.5, 1}));
   ir::Value* value = Emit("addcmul", {x.value, y.value, z.value, w.value});
   const double product = y.bound * z.bound * 2;
-  IsFloat(value->type->dtype) ? Add(value, x.bound + product, x.error)
-                              : AddExact(value, x.bound + product, 0);
+  IsFloat(value->type->dtype) ? Add(value, x.bound + product, x.error) : AddExact(value, x.bound + product, 0);
 }
 
 // Shifts and gcd. A shift may be by less than 0, and may make numbers of any size.

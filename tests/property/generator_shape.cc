@@ -36,8 +36,7 @@ void Generator::Broadcast() {
   Ints flags(rank, 0);
   if (rank < 5) {
     const int64_t more = rng_.Between(1, 5 - static_cast<int64_t>(rank));
-    for (int64_t i = 0; i < more; ++i)
-      flags.insert(flags.begin() + rng_.Below(std::ssize(flags) + 1), 1);
+    for (int64_t i = 0; i < more; ++i) flags.insert(flags.begin() + rng_.Below(std::ssize(flags) + 1), 1);
   }
   AddExact(Emit("broadcast", {x.value}, {{"is_broadcast_dim", Copy(flags)}}), x.bound, x.error);
 }
@@ -59,14 +58,12 @@ void Generator::BroadcastInDim() {
     shape.push_back(axis.extent->IsConst(1) && Chance(70) ? widen() : axis.extent);
   }
   if (shape.size() < 5 && rng_.OneIn(3)) shape.push_back(widen());
-  AddExact(Emit("broadcast_in_dim", {x.value}, {{"shape", Copy(shape)}, {"dims", Copy(dims)}}),
-           x.bound, x.error);
+  AddExact(Emit("broadcast_in_dim", {x.value}, {{"shape", Copy(shape)}, {"dims", Copy(dims)}}), x.bound, x.error);
 }
 
 void Generator::Expand() {
   const auto has_one = [&](const Item& i) {
-    return std::ranges::any_of(AxesOf(i.value),
-                               [](const ir::Axis& a) { return a.extent->IsConst(1); });
+    return std::ranges::any_of(AxesOf(i.value), [](const ir::Axis& a) { return a.extent->IsConst(1); });
   };
   const Item x = Pick(has_one, RandomDType());
   int64_t elements = std::max<int64_t>(ElementsOf(x.value), 1);
@@ -84,8 +81,7 @@ void Generator::Expand() {
 
 void Generator::Squeeze() {
   const auto has_one = [&](const Item& i) {
-    return std::ranges::any_of(AxesOf(i.value),
-                               [](const ir::Axis& a) { return a.extent->IsConst(1); });
+    return std::ranges::any_of(AxesOf(i.value), [](const ir::Axis& a) { return a.extent->IsConst(1); });
   };
   const Item x = Pick(has_one, RandomDType());
   Ints axes;
@@ -169,23 +165,19 @@ void Generator::Slice() {
     strides.push_back(rng_.OneIn(3) ? rng_.Between(1, 3) : 1);
   }
   if (rng_.OneIn(3)) strides.clear();
-  AddExact(Emit("slice", {x.value},
-                {{"start", Copy(start)}, {"end", Copy(end)}, {"strides", Copy(strides)}}),
-           x.bound, x.error);
+  AddExact(Emit("slice", {x.value}, {{"start", Copy(start)}, {"end", Copy(end)}, {"strides", Copy(strides)}}), x.bound,
+           x.error);
 }
 
 void Generator::Pad() {
-  const Item x =
-      Pick([&](const Item& i) { return ElementsOf(i.value) <= options_.elements_max / 4; },
-           RandomDType());
+  const Item x = Pick([&](const Item& i) { return ElementsOf(i.value) <= options_.elements_max / 4; }, RandomDType());
   const std::vector<int64_t> sizes = ShapeOf(x.value);
   Ints widths;
   int64_t elements = 1;
   for (const int64_t size : sizes) elements *= std::max<int64_t>(size, 1);
   for (size_t i = sizes.size(); i-- > 0 && Chance(80);) {
     const int64_t low = sizes[i] >= 2 && rng_.OneIn(5) ? -1 : 0;
-    const bool room =
-        elements * (sizes[i] + 4) / std::max<int64_t>(sizes[i], 1) <= options_.elements_max;
+    const bool room = elements * (sizes[i] + 4) / std::max<int64_t>(sizes[i], 1) <= options_.elements_max;
     for (int k = 0; k < 2; ++k) widths.push_back(room ? rng_.Between(low, 2) : 0);
     if (room) elements = elements * (sizes[i] + 4) / std::max<int64_t>(sizes[i], 1);
   }
@@ -211,8 +203,7 @@ void Generator::Cat() {
       for (ir::Axis& a : other) {
         if (a.kind == ir::AxisKind::kBroadcast && Chance(50)) a.kind = ir::AxisKind::kIteration;
       }
-      other[axis] = {ir::AxisKind::kIteration,
-                     ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 3))};
+      other[axis] = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 3))};
       y = NewParam(Chance(70) ? x.dtype() : RandomDType(), other);
     }
     pieces.insert(pieces.begin() + rng_.Below(std::ssize(pieces) + 1), y.value);
@@ -228,8 +219,7 @@ void Generator::Cat() {
 void Generator::TakeAlongAxis() {
   const auto fits = [&](const Item& i) {
     const std::vector<int64_t> sizes = ShapeOf(i.value);
-    return !sizes.empty() && ElementsOf(i.value) > 0 &&
-           ElementsOf(i.value) <= options_.elements_max / 4;
+    return !sizes.empty() && ElementsOf(i.value) > 0 && ElementsOf(i.value) <= options_.elements_max / 4;
   };
   Item x = Pick(fits, RandomDType());
   if (!fits(x)) x = NewParam(RandomDType(), {{ir::AxisKind::kIteration, ExtentOfSize(3)}});
@@ -253,8 +243,7 @@ void Generator::TakeAlongAxis() {
     for (ir::Axis& a : own) {
       if (Chance(25)) a = {ir::AxisKind::kIteration, graph_->exprs().Const(1)};
     }
-    own[axis] = {ir::AxisKind::kIteration,
-                 ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 4))};
+    own[axis] = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 4))};
     y = NewParam(dtype, own);
   }
   const int64_t number = static_cast<int64_t>(axis) - (Chance(30) ? std::ssize(axes) : 0);
@@ -268,8 +257,7 @@ void Generator::Reduce(std::string_view name) {
   Ints axes;
   int64_t count = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const bool fits =
-        number ? name == "sum" || count * std::max<int64_t>(sizes[i], 1) <= 64 : sizes[i] > 0;
+    const bool fits = number ? name == "sum" || count * std::max<int64_t>(sizes[i], 1) <= 64 : sizes[i] > 0;
     if (!fits || Chance(40)) continue;
     count *= sizes[i];
     axes.push_back(static_cast<int64_t>(i) - (Chance(30) ? std::ssize(sizes) : 0));
@@ -280,26 +268,22 @@ void Generator::Reduce(std::string_view name) {
     for (const int64_t size : sizes) count *= size;
   }
   const double n = static_cast<double>(std::max<int64_t>(count, 1));
-  if (name == "prod" || (name == "sum" && x.bound * n > 2000))
-    x = Tame(x, name == "prod" ? 1 : std::min(x.bound, 1.0));
+  if (name == "prod" || (name == "sum" && x.bound * n > 2000)) x = Tame(x, name == "prod" ? 1 : std::min(x.bound, 1.0));
   std::string_view dtype = "null";
   if (rng_.OneIn(4)) {
     const DType wanted = x.exact() && Chance(50) ? DType::kInt64 : RandomFloat();
     if (x.bound * n <= 256) dtype = DTypeName(wanted);
   }
-  ir::Value* value =
-      Emit(name, {x.value}, {{"axes", Copy(axes)}, {"keepdim", Chance(30)}, {"dtype", dtype}});
+  ir::Value* value = Emit(name, {x.value}, {{"axes", Copy(axes)}, {"keepdim", Chance(30)}, {"dtype", dtype}});
   if (!number) {
     x.exact() && dtype == "null" ? AddExact(value, x.bound, 0) : Add(value, x.bound, x.error);
   } else if (!IsFloat(value->type->dtype)) {
     AddExact(value, name == "prod" ? 1 : x.bound * n, 0);
   } else {
-    const double from = x.error + Epsilon(value->type->dtype) *
-                                      x.bound;  // The operand may be rounded to the type given.
+    const double from =
+        x.error + Epsilon(value->type->dtype) * x.bound;  // The operand may be rounded to the type given.
     const double bound = name == "prod" ? 1 : x.bound * n;
-    Add(value, bound,
-        n * from +
-            n * Epsilon(DType::kFloat32) * (value->type->dtype == DType::kFloat64 ? 0 : bound));
+    Add(value, bound, n * from + n * Epsilon(DType::kFloat32) * (value->type->dtype == DType::kFloat64 ? 0 : bound));
   }
 }
 
@@ -313,8 +297,7 @@ Item Generator::Contract(std::string_view name, std::vector<Item> operands, int6
   const double product = x.bound * y.bound * n + (operands.size() > 2 ? operands[2].bound : 0);
   if (!IsFloat(value->type->dtype)) return AddExact(value, product, 0);
   return Add(value, product,
-             n * (x.error * y.bound + y.error * x.bound) +
-                 n * Epsilon(ComputeDType(value->type->dtype)) * product);
+             n * (x.error * y.bound + y.error * x.bound) + n * Epsilon(ComputeDType(value->type->dtype)) * product);
 }
 
 void Generator::Matmul() {
@@ -333,12 +316,10 @@ void Generator::Matmul() {
   // Leading axes of the right operand: those of the left, some as extent 1, some missing.
   if (axes.size() > 2 && Chance(60)) {
     other.assign(axes.begin() + rng_.Between(0, std::ssize(axes) - 2), axes.end() - 2);
-    for (ir::Axis& axis : other)
-      axis = {ir::AxisKind::kIteration, Chance(30) ? graph_->exprs().Const(1) : axis.extent};
+    for (ir::Axis& axis : other) axis = {ir::AxisKind::kIteration, Chance(30) ? graph_->exprs().Const(1) : axis.extent};
   }
   const bool column = other.empty() && rng_.OneIn(5);
-  other.push_back(
-      {rng_.OneIn(8) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, axes.back().extent});
+  other.push_back({rng_.OneIn(8) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, axes.back().extent});
   const int64_t length = ShapeOf(x.value).back();
   if (length == 0) other.back().kind = ir::AxisKind::kIteration;
   if (!column) other.push_back({ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 6))});
@@ -351,12 +332,11 @@ void Generator::Linear() {
     return !AxesOf(i.value).empty() && i.dtype() != DType::kBool && ElementsOf(i.value) <= 512;
   };
   Item x = Pick(fits, RandomFloat());
-  if (!fits(x))
-    x = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 8))}});
+  if (!fits(x)) x = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 8))}});
   x = Tame(x, 4);
   const ir::Axis out = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 6))};
-  std::vector<Item> operands = {
-      x, NewParam(x.dtype(), {out, {ir::AxisKind::kIteration, AxesOf(x.value).back().extent}})};
+  std::vector<Item> operands = {x,
+                                NewParam(x.dtype(), {out, {ir::AxisKind::kIteration, AxesOf(x.value).back().extent}})};
   if (Chance(50)) operands.push_back(NewParam(x.dtype(), {out}));
   Contract("linear", operands, ShapeOf(x.value).back());
 }

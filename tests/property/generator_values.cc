@@ -19,9 +19,7 @@ void Generator::Full() {
   for (const ir::Expr* extent : shape) elements *= *fusion::ValueOf(extent, sizes_);
   if (elements > options_.elements_max) shape = {};
   const double value = dtype == DType::kBool ? 1 : OneOf<double>({0, 1, -3});
-  AddExact(
-      Emit("full", {}, {{"shape", Copy(shape)}, {"value", value}, {"dtype", DTypeName(dtype)}}), 3,
-      0);
+  AddExact(Emit("full", {}, {{"shape", Copy(shape)}, {"value", value}, {"dtype", DTypeName(dtype)}}), 3, 0);
 }
 
 void Generator::Iota() {
@@ -79,14 +77,12 @@ void Generator::Moments(std::string_view name) {
   }
   const double deviation = 2 * x.bound, error = 2 * x.error + unit * deviation;
   const double times = name == "var" ? 2 : n;
-  Add(value, times * deviation * deviation,
-      times * (2 * deviation * error + unit * deviation * deviation));
+  Add(value, times * deviation * deviation, times * (2 * deviation * error + unit * deviation * deviation));
 }
 
 Generator::Along Generator::PickAlong() {
   const auto fits = [&](const Item& i) {
-    return !AxesOf(i.value).empty() && ElementsOf(i.value) > 0 &&
-           ElementsOf(i.value) <= options_.elements_max / 4;
+    return !AxesOf(i.value).empty() && ElementsOf(i.value) > 0 && ElementsOf(i.value) <= options_.elements_max / 4;
   };
   Item x = Pick(fits, RandomDType());
   if (!fits(x)) x = NewParam(RandomDType(), {{ir::AxisKind::kIteration, ExtentOfSize(3)}});
@@ -126,15 +122,14 @@ void Generator::Scatter() {
     if (k != axis && rng_.OneIn(4)) axes[k].extent = graph_->exprs().Const(1);
   }
   const Item y = NewIndices(axes);
-  AddExact(Emit("scatter", {x.value, y.value, z.value}, {{"axis", number}}),
-           std::max(x.bound, z.bound), x.error);
+  AddExact(Emit("scatter", {x.value, y.value, z.value}, {{"axis", number}}), std::max(x.bound, z.bound), x.error);
 }
 
 void Generator::Select() {
   const auto [x, axis, number] = PickAlong();
   const int64_t size = ShapeOf(x.value)[axis];
-  const Item y = NewScalar(Chance(50) ? DType::kInt32 : DType::kInt64,
-                           static_cast<double>(rng_.Between(-size, size - 1)));
+  const Item y =
+      NewScalar(Chance(50) ? DType::kInt32 : DType::kInt64, static_cast<double>(rng_.Between(-size, size - 1)));
   AddExact(Emit("select", {x.value, y.value}, {{"axis", number}}), x.bound, x.error);
 }
 

@@ -17,8 +17,8 @@ std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
     std::vector<ir::Axis> axes;
     for (size_t i = 0; i < input.shape.size(); ++i) {
       const bool once = input.strides[i] == 0 && input.shape[i] > 1;
-      axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration,
-                      graph->exprs().Const(input.shape[i])});
+      axes.push_back(
+          {once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, graph->exprs().Const(input.shape[i])});
     }
     operands.push_back(graph->AddParam("", graph->Tensor(input.dtype, axes)));
   }
@@ -34,8 +34,7 @@ class InterpretedCall final : public host::LibraryCall {
  public:
   explicit InterpretedCall(const host::LibraryDesc& desc) : desc_(desc), graph_(GraphOf(desc)) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     std::vector<device::Buffer> buffers(inputs.begin(), inputs.end());
     stream.HostCallback([this, buffers, output]() -> Status {
       std::vector<fusion::HostTensor> tensors;
@@ -45,8 +44,7 @@ class InterpretedCall final : public host::LibraryCall {
           const int64_t extent = desc_.inputs[i].shape[axis];
           stored.shape.push_back(desc_.inputs[i].strides[axis] == 0 && extent > 1 ? 1 : extent);
         }
-        stored.bytes.assign(buffers[i].data,
-                            buffers[i].data + stored.num_elements() * DTypeBytes(stored.dtype));
+        stored.bytes.assign(buffers[i].data, buffers[i].data + stored.num_elements() * DTypeBytes(stored.dtype));
         tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
       }
       HIR_ASSIGN(const auto results, fusion::Interpret(*graph_, tensors));

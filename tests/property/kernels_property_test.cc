@@ -21,17 +21,16 @@ std::vector<segment::Group> Apart(const ir::Graph& graph) {
 
 // As far as possible, or with some merges refused.
 std::vector<segment::Group> Merged(const ir::Graph& graph, bool partly) {
-  return segment::Segment(
-      graph,
-      [&](const segment::GroupView&, const segment::GroupView&,
-          const segment::GroupView& merged) -> std::optional<segment::Gain> {
-        // By contents, so that the answer is pure.
-        if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0)
-          return std::nullopt;
-        if (!Accepts(merged).accepted) return std::nullopt;
-        return segment::Gain{.bytes = 1, .launches = 1};
-      },
-      {.merge_siblings = true});
+  return segment::Segment(graph,
+                          [&](const segment::GroupView&, const segment::GroupView&,
+                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                            // By contents, so that the answer is pure.
+                            if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0)
+                              return std::nullopt;
+                            if (!Accepts(merged).accepted) return std::nullopt;
+                            return segment::Gain{.bytes = 1, .launches = 1};
+                          },
+                          {.merge_siblings = true});
 }
 
 class Kernels : public ::testing::TestWithParam<int> {};
@@ -42,8 +41,8 @@ TEST_P(Kernels, EqualTheInterpreter) {
   int64_t kernels = 0, merged_kernels = 0;
   const char* only = std::getenv("HIR_SEED");
   for (uint64_t i = 0; i < kSeedsPerCase; ++i) {
-    const uint64_t seed = only != nullptr ? std::strtoull(only, nullptr, 10)
-                                          : static_cast<uint64_t>(GetParam()) * kSeedsPerCase + i;
+    const uint64_t seed =
+        only != nullptr ? std::strtoull(only, nullptr, 10) : static_cast<uint64_t>(GetParam()) * kSeedsPerCase + i;
     const testing::GeneratedProgram program = testing::Generate(seed);
     SCOPED_TRACE(program.Describe());
     const auto want = fusion::Interpret(*program.graph, program.inputs);

@@ -77,8 +77,7 @@ TEST_P(Pipeline, ComputesWhatTheProgramSays) {
     ASSERT_TRUE(want.ok()) << want.status().ToString();
     auto plan = PlanOf(program, {});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    const auto got =
-        RunOnRanks(*plan, program.inputs, {.num_ranks = 1, .seed = seed, .compiler = &compiler});
+    const auto got = RunOnRanks(*plan, program.inputs, {.num_ranks = 1, .seed = seed, .compiler = &compiler});
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     for (size_t i = 0; i < want->size(); ++i)
       ASSERT_EQ(Difference((*got)[i], (*want)[i], program.tolerances[i]), "") << "output " << i;

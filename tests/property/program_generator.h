@@ -36,7 +36,7 @@ struct GeneratedProgram {
   std::unique_ptr<ir::Graph> graph;
   fusion::SymbolValues sizes;              // What the inputs' shapes say of the symbols.
   std::vector<fusion::HostTensor> inputs;  // One per parameter, broadcast axes written out.
-  std::vector<double> tolerances;  // One per output: the largest right difference; 0: equal.
+  std::vector<double> tolerances;          // One per output: the largest right difference; 0: equal.
 
   std::string Describe() const;  // Seed, sizes and text, for a failure's message.
 };
@@ -52,7 +52,6 @@ std::set<std::string> DTypesOf(const ir::Graph& graph);
 std::map<std::string, int64_t> FeaturesOf(const ir::Graph& graph);
 
 // Where `got` and `want` differ by more than `tolerance` (NaN equals NaN), or "" when nowhere.
-std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want,
-                       double tolerance);
+std::string Difference(const fusion::HostTensor& got, const fusion::HostTensor& want, double tolerance);
 
 }  // namespace hir::testing

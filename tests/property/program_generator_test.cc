@@ -40,8 +40,7 @@ TEST(ProgramGenerator, ReachesEveryOpAndType) {
   }
   for (const ir::OpInfo& info : fusion::kFusionOps.ops) {
     const bool reached = ops.contains(std::string(info.name));
-    EXPECT_NE(reached, fusion::IsCommunication(static_cast<fusion::FusionOp>(info.code)))
-        << info.name;
+    EXPECT_NE(reached, fusion::IsCommunication(static_cast<fusion::FusionOp>(info.code))) << info.name;
   }
   EXPECT_EQ(dtypes.size(), std::size(kAllDTypes));
   EXPECT_EQ(rank_max, 5u);
@@ -69,8 +68,7 @@ TEST(ProgramGenerator, ProgramsRunAndStayFinite) {
     const GeneratedProgram program = Generate(seed);
     SCOPED_TRACE(program.Describe());
     ASSERT_TRUE(ir::Verify(*program.graph).ok()) << ir::Verify(*program.graph).ToString();
-    ASSERT_TRUE(fusion::CheckUserProgram(*program.graph).ok())
-        << fusion::CheckUserProgram(*program.graph).ToString();
+    ASSERT_TRUE(fusion::CheckUserProgram(*program.graph).ok()) << fusion::CheckUserProgram(*program.graph).ToString();
     const auto outputs = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
     ASSERT_EQ((*outputs).size(), program.tolerances.size());
@@ -113,8 +111,7 @@ TEST(ProgramGenerator, PassesKeepResults) {
     ASSERT_TRUE(status.ok()) << status.ToString();
     const auto got = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(want.ok() && got.ok());
-    ASSERT_EQ(*got, *want) << ir::Print(
-        *program.graph);  // Bit by bit: no pass changes what is computed.
+    ASSERT_EQ(*got, *want) << ir::Print(*program.graph);  // Bit by bit: no pass changes what is computed.
   }
 }
 

@@ -37,13 +37,12 @@ class LocalRanks final : public Ranks {
   int64_t size() const override { return size_; }
   Status Run(const Body& body) override {
     FirstError error;
-    auto world =
-        comm::World::Create({.size = size_, .seed = seed_, .random_delay_max = random_delay_max_});
+    auto world = comm::World::Create({.size = size_, .seed = seed_, .random_delay_max = random_delay_max_});
     world->Run([&](int64_t rank) {
       const auto run = [&]() -> Status {
         const std::unique_ptr<comm::Communicator> communicator = world->Join(rank);
-        HIR_ASSIGN(const auto device, device::CreateHostDevice({.name = base::Cat("host:", rank)},
-                                                               world->executor(rank)));
+        HIR_ASSIGN(const auto device,
+                   device::CreateHostDevice({.name = base::Cat("host:", rank)}, world->executor(rank)));
         return body(rank, *communicator, *device);
       };
       error.Add(rank, run());
@@ -60,8 +59,7 @@ class LocalRanks final : public Ranks {
 class UcxRanks final : public Ranks {
  public:
   explicit UcxRanks(int64_t size) : size_(size), turn_(size + 1) {
-    for (int64_t rank = 0; rank < size; ++rank)
-      threads_.emplace_back([this, rank] { Serve(rank); });
+    for (int64_t rank = 0; rank < size; ++rank) threads_.emplace_back([this, rank] { Serve(rank); });
   }
   ~UcxRanks() override {
     body_ = nullptr;
@@ -79,8 +77,8 @@ class UcxRanks final : public Ranks {
  private:
   void Serve(int64_t rank) {
     const auto device = device::CreateHostDevice({.name = base::Cat("host:", rank)});
-    auto communicator = comm::CreateUcx(
-        {.rank = rank, .size = size_, .setup_timeout = std::chrono::seconds(60)}, rendezvous_);
+    auto communicator =
+        comm::CreateUcx({.rank = rank, .size = size_, .setup_timeout = std::chrono::seconds(60)}, rendezvous_);
     for (;;) {
       turn_.arrive_and_wait();
       if (body_ == nullptr) return;

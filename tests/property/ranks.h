@@ -16,8 +16,7 @@ namespace hir::testing {
 // Threads: one.
 class Ranks {
  public:
-  using Body =
-      std::function<Status(int64_t rank, comm::Communicator& communicator, device::Device& device)>;
+  using Body = std::function<Status(int64_t rank, comm::Communicator& communicator, device::Device& device)>;
   virtual ~Ranks() = default;
 
   virtual int64_t size() const = 0;

@@ -65,15 +65,12 @@ TEST(ReshardingOnRanks, BetweenMeshes) {
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     std::set<std::string_view> types;
     for (const plan::Communication& c : (*plan).local.communications) types.insert(c.type);
-    for (const char* type :
-         {"Gather", "Scatter", "Reduce", "Broadcast", "SendRecv", "CollectivePermute"})
+    for (const char* type : {"Gather", "Scatter", "Reduce", "Broadcast", "SendRecv", "CollectivePermute"})
       EXPECT_TRUE(types.contains(type)) << "no " << type << "\n" << ir::Print(*(*plan).host);
     for (const uint64_t seed : {1, 2, 3}) {
-      const auto outputs =
-          RunOnRanks(*plan, inputs, {.num_ranks = 5, .seed = seed, .compiler = &compiler});
+      const auto outputs = RunOnRanks(*plan, inputs, {.num_ranks = 5, .seed = seed, .compiler = &compiler});
       ASSERT_TRUE(outputs.ok()) << outputs.status().ToString() << "\n" << ir::Print(*(*plan).host);
-      for (size_t i = 0; i < (*expected).size(); ++i)
-        EXPECT_EQ((*outputs)[i], (*expected)[i]) << "output " << i;
+      for (size_t i = 0; i < (*expected).size(); ++i) EXPECT_EQ((*outputs)[i], (*expected)[i]) << "output " << i;
     }
   }
 }

@@ -22,12 +22,9 @@ DeviceMesh Make(std::vector<int64_t> shape, std::vector<int64_t> devices) {
 }
 
 std::vector<DeviceMesh> Meshes(int64_t num_devices) {
-  std::vector<DeviceMesh> meshes = {Make({2}, {0, 1}),       Make({3}, {2, 0, 1}),
-                                    Make({4}, {3, 1, 0, 2}), Make({2, 2}, {2, 0, 3, 1}),
-                                    Make({2}, {3, 2}),       Make({2, 3}, {0, 1, 2, 3, 4, 5})};
-  std::erase_if(meshes, [&](const DeviceMesh& m) {
-    return *std::ranges::max_element(m.devices()) >= num_devices;
-  });
+  std::vector<DeviceMesh> meshes = {Make({2}, {0, 1}),          Make({3}, {2, 0, 1}), Make({4}, {3, 1, 0, 2}),
+                                    Make({2, 2}, {2, 0, 3, 1}), Make({2}, {3, 2}),    Make({2, 3}, {0, 1, 2, 3, 4, 5})};
+  std::erase_if(meshes, [&](const DeviceMesh& m) { return *std::ranges::max_element(m.devices()) >= num_devices; });
   return meshes;
 }
 
@@ -37,8 +34,7 @@ std::string_view KindOfSize(const ReshardingPair& pair, const std::vector<int64_
   const int64_t extent = *std::ranges::min_element(shape);
   if (extent == 0) return "zero";
   if (extent < ways) return "smaller than the mesh";
-  return std::ranges::all_of(shape, [&](int64_t n) { return n % ways == 0; }) ? "divisible"
-                                                                              : "uneven";
+  return std::ranges::all_of(shape, [&](int64_t n) { return n % ways == 0; }) ? "divisible" : "uneven";
 }
 
 std::string ShapeText(const DeviceMesh& mesh) { return base::JoinInts(mesh.shape(), "x"); }
@@ -51,8 +47,7 @@ std::vector<int64_t> Reduced(const std::vector<int64_t>& input, size_t rows, int
     const size_t begin = row * static_cast<size_t>(length);
     int64_t value = input[begin];
     for (size_t i = begin + 1; i < begin + static_cast<size_t>(length); ++i) {
-      const auto product =
-          static_cast<uint64_t>(value) * static_cast<uint64_t>(input[i]);  // Wraps.
+      const auto product = static_cast<uint64_t>(value) * static_cast<uint64_t>(input[i]);  // Wraps.
       value = reduction == "sum"    ? value + input[i]
               : reduction == "prod" ? static_cast<int64_t>(product)
               : reduction == "min"  ? std::min(value, input[i])
@@ -68,8 +63,7 @@ std::string PlacedText(const plan::Placed& placed) {
   for (const fusion::Types& types : placed) {
     std::vector<std::string_view> names;
     for (const mesh::ParallelType type : types) names.push_back(mesh::ParallelTypeName(type));
-    axes.push_back(names.empty() ? "-"
-                                 : Cat(types.is_dealt() ? "dealt " : "", base::Join(names, "+")));
+    axes.push_back(names.empty() ? "-" : Cat(types.is_dealt() ? "dealt " : "", base::Join(names, "+")));
   }
   return base::Join(axes, ", ");
 }
@@ -107,22 +101,19 @@ void AddPairs(const DeviceMesh& from, const DeviceMesh& to, size_t rank,
 }
 
 std::string Describe(const ReshardingPair& pair, const std::vector<int64_t>& shape) {
-  return Cat(PlacedText(pair.from), " on ", pair.from_mesh.ToString(), " to ", PlacedText(pair.to),
-             " on ", pair.to_mesh.ToString(), ", ", pair.what.reduction, " over ",
-             pair.what.reduced, " of [", base::JoinInts(shape, ", "), "]",
-             pair.what.symbolic ? ", symbolic" : "");
+  return Cat(PlacedText(pair.from), " on ", pair.from_mesh.ToString(), " to ", PlacedText(pair.to), " on ",
+             pair.to_mesh.ToString(), ", ", pair.what.reduction, " over ", pair.what.reduced, " of [",
+             base::JoinInts(shape, ", "), "]", pair.what.symbolic ? ", symbolic" : "");
 }
 
-Status CheckOne(const ReshardingPair& pair, const std::vector<int64_t>& shape,
-                const RankRunOptions& options, const codegen::Target& target, PairTally& tally) {
+Status CheckOne(const ReshardingPair& pair, const std::vector<int64_t>& shape, const RankRunOptions& options,
+                const codegen::Target& target, PairTally& tally) {
   plan::Case what = pair.what;
   what.shape = shape;
-  plan::PairProgram program =
-      plan::MakePair(what, pair.from_mesh, pair.from, pair.to_mesh, pair.to);
+  plan::PairProgram program = plan::MakePair(what, pair.from_mesh, pair.from, pair.to_mesh, pair.to);
   Result<host::ProgramPlan> planned = host::PlanProgram(
-      std::move(program.graph), {.num_devices = options.num_ranks,
-                                 .target = target,
-                                 .sizes = {program.sizes.begin(), program.sizes.end()}});
+      std::move(program.graph),
+      {.num_devices = options.num_ranks, .target = target, .sizes = {program.sizes.begin(), program.sizes.end()}});
   if (!plan::HasWholeTurns(pair.from, shape) || !plan::HasWholeTurns(pair.to, shape)) {
     const bool refused = planned.status().code() == Code::kInvalidArgument &&
                          planned.status().message().find("in whole turns") != std::string::npos;
@@ -133,12 +124,12 @@ Status CheckOne(const ReshardingPair& pair, const std::vector<int64_t>& shape,
   HIR_ASSIGN(host::ProgramPlan plan, std::move(planned));
   int64_t rows = 1;
   for (const int64_t extent : shape) rows *= extent;
-  const fusion::HostTensor expected =
-      fusion::TensorOfInts(DType::kInt64, shape,
-                           Reduced(fusion::ToInts(program.input), static_cast<size_t>(rows),
-                                   what.reduced, what.reduction));
-  const PartCheck equal = [](size_t, const fusion::HostTensor& got,
-                             const fusion::HostTensor& want) { return Difference(got, want, 0); };
+  const fusion::HostTensor expected = fusion::TensorOfInts(
+      DType::kInt64, shape,
+      Reduced(fusion::ToInts(program.input), static_cast<size_t>(rows), what.reduced, what.reduction));
+  const PartCheck equal = [](size_t, const fusion::HostTensor& got, const fusion::HostTensor& want) {
+    return Difference(got, want, 0);
+  };
   if (Status s = CheckOnRanks(plan, {&program.input, 1}, {&expected, 1}, equal, options); !s.ok())
     return {s.code(), Cat(s.message(), "\n", ir::Print(*plan.host))};
   tally.communications += std::ssize(plan.local.communications);
@@ -178,15 +169,13 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
   }
   if (const char* text = std::getenv("HOSTIR_SEED"))
     seed = static_cast<uint64_t>(base::ParseInt(text).value_or(static_cast<int64_t>(seed)));
-  if (wanted != nullptr)
-    count = static_cast<size_t>(base::ParseInt(range).value_or(std::ssize(all)));
+  if (wanted != nullptr) count = static_cast<size_t>(base::ParseInt(range).value_or(std::ssize(all)));
   PairSample sample = {.pairs = std::move(all), .of = 0, .seed = seed};
   sample.of = sample.pairs.size();
   if (count >= sample.of) return sample;
   base::Prng prng(seed);
   for (size_t i = sample.of; i-- > 1;)
-    std::swap(sample.pairs[i],
-              sample.pairs[static_cast<size_t>(prng.Below(static_cast<int64_t>(i) + 1))]);
+    std::swap(sample.pairs[i], sample.pairs[static_cast<size_t>(prng.Below(static_cast<int64_t>(i) + 1))]);
   // Every third between meshes, every sixth of what is dealt, as long as there are any of each.
   enum Kind : size_t { kPlain, kBetween, kDealt };
   const Kind order[] = {kPlain, kPlain, kBetween, kPlain, kDealt, kBetween};
@@ -199,8 +188,7 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
   size_t taken[3] = {};
   for (size_t slot = 0; drawn.size() < sample.of; ++slot) {
     const Kind kind = order[slot % std::size(order)];
-    if (taken[kind] < of_kind[kind].size())
-      drawn.push_back(std::move(of_kind[kind][taken[kind]++]));
+    if (taken[kind] < of_kind[kind].size()) drawn.push_back(std::move(of_kind[kind][taken[kind]++]));
   }
   drawn.erase(drawn.begin() + static_cast<std::ptrdiff_t>(count), drawn.end());
   sample.pairs = std::move(drawn);
@@ -208,23 +196,21 @@ PairSample DrawPairs(std::vector<ReshardingPair> all, size_t count, uint64_t see
 }
 
 std::string PairTally::Describe(std::string_view backend, const PairSample& sample) const {
-  std::string text = Cat(pairs, " of ", sample.of, " pairs (seed ", sample.seed, "), ", runs,
-                         " pairs x sizes equal on ", backend, ", ", refused,
-                         " more refused as they should be, ", communications, " communications");
+  std::string text =
+      Cat(pairs, " of ", sample.of, " pairs (seed ", sample.seed, "), ", runs, " pairs x sizes equal on ", backend,
+          ", ", refused, " more refused as they should be, ", communications, " communications");
   for (const auto* counts : {&meshes, &sizes, &types}) {
     const char* separator = "\n  ";
-    for (const auto& [name, n] : *counts)
-      base::Append(text, std::exchange(separator, ", "), name, ": ", n);
+    for (const auto& [name, n] : *counts) base::Append(text, std::exchange(separator, ", "), name, ": ", n);
   }
   return text;
 }
 
-Status CheckPair(const ReshardingPair& pair, const RankRunOptions& options,
-                 const codegen::Target& target, PairTally& tally) {
+Status CheckPair(const ReshardingPair& pair, const RankRunOptions& options, const codegen::Target& target,
+                 PairTally& tally) {
   for (const std::vector<int64_t>& shape : pair.shapes) {
     const int64_t refused = tally.refused;
-    if (Status s = CheckOne(pair, shape, options, target, tally); !s.ok())
-      return s.WithContext(Describe(pair, shape));
+    if (Status s = CheckOne(pair, shape, options, target, tally); !s.ok()) return s.WithContext(Describe(pair, shape));
     if (tally.refused > refused) continue;
     ++tally.runs;
     if (plan::IsDealt(pair.from) || plan::IsDealt(pair.to)) ++tally.meshes["dealt"];

@@ -48,7 +48,7 @@ struct PairTally {
 };
 
 // All sizes. Errors: of any stage, kInternal for a value that is not where it should be, with the pair and the size.
-Status CheckPair(const ReshardingPair& pair, const RankRunOptions& options,
-                 const codegen::Target& target, PairTally& tally);
+Status CheckPair(const ReshardingPair& pair, const RankRunOptions& options, const codegen::Target& target,
+                 PairTally& tally);
 
 }  // namespace hir::testing

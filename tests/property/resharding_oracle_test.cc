@@ -28,14 +28,13 @@ void RunPairs(std::string_view backend, size_t count, Ranks* ranks) {
     const Status status = CheckPair(sample.pairs[i], options, codegen::Target(), tally);
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
-  std::cout << tally.Describe(backend, sample) << "\n  " << compiler.num_compiled()
-            << " kernels compiled\n";
+  std::cout << tally.Describe(backend, sample) << "\n  " << compiler.num_compiled() << " kernels compiled\n";
   ASSERT_EQ(tally.pairs, std::ssize(sample.pairs));
   if (sample.pairs.size() < count) return;
   EXPECT_GT(tally.refused, 0);
   EXPECT_GT(tally.meshes["dealt"], 0);
-  for (const char* type : {"Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter",
-                           "Broadcast", "SendRecv", "AllToAll", "CollectivePermute"}) {
+  for (const char* type : {"Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast",
+                           "SendRecv", "AllToAll", "CollectivePermute"}) {
     EXPECT_GT(tally.types[type], 0) << "no pair needs a " << type;
   }
 }
@@ -55,18 +54,17 @@ TEST(ReshardingOracle, WrongValuesAreFound) {
   const ReshardingPair pair = AllReshardingPairs(2).front();
   plan::Case what = pair.what;
   what.shape = pair.shapes.front();
-  plan::PairProgram program =
-      plan::MakePair(what, pair.from_mesh, pair.from, pair.to_mesh, pair.to);
+  plan::PairProgram program = plan::MakePair(what, pair.from_mesh, pair.from, pair.to_mesh, pair.to);
   auto plan = host::PlanProgram(std::move(program.graph), {.num_devices = 2});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const fusion::HostTensor wrong = plan::Counting(what.shape);
-  const PartCheck equal = [](size_t, const fusion::HostTensor& got,
-                             const fusion::HostTensor& want) { return Difference(got, want, 0); };
-  const Status status = CheckOnRanks(*plan, {&program.input, 1}, {&wrong, 1}, equal,
-                                     {.num_ranks = 2, .compiler = &compiler});
+  const PartCheck equal = [](size_t, const fusion::HostTensor& got, const fusion::HostTensor& want) {
+    return Difference(got, want, 0);
+  };
+  const Status status =
+      CheckOnRanks(*plan, {&program.input, 1}, {&wrong, 1}, equal, {.num_ranks = 2, .compiler = &compiler});
   EXPECT_EQ(status.code(), Code::kInternal);
-  EXPECT_NE(status.message().find("output 0: in its block ["), std::string::npos)
-      << status.ToString();
+  EXPECT_NE(status.message().find("output 0: in its block ["), std::string::npos) << status.ToString();
 }
 
 TEST(ReshardingOracle, HasEveryPair) {

@@ -22,19 +22,16 @@ constexpr std::byte kPoison{0x7b};
 constexpr int kStreams = 2;
 
 // The code of all kernels of a program.
-Result<std::vector<codegen::Artifact>> CompileAll(const host::ProgramPlan& plan,
-                                                  const RankRunOptions& options) {
+Result<std::vector<codegen::Artifact>> CompileAll(const host::ProgramPlan& plan, const RankRunOptions& options) {
   std::vector<codegen::Artifact> artifacts;
   for (const codegen::KernelPlan& kernel : plan.kernels) {
-    HIR_ASSIGN(artifacts.emplace_back(), options.backends != nullptr
-                                             ? options.compile(kernel)
-                                             : options.compiler->Compile(kernel));
+    HIR_ASSIGN(artifacts.emplace_back(),
+               options.backends != nullptr ? options.compile(kernel) : options.compiler->Compile(kernel));
   }
   return artifacts;
 }
 
-Result<std::unique_ptr<device::KernelSource>> LoadAll(
-    std::span<const codegen::Artifact> artifacts) {
+Result<std::unique_ptr<device::KernelSource>> LoadAll(std::span<const codegen::Artifact> artifacts) {
   auto joined = std::make_unique<rank::JoinedKernels>();
   for (const codegen::Artifact& artifact : artifacts) {
     HIR_ASSIGN(auto source, codegen::cpu::Load(artifact));
@@ -44,8 +41,8 @@ Result<std::unique_ptr<device::KernelSource>> LoadAll(
 }
 
 // Copies the elements of `whole` that `range` has to their places in `part`, a padded block, or back.
-void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte* whole_bytes,
-               std::byte* part, bool to_part) {
+void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte* whole_bytes, std::byte* part,
+               bool to_part) {
   const size_t element = static_cast<size_t>(DTypeBytes(whole.dtype));
   const size_t rank = range.valid.size();
   std::vector<int64_t> index(rank, 0);
@@ -60,8 +57,7 @@ void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte*
     }
     std::byte* element_bytes = whole_bytes + static_cast<size_t>(at) * element;
     std::byte* part_bytes = part + static_cast<size_t>(place) * element;
-    std::memcpy(to_part ? part_bytes : element_bytes, to_part ? element_bytes : part_bytes,
-                element);
+    std::memcpy(to_part ? part_bytes : element_bytes, to_part ? element_bytes : part_bytes, element);
     size_t axis = rank;
     while (axis > 0 && ++index[axis - 1] == range.valid[axis - 1].size()) index[--axis] = 0;
     if (axis == 0) return;
@@ -95,15 +91,13 @@ Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored
 
 // Everything of one run that is the same for all ranks.
 struct Run {
-  Run(host::ProgramPlan& the_plan, const RankRunOptions& the_options)
-      : plan(the_plan), options(the_options) {}
+  Run(host::ProgramPlan& the_plan, const RankRunOptions& the_options) : plan(the_plan), options(the_options) {}
 
   host::ProgramPlan& plan;
   const RankRunOptions& options;
   std::unique_ptr<host::HostProgram> program;
   std::vector<codegen::Artifact> artifacts;
-  std::unique_ptr<device::KernelSource>
-      kernels;  // Of CPUs, for all ranks; null: each loads its own.
+  std::unique_ptr<device::KernelSource> kernels;  // Of CPUs, for all ranks; null: each loads its own.
   fusion::SymbolValues symbols;
   std::vector<HostTensor> inputs;          // Stored form.
   std::vector<HostTensor> outputs;         // Stored form: being gathered, or expected.
@@ -114,8 +108,7 @@ struct Run {
 };
 
 // The stored form of a whole tensor of the boundary's type.
-Result<std::vector<int64_t>> StoredShape(const plan::Boundary& boundary,
-                                         const fusion::SymbolValues& symbols) {
+Result<std::vector<int64_t>> StoredShape(const plan::Boundary& boundary, const fusion::SymbolValues& symbols) {
   HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*boundary.global, symbols));
   const std::vector<ir::Axis> axes = ir::ValueAxes(*boundary.global);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -128,8 +121,7 @@ Status Gather(Run& run, size_t output, const Shard& shard) {
   HostTensor& whole = run.outputs[output];
   HostTensor part = whole;  // What this rank says of its block.
   std::lock_guard lock(run.mutex);
-  MoveBlock(whole, shard.range, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()),
-            false);
+  MoveBlock(whole, shard.range, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()), false);
   HostTensor mask = fusion::ZeroTensor(DType::kBool, whole.shape);
   std::vector<std::byte> ones(shard.bytes.size(), std::byte{1});
   MoveBlock(mask, shard.range, mask.bytes.data(), ones.data(), false);
@@ -163,11 +155,10 @@ Status Compare(Run& run, size_t output, Shard& shard) {
   HostTensor& expected = run.outputs[output];
   HostTensor held = expected;
   MoveBlock(expected, shard.range, held.bytes.data(), shard.bytes.data(), false);
-  const std::string wrong =
-      (*run.check)(output, PartOf(held, shard.range), PartOf(expected, shard.range));
+  const std::string wrong = (*run.check)(output, PartOf(held, shard.range), PartOf(expected, shard.range));
   if (wrong.empty()) return {};
-  return Internal(base::Cat("output ", output, ": in its block [",
-                            base::JoinInts(shard.range.block, ", "), "], ", wrong));
+  return Internal(
+      base::Cat("output ", output, ": in its block [", base::JoinInts(shard.range.block, ", "), "], ", wrong));
 }
 
 int64_t ScalarBits(const HostTensor& tensor) {
@@ -182,8 +173,8 @@ int64_t ScalarBits(const HostTensor& tensor) {
 }
 
 bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
-  return std::ranges::any_of(
-      graph.meshes(), [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
+  return std::ranges::any_of(graph.meshes(),
+                             [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
 }
 
 // One rank's run: what it is made from, its memory, and what it holds. What is queued ends before the memory does.
@@ -262,9 +253,7 @@ class RankRun {
         continue;
       }
       HIR_ASSIGN(Shard shard, MakeShard(boundary, run_.inputs[i], rank_));
-      if (shard.held)
-        MoveBlock(run_.inputs[i], shard.range, run_.inputs[i].bytes.data(), shard.bytes.data(),
-                  true);
+      if (shard.held) MoveBlock(run_.inputs[i], shard.range, run_.inputs[i].bytes.data(), shard.bytes.data(), true);
       shards_[std::string(graph.params[i]->name)] = std::move(shard);
     }
     for (size_t i = 0; i < run_.outputs.size(); ++i) {
@@ -284,8 +273,7 @@ class RankRun {
       Shard& shard = found->second;
       arguments_[i].buffer = {shard.bytes.data(), static_cast<int64_t>(shard.bytes.size()) - 1};
       if (run_.options.backends == nullptr) continue;
-      HIR_ASSIGN(auto& memory = memory_[found->first],
-                 device_.Allocate(static_cast<int64_t>(shard.bytes.size())));
+      HIR_ASSIGN(auto& memory = memory_[found->first], device_.Allocate(static_cast<int64_t>(shard.bytes.size())));
       HIR_TRY(run_.options.backends->copy_from_host(device_, memory->buffer(), shard.bytes));
       arguments_[i].buffer.data = memory->buffer().data;
     }
@@ -335,8 +323,7 @@ Status RunAll(Run& run, std::span<const HostTensor> inputs, const HostTensor* ex
     run.outputs.push_back(fusion::ZeroTensor(output.global->dtype, std::move(shape)));
     run.written.emplace_back(static_cast<size_t>(run.outputs.back().num_elements()), false);
   }
-  const std::unique_ptr<Ranks> simulated =
-      MakeLocalRanks(options.num_ranks, options.seed, options.random_delay_max);
+  const std::unique_ptr<Ranks> simulated = MakeLocalRanks(options.num_ranks, options.seed, options.random_delay_max);
   Ranks& ranks = options.ranks == nullptr ? *simulated : *options.ranks;
   HIR_CHECK(ranks.size() == options.num_ranks);
   return ranks.Run([&](int64_t rank, comm::Communicator& communicator, device::Device& device) {
@@ -346,17 +333,15 @@ Status RunAll(Run& run, std::span<const HostTensor> inputs, const HostTensor* ex
 
 }  // namespace
 
-Status CheckOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs,
-                    std::span<const HostTensor> expected, const PartCheck& check,
-                    const RankRunOptions& options) {
+Status CheckOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs, std::span<const HostTensor> expected,
+                    const PartCheck& check, const RankRunOptions& options) {
   HIR_CHECK(expected.size() == plan.local.outputs.size());
   Run run(plan, options);
   run.check = &check;
   return RunAll(run, inputs, expected.data());
 }
 
-Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
-                                           std::span<const HostTensor> inputs,
+Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const HostTensor> inputs,
                                            const RankRunOptions& options) {
   Run run(plan, options);
   HIR_TRY(RunAll(run, inputs, nullptr));
@@ -365,8 +350,7 @@ Result<std::vector<HostTensor>> RunOnRanks(host::ProgramPlan& plan,
     if (std::find(run.written[i].begin(), run.written[i].end(), false) != run.written[i].end()) {
       return Internal(base::Cat("output ", i, ": some elements are on no rank"));
     }
-    HIR_ASSIGN(const std::vector<int64_t> shape,
-               fusion::ShapeOf(*plan.local.outputs[i].global, run.symbols));
+    HIR_ASSIGN(const std::vector<int64_t> shape, fusion::ShapeOf(*plan.local.outputs[i].global, run.symbols));
     outputs.push_back(fusion::WrittenOut(run.outputs[i], shape));
   }
   return outputs;

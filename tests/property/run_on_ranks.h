@@ -24,10 +24,10 @@ struct RankBytes {
 
 struct RankRunOptions {
   int64_t num_ranks = 1;
-  uint64_t seed = 0;  // Of the order in which things happen.
+  uint64_t seed = 0;                                            // Of the order in which things happen.
   base::Nanos random_delay_max = std::chrono::milliseconds(5);  // Of each message, simulated.
-  Ranks* ranks = nullptr;                      // Where they run; null: simulated ones.
-  codegen::cpu::Compiler* compiler = nullptr;  // Null only where there are backends.
+  Ranks* ranks = nullptr;                                       // Where they run; null: simulated ones.
+  codegen::cpu::Compiler* compiler = nullptr;                   // Null only where there are backends.
   // What the ranks' devices, which are not CPUs, take their kernels and their memory's contents by; null: CPUs.
   const rank::Backends* backends = nullptr;
   rank::CompileKernels compile = {};        // Of those backends.
@@ -37,13 +37,12 @@ struct RankRunOptions {
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before
 // the run, and copies of one block on several ranks are compared bit by bit.
 // Errors: those of any stage; kInternal where two ranks' copies differ.
-Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan,
-                                                   std::span<const fusion::HostTensor> inputs,
+Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
 
 // What is wrong with the part `got` of an output, "" when nothing is; `want` has the elements that it should have.
-using PartCheck = std::function<std::string(size_t output, const fusion::HostTensor& got,
-                                            const fusion::HostTensor& want)>;
+using PartCheck =
+    std::function<std::string(size_t output, const fusion::HostTensor& got, const fusion::HostTensor& want)>;
 
 // Each part of an output that a rank of this process holds is what `check` wants beside the elements of `expected` that
 // belong there. For ranks of several processes, all of which call it. Errors: those of any stage; kInternal naming

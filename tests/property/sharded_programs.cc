@@ -19,15 +19,12 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 // The plan that a daemon would use: made without sizes on every second seed, and again for them where it does not serve
 // them.
-Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_devices,
-                                  const codegen::Target& target) {
-  const host::PlanOptions sized = {.num_devices = num_devices,
-                                   .target = target,
-                                   .sizes = {program.sizes.begin(), program.sizes.end()}};
+Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_devices, const codegen::Target& target) {
+  const host::PlanOptions sized = {
+      .num_devices = num_devices, .target = target, .sizes = {program.sizes.begin(), program.sizes.end()}};
   if (program.seed % 2 == 0) {
     HIR_ASSIGN(host::ProgramPlan plan,
-               host::PlanProgram(ir::Clone(*program.graph),
-                                 {.num_devices = num_devices, .target = target}));
+               host::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_devices, .target = target}));
     bool serves = true;
     for (const ir::Guard& guard : plan.local.evenness) {
       HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, program.sizes));
@@ -41,12 +38,11 @@ Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_d
 
 }  // namespace
 
-Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape,
-                                          int64_t num_devices, const codegen::Target& target) {
+Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
+                                          const codegen::Target& target) {
   ShardedProgram made;
-  made.program = Generate(
-      seed,
-      {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh_shape, .uneven = seed % 3 != 0});
+  made.program =
+      Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh_shape, .uneven = seed % 3 != 0});
   auto expected = fusion::Interpret(*made.program.graph, made.program.inputs);
   if (!expected.ok()) return expected.status().WithContext(made.program.Describe());
   auto plan = PlanFor(made.program, num_devices, target);
@@ -78,9 +74,9 @@ void ShardedTally::Count(const ShardedProgram& made) {
 
 std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) const {
   return Cat(programs, " programs equal on ", where, ", seeds ", first_seed, " to ",
-             first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven,
-             " with uneven blocks, ", dealt, " with elements dealt in turns, ", pinned,
-             " planned for their sizes alone, ", communications, " communications");
+             first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven, " with uneven blocks, ", dealt,
+             " with elements dealt in turns, ", pinned, " planned for their sizes alone, ", communications,
+             " communications");
 }
 
 Seeds SeedsFromEnvironment(Seeds otherwise) {

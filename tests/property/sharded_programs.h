@@ -21,8 +21,8 @@ struct ShardedProgram {
 // Sharded over a mesh of that shape, by blocks that are even on every third seed and else may not be; of at most 10 ops
 // and 512 elements a tensor. `num_devices`: of the plan. Errors: those of the interpreter and of planning, with the
 // program.
-Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape,
-                                          int64_t num_devices, const codegen::Target& target = {});
+Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
+                                          const codegen::Target& target = {});
 
 // What the programs of a run had.
 struct ShardedTally {

@@ -34,13 +34,11 @@ void RunSeeds(const MeshCase& mesh, int64_t num_ranks, uint64_t count, Ranks* ra
     auto made = MakeShardedProgram(seed, mesh.shape, num_ranks);
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     SCOPED_TRACE(made->program.Describe());
-    auto outputs =
-        RunOnRanks(made->plan, made->program.inputs,
-                   {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
+    auto outputs = RunOnRanks(made->plan, made->program.inputs,
+                              {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
     for (size_t i = 0; i < made->expected.size(); ++i) {
-      ASSERT_EQ(Difference((*outputs)[i], made->expected[i], made->program.tolerances[i]), "")
-          << "output " << i;
+      ASSERT_EQ(Difference((*outputs)[i], made->expected[i], made->program.tolerances[i]), "") << "output " << i;
     }
     tally.Count(*made);
   }
@@ -53,9 +51,7 @@ int64_t NumRanks(const MeshCase& mesh) {
   return num_ranks;
 }
 
-TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
-  RunSeeds(GetParam(), NumRanks(GetParam()), 60, nullptr);
-}
+TEST_P(ShardedProperty, EqualsTheUnshardedProgram) { RunSeeds(GetParam(), NumRanks(GetParam()), 60, nullptr); }
 
 TEST_P(ShardedProperty, EqualsTheUnshardedProgramOverUcx) {
   if (!comm::HasUcx()) GTEST_SKIP() << "this build has no UCX";
@@ -65,9 +61,8 @@ TEST_P(ShardedProperty, EqualsTheUnshardedProgramOverUcx) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ShardedProperty,
-                         ::testing::Values(MeshCase{{2}, 1000}, MeshCase{{3}, 2000},
-                                           MeshCase{{4}, 3000}, MeshCase{{2, 2}, 4000},
-                                           MeshCase{{2, 2, 1}, 5000}, MeshCase{{1, 2, 2}, 6000},
+                         ::testing::Values(MeshCase{{2}, 1000}, MeshCase{{3}, 2000}, MeshCase{{4}, 3000},
+                                           MeshCase{{2, 2}, 4000}, MeshCase{{2, 2, 1}, 5000}, MeshCase{{1, 2, 2}, 6000},
                                            MeshCase{{2, 3}, 7000}),
                          [](const auto& info) {
                            std::string name = "mesh";

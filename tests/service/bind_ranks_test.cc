@@ -23,8 +23,7 @@ namespace {
 // What all threads of `pid` may run on, as the system writes it: "0-3,8".
 std::set<std::string> AllowedOf(int64_t pid) {
   std::set<std::string> allowed;
-  for (const auto& thread :
-       std::filesystem::directory_iterator(base::Cat("/proc/", pid, "/task"))) {
+  for (const auto& thread : std::filesystem::directory_iterator(base::Cat("/proc/", pid, "/task"))) {
     std::ifstream file(thread.path() / "status");
     const std::string key = "Cpus_allowed_list:\t";
     for (std::string line; std::getline(file, line);) {
@@ -72,8 +71,8 @@ TEST(BindRanks, EachToItsShareAndAgainAfterADeath) {
   RunOnce(client);
   ExpectBound(client.Status());
   kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGKILL);
-  ASSERT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
+  ASSERT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
   RunOnce(client);
   ExpectBound(client.Status());
 }

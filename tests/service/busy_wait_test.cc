@@ -18,8 +18,7 @@ namespace {
 class BusyWait : public testing::TestWithParam<std::vector<std::string>> {
  protected:
   static std::string Put(Client& client, float value) {
-    const Client::Put put =
-        client.Upload(Header(pb::DTYPE_FLOAT32, {2, 1}, {2}, {0}), Bytes({value, value + 1}));
+    const Client::Put put = client.Upload(Header(pb::DTYPE_FLOAT32, {2, 1}, {2}, {0}), Bytes({value, value + 1}));
     EXPECT_EQ(Text(put.status), "OK");
     return put.tensor.handle();
   }
@@ -32,8 +31,7 @@ class BusyWait : public testing::TestWithParam<std::vector<std::string>> {
       const Client::Ran ran = client.Run(sums.reply.program_id(), {x});
       if (!ran.status.ok()) return Text(ran.status);
       const std::string y = ran.reply.outputs(0).handle();
-      if (i % 10 == 0 && Floats(client.Download(y).bytes) != std::vector<float>{2 * value + 1})
-        return "a wrong sum";
+      if (i % 10 == 0 && Floats(client.Download(y).bytes) != std::vector<float>{2 * value + 1}) return "a wrong sum";
       if (const grpc::Status freed = client.Free({y}); !freed.ok()) return Text(freed);
     }
     return "";
@@ -67,27 +65,24 @@ TEST_P(BusyWait, RunsThatNobodyWaitsFor) {
     ASSERT_EQ(Text(ran.status), "OK");
     outputs.push_back(ran.reply.outputs(0).handle());
   }
-  for (const std::string& output : outputs)
-    EXPECT_EQ(Floats(client.Download(output).bytes), std::vector<float>{7});
+  for (const std::string& output : outputs) EXPECT_EQ(Floats(client.Download(output).bytes), std::vector<float>{7});
 }
 
 TEST_P(BusyWait, AfterAWorkerDied) {
   EXPECT_EQ(SumAgainAndAgain(client, 1, 2), "");
   kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGKILL);
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
   EXPECT_EQ(SumAgainAndAgain(client, 1, 2), "");
 }
 
 using Flags = std::vector<std::string>;
 INSTANTIATE_TEST_SUITE_P(On, BusyWait,
                          testing::Values(Flags{"--devices=cpu:2", "--busy-wait=on"},
-                                         Flags{"--devices=cpu:2", "--busy-wait=on",
-                                               "--own-memory"}));
+                                         Flags{"--devices=cpu:2", "--busy-wait=on", "--own-memory"}));
 INSTANTIATE_TEST_SUITE_P(Off, BusyWait,
                          testing::Values(Flags{"--devices=cpu:2", "--busy-wait=off"},
-                                         Flags{"--devices=cpu:2", "--busy-wait=off",
-                                               "--own-memory"}));
+                                         Flags{"--devices=cpu:2", "--busy-wait=off", "--own-memory"}));
 
 }  // namespace
 }  // namespace hir::service

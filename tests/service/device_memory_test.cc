@@ -23,8 +23,7 @@ fusion @negate(%x: f32[i0] {mesh=@m, shard(0, mesh_x)}) {
 
 class DeviceMemory : public testing::Test {
  protected:
-  Daemon daemon{{"--devices=cpu:2", "--own-memory", "--device-bytes-max=100000",
-                 "--staging-bytes-max=300000"}};
+  Daemon daemon{{"--devices=cpu:2", "--own-memory", "--device-bytes-max=100000", "--staging-bytes-max=300000"}};
   Client client{daemon};
 
   std::string Id(const char* program) {
@@ -38,24 +37,20 @@ class DeviceMemory : public testing::Test {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     return client.Upload(Header(pb::DTYPE_FLOAT32, {count}, {2}, {0}), Bytes(values));
   }
-  std::vector<float> Values(const std::string& handle,
-                            std::optional<int64_t> device = std::nullopt) {
+  std::vector<float> Values(const std::string& handle, std::optional<int64_t> device = std::nullopt) {
     const Client::Got got = client.Download(handle, device);
     EXPECT_EQ(Text(got.status), "OK");
     return Floats(got.bytes);
   }
   void ExpectHeals(int64_t generation) {
-    EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
-      return status.serving() && status.generation() > generation;
-    }));
+    EXPECT_TRUE(client.WaitUntil(
+        [&](const pb::StatusReply& status) { return status.serving() && status.generation() > generation; }));
   }
 };
 
 TEST_F(DeviceMemory, RunsAndDownloads) {
   const std::string sums = Id(kColumnSums), negate = Id(kNegate);
-  const std::string x =
-      client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}))
-          .tensor.handle();
+  const std::string x = client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4})).tensor.handle();
   EXPECT_EQ(Values(x), (std::vector<float>{1, 2, 3, 4})) << "before any device has it";
   const Client::Ran ran = client.Run(sums, {x});
   ASSERT_EQ(Text(ran.status), "OK");
@@ -80,8 +75,7 @@ TEST_F(DeviceMemory, RunsAndDownloads) {
 TEST_F(DeviceMemory, AFullDeviceRefusesARunAndServesTheNext) {
   const std::string negate = Id(kNegate);
   const std::string small = Put(8).tensor.handle();
-  const std::string large =
-      Put(30000).tensor.handle();  // 60000 bytes on each device; two do not fit.
+  const std::string large = Put(30000).tensor.handle();  // 60000 bytes on each device; two do not fit.
   const Client::Ran refused = client.Run(negate, {large});
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(refused.status.error_message().find(
@@ -132,11 +126,10 @@ TEST_F(DeviceMemory, WhatLivedOnAMeshThatDiedIsLost) {
 
 TEST_F(DeviceMemory, StagingIsLimited) {
   const std::string negate = Id(kNegate);
-  EXPECT_EQ(
-      Text(Put(75002).status),
-      "RESOURCE_EXHAUSTED: staging_bytes_max = 300000: 262144 bytes of tensors on their way to "
-      "and from devices are in use, 37864 more were asked for; free some, or start the daemon "
-      "with a higher limit");
+  EXPECT_EQ(Text(Put(75002).status),
+            "RESOURCE_EXHAUSTED: staging_bytes_max = 300000: 262144 bytes of tensors on their way to "
+            "and from devices are in use, 37864 more were asked for; free some, or start the daemon "
+            "with a higher limit");
   // Once on the devices it counts no more.
   for (int round = 0; round < 8; ++round) {
     const Client::Put put = Put(20000);

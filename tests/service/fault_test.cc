@@ -38,35 +38,30 @@ class Fault : public testing::Test {
     return compiled.reply.program_id();
   }
   std::string Put() {
-    const Client::Put put =
-        client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    const Client::Put put = client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
     EXPECT_EQ(Text(put.status), "OK");
     return put.tensor.handle();
   }
   void ExpectRunsRight(const std::string& program, const std::string& x) {
     const Client::Ran ran = client.Run(program, {x});
     ASSERT_EQ(Text(ran.status), "OK");
-    EXPECT_EQ(Floats(client.Download(ran.reply.outputs(0).handle()).bytes),
-              (std::vector<float>{4, 6}));
+    EXPECT_EQ(Floats(client.Download(ran.reply.outputs(0).handle()).bytes), (std::vector<float>{4, 6}));
   }
   // Calls `begin`; true when the daemon has got the `calls` calls that it begins.
   bool Begun(int64_t calls, const std::function<void()>& begin) {
     int64_t expected = client.Status().requests() + calls;
     begin();
-    return client.WaitUntil(
-        [&](const pb::StatusReply& status) { return status.requests() == ++expected; });
+    return client.WaitUntil([&](const pb::StatusReply& status) { return status.requests() == ++expected; });
   }
   bool NoneUnderWay() {
-    return client.WaitUntil(
-        [](const pb::StatusReply& status) { return status.requests_under_way() == 1; });
+    return client.WaitUntil([](const pb::StatusReply& status) { return status.requests_under_way() == 1; });
   }
   int64_t Worker(int rank) { return client.Status().devices(rank).pid(); }
   // Waits for a generation after `generation` to serve.
   void ExpectHeals(int64_t generation) {
     const auto start = steady_clock::now();
-    EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
-      return status.serving() && status.generation() > generation;
-    }));
+    EXPECT_TRUE(client.WaitUntil(
+        [&](const pb::StatusReply& status) { return status.serving() && status.generation() > generation; }));
     EXPECT_LT(steady_clock::now() - start, seconds(10));
   }
 };
@@ -76,9 +71,8 @@ TEST_F(Fault, WorkerKilledAtRest) {
   ExpectRunsRight(program, x);
   kill(static_cast<pid_t>(Worker(1)), SIGKILL);
   ExpectHeals(1);
-  EXPECT_EQ(
-      client.Status().last_failure(),
-      "UNAVAILABLE: rank 1 died (killed by signal 9) during idle; the mesh is being restarted");
+  EXPECT_EQ(client.Status().last_failure(),
+            "UNAVAILABLE: rank 1 died (killed by signal 9) during idle; the mesh is being restarted");
   ExpectRunsRight(program, x);  // On the same tensor: it was not lost.
 }
 
@@ -106,8 +100,7 @@ TEST_P(FaultInARun, WorkerKilled) {
   const Client::Ran queued = client.Run(program, {x}, /*wait=*/false);
   ASSERT_EQ(Text(queued.status), "OK");
   const Client::Ran next = client.Run(program, {x}, /*wait=*/false);
-  auto waiting = std::async(std::launch::async,
-                            [&] { return client.Download(queued.reply.outputs(0).handle()); });
+  auto waiting = std::async(std::launch::async, [&] { return client.Download(queued.reply.outputs(0).handle()); });
   const auto start = steady_clock::now();
   kill(worker, SIGKILL);
   const Client::Got got = waiting.get();
@@ -117,16 +110,14 @@ TEST_P(FaultInARun, WorkerKilled) {
             "is being restarted");
   ExpectHeals(1);
   // The one behind it in the queue ran on the new mesh.
-  EXPECT_EQ(Floats(client.Download(next.reply.outputs(0).handle()).bytes),
-            (std::vector<float>{4, 6}));
+  EXPECT_EQ(Floats(client.Download(next.reply.outputs(0).handle()).bytes), (std::vector<float>{4, 6}));
   ExpectRunsRight(program, x);
   // What a poisoned tensor goes into is poisoned, by the same cause.
   const Client::Compiled negate = client.Compile(kNegate);
   ASSERT_EQ(Text(negate.status), "OK");
-  EXPECT_EQ(
-      Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
-      "UNAVAILABLE: rank 1 died (killed by signal 9) during run 2 of column_sums; the mesh is "
-      "being restarted; it poisoned input 0 (y)");
+  EXPECT_EQ(Text(client.Run(negate.reply.program_id(), {queued.reply.outputs(0).handle()}).status),
+            "UNAVAILABLE: rank 1 died (killed by signal 9) during run 2 of column_sums; the mesh is "
+            "being restarted; it poisoned input 0 (y)");
 }
 
 TEST_P(FaultInARun, AStuckRankIsNamedAtTheDeadline) {
@@ -168,8 +159,7 @@ TEST_F(Fault, TheLastOfALongChainNamesTheCause) {
     ASSERT_EQ(Text(ran.status), "OK");
     last = ran.reply.outputs(0).handle();
   }
-  const std::string cause =
-      "rank 1 died (killed by signal 9) during run 1 of column_sums; the mesh is being restarted";
+  const std::string cause = "rank 1 died (killed by signal 9) during run 1 of column_sums; the mesh is being restarted";
   EXPECT_EQ(Text(client.Download(last).status), "UNAVAILABLE: " + cause);
   EXPECT_EQ(Text(run(/*wait=*/true).status), "UNAVAILABLE: " + cause + "; it poisoned input 0 (y)");
   pb::WaitRequest request;
@@ -184,11 +174,9 @@ TEST_F(Fault, TheLastOfALongChainNamesTheCause) {
 TEST_F(Fault, PlannerKilledAtRest) {
   const int64_t planner = client.Status().planner_pid();
   kill(static_cast<pid_t>(planner), SIGKILL);
-  EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
-    return status.planner_pid() != planner && status.planner_pid() != 0;
-  }));
-  EXPECT_NE(daemon.Log().find("planner=" + std::to_string(planner) +
-                              " ended at rest error=\"killed by signal 9\""),
+  EXPECT_TRUE(client.WaitUntil(
+      [&](const pb::StatusReply& status) { return status.planner_pid() != planner && status.planner_pid() != 0; }));
+  EXPECT_NE(daemon.Log().find("planner=" + std::to_string(planner) + " ended at rest error=\"killed by signal 9\""),
             std::string::npos);
   ExpectRunsRight(Id(), Put());
 }
@@ -216,10 +204,9 @@ TEST_F(Fault, ACrashIsHandledByNobody) {
 TEST_F(Fault, PlannerDiesOfAProgram) {
   const std::string slow = SlowProgram();
   EXPECT_THAT(Text(KillPlannerUnder(daemon, client, slow, SIGSEGV)),
-              testing::MatchesRegex(
-                  "UNAVAILABLE: the planner died .killed by signal 11. while it planned program "
-                  "[0-9a-f]*; this is a fault of hostir: please report it with the program's "
-                  "text; the planner is restarted"));
+              testing::MatchesRegex("UNAVAILABLE: the planner died .killed by signal 11. while it planned program "
+                                    "[0-9a-f]*; this is a fault of hostir: please report it with the program's "
+                                    "text; the planner is restarted"));
   // Another program is planned by the next planner.
   EXPECT_EQ(Text(client.Compile(Negate("f")).status), "OK");
   EXPECT_EQ(Text(client.Compile(slow).status), "OK") << "once is not held against it";
@@ -228,14 +215,12 @@ TEST_F(Fault, PlannerDiesOfAProgram) {
 TEST_F(Fault, AProgramThatThePlannerDiesOfIsRefused) {
   const std::string slow = SlowProgram();
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGABRT).error_code(),
-              grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGABRT).error_code(), grpc::StatusCode::UNAVAILABLE);
   }
   EXPECT_THAT(Text(client.Compile(slow).status),
-              testing::MatchesRegex(
-                  "FAILED_PRECONDITION: program [0-9a-f]* made the planner die "
-                  "planner_deaths_max = 2 times; this is a fault of hostir: please report it with "
-                  "the program's text; it is refused until the daemon is restarted"));
+              testing::MatchesRegex("FAILED_PRECONDITION: program [0-9a-f]* made the planner die "
+                                    "planner_deaths_max = 2 times; this is a fault of hostir: please report it with "
+                                    "the program's text; it is refused until the daemon is restarted"));
   EXPECT_EQ(Text(client.Compile(Negate("f")).status), "OK");
 }
 
@@ -243,17 +228,15 @@ TEST_F(Fault, AKilledPlannerIsHeldAgainstNoProgram) {
   const std::string slow = SlowProgram();
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(Text(KillPlannerUnder(daemon, client, slow, SIGKILL)),
-                testing::MatchesRegex(
-                    "UNAVAILABLE: the planner died .killed by signal 9. while it planned "
-                    "program [0-9a-f]*; somebody ended it, or memory ran out, which is not held "
-                    "against the program; the planner is restarted"));
+                testing::MatchesRegex("UNAVAILABLE: the planner died .killed by signal 9. while it planned "
+                                      "program [0-9a-f]*; somebody ended it, or memory ran out, which is not held "
+                                      "against the program; the planner is restarted"));
   }
   EXPECT_EQ(Text(client.Compile(slow).status), "OK");
 }
 
 std::future<std::string> Compiling(Client& client, const std::string& program) {
-  return std::async(std::launch::async,
-                    [&client, program] { return Text(client.Compile(program).status); });
+  return std::async(std::launch::async, [&client, program] { return Text(client.Compile(program).status); });
 }
 
 // Two programs are in its care when the planner dies: of neither, or of the first.
@@ -261,8 +244,7 @@ class TwoPrograms : public ::testing::Test {
  protected:
   pid_t Planner() { return static_cast<pid_t>(watching_.Status().planner_pid()); }
   bool BothAreThere() {
-    return watching_.WaitUntil(
-        [](const pb::StatusReply& status) { return status.queued_plans() == 2; });
+    return watching_.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 2; });
   }
 
   Daemon daemon_{{"--devices=cpu:1", "--planner-deaths-max=1"}};
@@ -279,8 +261,7 @@ TEST_F(TwoPrograms, NeitherWasBegun) {
   kill(planner, SIGCONT);  // To that.
   EXPECT_EQ(one.get(), "OK") << "the next planner has it";
   EXPECT_EQ(two.get(), "OK");
-  EXPECT_NE(daemon_.Log().find("not begun, planned again error=\"killed by signal 11\""),
-            std::string::npos);
+  EXPECT_NE(daemon_.Log().find("not begun, planned again error=\"killed by signal 11\""), std::string::npos);
 }
 
 TEST_F(TwoPrograms, TheFirstWasBegun) {
@@ -317,13 +298,11 @@ TEST_F(Fault, AClientThatLeavesInAnUpload) {
     writer->Write(request);
     request.set_chunk(std::string(1 << 16, 'x'));
     writer->Write(request);
-    EXPECT_TRUE(client.WaitUntil(
-        [](const pb::StatusReply& status) { return status.tensor_bytes() == 1 << 16; }));
+    EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 1 << 16; }));
     context->TryCancel();
     writer->Finish();
   }
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
 }
 
 // Its connection stays: what the session moved ends with the session all the same.
@@ -332,8 +311,7 @@ TEST_F(Fault, ASessionThatEndsInTransfers) {
   const pid_t worker = static_cast<pid_t>(Worker(0));
   auto leaving = std::make_unique<Client>(daemon);
   const std::string x =
-      leaving->Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}))
-          .tensor.handle();
+      leaving->Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4})).tensor.handle();
   kill(worker, SIGSTOP);
   const Client::Ran ran = leaving->Run(program, {x}, /*wait=*/false);
   ASSERT_EQ(Text(ran.status), "OK");
@@ -355,8 +333,7 @@ TEST_F(Fault, ASessionThatEndsInTransfers) {
     download.set_handle(ran.reply.outputs(0).handle());
     reader = client.stub().Download(downloading.get(), download);
   }));
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.tensor_bytes() >= 1 << 16; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() >= 1 << 16; }));
   leaving.reset();
   EXPECT_TRUE(NoneUnderWay());
   const grpc::Status uploaded = writer->Finish(), downloaded = reader->Finish();
@@ -364,8 +341,7 @@ TEST_F(Fault, ASessionThatEndsInTransfers) {
   EXPECT_EQ(downloaded.error_code(), grpc::StatusCode::CANCELLED) << Text(downloaded);
   EXPECT_LT(client.Status().tensor_bytes(), 1 << 16) << "the upload's: the run goes on";
   kill(worker, SIGCONT);
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
 }
 
 TEST_F(Fault, AClientThatNoLongerWaitsHoldsNoTensor) {
@@ -375,8 +351,7 @@ TEST_F(Fault, AClientThatNoLongerWaitsHoldsNoTensor) {
   const Client::Ran ran = client.Run(program, {x}, /*wait=*/false);
   ASSERT_EQ(Text(ran.status), "OK");
   const int64_t before = client.Status().tensor_bytes();
-  const std::string other =
-      client.Upload(Header(pb::DTYPE_BOOL, {1 << 16}), std::string(1 << 16, 'x')).tensor.handle();
+  const std::string other = client.Upload(Header(pb::DTYPE_BOOL, {1 << 16}), std::string(1 << 16, 'x')).tensor.handle();
   pb::WaitRequest request;
   request.set_session_id(client.session());
   request.add_handles(other);
@@ -405,15 +380,12 @@ TEST_F(Fault, AClientThatLeavesInARun) {
   kill(worker, SIGSTOP);
   {
     Client leaving(daemon);
-    const Client::Put put =
-        leaving.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    const Client::Put put = leaving.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
     ASSERT_EQ(Text(leaving.Run(program, {put.tensor.handle()}, /*wait=*/false).status), "OK");
   }
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
   kill(worker, SIGCONT);
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
   ExpectRunsRight(program, Put());
 }
 
@@ -439,8 +411,7 @@ TEST_F(Fault, NothingLeaks) {
   int64_t fds = 0, kib = 0;
   for (int round = 0; round < 300; ++round) {
     Client other(daemon);
-    const Client::Put put =
-        other.Upload(Header(pb::DTYPE_FLOAT32, {2, 512}, {2}, {0}), std::string(4096, 'a'));
+    const Client::Put put = other.Upload(Header(pb::DTYPE_FLOAT32, {2, 512}, {2}, {0}), std::string(4096, 'a'));
     const Client::Ran ran = other.Run(program, {put.tensor.handle()});
     ASSERT_EQ(Text(ran.status), "OK");
     if (round % 3 == 0) {
@@ -451,8 +422,7 @@ TEST_F(Fault, NothingLeaks) {
     fds = daemon.NumFds();
     kib = daemon.PrivateKiB();
   }
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& s) { return s.tensor_bytes() == 0 && s.sessions() == 1; }));
   EXPECT_LE(daemon.NumFds(), fds + 4);
   EXPECT_LE(daemon.PrivateKiB(), kib + 4096);
 }

@@ -24,8 +24,7 @@ using std::chrono::steady_clock;
 
 std::vector<pid_t> ProcessesOf(const pb::StatusReply& status) {
   std::vector<pid_t> pids = {static_cast<pid_t>(status.planner_pid())};
-  for (const pb::Device& device : status.devices())
-    pids.push_back(static_cast<pid_t>(device.pid()));
+  for (const pb::Device& device : status.devices()) pids.push_back(static_cast<pid_t>(device.pid()));
   return pids;
 }
 
@@ -64,12 +63,10 @@ TEST(Lifecycle, SigtermDrainsAndExitsWithZero) {
     pids = ProcessesOf(client.Status());
     const Client::Compiled compiled = client.Compile(kColumnSums);
     ASSERT_EQ(Text(compiled.status), "OK");
-    const Client::Put put =
-        client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
+    const Client::Put put = client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}));
     kill(pids[2], SIGSTOP);  // The run is under way when the signal comes.
-    auto running = std::async(std::launch::async, [&] {
-      return client.Run(compiled.reply.program_id(), {put.tensor.handle()}).status;
-    });
+    auto running = std::async(std::launch::async,
+                              [&] { return client.Run(compiled.reply.program_id(), {put.tensor.handle()}).status; });
     Client other(daemon);
     EXPECT_TRUE(other.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
     EXPECT_TRUE(other.Status().serving());
@@ -142,9 +139,8 @@ TEST(Lifecycle, HealthSaysWhenTheMeshCannotStart) {
   const auto health_is = [&](const std::string& wanted) {
     return [&daemon, wanted](const pb::StatusReply&) { return HealthOf(daemon) == wanted; };
   };
-  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) {
-    return status.last_failure().find("cannot start") != std::string::npos;
-  }));
+  EXPECT_TRUE(client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.last_failure().find("cannot start") != std::string::npos; }));
   EXPECT_EQ(HealthOf(daemon), "\x08\x02");
   EXPECT_FALSE(client.Status().serving());
   fs::create_symlink(Daemon::WorkerPath(), worker);
@@ -179,11 +175,9 @@ TEST(Lifecycle, SaysWhyItDoesNotStart) {
   expect({"--devices=cpu:0"}, "--devices=cpu:0: want cpu:N with N from 1 to 64");
   expect({"--devices=cpu:65"}, "--devices=cpu:65: want cpu:N with N from 1 to 64");
   expect({"--devices=gpu"}, "--devices=gpu: want cpu:N");
-  expect({"--worker=/nowhere/hostir-worker"},
-         "cannot start /nowhere/hostir-worker: No such file or directory");
+  expect({"--worker=/nowhere/hostir-worker"}, "cannot start /nowhere/hostir-worker: No such file or directory");
   expect({"--listen=tcp:127.0.0.1:0"}, "--insecure-tcp allows it on loopback");
-  expect({"--listen=tcp:0.0.0.0:0", "--insecure-tcp"},
-         "without encryption only loopback is served");
+  expect({"--listen=tcp:0.0.0.0:0", "--insecure-tcp"}, "without encryption only loopback is served");
   expect({"--listen=unix:/tmp/socket"}, "/tmp must be this user's alone (chmod 700)");
   expect({"--listen=unix:relative"}, "the path must be absolute");
   expect({"--listen=unix:/" + std::string(200, 'x')}, "a socket's path has at most 107 bytes");

@@ -73,12 +73,11 @@ struct Served {
 class SilentWorker {
  public:
   explicit SilentWorker(const std::string& pattern) {
-    std::string directory =
-        (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
+    std::string directory = (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
     HIR_CHECK(mkdtemp(directory.data()) != nullptr);
     directory_ = directory;
-    std::ofstream(path()) << "#!/bin/sh\ncase \"$*\" in " << pattern
-                          << ") exec sleep 60;; esac\nexec " << Daemon::WorkerPath() << " \"$@\"\n";
+    std::ofstream(path()) << "#!/bin/sh\ncase \"$*\" in " << pattern << ") exec sleep 60;; esac\nexec "
+                          << Daemon::WorkerPath() << " \"$@\"\n";
     std::filesystem::permissions(path(), std::filesystem::perms::owner_all);
   }
   ~SilentWorker() { std::filesystem::remove_all(directory_); }
@@ -122,8 +121,8 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(arguments), {}),
               testing::HasSubstr("--device-bytes-max=" + std::to_string(shown["device_bytes_max"])))
       << "the worker keeps it";
-  for (const char* name : {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max",
-                           "staging_bytes_max", "setup_timeout_ms"})
+  for (const char* name :
+       {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max", "staging_bytes_max", "setup_timeout_ms"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }
@@ -133,24 +132,22 @@ TEST(Limits, BytesOfADevice) {
   Daemon daemon({"--devices=cpu:1", "--device-bytes-max=1000000"});
   Client client(daemon);
   const auto run = [&](const std::string& name, int64_t size) {
-    const Client::Compiled compiled = client.Compile(
-        "fusion @" + name +
-        "(%a: f32[i0, 1], %b: f32[1, i0]) {\n  %p = matmul(%a, %b)\n  %q = matmul(%p, %p)\n"
-        "  %s = sum(%q) {axes=[0, 1], keepdim=false, dtype=null}\n  return %s\n}\n");
+    const Client::Compiled compiled =
+        client.Compile("fusion @" + name +
+                       "(%a: f32[i0, 1], %b: f32[1, i0]) {\n  %p = matmul(%a, %b)\n  %q = matmul(%p, %p)\n"
+                       "  %s = sum(%q) {axes=[0, 1], keepdim=false, dtype=null}\n  return %s\n}\n");
     EXPECT_EQ(Text(compiled.status), "OK");
     const std::string ones = Bytes(std::vector<float>(static_cast<size_t>(size), 1));
     const Client::Put a = client.Upload(Header(pb::DTYPE_FLOAT32, {size, 1}), ones);
     const Client::Put b = client.Upload(Header(pb::DTYPE_FLOAT32, {1, size}), ones);
-    return Text(
-        client.Run(compiled.reply.program_id(), {a.tensor.handle(), b.tensor.handle()}).status);
+    return Text(client.Run(compiled.reply.program_id(), {a.tensor.handle(), b.tensor.handle()}).status);
   };
   EXPECT_EQ(run("p", 330), "OK");
   EXPECT_EQ(run("p", 353), "OK");  // 996,872 bytes, and a few that the sum takes.
   const std::string refused = run("p", 354);
-  EXPECT_THAT(refused, testing::MatchesRegex(
-                           "RESOURCE_EXHAUSTED: rank 0: cpu:0: limit device_bytes_max: 1000000 "
-                           "bytes, 0 in use, 100[0-9]* asked for; run smaller sizes, or raise it "
-                           "\\(hostird --device-bytes-max\\)"));
+  EXPECT_THAT(refused, testing::MatchesRegex("RESOURCE_EXHAUSTED: rank 0: cpu:0: limit device_bytes_max: 1000000 "
+                                             "bytes, 0 in use, 100[0-9]* asked for; run smaller sizes, or raise it "
+                                             "\\(hostird --device-bytes-max\\)"));
   EXPECT_THAT(daemon.Log(), testing::ContainsRegex("rank=0 generation=1 seq=[0-9]+ run=3 error="));
   EXPECT_EQ(run("p", 100), "OK");
   EXPECT_EQ(run("q", 353), "OK") << "what @p bound is given back";
@@ -201,8 +198,7 @@ TEST(Limits, HandlesOfARequest) {
     EXPECT_EQ(reply.tensors_size(), text == "OK" ? request.handles_size() : 0);
     return text;
   };
-  const std::string refused =
-      "RESOURCE_EXHAUSTED: request_handles_max = 2: the request has 3; split it";
+  const std::string refused = "RESOURCE_EXHAUSTED: request_handles_max = 2: the request has 3; split it";
   const std::string& x = served.x;
   EXPECT_EQ(wait({x, x}), "OK");
   EXPECT_EQ(wait({x, x, x}), refused);
@@ -218,11 +214,9 @@ TEST(Limits, Sessions) {
   {
     Client second(daemon);
     EXPECT_FALSE(second.session().empty());
-    EXPECT_EQ(Text(Client(daemon).End()),
-              "RESOURCE_EXHAUSTED: sessions_max = 2: all are in use; close some");
+    EXPECT_EQ(Text(Client(daemon).End()), "RESOURCE_EXHAUSTED: sessions_max = 2: all are in use; close some");
   }
-  EXPECT_TRUE(
-      first.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
+  EXPECT_TRUE(first.WaitUntil([](const pb::StatusReply& status) { return status.sessions() == 1; }));
   EXPECT_FALSE(Client(daemon).session().empty());
 }
 
@@ -239,8 +233,7 @@ TEST(Limits, BytesOfAProgram) {
   // 100 letters a tensor, of which one is sent.
   std::string text = "fusion @p(%v0: f32[" + std::string(100, 'n') + "]) {\n";
   const auto negate = [&](int from, int to) {
-    for (int i = from; i < to; ++i)
-      text += "  %v" + std::to_string(i + 1) + " = neg(%v" + std::to_string(i) + ")\n";
+    for (int i = from; i < to; ++i) text += "  %v" + std::to_string(i + 1) + " = neg(%v" + std::to_string(i) + ")\n";
   };
   negate(0, 4);
   EXPECT_EQ(Text(client.Compile(text + "  return %v4\n}\n").status), "OK");
@@ -263,8 +256,7 @@ TEST(Limits, BytesOfProgramsAsSent) {
     const std::string id = client.Compile(text).reply.program_id();
     for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(client.Compile(text).reply.program_id(), id);
-      EXPECT_EQ(client.Compile(text + std::string(static_cast<size_t>(i), '\n')).reply.program_id(),
-                id);
+      EXPECT_EQ(client.Compile(text + std::string(static_cast<size_t>(i), '\n')).reply.program_id(), id);
     }
     EXPECT_EQ(client.Status().plans(), 1);
     EXPECT_EQ(Text(client.Compile("fusion @").status).substr(0, 16), "INVALID_ARGUMENT");
@@ -278,8 +270,7 @@ TEST(Limits, TimeThatARunAsksFor) {
   EXPECT_EQ(served.Run(30001),
             "RESOURCE_EXHAUSTED: run_timeout_ms = 30000: the run asks for 30001 ms; ask for less, "
             "or start the daemon with a higher limit");
-  EXPECT_THAT(served.Run(INT64_MAX),
-              testing::HasSubstr("the run asks for 9223372036854775807 ms; ask for less"));
+  EXPECT_THAT(served.Run(INT64_MAX), testing::HasSubstr("the run asks for 9223372036854775807 ms; ask for less"));
   EXPECT_EQ(served.Run(-1), "INVALID_ARGUMENT: timeout_ms = -1: the time of a run is not negative");
   EXPECT_EQ(served.Run(0), "OK");
 }
@@ -298,9 +289,7 @@ TEST(Limits, TimeOfACommunication) {
   Daemon daemon({"--devices=cpu:2", "--comm-timeout-ms=3000"});
   Client client(daemon);
   const std::string program = client.Compile(kColumnSums).reply.program_id();
-  const std::string x =
-      client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4}))
-          .tensor.handle();
+  const std::string x = client.Upload(Header(pb::DTYPE_FLOAT32, {2, 2}, {2}, {0}), Bytes({1, 2, 3, 4})).tensor.handle();
   const Client::Ran ran = client.Run(program, {x});
   ASSERT_EQ(Text(ran.status), "OK");
   // The next run finds memory at the workers, and is posted to all at once.
@@ -315,10 +304,9 @@ TEST(Limits, TimeOfACommunication) {
 
 TEST(Limits, TimeOfTheSetup) {
   const SilentWorker silent("*--role=worker*");
-  EXPECT_THAT(
-      Daemon::FailureOf({"--devices=cpu:1", "--worker=" + silent.path(), "--setup-timeout-ms=200"}),
-      testing::HasSubstr("cannot start 1 workers: the start of the mesh took longer than "
-                         "setup_timeout_ms = 200 ms: rank 0 does not answer\""));
+  EXPECT_THAT(Daemon::FailureOf({"--devices=cpu:1", "--worker=" + silent.path(), "--setup-timeout-ms=200"}),
+              testing::HasSubstr("cannot start 1 workers: the start of the mesh took longer than "
+                                 "setup_timeout_ms = 200 ms: rank 0 does not answer\""));
 }
 
 TEST(Limits, TimeOfTheSetupAgain) {
@@ -326,8 +314,7 @@ TEST(Limits, TimeOfTheSetupAgain) {
   Served served({"--worker=" + silent.path(), "--setup-timeout-ms=5000"});
   EXPECT_EQ(served.Run(0), "OK");
   kill(served.Worker(), SIGKILL);
-  EXPECT_TRUE(served.client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.generation() == 2; }));
+  EXPECT_TRUE(served.client.WaitUntil([](const pb::StatusReply& status) { return status.generation() == 2; }));
   EXPECT_EQ(served.Run(0),
             "UNAVAILABLE: the mesh could not be restarted: DEADLINE_EXCEEDED: the start of the "
             "mesh took longer than setup_timeout_ms = 5000 ms: rank 0 does not answer");
@@ -343,20 +330,16 @@ TEST(Limits, TimeOfTheDrain) {
   kill(served.Worker(), SIGSTOP);
   kill(planner, SIGSTOP);
   auto running = std::async(std::launch::async, [&] { return served.Run(0); });
-  EXPECT_TRUE(
-      served.client.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
+  EXPECT_TRUE(served.client.WaitUntil([](const pb::StatusReply& status) { return status.runs() == 1; }));
   auto queued = std::async(std::launch::async, [&] { return served.Run(0); });
-  EXPECT_TRUE(served.client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.queued_runs() == 1; }));
+  EXPECT_TRUE(served.client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 1; }));
   auto compiling = std::async(std::launch::async, [&] {
     Client other(served.daemon);
     return Text(other.Compile(Negate("q")).status);
   });
-  EXPECT_TRUE(served.client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.queued_plans() == 1; }));
+  EXPECT_TRUE(served.client.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 1; }));
   served.daemon.Signal(SIGTERM);
-  const std::string cause =
-      "the daemon is shutting down, drain_timeout_ms = 300 after it was asked to";
+  const std::string cause = "the daemon is shutting down, drain_timeout_ms = 300 after it was asked to";
   EXPECT_EQ(running.get(), "UNAVAILABLE: run 1 of p: " + cause);
   EXPECT_EQ(queued.get(), "UNAVAILABLE: " + cause);
   EXPECT_EQ(compiling.get(), "UNAVAILABLE: " + cause);
@@ -368,8 +351,7 @@ TEST(Limits, NobodyIsWaitedForWhenTheOnlyClientHasGone) {
   Served served({"--drain-timeout-ms=1000000"});
   kill(served.Worker(), SIGSTOP);
   EXPECT_EQ(Text(served.client.Run(served.program, {served.x}, /*wait=*/false).status), "OK");
-  EXPECT_TRUE(served.client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
+  EXPECT_TRUE(served.client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
   served.daemon.LetGo();
   EXPECT_EQ(served.daemon.Wait(), 0);
 }
@@ -379,8 +361,7 @@ TEST(Limits, DeathsOfThePlanner) {
     Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=1"});
     Client client(daemon);
     const std::string slow = SlowProgram();
-    EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGSEGV).error_code(),
-              grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGSEGV).error_code(), grpc::StatusCode::UNAVAILABLE);
     EXPECT_THAT(Text(client.Compile(slow).status),
                 testing::MatchesRegex("FAILED_PRECONDITION: program [0-9a-f]* made the planner die "
                                       "planner_deaths_max = 1 times; .*"));
@@ -391,8 +372,7 @@ TEST(Limits, DeathsOfThePlanner) {
   Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=2"});
   Client client(daemon);
   const std::string slow = SlowProgram();
-  EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGSEGV).error_code(),
-            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGSEGV).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Text(client.Compile(slow).status), "OK");
 }
 
@@ -402,8 +382,7 @@ TEST(Limits, TimeOfAPlan) {
     Client client(daemon);
     const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
     kill(planner, SIGSTOP);
-    auto compiling =
-        std::async(std::launch::async, [&] { return Text(client.Compile(Negate("p")).status); });
+    auto compiling = std::async(std::launch::async, [&] { return Text(client.Compile(Negate("p")).status); });
     WaitForPlanning(daemon, client, planner);
     kill(planner, SIGCONT);
     EXPECT_EQ(compiling.get(), "OK") << "late, but in time";
@@ -414,8 +393,8 @@ TEST(Limits, TimeOfAPlan) {
   EXPECT_EQ(Text(client.Compile(Negate("p")).status),
             "DEADLINE_EXCEEDED: planning took longer than plan_timeout_ms = 2000; make the program "
             "smaller, or start the daemon with a higher limit");
-  EXPECT_TRUE(client.WaitUntil(
-      [&](const pb::StatusReply&) { return Text(client.Compile(Negate("q")).status) == "OK"; }));
+  EXPECT_TRUE(
+      client.WaitUntil([&](const pb::StatusReply&) { return Text(client.Compile(Negate("q")).status) == "OK"; }));
 }
 
 TEST(Limits, QueuedRuns) {
@@ -423,26 +402,19 @@ TEST(Limits, QueuedRuns) {
   Client client(daemon);
   const Client::Compiled program = client.Compile(Negate("p"));
   ASSERT_EQ(Text(program.status), "OK");
-  const std::string x =
-      client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
+  const std::string x = client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
   const pid_t worker = static_cast<pid_t>(client.Status().devices(0).pid());
   kill(worker, SIGSTOP);
-  const auto run = [&] {
-    return Text(client.Run(program.reply.program_id(), {x}, /*wait=*/false).status);
-  };
+  const auto run = [&] { return Text(client.Run(program.reply.program_id(), {x}, /*wait=*/false).status); };
   EXPECT_EQ(run(), "OK");
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
   EXPECT_EQ(run(), "OK");
   EXPECT_EQ(run(), "OK");
   const int64_t tensors = client.Status().tensors();
-  EXPECT_EQ(
-      run(),
-      "RESOURCE_EXHAUSTED: queued_runs_max = 2: as many runs wait for their turn; wait for some");
+  EXPECT_EQ(run(), "RESOURCE_EXHAUSTED: queued_runs_max = 2: as many runs wait for their turn; wait for some");
   EXPECT_EQ(client.Status().tensors(), tensors) << "nothing is left of a run that is refused";
   kill(worker, SIGCONT);
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
   EXPECT_EQ(run(), "OK");
 }
 
@@ -453,11 +425,9 @@ TEST(Limits, QueuedPlans) {
   kill(planner, SIGSTOP);
   std::vector<std::future<std::string>> compiling;
   for (int i = 0; i < 2; ++i) {
-    compiling.push_back(std::async(std::launch::async, [&client, i] {
-      return Text(client.Compile(Negate("p" + std::to_string(i))).status);
-    }));
-    EXPECT_TRUE(client.WaitUntil(
-        [&](const pb::StatusReply& status) { return status.queued_plans() == i + 1; }));
+    compiling.push_back(std::async(
+        std::launch::async, [&client, i] { return Text(client.Compile(Negate("p" + std::to_string(i))).status); }));
+    EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) { return status.queued_plans() == i + 1; }));
   }
   EXPECT_EQ(Text(client.Compile(Negate("p2")).status),
             "RESOURCE_EXHAUSTED: queued_plans_max = 2: as many programs wait for the planner; try "
@@ -472,8 +442,7 @@ TEST(Limits, ProgramsThatAreKept) {
   Client client(daemon);
   const std::string first = client.Compile(Negate("p0")).reply.program_id();
   const std::string second = client.Compile(Negate("p1")).reply.program_id();
-  const std::string x =
-      client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
+  const std::string x = client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
   EXPECT_EQ(Text(client.Run(first, {x}).status), "OK");  // Now the second was not used for longest.
   EXPECT_EQ(Text(client.Compile(Negate("p2")).status), "OK");
   EXPECT_EQ(Text(client.Run(first, {x}).status), "OK");
@@ -497,12 +466,11 @@ TEST(Limits, BytesOfAResharding) {
   Client client(daemon);
   const grpc::Status status = client.Compile(gather).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
-  EXPECT_THAT(
-      status.error_message(),
-      testing::HasSubstr("%y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
-                         "every sequence of steps holds more than resharding_bytes_max = 6143 "
-                         "bytes on a rank at once (at least 6144); raise it, or split the "
-                         "tensor further"));
+  EXPECT_THAT(status.error_message(),
+              testing::HasSubstr("%y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
+                                 "every sequence of steps holds more than resharding_bytes_max = 6143 "
+                                 "bytes on a rank at once (at least 6144); raise it, or split the "
+                                 "tensor further"));
   EXPECT_EQ(Text(client.Compile(Negate("p")).status), "OK") << "the next is served";
 }
 
@@ -510,8 +478,7 @@ TEST(Limits, AnAnswerIsAsLongAsItIs) {
   Daemon daemon({"--devices=cpu:1", "--message-bytes-max=4096"});
   Client client(daemon);
   std::string text = "fusion @chain(%x: f32[2]) {\n  %v0 = neg(%x)\n";
-  for (int i = 1; i < 100; ++i)
-    text += "  %v" + std::to_string(i) + " = exp(%v" + std::to_string(i - 1) + ")\n";
+  for (int i = 1; i < 100; ++i) text += "  %v" + std::to_string(i) + " = exp(%v" + std::to_string(i - 1) + ")\n";
   pb::ExplainRequest request;
   request.set_session_id(client.session());
   request.mutable_program()->set_text(text + "  return %v99\n}\n");
@@ -528,8 +495,7 @@ TEST(Limits, BytesOfAMessage) {
   const grpc::Status status = client.Compile(std::string(20000, '/')).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << Text(status);
   // The words that docs/configuration.md quotes.
-  EXPECT_THAT(status.error_message(),
-              testing::MatchesRegex("Received message larger than max \\(.* vs. 20000\\)"));
+  EXPECT_THAT(status.error_message(), testing::MatchesRegex("Received message larger than max \\(.* vs. 20000\\)"));
   EXPECT_EQ(Text(client.Compile(Negate("p") + std::string(19000, '\n')).status), "OK");
 }
 

@@ -34,8 +34,7 @@ class Recycled : public testing::Test {
   }
   static std::string Put(Client& of, const std::vector<float>& values) {
     const int64_t count = static_cast<int64_t>(values.size());
-    const Client::Put put =
-        of.Upload(Header(pb::DTYPE_FLOAT32, {count}, {2}, {0}), Bytes(values), 1 << 20);
+    const Client::Put put = of.Upload(Header(pb::DTYPE_FLOAT32, {count}, {2}, {0}), Bytes(values), 1 << 20);
     EXPECT_EQ(Text(put.status), "OK");
     return put.tensor.handle();
   }
@@ -46,8 +45,7 @@ class Recycled : public testing::Test {
   }
   // Leaves NaN in memory for `count` floats.
   void Poison(const std::string& program, size_t count) {
-    const std::string nan =
-        Put(client, std::vector<float>(count, std::numeric_limits<float>::quiet_NaN()));
+    const std::string nan = Put(client, std::vector<float>(count, std::numeric_limits<float>::quiet_NaN()));
     EXPECT_EQ(Text(client.Free({Run(client, program, nan), nan})), "OK");
   }
   int64_t Kept() { return client.Status().recycled_bytes(); }
@@ -103,8 +101,8 @@ TEST_F(Recycled, AfterAWorkerDied) {
   const std::string program = Id(client, kDouble);
   Poison(program, 2);
   kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGKILL);
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
+  EXPECT_TRUE(
+      client.WaitUntil([](const pb::StatusReply& status) { return status.serving() && status.generation() == 2; }));
   const int64_t kept = Kept();
   EXPECT_GT(kept, 0) << "it is the daemon's";
   const std::string y = Run(client, program, Put(client, {1, 2}));
@@ -130,8 +128,7 @@ TEST_F(Recycled, GoesBackWithItsSession) {
     EXPECT_GE(ResidentBytes(0), resident + kBytes) << "the worker has it mapped";
   }
   EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {
-    return status.recycled_bytes() == 0 &&
-           status.devices(0).resident_bytes() < resident + kBytes / 2;
+    return status.recycled_bytes() == 0 && status.devices(0).resident_bytes() < resident + kBytes / 2;
   }));
 }
 

@@ -14,17 +14,14 @@ namespace {
 
 class Run : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    daemon = new Daemon({"--devices=cpu:2", "--program-bytes-max=4096"});
-  }
+  static void SetUpTestSuite() { daemon = new Daemon({"--devices=cpu:2", "--program-bytes-max=4096"}); }
   static void TearDownTestSuite() {
     delete daemon;
     daemon = nullptr;
   }
   std::string Put(const std::vector<float>& values, const std::vector<int64_t>& shape,
                   const std::vector<int64_t>& mesh = {}, const std::vector<int64_t>& axes = {}) {
-    const Client::Put put =
-        client.Upload(Header(pb::DTYPE_FLOAT32, shape, mesh, axes), Bytes(values));
+    const Client::Put put = client.Upload(Header(pb::DTYPE_FLOAT32, shape, mesh, axes), Bytes(values));
     EXPECT_EQ(Text(put.status), "OK");
     return put.tensor.handle();
   }
@@ -55,8 +52,7 @@ fusion @double(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}) {
   // Queued without waiting: the order is kept.
   const Client::Ran first = client.Run(double_it, {x}, /*wait=*/false);
   ASSERT_EQ(Text(first.status), "OK");
-  const Client::Ran second =
-      client.Run(double_it, {first.reply.outputs(0).handle()}, /*wait=*/false);
+  const Client::Ran second = client.Run(double_it, {first.reply.outputs(0).handle()}, /*wait=*/false);
   ASSERT_EQ(Text(second.status), "OK");
   EXPECT_EQ(second.reply.run_id(), first.reply.run_id() + 1);
   const Client::Ran sums = client.Run(Id(kColumnSums), {second.reply.outputs(0).handle()});
@@ -85,11 +81,9 @@ TEST_F(Run, FreesFirst) {
   EXPECT_EQ(client.Download(old).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 
   const std::string y = ran.reply.outputs(0).handle();
-  EXPECT_EQ(client.Run("no program", {x}, true, {y}).status.error_code(),
-            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(client.Run("no program", {x}, true, {y}).status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(client.Download(y).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(client.Run(negate, {x}, true, {x}).status.error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(client.Run(negate, {x}, true, {x}).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 // More than gRPC's own thread lets go of.
@@ -134,9 +128,7 @@ TEST_F(Run, AnExtentOverflowsThatNoTensorInMemoryHas) {
 
 TEST_F(Run, ArgumentsThatDoNotFit) {
   const std::string sums = Id(kColumnSums);
-  const auto refusal = [&](const std::vector<std::string>& handles) {
-    return Text(client.Run(sums, handles).status);
-  };
+  const auto refusal = [&](const std::vector<std::string>& handles) { return Text(client.Run(sums, handles).status); };
   EXPECT_EQ(refusal({}), "INVALID_ARGUMENT: column_sums has 1 inputs, 0 were given");
   EXPECT_EQ(refusal({"made up"}), "NOT_FOUND: input 0 (x): no handle \"made up\" in this session");
   EXPECT_EQ(refusal({Put({1, 2}, {2})}),
@@ -145,10 +137,8 @@ TEST_F(Run, ArgumentsThatDoNotFit) {
             "INVALID_ARGUMENT: input 0 (x): the tensor lies on [0], replicated; the program wants "
             "it on [0, 1], axis 0 "
             "split 2 ways over mesh_x; reshard it, or put it as this input");
-  const Client::Put ints =
-      client.Upload(Header(pb::DTYPE_INT32, {2, 1}, {2}, {0}), std::string(8, '\0'));
-  EXPECT_EQ(refusal({ints.tensor.handle()}),
-            "INVALID_ARGUMENT: input 0 (x): the tensor is i32; the program wants f32");
+  const Client::Put ints = client.Upload(Header(pb::DTYPE_INT32, {2, 1}, {2}, {0}), std::string(8, '\0'));
+  EXPECT_EQ(refusal({ints.tensor.handle()}), "INVALID_ARGUMENT: input 0 (x): the tensor is i32; the program wants f32");
   pb::UploadHeader once = Header(pb::DTYPE_FLOAT32, {2, 3}, {2}, {0});
   once.add_sent_once(false);
   once.add_sent_once(true);
@@ -175,12 +165,10 @@ TEST_F(Run, SizesThatDoNotAgree) {
   return %z
 }
 )");
-  const std::string two = Put({1, 2, 3, 4, 5, 6}, {2, 3}), one = Put({1, 2, 3}, {1, 3}),
-                    narrow = Put({1, 2}, {1, 2});
+  const std::string two = Put({1, 2, 3, 4, 5, 6}, {2, 3}), one = Put({1, 2, 3}, {1, 3}), narrow = Put({1, 2}, {1, 2});
   EXPECT_EQ(Text(client.Run(add, {two, two}).status), "OK");
-  EXPECT_EQ(
-      Text(client.Run(add, {two, one}).status),
-      "INVALID_ARGUMENT: input 1 (y): axis 0 has extent 1; the program wants i0 = 2 (i0 = 2)");
+  EXPECT_EQ(Text(client.Run(add, {two, one}).status),
+            "INVALID_ARGUMENT: input 1 (y): axis 0 has extent 1; the program wants i0 = 2 (i0 = 2)");
   EXPECT_EQ(Text(client.Run(add, {narrow, one}).status),
             "INVALID_ARGUMENT: input 0 (x): axis 1 has extent 2; the program wants 3");
 }
@@ -206,8 +194,7 @@ TEST_F(Run, AnUploadForAnInput) {
   ASSERT_EQ(Text(three.status), "OK");
   EXPECT_EQ(Values(three.reply.outputs(0)), (std::vector<float>{9, 12}));
   header.mutable_input()->set_index(1);
-  EXPECT_EQ(Text(client.Upload(header, "").status),
-            "INVALID_ARGUMENT: input 1 of a program that has 1");
+  EXPECT_EQ(Text(client.Upload(header, "").status), "INVALID_ARGUMENT: input 1 of a program that has 1");
   header.mutable_input()->set_program_id("gone");
   EXPECT_EQ(Text(client.Upload(header, "").status),
             "NOT_FOUND: no program \"gone\" here, or no longer: compile it again");
@@ -239,20 +226,16 @@ TEST_F(Run, AnOutputThatReplacesAnInput) {
   const Client::Ran ran = client.Run(program, {x});
   ASSERT_EQ(Text(ran.status), "OK");
   EXPECT_EQ(Values(ran.reply.outputs(0)), (std::vector<float>{-1, -2}));
-  EXPECT_EQ(Text(client.Run(program, {x}).status),
-            "FAILED_PRECONDITION: input 0 (x): handle " + x + " was freed");
+  EXPECT_EQ(Text(client.Run(program, {x}).status), "FAILED_PRECONDITION: input 0 (x): handle " + x + " was freed");
 }
 
 TEST_F(Run, ProgramsThatAreNone) {
-  EXPECT_EQ(
-      Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = nag(%x)\n  return %y\n}\n").status),
-      "INVALID_ARGUMENT: line 2: nag: no such op in the fusion op set; did you mean neg?");
+  EXPECT_EQ(Text(client.Compile("fusion @f(%x: f32[2]) {\n  %y = nag(%x)\n  return %y\n}\n").status),
+            "INVALID_ARGUMENT: line 2: nag: no such op in the fusion op set; did you mean neg?");
   EXPECT_EQ(Text(client.Compile(std::string(5000, '/')).status),
             "RESOURCE_EXHAUSTED: program_bytes_max = 4096: the program has 5003 bytes; split it");
-  EXPECT_EQ(
-      Text(client.Compile("mesh @m = [0, 2]\nfusion @f(%x: f32[2] {mesh=@m}) {\n  return %x\n}\n")
-               .status),
-      "INVALID_ARGUMENT: mesh @m = [0, 2] names device 2; this daemon has devices 0 to 1");
+  EXPECT_EQ(Text(client.Compile("mesh @m = [0, 2]\nfusion @f(%x: f32[2] {mesh=@m}) {\n  return %x\n}\n").status),
+            "INVALID_ARGUMENT: mesh @m = [0, 2] names device 2; this daemon has devices 0 to 1");
   pb::CompileRequest nothing;
   nothing.set_session_id(client.session());
   pb::CompileReply reply;
@@ -304,14 +287,11 @@ TEST_F(Run, ExplainWithSizesThatNoTensorHas) {
   EXPECT_EQ(explain(kColumnSums, {{"i0", kMany}}), input + ", i1]" + limit);
   EXPECT_EQ(explain(kColumnSums, {{"i0", kMany}, {"i1", 0}}), input + ", 0]" + limit);
   EXPECT_EQ(explain(kColumnSums, {{"i0", kMany / 4}, {"i1", 1}}), "OK");
-  const char* const widened =
-      "fusion @f(%x: bool[i0]) {\n  %y = cast(%x) {dtype=f32}\n  return %y\n}\n";
+  const char* const widened = "fusion @f(%x: bool[i0]) {\n  %y = cast(%x) {dtype=f32}\n  return %y\n}\n";
   EXPECT_EQ(explain(widened, {{"i0", kMany}}),
             "INVALID_ARGUMENT: output 0 (y): a tensor of shape [4611686018427387904]" + limit);
-  const char* const twice =
-      "fusion @f(%x: bool[i0]) {\n  %y = cat(%x, %x) {axis=0}\n  return %y\n}\n";
-  EXPECT_EQ(explain(twice, {{"i0", kMany}}),
-            "INVALID_ARGUMENT: output 0 (y): extent 2*i0 overflows 64 bits");
+  const char* const twice = "fusion @f(%x: bool[i0]) {\n  %y = cat(%x, %x) {axis=0}\n  return %y\n}\n";
+  EXPECT_EQ(explain(twice, {{"i0", kMany}}), "INVALID_ARGUMENT: output 0 (y): extent 2*i0 overflows 64 bits");
 }
 
 }  // namespace

@@ -23,23 +23,19 @@ class Session : public testing::Test {
 
 TEST_F(Session, UnknownAndFreedHandles) {
   const std::string handle = PutOne(client);
-  EXPECT_EQ(Text(client.Download("made up").status),
-            "NOT_FOUND: no handle \"made up\" in this session");
-  EXPECT_EQ(Text(client.Free({handle, "made up"})),
-            "NOT_FOUND: no handle \"made up\" in this session");
+  EXPECT_EQ(Text(client.Download("made up").status), "NOT_FOUND: no handle \"made up\" in this session");
+  EXPECT_EQ(Text(client.Free({handle, "made up"})), "NOT_FOUND: no handle \"made up\" in this session");
   EXPECT_EQ(client.Download(handle).bytes, "ab") << "a Free that fails frees nothing";
   EXPECT_EQ(Text(client.Free({handle, handle})), "OK");
   EXPECT_EQ(Text(client.Free({handle})), "FAILED_PRECONDITION: handle " + handle + " was freed");
-  EXPECT_EQ(Text(client.Download(handle).status),
-            "FAILED_PRECONDITION: handle " + handle + " was freed");
+  EXPECT_EQ(Text(client.Download(handle).status), "FAILED_PRECONDITION: handle " + handle + " was freed");
   EXPECT_EQ(client.Status().tensors(), 0);
 }
 
 TEST_F(Session, AnotherSessionsHandleIsUnknown) {
   const std::string handle = PutOne(client);
   Client other(daemon);
-  EXPECT_EQ(Text(other.Download(handle).status),
-            "NOT_FOUND: no handle \"" + handle + "\" in this session");
+  EXPECT_EQ(Text(other.Download(handle).status), "NOT_FOUND: no handle \"" + handle + "\" in this session");
   EXPECT_EQ(Text(other.Free({handle})), "NOT_FOUND: no handle \"" + handle + "\" in this session");
   EXPECT_EQ(client.Download(handle).bytes, "ab");
 }
@@ -50,8 +46,7 @@ TEST_F(Session, EndsWithItsStream) {
   EXPECT_EQ(client.Status().tensors(), 1);
   const std::string session = other->session();
   other.reset();
-  EXPECT_TRUE(client.WaitUntil(
-      [](const pb::StatusReply& s) { return s.sessions() == 1 && s.tensor_bytes() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& s) { return s.sessions() == 1 && s.tensor_bytes() == 0; }));
   pb::FreeRequest request;
   request.set_session_id(session);
   request.add_handles(handle);

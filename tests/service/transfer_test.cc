@@ -22,20 +22,16 @@ std::string RandomBytes(base::Prng& prng, int64_t count) {
 class Transfer : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    daemon =
-        new Daemon({"--devices=cpu:4", "--chunk-bytes-max=65536", "--tensor-bytes-max=1000000"});
+    daemon = new Daemon({"--devices=cpu:4", "--chunk-bytes-max=65536", "--tensor-bytes-max=1000000"});
   }
   static void TearDownTestSuite() {
     delete daemon;
     daemon = nullptr;
   }
   // What the upload of `bytes` under `header` answers; nothing must be left of it.
-  std::string Refusal(const pb::UploadHeader& header, const std::string& bytes,
-                      size_t chunk_bytes = 1 << 16) {
+  std::string Refusal(const pb::UploadHeader& header, const std::string& bytes, size_t chunk_bytes = 1 << 16) {
     const std::string text = Text(client.Upload(header, bytes, chunk_bytes).status);
-    EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) {
-      return status.tensor_bytes() == 0;
-    })) << text;
+    EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; })) << text;
     return text;
   }
 
@@ -48,15 +44,13 @@ TEST_F(Transfer, RandomTensorsComeBack) {
   struct Layout {
     std::vector<int64_t> mesh, axes;
   };
-  const std::vector<Layout> layouts = {
-      {{}, {}},         {{4}, {-1}},      {{4}, {0}},        {{2}, {2}},
-      {{2, 2}, {0, 1}}, {{2, 2}, {1, 1}}, {{2, 2}, {-1, 2}}, {{2, 1, 2}, {2, -1, 0}}};
+  const std::vector<Layout> layouts = {{{}, {}},         {{4}, {-1}},      {{4}, {0}},        {{2}, {2}},
+                                       {{2, 2}, {0, 1}}, {{2, 2}, {1, 1}}, {{2, 2}, {-1, 2}}, {{2, 1, 2}, {2, -1, 0}}};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     base::Prng prng(seed);
     const auto dtype = static_cast<pb::DType>(prng.Between(pb::DTYPE_BOOL, pb::DTYPE_FLOAT64));
     const Layout& layout = layouts[static_cast<size_t>(prng.Below(std::ssize(layouts)))];
-    std::vector<int64_t> shape = {4 * prng.Between(0, 3), 4 * prng.Between(1, 5),
-                                  4 * prng.Between(1, 5)};
+    std::vector<int64_t> shape = {4 * prng.Between(0, 3), 4 * prng.Between(1, 5), 4 * prng.Between(1, 5)};
     pb::UploadHeader header = Header(dtype, shape, layout.mesh, layout.axes);
     int64_t sent = kElementBytes[dtype];
     for (int64_t& extent : shape) {
@@ -64,8 +58,7 @@ TEST_F(Transfer, RandomTensorsComeBack) {
       sent *= header.sent_once(header.sent_once_size() - 1) && extent > 0 ? 1 : extent;
     }
     const std::string bytes = RandomBytes(prng, sent);
-    const Client::Put put =
-        client.Upload(header, bytes, static_cast<size_t>(prng.Between(1, 3000)));
+    const Client::Put put = client.Upload(header, bytes, static_cast<size_t>(prng.Between(1, 3000)));
     ASSERT_EQ(Text(put.status), "OK") << "seed " << seed << " " << header.ShortDebugString();
     const Client::Got got = client.Download(put.tensor.handle());
     ASSERT_EQ(Text(got.status), "OK") << "seed " << seed;
@@ -75,8 +68,7 @@ TEST_F(Transfer, RandomTensorsComeBack) {
     EXPECT_EQ(Text(client.Free({put.tensor.handle()})), "OK");
   }
   // The last download lets go of its tensor a moment after its last byte.
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
 }
 
 TEST_F(Transfer, OneShardAlone) {
@@ -101,8 +93,7 @@ TEST_F(Transfer, OneShardAlone) {
   const auto context = client.Context();
   ASSERT_EQ(Text(client.stub().Shards(context.get(), request, &reply)), "OK");
   ASSERT_EQ(reply.shards_size(), 4);
-  EXPECT_EQ(reply.shards(1).ShortDebugString(),
-            "device: 1 start: 2 start: 0 extent: 2 extent: 1 step: 1 step: 1");
+  EXPECT_EQ(reply.shards(1).ShortDebugString(), "device: 1 start: 2 start: 0 extent: 2 extent: 1 step: 1 step: 1");
 }
 
 TEST_F(Transfer, DealtShards) {
@@ -121,8 +112,7 @@ TEST_F(Transfer, DealtShards) {
   pb::ShardsReply reply;
   const auto context = client.Context();
   ASSERT_EQ(Text(client.stub().Shards(context.get(), request, &reply)), "OK");
-  EXPECT_EQ(reply.shards(3).ShortDebugString(),
-            "device: 3 start: 1 start: 1 extent: 3 extent: 1 step: 2 step: 1");
+  EXPECT_EQ(reply.shards(3).ShortDebugString(), "device: 3 start: 1 start: 1 extent: 3 extent: 1 step: 2 step: 1");
   header.set_shape(0, 5);
   EXPECT_EQ(Text(client.Upload(header, "abcdefghij").status),
             "INVALID_ARGUMENT: axis 0 dealt 2 ways over mesh_x has 5 elements, and elements are "
@@ -130,8 +120,7 @@ TEST_F(Transfer, DealtShards) {
 }
 
 TEST_F(Transfer, UnevenShards) {
-  const Client::Put put =
-      client.Upload(Header(pb::DTYPE_BOOL, {5, 3}, {4}, {0}), "abcdefghijklmno");
+  const Client::Put put = client.Upload(Header(pb::DTYPE_BOOL, {5, 3}, {4}, {0}), "abcdefghijklmno");
   ASSERT_EQ(Text(put.status), "OK");
   EXPECT_EQ(put.tensor.stored_bytes(), 4 * 2 * 3);  // With padding.
   EXPECT_EQ(client.Download(put.tensor.handle()).bytes, "abcdefghijklmno");
@@ -155,15 +144,12 @@ TEST_F(Transfer, LongerOrShorterThanDeclared) {
   EXPECT_EQ(Refusal(header, std::string(23, 'x')),
             "INVALID_ARGUMENT: the upload ended after 23 of the 24 bytes of f32[2, 3] on [0], "
             "replicated");
-  EXPECT_EQ(
-      Refusal(header, std::string(25, 'x')),
-      "INVALID_ARGUMENT: the upload is longer than the 24 bytes of f32[2, 3] on [0], replicated");
-  EXPECT_EQ(
-      Refusal(header, ""),
-      "INVALID_ARGUMENT: the upload ended after 0 of the 24 bytes of f32[2, 3] on [0], replicated");
-  EXPECT_EQ(
-      Refusal(Header(pb::DTYPE_FLOAT32, {0, 3}), "x"),
-      "INVALID_ARGUMENT: the upload is longer than the 0 bytes of f32[0, 3] on [0], replicated");
+  EXPECT_EQ(Refusal(header, std::string(25, 'x')),
+            "INVALID_ARGUMENT: the upload is longer than the 24 bytes of f32[2, 3] on [0], replicated");
+  EXPECT_EQ(Refusal(header, ""),
+            "INVALID_ARGUMENT: the upload ended after 0 of the 24 bytes of f32[2, 3] on [0], replicated");
+  EXPECT_EQ(Refusal(Header(pb::DTYPE_FLOAT32, {0, 3}), "x"),
+            "INVALID_ARGUMENT: the upload is longer than the 0 bytes of f32[0, 3] on [0], replicated");
 }
 
 TEST_F(Transfer, NothingIsLeftOfOneThatIsCancelledAfterItsLastByte) {
@@ -176,8 +162,7 @@ TEST_F(Transfer, NothingIsLeftOfOneThatIsCancelledAfterItsLastByte) {
   writer->Write(request);
   request.set_chunk("abcd");
   writer->Write(request);
-  EXPECT_TRUE(
-      client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 4; }));
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 4; }));
   context->TryCancel();
   EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
   pb::StatusReply after;
@@ -190,13 +175,10 @@ TEST_F(Transfer, NothingIsLeftOfOneThatIsCancelledAfterItsLastByte) {
 }
 
 TEST_F(Transfer, HeadersThatMakeNoSense) {
-  EXPECT_EQ(Refusal(Header(pb::DTYPE_UNSPECIFIED, {2}), ""),
-            "INVALID_ARGUMENT: no dtype has the number 0");
-  EXPECT_EQ(Refusal(Header(pb::DTYPE_BOOL, {-2}), ""),
-            "INVALID_ARGUMENT: axis 0 has extent -2; it must be 0 or more");
-  EXPECT_EQ(
-      Refusal(Header(pb::DTYPE_BOOL, {5}, {5}, {0}), ""),
-      "INVALID_ARGUMENT: mesh [0, 1, 2, 3, 4] names device 4; this daemon has devices 0 to 3");
+  EXPECT_EQ(Refusal(Header(pb::DTYPE_UNSPECIFIED, {2}), ""), "INVALID_ARGUMENT: no dtype has the number 0");
+  EXPECT_EQ(Refusal(Header(pb::DTYPE_BOOL, {-2}), ""), "INVALID_ARGUMENT: axis 0 has extent -2; it must be 0 or more");
+  EXPECT_EQ(Refusal(Header(pb::DTYPE_BOOL, {5}, {5}, {0}), ""),
+            "INVALID_ARGUMENT: mesh [0, 1, 2, 3, 4] names device 4; this daemon has devices 0 to 3");
   EXPECT_EQ(Refusal(Header(pb::DTYPE_BOOL, {4}, {2}, {1}), ""),
             "INVALID_ARGUMENT: a sharding splits axis 1 of a tensor of 1 axes");
   EXPECT_EQ(Refusal(Header(pb::DTYPE_BOOL, {4}, {2}, {0, 0}), ""),
@@ -210,8 +192,7 @@ TEST_F(Transfer, HeadersThatMakeNoSense) {
   EXPECT_EQ(Refusal(flags, ""), "INVALID_ARGUMENT: 2 sent-once flags for 1 axes");
   pb::UploadHeader stranger = Header(pb::DTYPE_BOOL, {4});
   stranger.set_session_id("nobody");
-  EXPECT_EQ(Refusal(stranger, "abcd"),
-            "FAILED_PRECONDITION: no such session: its Connect stream has ended");
+  EXPECT_EQ(Refusal(stranger, "abcd"), "FAILED_PRECONDITION: no such session: its Connect stream has ended");
 }
 
 TEST_F(Transfer, MessagesOutOfOrder) {
@@ -236,18 +217,15 @@ TEST_F(Transfer, MessagesOutOfOrder) {
 
 TEST_F(Transfer, AtTheLimits) {
   const pb::UploadHeader header = Header(pb::DTYPE_BOOL, {65537});
-  EXPECT_EQ(
-      Refusal(header, std::string(65537, 'x'), 65537),
-      "RESOURCE_EXHAUSTED: chunk_bytes_max = 65536: a chunk has 65537 bytes; send smaller ones");
+  EXPECT_EQ(Refusal(header, std::string(65537, 'x'), 65537),
+            "RESOURCE_EXHAUSTED: chunk_bytes_max = 65536: a chunk has 65537 bytes; send smaller ones");
   EXPECT_EQ(Text(client.Upload(header, std::string(65537, 'x'), 65536).status), "OK");
   // 65537 bytes are in use; replicated on 4 devices, 233615 fit exactly, 233616 do not.
-  const Client::Put fits =
-      client.Upload(Header(pb::DTYPE_BOOL, {233615}, {4}, {-1}), std::string(233615, 'x'));
+  const Client::Put fits = client.Upload(Header(pb::DTYPE_BOOL, {233615}, {4}, {-1}), std::string(233615, 'x'));
   EXPECT_EQ(Text(fits.status), "OK");
   EXPECT_EQ(client.Status().tensor_bytes(), 65537 + 4 * 233615);
   EXPECT_EQ(Text(client.Free({fits.tensor.handle()})), "OK");
-  const Client::Put exceeds =
-      client.Upload(Header(pb::DTYPE_BOOL, {233616}, {4}, {-1}), std::string(233616, 'x'));
+  const Client::Put exceeds = client.Upload(Header(pb::DTYPE_BOOL, {233616}, {4}, {-1}), std::string(233616, 'x'));
   EXPECT_EQ(Text(exceeds.status),
             "RESOURCE_EXHAUSTED: tensor_bytes_max = 1000000: 851969 bytes of tensors are in use, "
             "148032 more were asked "

@@ -19,8 +19,7 @@ uint64_t SeedOf(int64_t seed, size_t index);
 void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte* to);
 
 // The bytes of an array of `shape` of which `stored_once` axes have one element. kResourceExhausted beyond 2^63.
-Result<int64_t> BytesOf(std::span<const int64_t> shape, const std::vector<bool>& stored_once,
-                        DType dtype);
+Result<int64_t> BytesOf(std::span<const int64_t> shape, const std::vector<bool>& stored_once, DType dtype);
 
 // Whether this machine has memory left for `bytes` that are made up. kResourceExhausted with both numbers of bytes.
 Status FitsMemory(int64_t bytes);

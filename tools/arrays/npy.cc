@@ -84,9 +84,7 @@ Result<NpyHeader> ParseNpyHeader(std::string_view bytes) {
   if (!bytes.starts_with(kMagic) || bytes.size() < 12) {
     return InvalidArgument("is no .npy file; write it by numpy.save");
   }
-  const auto byte = [&](size_t i) {
-    return static_cast<size_t>(static_cast<unsigned char>(bytes[i]));
-  };
+  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
   // Version 1 has two bytes of length, 2 and 3 have four.
   const size_t begin = byte(6) == 1 ? 10 : 12;
   size_t length = byte(8) | byte(9) << 8;
@@ -104,10 +102,9 @@ Result<NpyHeader> ParseNpyHeader(std::string_view bytes) {
   if (!ElementBytes(header.descr)) {
     const std::string_view type =
         header.descr.empty() ? descr->substr(0, descr->find(", 'fortran_order")) : header.descr;
-    return InvalidArgument(
-        Cat("holds elements of type ", base::Quoted(type.substr(0, kTypeCharacters)),
-            "; a program's are bool, int32, int64, float16, float32, float64, and bfloat16 as two "
-            "bytes (V2 or uint16), all little-endian"));
+    return InvalidArgument(Cat("holds elements of type ", base::Quoted(type.substr(0, kTypeCharacters)),
+                               "; a program's are bool, int32, int64, float16, float32, float64, and bfloat16 as two "
+                               "bytes (V2 or uint16), all little-endian"));
   }
   if (!order->starts_with("False")) {
     return InvalidArgument("is column-major; save numpy.ascontiguousarray of it");
@@ -120,11 +117,9 @@ Result<NpyHeader> ParseNpyHeader(std::string_view bytes) {
 
 std::string MakeNpyHeader(DType dtype, std::span<const int64_t> shape) {
   std::string extents;
-  for (size_t i = 0; i < shape.size(); ++i)
-    base::Append(extents, shape[i], i + 1 < shape.size() ? ", " : "");
+  for (size_t i = 0; i < shape.size(); ++i) base::Append(extents, shape[i], i + 1 < shape.size() ? ", " : "");
   if (shape.size() == 1) extents += ",";
-  std::string dictionary =
-      Cat("{'descr': '", DescrOf(dtype), "', 'fortran_order': False, 'shape': (", extents, "), }");
+  std::string dictionary = Cat("{'descr': '", DescrOf(dtype), "', 'fortran_order': False, 'shape': (", extents, "), }");
   const size_t unpadded = kMagic.size() + 4 + dictionary.size() + 1;
   dictionary.append((kHeaderAlignment - unpadded % kHeaderAlignment) % kHeaderAlignment, ' ');
   dictionary += '\n';
@@ -157,11 +152,10 @@ Result<NpyFile> NpyFile::Open(const std::string& path) {
   if (!header.ok()) return InvalidArgument(Cat(path, " ", header.status().message()));
   file.header_ = *std::move(header);
   std::optional<int64_t> bytes = ElementBytes(file.header_.descr);
-  for (int64_t extent : file.header_.shape)
-    bytes = bytes ? base::CheckedMul(*bytes, extent) : std::nullopt;
+  for (int64_t extent : file.header_.shape) bytes = bytes ? base::CheckedMul(*bytes, extent) : std::nullopt;
   if (!bytes || *bytes > stat.st_size - file.header_.data_offset) {
-    return InvalidArgument(Cat(path, " has ", stat.st_size - file.header_.data_offset,
-                               " bytes of elements, fewer than its shape says"));
+    return InvalidArgument(
+        Cat(path, " has ", stat.st_size - file.header_.data_offset, " bytes of elements, fewer than its shape says"));
   }
   return file;
 }
@@ -176,12 +170,10 @@ NpyFile::~NpyFile() {
   if (mapped_ != nullptr) munmap(const_cast<std::byte*>(mapped_), mapped_bytes_);
 }
 
-Result<NpyWriter> NpyWriter::Open(const std::string& path, DType dtype,
-                                  std::span<const int64_t> shape, bool create) {
+Result<NpyWriter> NpyWriter::Open(const std::string& path, DType dtype, std::span<const int64_t> shape, bool create) {
   const std::string header = MakeNpyHeader(dtype, shape);
   // A FIFO would wait for who reads it: without, that is an error (ENXIO), as is its size.
-  const int fd = open(path.c_str(),
-                      O_WRONLY | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT | O_TRUNC : 0), 0666);
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT | O_TRUNC : 0), 0666);
   if (fd < 0) return SystemError("write", path);
   NpyWriter writer(path, fd, static_cast<int64_t>(header.size()));
   if (!create) return writer;
@@ -193,9 +185,7 @@ Result<NpyWriter> NpyWriter::Open(const std::string& path, DType dtype,
 }
 
 NpyWriter::NpyWriter(NpyWriter&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      data_offset_(other.data_offset_) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), data_offset_(other.data_offset_) {}
 
 NpyWriter::~NpyWriter() {
   if (fd_ >= 0) close(fd_);

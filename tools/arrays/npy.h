@@ -58,8 +58,7 @@ class NpyWriter {
  public:
   // `create`: makes the file in its full size, with its header; the other ranks open it after that.
   // Errors: kUnavailable naming path and reason.
-  static Result<NpyWriter> Open(const std::string& path, DType dtype,
-                                std::span<const int64_t> shape, bool create);
+  static Result<NpyWriter> Open(const std::string& path, DType dtype, std::span<const int64_t> shape, bool create);
   NpyWriter(NpyWriter&& other) noexcept;
   NpyWriter& operator=(NpyWriter&&) = delete;
   ~NpyWriter();

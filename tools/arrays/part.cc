@@ -6,20 +6,20 @@
 namespace hir::arrays {
 namespace {
 
-Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_offset,
-            int64_t bytes, const Part::Copy& copy) {
+Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_offset, int64_t bytes,
+            const Part::Copy& copy) {
   if (axes.empty()) return copy(whole_offset, part_offset, bytes);
   for (int64_t i = 0; i < axes[0].extent; ++i) {
-    HIR_TRY(Walk(axes.subspan(1), whole_offset + i * axes[0].whole_stride,
-                 part_offset + i * axes[0].part_stride, bytes, copy));
+    HIR_TRY(Walk(axes.subspan(1), whole_offset + i * axes[0].whole_stride, part_offset + i * axes[0].part_stride, bytes,
+                 copy));
   }
   return {};
 }
 
 }  // namespace
 
-Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
-              const std::vector<bool>& stored_once, int64_t element_bytes) {
+Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range, const std::vector<bool>& stored_once,
+              int64_t element_bytes) {
   Part part = {.element_bytes = element_bytes, .axes = std::vector<PartAxis>(whole.size())};
   int64_t whole_stride = element_bytes, part_stride = element_bytes;
   for (size_t axis = whole.size(); axis-- > 0;) {
@@ -37,8 +37,8 @@ Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range,
   return part;
 }
 
-Part Part::All(std::span<const int64_t> whole, std::span<const int64_t> shape,
-               const std::vector<bool>& stored_once, int64_t element_bytes) {
+Part Part::All(std::span<const int64_t> whole, std::span<const int64_t> shape, const std::vector<bool>& stored_once,
+               int64_t element_bytes) {
   const mesh::Sharding on_one = mesh::Sharding::OnDevice0(shape.size());
   return Of(whole, mesh::PartRangeOf(on_one, shape, 0), stored_once, element_bytes);
 }
@@ -68,8 +68,7 @@ Status Part::ForEachPiece(const Copy& copy) const {
     if (axis.extent > 1) outer.push_back(axis);
   }
   int64_t piece = element_bytes;
-  while (!outer.empty() && outer.back().whole_stride == piece &&
-         outer.back().part_stride == piece) {
+  while (!outer.empty() && outer.back().whole_stride == piece && outer.back().part_stride == piece) {
     piece *= outer.back().extent;
     outer.pop_back();
   }

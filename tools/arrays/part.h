@@ -29,12 +29,12 @@ struct Part {
 
   // What the rank that holds `range` (mesh::ElementsOf) stores of a row-major array. `stored_once`: axes of which the
   // part has one element. `whole`: extents of the array; 1 where it has one element for all.
-  static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range,
-                 const std::vector<bool>& stored_once, int64_t element_bytes);
+  static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range, const std::vector<bool>& stored_once,
+                 int64_t element_bytes);
 
   // All of an array of `shape`. `whole` and `stored_once` as above.
-  static Part All(std::span<const int64_t> whole, std::span<const int64_t> shape,
-                  const std::vector<bool>& stored_once, int64_t element_bytes);
+  static Part All(std::span<const int64_t> whole, std::span<const int64_t> shape, const std::vector<bool>& stored_once,
+                  int64_t element_bytes);
 
   // The same for reading the whole: of an axis that is stored once, the whole's first element alone. A rank reads it
   // also where its block is empty: an axis that is stored once is not split in memory.

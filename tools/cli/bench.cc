@@ -42,11 +42,10 @@ std::vector<std::string> Row(const char* name, const std::vector<double>& values
 
 std::string Text(ProgramSession& session, const Samples& samples, double first_ms) {
   const pb::SessionEvent& event = session.connection().client().session();
-  return Cat(session.name(), " on ", Counted(event.num_devices(), event.device_kind() + " device"),
-             " (", session.connection().where(), ")\nplan and compile ",
-             Short(session.compile_ms()), " ms; put ", Bytes(session.upload_bytes()), " in ",
-             Short(session.upload_ms()), " ms; first run ", Short(first_ms), " ms; then ",
-             Counted(std::ssize(samples.request), "run"), "\n\n",
+  return Cat(session.name(), " on ", Counted(event.num_devices(), event.device_kind() + " device"), " (",
+             session.connection().where(), ")\nplan and compile ", Short(session.compile_ms()), " ms; put ",
+             Bytes(session.upload_bytes()), " in ", Short(session.upload_ms()), " ms; first run ", Short(first_ms),
+             " ms; then ", Counted(std::ssize(samples.request), "run"), "\n\n",
              Table({{"ms a run", "lower quartile", "median", "upper quartile"},
                     Row("request to answer", samples.request),
                     Row("on the devices", samples.devices)}));
@@ -63,15 +62,12 @@ std::string Json(ProgramSession& session, const Samples& samples, double first_m
   const base::Quartiles request = base::QuartilesOf(samples.request);
   const base::Quartiles devices = base::QuartilesOf(samples.devices);
   return Cat("{\n  \"program\": ", base::Quoted(session.name()),
-             ",\n  \"device_kind\": ", base::Quoted(event.device_kind()),
-             ",\n  \"num_devices\": ", event.num_devices(),
-             ",\n  \"compile_ms\": ", session.compile_ms(),
-             ",\n  \"upload_bytes\": ", session.upload_bytes(),
+             ",\n  \"device_kind\": ", base::Quoted(event.device_kind()), ",\n  \"num_devices\": ", event.num_devices(),
+             ",\n  \"compile_ms\": ", session.compile_ms(), ",\n  \"upload_bytes\": ", session.upload_bytes(),
              ",\n  \"upload_ms\": ", session.upload_ms(), ",\n  \"first_run_ms\": ", first_ms,
              ",\n  \"request_quartiles_ms\": ", List({request.low, request.median, request.high}),
              ",\n  \"devices_quartiles_ms\": ", List({devices.low, devices.median, devices.high}),
-             ",\n  \"request_ms\": ", List(samples.request),
-             ",\n  \"devices_ms\": ", List(samples.devices), "\n}\n");
+             ",\n  \"request_ms\": ", List(samples.request), ",\n  \"devices_ms\": ", List(samples.devices), "\n}\n");
 }
 
 }  // namespace
@@ -79,8 +75,7 @@ std::string Json(ProgramSession& session, const Samples& samples, double first_m
 Outcome BenchProgram(const Options& options) {
   Progress progress(options.progress);
   ProgramSession session;
-  if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok())
-    return outcome;
+  if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok()) return outcome;
   Samples first, samples;
   {
     // What is compiled for these sizes alone is compiled by the first run.
@@ -90,9 +85,7 @@ Outcome BenchProgram(const Options& options) {
   {
     const Progress::Stage stage(progress, Cat("timing ", session.name()));
     for (int64_t i = 0; i < options.warmup + options.repeat; ++i) {
-      if (Outcome outcome = RunOnce(session, i < options.warmup ? nullptr : &samples);
-          !outcome.ok())
-        return outcome;
+      if (Outcome outcome = RunOnce(session, i < options.warmup ? nullptr : &samples); !outcome.ok()) return outcome;
     }
   }
   const auto say = options.json ? &Json : &Text;

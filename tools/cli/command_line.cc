@@ -25,9 +25,7 @@ constexpr const char* kInputsHelp =
     "hold one element or all.";
 
 void AddProgram(CLI::App& command, Options& options) {
-  command
-      .add_option("program", options.program,
-                  "a program in text form (docs/ir.md); -: standard input")
+  command.add_option("program", options.program, "a program in text form (docs/ir.md); -: standard input")
       ->type_name("PROGRAM.hir");
 }
 
@@ -42,8 +40,7 @@ void AddAddress(CLI::App& command, Options& options) {
 void AddConnection(CLI::App& command, Options& options) {
   AddAddress(command, options);
   command
-      .add_option("--devices", options.devices,
-                  "start a daemon on these for this command: cpu:N, cuda:all, cuda:0,2")
+      .add_option("--devices", options.devices, "start a daemon on these for this command: cpu:N, cuda:all, cuda:0,2")
       ->type_name("DEVICES");
   command.add_flag("--progress", options.progress,
                    "say what is under way also where stderr is no terminal, a line at a time");
@@ -56,14 +53,11 @@ void AddSizes(CLI::App& command, std::vector<std::string>& sizes, const char* wh
 void AddInputs(CLI::App& command, Options& options, std::vector<std::string>& sizes) {
   command.add_option("--in", options.in, "read input %x from DIR/x.npy")->type_name("DIR");
   command
-      .add_option("--random", options.random,
-                  "make inputs up instead: floats uniform in [-1.7, 1.7], integers 0 or 1")
+      .add_option("--random", options.random, "make inputs up instead: floats uniform in [-1.7, 1.7], integers 0 or 1")
       ->type_name("SEED")
       ->check(CLI::Range(int64_t{0}, kSeedMax));
   AddSizes(command, sizes, "with --random: the extent of a size; may be repeated");
-  command
-      .add_option("--timeout", options.timeout_s,
-                  "of one run, from its turn to its end; 0: the daemon's")
+  command.add_option("--timeout", options.timeout_s, "of one run, from its turn to its end; 0: the daemon's")
       ->type_name("SECONDS")
       ->check(CLI::Range(int64_t{0}, int64_t{1000000}));
 }
@@ -94,8 +88,7 @@ struct Parser {
     AddProgram(command, options);
     AddConnection(command, options);
     AddInputs(command, options, sizes);
-    command.add_option("--out", options.out, "write output %y to DIR/y.npy; the folder is made")
-        ->type_name("DIR");
+    command.add_option("--out", options.out, "write output %y to DIR/y.npy; the folder is made")->type_name("DIR");
     command.footer(Cat(kInputsHelp,
                        "\n\n  hostir run mlp.hir --in inputs --out outputs\n"
                        "  hostir run mlp.hir --devices cpu:4 --random 1 --size i0=128\n\n",
@@ -104,19 +97,14 @@ struct Parser {
 
   void AddExplain() {
     CLI::App& command = *app.add_subcommand(
-        "explain",
-        "what running a program will do: segments, communications, bytes; no tensors needed");
+        "explain", "what running a program will do: segments, communications, bytes; no tensors needed");
     AddProgram(command, options);
     AddConnection(command, options);
     AddSizes(command, sizes, "the extent of a size, so that bytes become numbers; may be repeated");
     CLI::Option* svg =
-        command.add_option("--svg", options.svg, "draw the plan: a lane for each stream")
-            ->type_name("FILE");
-    command
-        .add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it")
-        ->excludes(svg);
-    command.add_flag("--reply", options.reply,
-                     "PROGRAM.hir is a saved hostir.v1.ExplainReply: no daemon is asked");
+        command.add_option("--svg", options.svg, "draw the plan: a lane for each stream")->type_name("FILE");
+    command.add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it")->excludes(svg);
+    command.add_flag("--reply", options.reply, "PROGRAM.hir is a saved hostir.v1.ExplainReply: no daemon is asked");
     command.footer(
         Cat("  hostir explain mlp.hir --devices cpu:4\n"
             "  hostir explain mlp.hir --size i0=8192 --svg plan.svg\n\n",
@@ -124,19 +112,16 @@ struct Parser {
   }
 
   void AddStatus() {
-    CLI::App& command =
-        *app.add_subcommand("status", "devices, processes, memory, queues and limits of a daemon");
+    CLI::App& command = *app.add_subcommand("status", "devices, processes, memory, queues and limits of a daemon");
     AddAddress(command, options);
-    command.add_flag("--json", options.json,
-                     "all of it, as proto/hostir/v1/service.proto names it");
+    command.add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it");
     command.footer(
-        Cat("  hostir status\n  hostir status --address unix:/run/hostir-alice/socket --json\n\n",
-            kExitCodes));
+        Cat("  hostir status\n  hostir status --address unix:/run/hostir-alice/socket --json\n\n", kExitCodes));
   }
 
   void AddTop() {
-    CLI::App& command = *app.add_subcommand(
-        "top", "ranks, memory, requests, queues and plans of a daemon, again and again");
+    CLI::App& command =
+        *app.add_subcommand("top", "ranks, memory, requests, queues and plans of a daemon, again and again");
     AddAddress(command, options);
     command.add_flag("--once", options.once, "print one table and exit");
     command.add_option("--interval", options.interval_s, "between two tables")
@@ -147,8 +132,7 @@ struct Parser {
   }
 
   void AddBench() {
-    CLI::App& command =
-        *app.add_subcommand("bench", "run a program again and again: quartiles of its times");
+    CLI::App& command = *app.add_subcommand("bench", "run a program again and again: quartiles of its times");
     AddProgram(command, options);
     AddConnection(command, options);
     AddInputs(command, options, sizes);
@@ -168,8 +152,7 @@ struct Parser {
   }
 
   void AddCompletion() {
-    CLI::App& command =
-        *app.add_subcommand("completion", "print what a shell completes hostir's words by");
+    CLI::App& command = *app.add_subcommand("completion", "print what a shell completes hostir's words by");
     command.add_option("shell", options.shell, "the shell")
         ->type_name("SHELL")
         ->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -206,23 +189,20 @@ Status Unknown(const CLI::App& app, const CLI::App* command, const std::string& 
                                 : command == nullptr ? "no such command"
                                                      : "one argument too many";
   return Wrong(command == nullptr ? "" : command->get_name(),
-               Cat(name, ": ", kind,
-                   near.empty() ? "" : Cat("; did you mean ", is_option ? "--" : "", near, "?")));
+               Cat(name, ": ", kind, near.empty() ? "" : Cat("; did you mean ", is_option ? "--" : "", near, "?")));
 }
 
 Status ReadSizes(const std::vector<std::string>& texts, Options& options) {
   for (const std::string& text : texts) {
     const size_t equals = text.find('=');
-    const std::optional<int64_t> extent =
-        equals == std::string::npos || equals == 0
-            ? std::nullopt
-            : base::ParseInt(std::string_view(text).substr(equals + 1));
+    const std::optional<int64_t> extent = equals == std::string::npos || equals == 0
+                                              ? std::nullopt
+                                              : base::ParseInt(std::string_view(text).substr(equals + 1));
     if (!extent || *extent < 0)
-      return InvalidArgument(
-          Cat("--size ", text, ": want NAME=EXTENT with an extent of 0 or more"));
+      return InvalidArgument(Cat("--size ", text, ": want NAME=EXTENT with an extent of 0 or more"));
     if (!options.sizes.emplace(text.substr(0, equals), *extent).second)
-      return InvalidArgument(Cat("--size ", text, ": ", text.substr(0, equals),
-                                 " has an extent already; one is enough"));
+      return InvalidArgument(
+          Cat("--size ", text, ": ", text.substr(0, equals), " has an extent already; one is enough"));
   }
   return {};
 }
@@ -244,13 +224,11 @@ Status Check(const Options& options, const CLI::App& command) {
       return InvalidArgument("for which shell? bash, zsh or fish");
   }
   if (!options.address.empty() && !options.devices.empty())
-    return InvalidArgument(
-        "--address and --devices: a daemon that runs, or one that is started, not both");
+    return InvalidArgument("--address and --devices: a daemon that runs, or one that is started, not both");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
   if (!options.sizes.empty() && options.command != "explain" && !options.random)
-    return InvalidArgument(
-        "--size: the sizes of inputs that are read are theirs; it goes with --random");
+    return InvalidArgument("--size: the sizes of inputs that are read are theirs; it goes with --random");
   return {};
 }
 
@@ -276,11 +254,9 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
     if (word != "--") return Unknown(app, command, word);  // Behind it there are no options.
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
-  if (command == nullptr)
-    return Wrong("", "which command? run, explain, status, top, bench, completion");
+  if (command == nullptr) return Wrong("", "which command? run, explain, status, top, bench, completion");
   if (given.size() > 1)
-    return Wrong("",
-                 Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
+    return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();
   Status status = ReadSizes(parser.sizes, parser.options);
   if (status.ok()) status = Check(parser.options, *command);

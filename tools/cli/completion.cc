@@ -57,24 +57,21 @@ std::string Bash(const std::vector<CommandWords>& commands) {
     for (const OptionWords& option : command.options) {
       if (option.value.empty()) continue;
       const std::string value = BashValue(option);
-      base::Append(out, "        ", option.name, ") ",
-                   value.empty() ? "return"
-                                 : Cat("mapfile -t COMPREPLY < <(compgen ", value,
-                                       " -- \"$current\"); return"),
-                   " ;;\n");
+      base::Append(
+          out, "        ", option.name, ") ",
+          value.empty() ? "return" : Cat("mapfile -t COMPREPLY < <(compgen ", value, " -- \"$current\"); return"),
+          " ;;\n");
     }
-    base::Append(
-        out,
-        "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W \"",
-        OptionNames(command), "\" -- \"$current\") ;;\n");
+    base::Append(out, "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W \"",
+                 OptionNames(command), "\" -- \"$current\") ;;\n");
     if (command.takes_program) {
       out +=
           "        *) mapfile -t COMPREPLY < <(compgen -d -S / -- \"$current\" ; compgen -f -X "
           "'!*.hir' -- "
           "\"$current\") ;;\n";
     } else if (!command.choices.empty()) {
-      base::Append(out, "        *) mapfile -t COMPREPLY < <(compgen -W \"",
-                   base::Join(command.choices, " "), "\" -- \"$current\") ;;\n");
+      base::Append(out, "        *) mapfile -t COMPREPLY < <(compgen -W \"", base::Join(command.choices, " "),
+                   "\" -- \"$current\") ;;\n");
     }
     out += "      esac ;;\n";
   }
@@ -93,8 +90,7 @@ std::string ZshText(std::string_view text) {
 
 std::string ZshValue(const OptionWords& option) {
   if (option.value.empty()) return "";
-  const std::string action = !option.choices.empty()
-                                 ? Cat("(", base::Join(option.choices, " "), ")")
+  const std::string action = !option.choices.empty()  ? Cat("(", base::Join(option.choices, " "), ")")
                              : option.value == "DIR"  ? "_files -/"
                              : option.value == "FILE" ? "_files"
                                                       : " ";
@@ -123,14 +119,12 @@ std::string Zsh(const std::vector<CommandWords>& commands) {
   for (const CommandWords& command : commands) {
     base::Append(out, "    ", command.name, ") _arguments");
     for (const OptionWords& option : command.options)
-      base::Append(out, " \\\n      ",
-                   quoted(Cat(option.repeats ? "*" : "", option.name, "[", ZshText(option.what),
-                              "]", ZshValue(option))));
-    if (command.takes_program)
-      base::Append(out, " \\\n      ", quoted("1:program:_files -g \"*.hir\""));
+      base::Append(
+          out, " \\\n      ",
+          quoted(Cat(option.repeats ? "*" : "", option.name, "[", ZshText(option.what), "]", ZshValue(option))));
+    if (command.takes_program) base::Append(out, " \\\n      ", quoted("1:program:_files -g \"*.hir\""));
     if (!command.choices.empty())
-      base::Append(out, " \\\n      ",
-                   quoted(Cat("1:what:(", base::Join(command.choices, " "), ")")));
+      base::Append(out, " \\\n      ", quoted(Cat("1:what:(", base::Join(command.choices, " "), ")")));
     out += " ;;\n";
   }
   return out + "  esac\n}\n_hostir \"$@\"\n";
@@ -140,10 +134,9 @@ std::string Fish(const std::vector<CommandWords>& commands) {
   const auto quoted = [](std::string_view text) { return ShellQuoted(text, "\\'"); };
   std::string out = "# fish completion of hostir\ncomplete -c hostir -f\n";
   for (const CommandWords& command : commands) {
-    base::Append(out, "complete -c hostir -n __fish_use_subcommand -a ", command.name, " -d ",
-                 quoted(command.what), "\n");
-    const std::string when =
-        Cat("complete -c hostir -n '__fish_seen_subcommand_from ", command.name, "'");
+    base::Append(out, "complete -c hostir -n __fish_use_subcommand -a ", command.name, " -d ", quoted(command.what),
+                 "\n");
+    const std::string when = Cat("complete -c hostir -n '__fish_seen_subcommand_from ", command.name, "'");
     for (const OptionWords& option : command.options) {
       base::Append(out, when, " -l ", option.name.substr(2));
       if (!option.choices.empty()) {
@@ -154,8 +147,7 @@ std::string Fish(const std::vector<CommandWords>& commands) {
       base::Append(out, " -d ", quoted(option.what), "\n");
     }
     if (command.takes_program) base::Append(out, when, " -F\n");
-    if (!command.choices.empty())
-      base::Append(out, when, " -a ", quoted(base::Join(command.choices, " ")), "\n");
+    if (!command.choices.empty()) base::Append(out, when, " -a ", quoted(base::Join(command.choices, " ")), "\n");
   }
   return out;
 }

@@ -21,8 +21,7 @@ using base::Cat;
 
 constexpr std::string_view kOwnDevices = "cpu:4";
 constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
-constexpr std::chrono::seconds kGpuTimeout =
-    std::chrono::seconds(60);  // Opening GPUs takes a while.
+constexpr std::chrono::seconds kGpuTimeout = std::chrono::seconds(60);  // Opening GPUs takes a while.
 
 std::string AddressInEnvironment() {
   const char* address = std::getenv("HOSTIR_ADDRESS");
@@ -77,10 +76,9 @@ Outcome Connection::Open(const Options& options, Progress& progress, Connection*
   }
   out->client_ = *std::move(client);
   service::Client::Told told;
-  if (progress.shown())
-    told = [&progress](const ::hostir::v1::PlanProgress& plan) { progress.Plan(plan); };
-  const Status opened = out->client_->OpenSession(
-      Cat("hostir ", options.command, " ", kVersion, ", pid ", getpid()), std::move(told));
+  if (progress.shown()) told = [&progress](const ::hostir::v1::PlanProgress& plan) { progress.Plan(plan); };
+  const Status opened =
+      out->client_->OpenSession(Cat("hostir ", options.command, " ", kVersion, ", pid ", getpid()), std::move(told));
   return opened.ok() ? Outcome() : out->Failed(opened, /*of_run=*/false);
 }
 
@@ -88,8 +86,8 @@ Outcome Connection::Failed(const Status& status, bool of_run) const {
   if (client_->lost()) return {status, service::kExitAddress};
   const Code code = status.code();
   const bool no_device = code == Code::kFailedPrecondition && client_->session().num_devices() == 0;
-  const bool of_device = code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
-                         code == Code::kDataLoss || code == Code::kAborted;
+  const bool of_device = code == Code::kUnavailable || code == Code::kDeadlineExceeded || code == Code::kDataLoss ||
+                         code == Code::kAborted;
   return {status, no_device || (of_run && of_device) ? service::kExitDevice : service::kExitFailed};
 }
 

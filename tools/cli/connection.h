@@ -31,8 +31,7 @@ class Connection {
   Outcome Failed(const Status& status, bool of_run) const;
 
  private:
-  std::unique_ptr<service::PrivateDaemon>
-      daemon_;  // Null: one that ran before. Outlives the client.
+  std::unique_ptr<service::PrivateDaemon> daemon_;  // Null: one that ran before. Outlives the client.
   std::unique_ptr<service::Client> client_;
   std::string where_;
 };

@@ -37,8 +37,7 @@ Ending::~Ending() {
 bool Ending::Within(double seconds) {
   using std::chrono::milliseconds;
   const base::Nanos deadline =
-      base::Clock::Steady().Now() +
-      std::chrono::ceil<base::Nanos>(std::chrono::duration<double>(seconds));
+      base::Clock::Steady().Now() + std::chrono::ceil<base::Nanos>(std::chrono::duration<double>(seconds));
   for (;;) {
     pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {before_ ? STDIN_FILENO : -1, POLLIN, 0}};
     const base::Nanos left = deadline - base::Clock::Steady().Now();

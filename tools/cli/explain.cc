@@ -30,8 +30,7 @@ std::string Amount(const Record& record) {
 // "x, w, b, c, +2" of "x: f32[4]", ...
 std::string Names(const google::protobuf::RepeatedPtrField<std::string>& typed) {
   std::vector<std::string> names;
-  for (int i = 0; i < std::min(typed.size(), kNamesMax); ++i)
-    names.push_back(typed[i].substr(0, typed[i].find(':')));
+  for (int i = 0; i < std::min(typed.size(), kNamesMax); ++i) names.push_back(typed[i].substr(0, typed[i].find(':')));
   if (typed.size() > kNamesMax) names.push_back(Cat("+", typed.size() - kNamesMax));
   return base::Join(names, ", ");
 }
@@ -51,8 +50,7 @@ std::string WorkOf(const pb::SegmentRecord& segment) {
 
 std::string Teams(const pb::CommunicationRecord& record) {
   std::vector<std::string> teams;
-  for (const pb::RankList& team : record.team())
-    teams.push_back(Cat("[", base::Join(team.ranks(), ", "), "]"));
+  for (const pb::RankList& team : record.team()) teams.push_back(Cat("[", base::Join(team.ranks(), ", "), "]"));
   return base::Join(teams, "; ");
 }
 
@@ -64,23 +62,20 @@ std::string Numbers(const pb::CommunicationRecord& record) {
 
 std::string MemoryText(const pb::Explanation& plan) {
   if (plan.memory().empty()) return Cat("memory is not known: ", plan.memory_unknown(), "\n");
-  std::vector<std::vector<std::string>> rows = {
-      {"memory of rank", "inputs", "outputs", "intermediates", "in all"}};
+  std::vector<std::vector<std::string>> rows = {{"memory of rank", "inputs", "outputs", "intermediates", "in all"}};
   for (const pb::RankMemory& memory : plan.memory()) {
-    rows.push_back({base::Join(memory.ranks(), ", "), Bytes(memory.input_bytes()),
-                    Bytes(memory.output_bytes()), Bytes(memory.pool_bytes()),
-                    Bytes(memory.peak_bytes())});
+    rows.push_back({base::Join(memory.ranks(), ", "), Bytes(memory.input_bytes()), Bytes(memory.output_bytes()),
+                    Bytes(memory.pool_bytes()), Bytes(memory.peak_bytes())});
   }
   return Table(rows);
 }
 
 std::string PlanText(const pb::ExplainReply& reply) {
   const pb::Explanation& plan = reply.explanation();
-  std::vector<std::vector<std::string>> rows = {
-      {"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
+  std::vector<std::vector<std::string>> rows = {{"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
   for (const pb::SegmentRecord& segment : plan.segments()) {
-    rows.push_back({segment.name(), segment.kind(), WorkOf(segment), Names(segment.inputs()),
-                    Names(segment.outputs()), Amount(segment)});
+    rows.push_back({segment.name(), segment.kind(), WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()),
+                    Amount(segment)});
   }
   std::string out = Table(rows);
   if (plan.communications().empty()) {
@@ -88,16 +83,13 @@ std::string PlanText(const pb::ExplainReply& reply) {
   } else {
     rows = {{"communication", "tensor", "team", "bytes a rank"}};
     for (const pb::CommunicationRecord& record : plan.communications())
-      rows.push_back({Cat(record.type(), " ", Numbers(record)), record.tensor(), Teams(record),
-                      Amount(record)});
+      rows.push_back({Cat(record.type(), " ", Numbers(record)), record.tensor(), Teams(record), Amount(record)});
     base::Append(out, "\n", Table(rows));
   }
   std::vector<std::string> guards;
   for (const pb::PlanGuard& guard : reply.guards())
-    guards.push_back(guard.reason().empty() ? guard.condition()
-                                            : Cat(guard.condition(), " (", guard.reason(), ")"));
-  if (!guards.empty())
-    base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
+    guards.push_back(guard.reason().empty() ? guard.condition() : Cat(guard.condition(), " (", guard.reason(), ")"));
+  if (!guards.empty()) base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
   base::Append(out, "\n", MemoryText(plan));
   for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
   return out;
@@ -105,14 +97,13 @@ std::string PlanText(const pb::ExplainReply& reply) {
 
 std::string Subtitle(const pb::ExplainReply& reply, const Options& options) {
   const pb::Explanation& plan = reply.explanation();
-  std::string out = Cat(Counted(plan.segments_size(), "segment"), ", ",
-                        Counted(plan.communications_size(), "communication"));
+  std::string out =
+      Cat(Counted(plan.segments_size(), "segment"), ", ", Counted(plan.communications_size(), "communication"));
   int64_t peak = 0;
   for (const pb::RankMemory& memory : plan.memory()) peak = std::max(peak, memory.peak_bytes());
   if (!plan.memory().empty()) base::Append(out, ", ", Bytes(peak), " of memory a rank");
   std::string sizes;
-  for (const auto& [name, value] : options.sizes)
-    base::Append(sizes, sizes.empty() ? "" : ", ", name, " = ", value);
+  for (const auto& [name, value] : options.sizes) base::Append(sizes, sizes.empty() ? "" : ", ", name, " = ", value);
   return sizes.empty() ? out : Cat(out, "; ", sizes);
 }
 
@@ -146,8 +137,7 @@ Outcome ExplainProgram(const Options& options) {
   }
   Progress progress(options.progress);
   Connection connection;
-  if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok())
-    return outcome;
+  if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok()) return outcome;
   Result<pb::ExplainReply> reply = Internal("not asked");
   {
     const Progress::Stage stage(progress, Cat("planning ", options.program));

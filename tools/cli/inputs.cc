@@ -33,8 +33,7 @@ std::vector<bool> StoredOnce(const pb::PlanParam& param) {
 // "i0 = 8, i1 = 3"
 std::string Text(const std::map<std::string, int64_t, std::less<>>& sizes) {
   std::string out;
-  for (const auto& [name, value] : sizes)
-    base::Append(out, out.empty() ? "" : ", ", name, " = ", value);
+  for (const auto& [name, value] : sizes) base::Append(out, out.empty() ? "" : ", ", name, " = ", value);
   return out.empty() ? "no sizes" : out;
 }
 
@@ -47,13 +46,11 @@ Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& o
   inputs.sizes_.insert(options.sizes.begin(), options.sizes.end());
   if (!options.random) {
     if (!params.empty() && options.in.empty()) {
-      return InvalidArgument(
-          Cat("the program has ", params.size(), params.size() == 1 ? " input" : " inputs",
-              ": say where they are (--in DIR), or have them made up (--random SEED)"));
+      return InvalidArgument(Cat("the program has ", params.size(), params.size() == 1 ? " input" : " inputs",
+                                 ": say where they are (--in DIR), or have them made up (--random SEED)"));
     }
     for (const pb::PlanParam& param : params) {
-      HIR_ASSIGN(arrays::NpyFile file,
-                 arrays::NpyFile::Open(Cat(options.in, "/", param.name(), ".npy")));
+      HIR_ASSIGN(arrays::NpyFile file, arrays::NpyFile::Open(Cat(options.in, "/", param.name(), ".npy")));
       inputs.files_.push_back(std::move(file));
       HIR_TRY(inputs.CheckFile(static_cast<int>(inputs.files_.size()) - 1));
     }
@@ -76,15 +73,14 @@ Status ProgramInputs::CheckFile(int index) const {
   const arrays::NpyFile& file = files_[static_cast<size_t>(index)];
   HIR_ASSIGN(const DType dtype, service::FromProto(param.dtype()));
   if (!arrays::Holds(file.header().descr, dtype)) {
-    return InvalidArgument(Cat(NameOf(param), ": ", file.path(), " holds ", file.header().descr,
-                               "; the program wants ", DTypeName(dtype)));
+    return InvalidArgument(Cat(NameOf(param), ": ", file.path(), " holds ", file.header().descr, "; the program wants ",
+                               DTypeName(dtype)));
   }
   const size_t axes = static_cast<size_t>(param.shape_size());
   if (file.header().shape.size() != axes) {
-    return InvalidArgument(
-        Cat(NameOf(param), ": ", file.path(), " has ", file.header().shape.size(),
-            file.header().shape.size() == 1 ? " axis" : " axes", "; the program wants ",
-            param.scalar() ? "a number, an array without axes" : std::string_view(param.type())));
+    return InvalidArgument(Cat(NameOf(param), ": ", file.path(), " has ", file.header().shape.size(),
+                               file.header().shape.size() == 1 ? " axis" : " axes", "; the program wants ",
+                               param.scalar() ? "a number, an array without axes" : std::string_view(param.type())));
   }
   return {};
 }
@@ -103,8 +99,7 @@ Status ProgramInputs::CheckSizeNames() const {
   }
   for (const auto& [name, value] : sizes_) {
     if (symbols.contains(name)) continue;
-    return InvalidArgument(Cat("the program has no size ", name.substr(0, kSizeCharacters),
-                               "; its sizes are ",
+    return InvalidArgument(Cat("the program has no size ", name.substr(0, kSizeCharacters), "; its sizes are ",
                                symbols.empty() ? "constants" : base::Join(symbols, ", ")));
   }
   return {};
@@ -114,8 +109,7 @@ Status ProgramInputs::CheckSizeNames() const {
 void ProgramInputs::BindSizes() {
   for (int i = 0; i < params_.size(); ++i) {
     for (int axis = 0; axis < params_[i].shape_size(); ++axis) {
-      const int64_t extent =
-          files_[static_cast<size_t>(i)].header().shape[static_cast<size_t>(axis)];
+      const int64_t extent = files_[static_cast<size_t>(i)].header().shape[static_cast<size_t>(axis)];
       if (params_[i].stored_once(axis) && extent == 1) continue;  // One element for all.
       if (ir::IsSymbolName(params_[i].shape(axis))) sizes_.emplace(params_[i].shape(axis), extent);
     }
@@ -129,16 +123,14 @@ Result<std::vector<int64_t>> ProgramInputs::ShapeOf(int index) const {
   for (int axis = 0; axis < param.shape_size(); ++axis) {
     HIR_ASSIGN(const ir::Expr* expr, ir::ParseExtent(param.shape(axis), graph, {}));
     std::string_view missing;
-    const Result<int64_t> value =
-        ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
-          const auto found = sizes_.find(symbol);
-          if (found != sizes_.end()) return found->second;
-          missing = symbol;
-          return std::nullopt;
-        });
+    const Result<int64_t> value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+      const auto found = sizes_.find(symbol);
+      if (found != sizes_.end()) return found->second;
+      missing = symbol;
+      return std::nullopt;
+    });
     if (!missing.empty()) {
-      return InvalidArgument(Cat(NameOf(param), ": ", param.type(),
-                                 ": nothing gives a value for the size ", missing,
+      return InvalidArgument(Cat(NameOf(param), ": ", param.type(), ": nothing gives a value for the size ", missing,
                                  seed_ ? Cat(" (--size ", missing, "=N)") : ""));
     }
     HIR_TRY(value.status().WithContext(NameOf(param)));
@@ -147,8 +139,8 @@ Result<std::vector<int64_t>> ProgramInputs::ShapeOf(int index) const {
     const arrays::NpyFile& file = files_[static_cast<size_t>(index)];
     const int64_t extent = file.header().shape[static_cast<size_t>(axis)];
     if (extent == *value || (extent == 1 && param.stored_once(axis))) continue;
-    return InvalidArgument(Cat(NameOf(param), ": axis ", axis, " of ", file.path(), " has extent ",
-                               extent, "; the program wants ", param.shape(axis),
+    return InvalidArgument(Cat(NameOf(param), ": axis ", axis, " of ", file.path(), " has extent ", extent,
+                               "; the program wants ", param.shape(axis),
                                expr->IsConst() ? "" : Cat(" = ", *value, " (", Text(sizes_), ")")));
   }
   return shape;
@@ -160,8 +152,7 @@ int64_t ProgramInputs::total_bytes() const {
     if (params_[i].scalar()) continue;
     const Result<std::vector<int64_t>> shape = ShapeOf(i);
     const Result<DType> dtype = service::FromProto(params_[i].dtype());
-    if (shape.ok() && dtype.ok())
-      bytes += Part::All(*shape, *shape, StoredOnce(params_[i]), DTypeBytes(*dtype)).bytes;
+    if (shape.ok() && dtype.ok()) bytes += Part::All(*shape, *shape, StoredOnce(params_[i]), DTypeBytes(*dtype)).bytes;
   }
   return bytes;
 }
@@ -171,8 +162,7 @@ Result<InputBytes> ProgramInputs::Read(int index) const {
   HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(index));
   HIR_ASSIGN(const DType dtype, service::FromProto(param.dtype()));
   const std::vector<bool> once = StoredOnce(param);
-  const std::vector<int64_t>& stored =
-      files_.empty() ? shape : files_[static_cast<size_t>(index)].header().shape;
+  const std::vector<int64_t>& stored = files_.empty() ? shape : files_[static_cast<size_t>(index)].header().shape;
   const Part part = Part::All(stored, shape, once, DTypeBytes(dtype));
   InputBytes input;
   input.header.set_dtype(param.dtype());
@@ -190,11 +180,10 @@ Result<InputBytes> ProgramInputs::Read(int index) const {
   HIR_TRY(read.ForEachPiece([&](int64_t whole, int64_t at, int64_t piece) {
     std::byte* to = input.staging.data() + at;
     if (!files_.empty()) {
-      std::memcpy(to, files_[static_cast<size_t>(index)].data() + whole,
-                  static_cast<size_t>(piece));
+      std::memcpy(to, files_[static_cast<size_t>(index)].data() + whole, static_cast<size_t>(piece));
     } else {
-      arrays::MakeUp(dtype, arrays::SeedOf(*seed_, static_cast<size_t>(index)),
-                     whole / part.element_bytes, piece / part.element_bytes, to);
+      arrays::MakeUp(dtype, arrays::SeedOf(*seed_, static_cast<size_t>(index)), whole / part.element_bytes,
+                     piece / part.element_bytes, to);
     }
     return Status();
   }));
@@ -215,12 +204,8 @@ pb::RunArg ProgramInputs::Number(int index) const {
     case DType::kBool: argument.set_bool_value(read(uint8_t{1}) != 0); break;
     case DType::kInt32: argument.set_int_value(read(int32_t{1})); break;
     case DType::kInt64: argument.set_int_value(read(int64_t{1})); break;
-    case DType::kFloat16:
-      argument.set_float_value(Float16ToFloat(read(FloatToFloat16(1.0F))));
-      break;
-    case DType::kBFloat16:
-      argument.set_float_value(BFloat16ToFloat(read(FloatToBFloat16(1.0F))));
-      break;
+    case DType::kFloat16: argument.set_float_value(Float16ToFloat(read(FloatToFloat16(1.0F)))); break;
+    case DType::kBFloat16: argument.set_float_value(BFloat16ToFloat(read(FloatToBFloat16(1.0F)))); break;
     case DType::kFloat32: argument.set_float_value(read(1.0F)); break;
     case DType::kFloat64: argument.set_float_value(read(1.0)); break;
   }

@@ -17,17 +17,13 @@ using google::protobuf::Reflection;
 
 std::string Render(const Message& message, const std::string& indent);
 
-std::string Number(double value) {
-  return std::isfinite(value) ? base::FormatDouble(value) : "null";
-}
+std::string Number(double value) { return std::isfinite(value) ? base::FormatDouble(value) : "null"; }
 
 // The element `index` of a repeated field, or with -1 the field.
-std::string Value(const Message& message, const FieldDescriptor& field, int index,
-                  const std::string& indent) {
+std::string Value(const Message& message, const FieldDescriptor& field, int index, const std::string& indent) {
   const Reflection& reflection = *message.GetReflection();
-#define HIR_GET(Type)                                \
-  (index < 0 ? reflection.Get##Type(message, &field) \
-             : reflection.GetRepeated##Type(message, &field, index))
+#define HIR_GET(Type) \
+  (index < 0 ? reflection.Get##Type(message, &field) : reflection.GetRepeated##Type(message, &field, index))
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32: return Cat(HIR_GET(Int32));
     case FieldDescriptor::CPPTYPE_INT64: return Cat(HIR_GET(Int64));
@@ -51,8 +47,7 @@ std::string Map(const Message& message, const FieldDescriptor& field, const std:
   for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
     const Message& entry = reflection.GetRepeatedMessage(message, &field, i);
     const google::protobuf::Descriptor& type = *entry.GetDescriptor();
-    entries.push_back(Cat(Value(entry, *type.field(0), -1, indent), ": ",
-                          Value(entry, *type.field(1), -1, indent)));
+    entries.push_back(Cat(Value(entry, *type.field(0), -1, indent), ": ", Value(entry, *type.field(1), -1, indent)));
   }
   std::ranges::sort(entries);
   return Cat("{", base::Join(entries, ", "), "}");

@@ -69,12 +69,10 @@ std::vector<std::string> OpCounts(const std::vector<std::string>& ops) {
     const size_t equals = op.rfind("= ");
     const std::string name = equals == std::string::npos ? op : op.substr(equals + 2);
     const auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == name; });
-    found == counts.end() ? static_cast<void>(counts.emplace_back(name, 1))
-                          : static_cast<void>(++found->second);
+    found == counts.end() ? static_cast<void>(counts.emplace_back(name, 1)) : static_cast<void>(++found->second);
   }
   std::vector<std::string> words;
-  for (const auto& [name, count] : counts)
-    words.push_back(count == 1 ? name : Cat(name, " ", count, "x"));
+  for (const auto& [name, count] : counts) words.push_back(count == 1 ? name : Cat(name, " ", count, "x"));
   return words;
 }
 
@@ -148,11 +146,9 @@ class Layout {
 
  private:
   int WidthOf(const PlanItem& item) const {
-    const int text =
-        2 * kPad + std::max(TextWidth(item.label, kFont), TextWidth(Amounts(item), kFont));
-    const double share = bytes_max_ == 0 ? 0.0
-                                         : static_cast<double>(item.bytes.value_or(0)) /
-                                               static_cast<double>(bytes_max_);
+    const int text = 2 * kPad + std::max(TextWidth(item.label, kFont), TextWidth(Amounts(item), kFont));
+    const double share =
+        bytes_max_ == 0 ? 0.0 : static_cast<double>(item.bytes.value_or(0)) / static_cast<double>(bytes_max_);
     const int by_bytes = static_cast<int>(share * kBoxWidthMax);
     return std::clamp(std::max(text, by_bytes), kBoxWidthMin, kBoxWidthMax);
   }
@@ -164,8 +160,7 @@ class Layout {
   std::vector<std::string> LinesOf(const PlanItem& item, int width) const {
     const int inner = width - 2 * kPad;
     std::vector<std::string> lines = {Cut(item.label, inner)};
-    if (const std::string amounts = Amounts(item); !amounts.empty())
-      lines.push_back(Cut(amounts, inner));
+    if (const std::string amounts = Amounts(item); !amounts.empty()) lines.push_back(Cut(amounts, inner));
     for (std::string& line : Wrapped(OpCounts(item.ops), inner)) lines.push_back(std::move(line));
     return lines;
   }
@@ -180,8 +175,7 @@ class Layout {
       box.lines = LinesOf(item, box.width);
       int start = ends[box.lane];
       for (const size_t before : item.after) {
-        if (boxes_[before].row == rows_ - 1)
-          start = std::max(start, boxes_[before].right() - Left() + kGap);
+        if (boxes_[before].row == rows_ - 1) start = std::max(start, boxes_[before].right() - Left() + kGap);
       }
       if (start > 0 && start + box.width > kRowWidth) {
         ++rows_;
@@ -227,16 +221,15 @@ class Layout {
 // Writes the document.
 class Document {
  public:
-  Document(const Layout& layout, const std::vector<PlanItem>& items)
-      : layout_(layout), items_(items) {}
+  Document(const Layout& layout, const std::vector<PlanItem>& items) : layout_(layout), items_(items) {}
 
   std::string Render(const PictureTitle& title) {
-    const int width = std::max(
-        {layout_.width(), kMargin + TextWidth(title.name, kTitleFont) + kMargin,
-         kMargin + TextWidth(title.subtitle, kFont) + kMargin, kMargin + kLegendWidth + kMargin});
+    const int width =
+        std::max({layout_.width(), kMargin + TextWidth(title.name, kTitleFont) + kMargin,
+                  kMargin + TextWidth(title.subtitle, kFont) + kMargin, kMargin + kLegendWidth + kMargin});
     const int height = layout_.bottom() + kLegend;
-    base::Append(out_, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"",
-                 height, "\" viewBox=\"0 0 ", width, " ", height, "\">\n", kStyle);
+    base::Append(out_, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height,
+                 "\" viewBox=\"0 0 ", width, " ", height, "\">\n", kStyle);
     base::Append(out_, "<rect class=\"paper\" width=\"", width, "\" height=\"", height, "\"/>\n");
     Text("title", kMargin, 34, title.name);
     Text("text", kMargin, 56, title.subtitle);
@@ -269,19 +262,18 @@ class Document {
       "orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#6e7781\"/></marker></defs>\n";
 
   void Text(const char* text_class, int x, int baseline, std::string_view text) {
-    base::Append(out_, "<text class=\"", text_class, "\" x=\"", x, "\" y=\"", baseline, "\">",
-                 Escaped(text), "</text>\n");
+    base::Append(out_, "<text class=\"", text_class, "\" x=\"", x, "\" y=\"", baseline, "\">", Escaped(text),
+                 "</text>\n");
   }
 
   void Lanes() {
     for (int row = 0; row < layout_.rows(); ++row) {
       for (size_t lane = 0; lane < layout_.lanes().size(); ++lane) {
         const int top = layout_.LaneTop(row, lane);
-        base::Append(out_, "<rect class=\"lane\" x=\"", Layout::Left() - kPad, "\" y=\"",
-                     top - kPad / 2, "\" width=\"", layout_.Right() - Layout::Left() + 2 * kPad,
-                     "\" height=\"", layout_.lane_height(lane) + kPad, "\"/>\n");
-        Text("head", kMargin, top + layout_.lane_height(lane) / 2 + kFont / 3,
-             Cat("stream ", layout_.lanes()[lane]));
+        base::Append(out_, "<rect class=\"lane\" x=\"", Layout::Left() - kPad, "\" y=\"", top - kPad / 2, "\" width=\"",
+                     layout_.Right() - Layout::Left() + 2 * kPad, "\" height=\"", layout_.lane_height(lane) + kPad,
+                     "\"/>\n");
+        Text("head", kMargin, top + layout_.lane_height(lane) / 2 + kFont / 3, Cat("stream ", layout_.lanes()[lane]));
       }
     }
   }
@@ -311,8 +303,8 @@ class Document {
       base::Append(out_, " H", out_x, " V", along, " H", in_x);
     } else {  // Down the right margin, back in the space above the row.
       const int margin = layout_.Right() - kGap / 2 + turn / 2;
-      const int leave = from.lane == 0 ? layout_.ChannelAbove(from.row, 0, arrow)
-                                       : layout_.ChannelAbove(from.row, from.lane, arrow);
+      const int leave =
+          from.lane == 0 ? layout_.ChannelAbove(from.row, 0, arrow) : layout_.ChannelAbove(from.row, from.lane, arrow);
       const int enter = layout_.ChannelAbove(to.row, 0, arrow);
       base::Append(out_, " H", out_x, " V", leave, " H", margin, " V", enter, " H",
                    to.lane == 0 ? in_x : Layout::Left() - kPad - turn);
@@ -322,29 +314,23 @@ class Document {
   }
 
   void Item(const PlanItem& item, const Box& box) {
-    base::Append(out_, "<g><title>",
-                 Escaped(Cat(item.label, item.amount.empty() ? "" : ", ", item.amount)));
+    base::Append(out_, "<g><title>", Escaped(Cat(item.label, item.amount.empty() ? "" : ", ", item.amount)));
     for (const std::string& op : item.ops) base::Append(out_, "\n", Escaped(op));
-    base::Append(out_, "</title>\n<rect class=\"item ", ClassOf(item.kind), "\" x=\"", box.x,
-                 "\" y=\"", box.top, "\" width=\"", box.width, "\" height=\"", box.height,
-                 "\" rx=\"4\"/>\n");
+    base::Append(out_, "</title>\n<rect class=\"item ", ClassOf(item.kind), "\" x=\"", box.x, "\" y=\"", box.top,
+                 "\" width=\"", box.width, "\" height=\"", box.height, "\" rx=\"4\"/>\n");
     for (size_t i = 0; i < box.lines.size(); ++i) {
-      Text(i == 0 ? "label" : "text", box.x + kPad,
-           box.top + kPad + kFont + static_cast<int>(i) * kLine, box.lines[i]);
+      Text(i == 0 ? "label" : "text", box.x + kPad, box.top + kPad + kFont + static_cast<int>(i) * kLine, box.lines[i]);
     }
     out_ += "</g>\n";
   }
 
   void Legend() {
-    const std::pair<const char*, const char*> entries[] = {{"kernel", "kernel"},
-                                                           {"library", "library call"},
-                                                           {"communication", "communication"},
-                                                           {"copy", "copy"}};
+    const std::pair<const char*, const char*> entries[] = {
+        {"kernel", "kernel"}, {"library", "library call"}, {"communication", "communication"}, {"copy", "copy"}};
     const int top = layout_.bottom() + 8;
     int x = kMargin;
     for (const auto& [name, words] : entries) {
-      base::Append(out_, "<rect class=\"", name, "\" x=\"", x, "\" y=\"", top,
-                   "\" width=\"14\" height=\"14\"/>\n");
+      base::Append(out_, "<rect class=\"", name, "\" x=\"", x, "\" y=\"", top, "\" width=\"14\" height=\"14\"/>\n");
       Text("head", x + 20, top + kFont, words);
       x += 20 + TextWidth(words, kFont) + 20;
     }

@@ -87,8 +87,7 @@ class Walk {
   void Communication(const ir::Op& op) {
     const std::string target(op.operands[1]->name);
     const int64_t number = op.Int("seq");
-    PlanItem item = {.kind = Kind::kCommunication,
-                     .label = Cat(op.Name("type"), " #", number, " ", target)};
+    PlanItem item = {.kind = Kind::kCommunication, .label = Cat(op.Name("type"), " #", number, " ", target)};
     if (const pb::CommunicationRecord* record = FindCommunication(number)) {
       item.amount = AmountOf(*record);
       if (record->has_bytes_value()) item.bytes = record->bytes_value();
@@ -99,11 +98,9 @@ class Walk {
   }
 
   // A library call or a copy.
-  void Named(const ir::Op& op, Kind kind, std::string_view what, const std::string& target,
-             size_t reads) {
+  void Named(const ir::Op& op, Kind kind, std::string_view what, const std::string& target, size_t reads) {
     PlanItem item = {.kind = kind, .label = Cat(what, " ", target)};
-    if (const pb::SegmentRecord* segment = FindSegment("library", target);
-        segment != nullptr && kind == Kind::kLibrary)
+    if (const pb::SegmentRecord* segment = FindSegment("library", target); segment != nullptr && kind == Kind::kLibrary)
       Describe(*segment, item);
     Add(op, std::move(item), reads, 1, false);
   }
@@ -133,8 +130,7 @@ class Walk {
   }
 
   // The item of `op`, whose first operands are read and the ones behind written.
-  void Add(const ir::Op& op, PlanItem item, size_t reads, size_t writes,
-           bool reads_what_it_writes) {
+  void Add(const ir::Op& op, PlanItem item, size_t reads, size_t writes, bool reads_what_it_writes) {
     item.stream = Value(op.ExprOf("stream"));
     for (const auto& [name, value] : indices_) base::Append(item.label, " ", name, "=", value);
     const size_t read_end = reads_what_it_writes ? reads + writes : reads;
@@ -174,8 +170,7 @@ class Walk {
 
 Result<std::vector<PlanItem>> ItemsOf(const pb::ExplainReply& plan) {
   const auto program = ir::Parse(plan.explanation().host_ir(), host::kHostOps);
-  if (!program.ok())
-    return Internal(Cat("the host program of the plan: ", program.status().message()));
+  if (!program.ok()) return Internal(Cat("the host program of the plan: ", program.status().message()));
   Walk walk(plan.explanation());
   walk.Block((*program)->body);
   return walk.Take();

@@ -27,8 +27,7 @@ std::string Words(const pb::PlanProgress& progress) {
     return base::Cat("waiting for ", Counted(progress.plans_before(), "other plan"));
   if (progress.stage() == pb::PlanProgress::STAGE_PLANNING) return "planning";
   if (progress.stage() == pb::PlanProgress::STAGE_COMPILING)
-    return base::Cat("compiling ", progress.kernels_compiled(), " of ",
-                     Counted(progress.kernels(), "kernel"));
+    return base::Cat("compiling ", progress.kernels_compiled(), " of ", Counted(progress.kernels(), "kernel"));
   return "";  // Of the stage itself.
 }
 
@@ -90,14 +89,11 @@ void Progress::Log(std::string_view what_kind) {
 }
 
 std::string Progress::Line() const {
-  const double seconds =
-      std::chrono::duration<double>(base::Clock::Steady().Now() - start_).count();
-  std::string line =
-      base::Cat("hostir: ", plan_.empty() ? what_ : plan_, ", ", Fixed(seconds, 1), " s");
+  const double seconds = std::chrono::duration<double>(base::Clock::Steady().Now() - start_).count();
+  std::string line = base::Cat("hostir: ", plan_.empty() ? what_ : plan_, ", ", Fixed(seconds, 1), " s");
   if (total_bytes_ > 0) {
     base::Append(line, ", ", bytes_ * 100 / total_bytes_, " % of ", Bytes(total_bytes_), ", ",
-                 Bytes(static_cast<int64_t>(static_cast<double>(bytes_) / std::max(seconds, 1e-3))),
-                 "/s");
+                 Bytes(static_cast<int64_t>(static_cast<double>(bytes_) / std::max(seconds, 1e-3))), "/s");
   }
   return line;
 }

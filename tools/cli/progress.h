@@ -42,9 +42,8 @@ class Progress {
  private:
   enum class Shown { kNothing, kLine, kLog };
   void Loop();
-  std::string Line() const;  // REQUIRES: mutex_ is held; of the one below, too.
-  void Log(
-      std::string_view what_kind);  // Of kLog: the line, unless that kind has one of this second.
+  std::string Line() const;              // REQUIRES: mutex_ is held; of the one below, too.
+  void Log(std::string_view what_kind);  // Of kLog: the line, unless that kind has one of this second.
 
   const Shown shown_;
   std::mutex mutex_;  // Guards all below.

@@ -27,8 +27,7 @@ class OutputFile {
 
   Status Begin(const pb::DownloadHeader& header) {
     const std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
-    HIR_ASSIGN(arrays::NpyWriter writer,
-               arrays::NpyWriter::Open(path_, dtype_, shape, /*create=*/true));
+    HIR_ASSIGN(arrays::NpyWriter writer, arrays::NpyWriter::Open(path_, dtype_, shape, /*create=*/true));
     writer_.emplace(std::move(writer));
     const std::vector<bool> once(header.sent_once().begin(), header.sent_once().end());
     part_ = arrays::Part::All(shape, shape, once, DTypeBytes(dtype_));
@@ -47,8 +46,7 @@ class OutputFile {
   Status End() {
     if (as_sent_) return {};
     return part_.ForEachPiece([&](int64_t whole, int64_t at, int64_t piece) {
-      return writer_->Write(
-          whole, std::span(kept_).subspan(static_cast<size_t>(at), static_cast<size_t>(piece)));
+      return writer_->Write(whole, std::span(kept_).subspan(static_cast<size_t>(at), static_cast<size_t>(piece)));
     });
   }
 
@@ -72,8 +70,7 @@ Status Fetch(ProgramSession& session, const pb::Tensor& tensor, const std::strin
     return status;
   };
   HIR_TRY(session.connection().client().Download(
-      tensor.handle(),
-      [&](const pb::DownloadHeader& header) { return checked(file.Begin(header)); },
+      tensor.handle(), [&](const pb::DownloadHeader& header) { return checked(file.Begin(header)); },
       [&](std::span<const std::byte> chunk) {
         got(static_cast<int64_t>(chunk.size()));
         return checked(file.Add(chunk));
@@ -81,8 +78,8 @@ Status Fetch(ProgramSession& session, const pb::Tensor& tensor, const std::strin
   return checked(file.End());
 }
 
-Outcome FetchAll(ProgramSession& session, const Options& options, const pb::RunReply& reply,
-                 Progress& progress, std::vector<std::string>* paths) {
+Outcome FetchAll(ProgramSession& session, const Options& options, const pb::RunReply& reply, Progress& progress,
+                 std::vector<std::string>* paths) {
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
   if (error) return Usage(Unavailable(Cat("cannot make ", options.out, ": ", error.message())));
@@ -96,8 +93,8 @@ Outcome FetchAll(ProgramSession& session, const Options& options, const pb::RunR
     const Status status = Fetch(session, reply.outputs(i), path, moved, &usage);
     if (usage) return Usage(status);
     if (!status.ok()) {
-      return session.connection().Failed(
-          status.WithContext(Cat("output %", session.compiled().outputs(i).name())), true);
+      return session.connection().Failed(status.WithContext(Cat("output %", session.compiled().outputs(i).name())),
+                                         true);
     }
     paths->push_back(path);
   }
@@ -109,8 +106,7 @@ Outcome FetchAll(ProgramSession& session, const Options& options, const pb::RunR
 Outcome RunProgram(const Options& options) {
   Progress progress(options.progress);
   ProgramSession session;
-  if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok())
-    return outcome;
+  if (Outcome outcome = ProgramSession::Open(options, progress, &session); !outcome.ok()) return outcome;
   pb::RunReply reply;
   const base::Stopwatch run_watch;
   {
@@ -121,16 +117,14 @@ Outcome RunProgram(const Options& options) {
   std::vector<std::string> paths;
   const base::Stopwatch fetch_watch;
   if (!options.out.empty()) {
-    if (Outcome outcome = FetchAll(session, options, reply, progress, &paths); !outcome.ok())
-      return outcome;
+    if (Outcome outcome = FetchAll(session, options, reply, progress, &paths); !outcome.ok()) return outcome;
   }
   const pb::SessionEvent& event = session.connection().client().session();
   std::string text =
-      Cat(session.name(), " on ", Counted(event.num_devices(), event.device_kind() + " device"),
-          " (", session.connection().where(), ")\nplan and compile ", Short(session.compile_ms()),
-          " ms; put ", Bytes(session.upload_bytes()), " in ", Short(session.upload_ms()),
-          " ms; run ", reply.run_id(), " in ", Short(run_ms), " ms, ",
-          Short(static_cast<double>(reply.run_us()) / 1e3), " ms of it on the devices");
+      Cat(session.name(), " on ", Counted(event.num_devices(), event.device_kind() + " device"), " (",
+          session.connection().where(), ")\nplan and compile ", Short(session.compile_ms()), " ms; put ",
+          Bytes(session.upload_bytes()), " in ", Short(session.upload_ms()), " ms; run ", reply.run_id(), " in ",
+          Short(run_ms), " ms, ", Short(static_cast<double>(reply.run_us()) / 1e3), " ms of it on the devices");
   if (!paths.empty()) base::Append(text, "; get in ", Short(fetch_watch.Ms()), " ms");
   text += "\n";
   for (int i = 0; i < reply.outputs_size(); ++i) {

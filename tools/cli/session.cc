@@ -23,14 +23,12 @@ Result<std::string> ReadProgram(const std::string& path) {
   if (path == "-") {
     text << std::cin.rdbuf();
   } else if (std::filesystem::is_directory(path, error)) {
-    return Status(Code::kNotFound,
-                  Cat("cannot read ", path, ": it is a folder; a program is a file"));
+    return Status(Code::kNotFound, Cat("cannot read ", path, ": it is a folder; a program is a file"));
   } else {
     const std::ifstream file(path, std::ios::binary);
     if (file) text << file.rdbuf();
   }
-  if (text.str().empty())
-    return Status(Code::kNotFound, Cat("cannot read ", path, ", or it is empty"));
+  if (text.str().empty()) return Status(Code::kNotFound, Cat("cannot read ", path, ", or it is empty"));
   return text.str();
 }
 
@@ -38,16 +36,13 @@ Outcome ProgramSession::Open(const Options& options, Progress& progress, Program
   out->options_ = options;
   const Result<std::string> text = ReadProgram(options.program);
   if (!text.ok()) return Usage(text.status());
-  out->name_ = options.program == "-" ? "the program"
-                                      : std::filesystem::path(options.program).stem().string();
-  if (Outcome outcome = Connection::Open(options, progress, &out->connection_); !outcome.ok())
-    return outcome;
+  out->name_ = options.program == "-" ? "the program" : std::filesystem::path(options.program).stem().string();
+  if (Outcome outcome = Connection::Open(options, progress, &out->connection_); !outcome.ok()) return outcome;
   {
     const Progress::Stage stage(progress, Cat("planning and compiling ", out->name_));
     const base::Stopwatch watch;
     Result<pb::CompileReply> compiled = out->connection_.client().Compile(*text);
-    if (!compiled.ok())
-      return out->connection_.Failed(compiled.status().WithContext(options.program), false);
+    if (!compiled.ok()) return out->connection_.Failed(compiled.status().WithContext(options.program), false);
     out->compiled_ = *std::move(compiled);
     out->compile_ms_ = watch.Ms();
   }
@@ -86,11 +81,9 @@ Outcome ProgramSession::PutOne(int index, const std::function<void(int64_t)>& se
   if (!input.ok()) return {input.status()};
   input->header.mutable_input()->set_program_id(compiled_.program_id());
   input->header.mutable_input()->set_index(index);
-  const Result<pb::Tensor> tensor =
-      connection_.client().Upload(std::move(input->header), input->bytes, sent);
+  const Result<pb::Tensor> tensor = connection_.client().Upload(std::move(input->header), input->bytes, sent);
   if (!tensor.ok()) {
-    return connection_.Failed(
-        tensor.status().WithContext(Cat("input %", compiled_.inputs(index).name())), false);
+    return connection_.Failed(tensor.status().WithContext(Cat("input %", compiled_.inputs(index).name())), false);
   }
   args_[static_cast<size_t>(index)].set_handle(tensor->handle());
   return {};

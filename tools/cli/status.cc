@@ -28,8 +28,7 @@ constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
 constexpr const char* kHomeAndErase = "\x1b[H\x1b[J";
 
 Outcome Connect(const Options& options, std::unique_ptr<service::Client>* client) {
-  Result<std::unique_ptr<service::Client>> connected =
-      service::Client::Connect(AddressOf(options), kTimeout);
+  Result<std::unique_ptr<service::Client>> connected = service::Client::Connect(AddressOf(options), kTimeout);
   if (!connected.ok()) {
     const bool usage = connected.status().code() == Code::kInvalidArgument;
     return {connected.status(), usage ? service::kExitUsage : service::kExitAddress};
@@ -40,8 +39,7 @@ Outcome Connect(const Options& options, std::unique_ptr<service::Client>* client
 
 Outcome Ask(service::Client& client, pb::StatusReply* reply) {
   Result<pb::StatusReply> asked = client.GetStatus();
-  if (!asked.ok())
-    return {asked.status(), client.lost() ? service::kExitAddress : service::kExitFailed};
+  if (!asked.ok()) return {asked.status(), client.lost() ? service::kExitAddress : service::kExitFailed};
   *reply = *std::move(asked);
   return {};
 }
@@ -82,51 +80,41 @@ std::string Rate(int64_t now, std::optional<int64_t> before, double seconds) {
 
 // `before`: the state `seconds` ago; null at first.
 std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
-  const auto was = [&](int64_t value) {
-    return before == nullptr ? std::optional<int64_t>() : std::optional(value);
-  };
+  const auto was = [&](int64_t value) { return before == nullptr ? std::optional<int64_t>() : std::optional(value); };
   const pb::StatusReply& then = before == nullptr ? now : *before;
-  return Cat("tensors   ", Of(now.tensors(), LimitOf(now, "tensors_max")), ", ",
-             Bytes(now.tensor_bytes()), " of ", Bytes(LimitOf(now, "tensor_bytes_max")),
-             now.recycled_bytes() > 0
-                 ? Cat("; ", Bytes(now.recycled_bytes()), " kept for the next outputs")
-                 : "",
-             "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds),
-             ", ", now.requests_under_way(), " under way; ",
-             Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions", "\nruns      ",
-             now.runs_over(), " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ",
-             Of(now.queued_runs(), LimitOf(now, "queued_runs_max")), " queued", "\nplans     ",
-             now.plans(), Rate(now.plans(), was(then.plans()), seconds), ", ",
+  return Cat("tensors   ", Of(now.tensors(), LimitOf(now, "tensors_max")), ", ", Bytes(now.tensor_bytes()), " of ",
+             Bytes(LimitOf(now, "tensor_bytes_max")),
+             now.recycled_bytes() > 0 ? Cat("; ", Bytes(now.recycled_bytes()), " kept for the next outputs") : "",
+             "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds), ", ",
+             now.requests_under_way(), " under way; ", Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions",
+             "\nruns      ", now.runs_over(), " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ",
+             Of(now.queued_runs(), LimitOf(now, "queued_runs_max")), " queued", "\nplans     ", now.plans(),
+             Rate(now.plans(), was(then.plans()), seconds), ", ",
              Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
              Of(now.programs(), LimitOf(now, "programs_max")), " programs\n");
 }
 
 std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "device", "model", "memory", "threads",
-                                                 "cores", "pid", "resident",
-                                                 before == nullptr ? "cpu s" : "cpu %"}};
+  std::vector<std::vector<std::string>> rows = {{"rank", "device", "model", "memory", "threads", "cores", "pid",
+                                                 "resident", before == nullptr ? "cpu s" : "cpu %"}};
   for (int i = 0; i < now.devices_size(); ++i) {
     const pb::Device& device = now.devices(i);
-    const bool same =
-        before != nullptr && i < before->devices_size() && before->devices(i).pid() == device.pid();
+    const bool same = before != nullptr && i < before->devices_size() && before->devices(i).pid() == device.pid();
     const int64_t since = same ? before->devices(i).cpu_ms() : 0;
     const double cpu_s = static_cast<double>(device.cpu_ms() - since) / 1e3;
-    rows.push_back({Cat(device.rank()), Cat(device.kind(), ":", device.ordinal()),
-                    device.model().empty() ? "-" : device.model(),
-                    device.memory_bytes() == 0 ? "shared" : Bytes(device.memory_bytes()),
-                    Cat(device.num_threads()),
-                    device.cores().empty() ? "any"
-                                           : service::CoresText(service::Cores(
-                                                 device.cores().begin(), device.cores().end())),
-                    device.pid() == 0 ? "-" : Cat(device.pid()), Bytes(device.resident_bytes()),
-                    before == nullptr ? Fixed(cpu_s, 1)
-                    : same            ? Fixed(100 * cpu_s / seconds, 0)
-                                      : "-"});
+    rows.push_back(
+        {Cat(device.rank()), Cat(device.kind(), ":", device.ordinal()), device.model().empty() ? "-" : device.model(),
+         device.memory_bytes() == 0 ? "shared" : Bytes(device.memory_bytes()), Cat(device.num_threads()),
+         device.cores().empty() ? "any"
+                                : service::CoresText(service::Cores(device.cores().begin(), device.cores().end())),
+         device.pid() == 0 ? "-" : Cat(device.pid()), Bytes(device.resident_bytes()),
+         before == nullptr ? Fixed(cpu_s, 1)
+         : same            ? Fixed(100 * cpu_s / seconds, 0)
+                           : "-"});
   }
   std::string out = Table(rows);
   for (const pb::Device& device : now.failed_devices())
-    base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ",
-                 device.error().message(), "\n");
+    base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ", device.error().message(), "\n");
   if (!now.last_failure().empty()) base::Append(out, "last failure: ", now.last_failure(), "\n");
   return out;
 }
@@ -144,16 +132,15 @@ Outcome ShowStatus(const Options& options) {
   if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
   pb::StatusReply status;
   if (Outcome outcome = Ask(*client, &status); !outcome.ok()) return outcome;
-  const std::string text =
-      options.json
-          ? ToJson(status) + "\n"
-          : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
-                status.planner_pid(), "\n",
-                status.log_lines_dropped() == 0
-                    ? ""
-                    : Cat("log       ", status.log_lines_dropped(),
-                          " lines dropped: nobody takes them from the daemon's standard output\n"),
-                "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
+  const std::string text = options.json
+                               ? ToJson(status) + "\n"
+                               : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
+                                     status.planner_pid(), "\n",
+                                     status.log_lines_dropped() == 0
+                                         ? ""
+                                         : Cat("log       ", status.log_lines_dropped(),
+                                               " lines dropped: nobody takes them from the daemon's standard output\n"),
+                                     "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
   std::fputs(text.c_str(), stdout);
   return {};
 }
@@ -170,14 +157,10 @@ Outcome ShowTop(const Options& options) {
     if (Outcome outcome = Ask(*client, &now); !outcome.ok()) return outcome;
     const pb::StatusReply* then = before.has_value() ? &*before : nullptr;
     const double seconds =
-        then == nullptr
-            ? 0
-            : static_cast<double>(std::max<int64_t>(1, now.uptime_ms() - then->uptime_ms())) / 1e3;
+        then == nullptr ? 0 : static_cast<double>(std::max<int64_t>(1, now.uptime_ms() - then->uptime_ms())) / 1e3;
     const std::string text = Cat(Head(client->address(), now), Amounts(now, then, seconds), "\n",
                                  Ranks(now, then, seconds), screen || options.once ? "" : "\n");
-    std::fputs(screen ? Cat(kHomeAndErase, Fitted(text, SizeOfTerminal(STDOUT_FILENO))).c_str()
-                      : text.c_str(),
-               stdout);
+    std::fputs(screen ? Cat(kHomeAndErase, Fitted(text, SizeOfTerminal(STDOUT_FILENO))).c_str() : text.c_str(), stdout);
     if (Outcome outcome = FlushOutput(); !outcome.ok()) return outcome;
     if (options.once || ending->Within(options.interval_s)) return {};
     before = std::move(now);

@@ -12,8 +12,7 @@ std::string Bytes(int64_t bytes) {
   constexpr std::pair<const char*, int64_t> kUnits[] = {
       {" GiB", int64_t{1} << 30}, {" MiB", int64_t{1} << 20}, {" KiB", int64_t{1} << 10}};
   for (const auto& [unit, size] : kUnits) {
-    if (bytes >= size)
-      return Fixed(static_cast<double>(bytes) / static_cast<double>(size), 1) + unit;
+    if (bytes >= size) return Fixed(static_cast<double>(bytes) / static_cast<double>(size), 1) + unit;
   }
   return base::Cat(bytes, " B");
 }

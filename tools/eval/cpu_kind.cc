@@ -5,8 +5,8 @@
 namespace hir::eval {
 namespace {
 
-Result<std::unique_ptr<comm::Communicator>> MakeMpi(const rank::CommOptions& options,
-                                                    comm::Rendezvous& rendezvous, device::Device&) {
+Result<std::unique_ptr<comm::Communicator>> MakeMpi(const rank::CommOptions& options, comm::Rendezvous& rendezvous,
+                                                    device::Device&) {
   return comm::CreateMpi({.rank = options.rank,
                           .size = options.size,
                           .generation = options.generation,

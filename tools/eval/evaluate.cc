@@ -40,26 +40,21 @@ Status WriteText(const std::string& path, const std::string& text) {
   return file.flush() ? Status() : Unavailable(Cat("cannot write ", path));
 }
 
-Result<Planned> PlanFile(const Options& options, const Ranks& ranks,
-                         const codegen::Target& target) {
+Result<Planned> PlanFile(const Options& options, const Ranks& ranks, const codegen::Target& target) {
   HIR_ASSIGN(const std::string text, ReadText(options.program));
   const bool is_host = &tools::OpSetOf(text) == &host::kHostOps;
-  Result<Planned> planned =
-      is_host ? LoadHost(options, text, ranks.size()) : Plan(options, text, ranks.size(), target);
-  if (!planned.ok() && planned.status().code() != Code::kNotFound)
-    return planned.status().WithContext(options.program);
+  Result<Planned> planned = is_host ? LoadHost(options, text, ranks.size()) : Plan(options, text, ranks.size(), target);
+  if (!planned.ok() && planned.status().code() != Code::kNotFound) return planned.status().WithContext(options.program);
   return planned;
 }
 
 // Ranks that run different plans would wait for each other for ever.
 Status ComparePlans(const Planned& planned, Ranks& ranks) {
-  HIR_ASSIGN(const std::vector<std::string> digests,
-             ranks.Exchange("compare plans", Cat(DigestOf(planned))));
+  HIR_ASSIGN(const std::vector<std::string> digests, ranks.Exchange("compare plans", Cat(DigestOf(planned))));
   for (size_t peer = 1; peer < digests.size(); ++peer) {
     if (digests[peer] == digests[0]) continue;
     return {Code::kFailedPrecondition,
-            Cat("ranks 0 and ", peer, " made different plans (digests ", digests[0], " and ",
-                digests[peer],
+            Cat("ranks 0 and ", peer, " made different plans (digests ", digests[0], " and ", digests[peer],
                 "): they must read the same program and inputs, and be of the same build")};
   }
   return {};
@@ -84,9 +79,8 @@ Result<std::vector<double>> SlowestSamples(const Timing& timing, Ranks& ranks) {
 
 Result<std::vector<Memory>> MemoryOfEach(const Memory& mine, Ranks& ranks) {
   static_assert(std::is_trivially_copyable_v<Memory>);
-  HIR_ASSIGN(
-      const std::vector<std::string> all,
-      ranks.Exchange("compare memory", {reinterpret_cast<const char*>(&mine), sizeof(mine)}));
+  HIR_ASSIGN(const std::vector<std::string> all,
+             ranks.Exchange("compare memory", {reinterpret_cast<const char*>(&mine), sizeof(mine)}));
   std::vector<Memory> memory(all.size());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].size() != sizeof(mine)) return Internal("ranks are of different builds");
@@ -95,8 +89,7 @@ Result<std::vector<Memory>> MemoryOfEach(const Memory& mine, Ranks& ranks) {
   return memory;
 }
 
-Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned,
-               const rank::Backends& backends) {
+Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned, const rank::Backends& backends) {
   // Where one rank fails, all end: none is left to wait in a communication.
   HIR_TRY(ranks.Agree("open the device", run.OpenDevice()));
   HIR_TRY(ranks.Agree("compile", Compile(options, backends, planned)));
@@ -128,8 +121,7 @@ void Tell(const Outcome& outcome, const Ranks& ranks) {
 
 Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks) {
   const Result<rank::DeviceFacts> facts = kind.backends.facts_of(ranks.node_rank());
-  if (Status status = ranks.Agree("find the device", facts.status()); !status.ok())
-    return {status, kExitFailed};
+  if (Status status = ranks.Agree("find the device", facts.status()); !status.ok()) return {status, kExitFailed};
   Result<Planned> planned = PlanFile(options, ranks, facts->target);
   if (Status status = ranks.Agree("plan", planned.status()); !status.ok()) {
     const int code = status.code() == Code::kNotFound           ? kExitUsage
@@ -141,8 +133,7 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
   if (options.explain && ranks.rank() == 0) std::fputs(Explain(*planned).c_str(), stdout);
 
   RankRun run(options, ranks, kind, *planned);
-  if (Status status = ranks.Agree("make up inputs", run.InputsFit()); !status.ok())
-    return {status, kExitRefused};
+  if (Status status = ranks.Agree("make up inputs", run.InputsFit()); !status.ok()) return {status, kExitRefused};
   if (Status status = Execute(options, ranks, run, *planned, kind.backends); !status.ok())
     EndAtOnce({status, kExitFailed}, ranks);
 

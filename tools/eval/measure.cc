@@ -21,8 +21,7 @@ double Median(std::vector<double> values) {
 
 int64_t RankRun::RunsQueued() const {
   const int64_t sample = options_.batch + 1;  // And the run before it.
-  return std::max(
-      {int64_t{1}, options_.warmup, ranks_.size() == 1 ? options_.repeat * sample : sample});
+  return std::max({int64_t{1}, options_.warmup, ranks_.size() == 1 ? options_.repeat * sample : sample});
 }
 
 Status RankRun::Measure() {

@@ -30,8 +30,7 @@ Status SetInt(int64_t& out, std::string_view text, int64_t min, int64_t max) {
 
 Status SetSize(Options& options, std::string_view text) {
   const size_t equals = text.find('=');
-  if (equals == 0 || equals == std::string_view::npos)
-    return InvalidArgument(Cat("wants NAME=EXTENT, got ", text));
+  if (equals == 0 || equals == std::string_view::npos) return InvalidArgument(Cat("wants NAME=EXTENT, got ", text));
   int64_t extent = 0;
   HIR_TRY(SetInt(extent, text.substr(equals + 1), 0, int64_t{1} << 40));
   options.sizes[std::string(text.substr(0, equals))] = extent;
@@ -51,24 +50,20 @@ constexpr Row kRows[] = {
        return Status();
      },
      "write output %y to DIR/y.npy: whole arrays. DIR is one that all ranks see"},
-    {"--random", "SEED",
-     [](Options& o, std::string_view v) { return SetInt(o.random.emplace(), v, 0, INT64_MAX); },
+    {"--random", "SEED", [](Options& o, std::string_view v) { return SetInt(o.random.emplace(), v, 0, INT64_MAX); },
      "make inputs up instead: floats uniform in [-1.7, 1.7], integers 0 or 1"},
-    {"--size", "NAME=EXTENT", &SetSize,
-     "with --random: the extent of a size (i0=128); may be repeated"},
+    {"--size", "NAME=EXTENT", &SetSize, "with --random: the extent of a size (i0=128); may be repeated"},
     {"--device", "KIND",
      [](Options& o, std::string_view v) {
        o.device = v;
-       return v == "cpu" || v == "cuda" ? Status()
-                                        : InvalidArgument(Cat("wants cpu or cuda, got ", v));
+       return v == "cpu" || v == "cuda" ? Status() : InvalidArgument(Cat("wants cpu or cuda, got ", v));
      },
      "cpu (communication by UCX) or cuda (by NCCL; one GPU for each rank of a machine)"},
     {"--comm", "BACKEND",
      [](Options& o, std::string_view v) {
        o.comm = v;
-       return v == "ucx" || v == "mpi" || v == "nccl"
-                  ? Status()
-                  : InvalidArgument(Cat("wants ucx, mpi or nccl, got ", v));
+       return v == "ucx" || v == "mpi" || v == "nccl" ? Status()
+                                                      : InvalidArgument(Cat("wants ucx, mpi or nccl, got ", v));
      },
      "how ranks communicate: ucx (the default) or mpi on cpu, nccl on cuda"},
     {"--nvlink-multicast", "",
@@ -79,8 +74,7 @@ constexpr Row kRows[] = {
      "let NCCL reduce in the NVLink switch, where every GPU of it is free (cuda)"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
-    {"--repeat", "N",
-     [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },
+    {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },
      "time N samples after the first run, and print their median and quartiles"},
     {"--batch", "N", [](Options& o, std::string_view v) { return SetInt(o.batch, v, 1, 4096); },
      "runs in a sample, back to back (1); the times printed are for one run"},
@@ -131,8 +125,7 @@ constexpr Row kRows[] = {
        return Status();
      },
      "print the plan: segments, communications, guards and the host program"},
-    {"--timeout", "SECONDS",
-     [](Options& o, std::string_view v) { return SetInt(o.timeout_s, v, 1, 86400); },
+    {"--timeout", "SECONDS", [](Options& o, std::string_view v) { return SetInt(o.timeout_s, v, 1, 86400); },
      "how long ranks wait for each other, for a run, and for a communication (120)"},
     {"--help", "",
      [](Options& o, std::string_view) {
@@ -153,23 +146,20 @@ Status Unknown(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Row& row : kRows) names.push_back(row.name);
   const std::string_view nearest = base::Nearest(name, names);
-  return InvalidArgument(Cat("no option ", name,
-                             nearest.empty() ? "" : Cat("; did you mean ", nearest, "?"),
-                             " (--help lists them)"));
+  return InvalidArgument(
+      Cat("no option ", name, nearest.empty() ? "" : Cat("; did you mean ", nearest, "?"), " (--help lists them)"));
 }
 
 Status Check(const Options& options) {
   if (options.help) return {};
-  if (options.program.empty())
-    return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
+  if (options.program.empty()) return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
   if (!options.random && !options.sizes.empty())
-    return InvalidArgument(
-        "--size: the sizes of inputs that are read are theirs; it goes with --random");
+    return InvalidArgument("--size: the sizes of inputs that are read are theirs; it goes with --random");
   if (!options.comm.empty() && (options.comm == "nccl") != (options.device == "cuda"))
-    return InvalidArgument(Cat("--comm ", options.comm, " does not go with --device ",
-                               options.device, ": cpu has ucx and mpi, cuda has nccl"));
+    return InvalidArgument(Cat("--comm ", options.comm, " does not go with --device ", options.device,
+                               ": cpu has ucx and mpi, cuda has nccl"));
   if (options.repeat == 0 && (options.cold_l2 || options.graph || options.batch != 1))
     return InvalidArgument("--cold-l2, --graph and --batch go with --repeat N");
   return {};

@@ -32,8 +32,7 @@ class Digest {
 
 std::vector<InputType> TypesOf(const ir::Graph& graph) {
   std::vector<InputType> types;
-  for (const ir::Value* param : graph.params)
-    types.push_back({std::string(param->name), param->type});
+  for (const ir::Value* param : graph.params) types.push_back({std::string(param->name), param->type});
   return types;
 }
 
@@ -53,8 +52,7 @@ Status CheckGuards(const ir::Graph& program, const Sizes& sizes) {
     HIR_ASSIGN(const int64_t left, ValueOf(guard.left, sizes));
     HIR_ASSIGN(const int64_t right, ValueOf(guard.right, sizes));
     if (guard.kind == ir::Guard::Kind::kEqual ? left == right : left <= right) continue;
-    return InvalidArgument(
-        Cat(ConditionOf(guard), " does not hold: ", left, " and ", right, " (", guard.reason, ")"));
+    return InvalidArgument(Cat(ConditionOf(guard), " does not hold: ", left, " and ", right, " (", guard.reason, ")"));
   }
   return {};
 }
@@ -62,8 +60,7 @@ Status CheckGuards(const ir::Graph& program, const Sizes& sizes) {
 // As if every product of f32 were written with {precision=tf32}.
 void AllowTf32(ir::Graph& graph) {
   ir::ForEachOp(graph.body, [](ir::Op* op) {
-    if ((op->info->effects & ir::kLibrary) == 0 || op->results[0]->type->dtype != DType::kFloat32)
-      return;
+    if ((op->info->effects & ir::kLibrary) == 0 || op->results[0]->type->dtype != DType::kFloat32) return;
     for (ir::Attr& attr : op->attrs) {
       if (attr.name == "precision") attr.value = fusion::kTf32;
     }
@@ -83,8 +80,7 @@ void Count(Planned& planned) {
 
 }  // namespace
 
-Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks,
-                     const codegen::Target& target) {
+Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks, const codegen::Target& target) {
   base::Stopwatch watch;
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
   if (options.tf32) AllowTf32(*graph);
@@ -92,16 +88,13 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
   HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
   std::string name(graph->name());
   HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
-                                                  .target = target,
-                                                  .sizes = {sizes.begin(), sizes.end()}}));
+             host::PlanProgram(std::move(graph),
+                               {.num_devices = num_ranks, .target = target, .sizes = {sizes.begin(), sizes.end()}}));
   // Planning may have found sizes equal.
   HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
   HIR_TRY(CheckGuards(*plan.host, sizes));
-  Planned planned = {.name = std::move(name),
-                     .plan = std::move(plan),
-                     .inputs = std::move(inputs),
-                     .sizes = std::move(sizes)};
+  Planned planned = {
+      .name = std::move(name), .plan = std::move(plan), .inputs = std::move(inputs), .sizes = std::move(sizes)};
   planned.plan_ms = watch.Ms();
   Count(planned);
   return planned;
@@ -117,9 +110,8 @@ Result<Planned> LoadHost(const Options& options, std::string_view text, int64_t 
   for (const ir::Mesh& mesh : graph->meshes()) {
     for (const int64_t device : mesh.mesh.devices()) {
       if (device >= num_ranks)
-        return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device,
-                                   "; this run has ", num_ranks,
-                                   num_ranks == 1 ? " rank" : " ranks"));
+        return InvalidArgument(Cat("mesh ", mesh.mesh.ToString(), " names device ", device, "; this run has ",
+                                   num_ranks, num_ranks == 1 ? " rank" : " ranks"));
     }
   }
   HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
@@ -152,9 +144,8 @@ std::string Explain(const Planned& planned) {
   out += "communications:\n";
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(planned.plan)) {
     const plan::Communication& communication = *queued.communication;
-    base::Append(out, "  ", communication.type, " #", queued.first, " of ", communication.tensor,
-                 ": ", communication.reason, "; ", ir::ToString(communication.bytes),
-                 " bytes; teams");
+    base::Append(out, "  ", communication.type, " #", queued.first, " of ", communication.tensor, ": ",
+                 communication.reason, "; ", ir::ToString(communication.bytes), " bytes; teams");
     for (const std::vector<int64_t>& team : communication.teams)
       base::Append(out, " [", base::JoinInts(team, ", "), "]");
     out += "\n";

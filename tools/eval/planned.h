@@ -25,15 +25,13 @@ struct Planned {
   std::vector<double> compile_ms = {};        // One a kernel plan.
   std::vector<double> compile_again_ms = {};  // The same by another compiler, when asked for.
 
-  bool is_host =
-      false;  // Given as a host program: no plan was made, and every parameter is each rank's own.
+  bool is_host = false;  // Given as a host program: no plan was made, and every parameter is each rank's own.
   int64_t launches = 0, library_calls = 0, communications = 0;
 };
 
 // Reads the program and its inputs and plans it for `num_ranks` devices of `target`; deterministic.
 // Errors: the parser's; those of Inputs and host::PlanProgram; kInvalidArgument for sizes that the plan cannot have.
-Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks,
-                     const codegen::Target& target);
+Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks, const codegen::Target& target);
 
 // A host program (docs/host_ops.md) whose parameters are made up; one without launches, which have no code here.
 // Errors: the parser's; kInvalidArgument for files, which hold whole arrays, and for devices that there are not.

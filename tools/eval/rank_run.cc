@@ -19,8 +19,7 @@ constexpr uint64_t kPoison = 0xff;  // NaN in every float type.
 
 std::vector<bool> StoredOnce(const ir::Type& type) {
   std::vector<bool> once;
-  for (const ir::Axis& axis : ir::ValueAxes(type))
-    once.push_back(axis.kind == ir::AxisKind::kBroadcast);
+  for (const ir::Axis& axis : ir::ValueAxes(type)) once.push_back(axis.kind == ir::AxisKind::kBroadcast);
   return once;
 }
 
@@ -34,9 +33,8 @@ bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
 Status RankRun::OpenDevice() {
   const rank::Backends& backends = kind_.backends;
   const int num_threads = static_cast<int>(options_.threads);
-  HIR_ASSIGN(device_, backends.make_device({.rank = ranks_.rank(),
-                                            .ordinal = ranks_.node_rank(),
-                                            .num_threads = num_threads}));
+  HIR_ASSIGN(device_,
+             backends.make_device({.rank = ranks_.rank(), .ordinal = ranks_.node_rank(), .num_threads = num_threads}));
   for (int i = 0; i < rank::kStreams; ++i) {
     HIR_ASSIGN(auto stream, device_->CreateStream());
     streams_.push_back(stream.get());
@@ -52,11 +50,10 @@ Status RankRun::InputsFit() const {
   if (!options_.random) return {};
   const auto fits = [&](std::string_view name, const ir::Type& type, const mesh::Sharding* sharding,
                         std::span<const int64_t> shape) -> Status {
-    const arrays::Part part =
-        sharding == nullptr
-            ? arrays::Part::All(shape, shape, StoredOnce(type), DTypeBytes(type.dtype))
-            : arrays::Part::Of(shape, mesh::ElementsOf(*sharding, shape, ranks_.rank()),
-                               StoredOnce(type), DTypeBytes(type.dtype));
+    const arrays::Part part = sharding == nullptr
+                                  ? arrays::Part::All(shape, shape, StoredOnce(type), DTypeBytes(type.dtype))
+                                  : arrays::Part::Of(shape, mesh::ElementsOf(*sharding, shape, ranks_.rank()),
+                                                     StoredOnce(type), DTypeBytes(type.dtype));
     return arrays::FitsMemory(part.bytes).WithContext(Cat("input %", name));
   };
   if (planned_.is_host) {
@@ -82,8 +79,7 @@ Status RankRun::Connect() {
                                      .setup_timeout = Timeout(),
                                      .op_timeout = Timeout(),
                                      .nvlink_multicast = options_.nvlink_multicast};
-  HIR_ASSIGN(communicator_,
-             kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
+  HIR_ASSIGN(communicator_, kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
   return {};
 }
 
@@ -116,13 +112,11 @@ Status RankRun::Prepare() {
   return {};
 }
 
-Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
-                                     bool* held) const {
+Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole, bool* held) const {
   HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*boundary.global, planned_.sizes));
   *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
   if (!*held) return arrays::Part();
-  return arrays::Part::Of(whole.empty() ? shape : whole,
-                          mesh::ElementsOf(*boundary.sharding, shape, ranks_.rank()),
+  return arrays::Part::Of(whole.empty() ? shape : whole, mesh::ElementsOf(*boundary.sharding, shape, ranks_.rank()),
                           StoredOnce(*boundary.global), DTypeBytes(boundary.global->dtype));
 }
 
@@ -134,8 +128,7 @@ Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part
   return {};
 }
 
-Status RankRun::LoadPart(size_t input, std::string_view name, DType dtype,
-                         const arrays::Part& part) {
+Status RankRun::LoadPart(size_t input, std::string_view name, DType dtype, const arrays::Part& part) {
   HIR_TRY(Allocate(input, name, part));
   std::vector<std::byte> staging;
   return kind_.backends.copy_from_host(*device_, arguments_[input].buffer,
@@ -150,8 +143,7 @@ Status RankRun::LoadOwn() {
       continue;
     }
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param.type, planned_.sizes));
-    const arrays::Part part =
-        arrays::Part::All(shape, shape, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
+    const arrays::Part part = arrays::Part::All(shape, shape, StoredOnce(*param.type), DTypeBytes(param.type->dtype));
     HIR_TRY(LoadPart(i, param.name, param.type->dtype, part));
   }
   return {};
@@ -193,17 +185,14 @@ Status RankRun::Queue() {
   return evaluator_->Run(binding_, {.seq_base = num_runs_++ * kSeqsPerRun});
 }
 
-Status RankRun::Synchronize(int64_t runs) {
-  return HasPart() ? evaluator_->Synchronize(WaitFor(runs)) : Status();
-}
+Status RankRun::Synchronize(int64_t runs) { return HasPart() ? evaluator_->Synchronize(WaitFor(runs)) : Status(); }
 
 Status RankRun::RunOnce() {
   HIR_TRY(Poison());
   base::Stopwatch watch;
   if (HasPart()) HIR_TRY(evaluator_->Bind(arguments_, symbols_, &binding_));
   const Status queued = Queue();
-  const Status done =
-      Synchronize();  // Also after an error: what was queued before it uses the memory.
+  const Status done = Synchronize();  // Also after an error: what was queued before it uses the memory.
   HIR_TRY(queued);
   HIR_TRY(done);
   if (num_runs_ <= 1) timing_.first_run_ms = watch.Ms();
@@ -213,8 +202,7 @@ Status RankRun::RunOnce() {
 Memory RankRun::memory() const {
   Memory memory = {.pool_bytes = pool_->bytes()};
   if (communicator_ != nullptr) memory.communication_bytes = communicator_->peak_bytes();
-  for (const auto& allocation : memory_)
-    memory.shard_bytes += allocation == nullptr ? 0 : allocation->buffer().bytes;
+  for (const auto& allocation : memory_) memory.shard_bytes += allocation == nullptr ? 0 : allocation->buffer().bytes;
   return memory;
 }
 
@@ -222,8 +210,7 @@ std::vector<std::string> RankRun::OutputPaths() const {
   std::vector<std::string> paths;
   for (const plan::Boundary& output : planned_.plan.local.outputs) {
     std::string path = Cat(options_.out, "/", output.name, ".npy");
-    if (std::find(paths.begin(), paths.end(), path) == paths.end())
-      paths.push_back(std::move(path));
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(std::move(path));
   }
   return paths;
 }
@@ -232,8 +219,8 @@ Status RankRun::CreateOutputs() {
   if (ranks_.rank() != 0) return {};
   for (const plan::Boundary& output : planned_.plan.local.outputs) {
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
-    HIR_TRY(arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
-                                    output.global->dtype, shape, /*create=*/true)
+    HIR_TRY(arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"), output.global->dtype, shape,
+                                    /*create=*/true)
                 .status());
   }
   return {};
@@ -252,12 +239,10 @@ Status RankRun::WriteOutputs() {
     const device::Buffer buffer = arguments_[static_cast<size_t>(program_->outputs()[i])].buffer;
     HIR_TRY(kind_.backends.copy_to_host(*device_, staging, {buffer.data, part.bytes}));
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
-    HIR_ASSIGN(arrays::NpyWriter file,
-               arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
-                                       output.global->dtype, shape, /*create=*/false));
+    HIR_ASSIGN(arrays::NpyWriter file, arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
+                                                               output.global->dtype, shape, /*create=*/false));
     HIR_TRY(part.ForEachPiece([&](int64_t whole, int64_t at, int64_t bytes) {
-      return file.Write(
-          whole, std::span(staging).subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
+      return file.Write(whole, std::span(staging).subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
     }));
   }
   return {};

@@ -61,8 +61,7 @@ class RankRun {
   static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
 
   Status Allocate(size_t param, std::string_view name, const arrays::Part& part);
-  Result<arrays::Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole,
-                              bool* held) const;
+  Result<arrays::Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole, bool* held) const;
   // Memory of an input for a rank's part of it, filled from its file or made up.
   Status LoadPart(size_t input, std::string_view name, DType dtype, const arrays::Part& part);
   Status LoadOwn();  // Of a host program.
@@ -76,9 +75,7 @@ class RankRun {
   // Of the host, for so many runs: long enough for one that is stuck to end by the deadline of its communication.
   base::Nanos WaitFor(int64_t runs) const { return TimesRuns(Timeout(), runs) + kTellTime; }
   // The parameters before the outputs; of a host program all, since all may be read.
-  size_t NumInputs() const {
-    return planned_.is_host ? arguments_.size() : planned_.plan.local.inputs.size();
-  }
+  size_t NumInputs() const { return planned_.is_host ? arguments_.size() : planned_.plan.local.inputs.size(); }
   bool HasPart() const { return evaluator_ != nullptr; }
 
   const Options& options_;
@@ -97,7 +94,7 @@ class RankRun {
   std::unique_ptr<comm::Communicator> communicator_;
   std::unique_ptr<device::KernelSource> kernels_;
   std::unique_ptr<host::HostProgram> program_;
-  std::unique_ptr<host::Evaluator> evaluator_;  // Null when this rank is in no mesh of the program.
+  std::unique_ptr<host::Evaluator> evaluator_;               // Null when this rank is in no mesh of the program.
   std::vector<std::unique_ptr<device::Allocation>> memory_;  // One a parameter; null: none.
   std::unique_ptr<device::Allocation> flushed_;
   std::vector<host::Argument> arguments_;

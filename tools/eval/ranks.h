@@ -41,8 +41,7 @@ class Ranks {
   base::Nanos TimeoutOf(int64_t runs) const { return TimesRuns(timeout_, runs) + 2 * kTellTime; }
 
   // What each rank gave, by rank. Errors: kDeadlineExceeded naming a rank that did not come.
-  Result<std::vector<std::string>> Exchange(std::string_view what, std::string_view mine,
-                                            int64_t runs = 1);
+  Result<std::vector<std::string>> Exchange(std::string_view what, std::string_view mine, int64_t runs = 1);
   // OK when it is OK on every rank; else the failure of the first rank that has one, naming it, the same on all. Where
   // a rank does not come, `mine` if that failed: it is why, or as good.
   Status Agree(std::string_view stage, const Status& mine, int64_t runs = 1);
@@ -55,8 +54,7 @@ class Ranks {
  private:
   explicit Ranks(base::Nanos timeout) : timeout_(timeout) {}
 
-  Result<std::vector<std::string>> ExchangeWithin(base::Nanos timeout, std::string_view what,
-                                                  std::string_view mine);
+  Result<std::vector<std::string>> ExchangeWithin(base::Nanos timeout, std::string_view what, std::string_view mine);
 
   base::Nanos timeout_;
   std::unique_ptr<comm::Rendezvous> alone_;

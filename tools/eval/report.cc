@@ -25,8 +25,7 @@ std::string Counted(int64_t count, std::string_view what) {
   return Cat(count, " ", what, count == 1 ? "" : hissing ? "es" : "s");
 }
 
-std::vector<std::string> Mapped(std::span<const std::string> texts,
-                                std::string (*map)(std::string_view)) {
+std::vector<std::string> Mapped(std::span<const std::string> texts, std::string (*map)(std::string_view)) {
   std::vector<std::string> mapped;
   for (const std::string& text : texts) mapped.push_back(map(text));
   return mapped;
@@ -47,43 +46,34 @@ std::string List(std::span<const double> values) {
 }  // namespace
 
 std::string ReportText(const Report& report, const Options& options) {
-  const double compile_ms =
-      std::accumulate(report.compile_ms.begin(), report.compile_ms.end(), 0.0);
+  const double compile_ms = std::accumulate(report.compile_ms.begin(), report.compile_ms.end(), 0.0);
   std::string out =
       Cat("@", report.program, " on ", report.ranks, " ", report.device,
-          report.ranks == 1 ? " rank: " : " ranks: ", Counted(report.launches, "kernel launch"),
-          ", ", Counted(report.library_calls, "library call"), ", ",
-          Counted(report.communications, "communication"), "\n");
-  base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms),
-               " ms, prepare ", Short(report.timing.prepare_ms), " ms, first run ",
-               Short(report.timing.first_run_ms), " ms\n");
+          report.ranks == 1 ? " rank: " : " ranks: ", Counted(report.launches, "kernel launch"), ", ",
+          Counted(report.library_calls, "library call"), ", ", Counted(report.communications, "communication"), "\n");
+  base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms), " ms, prepare ",
+               Short(report.timing.prepare_ms), " ms, first run ", Short(report.timing.first_run_ms), " ms\n");
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
-    base::Append(out, Counted(std::ssize(report.timing.samples_ms), "sample"), " of ",
-                 Counted(options.batch, "run"), options.graph ? ", replayed from a graph" : "",
-                 options.cold_l2 ? ", caches cold" : "", ": median ", Short(q.median),
-                 " ms a run (quartiles ", Short(q.low), " ", Short(q.high), "); the host binds in ",
-                 Short(report.timing.bind_us), " us and queues in ", Short(report.timing.queue_us),
-                 " us\n");
+    base::Append(out, Counted(std::ssize(report.timing.samples_ms), "sample"), " of ", Counted(options.batch, "run"),
+                 options.graph ? ", replayed from a graph" : "", options.cold_l2 ? ", caches cold" : "", ": median ",
+                 Short(q.median), " ms a run (quartiles ", Short(q.low), " ", Short(q.high), "); the host binds in ",
+                 Short(report.timing.bind_us), " us and queues in ", Short(report.timing.queue_us), " us\n");
     for (const std::string& graph : report.timing.graphs) base::Append(out, "graph: ", graph, "\n");
   }
-  if (!report.outputs.empty())
-    base::Append(out, "outputs: ", base::Join(report.outputs, " "), "\n");
+  if (!report.outputs.empty()) base::Append(out, "outputs: ", base::Join(report.outputs, " "), "\n");
   return out;
 }
 
 std::string ReportJson(const Report& report, const Options& options) {
   std::string out =
-      Cat("{\n  \"program\": ", base::Quoted(report.program),
-          ",\n  \"device\": ", base::Quoted(report.device),
+      Cat("{\n  \"program\": ", base::Quoted(report.program), ",\n  \"device\": ", base::Quoted(report.device),
           ",\n  \"model\": ", base::Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
           ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
           ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
-          ",\n  \"warm_compiler_ms\": ", report.warm_compiler_ms,
-          ",\n  \"compile_ms\": ", List(report.compile_ms),
+          ",\n  \"warm_compiler_ms\": ", report.warm_compiler_ms, ",\n  \"compile_ms\": ", List(report.compile_ms),
           ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
-          ",\n  \"prepare_ms\": ", report.timing.prepare_ms,
-          ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
+          ",\n  \"prepare_ms\": ", report.timing.prepare_ms, ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
           ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
           ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes),
           ",\n  \"communication_bytes\": ", EachRank(report.memory, &Memory::communication_bytes));
@@ -94,8 +84,7 @@ std::string ReportJson(const Report& report, const Options& options) {
                  ",\n  \"quartiles_ms\": ", List({{q.low, q.high}}),
                  ",\n  \"samples_ms\": ", List(report.timing.samples_ms), ",\n  \"graphs\": [",
                  base::Join(Mapped(report.timing.graphs, &base::Quoted), ", "),
-                 "],\n  \"bind_us\": ", report.timing.bind_us,
-                 ",\n  \"queue_us\": ", report.timing.queue_us);
+                 "],\n  \"bind_us\": ", report.timing.bind_us, ",\n  \"queue_us\": ", report.timing.queue_us);
   }
   return out + "\n}\n";
 }

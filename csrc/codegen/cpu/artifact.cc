@@ -14,10 +14,9 @@ constexpr int64_t kKernelsMax = 64;
 // Lines: magic, cpu, features, vector bytes, number of kernels, a grain and the bytes of an object each, then the
 // objects to the end. REQUIRES: as many objects as grains.
 std::string Pack(const Code& code) {
-  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n",
-                              code.target.vector_bytes, "\n", code.grains.size(), "\n");
-  for (size_t i = 0; i < code.grains.size(); ++i)
-    base::Append(out, code.grains[i], "\n", code.objects[i].size(), "\n");
+  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n", code.target.vector_bytes,
+                              "\n", code.grains.size(), "\n");
+  for (size_t i = 0; i < code.grains.size(); ++i) base::Append(out, code.grains[i], "\n", code.objects[i].size(), "\n");
   for (const std::string& object : code.objects) out += object;
   return out;
 }
@@ -43,9 +42,8 @@ Result<Code> Unpack(std::string_view bytes) {
   const auto vector_bytes = number(1, 1024);
   const auto count = number(0, kKernelsMax);
   if (!cpu || !features || !vector_bytes || !count) return bad;
-  code.target = {.cpu = std::string(*cpu),
-                 .features = std::string(*features),
-                 .vector_bytes = static_cast<int>(*vector_bytes)};
+  code.target = {
+      .cpu = std::string(*cpu), .features = std::string(*features), .vector_bytes = static_cast<int>(*vector_bytes)};
   std::vector<size_t> sizes;
   for (int64_t i = 0; i < *count; ++i) {
     const auto grain = number(1, INT64_MAX);

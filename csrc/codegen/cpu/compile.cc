@@ -26,10 +26,9 @@ namespace {
 
 // What kernels use or what code generation gains from; the rest of a CPU's features would only make artifacts
 // less portable.
-constexpr std::string_view kFeatures[] = {"avx",     "avx2",     "avx512bw", "avx512cd", "avx512dq",
-                                          "avx512f", "avx512vl", "bmi",      "bmi2",     "evex512",
-                                          "f16c",    "fma",      "lzcnt",    "movbe",    "popcnt",
-                                          "sse3",    "sse4.1",   "sse4.2",   "ssse3"};
+constexpr std::string_view kFeatures[] = {"avx",    "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl",
+                                          "bmi",    "bmi2", "evex512",  "f16c",     "fma",      "lzcnt",   "movbe",
+                                          "popcnt", "sse3", "sse4.1",   "sse4.2",   "ssse3"};
 
 // What LLVM is told by its command line alone. Loop strength reduction takes a quarter of its time on these loops, half
 // of it on long ones, and their addresses are a base, an index and a constant already. Integers that would be better
@@ -39,9 +38,8 @@ struct Option {
   const char* name;
   const char* value;
 };
-constexpr Option kOptions[] = {{"disable-lsr", "true"},
-                               {"disable-x86-domain-reassignment", "true"},
-                               {"enable-misched", "false"}};
+constexpr Option kOptions[] = {
+    {"disable-lsr", "true"}, {"disable-x86-domain-reassignment", "true"}, {"enable-misched", "false"}};
 
 constexpr auto kLevel = llvm::CodeGenOptLevel::Less;
 
@@ -52,8 +50,7 @@ void InitializeOnce() {
     llvm::InitializeNativeTargetAsmPrinter();
     for (const auto& [name, value] : kOptions) {
       const auto option = llvm::cl::getRegisteredOptions().find(name);
-      if (option != llvm::cl::getRegisteredOptions().end())
-        option->second->addOccurrence(0, name, value);
+      if (option != llvm::cl::getRegisteredOptions().end()) option->second->addOccurrence(0, name, value);
     }
   });
 }
@@ -64,9 +61,8 @@ Result<std::unique_ptr<llvm::TargetMachine>> MakeMachine(const Target& target) {
   std::string error;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
   if (found == nullptr) return Unimplemented(base::Cat("LLVM has no target ", triple, ": ", error));
-  std::unique_ptr<llvm::TargetMachine> machine(
-      found->createTargetMachine(triple, target.cpu, target.features, llvm::TargetOptions(),
-                                 llvm::Reloc::PIC_, llvm::CodeModel::Small, kLevel));
+  std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(
+      triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_, llvm::CodeModel::Small, kLevel));
   if (machine == nullptr) return Unimplemented(base::Cat("LLVM cannot make code for ", target.cpu));
   return machine;
 }
@@ -78,8 +74,7 @@ class Generator {
   static Result<std::unique_ptr<Generator>> Make(const Target& target) {
     HIR_ASSIGN(std::unique_ptr<llvm::TargetMachine> machine, MakeMachine(target));
     std::unique_ptr<Generator> made(new Generator(std::move(machine)));
-    if (made->machine_->addPassesToEmitFile(made->passes_, made->stream_, nullptr,
-                                            llvm::CodeGenFileType::ObjectFile)) {
+    if (made->machine_->addPassesToEmitFile(made->passes_, made->stream_, nullptr, llvm::CodeGenFileType::ObjectFile)) {
       return Internal("LLVM cannot write an object file");
     }
     return made;
@@ -100,8 +95,7 @@ class Generator {
  private:
   static constexpr int kModulesMax = 256;
 
-  explicit Generator(std::unique_ptr<llvm::TargetMachine> machine)
-      : machine_(std::move(machine)), stream_(object_) {}
+  explicit Generator(std::unique_ptr<llvm::TargetMachine> machine) : machine_(std::move(machine)), stream_(object_) {}
 
   std::unique_ptr<llvm::TargetMachine> machine_;
   llvm::LLVMContext context_;
@@ -152,8 +146,7 @@ class Generators {
 
   void Return(std::string key, std::unique_ptr<Generator> generator) {
     const std::lock_guard lock(mutex_);
-    if (generator->IsYoung() && idle_.size() < kIdleMax)
-      idle_.emplace(std::move(key), std::move(generator));
+    if (generator->IsYoung() && idle_.size() < kIdleMax) idle_.emplace(std::move(key), std::move(generator));
   }
 
   std::mutex mutex_;
@@ -180,8 +173,7 @@ Status Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graphs, modules);
   llvm::ModulePassManager passes;
-  if (llvm::Error error =
-          builder.parsePassPipeline(passes, llvm::StringRef(kPasses.data(), kPasses.size()))) {
+  if (llvm::Error error = builder.parsePassPipeline(passes, llvm::StringRef(kPasses.data(), kPasses.size()))) {
     return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
   }
   passes.run(module, modules);
@@ -210,8 +202,8 @@ Target HostTarget() {
 }
 
 std::string CompilerIdentity() {
-  std::string identity = base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(),
-                                   " ", kPasses, " O", static_cast<int>(kLevel));
+  std::string identity = base::Cat("llvm ", LLVM_VERSION_STRING, " ", llvm::sys::getProcessTriple(), " ", kPasses, " O",
+                                   static_cast<int>(kLevel));
   for (const auto& [name, value] : kOptions) base::Append(identity, " ", name, "=", value);
   return identity;
 }
@@ -220,12 +212,10 @@ Result<std::string> CompileObject(const std::string& ir, const Target& target) {
   static Generators generators;
   HIR_ASSIGN(const Generators::Lent generator, generators.Take(target));
   llvm::SMDiagnostic diagnostic;
-  const std::unique_ptr<llvm::Module> module =
-      llvm::parseAssemblyString(ir, diagnostic, generator->context());
+  const std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(ir, diagnostic, generator->context());
   if (module == nullptr) {
-    return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(),
-                              ": ", diagnostic.getMessage().str(), ": ",
-                              diagnostic.getLineContents().str()));
+    return Internal(base::Cat("LLVM does not read the kernel's IR: line ", diagnostic.getLineNo(), ": ",
+                              diagnostic.getMessage().str(), ": ", diagnostic.getLineContents().str()));
   }
   llvm::TargetMachine& machine = generator->machine();
   module->setDataLayout(machine.createDataLayout());

@@ -12,12 +12,10 @@ namespace hir::codegen::cpu {
 namespace {
 
 constexpr int64_t kUnknownTrips = 512;
-constexpr int64_t kGrainElements =
-    16384;  // About 5 us of work: a thread of its own pays from there.
+constexpr int64_t kGrainElements = 16384;  // About 5 us of work: a thread of its own pays from there.
 
 int64_t Trips(const Loop& loop) {
-  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1)
-                                                       : kUnknownTrips;
+  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1) : kUnknownTrips;
 }
 
 // The fewest items of a launch's grid worth a thread.
@@ -44,12 +42,10 @@ Result<std::string> EmitModule(const KernelPlan& plan, size_t i, const Target& t
   // of the innermost loops, and the branches and blocks of all of them would be compiled.
   constexpr std::string_view kTuning = ",-idivq-to-divl";
   std::string out;
-  for (const std::string& declaration : emitter.writer().declarations)
-    base::Append(out, declaration, "\n");
+  for (const std::string& declaration : emitter.writer().declarations) base::Append(out, declaration, "\n");
   base::Append(out, "\n", function, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
-               "\" \"target-features\"=\"", target.features, kTuning,
-               "\" \"prefer-vector-width\"=\"", target.vector_bytes * 8,
-               "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
+               "\" \"target-features\"=\"", target.features, kTuning, "\" \"prefer-vector-width\"=\"",
+               target.vector_bytes * 8, "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
                AliasScopes(static_cast<int>(plan.nests[i]->tensors.size())));
   return out;
 }
@@ -70,8 +66,7 @@ std::string Joined(std::span<const std::string> modules) {
 }
 
 // Most of a plan's kernels are one, and nobody has more than a few.
-Result<std::vector<std::string>> CompileObjects(std::span<const std::string> modules,
-                                                const Target& target) {
+Result<std::vector<std::string>> CompileObjects(std::span<const std::string> modules, const Target& target) {
   std::vector<Result<std::string>> results(modules.size(), Internal("not compiled"));
   const auto compile = [&](size_t i) { results[i] = CompileObject(modules[i], target); };
   {
@@ -125,8 +120,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan) {
   return artifact;
 }
 
-Result<std::string> Compiler::ReadOrCompile(const std::string& ir,
-                                            std::span<const std::string> modules,
+Result<std::string> Compiler::ReadOrCompile(const std::string& ir, std::span<const std::string> modules,
                                             std::vector<int64_t> grains, bool& from_disk) const {
   Code code = {.target = options_.target, .grains = std::move(grains), .objects = {}};
   code.objects.resize(code.grains.size());

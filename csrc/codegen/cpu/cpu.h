@@ -54,12 +54,11 @@ class Compiler {
   const Options options_;
   const DiskCache disk_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::string>
-      cache_;                                  // Artifact bytes by IR text. Guarded by mutex_.
-  std::unordered_set<std::string> under_way_;  // IR text being compiled. Guarded by mutex_.
-  std::condition_variable done_;               // One of under_way_ is.
-  int64_t num_compiled_ = 0;                   // Guarded by mutex_.
-  int64_t num_from_disk_ = 0;                  // Guarded by mutex_.
+  std::unordered_map<std::string, std::string> cache_;  // Artifact bytes by IR text. Guarded by mutex_.
+  std::unordered_set<std::string> under_way_;           // IR text being compiled. Guarded by mutex_.
+  std::condition_variable done_;                        // One of under_way_ is.
+  int64_t num_compiled_ = 0;                            // Guarded by mutex_.
+  int64_t num_from_disk_ = 0;                           // Guarded by mutex_.
 };
 
 // The LLVM IR of a plan, before optimisation: a module for each of its kernels "k0", "k1", ... in its order.

@@ -25,8 +25,7 @@ bool IsOneTrip(const V& begin, const V& end, const V& step) {
 
 }  // namespace
 
-Emitter::Emitter(const LoopNest& nest, const Target& target)
-    : nest_(nest), target_(target), math_(pool_) {
+Emitter::Emitter(const LoopNest& nest, const Target& target) : nest_(nest), target_(target), math_(pool_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
   writer_.avx512 = target.vector_bytes == 64;
@@ -37,15 +36,13 @@ Result<std::string> Emitter::Run(const std::string& name) {
   std::string arguments;
   int slot = 0;
   const auto load = [&](const std::string& name, std::string_view type) {
-    Append(arguments, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  ", name,
-           " = load ", type, ", ptr %p", slot, ", align 8\n");
+    Append(arguments, "  %p", slot, " = getelementptr i64, ptr %args, i64 ", slot, "\n  ", name, " = load ", type,
+           ", ptr %p", slot, ", align 8\n");
     ++slot;
   };
   for (size_t i = 0; i < nest_.tensors.size(); ++i) {
-    if (nest_.tensors[i].role == Tensor::Role::kInput)
-      slots_[nest_.tensors[i].value] = static_cast<int>(i);
-    if (nest_.tensors[i].role == Tensor::Role::kWorkspace)
-      slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    if (nest_.tensors[i].role == Tensor::Role::kInput) slots_[nest_.tensors[i].value] = static_cast<int>(i);
+    if (nest_.tensors[i].role == Tensor::Role::kWorkspace) slots_[nest_.tensors[i].value] = static_cast<int>(i);
     load(Cat("%t", i), "ptr");
   }
   levels_.resize(1);
@@ -57,9 +54,8 @@ Result<std::string> Emitter::Run(const std::string& name) {
     const DType dtype = nest_.scalars[i]->type->dtype;
     const bool real = IsFloat(dtype);
     load(Cat("%x", i), real ? "double" : "i64");
-    scalars_[nest_.scalars[i]] =
-        EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
-                    {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
+    scalars_[nest_.scalars[i]] = EmitConvert(writer_, levels_[0].body, real ? DType::kFloat64 : DType::kInt64, dtype,
+                                             {Cat("%x", i), real ? Ty::kF64 : Ty::kI64, 1});
   }
   zero_ = writer_.Alloca(Ty::kI64, 1);
   Append(levels_[0].body, "  store i64 0, ptr ", zero_, ", align 8\n");
@@ -74,10 +70,8 @@ Result<std::string> Emitter::Run(const std::string& name) {
     std::string& code = Here();
     // The part of [begin, end) that is this region's, from its own first item on.
     const V zero = IntConstant(Ty::kI64, 0);
-    const V begin = writer_.Intrinsic(
-        code, "smax", {writer_.Binary(code, "sub", {"%begin", Ty::kI64, 1}, from), zero});
-    const V end = writer_.Intrinsic(
-        code, "smin", {writer_.Binary(code, "sub", {"%end", Ty::kI64, 1}, from), count});
+    const V begin = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", {"%begin", Ty::kI64, 1}, from), zero});
+    const V end = writer_.Intrinsic(code, "smin", {writer_.Binary(code, "sub", {"%end", Ty::kI64, 1}, from), count});
     EmitRegion(region, begin, end);
     offset = pool_.Add(offset, items);
   }
@@ -87,8 +81,8 @@ Result<std::string> Emitter::Run(const std::string& name) {
   if (streams_) Here() += "  fence seq_cst\n";
   std::string functions;
   for (const auto& [function, text] : functions_) functions += text;
-  return Cat(functions, "define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n",
-             arguments, writer_.entry, levels_[0].body, "  ret void\n}\n\n");
+  return Cat(functions, "define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments, writer_.entry,
+             levels_[0].body, "  ret void\n}\n\n");
 }
 
 void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
@@ -106,8 +100,8 @@ void Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
   }
   for (const Loop& loop : region.ahead.loops) AddVariable(loop);
   if (region_variables_.size() > kRegionVariablesMax) {
-    error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ",
-                               kRegionVariablesMax));
+    error_ =
+        Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ", kRegionVariablesMax));
     return;
   }
   is_short_ = IsShort(region);
@@ -172,10 +166,8 @@ void Emitter::EmitAhead(const Phase& ahead) {
 }
 
 void Emitter::AddVariable(const Loop& loop) {
-  if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end())
-    return;  // Another phase's.
-  variable_bit_[static_cast<size_t>(loop.variable)] =
-      static_cast<int>(region_variables_.size() & 63);
+  if (std::ranges::find(region_variables_, loop.variable) != region_variables_.end()) return;  // Another phase's.
+  variable_bit_[static_cast<size_t>(loop.variable)] = static_cast<int>(region_variables_.size() & 63);
   region_variables_.push_back(loop.variable);
   const ir::Expr* last = pool_.Sub(pool_.Import(loop.end), pool_.Const(1));
   math_.SetRange(loop.variable, pool_.Import(loop.begin), last);
@@ -196,8 +188,7 @@ void Emitter::OpenLoops(std::span<const Loop> loops, const std::function<void()>
   });
 }
 
-void Emitter::EmitLoop(const V& begin, const V& end, const V& step,
-                       const std::function<void(const V&)>& body) {
+void Emitter::EmitLoop(const V& begin, const V& end, const V& step, const std::function<void(const V&)>& body) {
   if (IsOneTrip(begin, end, step)) {  // What is known of its variable is known in this loop alone.
     levels_.back().body_memo.clear();
     body(begin);
@@ -210,15 +201,14 @@ void Emitter::EmitLoop(const V& begin, const V& end, const V& step,
   const Level inner = std::move(levels_.back());
   levels_.pop_back();
   std::string& code = Here();
-  const std::string before = writer_.NewLabel(), ready = writer_.NewLabel(),
-                    top = writer_.NewLabel(), latch = writer_.NewLabel(), exit = writer_.NewLabel();
+  const std::string before = writer_.NewLabel(), ready = writer_.NewLabel(), top = writer_.NewLabel(),
+                    latch = writer_.NewLabel(), exit = writer_.NewLabel();
   const std::string next = writer_.NewName();
   const V any = writer_.Compare(code, "slt", begin, end);
-  Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n",
-         inner.before, "  br label %", ready, "\n", ready, ":\n  br label %", top, "\n", top,
-         ":\n  ", at.name, " = phi i64 [ ", begin.name, ", %", ready, " ], [ ", next, ", %", latch,
-         " ]\n", inner.body, "  br label %", latch, "\n", latch, ":\n  ", next, " = add nsw i64 ",
-         at.name, ", ", step.name, "\n");
+  Append(code, "  br i1 ", any.name, ", label %", before, ", label %", exit, "\n", before, ":\n", inner.before,
+         "  br label %", ready, "\n", ready, ":\n  br label %", top, "\n", top, ":\n  ", at.name, " = phi i64 [ ",
+         begin.name, ", %", ready, " ], [ ", next, ", %", latch, " ]\n", inner.body, "  br label %", latch, "\n", latch,
+         ":\n  ", next, " = add nsw i64 ", at.name, ", ", step.name, "\n");
   const V more = writer_.Compare(code, "slt", {next, Ty::kI64, 1}, end);
   Append(code, "  br i1 ", more.name, ", label %", top, ", label %", exit, "\n", exit, ":\n");
 }
@@ -236,8 +226,8 @@ void Emitter::EmitRowPhase(const Phase& phase) {
   std::vector<std::string> rests(phase.accumulators.size());
   // Vectors of a loop's rest have slots of their own: one that is read in two sizes stays in memory.
   const int64_t step = int64_t{lanes} * copies;
-  const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() &&
-                     inner.end->value % step == 0 && CutsOf(phase, inner, lanes).size() <= 2;
+  const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() && inner.end->value % step == 0 &&
+                     CutsOf(phase, inner, lanes).size() <= 2;
   const bool has_rest = RestLanes(lanes) < lanes && !whole;
   for (const Accumulator& accumulator : phase.accumulators) {
     const Ty type = TypeOf(accumulator.dtype);
@@ -286,20 +276,17 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
       const Accumulator& accumulator = phase.accumulators[k];
       const Ty type = TypeOf(accumulator.dtype);
       const V address = AddressOf(arrays[k], type, at, Here());
-      Append(Here(), "  store ", Typed(NeutralOf(accumulator.kind, accumulator.dtype, lanes)),
-             ", ptr ", address.name, ", align ", BytesOf(type), "\n");
+      Append(Here(), "  store ", Typed(NeutralOf(accumulator.kind, accumulator.dtype, lanes)), ", ptr ", address.name,
+             ", align ", BytesOf(type), "\n");
     }
   };
   if (!arrays.empty())
-    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), IntConstant(Ty::kI64, lanes),
-             neutral);
-  const ir::Expr* offset =
-      pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
+    EmitLoop(IntConstant(Ty::kI64, 0), IntConstant(Ty::kI64, size), IntConstant(Ty::kI64, lanes), neutral);
+  const ir::Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(columns.variable)), pool_.Import(columns.begin));
   OpenLoops(phase.loops, [&] {
     EmitVectorLoop(columns, phase, lanes, copies, [&](int copy) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-        const V address =
-            AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
+        const V address = AddressOf(arrays[k], TypeOf(phase.accumulators[k].dtype), EmitExpr(offset), Here());
         Accumulate(phase.accumulators[k], address.name);
       }
       EmitPrefetches(copy, copies);

@@ -44,8 +44,7 @@ class Emitter {
   };
   struct KeyHash {
     size_t operator()(const Key& key) const {
-      return std::hash<const void*>()(key.what) * 31 +
-             static_cast<size_t>(key.guard * 64 + key.epoch);
+      return std::hash<const void*>()(key.what) * 31 + static_cast<size_t>(key.guard * 64 + key.epoch);
     }
   };
   using Memo = std::unordered_map<Key, V, KeyHash>;
@@ -68,9 +67,8 @@ class Emitter {
   };
   struct Result_ {  // An accumulator's result.
     const Accumulator* accumulator = nullptr;
-    V scalar;  // Without columns.
-    std::string
-        array;  // With columns: of elements of the accumulator's type, from the first column on.
+    V scalar;           // Without columns.
+    std::string array;  // With columns: of elements of the accumulator's type, from the first column on.
   };
 
   // emitter.cc: functions, regions, loops.
@@ -83,8 +81,7 @@ class Emitter {
   void EmitAhead(const Phase& ahead);
   void OpenLoops(std::span<const Loop> loops, const std::function<void()>& body);
   // body(at) for begin, begin + step, ... below end.
-  void EmitLoop(const V& begin, const V& end, const V& step,
-                const std::function<void(const V&)>& body);
+  void EmitLoop(const V& begin, const V& end, const V& step, const std::function<void(const V&)>& body);
   // body(copy) with lanes_ set, over `loop.variable` in vectors of `lanes`, `copies` of them at a time: neighbours, or
   // on a long way each in a part of its own.
   void EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
@@ -103,8 +100,8 @@ class Emitter {
   // From so many trips of each on, copies go their own ways: pages of their own.
   static constexpr int64_t kOwnWayMin = 1024;
   // The same over [first, last).
-  void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
-                   const Vectors& vectors, const std::function<void(int copy)>& body);
+  void EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, const Vectors& vectors,
+                   const std::function<void(int copy)>& body);
   // Sets lanes_ for the vector of `vectors` at `first`,
   void EnterVectors(int variable, const Vectors& vectors, const V& first);
   // and its masks: lanes before `end` exist.
@@ -132,8 +129,7 @@ class Emitter {
   Addend EmitAddend(const Accumulator& accumulator);
   V EmitAdded(const Accumulator& accumulator, const V& before, const Addend& addend);
   // One number of all lanes of all slots, and of `rest`, of fewer lanes, unless it is empty.
-  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
-             const std::string& rest);
+  V Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes, const std::string& rest);
   void EmitNeutral(const Phase& phase, int depth);
   void EmitMemoryOrder(const Phase& phase, int depth);
   void EmitCarried(const Phase& phase);
@@ -173,7 +169,7 @@ class Emitter {
   int64_t LargestBytes(const Phase& phase) const;  // Of an element that it loads.
   bool AsksForShare(int copy, int copies);         // In a phase before the last;
   bool WasAskedFor(int copy, int copies) const;    // in the last.
-  void EmitPrefetches(int copy, int copies);  // In an innermost loop, with the copy of so many.
+  void EmitPrefetches(int copy, int copies);       // In an innermost loop, with the copy of so many.
   void EmitPrefetch(const V& address, int into);
 
   // turned.cc: tiles of tensors that are contiguous along the rows of a tile are turned before its rows run.
@@ -214,8 +210,7 @@ class Emitter {
   V EmitUncached(const Element* element, int guard, size_t level);
   std::optional<V> EmitRounded(const Element* element, int guard, size_t level);
   // `side` emits one side under a guard.
-  V EmitSelect(const Element* element, int guard, size_t level,
-               const std::function<V(const Element*, int)>& side);
+  V EmitSelect(const Element* element, int guard, size_t level, const std::function<V(const Element*, int)>& side);
   bool HasShortPayload(const Element* element);
   bool IsWidened(const Element* element, DType dtype) const;
   V EmitNarrow(const Element* element, DType dtype, int guard);
@@ -237,8 +232,7 @@ class Emitter {
   V EmitMaskedLoad(const std::string& base, Ty type, const V& address, const std::string& mask);
   // The address bits that must be 0 for that; all bits where it never pays, empty where that is certain.
   V StreamBits(const Tensor& tensor, int64_t bytes);
-  V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard,
-             size_t level);
+  V LoadFrom(const Tensor& tensor, const std::string& base, const ir::Expr* offset, int guard, size_t level);
   V AddressOf(const std::string& base, Ty type, const V& offset, std::string& code);
   // "<16 x i1> %m": the lanes that exist and that `guard` allows; empty for all.
   std::string MaskFor(int guard);
@@ -252,9 +246,7 @@ class Emitter {
   uint64_t VariablesOf(const ir::Expr* expr);
   uint64_t VariablesOf(const Element* element);
   uint64_t VariablesOf(int guard);
-  uint64_t BitOf(int variable) const {
-    return uint64_t{1} << variable_bit_[static_cast<size_t>(variable)];
-  }
+  uint64_t BitOf(int variable) const { return uint64_t{1} << variable_bit_[static_cast<size_t>(variable)]; }
   bool Varies(uint64_t variables) const {
     return lanes_.variable >= 0 && lanes_.count > 1 && (variables & BitOf(lanes_.variable)) != 0;
   }
@@ -324,15 +316,13 @@ class Emitter {
 };
 
 // The arithmetic of elements: prims.cc.
-V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype,
-           const std::vector<V>& args);
+V EmitPrim(Writer& writer, std::string& code, fusion::Prim prim, DType dtype, const std::vector<V>& args);
 V EmitConvert(Writer& writer, std::string& code, DType from, DType to, const V& x);
 // float32 to bfloat16 where no NaN has bits below those of bfloat16.
 V EmitRoundToBFloat16(Writer& writer, std::string& code, const V& x);
 // The same in the upper 16 of 32 bits; those below are anything. `is_plain`: no NaN has bits there.
 V EmitBFloat16Bits(Writer& writer, std::string& code, const V& x, bool is_plain);
-V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a,
-              const V& b);
+V EmitCombine(Writer& writer, std::string& code, fusion::ReduceKind kind, DType dtype, const V& a, const V& b);
 V NeutralOf(fusion::ReduceKind kind, DType dtype, int lanes);
 
 }  // namespace hir::codegen::cpu

@@ -57,8 +57,7 @@ std::string_view ScalarText(Ty type) {
 
 std::string FloatText(double value) {
   char text[24];
-  std::snprintf(text, sizeof(text), "0x%016llX",
-                static_cast<unsigned long long>(std::bit_cast<uint64_t>(value)));
+  std::snprintf(text, sizeof(text), "0x%016llX", static_cast<unsigned long long>(std::bit_cast<uint64_t>(value)));
   return text;
 }
 
@@ -81,13 +80,10 @@ std::string Suffix(Ty type, int lanes) {
   return lanes == 1 ? scalar : Cat("v", lanes, scalar);
 }
 
-std::string Typed(const V& value) {
-  return Cat(TypeText(value.type, value.lanes), " ", value.name);
-}
+std::string Typed(const V& value) { return Cat(TypeText(value.type, value.lanes), " ", value.name); }
 
 V IntConstant(Ty type, int64_t value, int lanes) {
-  const std::string text =
-      type == Ty::kI1 ? (value != 0 ? "true" : "false") : std::to_string(value);
+  const std::string text = type == Ty::kI1 ? (value != 0 ? "true" : "false") : std::to_string(value);
   return {Repeat(ScalarText(type), text, lanes), type, lanes};
 }
 
@@ -116,8 +112,7 @@ V Writer::Binary(std::string& code, std::string_view op, const V& a, const V& b)
 V Writer::Compare(std::string& code, std::string_view predicate, const V& a, const V& b) {
   HIR_CHECK(a.type == b.type && a.lanes == b.lanes);
   const bool is_float = a.type == Ty::kF32 || a.type == Ty::kF64;
-  return Let(code, Ty::kI1, a.lanes,
-             Cat(is_float ? "fcmp " : "icmp ", predicate, " ", Typed(a), ", ", b.name));
+  return Let(code, Ty::kI1, a.lanes, Cat(is_float ? "fcmp " : "icmp ", predicate, " ", Typed(a), ", ", b.name));
 }
 
 V Writer::CastTo(std::string& code, std::string_view op, const V& a, Ty to) {
@@ -126,8 +121,7 @@ V Writer::CastTo(std::string& code, std::string_view op, const V& a, Ty to) {
 
 V Writer::Select(std::string& code, const V& condition, const V& yes, const V& no) {
   HIR_CHECK(yes.type == no.type && yes.lanes == no.lanes);
-  return Let(code, yes.type, yes.lanes,
-             Cat("select ", Typed(condition), ", ", Typed(yes), ", ", Typed(no)));
+  return Let(code, yes.type, yes.lanes, Cat("select ", Typed(condition), ", ", Typed(yes), ", ", Typed(no)));
 }
 
 V Writer::Splat(std::string& code, const V& scalar, int lanes) {
@@ -137,11 +131,10 @@ V Writer::Splat(std::string& code, const V& scalar, int lanes) {
     return {Repeat(ScalarText(scalar.type), scalar.name, lanes), scalar.type, lanes};
   }
   const std::string type = TypeText(scalar.type, lanes);
-  const V first = Let(code, scalar.type, lanes,
-                      Cat("insertelement ", type, " poison, ", Typed(scalar), ", i64 0"));
-  return Let(code, scalar.type, lanes,
-             Cat("shufflevector ", Typed(first), ", ", type, " poison, ", TypeText(Ty::kI32, lanes),
-                 " zeroinitializer"));
+  const V first = Let(code, scalar.type, lanes, Cat("insertelement ", type, " poison, ", Typed(scalar), ", i64 0"));
+  return Let(
+      code, scalar.type, lanes,
+      Cat("shufflevector ", Typed(first), ", ", type, " poison, ", TypeText(Ty::kI32, lanes), " zeroinitializer"));
 }
 
 V Writer::Iota(int lanes, Ty type) {
@@ -160,14 +153,12 @@ V Writer::Shuffle(std::string& code, const V& a, int lanes, const std::function<
   return Shuffle(code, a, {"poison", a.type, a.lanes}, lanes, from);
 }
 
-V Writer::Shuffle(std::string& code, const V& a, const V& b, int lanes,
-                  const std::function<int(int)>& from) {
+V Writer::Shuffle(std::string& code, const V& a, const V& b, int lanes, const std::function<int(int)>& from) {
   HIR_CHECK(a.type == b.type && a.lanes == b.lanes && a.lanes > 1);
   std::string numbers;
   for (int i = 0; i < lanes; ++i) base::Append(numbers, i > 0 ? ", i32 " : "i32 ", from(i));
   return Let(code, a.type, lanes,
-             Cat("shufflevector ", Typed(a), ", ", Typed(b), ", ", TypeText(Ty::kI32, lanes), " <",
-                 numbers, ">"));
+             Cat("shufflevector ", Typed(a), ", ", Typed(b), ", ", TypeText(Ty::kI32, lanes), " <", numbers, ">"));
 }
 
 V Writer::InRegisters(std::string& code, const std::vector<V>& args,
@@ -181,8 +172,7 @@ V Writer::InRegisters(std::string& code, const std::vector<V>& args,
   };
   const auto same = [](int i) { return i; };
   if (lanes == 1) {
-    return Lane(code, function(each([&](const V& x) { return Splat(code, x, kRegisterLanes); })),
-                0);
+    return Lane(code, function(each([&](const V& x) { return Splat(code, x, kRegisterLanes); })), 0);
   }
   if (lanes < kRegisterLanes) {
     const auto repeated = [&](int i) { return i % lanes; };
@@ -197,8 +187,7 @@ V Writer::InRegisters(std::string& code, const std::vector<V>& args,
   return Shuffle(code, low_result, InRegisters(code, high, function), lanes, same);
 }
 
-V Writer::Call(std::string& code, const std::string& name, Ty type, int lanes,
-               std::initializer_list<V> args) {
+V Writer::Call(std::string& code, const std::string& name, Ty type, int lanes, std::initializer_list<V> args) {
   std::string types, values;
   for (const V& arg : args) {
     base::Append(types, types.empty() ? "" : ", ", TypeText(arg.type, arg.lanes));
@@ -206,15 +195,13 @@ V Writer::Call(std::string& code, const std::string& name, Ty type, int lanes,
   }
   const std::string result = TypeText(type, lanes);
   // #1: a function of its operands alone, here and in the C library (errno is not looked at).
-  declarations.insert(
-      Cat("declare ", result, " @", name, "(", types, ")", name.starts_with("llvm.") ? "" : " #1"));
+  declarations.insert(Cat("declare ", result, " @", name, "(", types, ")", name.starts_with("llvm.") ? "" : " #1"));
   return Let(code, type, lanes, Cat("call ", result, " @", name, "(", values, ")"));
 }
 
 V Writer::Intrinsic(std::string& code, std::string_view name, std::initializer_list<V> args) {
   const V& first = *args.begin();
-  return Call(code, Cat("llvm.", name, ".", Suffix(first.type, first.lanes)), first.type,
-              first.lanes, args);
+  return Call(code, Cat("llvm.", name, ".", Suffix(first.type, first.lanes)), first.type, first.lanes, args);
 }
 
 V Writer::Library(std::string& code, const std::string& name, std::initializer_list<V> args) {
@@ -223,13 +210,12 @@ V Writer::Library(std::string& code, const std::string& name, std::initializer_l
   std::string result = "poison";
   for (int lane = 0; lane < first.lanes; ++lane) {
     const V a = Lane(code, *args.begin(), lane);
-    const V one = args.size() == 1
-                      ? Call(code, name, first.type, 1, {a})
-                      : Call(code, name, first.type, 1, {a, Lane(code, args.begin()[1], lane)});
-    result = Let(code, first.type, first.lanes,
-                 Cat("insertelement ", TypeText(first.type, first.lanes), " ", result, ", ",
-                     Typed(one), ", i64 ", lane))
-                 .name;
+    const V one = args.size() == 1 ? Call(code, name, first.type, 1, {a})
+                                   : Call(code, name, first.type, 1, {a, Lane(code, args.begin()[1], lane)});
+    result =
+        Let(code, first.type, first.lanes,
+            Cat("insertelement ", TypeText(first.type, first.lanes), " ", result, ", ", Typed(one), ", i64 ", lane))
+            .name;
   }
   return {result, first.type, first.lanes};
 }
@@ -255,8 +241,8 @@ std::string AliasScopes(int num_tensors) {
   std::string out = Cat("!", kDomain, " = distinct !{!", kDomain, "}\n");
   for (int i = 0; i < num_tensors; ++i) {
     const int id = ScopeId(i);
-    base::Append(out, "!", id, " = distinct !{!", id, ", !", kDomain, "}\n!", id + 1, " = !{!", id,
-                 "}\n!", id + 2, " = !{");
+    base::Append(out, "!", id, " = distinct !{!", id, ", !", kDomain, "}\n!", id + 1, " = !{!", id, "}\n!", id + 2,
+                 " = !{");
     std::string_view separator;
     for (int other = 0; other < num_tensors; ++other) {
       if (other == i) continue;

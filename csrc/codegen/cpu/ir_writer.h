@@ -57,15 +57,12 @@ class Writer {
   V Lane(std::string& code, const V& vector, int lane);
   // Lane i is lane from(i) of `a`, or of `a` and `b` one behind the other.
   V Shuffle(std::string& code, const V& a, int lanes, const std::function<int(int)>& from);
-  V Shuffle(std::string& code, const V& a, const V& b, int lanes,
-            const std::function<int(int)>& from);
+  V Shuffle(std::string& code, const V& a, const V& b, int lanes, const std::function<int(int)>& from);
   // `function` of `args`, types of 32 bits, each exactly kRegisterLanes wide: they may be several registers, or a part
   // of one.
-  V InRegisters(std::string& code, const std::vector<V>& args,
-                const std::function<V(const std::vector<V>&)>& function);
+  V InRegisters(std::string& code, const std::vector<V>& args, const std::function<V(const std::vector<V>&)>& function);
   // Calls and declares `name`, without the @.
-  V Call(std::string& code, const std::string& name, Ty type, int lanes,
-         std::initializer_list<V> args);
+  V Call(std::string& code, const std::string& name, Ty type, int lanes, std::initializer_list<V> args);
   // llvm.NAME.SUFFIX over operands of the result's type.
   V Intrinsic(std::string& code, std::string_view name, std::initializer_list<V> args);
   // A scalar function of the C library, lane by lane.

@@ -24,16 +24,13 @@ namespace {
 uint16_t FloatToHalf(float value) { return FloatToFloat16(value); }
 template <fusion::Prim prim, typename T>
 T Integers(T a, T b) {
-  return static_cast<T>(fusion::Wrap(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64,
-                                     fusion::IntFunction(prim)(a, b)));
+  return static_cast<T>(fusion::Wrap(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64, fusion::IntFunction(prim)(a, b)));
 }
 
 // What code reads as @hir_streamed_bytes; known before any code that does runs.
 int64_t streamed_bytes = 0;
 void KnowStreamedBytes(std::span<const std::string> objects) {
-  const auto asks = [](const std::string& object) {
-    return object.find("hir_streamed_bytes") != std::string::npos;
-  };
+  const auto asks = [](const std::string& object) { return object.find("hir_streamed_bytes") != std::string::npos; };
   if (!std::ranges::any_of(objects, asks)) return;
   static std::once_flag once;
   std::call_once(once, [] { streamed_bytes = StreamedBytes(); });
@@ -43,8 +40,7 @@ void KnowStreamedBytes(std::span<const std::string> objects) {
 llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
   llvm::orc::SymbolMap symbols;
   const auto add = [&](const char* name, auto* function) {
-    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
-                                     llvm::JITSymbolFlags::Exported};
+    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
   };
   using One = double (*)(double);
   using OneF = float (*)(float);
@@ -91,16 +87,13 @@ class Linked {
     auto control = llvm::orc::SelfExecutorProcessControl::Create();
     if (!control) return Internal(base::Cat("LLVM: ", llvm::toString(control.takeError())));
     std::shared_ptr<Linked> linked(new Linked(std::move(*control)));
-    if (llvm::Error error =
-            linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
+    if (llvm::Error error = linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
       return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
     }
     for (const std::string& object : objects) {
-      auto bytes = llvm::MemoryBuffer::getMemBufferCopy(
-          llvm::StringRef(object.data(), object.size()), "kernel");
+      auto bytes = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernel");
       if (llvm::Error error = linked->layer_.add(linked->library_, std::move(bytes))) {
-        return InvalidArgument(
-            base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
+        return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(std::move(error))));
       }
     }
     return linked;
@@ -111,9 +104,7 @@ class Linked {
 
   Result<device::HostFunction> Find(const std::string& name) {
     auto found = session_.lookup({&library_}, session_.intern(name));
-    if (!found)
-      return InvalidArgument(
-          base::Cat("these kernels do not link: ", llvm::toString(found.takeError())));
+    if (!found) return InvalidArgument(base::Cat("these kernels do not link: ", llvm::toString(found.takeError())));
     return found->getAddress().toPtr<device::HostFunction>();
   }
 
@@ -123,13 +114,11 @@ class Linked {
         memory_(session_.getPageSize()),
         layer_(session_, memory_),
         library_(session_.createBareJITDylib("kernels")) {
-    session_.setErrorReporter(
-        [](llvm::Error error) { llvm::consumeError(std::move(error)); });  // Find returns it.
+    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });  // Find returns it.
   }
 
   llvm::orc::ExecutionSession session_;
-  llvm::jitlink::InProcessMemoryManager
-      memory_;  // Writes first, then makes code executable and read-only.
+  llvm::jitlink::InProcessMemoryManager memory_;  // Writes first, then makes code executable and read-only.
   llvm::orc::ObjectLinkingLayer layer_;
   llvm::orc::JITDylib& library_;
 };
@@ -154,14 +143,13 @@ class LoadedKernels final : public device::KernelSource {
 Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
   HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
   if (code.grains.size() != artifact.kernels.size()) {
-    return InvalidArgument(
-        base::Cat(code.grains.size(), " kernels with ", artifact.kernels.size(), " names"));
+    return InvalidArgument(base::Cat(code.grains.size(), " kernels with ", artifact.kernels.size(), " names"));
   }
   const Target host = HostTarget();
   if (code.target.features != host.features || code.target.cpu != host.cpu) {
     return Status(hir::Code::kFailedPrecondition,
-                  base::Cat("kernels for ", code.target.cpu, " (", code.target.features,
-                            ") do not run on this ", host.cpu, " (", host.features, ")"));
+                  base::Cat("kernels for ", code.target.cpu, " (", code.target.features, ") do not run on this ",
+                            host.cpu, " (", host.features, ")"));
   }
   auto kernels = std::make_unique<LoadedKernels>();
   if (code.grains.empty()) return kernels;
@@ -169,10 +157,7 @@ Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact) {
   HIR_ASSIGN(const std::shared_ptr<Linked> linked, Linked::Make(code.objects));
   for (size_t i = 0; i < code.grains.size(); ++i) {
     HIR_ASSIGN(const device::HostFunction function, linked->Find(base::Cat("k", i)));
-    kernels->Add({.name = artifact.kernels[i],
-                  .function = function,
-                  .code = linked,
-                  .grain = code.grains[i]});
+    kernels->Add({.name = artifact.kernels[i], .function = function, .code = linked, .grain = code.grains[i]});
   }
   return kernels;
 }

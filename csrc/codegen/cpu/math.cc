@@ -30,9 +30,7 @@ class Float {  // Shorthand for one function's instructions.
   V Mul(const V& a, const V& b) { return w_.Binary(code_, "fmul", a, b); }
   V Div(const V& a, const V& b) { return w_.Binary(code_, "fdiv", a, b); }
   V Int(const char* op, const V& a, const V& b) { return w_.Binary(code_, op, a, b); }
-  V Fma(const V& a, const V& b, const V& c) {
-    return w_.Intrinsic(code_, w_.fma ? "fma" : "fmuladd", {a, b, c});
-  }
+  V Fma(const V& a, const V& b, const V& c) { return w_.Intrinsic(code_, w_.fma ? "fma" : "fmuladd", {a, b, c}); }
   V Abs(const V& a) { return w_.Intrinsic(code_, "fabs", {a}); }
   V CopySign(const V& a, const V& sign) { return w_.Intrinsic(code_, "copysign", {a, sign}); }
   V Bits(const V& a) { return w_.CastTo(code_, "bitcast", a, Ty::kI32); }
@@ -56,9 +54,7 @@ class Float {  // Shorthand for one function's instructions.
   V PowerOf2(const V& n) { return FromBits(Int("shl", Int("add", n, I(127)), I(23))); }
   V ToFloat(const V& a) { return w_.CastTo(code_, "sitofp", a, Ty::kF32); }
   V Is(const char* predicate, const V& a, const V& b) { return w_.Compare(code_, predicate, a, b); }
-  V If(const V& condition, const V& yes, const V& no) {
-    return w_.Select(code_, condition, yes, no);
-  }
+  V If(const V& condition, const V& yes, const V& no) { return w_.Select(code_, condition, yes, no); }
   // Ascending coefficients.
   V Poly(const V& x, std::initializer_list<double> coefficients) {
     const double* at = coefficients.end() - 1;
@@ -79,20 +75,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Adding it rounds to an integer, which the low bits then hold.
 constexpr double kMagic = 0x1.8p23;
 
-V InRegisters(Writer& writer, std::string& code, const V& x,
-              const std::function<V(Float&, const V&)>& function) {
+V InRegisters(Writer& writer, std::string& code, const V& x, const std::function<V(Float&, const V&)>& function) {
   Float f(writer, code, kRegisterLanes);
-  return writer.InRegisters(code, {x},
-                            [&](const std::vector<V>& args) { return function(f, args[0]); });
+  return writer.InRegisters(code, {x}, [&](const std::vector<V>& args) { return function(f, args[0]); });
 }
 
 // The coefficients of a polynomial of `count` terms that is `function` at Chebyshev's points of [low, high].
-std::vector<double> Fit(const std::function<double(double)>& function, double low, double high,
-                        size_t count) {
+std::vector<double> Fit(const std::function<double(double)>& function, double low, double high, size_t count) {
   std::vector<double> at(count), differences(count);
   for (size_t i = 0; i < count; ++i) {
-    const double angle =
-        std::numbers::pi * static_cast<double>(2 * i + 1) / static_cast<double>(2 * count);
+    const double angle = std::numbers::pi * static_cast<double>(2 * i + 1) / static_cast<double>(2 * count);
     at[i] = (low + high) / 2 + (high - low) / 2 * std::cos(angle);
     differences[i] = function(at[i]);
   }
@@ -111,8 +103,7 @@ std::vector<double> Fit(const std::function<double(double)>& function, double lo
 // An odd function with a slope near 1 at 0 that is 1 in float32 from 15 steps on. Piece n is that around n steps.
 struct Pieces {
   float step = 0;
-  Table middle =
-      {};  // The function's value there, as a float32. What the float32 lacks is in the first term:
+  Table middle = {};         // The function's value there, as a float32. What the float32 lacks is in the first term:
   std::vector<Table> terms;  // by power of the distance from the middle of the piece.
 };
 
@@ -124,8 +115,8 @@ Pieces Cut(double (*function)(double), float step, size_t degree) {
     // Around 0 what is added to x itself, in x.
     const auto above_slope = [&](double x) { return function(x) / x - 1; };
     const auto above_value = [&](double x) { return function(middle + x) - value; };
-    std::vector<double> terms = n == 0 ? Fit(above_slope, 0, step / 2, degree)
-                                       : Fit(above_value, -step / 2, step / 2, degree + 1);
+    std::vector<double> terms =
+        n == 0 ? Fit(above_slope, 0, step / 2, degree) : Fit(above_value, -step / 2, step / 2, degree + 1);
     if (n == 0) terms.insert(terms.begin(), 0);
     pieces.middle[n] = value;
     for (size_t k = 0; k <= degree; ++k) pieces.terms[k][n] = static_cast<float>(terms[k]);
@@ -143,8 +134,7 @@ V ByPieces(Float& f, const V& x, const Pieces& pieces) {
   const V d = f.Fma(n, f.C(-pieces.step), t);
   const V at = f.Bits(shifted);
   V sum = f.Lookup(pieces.terms.back(), at);
-  for (size_t k = pieces.terms.size() - 1; k-- > 0;)
-    sum = f.Fma(sum, d, f.Lookup(pieces.terms[k], at));
+  for (size_t k = pieces.terms.size() - 1; k-- > 0;) sum = f.Fma(sum, d, f.Lookup(pieces.terms[k], at));
   const V base = f.If(f.Is("oeq", n, f.C(0)), d, f.Lookup(pieces.middle, at));
   return f.CopySign(f.Add(sum, base), x);  // The only rounding that counts.
 }
@@ -156,9 +146,7 @@ V ClampForExp(Float& f, const V& x) {
 }
 
 // n ln 2 less than x, exactly enough.
-V WithoutPowerOf2(Float& f, const V& x, const V& n) {
-  return f.Fma(n, f.C(-kLn2Low), f.Fma(n, f.C(-kLn2High), x));
-}
+V WithoutPowerOf2(Float& f, const V& x, const V& n) { return f.Fma(n, f.C(-kLn2Low), f.Fma(n, f.C(-kLn2High), x)); }
 
 // e^x = 2^n e^r with n the multiple of 1/16 nearest x / ln 2, |r| <= ln 2 / 32; 2^n by a table of sixteenths.
 V ExpByTable(Float& f, const V& x) {
@@ -195,14 +183,12 @@ V EmitLog(Writer& writer, std::string& code, const V& x) {
   Float f(writer, code, x.lanes);
   const V tiny = f.Is("olt", x, f.C(0x1p-126));
   const V bits = f.Bits(f.If(tiny, f.Mul(x, f.C(0x1p23)), x));
-  const V e =
-      f.Int("ashr", f.Int("sub", bits, f.I(0x3f3504f3)), f.I(23));  // The bits of sqrt(1/2).
+  const V e = f.Int("ashr", f.Int("sub", bits, f.I(0x3f3504f3)), f.I(23));  // The bits of sqrt(1/2).
   const V m = f.Sub(f.FromBits(f.Int("sub", bits, f.Int("shl", e, f.I(23)))), f.C(1));
   const V n = f.Sub(f.ToFloat(e), f.If(tiny, f.C(23), f.C(0)));
   const V square = f.Mul(m, m);
-  const V p =
-      f.Poly(m, {0.3333333118, -0.24999996958, 0.200007157489, -0.166678023195, 0.142490576457,
-                 -0.124256873315, 0.116854199235, -0.114797338466, 0.0697161147145});
+  const V p = f.Poly(m, {0.3333333118, -0.24999996958, 0.200007157489, -0.166678023195, 0.142490576457, -0.124256873315,
+                         0.116854199235, -0.114797338466, 0.0697161147145});
   V low = f.Fma(n, f.C(kLn2Low), f.Mul(f.Mul(square, m), p));
   low = f.Fma(square, f.C(-0.5), low);
   const V y = f.Fma(n, f.C(kLn2High), f.Add(low, m));
@@ -216,14 +202,13 @@ V EmitLog(Writer& writer, std::string& code, const V& x) {
 V EmitTanh(Writer& writer, std::string& code, const V& x) {
   if (writer.avx512) {
     static const Pieces pieces = Cut([](double at) { return std::tanh(at); }, 625.0F / 1024, 7);
-    return InRegisters(writer, code, x,
-                       [](Float& f, const V& part) { return ByPieces(f, part, pieces); });
+    return InRegisters(writer, code, x, [](Float& f, const V& part) { return ByPieces(f, part, pieces); });
   }
   Float f(writer, code, x.lanes);
   const V a = f.Abs(x);
   const V s = f.Mul(x, x);
-  const V p = f.Poly(s, {-0.333333331494, 0.133333001462, -0.0539584616275, 0.0217625029074,
-                         -0.00832318705828, 0.00226950168416});
+  const V p = f.Poly(
+      s, {-0.333333331494, 0.133333001462, -0.0539584616275, 0.0217625029074, -0.00832318705828, 0.00226950168416});
   const V near = f.Fma(f.Mul(x, s), p, x);
   const V e = EmitExp(writer, code, f.Add(a, a));
   const V far = f.Sub(f.C(1), f.Div(f.C(2), f.Add(e, f.C(1))));
@@ -249,19 +234,17 @@ V ExpOfFew(Float& f, const V& x) {
 V EmitErf(Writer& writer, std::string& code, const V& x) {
   if (writer.avx512) {
     static const Pieces pieces = Cut([](double at) { return std::erf(at); }, 545.0F / 2048, 5);
-    return InRegisters(writer, code, x,
-                       [](Float& f, const V& part) { return ByPieces(f, part, pieces); });
+    return InRegisters(writer, code, x, [](Float& f, const V& part) { return ByPieces(f, part, pieces); });
   }
   Float f(writer, code, x.lanes);
   const V a = f.Abs(x);
   const V s = f.Mul(x, x);
-  const V p = f.Poly(s, {0.128379166602, -0.376126333343, 0.112836887246, -0.0268589974238,
-                         0.00519998925456, -0.000813044467024, 8.31687971775e-5});
+  const V p = f.Poly(s, {0.128379166602, -0.376126333343, 0.112836887246, -0.0268589974238, 0.00519998925456,
+                         -0.000813044467024, 8.31687971775e-5});
   const V near = f.Fma(x, p, x);
   const V t = f.If(f.Is("ogt", a, f.C(4)), f.C(4), a);  // erf(4) is 1 in float32; NaN stays.
-  const V q = f.Poly(
-      t, {-1.12873424114, -0.634838628201, -0.106669021921, 0.0240203030405, -0.00366869723072,
-          0.00027624483116, 1.27936821333e-5, -4.49995517381e-6, 2.77485312892e-7});
+  const V q = f.Poly(t, {-1.12873424114, -0.634838628201, -0.106669021921, 0.0240203030405, -0.00366869723072,
+                         0.00027624483116, 1.27936821333e-5, -4.49995517381e-6, 2.77485312892e-7});
   const V far = f.Sub(f.C(1), ExpOfFew(f, f.Mul(t, q)));
   return f.If(f.Is("ult", a, f.C(0.92)), near, f.CopySign(far, x));  // NaN is near.
 }

@@ -12,13 +12,11 @@ using base::Cat;
 using ir::Expr;
 
 namespace {
-constexpr int64_t kStreamedRun =
-    256;  // Bytes of one run of a loop: some lines, most of them whole.
+constexpr int64_t kStreamedRun = 256;  // Bytes of one run of a loop: some lines, most of them whole.
 constexpr int64_t kLineBytes = 64;
 }  // namespace
 
-const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
-                              int guard) {
+const Expr* Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard) {
   const Expr* offset = pool_.Const(0);
   for (size_t i = 0; i < index.size(); ++i) {
     if (tensor.strides[i]->IsConst(0)) continue;
@@ -34,14 +32,13 @@ V Emitter::EmitLoad(const Element* element, int guard, size_t level) {
   if (result != results_.end()) {
     const Result_& r = result->second;
     if (r.array.empty()) return r.scalar;
-    const Expr* offset = pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)),
-                                   pool_.Import(region_->columns->begin));
+    const Expr* offset =
+        pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)), pool_.Import(region_->columns->begin));
     const Tensor array = {.dtype = r.accumulator->dtype, .strides = {}};
     return LoadFrom(array, r.array, offset, 0, level);
   }
   const Place place = PlaceOf(element, guard);
-  return LoadFrom(place.tensor, place.base, place.offset, turned_.contains(element) ? 0 : guard,
-                  level);
+  return LoadFrom(place.tensor, place.base, place.offset, turned_.contains(element) ? 0 : guard, level);
 }
 
 V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::string& code) {
@@ -49,8 +46,7 @@ V Emitter::AddressOf(const std::string& base, Ty type, const V& offset, std::str
                      Cat("getelementptr ", TypeText(type, 1), ", ptr ", base, ", ", Typed(offset)));
 }
 
-V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* offset, int guard,
-                    size_t level) {
+V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* offset, int guard, size_t level) {
   const Ty type = MemoryTypeOf(tensor.dtype);
   const int bytes = BytesOf(type);
   const std::string scope = ScopeOf(base);
@@ -65,17 +61,15 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
     if (guard != 0) {
       V allowed = EmitGuard(guard);
       if (allowed.lanes > 1) {
-        allowed = writer_.Let(
-            code, Ty::kI1, 1,
-            Cat("call i1 @llvm.vector.reduce.or.v", allowed.lanes, "i1(", Typed(allowed), ")"));
-        writer_.declarations.insert(Cat("declare i1 @llvm.vector.reduce.or.v", lanes_.count, "i1(<",
-                                        lanes_.count, " x i1>)"));
+        allowed = writer_.Let(code, Ty::kI1, 1,
+                              Cat("call i1 @llvm.vector.reduce.or.v", allowed.lanes, "i1(", Typed(allowed), ")"));
+        writer_.declarations.insert(
+            Cat("declare i1 @llvm.vector.reduce.or.v", lanes_.count, "i1(<", lanes_.count, " x i1>)"));
       }
       address = writer_.Select(code, allowed, address, {zero_, Ty::kPtr, 1});
     }
-    return finish(writer_.Let(
-        code, type, 1,
-        Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes, scope)));
+    return finish(
+        writer_.Let(code, type, 1, Cat("load ", TypeText(type, 1), ", ptr ", address.name, ", align ", bytes, scope)));
   }
   std::string& code = Here();
   const int lanes = lanes_.count;
@@ -85,35 +79,30 @@ V Emitter::LoadFrom(const Tensor& tensor, const std::string& base, const Expr* o
   const std::string vector = TypeText(type, lanes);
   if (neighbours) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
-    const V loaded =
-        mask.empty()
-            ? writer_.Let(code, type, lanes,
-                          Cat("load ", vector, ", ptr ", address.name, ", align ", bytes, scope))
-            : EmitMaskedLoad(base, type, address, mask);
+    const V loaded = mask.empty() ? writer_.Let(code, type, lanes,
+                                                Cat("load ", vector, ", ptr ", address.name, ", align ", bytes, scope))
+                                  : EmitMaskedLoad(base, type, address, mask);
     return finish(lanes_.paired ? EmitInPairs(loaded) : loaded);
   }
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
   const std::string name = Cat("llvm.masked.gather.", Suffix(type, lanes), ".v", lanes, "p0");
-  writer_.declarations.insert(Cat("declare ", vector, " @", name, "(<", lanes, " x ptr>, i32, <",
-                                  lanes, " x i1>, ", vector, ")"));
+  writer_.declarations.insert(
+      Cat("declare ", vector, " @", name, "(<", lanes, " x ptr>, i32, <", lanes, " x i1>, ", vector, ")"));
   const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes)) : mask;
   return finish(writer_.Let(code, type, lanes,
-                            Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes,
-                                ", ", all, ", ", vector, " zeroinitializer)", scope)));
+                            Cat("call ", vector, " @", name, "(", Typed(addresses), ", i32 ", bytes, ", ", all, ", ",
+                                vector, " zeroinitializer)", scope)));
 }
 
 // lanes_.count neighbours of `base` from `address` on, 0 where `mask` has none.
-V Emitter::EmitMaskedLoad(const std::string& base, Ty type, const V& address,
-                          const std::string& mask) {
+V Emitter::EmitMaskedLoad(const std::string& base, Ty type, const V& address, const std::string& mask) {
   const int lanes = lanes_.count;
   const std::string vector = TypeText(type, lanes);
   const std::string name = Cat("llvm.masked.load.", Suffix(type, lanes), ".p0");
-  writer_.declarations.insert(
-      Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
-  return writer_.Let(
-      Here(), type, lanes,
-      Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ", BytesOf(type), ", ", mask,
-          ", ", vector, " zeroinitializer)", ScopeOf(base)));
+  writer_.declarations.insert(Cat("declare ", vector, " @", name, "(ptr, i32, <", lanes, " x i1>, ", vector, ")"));
+  return writer_.Let(Here(), type, lanes,
+                     Cat("call ", vector, " @", name, "(ptr ", address.name, ", i32 ", BytesOf(type), ", ", mask, ", ",
+                         vector, " zeroinitializer)", ScopeOf(base)));
 }
 
 std::string Emitter::ScopeOf(std::string_view base) const {
@@ -152,8 +141,7 @@ V Emitter::StreamBits(const Tensor& tensor, int64_t bytes) {
   writer_.declarations.insert("@hir_streamed_bytes = external global i64");
   const V least = writer_.Let(code, Ty::kI64, 1, "load i64, ptr @hir_streamed_bytes, align 8");
   const V large = writer_.Compare(code, "sge", total, least);
-  return MemoAt(0)[key] = writer_.Select(code, large, IntConstant(Ty::kI64, bytes - 1),
-                                         IntConstant(Ty::kI64, -1));
+  return MemoAt(0)[key] = writer_.Select(code, large, IntConstant(Ty::kI64, bytes - 1), IntConstant(Ty::kI64, -1));
 }
 
 void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address) {
@@ -167,14 +155,11 @@ void Emitter::EmitStream(const Tensor& tensor, const V& value, const V& address)
   const auto store = [&] { base::Append(code, plain, element, scope, "\n"); };
   if (bits.lanes == 0) return store();
   streams_ = true;
-  const std::string past = writer_.NewLabel(), cached = writer_.NewLabel(),
-                    done = writer_.NewLabel();
-  const V low =
-      writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
+  const std::string past = writer_.NewLabel(), cached = writer_.NewLabel(), done = writer_.NewLabel();
+  const V low = writer_.Binary(code, "and", writer_.CastTo(code, "ptrtoint", address, Ty::kI64), bits);
   const V streams = writer_.Compare(code, "eq", low, IntConstant(Ty::kI64, 0));
-  base::Append(code, "  br i1 ", streams.name, ", label %", past, ", label %", cached, "\n", past,
-               ":\n", plain, bytes, ", !nontemporal !0", scope, "\n  br label %", done, "\n",
-               cached, ":\n");
+  base::Append(code, "  br i1 ", streams.name, ", label %", past, ", label %", cached, "\n", past, ":\n", plain, bytes,
+               ", !nontemporal !0", scope, "\n  br label %", done, "\n", cached, ":\n");
   store();
   base::Append(code, "  br label %", done, "\n", done, ":\n");
 }
@@ -183,11 +168,10 @@ void Emitter::EmitMaskedStore(const Tensor& tensor, const V& value, const V& add
   const Ty type = MemoryTypeOf(tensor.dtype);
   const std::string vector = TypeText(type, lanes_.count);
   const std::string name = Cat("llvm.masked.store.", Suffix(type, lanes_.count), ".p0");
-  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", ptr, i32, ",
-                                  TypeText(Ty::kI1, lanes_.count), ")"));
-  base::Append(Here(), "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ",
-               BytesOf(type), ", ", MaskFor(0), ")",
-               ScopeOf(Cat("%t", &tensor - nest_.tensors.data())), "\n");
+  writer_.declarations.insert(
+      Cat("declare void @", name, "(", vector, ", ptr, i32, ", TypeText(Ty::kI1, lanes_.count), ")"));
+  base::Append(Here(), "  call void @", name, "(", Typed(value), ", ptr ", address.name, ", i32 ", BytesOf(type), ", ",
+               MaskFor(0), ")", ScopeOf(Cat("%t", &tensor - nest_.tensors.data())), "\n");
 }
 
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
@@ -196,13 +180,11 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   const std::string base = Cat("%t", slot), scope = ScopeOf(base);
   const Expr* offset = OffsetOf(index, tensor, 0);
   std::string& code = Here();
-  const auto memory = [&](V v) {
-    return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v;
-  };
+  const auto memory = [&](V v) { return tensor.dtype == DType::kBool ? writer_.CastTo(code, "zext", v, Ty::kI8) : v; };
   if (lanes_.variable < 0 || lanes_.count == 1) {
     const V address = AddressOf(base, type, EmitExpr(offset), code);
-    base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ",
-                 BytesOf(type), scope, "\n");
+    base::Append(code, "  store ", Typed(memory(value)), ", ptr ", address.name, ", align ", BytesOf(type), scope,
+                 "\n");
     return;
   }
   value = memory(writer_.Splat(code, value, lanes_.count));
@@ -218,12 +200,11 @@ void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V val
   const std::string mask_type = TypeText(Ty::kI1, lanes_.count);
   const V addresses = AddressOf(base, type, EmitExprLanes(offset), code);
   const std::string all = mask.empty() ? Typed(IntConstant(Ty::kI1, 1, lanes_.count)) : mask;
-  const std::string name =
-      Cat("llvm.masked.scatter.", Suffix(type, lanes_.count), ".v", lanes_.count, "p0");
-  writer_.declarations.insert(Cat("declare void @", name, "(", vector, ", <", lanes_.count,
-                                  " x ptr>, i32, ", mask_type, ")"));
-  base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ",
-               bytes, ", ", all, ")", scope, "\n");
+  const std::string name = Cat("llvm.masked.scatter.", Suffix(type, lanes_.count), ".v", lanes_.count, "p0");
+  writer_.declarations.insert(
+      Cat("declare void @", name, "(", vector, ", <", lanes_.count, " x ptr>, i32, ", mask_type, ")"));
+  base::Append(code, "  call void @", name, "(", Typed(value), ", ", Typed(addresses), ", i32 ", bytes, ", ", all, ")",
+               scope, "\n");
 }
 
 }  // namespace hir::codegen::cpu

@@ -4,9 +4,7 @@
 namespace hir::codegen::cpu {
 
 namespace {
-Status NotBuilt() {
-  return Unimplemented("built without LLVM: CPU kernels can neither be compiled nor loaded");
-}
+Status NotBuilt() { return Unimplemented("built without LLVM: CPU kernels can neither be compiled nor loaded"); }
 }  // namespace
 
 Target HostTarget() { return {}; }

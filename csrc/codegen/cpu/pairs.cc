@@ -17,9 +17,7 @@ namespace {
 constexpr int64_t kUpper = 0xffff0000;
 constexpr int64_t kFirstOrBoth = 0xf8;  // a | (b & c), of vpternlog.
 
-int EvenFirst(int lane, int lanes) {
-  return lane < lanes / 2 ? 2 * lane : 2 * (lane - lanes / 2) + 1;
-}
+int EvenFirst(int lane, int lanes) { return lane < lanes / 2 ? 2 * lane : 2 * (lane - lanes / 2) + 1; }
 
 }  // namespace
 
@@ -27,17 +25,14 @@ int EvenFirst(int lane, int lanes) {
 bool Emitter::IsPaired(const Phase& phase, const Loop& inner) {
   const int lanes = LanesFor(inner);
   const bool known = inner.begin->IsConst(0) && inner.end->IsConst();
-  if (std::endian::native != std::endian::little || lanes * 4 != target_.vector_bytes ||
-      lanes < 8 || (known && inner.end->value < 2 * lanes) ||
-      (region_->columns && !phase.accumulators.empty())) {
+  if (std::endian::native != std::endian::little || lanes * 4 != target_.vector_bytes || lanes < 8 ||
+      (known && inner.end->value < 2 * lanes) || (region_->columns && !phase.accumulators.empty())) {
     return false;
   }
   const uint64_t lane = BitOf(inner.variable);
   int narrow = 0, wide = 0;
   bool is_guarded = false;
-  const auto count = [&](const Tensor& tensor) {
-    ++(tensor.dtype == DType::kBFloat16 ? narrow : wide);
-  };
+  const auto count = [&](const Tensor& tensor) { ++(tensor.dtype == DType::kBFloat16 ? narrow : wide); };
   std::unordered_map<const Element*, bool> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
@@ -66,8 +61,7 @@ bool Emitter::IsPaired(const Phase& phase, const Loop& inner) {
 
 V Emitter::EmitPairedIota() const {
   std::string text = "<";
-  for (int i = 0; i < lanes_.count; ++i)
-    base::Append(text, i > 0 ? ", " : "", "i64 ", EvenFirst(i, lanes_.count));
+  for (int i = 0; i < lanes_.count; ++i) base::Append(text, i > 0 ? ", " : "", "i64 ", EvenFirst(i, lanes_.count));
   return {text + ">", Ty::kI64, lanes_.count};
 }
 
@@ -78,16 +72,15 @@ V Emitter::EmitInPairs(const V& value) {
 
 V Emitter::EmitInMemoryOrder(const V& value) {
   const int lanes = value.lanes;
-  return writer_.Shuffle(Here(), value, lanes,
-                         [&](int i) { return i % 2 == 0 ? i / 2 : lanes / 2 + i / 2; });
+  return writer_.Shuffle(Here(), value, lanes, [&](int i) { return i % 2 == 0 ? i / 2 : lanes / 2 + i / 2; });
 }
 
 // float32 of a load of neighbours; nothing where it is something else.
 std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   const Element* load = convert->args[0];
   if (!lanes_.paired || convert->dtype != DType::kFloat32 || load->dtype != DType::kBFloat16 ||
-      load->kind != Element::Kind::kLoad || !slots_.contains(load->value) || guard != 0 ||
-      IsSaved(load) || !Varies(VariablesOf(load))) {
+      load->kind != Element::Kind::kLoad || !slots_.contains(load->value) || guard != 0 || IsSaved(load) ||
+      !Varies(VariablesOf(load))) {
     return std::nullopt;
   }
   const Place place = PlaceOf(load, guard);
@@ -96,9 +89,9 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   std::string& code = Here();
   const int lanes = lanes_.count / 2;
   const V address = AddressOf(place.base, Ty::kI16, EmitExpr(place.offset), code);
-  const V both = writer_.Let(code, Ty::kI32, lanes,
-                             Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name,
-                                 ", align 2", ScopeOf(place.base)));
+  const V both =
+      writer_.Let(code, Ty::kI32, lanes,
+                  Cat("load ", TypeText(Ty::kI32, lanes), ", ptr ", address.name, ", align 2", ScopeOf(place.base)));
   const V even = writer_.Binary(code, "shl", both, IntConstant(Ty::kI32, 16, lanes));
   const V odd = writer_.Binary(code, "and", both, IntConstant(Ty::kI32, kUpper, lanes));
   const V all = writer_.Shuffle(code, even, odd, 2 * lanes, [](int i) { return i; });
@@ -109,8 +102,8 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
 bool Emitter::EmitStoreOfPairs(const Store& store) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
   const Element* value = store.value;
-  if (!lanes_.paired || tensor.dtype != DType::kBFloat16 ||
-      value->kind != Element::Kind::kConvert || value->args[0]->dtype != DType::kFloat32) {
+  if (!lanes_.paired || tensor.dtype != DType::kBFloat16 || value->kind != Element::Kind::kConvert ||
+      value->args[0]->dtype != DType::kFloat32) {
     return false;
   }
   const ir::Expr* offset = OffsetOf(store.index, tensor, 0);
@@ -122,9 +115,7 @@ bool Emitter::EmitStoreOfPairs(const Store& store) {
   const V bits = IsWidened(value->args[0], DType::kBFloat16)
                      ? writer_.CastTo(code, "bitcast", x, Ty::kI32)
                      : EmitBFloat16Bits(writer_, code, x, HasShortPayload(value->args[0]));
-  const auto half = [&](int first) {
-    return writer_.Shuffle(code, bits, lanes, [&](int i) { return first + i; });
-  };
+  const auto half = [&](int first) { return writer_.Shuffle(code, bits, lanes, [&](int i) { return first + i; }); };
   const V even = writer_.Binary(code, "lshr", half(0), IntConstant(Ty::kI32, 16, lanes));
   const V upper = IntConstant(Ty::kI32, kUpper, lanes);
   V both;

@@ -34,9 +34,8 @@ constexpr int64_t kAheadBytes = 2048;
 constexpr int64_t kAheadOfSumsBytes = 1024;
 constexpr int64_t kAheadInTilesBytes = 512;
 constexpr int64_t kRowsAhead = 2;
-constexpr int64_t kRowBytesAheadMax = int64_t{64} << 10;  // Of longer rows, what lies so far ahead.
-constexpr int64_t kSharedBytesAheadMax = int64_t{16}
-                                         << 10;  // The same; the first level holds three of it.
+constexpr int64_t kRowBytesAheadMax = int64_t{64} << 10;     // Of longer rows, what lies so far ahead.
+constexpr int64_t kSharedBytesAheadMax = int64_t{16} << 10;  // The same; the first level holds three of it.
 
 }  // namespace
 
@@ -48,23 +47,20 @@ void Emitter::ChoosePrefetched(const Region& region) {
   const Phase& first = region.phases.front();
   if (region.tile_rows_max > 0 && region.phases.size() == 1)
     return ChooseAlong(first, *region.columns, kAheadInTilesBytes, kSecondLevel);
-  if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty())
-    return ChooseAhead(region);
+  if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty()) return ChooseAhead(region);
   if (region.columns || first.loops.size() != 1) return;
   const size_t last = LastLoops(region);
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
   const bool rows_together = RowsTogether() > 1;
   if (rows_together || (last == 0 && first.carried.empty() && ReadsBestInOrder(target_))) {
-    return ChooseAlong(first, first.loops[0], kAheadOfSumsBytes,
-                       rows_together ? kSecondLevel : kFirstLevel);
+    return ChooseAlong(first, first.loops[0], kAheadOfSumsBytes, rows_together ? kSecondLevel : kFirstLevel);
   }
   const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
   if (rows.empty()) return;
   shares_rows_ = SharesRowsToCome(region);
-  const RowsAhead ahead = shares_rows_
-                              ? RowsAhead{.bytes_max = kSharedBytesAheadMax, .into = kFirstLevel}
-                              : RowsAhead{.bytes_max = kRowBytesAheadMax, .into = kSecondLevel};
+  const RowsAhead ahead = shares_rows_ ? RowsAhead{.bytes_max = kSharedBytesAheadMax, .into = kFirstLevel}
+                                       : RowsAhead{.bytes_max = kRowBytesAheadMax, .into = kSecondLevel};
   ChooseRowsToCome(first, rows.back().variable, first.loops[0].variable, ahead);
   prefetching_phase_ = last;
   if (shares_rows_ || last == 0) return;
@@ -80,8 +76,7 @@ bool Emitter::SharesRowsToCome(const Region& region) {
   if (!AsksInEveryPhase(target_) || region.columns || last == 0) return false;
   const Loop& inner = first.loops[0];
   const auto same_loop = [&](const Phase& phase) {
-    return phase.loops.size() == 1 && phase.carried.empty() &&
-           phase.loops[0].variable == inner.variable;
+    return phase.loops.size() == 1 && phase.carried.empty() && phase.loops[0].variable == inner.variable;
   };
   if (!std::ranges::all_of(std::span(region.phases).first(last + 1), same_loop)) return false;
   if (!inner.begin->IsConst(0) || !inner.end->IsConst()) return false;
@@ -126,8 +121,7 @@ void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, const Rows
     if (offset == nullptr) return;
     const auto along_row = math_.Split(offset, lane);
     const auto to_next = math_.Split(offset, row);
-    if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0))
-      return;
+    if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0)) return;
     if (prefetched_.size() == kPrefetchedMax) return;
     const int64_t most = rows.bytes_max / BytesOf(MemoryTypeOf(tensor.dtype)) / kRowsAhead;
     const auto rows_ahead = [&](int64_t count) {
@@ -150,9 +144,7 @@ void Emitter::ChooseAhead(const Region& region) {
   if (InstructionsOf(phase, seen) < kLongBody) return;
   for (const Store& store : phase.stores) {
     const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
-    if (inner.end->IsConst() &&
-        inner.end->value * BytesOf(MemoryTypeOf(tensor.dtype)) < 2 * kAheadBytes)
-      return;
+    if (inner.end->IsConst() && inner.end->value * BytesOf(MemoryTypeOf(tensor.dtype)) < 2 * kAheadBytes) return;
   }
   ChooseAlong(phase, inner, kAheadBytes, kFirstLevel);
 }
@@ -163,8 +155,7 @@ void Emitter::ChooseAlong(const Phase& phase, const Loop& inner, int64_t bytes, 
   InstructionsOf(phase, seen);
   std::vector<const Element*> loads;
   for (const auto& [element, counted] : seen) {
-    if (element->kind == Element::Kind::kLoad && slots_.contains(element->value))
-      loads.push_back(element);
+    if (element->kind == Element::Kind::kLoad && slots_.contains(element->value)) loads.push_back(element);
   }
   std::ranges::sort(loads, {}, &Element::id);
   for (const Element* load : loads) {
@@ -186,16 +177,13 @@ void Emitter::EmitPrefetches(int copy, int copies) {
   if (prefetched_.empty() || is_short_) return;
   if (lanes_.masked) return;  // What a loop leaves.
   const bool again = asks_again_ && phase_ + 1 == prefetching_phase_;
-  if (!again &&
-      (phase_ == prefetching_phase_ ? WasAskedFor(copy, copies) : !AsksForShare(copy, copies)))
-    return;
+  if (!again && (phase_ == prefetching_phase_ ? WasAskedFor(copy, copies) : !AsksForShare(copy, copies))) return;
   for (const auto& [load, offset, nearer] : prefetched_) {
     const int slot = slots_.at(load->value);
     const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
     const V start = EmitExpr(again ? nearer : offset);
     for (int at = 0; at < lanes_.count * BytesOf(type); at += kLineBytes) {
-      const V element_at =
-          writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
+      const V element_at = writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
       EmitPrefetch(AddressOf(base::Cat("%t", slot), type, element_at, Here()), prefetching_into_);
     }
   }
@@ -216,8 +204,7 @@ bool Emitter::WasAskedFor(int copy, int copies) const {
 
 void Emitter::EmitPrefetch(const V& address, int into) {
   writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-  base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ", into,
-               ", i32 1)\n");
+  base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ", into, ", i32 1)\n");
 }
 
 }  // namespace hir::codegen::cpu

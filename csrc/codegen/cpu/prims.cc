@@ -25,14 +25,11 @@ struct Emit {
   std::string& code;
 
   V Zero(const V& like) {
-    return IsFloatTy(like.type) ? FloatConstant(like.type, 0, like.lanes)
-                                : IntConstant(like.type, 0, like.lanes);
+    return IsFloatTy(like.type) ? FloatConstant(like.type, 0, like.lanes) : IntConstant(like.type, 0, like.lanes);
   }
   V Int(const V& like, int64_t value) { return IntConstant(like.type, value, like.lanes); }
   V Op(std::string_view op, const V& a, const V& b) { return w.Binary(code, op, a, b); }
-  V Is(std::string_view predicate, const V& a, const V& b) {
-    return w.Compare(code, predicate, a, b);
-  }
+  V Is(std::string_view predicate, const V& a, const V& b) { return w.Compare(code, predicate, a, b); }
   V If(const V& condition, const V& yes, const V& no) { return w.Select(code, condition, yes, no); }
   V Cast(std::string_view op, const V& a, Ty to) { return w.CastTo(code, op, a, to); }
 
@@ -122,13 +119,10 @@ V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   if (prim == Prim::kAnd) return e.Op("and", a, b);
   if (prim == Prim::kOr) return e.Op("or", a, b);
   if (prim == Prim::kXor) return e.Op("xor", a, b);
-  if (prim == Prim::kNot)
-    return e.Op("xor", a, is_bool ? IntConstant(Ty::kI1, 1, a.lanes) : e.Int(a, -1));
+  if (prim == Prim::kNot) return e.Op("xor", a, is_bool ? IntConstant(Ty::kI1, 1, a.lanes) : e.Int(a, -1));
   if (prim == Prim::kShl || prim == Prim::kShr) return e.Shift(a, b, prim == Prim::kShl);
-  if (prim == Prim::kGcd)
-    return w.Library(code, a.type == Ty::kI32 ? "hir_gcd_i32" : "hir_gcd_i64", {a, b});
-  if (prim == Prim::kPow)
-    return w.Library(code, a.type == Ty::kI32 ? "hir_pow_i32" : "hir_pow_i64", {a, b});
+  if (prim == Prim::kGcd) return w.Library(code, a.type == Ty::kI32 ? "hir_gcd_i32" : "hir_gcd_i64", {a, b});
+  if (prim == Prim::kPow) return w.Library(code, a.type == Ty::kI32 ? "hir_pow_i32" : "hir_pow_i64", {a, b});
   HIR_CHECK(false);
   return a;
 }
@@ -174,36 +168,32 @@ V ToFloat16(Writer& w, std::string& code, const V& x) {
     for (int lane = 0; lane < x.lanes; ++lane) {
       const V one = w.Call(code, "hir_float_to_half", Ty::kI16, 1, {w.Lane(code, x, lane)});
       result = w.Let(code, Ty::kI16, x.lanes,
-                     "insertelement " + TypeText(Ty::kI16, x.lanes) + " " + result + ", " +
-                         Typed(one) + ", i64 " + std::to_string(lane))
+                     "insertelement " + TypeText(Ty::kI16, x.lanes) + " " + result + ", " + Typed(one) + ", i64 " +
+                         std::to_string(lane))
                    .name;
     }
     return {result, Ty::kI16, x.lanes};
   }
   const std::string half = x.lanes == 1 ? "half" : "<" + std::to_string(x.lanes) + " x half>";
   const V narrow = w.Let(code, Ty::kI16, x.lanes, "fptrunc " + Typed(x) + " to " + half);
-  return w.Let(code, Ty::kI16, x.lanes,
-               "bitcast " + half + " " + narrow.name + " to " + TypeText(Ty::kI16, x.lanes));
+  return w.Let(code, Ty::kI16, x.lanes, "bitcast " + half + " " + narrow.name + " to " + TypeText(Ty::kI16, x.lanes));
 }
 
 V FromFloat16(Writer& w, std::string& code, const V& x) {
   if (w.half) {
     const std::string half = x.lanes == 1 ? "half" : "<" + std::to_string(x.lanes) + " x half>";
     const V narrow = w.Let(code, Ty::kI16, x.lanes, "bitcast " + Typed(x) + " to " + half);
-    return w.Let(code, Ty::kF32, x.lanes,
-                 "fpext " + half + " " + narrow.name + " to " + TypeText(Ty::kF32, x.lanes));
+    return w.Let(code, Ty::kF32, x.lanes, "fpext " + half + " " + narrow.name + " to " + TypeText(Ty::kF32, x.lanes));
   }
   // Sign and magnitude apart; the magnitude's bits shifted into place, 2^112 too small, and denormals come out
   // right.
   Emit e{w, code};
   const V bits = e.Cast("zext", x, Ty::kI32);
   const V magnitude = e.Op("shl", e.Op("and", bits, e.Int(bits, 0x7fff)), e.Int(bits, 13));
-  const V scaled = e.Op("fmul", e.Cast("bitcast", magnitude, Ty::kF32),
-                        FloatConstant(Ty::kF32, 0x1p112, x.lanes));
+  const V scaled = e.Op("fmul", e.Cast("bitcast", magnitude, Ty::kF32), FloatConstant(Ty::kF32, 0x1p112, x.lanes));
   const V special = e.Is("uge", magnitude, e.Int(bits, 0x0f800000));
   const V scaled_bits = e.Cast("bitcast", scaled, Ty::kI32);
-  const V finite_or_not =
-      e.If(special, e.Op("or", magnitude, e.Int(bits, 0x7f800000)), scaled_bits);
+  const V finite_or_not = e.If(special, e.Op("or", magnitude, e.Int(bits, 0x7f800000)), scaled_bits);
   const V sign = e.Op("shl", e.Op("and", bits, e.Int(bits, 0x8000)), e.Int(bits, 16));
   return e.Cast("bitcast", e.Op("or", finite_or_not, sign), Ty::kF32);
 }
@@ -240,13 +230,11 @@ V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given
     if (from == DType::kFloat64) x = ToOddFloat32(w, code, x);
     return to == DType::kFloat16 ? ToFloat16(w, code, x) : ToBFloat16(w, code, x);
   }
-  if (IsFloat(from) && IsFloat(to))
-    return e.Cast(to == DType::kFloat64 ? "fpext" : "fptrunc", x, target);
+  if (IsFloat(from) && IsFloat(to)) return e.Cast(to == DType::kFloat64 ? "fpext" : "fptrunc", x, target);
   if (IsFloat(to)) return e.Cast(from == DType::kBool ? "uitofp" : "sitofp", x, target);
   if (IsFloat(from)) {  // Truncates and saturates; NaN gives 0.
-    return w.Call(code,
-                  "llvm.fptosi.sat." + Suffix(target, x.lanes) + "." + Suffix(x.type, x.lanes),
-                  target, x.lanes, {x});
+    return w.Call(code, "llvm.fptosi.sat." + Suffix(target, x.lanes) + "." + Suffix(x.type, x.lanes), target, x.lanes,
+                  {x});
   }
   if (from == DType::kBool) return e.Cast("zext", x, target);
   return e.Cast(to == DType::kInt64 ? "sext" : "trunc", x, target);
@@ -261,8 +249,7 @@ V EmitBFloat16Bits(Writer& w, std::string& code, const V& x, bool is_plain) {
     const auto fix = [&](const std::vector<V>& args) {
       return w.Call(code, "llvm.x86.avx512.mask.fixupimm.ps.512", Ty::kF32, kRegisterLanes,
                     {args[0], args[1], IntConstant(Ty::kI32, kNaNsBecomeQuiet, kRegisterLanes),
-                     IntConstant(Ty::kI32, 0), IntConstant(Ty::kI16, -1),
-                     IntConstant(Ty::kI32, kRoundingAsSet)});
+                     IntConstant(Ty::kI32, 0), IntConstant(Ty::kI16, -1), IntConstant(Ty::kI32, kRoundingAsSet)});
     };
     const V fixed = w.InRegisters(code, {e.Cast("bitcast", rounded, Ty::kF32), x}, fix);
     return e.Cast("bitcast", fixed, Ty::kI32);
@@ -275,8 +262,7 @@ V EmitRoundToBFloat16(Writer& w, std::string& code, const V& x) {
   return UpperHalf(w, code, EmitBFloat16Bits(w, code, x, true));
 }
 
-V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a,
-              const V& b) {
+V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a, const V& b) {
   switch (kind) {
     case ReduceKind::kSum: return EmitPrim(writer, code, Prim::kAdd, dtype, {a, b});
     case ReduceKind::kProd: return EmitPrim(writer, code, Prim::kMul, dtype, {a, b});

@@ -12,8 +12,7 @@ namespace {
 using fusion::Element;
 using fusion::Prim;
 
-constexpr int64_t kSavedTripsMax =
-    8192;  // With the row itself they stay in the second-level cache.
+constexpr int64_t kSavedTripsMax = 8192;  // With the row itself they stay in the second-level cache.
 constexpr size_t kSavedMax = 2;
 
 bool IsCostly(const Element* element) {
@@ -58,23 +57,20 @@ void Emitter::ChooseSaved(const Region& region) {
       const Phase& later = region.phases[q];
       if (first.loops.size() != 1 || later.loops.size() != 1) continue;
       const Loop& loop = first.loops[0];
-      if (loop.variable != later.loops[0].variable || !loop.begin->IsConst(0) ||
-          !loop.end->IsConst() || loop.end->value > kSavedTripsMax) {
+      if (loop.variable != later.loops[0].variable || !loop.begin->IsConst(0) || !loop.end->IsConst() ||
+          loop.end->value > kSavedTripsMax) {
         continue;
       }
       // Under a condition an element may not be computed at every trip.
       const auto is_guarded = [&](const Element* e) {
         return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && math_.GuardsSides(e);
       };
-      if (std::ranges::any_of(elements[p], is_guarded) ||
-          std::ranges::any_of(elements[q], is_guarded))
-        continue;
+      if (std::ranges::any_of(elements[p], is_guarded) || std::ranges::any_of(elements[q], is_guarded)) continue;
       std::unordered_set<const Element*> seen;
       const auto visit = [&](const auto& self, const Element* e) -> void {
         if (!seen.insert(e).second || !HasCost(e, costs) || saved_.contains(e)) return;
-        const bool fits = elements[p].contains(e) && e->dtype != DType::kBool &&
-                          math_.ToExpr(e) == nullptr && e->kind != Element::Kind::kLoad &&
-                          (VariablesOf(e) & BitOf(loop.variable)) != 0;
+        const bool fits = elements[p].contains(e) && e->dtype != DType::kBool && math_.ToExpr(e) == nullptr &&
+                          e->kind != Element::Kind::kLoad && (VariablesOf(e) & BitOf(loop.variable)) != 0;
         if (!fits) {
           for (const Element* arg : e->args) self(self, arg);
           return;
@@ -106,8 +102,7 @@ void Emitter::EmitSaves() {
     if (lanes_.paired) value = EmitInMemoryOrder(value);
     const V at = EmitExpr(pool_.Symbol(VariableSymbol(saved.variable)));
     const V address = AddressOf(saved.array, value.type, at, Here());
-    base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ",
-                 BytesOf(value.type), "\n");
+    base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ", BytesOf(value.type), "\n");
   }
 }
 

@@ -26,15 +26,13 @@ std::string WriterIr(std::string_view name, bool streamed, const Target& target)
   std::string line = "i32 1";
   for (int i = 1; i < 16; ++i) line += ", i32 1";
   return Cat("define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\nentry:\n",
-             "  %bits = load i64, ptr %args\n  %base = inttoptr i64 %bits to ptr\n",
-             "  br label %loop\nloop:\n", "  %at = phi i64 [ %begin, %entry ], [ %next, %loop ]\n",
-             "  %address = getelementptr i8, ptr %base, i64 %at\n  store <16 x i32> <", line,
-             ">, ptr %address, align ", kLineBytes, streamed ? ", !nontemporal !0" : "",
-             "\n  %next = add i64 %at, ", kLineBytes,
-             "\n  %more = icmp slt i64 %next, %end\n  br i1 %more, label %loop, label %done\n",
-             "done:\n", streamed ? "  fence seq_cst\n" : "", "  ret void\n}\n",
-             "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
-             "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
+             "  %bits = load i64, ptr %args\n  %base = inttoptr i64 %bits to ptr\n", "  br label %loop\nloop:\n",
+             "  %at = phi i64 [ %begin, %entry ], [ %next, %loop ]\n",
+             "  %address = getelementptr i8, ptr %base, i64 %at\n  store <16 x i32> <", line, ">, ptr %address, align ",
+             kLineBytes, streamed ? ", !nontemporal !0" : "", "\n  %next = add i64 %at, ", kLineBytes,
+             "\n  %more = icmp slt i64 %next, %end\n  br i1 %more, label %loop, label %done\n", "done:\n",
+             streamed ? "  fence seq_cst\n" : "", "  ret void\n}\n", "attributes #0 = { nounwind \"target-cpu\"=\"",
+             target.cpu, "\" \"target-features\"=\"", target.features, "\" \"prefer-vector-width\"=\"",
              target.vector_bytes * 8, "\" }\n!0 = !{i32 1}\n");
 }
 
@@ -55,8 +53,7 @@ Result<int64_t> Measure() {
   const Target target = HostTarget();
   Code code = {.target = target, .grains = {1, 1}, .objects = {}};
   for (const bool streamed : {false, true}) {
-    HIR_ASSIGN(code.objects.emplace_back(),
-               CompileObject(WriterIr(streamed ? "k1" : "k0", streamed, target), target));
+    HIR_ASSIGN(code.objects.emplace_back(), CompileObject(WriterIr(streamed ? "k1" : "k0", streamed, target), target));
   }
   HIR_ASSIGN(const auto kernels, Load({.bytes = Pack(code), .kernels = {"cached", "streamed"}}));
   const auto function = [&](std::string_view name) -> Result<device::HostFunction> {
@@ -68,8 +65,7 @@ Result<int64_t> Measure() {
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(kMeasuredBytes + kLineBytes);
   void* start = memory.get();
   size_t room = kMeasuredBytes + kLineBytes;
-  auto* const aligned =
-      static_cast<std::byte*>(std::align(kLineBytes, kMeasuredBytes, start, room));
+  auto* const aligned = static_cast<std::byte*>(std::align(kLineBytes, kMeasuredBytes, start, room));
   return StreamedBytesFor(MsOf(cached, aligned), MsOf(streamed, aligned));
 }
 

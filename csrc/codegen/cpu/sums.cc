@@ -23,8 +23,7 @@ void Emitter::Accumulate(const Accumulator& accumulator, const std::string& slot
   std::string& code = Here();
   const std::string type = TypeText(addend.value.type, lanes_.count);
   const std::string align = Cat(", align ", BytesOf(addend.value.type));
-  const V before =
-      writer_.Let(code, addend.value.type, lanes_.count, Cat("load ", type, ", ptr ", slot, align));
+  const V before = writer_.Let(code, addend.value.type, lanes_.count, Cat("load ", type, ", ptr ", slot, align));
   V after = EmitAdded(accumulator, before, addend);
   if (lanes_.masked) after = writer_.Select(code, lanes_.mask, after, before);
   Append(code, "  store ", Typed(after), ", ptr ", slot, align, "\n");
@@ -43,9 +42,9 @@ Emitter::Addend Emitter::EmitAddend(const Accumulator& accumulator) {
   const bool is_negated = is(body, fusion::Prim::kNeg);
   const Element* product = is_negated ? body->args[0] : body;
   const DType dtype = accumulator.dtype;
-  if (!target_.fma || accumulator.kind != fusion::ReduceKind::kSum ||
-      !is(product, fusion::Prim::kMul) || product->dtype != dtype || IsSaved(body) ||
-      IsSaved(product) || (dtype != DType::kFloat32 && dtype != DType::kFloat64)) {
+  if (!target_.fma || accumulator.kind != fusion::ReduceKind::kSum || !is(product, fusion::Prim::kMul) ||
+      product->dtype != dtype || IsSaved(body) || IsSaved(product) ||
+      (dtype != DType::kFloat32 && dtype != DType::kFloat64)) {
     return {lanes_of(body), std::nullopt};
   }
   V value = lanes_of(product->args[0]);
@@ -58,14 +57,13 @@ V Emitter::EmitAdded(const Accumulator& accumulator, const V& before, const Adde
   return EmitCombine(writer_, Here(), accumulator.kind, accumulator.dtype, before, addend.value);
 }
 
-V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots,
-                    int lanes, const std::string& rest) {
+V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
+                    const std::string& rest) {
   std::string& code = Here();
   const Ty type = TypeOf(accumulator.dtype);
   std::vector<V> parts;
   const auto load = [&](const std::string& slot, int count) {
-    return writer_.Let(code, type, count,
-                       Cat("load ", TypeText(type, count), ", ptr ", slot, ", align 64"));
+    return writer_.Let(code, type, count, Cat("load ", TypeText(type, count), ", ptr ", slot, ", align 64"));
   };
   for (const std::string& slot : slots) parts.push_back(load(slot, lanes));
   const auto combine = [&](const V& a, const V& b) {
@@ -73,15 +71,13 @@ V Emitter::Collapse(const Accumulator& accumulator, const std::vector<std::strin
   };
   while (parts.size() > 1) {
     std::vector<V> fewer;
-    for (size_t i = 0; i + 1 < parts.size(); i += 2)
-      fewer.push_back(combine(parts[i], parts[i + 1]));
+    for (size_t i = 0; i + 1 < parts.size(); i += 2) fewer.push_back(combine(parts[i], parts[i + 1]));
     if (parts.size() % 2 == 1) fewer.push_back(parts.back());
     parts = std::move(fewer);
   }
   V total = parts[0];
   for (int half = lanes / 2; half >= 1; half /= 2) {
-    if (!rest.empty() && total.lanes == RestLanes(lanes))
-      total = combine(total, load(rest, total.lanes));
+    if (!rest.empty() && total.lanes == RestLanes(lanes)) total = combine(total, load(rest, total.lanes));
     const auto part = [&](int first) {
       return half == 1 ? writer_.Lane(code, total, first)
                        : writer_.Shuffle(code, total, half, [&](int i) { return first + i; });
@@ -104,8 +100,7 @@ void Emitter::EmitNeutral(const Phase& phase, int depth) {
                   for (const Carried& carried : phase.carried) {
                     if (!starts(carried)) continue;
                     const Accumulator& accumulator = carried.accumulator;
-                    EmitStoreOf(carried.tensor, carried.index,
-                                NeutralOf(accumulator.kind, accumulator.dtype, lanes));
+                    EmitStoreOf(carried.tensor, carried.index, NeutralOf(accumulator.kind, accumulator.dtype, lanes));
                   }
                 });
   });
@@ -128,8 +123,7 @@ void Emitter::EmitMemoryOrder(const Phase& phase, int depth) {
     EmitVectors(inner.variable, begin, pool_.Add(begin, in_pairs), {.lanes = lanes}, [&](int) {
       if (lanes_.count < lanes) return;  // There is no rest.
       for (const Carried& carried : phase.carried) {
-        if (starts(carried))
-          EmitStoreOf(carried.tensor, carried.index, EmitInMemoryOrder(EmitCarriedLoad(carried)));
+        if (starts(carried)) EmitStoreOf(carried.tensor, carried.index, EmitInMemoryOrder(EmitCarriedLoad(carried)));
       }
     });
   });
@@ -137,19 +131,16 @@ void Emitter::EmitMemoryOrder(const Phase& phase, int depth) {
 
 void Emitter::EmitCarried(const Phase& phase) {
   if (rows_together_.empty()) {
-    for (const Carried& carried : phase.carried)
-      EmitCarried(carried, std::array{EmitAddend(carried.accumulator)});
+    for (const Carried& carried : phase.carried) EmitCarried(carried, std::array{EmitAddend(carried.accumulator)});
     return;
   }
   // What depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's hand.
   std::vector<std::vector<Addend>> addends(phase.carried.size());
-  const auto row_level =
-      static_cast<size_t>(variable_level_[static_cast<size_t>(region_->serial.back().variable)]);
+  const auto row_level = static_cast<size_t>(variable_level_[static_cast<size_t>(region_->serial.back().variable)]);
   for (const V& row : rows_together_) {
     EnterRow(row, levels_.size() - 1);
     EmitPrefetches(0, 1);
-    for (size_t k = 0; k < addends.size(); ++k)
-      addends[k].push_back(EmitAddend(phase.carried[k].accumulator));
+    for (size_t k = 0; k < addends.size(); ++k) addends[k].push_back(EmitAddend(phase.carried[k].accumulator));
   }
   EnterRow(rows_together_[0], row_level);
   for (size_t k = 0; k < addends.size(); ++k) EmitCarried(phase.carried[k], addends[k]);
@@ -159,8 +150,7 @@ V Emitter::EmitCarriedLoad(const Carried& carried) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
   const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
   // Of an axis without elements the offset does not vary.
-  return writer_.Splat(Here(),
-                       LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
+  return writer_.Splat(Here(), LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
                        lanes_.count);
 }
 
@@ -174,8 +164,8 @@ void Emitter::EmitCarried(const Carried& carried, std::span<const Addend> addend
 
 int Emitter::RowsTogether() const {
   const Phase& phase = region_->phases.front();
-  const bool carries_alone = region_->phases.size() == 1 && phase.accumulators.empty() &&
-                             phase.stores.empty() && !phase.carried.empty();
+  const bool carries_alone =
+      region_->phases.size() == 1 && phase.accumulators.empty() && phase.stores.empty() && !phase.carried.empty();
   if (!carries_alone || !ReadsBestInOrder(target_)) return 1;
   std::unordered_map<const Element*, bool> seen;
   const size_t size = InstructionsOf(phase, seen);
@@ -190,16 +180,14 @@ void Emitter::OpenRowsTogether(int rows, const std::function<void()>& body) {
   const V begin = EmitExpr(pool_.Import(loop.begin));
   const V end = EmitExpr(pool_.Import(loop.end));
   std::string& code = Here();
-  const V trips = writer_.Intrinsic(
-      code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
+  const V trips = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), IntConstant(Ty::kI64, 0)});
   const V left = writer_.Binary(code, "urem", trips, IntConstant(Ty::kI64, rows));
   const V middle = writer_.Binary(code, "sub", end, left);
   const auto open = [&](const V& from, const V& to, int count) {
     EmitLoop(from, to, IntConstant(Ty::kI64, count), [&](const V& at) {
       rows_together_ = {at};
       while (std::ssize(rows_together_) < count)
-        rows_together_.push_back(
-            writer_.Binary(Here(), "add", rows_together_.back(), IntConstant(Ty::kI64, 1)));
+        rows_together_.push_back(writer_.Binary(Here(), "add", rows_together_.back(), IntConstant(Ty::kI64, 1)));
       EnterRow(at, levels_.size() - 1);
       body();
     });

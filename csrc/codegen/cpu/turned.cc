@@ -25,8 +25,7 @@ void Fence(Writer& writer, std::string& code, V& vector) {
   const V plain = vector;
   const int words = plain.lanes * BytesOf(plain.type) / BytesOf(Ty::kF32);
   const auto cast = [&](const V& from, Ty type, int lanes) {
-    return writer.Let(code, type, lanes,
-                      Cat("bitcast ", Typed(from), " to ", TypeText(type, lanes)));
+    return writer.Let(code, type, lanes, Cat("bitcast ", Typed(from), " to ", TypeText(type, lanes)));
   };
   const V fenced = writer.Intrinsic(code, "arithmetic.fence", {cast(plain, Ty::kF32, words)});
   vector = cast(fenced, plain.type, plain.lanes);
@@ -66,8 +65,7 @@ void Turn(Writer& writer, std::string& code, std::vector<V>& vectors) {
     for (int bit = 1; bit < in_lane; bit *= 2) {
       if ((i & bit) != 0) column += in_lane / (2 * bit);
     }
-    if (column > i)
-      std::swap(vectors[static_cast<size_t>(i)], vectors[static_cast<size_t>(column)]);
+    if (column > i) std::swap(vectors[static_cast<size_t>(i)], vectors[static_cast<size_t>(column)]);
   }
 }
 
@@ -85,8 +83,7 @@ void Emitter::ChooseTurned(const Region& region) {
     const auto slot = slots_.find(e->value);
     if (e->kind != Element::Kind::kLoad || slot == slots_.end()) {
       // Under a condition on indices a load may be of an element that does not exist.
-      const bool guards = e->kind == Element::Kind::kPrim && e->prim == fusion::Prim::kSelect &&
-                          math_.GuardsSides(e);
+      const bool guards = e->kind == Element::Kind::kPrim && e->prim == fusion::Prim::kSelect && math_.GuardsSides(e);
       for (const Element* arg : guards ? e->args.first(1) : e->args) self(self, arg);
       return;
     }
@@ -112,21 +109,16 @@ Emitter::Place Emitter::PlaceOf(const Element* load, int guard) {
   const int slot = slots_.at(load->value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const auto turned = turned_.find(load);
-  if (turned == turned_.end())
-    return {tensor, Cat("%t", slot), OffsetOf(load->args, tensor, guard)};
+  if (turned == turned_.end()) return {tensor, Cat("%t", slot), OffsetOf(load->args, tensor, guard)};
   const auto within = [&](const Loop& loop) {
     return pool_.Sub(pool_.Symbol(VariableSymbol(loop.variable)), pool_.Import(loop.begin));
   };
-  const ir::Expr* row =
-      pool_.Mul(within(region_->serial.back()), pool_.Const(region_->columns_max));
-  return {{.dtype = tensor.dtype, .strides = {}},
-          turned->second.array,
-          pool_.Add(row, within(*region_->columns))};
+  const ir::Expr* row = pool_.Mul(within(region_->serial.back()), pool_.Const(region_->columns_max));
+  return {{.dtype = tensor.dtype, .strides = {}}, turned->second.array, pool_.Add(row, within(*region_->columns))};
 }
 
 void Emitter::EmitTurned() {
-  for (const Element* load : turned_order_)
-    EmitTurnedTile(turned_.at(load), slots_.at(load->value));
+  for (const Element* load : turned_order_) EmitTurnedTile(turned_.at(load), slots_.at(load->value));
 }
 
 // The function that turns a square block: its vectors lie `%from_stride` elements apart, from `%from` on, and
@@ -139,26 +131,23 @@ std::string Emitter::TurnOf(Ty type, int side) {
   std::string& code = Here();
   const std::string vector = TypeText(type, side), align = Cat(", align ", BytesOf(type));
   const V from_stride = {"%from_stride", Ty::kI64, 1}, to_stride = {"%to_stride", Ty::kI64, 1};
-  const V to_wanted =
-      writer_.Binary(code, "mul", from_stride, IntConstant(Ty::kI64, kBlocksAhead * side));
+  const V to_wanted = writer_.Binary(code, "mul", from_stride, IntConstant(Ty::kI64, kBlocksAhead * side));
   std::vector<V> vectors;
   V at = {"%from", Ty::kPtr, 1};
   for (int i = 0; i < side; ++i) {
     if (i > 0) at = AddressOf(at.name, type, from_stride, code);
-    vectors.push_back(
-        writer_.Let(code, type, side, Cat("load ", vector, ", ptr ", at.name, align)));
+    vectors.push_back(writer_.Let(code, type, side, Cat("load ", vector, ", ptr ", at.name, align)));
     EmitPrefetch(AddressOf(at.name, type, to_wanted, code), kSecondLevel);
   }
   Turn(writer_, code, vectors);
   at = {"%to", Ty::kPtr, 1};
   for (int i = 0; i < side; ++i) {
     if (i > 0) at = AddressOf(at.name, type, to_stride, code);
-    Append(code, "  store ", Typed(vectors[static_cast<size_t>(i)]), ", ptr ", at.name, align,
-           "\n");
+    Append(code, "  store ", Typed(vectors[static_cast<size_t>(i)]), ", ptr ", at.name, align, "\n");
   }
-  function->second = Cat("define internal void ", name,
-                         "(ptr %from, i64 %from_stride, ptr %to, i64 %to_stride) noinline #0 {\n",
-                         code, "  ret void\n}\n\n");
+  function->second =
+      Cat("define internal void ", name, "(ptr %from, i64 %from_stride, ptr %to, i64 %to_stride) noinline #0 {\n", code,
+          "  ret void\n}\n\n");
   levels_.pop_back();
   return name;
 }
@@ -168,9 +157,7 @@ void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
   const int side = std::min(kBlockSideMax, target_.vector_bytes / BytesOf(type));
   const std::string turn = TurnOf(type, side);
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
-  const auto binary = [&](const char* op, const V& a, const V& b) {
-    return writer_.Binary(Here(), op, a, b);
-  };
+  const auto binary = [&](const char* op, const V& a, const V& b) { return writer_.Binary(Here(), op, a, b); };
   const Loop& rows = region_->serial.back();
   const Loop& columns = *region_->columns;
   const auto trips = [&](const Loop& loop) {
@@ -202,16 +189,15 @@ void Emitter::EmitTurnedTile(const Turned& turned, int slot) {
     EmitLoop(constant(0), num_rows, step, [&](const V& next_row) {
       const V row = writer_.Intrinsic(Here(), "smin", {next_row, last_row});
       const V from = source(row, column), to = target(row, column);
-      Append(Here(), "  call void ", turn, "(ptr ", from.name, ", i64 ", stride.name, ", ptr ",
-             to.name, ", i64 ", region_->columns_max, ")\n");
+      Append(Here(), "  call void ", turn, "(ptr ", from.name, ", i64 ", stride.name, ", ptr ", to.name, ", i64 ",
+             region_->columns_max, ")\n");
     });
   });
   const std::string align = Cat(", align ", BytesOf(type));
   EmitLoop(constant(0), copied, constant(1), [&](const V& column) {
     EmitLoop(constant(0), num_rows, constant(1), [&](const V& row) {
       const V from = source(row, column), to = target(row, column);
-      const V value = writer_.Let(
-          Here(), type, 1, Cat("load ", TypeText(type, 1), ", ptr ", from.name, align, scope));
+      const V value = writer_.Let(Here(), type, 1, Cat("load ", TypeText(type, 1), ", ptr ", from.name, align, scope));
       Append(Here(), "  store ", Typed(value), ", ptr ", to.name, align, "\n");
     });
   });

@@ -25,8 +25,7 @@ uint64_t Emitter::VariablesOf(const Expr* expr) {
     const int variable = VariableOf(expr->symbol);
     if (variable >= 0) variables = BitOf(variable);
     const auto data = data_.find(std::string(expr->symbol));
-    if (data != data_.end())
-      variables = VariablesOf(data->second.element) | VariablesOf(data->second.guard);
+    if (data != data_.end()) variables = VariablesOf(data->second.element) | VariablesOf(data->second.guard);
   }
   for (const Expr* arg : expr->args) variables |= VariablesOf(arg);
   return expr_variables_[expr] = variables;
@@ -102,8 +101,7 @@ V Emitter::EmitExpr(const Expr* expr) {
   if (expr->kind == ExprKind::kAdd) {
     // The terms that vary least first, so that sums of them leave the inner loops.
     std::vector<const Expr*> terms(expr->args.begin(), expr->args.end());
-    std::ranges::stable_sort(terms, {},
-                             [&](const Expr* term) { return LevelOf(VariablesOf(term)); });
+    std::ranges::stable_sort(terms, {}, [&](const Expr* term) { return LevelOf(VariablesOf(term)); });
     const Expr* sum = terms[0];
     value = EmitExpr(sum);
     for (size_t i = 1; i <= terms.size(); ++i) {
@@ -136,8 +134,7 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
   switch (expr.kind) {
     case ExprKind::kMul: {
       V product = args[0];
-      for (size_t i = 1; i < args.size(); ++i)
-        product = writer_.Binary(code, "mul", product, args[i]);
+      for (size_t i = 1; i < args.size(); ++i) product = writer_.Binary(code, "mul", product, args[i]);
       return expr.value == 1 ? product : writer_.Binary(code, "mul", product, constant(expr.value));
     }
     case ExprKind::kAdd: {
@@ -156,16 +153,14 @@ V Emitter::EmitExprNode(std::string& code, const Expr& expr, const std::vector<V
     case ExprKind::kCeilDiv: {
       // Code in front of a loop may run for empty tensors: nothing divides by 0.
       V divisor = args[1];
-      if (!expr.args[1]->IsConst())
-        divisor = writer_.Intrinsic(code, "smax", {divisor, constant(1)});
+      if (!expr.args[1]->IsConst()) divisor = writer_.Intrinsic(code, "smax", {divisor, constant(1)});
       V dividend = args[0];
       if (expr.kind == ExprKind::kCeilDiv) {
         const V more = writer_.Binary(code, "sub", divisor, constant(1));
         dividend = writer_.Binary(code, "add", dividend, more);
       }
       if (math_.NonNegative(expr.args[0])) {
-        return writer_.Binary(code, expr.kind == ExprKind::kMod ? "urem" : "udiv", dividend,
-                              divisor);
+        return writer_.Binary(code, expr.kind == ExprKind::kMod ? "urem" : "udiv", dividend, divisor);
       }
       const V remainder = writer_.Binary(code, "srem", dividend, divisor);
       const V below = writer_.Compare(code, "slt", remainder, constant(0));
@@ -207,8 +202,7 @@ const Expr* Emitter::DataSymbol(const Element* element, int guard) {
 }
 
 bool Emitter::HasVaryingData(const Expr* expr) {
-  if (expr->kind == ExprKind::kSymbol)
-    return data_.contains(std::string(expr->symbol)) && Varies(VariablesOf(expr));
+  if (expr->kind == ExprKind::kSymbol) return data_.contains(std::string(expr->symbol)) && Varies(VariablesOf(expr));
   return std::ranges::any_of(expr->args, [this](const Expr* arg) { return HasVaryingData(arg); });
 }
 
@@ -222,8 +216,7 @@ std::optional<IndexMath::Affine> Emitter::SplitLanes(const Expr* expr) {
 
 int Emitter::AddGuard(int parent, const Element* condition, bool holds) {
   for (size_t i = 1; i < guards_.size(); ++i) {
-    if (guards_[i].parent == parent && guards_[i].condition == condition &&
-        guards_[i].holds == holds) {
+    if (guards_[i].parent == parent && guards_[i].condition == condition && guards_[i].holds == holds) {
       return static_cast<int>(i);
     }
   }
@@ -241,8 +234,7 @@ V Emitter::EmitGuard(int guard) {
   V condition = EmitElement(at.condition, at.condition->has_load ? at.parent : 0);
   std::string& code = CodeAt(level);
   if (varies) condition = writer_.Splat(code, condition, lanes_.count);
-  if (!at.holds)
-    condition = writer_.Binary(code, "xor", condition, IntConstant(Ty::kI1, 1, condition.lanes));
+  if (!at.holds) condition = writer_.Binary(code, "xor", condition, IntConstant(Ty::kI1, 1, condition.lanes));
   if (at.parent != 0) {
     V parent = EmitGuard(at.parent);
     if (varies) parent = writer_.Splat(code, parent, lanes_.count);
@@ -258,8 +250,7 @@ V Emitter::EmitGuard(int guard) {
 V Emitter::EmitElement(const Element* element, int guard) {
   switch (element->kind) {
     case Element::Kind::kFloat: {
-      const double value =
-          element->dtype == DType::kFloat32 ? static_cast<float>(element->number) : element->number;
+      const double value = element->dtype == DType::kFloat32 ? static_cast<float>(element->number) : element->number;
       return FloatConstant(TypeOf(element->dtype), value);
     }
     case Element::Kind::kInt: return IntConstant(TypeOf(element->dtype), element->integer);
@@ -272,8 +263,7 @@ V Emitter::EmitElement(const Element* element, int guard) {
     case Element::Kind::kReduce:
     case Element::Kind::kReduceIndex: break;
   }
-  if (const Expr* expr = math_.ToExpr(element))
-    return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
+  if (const Expr* expr = math_.ToExpr(element)) return Varies(VariablesOf(expr)) ? EmitExprLanes(expr) : EmitExpr(expr);
   if (!element->has_load) guard = 0;
   const uint64_t variables = VariablesOf(element) | VariablesOf(guard);
   const size_t level = LevelOf(variables);
@@ -291,21 +281,18 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
     if (const std::optional<V> widened = EmitWidenedPairs(element, guard)) return *widened;
     if (const std::optional<V> rounded = EmitRounded(element, guard, level)) return *rounded;
     const bool to_16_bits = element->dtype == DType::kFloat16 || element->dtype == DType::kBFloat16;
-    if (to_16_bits && element->args[0]->dtype == DType::kFloat32 &&
-        IsWidened(element->args[0], element->dtype)) {
+    if (to_16_bits && element->args[0]->dtype == DType::kFloat32 && IsWidened(element->args[0], element->dtype)) {
       return EmitNarrow(element->args[0], element->dtype, guard);
     }
     const V x = EmitElement(element->args[0], guard);
-    const bool plain = element->dtype == DType::kBFloat16 &&
-                       element->args[0]->dtype == DType::kFloat32 &&
+    const bool plain = element->dtype == DType::kBFloat16 && element->args[0]->dtype == DType::kFloat32 &&
                        HasShortPayload(element->args[0]);
     if (plain) return EmitRoundToBFloat16(writer_, CodeAt(level), x);
     return EmitConvert(writer_, CodeAt(level), element->args[0]->dtype, element->dtype, x);
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
   if (element->prim == fusion::Prim::kSelect) {
-    return EmitSelect(element, guard, level,
-                      [this](const Element* e, int g) { return EmitElement(e, g); });
+    return EmitSelect(element, guard, level, [this](const Element* e, int g) { return EmitElement(e, g); });
   }
   std::vector<V> args;
   int lanes = 1;
@@ -322,8 +309,7 @@ V Emitter::EmitUncached(const Element* element, int guard, size_t level) {
 std::optional<V> Emitter::EmitRounded(const Element* element, int guard, size_t level) {
   const Element* narrow = element->args[0];
   if (element->dtype != DType::kFloat32 || narrow->kind != Element::Kind::kConvert ||
-      narrow->dtype != DType::kBFloat16 || narrow->args[0]->dtype != DType::kFloat32 ||
-      IsSaved(narrow)) {
+      narrow->dtype != DType::kBFloat16 || narrow->args[0]->dtype != DType::kFloat32 || IsSaved(narrow)) {
     return std::nullopt;
   }
   const Element* wide = narrow->args[0];
@@ -338,17 +324,12 @@ std::optional<V> Emitter::EmitRounded(const Element* element, int guard, size_t 
 V Emitter::EmitSelect(const Element* element, int guard, size_t level,
                       const std::function<V(const Element*, int)>& side) {
   const Element* condition = element->args[0];
-  if (const std::optional<bool> decided = math_.Decide(condition))
-    return side(element->args[*decided ? 1 : 2], guard);
+  if (const std::optional<bool> decided = math_.Decide(condition)) return side(element->args[*decided ? 1 : 2], guard);
   // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
   const bool guards = math_.GuardsSides(element);
   const V chosen = EmitElement(condition, condition->has_load ? guard : 0);
-  const V yes =
-      side(element->args[1],
-           guards && element->args[1]->has_load ? AddGuard(guard, condition, true) : guard);
-  const V no =
-      side(element->args[2],
-           guards && element->args[2]->has_load ? AddGuard(guard, condition, false) : guard);
+  const V yes = side(element->args[1], guards && element->args[1]->has_load ? AddGuard(guard, condition, true) : guard);
+  const V no = side(element->args[2], guards && element->args[2]->has_load ? AddGuard(guard, condition, false) : guard);
   const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
   std::string& code = CodeAt(level);
   const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);
@@ -363,8 +344,7 @@ bool Emitter::HasShortPayload(const Element* element) {
   using fusion::Prim;
   bool is_short = false;
   const auto all = [&](size_t first) {
-    return std::ranges::all_of(element->args.subspan(first),
-                               [&](const Element* arg) { return HasShortPayload(arg); });
+    return std::ranges::all_of(element->args.subspan(first), [&](const Element* arg) { return HasShortPayload(arg); });
   };
   if (element->kind == Element::Kind::kFloat) {
     is_short = element->number == element->number;
@@ -377,8 +357,8 @@ bool Emitter::HasShortPayload(const Element* element) {
   } else if (element->kind == Element::Kind::kPrim && element->dtype == DType::kFloat32) {
     const Prim prim = element->prim;
     const bool arithmetic = prim <= Prim::kAbs && prim != Prim::kRem;
-    const bool function = prim == Prim::kExp || prim == Prim::kLog || prim == Prim::kTanh ||
-                          prim == Prim::kErf || prim == Prim::kSqrt || prim == Prim::kRsqrt;
+    const bool function = prim == Prim::kExp || prim == Prim::kLog || prim == Prim::kTanh || prim == Prim::kErf ||
+                          prim == Prim::kSqrt || prim == Prim::kRsqrt;
     is_short = (arithmetic || function) ? all(0) : prim == Prim::kSelect && all(1);
   }
   return has_short_payload_[element] = is_short;
@@ -387,8 +367,7 @@ bool Emitter::HasShortPayload(const Element* element) {
 // Whether `element`, float32, holds nothing but values of the 16-bit type `dtype`: widened ones, chosen among.
 bool Emitter::IsWidened(const Element* element, DType dtype) const {
   if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
-  if (element->kind == Element::Kind::kFloat)
-    return RoundTo(dtype, element->number) == element->number;
+  if (element->kind == Element::Kind::kFloat) return RoundTo(dtype, element->number) == element->number;
   return element->kind == Element::Kind::kPrim && element->prim == fusion::Prim::kSelect &&
          IsWidened(element->args[1], dtype) && IsWidened(element->args[2], dtype);
 }
@@ -398,12 +377,10 @@ V Emitter::EmitNarrow(const Element* element, DType dtype, int guard) {
   if (element->kind == Element::Kind::kConvert) return EmitElement(element->args[0], guard);
   if (element->kind == Element::Kind::kFloat) {
     const auto value = static_cast<float>(element->number);
-    return IntConstant(Ty::kI16,
-                       dtype == DType::kBFloat16 ? FloatToBFloat16(value) : FloatToFloat16(value));
+    return IntConstant(Ty::kI16, dtype == DType::kBFloat16 ? FloatToBFloat16(value) : FloatToFloat16(value));
   }
   const size_t level = LevelOf(VariablesOf(element) | VariablesOf(guard));
-  return EmitSelect(element, guard, level,
-                    [&](const Element* e, int g) { return EmitNarrow(e, dtype, g); });
+  return EmitSelect(element, guard, level, [&](const Element* e, int g) { return EmitNarrow(e, dtype, g); });
 }
 
 }  // namespace hir::codegen::cpu

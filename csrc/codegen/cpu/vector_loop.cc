@@ -26,12 +26,10 @@ int64_t TripsOf(const Loop& loop) {
 }  // namespace
 
 // Elements as so many instructions.
-size_t Emitter::InstructionsOf(const Element* root,
-                               std::unordered_map<const Element*, bool>& seen) {
+size_t Emitter::InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen) {
   if (!seen.emplace(root, true).second) return 0;
   size_t count = root->dtype == DType::kInt64 ? 0 : 1;
-  if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2)
-    count = kRounding;
+  if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2) count = kRounding;
   if (root->kind == fusion::Element::Kind::kPrim && root->prim >= fusion::Prim::kPow &&
       root->prim <= fusion::Prim::kLgamma) {
     count = kFunction;
@@ -48,13 +46,10 @@ int Emitter::LanesFor(const Loop& loop) const {
   return trips >= most ? most : static_cast<int>(std::bit_ceil(static_cast<uint64_t>(trips)));
 }
 
-size_t Emitter::InstructionsOf(const Phase& phase,
-                               std::unordered_map<const Element*, bool>& seen) const {
+size_t Emitter::InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const {
   size_t size = 0;
-  for (const Accumulator& accumulator : phase.accumulators)
-    size += InstructionsOf(accumulator.body, seen);
-  for (const Carried& carried : phase.carried)
-    size += InstructionsOf(carried.accumulator.body, seen);
+  for (const Accumulator& accumulator : phase.accumulators) size += InstructionsOf(accumulator.body, seen);
+  for (const Carried& carried : phase.carried) size += InstructionsOf(carried.accumulator.body, seen);
   for (const Store& store : phase.stores) size += InstructionsOf(store.value, seen);
   return size;
 }
@@ -153,8 +148,7 @@ void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, in
   // and what is stored of a row that earlier phases read, go by what the core does best (layer norm of float32 in four
   // places .84 to .85 of triad, in order .87 to .90; Zen 4).
   const bool is_alone = LastLoops(*region_) == 0;
-  const bool in_order =
-      shares_rows_ || (ReadsBestInOrder(target_) && is_alone != phase.accumulators.empty());
+  const bool in_order = shares_rows_ || (ReadsBestInOrder(target_) && is_alone != phase.accumulators.empty());
   Vectors vectors = {.lanes = lanes, .copies = copies};
   if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {
@@ -189,14 +183,10 @@ std::vector<int64_t> Emitter::CutsOf(const Phase& phase, const Loop& loop, int l
     const ir::Expr* b = math_.ToExpr(e->args[1]);
     if (a == nullptr || b == nullptr) return;  // Of conditions.
     const auto affine = math_.Split(pool_.Sub(a, b), loop.variable);
-    if (!affine || !affine->base->IsConst() || !affine->stride->IsConst() ||
-        affine->stride->value == 0)
-      return;
+    if (!affine || !affine->base->IsConst() || !affine->stride->IsConst() || affine->stride->value == 0) return;
     const int64_t stride = affine->stride->value;
-    const int64_t root =
-        base::FloorDiv(stride > 0 ? -affine->base->value : affine->base->value, std::abs(stride));
-    for (const int64_t cut :
-         {root, root + 1}) {  // The sign changes at one of them, or both for equality.
+    const int64_t root = base::FloorDiv(stride > 0 ? -affine->base->value : affine->base->value, std::abs(stride));
+    for (const int64_t cut : {root, root + 1}) {  // The sign changes at one of them, or both for equality.
       if (cut <= 0 || cut >= trips) continue;
       cuts.insert(cut / lanes * lanes);
       cuts.insert(std::min(trips, (cut + lanes - 1) / lanes * lanes));
@@ -226,12 +216,11 @@ void Emitter::MaskVectors(const Vectors& vectors, const V& end) {
   if (vectors.masked) rest = writer_.Intrinsic(code, "smin", {rest, IntConstant(Ty::kI64, lanes)});
   const V count = writer_.CastTo(code, "trunc", rest, Ty::kI32);
   lanes_.masked = true;
-  lanes_.mask = writer_.Compare(code, "ult", writer_.Iota(lanes, Ty::kI32),
-                                writer_.Splat(code, count, lanes));
+  lanes_.mask = writer_.Compare(code, "ult", writer_.Iota(lanes, Ty::kI32), writer_.Splat(code, count, lanes));
 }
 
-void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last,
-                          const Vectors& vectors, const std::function<void(int copy)>& body) {
+void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, const Vectors& vectors,
+                          const std::function<void(int copy)>& body) {
   const int lanes = vectors.lanes;
   const ir::Expr* trips = pool_.Sub(last, first);
   const int copies = CopiesIn(trips, lanes, vectors.copies);
@@ -263,8 +252,7 @@ void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* l
     }
   } else {
     std::string& code = Here();
-    V in_steps =
-        writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), constant(0)});
+    V in_steps = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), constant(0)});
     if (!whole) {
       const V rest = writer_.Binary(code, "urem", in_steps, constant(step));
       in_steps = writer_.Binary(code, "sub", in_steps, rest);

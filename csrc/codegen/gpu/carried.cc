@@ -57,8 +57,7 @@ std::vector<Emitter::Access> RingOf(Emitter& em, const Region& region,
                                     const std::vector<const fusion::Element*>& roots) {
   std::vector<Emitter::Access> ring;
   for (const Emitter::Access& access : em.VectorLoads(roots)) {
-    if (access.guard == 0 && em.BytesOf(access) % 16 == 0 &&
-        em.Varies(access, std::span(region.serial).last(1)))
+    if (access.guard == 0 && em.BytesOf(access) % 16 == 0 && em.Varies(access, std::span(region.serial).last(1)))
       ring.push_back(access);
   }
   return ring;
@@ -116,12 +115,9 @@ class CarriedEmitter {
   };
 
   std::vector<Part> PartsOf(const fusion::Element* body) {
-    const auto is_fast = [&](const fusion::Element* e) {
-      return em_.DependsOn(e, std::span(region_.serial).last(1));
-    };
+    const auto is_fast = [&](const fusion::Element* e) { return em_.DependsOn(e, std::span(region_.serial).last(1)); };
     std::vector<Part> parts;
-    for (const Term& term : TermsOf(body, is_fast))
-      parts.push_back({term.slow, factors_.Product(term.fast)});
+    for (const Term& term : TermsOf(body, is_fast)) parts.push_back({term.slow, factors_.Product(term.fast)});
     return parts;
   }
 
@@ -129,23 +125,20 @@ class CarriedEmitter {
   void CollectBases() {
     for (const Phase& phase : region_.phases) {
       for (const Carried& carried : phase.carried) {
-        if (carried.accumulator.kind != fusion::ReduceKind::kSum ||
-            carried.accumulator.dtype != DType::kFloat32)
+        if (carried.accumulator.kind != fusion::ReduceKind::kSum || carried.accumulator.dtype != DType::kFloat32)
           continue;
         std::vector<Part>& parts = parts_[&carried] = PartsOf(carried.accumulator.body);
         for (const Part& term : parts) {
-          const auto known = std::ranges::find_if(bases_, [&](const Base& base) {
-            return base.phase == &phase && base.product == term.product;
-          });
+          const auto known = std::ranges::find_if(
+              bases_, [&](const Base& base) { return base.phase == &phase && base.product == term.product; });
           if (known == bases_.end()) bases_.push_back({term.product, &phase, em_.NewName("base")});
         }
       }
     }
   }
   const Base& BaseOf(const Part& term, const Phase& phase) const {
-    return *std::ranges::find_if(bases_, [&](const Base& base) {
-      return base.phase == &phase && base.product == term.product;
-    });
+    return *std::ranges::find_if(
+        bases_, [&](const Base& base) { return base.phase == &phase && base.product == term.product; });
   }
 
   // Behind the rows of the innermost loop: every sum from what was added up.
@@ -172,8 +165,7 @@ class CarriedEmitter {
   }
 
   bool HasReductions() const {
-    return std::ranges::any_of(region_.phases,
-                               [](const Phase& phase) { return !phase.accumulators.empty(); });
+    return std::ranges::any_of(region_.phases, [](const Phase& phase) { return !phase.accumulators.empty(); });
   }
 
   // All phases that loop have the columns; so a thread's are found once.
@@ -203,13 +195,10 @@ class CarriedEmitter {
     em_.Decode(columns_, k);
     body();
     const std::string code = em_.Close();
-    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) {\nconst ix ", k,
-             " = t + u * ", s_.threads, ";\n", all_own_ ? "{" : Cat("if (", k, " < n) {"), "\n",
-             code, "}\n}");
+    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) {\nconst ix ", k, " = t + u * ", s_.threads,
+             ";\n", all_own_ ? "{" : Cat("if (", k, " < n) {"), "\n", code, "}\n}");
   }
-  std::string At(const std::string& array) const {
-    return Cat(array, s_.unroll > 1 ? "[u]" : "[0]");
-  }
+  std::string At(const std::string& array) const { return Cat(array, s_.unroll > 1 ? "[u]" : "[0]"); }
 
   // The vectors and numbers that every row has anew.
   void CollectRing() {
@@ -219,8 +208,7 @@ class CarriedEmitter {
       for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
     }
     const std::span<const Loop> rows = std::span(region_.serial).last(1);
-    for (const Emitter::Access& access : RingOf(em_, region_, roots))
-      ring_.emplace_back(access, em_.NewName("c"));
+    for (const Emitter::Access& access : RingOf(em_, region_, roots)) ring_.emplace_back(access, em_.NewName("c"));
     for (const Emitter::Access& access : em_.ScalarLoads(roots, rows, columns_)) {
       const int64_t size = DTypeBytes(access.load->dtype);
       if (IsAhead() && size != 4) continue;  // Others are read when needed.
@@ -259,8 +247,7 @@ class CarriedEmitter {
     for (const Emitter::Access& access : em_.VectorLoads(roots)) {
       const std::span<const Loop> serial(region_.serial);
       const bool by_last = depth > 0 && em_.Varies(access, serial.subspan(depth - 1, 1));
-      if (access.guard != 0 || em_.Varies(access, serial.subspan(depth)) || (depth > 0 && !by_last))
-        continue;
+      if (access.guard != 0 || em_.Varies(access, serial.subspan(depth)) || (depth > 0 && !by_last)) continue;
       own.emplace_back(access, em_.NewName("c"));
       em_.Line("Pk<", em_.BytesOf(access), "> ", own.back().second, "[", s_.unroll, "];");
     }
@@ -290,15 +277,12 @@ class CarriedEmitter {
   std::string ChunkAt(int before, int chunks, int chunk, const std::string& vector) const {
     const int vectors = s_.threads * s_.unroll;
     if (s_.staging == Staging::kBulk) {
-      return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", before * vectors, " + (",
-                 vector, ")", chunks > 1 ? Cat(" * ", chunks, " + ", chunk) : "");
+      return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", before * vectors, " + (", vector, ")",
+                 chunks > 1 ? Cat(" * ", chunks, " + ", chunk) : "");
     }
-    return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", (before + chunk) * vectors,
-               " + (", vector, ")");
+    return Cat("ring + stage * ", ChunksOfRow() * vectors, " + ", (before + chunk) * vectors, " + (", vector, ")");
   }
-  std::string OwnVector() const {
-    return s_.unroll > 1 ? Cat("t + u * ", s_.threads) : std::string("t");
-  }
+  std::string OwnVector() const { return s_.unroll > 1 ? Cat("t + u * ", s_.threads) : std::string("t"); }
 
   // Variables of the row that is loaded now, ahead of the one that is computed, and where their loops end. There is
   // such a row while the innermost one is below its end.
@@ -321,8 +305,7 @@ class CarriedEmitter {
     const Emitter::Definitions before = em_.GetDefinitions();
     em_.Open();
     DefineAhead(i);
-    const std::string begin = em_.Expr(em_.Import(loop.begin)),
-                      end = em_.Expr(em_.Import(loop.end));
+    const std::string begin = em_.Expr(em_.Import(loop.begin)), end = em_.Expr(em_.Import(loop.end));
     em_.Line(AheadOf(i), " = ", begin, ";\n", EndOf(i), " = ", end, ";");
     const std::string code = em_.Close();
     em_.SetDefinitions(before);
@@ -331,14 +314,12 @@ class CarriedEmitter {
   // Past trips of the loops around `i` in which it has none left.
   std::string Skip(size_t i) {
     if (i == 0) return {};
-    return Cat("while (", AheadOf(i), " >= ", EndOf(i), ") {\n++", AheadOf(i - 1), ";\n",
-               Skip(i - 1), "if (", AheadOf(i - 1), " >= ", EndOf(i - 1), ") break;\n", First(i),
-               "}\n");
+    return Cat("while (", AheadOf(i), " >= ", EndOf(i), ") {\n++", AheadOf(i - 1), ";\n", Skip(i - 1), "if (",
+               AheadOf(i - 1), " >= ", EndOf(i - 1), ") break;\n", First(i), "}\n");
   }
 
   void StartAhead() {
-    for (size_t i = 0; i < region_.serial.size(); ++i)
-      em_.Line("ix ", AheadOf(i), " = 0, ", EndOf(i), " = 0;");
+    for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line("ix ", AheadOf(i), " = 0, ", EndOf(i), " = 0;");
     em_.Line(First(0));
     for (size_t i = 1; i < region_.serial.size(); ++i) {
       em_.Line("if (", AheadOf(i - 1), " < ", EndOf(i - 1), ") {\n", First(i), Skip(i), "}");
@@ -355,8 +336,7 @@ class CarriedEmitter {
     em_.Open();
     Fetch();
     const std::string fetch = em_.Close();
-    em_.Line("#pragma unroll 1\nfor (; stage < ", s_.stages, "; ++stage) {\n", fetch,
-             "}\nstage = 0;");
+    em_.Line("#pragma unroll 1\nfor (; stage < ", s_.stages, "; ++stage) {\n", fetch, "}\nstage = 0;");
   }
 
   // Starts loading the row ahead, and goes on to the next.
@@ -367,8 +347,7 @@ class CarriedEmitter {
     if (!IsAhead()) {
       Each([&] {
         for (const auto& [access, name] : ring_)
-          em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, Emitter::Reading::kPlain),
-                   ";");
+          em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, Emitter::Reading::kPlain), ";");
       });
     } else if (s_.staging == Staging::kCopies) {
       Each([&] {
@@ -378,8 +357,7 @@ class CarriedEmitter {
           const std::string from = em_.NewName("from");
           em_.Line("const char* ", from, " = (const char*)(", em_.LoadAddress(access), ");");
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            em_.Line("copy16(", ChunkAt(first, chunks, chunk, OwnVector()), ", ", from, " + ",
-                     chunk * 16, ");");
+            em_.Line("copy16(", ChunkAt(first, chunks, chunk, OwnVector()), ", ", from, " + ", chunk * 16, ");");
           }
           first += chunks;
         }
@@ -392,8 +370,8 @@ class CarriedEmitter {
       int first = 0;
       for (const auto& [access, name] : ring_) {
         const int chunks = em_.BytesOf(access) / 16;
-        em_.Line("bulk_copy(", ChunkAt(first, chunks, 0, "0"), ", ", em_.LoadAddress(access),
-                 ", (u32)n * ", chunks * 16, ", full + stage);");
+        em_.Line("bulk_copy(", ChunkAt(first, chunks, 0, "0"), ", ", em_.LoadAddress(access), ", (u32)n * ",
+                 chunks * 16, ", full + stage);");
         first += chunks;
       }
       const std::string copies = em_.Close();
@@ -405,20 +383,17 @@ class CarriedEmitter {
       } else {
         const int64_t size = DTypeBytes(access.load->dtype);
         // A lane for its warp: copies from one address by all lanes of it take 32 turns.
-        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name, "[stage][t / 32 * ",
-                 size / 4, "], ", em_.LoadAddress(access), ");");
+        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name, "[stage][t / 32 * ", size / 4, "], ",
+                 em_.LoadAddress(access), ");");
       }
     }
     const std::string load = em_.Close();
     em_.SetDefinitions(before);
     const size_t last = region_.serial.size() - 1;
-    em_.Line("if (", IsThere(), ") {\n", load, AheadOf(last), " += ", StepOf(last), ";\n",
-             Skip(last), "}");
+    em_.Line("if (", IsThere(), ") {\n", load, AheadOf(last), " += ", StepOf(last), ";\n", Skip(last), "}");
     if (HasCopies()) em_.Line("copies_end();");
   }
-  bool HasCopies() const {
-    return IsAhead() && (s_.staging == Staging::kCopies || !scalars_.empty());
-  }
+  bool HasCopies() const { return IsAhead() && (s_.staging == Staging::kCopies || !scalars_.empty()); }
 
   // The row that is computed now, from where it was loaded to. The ring's stage is free once every reader is past it:
   // its own thread for vectors, the warp for numbers; the whole CTA for bulk copies, see Refill.
@@ -430,8 +405,7 @@ class CarriedEmitter {
         em_.SetScalar(access, name);
       }
       for (const auto& [access, name] : ring_) {
-        em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_",
-                 name, "[u];");
+        em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_", name, "[u];");
       }
       Fetch();
       return;
@@ -440,9 +414,8 @@ class CarriedEmitter {
     if (!scalars_.empty()) em_.Line("warp_sync();");
     for (const auto& [access, name] : scalars_) {
       const int64_t size = DTypeBytes(access.load->dtype);
-      em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_",
-               Suffix(access.load->dtype), "((const ", MemoryText(access.load->dtype), "*)&ring_",
-               name, "[stage][t / 32 * ", size / 4, "]);");
+      em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_", Suffix(access.load->dtype), "((const ",
+               MemoryText(access.load->dtype), "*)&ring_", name, "[stage][t / 32 * ", size / 4, "]);");
       em_.SetScalar(access, name);
     }
     if (s_.staging == Staging::kBulk) em_.Line("bulk_wait(full + stage, phase);");
@@ -452,8 +425,7 @@ class CarriedEmitter {
         const int chunks = em_.BytesOf(access) / 16;
         for (int chunk = 0; chunk < chunks; ++chunk) {
           em_.Line("{ const Pk<16> p = ldv<16>(", ChunkAt(first, chunks, chunk, OwnVector()),
-                   "); for (int i = 0; i < 4; ++i) ", At(name), ".w[", chunk * 4,
-                   " + i] = p.w[i]; }");
+                   "); for (int i = 0; i < 4; ++i) ", At(name), ".w[", chunk * 4, " + i] = p.w[i]; }");
         }
         first += chunks;
       }
@@ -469,8 +441,8 @@ class CarriedEmitter {
     if (!refill_due_) return;
     refill_due_ = false;
     Fetch();
-    em_.Line("if (++stage == ", s_.stages, ") {\nstage = 0;",
-             s_.staging == Staging::kBulk ? "\nphase ^= 1;" : "", "\n}");
+    em_.Line("if (++stage == ", s_.stages, ") {\nstage = 0;", s_.staging == Staging::kBulk ? "\nphase ^= 1;" : "",
+             "\n}");
   }
 
   void Serial(size_t i) {
@@ -501,14 +473,12 @@ class CarriedEmitter {
     }
     const Loop& loop = region_.serial[i];
     const std::string at = Cat("row", loop.variable);
-    const std::string begin = em_.Expr(em_.Import(loop.begin)),
-                      end = em_.Expr(em_.Import(loop.end)), step = StepOf(i);
+    const std::string begin = em_.Expr(em_.Import(loop.begin)), end = em_.Expr(em_.Import(loop.end)), step = StepOf(i);
     em_.Open();
     em_.Define(loop.variable, at);
     Serial(i + 1);
     const std::string body = em_.Close();
-    em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ", at, " += ", step, ") {\n",
-             body, "}");
+    em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ", at, " += ", step, ") {\n", body, "}");
     if (innermost) AddTerms();
     for (const Sum& sum : sums) EndSum(sum);
   }
@@ -522,15 +492,13 @@ class CarriedEmitter {
     em_.Decode(loops, k);
     body();
     const std::string code = em_.Close();
-    em_.Line("for (ix ", k, " = t; ", k, " < ", count, "; ", k, " += ", s_.threads, ") {\n", code,
-             "}");
+    em_.Line("for (ix ", k, " = t; ", k, " < ", count, "; ", k, " += ", s_.threads, ") {\n", code, "}");
   }
 
   void StartArray(std::string_view type, const std::string& array, const std::string& value) {
     em_.Line(type, " ", array, "[", s_.unroll, "][", s_.lanes, "];");
-    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll,
-             "; ++u)\n#pragma unroll\nfor (int e = 0; e < ", s_.lanes, "; ++e) ", array,
-             "[u][e] = ", value, ";");
+    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u)\n#pragma unroll\nfor (int e = 0; e < ",
+             s_.lanes, "; ++e) ", array, "[u][e] = ", value, ";");
   }
 
   void StartSum(const Sum& sum) {
@@ -541,8 +509,8 @@ class CarriedEmitter {
       return;
     }
     EachOfAny(*sum.phase, [&] {
-      em_.Line("st_", Suffix(a.dtype), "(", em_.AddressOf(sum.carried->tensor, sum.carried->index),
-               ", ", neutral, ");");
+      em_.Line("st_", Suffix(a.dtype), "(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ", neutral,
+               ");");
     });
   }
 
@@ -552,15 +520,14 @@ class CarriedEmitter {
     Each([&] {
       const Store as_store = {sum.carried->tensor, sum.carried->index, nullptr};
       if (s_.lanes > 1 && em_.IsVectorStore(as_store)) {
-        em_.Line("stv(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", put_",
-                 Suffix(a.dtype), "(", At(sum.array), "));");
+        em_.Line("stv(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", put_", Suffix(a.dtype), "(",
+                 At(sum.array), "));");
         return;
       }
       // The sums lie in the order of the program's axes, vectors along those of memory.
       em_.Lanes([&] {
-        em_.Line("st_", Suffix(a.dtype), "(",
-                 em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ", At(sum.array), "[",
-                 s_.lanes > 1 ? "e" : "0", "]);");
+        em_.Line("st_", Suffix(a.dtype), "(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ",
+                 At(sum.array), "[", s_.lanes > 1 ? "e" : "0", "]);");
       });
     });
   }
@@ -592,16 +559,15 @@ class CarriedEmitter {
     std::vector<std::string> names;
     for (const Accumulator& accumulator : all) {
       names.push_back(em_.NewName("acc"));
-      em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
-               NeutralText(accumulator.kind, accumulator.dtype), ";");
+      em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
+               ";");
     }
     const size_t reduced = names.size();
     if (in_registers_) {
       std::vector<Emitter::Product> products;
       for (const Base& base : bases_) {
         if (base.phase != &phase) continue;
-        products.push_back(
-            {Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), {base.product}});
+        products.push_back({Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), {base.product}});
       }
       for (const Carried& carried : phase.carried) {
         if (parts_.contains(&carried)) continue;
@@ -622,8 +588,8 @@ class CarriedEmitter {
           const std::string value = em_.Value(a.body);
           const std::string at = em_.NewName("at");
           em_.Line("const auto ", at, " = ", em_.AddressOf(carried.tensor, carried.index), ";");
-          em_.Line("st_", Suffix(a.dtype), "(", at, ", ", ReduceName(a.kind), "::of(ld_",
-                   Suffix(a.dtype), "(", at, "), ", value, "));");
+          em_.Line("st_", Suffix(a.dtype), "(", at, ", ", ReduceName(a.kind), "::of(ld_", Suffix(a.dtype), "(", at,
+                   "), ", value, "));");
         }
       });
     }
@@ -639,17 +605,14 @@ class CarriedEmitter {
     if (in_registers_ && s_.repack) em_.KeepPacks(ring_, s_.unroll);
   }
 
-  static bool IsSum(const Accumulator& a) {
-    return a.kind == fusion::ReduceKind::kSum && a.dtype == DType::kFloat32;
-  }
+  static bool IsSum(const Accumulator& a) { return a.kind == fusion::ReduceKind::kSum && a.dtype == DType::kFloat32; }
 
   // The CTA's results of what each thread has in `names`, in all threads: one barrier.
   void Collect(std::span<const Accumulator> all, std::span<const std::string> names) {
     const int warps = s_.threads / 32;
     const int count = static_cast<int>(names.size());
     if (warps > 1 && count <= 2 && warps * count <= kSumsMax && std::ranges::all_of(all, IsSum)) {
-      const std::string parts = em_.NewName("part"), own = em_.NewName("own"),
-                        sums = em_.NewName("sums");
+      const std::string parts = em_.NewName("part"), own = em_.NewName("own"), sums = em_.NewName("sums");
       em_.Line("SHARED uint4 ", parts, "[2][", (warps * count + 3) / 4, "];");
       if (count == 2) {
         em_.Line("const float ", own, " = across_halves(", names[0], ", ", names[1], ");");
@@ -660,10 +623,9 @@ class CarriedEmitter {
       }
       em_.Line("sync();");
       if (s_.staging == Staging::kBulk) Refill();
-      em_.Line("float ", sums, "[", count, "];\ncollect_sums<", warps, ", ", count,
-               ">((const float*)", parts, "[parity], ", sums, ");");
-      for (int k = 0; k < count; ++k)
-        em_.Line(names[static_cast<size_t>(k)], " = ", sums, "[", k, "];");
+      em_.Line("float ", sums, "[", count, "];\ncollect_sums<", warps, ", ", count, ">((const float*)", parts,
+               "[parity], ", sums, ");");
+      for (int k = 0; k < count; ++k) em_.Line(names[static_cast<size_t>(k)], " = ", sums, "[", k, "];");
       return;
     }
     for (size_t k = 0; k < names.size(); ++k)
@@ -677,8 +639,8 @@ class CarriedEmitter {
     em_.Line("sync();");
     if (s_.staging == Staging::kBulk) Refill();
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line(names[k], " = collect<", ReduceName(all[k].kind), ", ", warps, ">(", parts, "_", k,
-               "[parity], ", NeutralText(all[k].kind, all[k].dtype), ");");
+      em_.Line(names[k], " = collect<", ReduceName(all[k].kind), ", ", warps, ">(", parts, "_", k, "[parity], ",
+               NeutralText(all[k].kind, all[k].dtype), ");");
     }
   }
 
@@ -686,10 +648,9 @@ class CarriedEmitter {
   const Region& region_;
   const Schedule& s_;
   const bool in_registers_;
-  const std::vector<Loop>
-      columns_;  // In the order of vectors; of all phases that loop, where held.
+  const std::vector<Loop> columns_;  // In the order of vectors; of all phases that loop, where held.
   Factors factors_;
-  std::vector<std::pair<Emitter::Access, std::string>> ring_;  // Vectors that every row has anew,
+  std::vector<std::pair<Emitter::Access, std::string>> ring_;     // Vectors that every row has anew,
   std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
   std::vector<std::pair<Emitter::Access, std::string>> fixed_;    // See StartFixed.
   bool all_own_ = false;                                          // No thread is without a vector.
@@ -729,14 +690,12 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   const int64_t parts = SizeOf(em.TripsOf(region.grid), plan.sizes, -1);
   const int64_t processors = std::max(plan.target.multiprocessors, 1);
   const int64_t length = nv * s.lanes;
-  s.ctas_per_sm =
-      is_constant
-          ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
-      : length >= 8192 ? 1
-      : length > 4096  ? 2
-      : length > 1024  ? 4
-      : length >= 513  ? 5
-                       : 16;
+  s.ctas_per_sm = is_constant      ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
+                  : length >= 8192 ? 1
+                  : length > 4096  ? 2
+                  : length > 1024  ? 4
+                  : length >= 513  ? 5
+                                   : 16;
   if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   const int64_t threads_max = s.ctas_per_sm == 1    ? 512
                               : s.ctas_per_sm <= 2  ? 512
@@ -748,8 +707,7 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     return is_constant ? (count + unit - 1) / unit * unit
                        : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
   };
-  s.threads =
-      static_cast<int>(std::clamp<int64_t>(round(std::max<int64_t>(nv, 1), 32), 32, threads_max));
+  s.threads = static_cast<int>(std::clamp<int64_t>(round(std::max<int64_t>(nv, 1), 32), 32, threads_max));
   if (tried.threads > 0) s.threads = tried.threads;
   s.unroll = static_cast<int>(round(std::max<int64_t>(1, (nv + s.threads - 1) / s.threads), 1));
   s.width = static_cast<int>(std::min<int64_t>(nv, 1 << 20));
@@ -762,22 +720,20 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
   const bool has_bulk = plan.target.architecture >= 90;
-  const int64_t row =
-      is_constant ? nv : int64_t{s.threads} * s.unroll;  // Of symbols: that its text is for.
+  const int64_t row = is_constant ? nv : int64_t{s.threads} * s.unroll;  // Of symbols: that its text is for.
   s.staging = row < kShortRow                                    ? Staging::kCopies
               : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
                                                                  : Staging::kRegisters;
   if (tried.staging != Staging::kChosen) s.staging = tried.staging;
   if (row_bytes == 0 || (s.staging == Staging::kBulk && (columns.size() != 1 || !has_bulk)))
     s.staging = Staging::kRegisters;
-  const int64_t of_copies = (kBytesAhead + s.ctas_per_sm * row_bytes - 1) /
-                            std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
+  const int64_t of_copies =
+      (kBytesAhead + s.ctas_per_sm * row_bytes - 1) / std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
   s.stages = tried.stages > 0              ? tried.stages
              : s.staging == Staging::kBulk ? kBulkStages
                                            : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
-  const int64_t bytes_max = s.staging == Staging::kBulk
-                                ? plan.target.shared_bytes / s.ctas_per_sm - kOtherBytes
-                                : kStaticBytesMax;
+  const int64_t bytes_max =
+      s.staging == Staging::kBulk ? plan.target.shared_bytes / s.ctas_per_sm - kOtherBytes : kStaticBytesMax;
   if (s.staging != Staging::kRegisters) {
     s.stages = static_cast<int>(std::min<int64_t>(s.stages, bytes_max / row_bytes));
     if (s.stages < 2) s.staging = Staging::kRegisters;

@@ -28,12 +28,10 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
   for (const Loop& loop : region.serial) variables.push_back(loop.variable);
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) {
-      if (std::ranges::find(variables, loop.variable) == variables.end())
-        variables.push_back(loop.variable);
+      if (std::ranges::find(variables, loop.variable) == variables.end()) variables.push_back(loop.variable);
     }
   }
-  const auto vote = [&](std::span<const Element* const> index, const Tensor& tensor,
-                        std::map<int, int64_t>& to) {
+  const auto vote = [&](std::span<const Element* const> index, const Tensor& tensor, std::map<int, int64_t>& to) {
     ir::ExprPool& pool = em.pool();
     const ir::Expr* offset = pool.Const(0);
     for (size_t i = 0; i < index.size(); ++i) {
@@ -53,8 +51,7 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
     if (!seen.insert(e).second) return;
     if (e->kind == Element::Kind::kLoad) {
       for (const Tensor& tensor : nest.tensors) {
-        if (tensor.value == e->value && tensor.role != Tensor::Role::kOutput)
-          vote(e->args, tensor, votes.loads);
+        if (tensor.value == e->value && tensor.role != Tensor::Role::kOutput) vote(e->args, tensor, votes.loads);
       }
     }
     for (const Element* arg : e->args) self(self, arg);
@@ -72,8 +69,7 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) {
       for (const int variable : variables) {
-        if (!em.math().DependsOn(loop.begin, variable) && !em.math().DependsOn(loop.end, variable))
-          continue;
+        if (!em.math().DependsOn(loop.begin, variable) && !em.math().DependsOn(loop.end, variable)) continue;
         if (variable >= 0) votes.loads.erase(variable), votes.stores.erase(variable);
       }
     }
@@ -114,8 +110,7 @@ int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variab
   const bool reduces = LoopingPhases(region) > 0;  // What is stored is little.
   const bool parts = AddsParts(nest, region);
   for (const Tensor& tensor : nest.tensors) {
-    if (parts ? tensor.role == Tensor::Role::kWorkspace
-              : !reduces || tensor.role != Tensor::Role::kOutput)
+    if (parts ? tensor.role == Tensor::Role::kWorkspace : !reduces || tensor.role != Tensor::Role::kOutput)
       narrowest = std::min(narrowest, DTypeBytes(tensor.dtype));
   }
   const int most = std::min<int>(kLanesMax, static_cast<int>(16 / narrowest));
@@ -129,8 +124,8 @@ int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variab
   return best;
 }
 
-bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan,
-                    int along, int across) {
+bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan, int along,
+                    int across) {
   const std::vector<Store>& stores = region.phases[0].stores;
   if (stores.size() > kTransposedStoresMax) return false;
   const int64_t bytes = DTypeBytes(nest.tensors[static_cast<size_t>(stores[0].tensor)].dtype);
@@ -202,8 +197,7 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
     ChooseCarried(em, region, plan, s);
   } else if (is_pointwise) {
     const int along = Best(votes.loads), across = Best(votes.stores);
-    if (along >= 0 && across >= 0 && along != across &&
-        FitsTransposed(em, nest, region, plan, along, across)) {
+    if (along >= 0 && across >= 0 && along != across && FitsTransposed(em, nest, region, plan, along, across)) {
       s.vector = along;
       s.across = across;
       ChooseTransposed(nest, region, s);

@@ -47,8 +47,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     if (loop.variable == s.vector) {
       column = &loop;
     } else {
-      others = std::min(others * SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, 1),
-                        int64_t{1} << 30);
+      others = std::min(others * SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, 1), int64_t{1} << 30);
     }
   }
   const int64_t vectors = SizeOf(em.TripsOf(std::span(column, 1)), plan.sizes, kUnknown);
@@ -57,22 +56,19 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   while (trips >= kLongTrips && s.width > width_min &&
          (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors * 3 / 4)
     s.width /= 2;
-  const bool is_constant =
-      column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
-        return IsConstant(em.TripsOf(phase.loops));
-      });
-  if (!is_constant && (s.width < kWidth || s.adds_parts))
-    s.width = kWidthMin;  // Few variants, each compiled once.
+  const bool is_constant = column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
+                             return IsConstant(em.TripsOf(phase.loops));
+                           });
+  if (!is_constant && (s.width < kWidth || s.adds_parts)) s.width = kWidthMin;  // Few variants, each compiled once.
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
   const bool few = s.width == kWidthMin && is_constant &&
                    (vectors + s.width - 1) / s.width * others * 2 < plan.target.multiprocessors;
   int height = (few ? 2 * kThreads : kThreads) / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   s.threads = s.width * height;
-  s.unroll = static_cast<int>(std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1,
-                                                  std::max<int64_t>(trips / height, 1)));
-  const int most =
-      static_cast<int>(std::max<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1));
+  s.unroll = static_cast<int>(
+      std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1, std::max<int64_t>(trips / height, 1)));
+  const int most = static_cast<int>(std::max<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1));
   if (!is_constant) s.unroll = s.unroll < most ? 1 : most;
   s.stream = LoopingPhases(region) == 1;
   // Read once, where few vectors a thread hold all rows and where that is known.
@@ -89,8 +85,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_exact =
-      column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
+  s.is_exact = column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
 
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
@@ -115,8 +110,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   int64_t shared = 0;
   for (const Phase& phase : region.phases) {
     for (const Accumulator& accumulator : phase.accumulators)
-      shared = std::max(shared, int64_t{s.threads} * s.lanes *
-                                    std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
+      shared = std::max(shared, int64_t{s.threads} * s.lanes * std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
   }
   if (shared > 0) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
   Held held;
@@ -155,8 +149,8 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
     if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
     for (size_t k = 0; k < phase.accumulators.size(); ++k) {
       const Accumulator& accumulator = phase.accumulators[k];
-      em.Line("collect_columns<", ReduceName(accumulator.kind), ", ", s.width, ", ", height, ", ",
-              s.lanes, ">(", arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
+      em.Line("collect_columns<", ReduceName(accumulator.kind), ", ", s.width, ", ", height, ", ", s.lanes, ">(",
+              arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
       em.SetResult(accumulator.value, names[k], s.lanes > 1);
     }
   }

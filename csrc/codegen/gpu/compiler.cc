@@ -23,18 +23,17 @@ std::string Pack(const Code& code) {
   std::string out = Cat(kMagic, "\n", code.architecture, "\n", code.kernels.size(), "\n");
   for (size_t i = 0; i < code.kernels.size(); ++i) {
     const KernelInfo& info = code.kernels[i];
-    Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n",
-           info.shared_bytes, "\n", info.dependent ? 1 : 0, "\n", info.num_slots, "\n",
-           code.registers[i], "\n", code.spill_bytes[i], "\n", code.caps[i], "\n",
-           code.schedules[i], "\n", code.cubins[i].size(), "\n");
+    Append(out, info.threads, "\n", info.ctas_per_sm, "\n", info.items_per_cta, "\n", info.shared_bytes, "\n",
+           info.dependent ? 1 : 0, "\n", info.num_slots, "\n", code.registers[i], "\n", code.spill_bytes[i], "\n",
+           code.caps[i], "\n", code.schedules[i], "\n", code.cubins[i].size(), "\n");
   }
   return out + base::Join(code.cubins, "");
 }
 
 // Kernel `index`, alone. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and
 // again.
-Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning> tunings,
-                   size_t index, int architecture) {
+Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning> tunings, size_t index,
+                   int architecture) {
   while (true) {
     const std::string text = Cat(source.prelude, source.parts[index]);
     HIR_ASSIGN(Compiled compiled, CompileCuda(text, architecture));
@@ -120,18 +119,15 @@ Status WarmCompiler() {
 Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tuning> tunings) {
   Artifact artifact;
   for (const Launch& launch : plan.launches) artifact.kernels.push_back(launch.kernel);
-  const int architecture =
-      plan.target.architecture > 0 ? plan.target.architecture : options_.architecture;
+  const int architecture = plan.target.architecture > 0 ? plan.target.architecture : options_.architecture;
   if (architecture < kOldest) {
-    return Unimplemented(Cat("kernels for compute capability ", architecture / 10, ".",
-                             architecture % 10, ": the oldest is ", kOldest / 10, ".",
-                             kOldest % 10));
+    return Unimplemented(Cat("kernels for compute capability ", architecture / 10, ".", architecture % 10,
+                             ": the oldest is ", kOldest / 10, ".", kOldest % 10));
   }
   HIR_ASSIGN(const Source source, EmitCuda(plan, {}, tunings));
   // All that makes a cubin: what comes from another compiler has another key.
   const auto key_of = [&](const std::string& compiler, size_t index) {
-    return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude,
-               source.parts[index]);
+    return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude, source.parts[index]);
   };
   HIR_ASSIGN(const std::string compiler, NvrtcIdentity());
   std::vector<Result<std::string>> kernels(source.parts.size(), Internal("not compiled"));
@@ -155,8 +151,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
   }
   {
     std::vector<std::jthread> others;
-    for (size_t k = 1; k < missing.size(); ++k)
-      others.emplace_back([&, i = missing[k]] { kernels[i] = compile(i); });
+    for (size_t k = 1; k < missing.size(); ++k) others.emplace_back([&, i = missing[k]] { kernels[i] = compile(i); });
     if (!missing.empty()) kernels[missing[0]] = compile(missing[0]);
   }
   Code code = {.architecture = architecture,

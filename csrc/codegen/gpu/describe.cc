@@ -28,28 +28,24 @@ std::string_view RoleName(Tensor::Role role) {
 // Lines of comments: what kernel it is, how it runs, and what its parameters are called in the program.
 std::string HeaderOf(const KernelPlan& plan, const Source& source, size_t index) {
   const LoopNest& nest = *plan.nests[index];
-  std::string text = Cat("// ", plan.launches[index].kernel, ", ", plan.schedule, ": ",
-                         DescribeSchedule(source, index), "\n");
+  std::string text =
+      Cat("// ", plan.launches[index].kernel, ", ", plan.schedule, ": ", DescribeSchedule(source, index), "\n");
   for (size_t i = 0; i < nest.tensors.size(); ++i) {
     const Tensor& tensor = nest.tensors[i];
     Append(text, "//   t", i, " ", RoleName(tensor.role), " %", tensor.value->name, ": ",
            ir::ToString(*tensor.value->type), "\n");
   }
-  for (size_t i = 0; i < nest.symbols.size(); ++i)
-    Append(text, "//   s", i, " = ", nest.symbols[i], "\n");
-  for (size_t i = 0; i < nest.scalars.size(); ++i)
-    Append(text, "//   x", i, " = %", nest.scalars[i]->name, "\n");
+  for (size_t i = 0; i < nest.symbols.size(); ++i) Append(text, "//   s", i, " = ", nest.symbols[i], "\n");
+  for (size_t i = 0; i < nest.scalars.size(); ++i) Append(text, "//   x", i, " = %", nest.scalars[i]->name, "\n");
   return text;
 }
 
 std::string ResourcesText(const Code& code, size_t index) {
   const int threads = code.kernels[index].threads, registers = code.registers[index];
-  const int together =
-      (registers + kRegistersTogether - 1) / kRegistersTogether * kRegistersTogether * threads;
+  const int together = (registers + kRegistersTogether - 1) / kRegistersTogether * kRegistersTogether * threads;
   std::string text = Cat(registers, " registers a thread");
   if (together > 0) {
-    Append(text, ", room for ", kRegisters / together, " CTAs of ", threads,
-           " threads a multiprocessor");
+    Append(text, ", room for ", kRegisters / together, " CTAs of ", threads, " threads a multiprocessor");
   }
   if (code.spill_bytes[index] > 0) Append(text, ", ", code.spill_bytes[index], " bytes spilled");
   return text;
@@ -71,8 +67,7 @@ std::string DescribeSchedule(const Source& source, size_t index) {
   if (tuning.schedule == "columns") Append(text, ", ", tuning.width, " threads along the columns");
   if (info.items_per_cta > 1) Append(text, ", ", info.items_per_cta, " items a CTA");
   if (info.ctas_per_sm != 0) text += ", as many CTAs as fit";
-  if (source.caps[index] > 1)
-    Append(text, ", registers for ", source.caps[index], " CTAs a multiprocessor");
+  if (source.caps[index] > 1) Append(text, ", registers for ", source.caps[index], " CTAs a multiprocessor");
   return text;
 }
 
@@ -80,8 +75,7 @@ Result<std::vector<std::string>> NotesOf(const Artifact& artifact) {
   HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
   std::vector<std::string> notes;
   for (size_t i = 0; i < std::min(code.kernels.size(), artifact.kernels.size()); ++i) {
-    notes.push_back(
-        Cat(artifact.kernels[i], ": ", code.schedules[i], "; ", ResourcesText(code, i)));
+    notes.push_back(Cat(artifact.kernels[i], ": ", code.schedules[i], "; ", ResourcesText(code, i)));
   }
   return notes;
 }
@@ -89,8 +83,7 @@ Result<std::vector<std::string>> NotesOf(const Artifact& artifact) {
 Result<std::string> EmitKernels(const KernelPlan& plan) {
   HIR_ASSIGN(const Source source, EmitCuda(plan));
   std::string text;
-  for (size_t i = 0; i < source.parts.size(); ++i)
-    Append(text, HeaderOf(plan, source, i), source.parts[i]);
+  for (size_t i = 0; i < source.parts.size(); ++i) Append(text, HeaderOf(plan, source, i), source.parts[i]);
   return text;
 }
 

@@ -12,16 +12,14 @@ using base::Append;
 using base::Cat;
 using ir::ExprKind;
 
-Emitter::Emitter(const LoopNest& nest, const Options& options)
-    : nest_(nest), options_(options), math_(pool_) {
+Emitter::Emitter(const LoopNest& nest, const Options& options) : nest_(nest), options_(options), math_(pool_) {
   levels_.resize(1);
   guards_.emplace_back();
   Line("typedef ", options.narrow ? "int" : "i64", " ix;");
   Line("typedef ", options.narrow ? "u32" : "u64", " ux;");
   Line("const int t = TID;");
   for (size_t i = 0; i < nest.tensors.size(); ++i) {
-    if (nest.tensors[i].role != Tensor::Role::kOutput)
-      slots_[nest.tensors[i].value] = static_cast<int>(i);
+    if (nest.tensors[i].role != Tensor::Role::kOutput) slots_[nest.tensors[i].value] = static_cast<int>(i);
   }
   for (size_t i = 0; i < nest.symbols.size(); ++i) {
     symbols_[nest.symbols[i]] = Cat("s", i);
@@ -58,12 +56,10 @@ void Emitter::StartRegion(const Region& region) {
   for (const Loop& loop : region.serial) add(loop);
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) add(loop);
-    for (const Accumulator& accumulator : phase.accumulators)
-      accumulated_.insert(accumulator.value);
+    for (const Accumulator& accumulator : phase.accumulators) accumulated_.insert(accumulator.value);
   }
   if (region_variables_.size() > kVariablesMax) {
-    error_ = Unimplemented(
-        Cat("a kernel with ", region_variables_.size(), " loops; the limit is ", kVariablesMax));
+    error_ = Unimplemented(Cat("a kernel with ", region_variables_.size(), " loops; the limit is ", kVariablesMax));
     region_variables_.resize(kVariablesMax);
   }
 }
@@ -94,8 +90,7 @@ uint64_t Emitter::VarsOf(const ir::Expr* expr) {
   const auto known = expr_vars_.find(expr);
   if (known != expr_vars_.end()) return known->second;
   uint64_t vars = 0;
-  if (expr->kind == ExprKind::kSymbol && VariableOf(expr->symbol) >= 0)
-    vars = BitOf(VariableOf(expr->symbol));
+  if (expr->kind == ExprKind::kSymbol && VariableOf(expr->symbol) >= 0) vars = BitOf(VariableOf(expr->symbol));
   for (const ir::Expr* arg : expr->args) vars |= VarsOf(arg);
   return expr_vars_[expr] = vars;
 }
@@ -124,8 +119,7 @@ uint64_t Emitter::VarsOf(int guard) {
 
 uint64_t Emitter::VarsOf(const Offset& offset) {
   uint64_t vars = VarsOf(offset.affine);
-  for (const auto& [index, stride] : offset.data)
-    vars |= VarsOf(index) | VarsOf(stride) | VarsOf(offset.guard);
+  for (const auto& [index, stride] : offset.data) vars |= VarsOf(index) | VarsOf(stride) | VarsOf(offset.guard);
   return vars;
 }
 
@@ -143,8 +137,7 @@ size_t Emitter::LevelOf(uint64_t vars, bool is_lane) const {
 
 // --- expressions -----------------------------------------------------------------------------------------------
 
-std::string Emitter::Named(const Key& key, size_t level, std::string_view type,
-                           const std::string& text) {
+std::string Emitter::Named(const Key& key, size_t level, std::string_view type, const std::string& text) {
   std::string name = NewName("e");
   Append(levels_[level].code, "const ", type, " ", name, " = ", text, ";\n");
   levels_[level].memo[key] = name;
@@ -153,8 +146,7 @@ std::string Emitter::Named(const Key& key, size_t level, std::string_view type,
 
 std::string Emitter::ExprText(const ir::Expr* expr, bool is_lane) {
   if (expr->IsConst()) {
-    return options_.narrow ? IntText(DType::kInt32, expr->value)
-                           : IntText(DType::kInt64, expr->value);
+    return options_.narrow ? IntText(DType::kInt32, expr->value) : IntText(DType::kInt64, expr->value);
   }
   if (expr->kind == ExprKind::kSymbol) {
     const int variable = VariableOf(expr->symbol);
@@ -176,11 +168,9 @@ std::string Emitter::NodeText(const ir::Expr& expr, const std::vector<std::strin
   const auto constant = [&](int64_t value) { return ExprText(pool_.Const(value), false); };
   switch (expr.kind) {
     case ExprKind::kAdd:
-      return Cat(base::Join(args, " + "), expr.value != 0 ? " + " : "",
-                 expr.value != 0 ? constant(expr.value) : "");
+      return Cat(base::Join(args, " + "), expr.value != 0 ? " + " : "", expr.value != 0 ? constant(expr.value) : "");
     case ExprKind::kMul:
-      return Cat(expr.value != 1 ? constant(expr.value) : "", expr.value != 1 ? " * " : "",
-                 base::Join(args, " * "));
+      return Cat(expr.value != 1 ? constant(expr.value) : "", expr.value != 1 ? " * " : "", base::Join(args, " * "));
     case ExprKind::kMin: return Cat("mini(", args[0], ", ", args[1], ")");
     case ExprKind::kMax: return Cat("maxi(", args[0], ", ", args[1], ")");
     case ExprKind::kFloorDiv:
@@ -203,14 +193,10 @@ std::string Emitter::SymbolText(const ir::Expr* expr) {
   if (expr->kind == ExprKind::kSymbol) return Cat("a.", symbols_.at(expr->symbol));
   std::vector<std::string> args;
   for (const ir::Expr* arg : expr->args) args.push_back(SymbolText(arg));
-  const auto call = [&](std::string_view name) {
-    return Cat(name, "<i64>(", args[0], ", ", args[1], ")");
-  };
+  const auto call = [&](std::string_view name) { return Cat(name, "<i64>(", args[0], ", ", args[1], ")"); };
   switch (expr->kind) {
-    case ExprKind::kAdd:
-      return Cat("(", base::Join(args, " + "), " + ", IntText(DType::kInt64, expr->value), ")");
-    case ExprKind::kMul:
-      return Cat("(", IntText(DType::kInt64, expr->value), " * ", base::Join(args, " * "), ")");
+    case ExprKind::kAdd: return Cat("(", base::Join(args, " + "), " + ", IntText(DType::kInt64, expr->value), ")");
+    case ExprKind::kMul: return Cat("(", IntText(DType::kInt64, expr->value), " * ", base::Join(args, " * "), ")");
     case ExprKind::kMin: return call("mini");
     case ExprKind::kMax: return call("maxi");
     case ExprKind::kFloorDiv: return call("floor_div");
@@ -229,8 +215,7 @@ const ir::Expr* Emitter::TripsOf(std::span<const Loop> loops) {
     const ir::Expr* own = pool_.Sub(Import(loop.end), Import(loop.begin));
     if (!Import(loop.begin)->IsConst(0)) own = pool_.Max(own, pool_.Const(0));
     if (loop.variable == vector_ && lanes_ > 1) {
-      if (!Divisible(own, lanes_))
-        error_ = Internal("vectors along a loop that they do not divide");
+      if (!Divisible(own, lanes_)) error_ = Internal("vectors along a loop that they do not divide");
       own = pool_.FloorDiv(own, pool_.Const(lanes_));
     }
     trips = pool_.Mul(trips, own);

@@ -103,17 +103,13 @@ class Emitter {
   // Its address.
   std::string LoadAddress(const Access& access);
   // From now on, that load is `text`.
-  void SetPack(const Access& access, std::string text) {
-    packs_[{access.load, access.guard}] = std::move(text);
-  }
+  void SetPack(const Access& access, std::string text) { packs_[{access.load, access.guard}] = std::move(text); }
   void ForgetPacks() { packs_.clear(); }
   // Loads of one element that vary with `rows` and not with `columns`, whatever conditions say.
-  std::vector<Access> ScalarLoads(const std::vector<const Element*>& roots,
-                                  std::span<const Loop> rows, std::span<const Loop> columns);
+  std::vector<Access> ScalarLoads(const std::vector<const Element*>& roots, std::span<const Loop> rows,
+                                  std::span<const Loop> columns);
   // From now on, such a load is `text`.
-  void SetScalar(const Access& access, std::string text) {
-    scalar_loads_[access.load] = std::move(text);
-  }
+  void SetScalar(const Access& access, std::string text) { scalar_loads_[access.load] = std::move(text); }
 
   // In the scope of a vector: adds to `accumulators` (named by `names`, an expression in the lane e) and stores.
   struct Product {  // A sum of products of values, by its name.
@@ -153,10 +149,8 @@ class Emitter {
 
  private:
   // Sets of variables, a bit each by their place in the region, and
-  static constexpr uint64_t kRowBit = uint64_t{1}
-                                      << 63;  // what depends on an accumulator's result,
-  static constexpr uint64_t kLaneBit = uint64_t{1}
-                                       << 62;  // on one that is not the same for all lanes.
+  static constexpr uint64_t kRowBit = uint64_t{1} << 63;   // what depends on an accumulator's result,
+  static constexpr uint64_t kLaneBit = uint64_t{1} << 62;  // on one that is not the same for all lanes.
   static constexpr size_t kVariablesMax = 62;
 
   struct Guard {
@@ -177,9 +171,8 @@ class Emitter {
   };
   struct Offset {
     const ir::Expr* affine = nullptr;
-    std::vector<std::pair<const Element*, const ir::Expr*>>
-        data;       // Indices that are data, with their strides,
-    int guard = 0;  // where they may be read.
+    std::vector<std::pair<const Element*, const ir::Expr*>> data;  // Indices that are data, with their strides,
+    int guard = 0;                                                 // where they may be read.
   };
   struct Result {
     std::string text;
@@ -192,9 +185,7 @@ class Emitter {
   uint64_t VarsOf(int guard);
   uint64_t VarsOf(const Offset& offset);
   uint64_t BitOf(int variable) const;
-  bool IsLane(uint64_t vars) const {
-    return lanes_ > 1 && vector_ >= 0 && (vars & BitOf(vector_)) != 0;
-  }
+  bool IsLane(uint64_t vars) const { return lanes_ > 1 && vector_ >= 0 && (vars & BitOf(vector_)) != 0; }
   size_t LevelOf(uint64_t vars, bool is_lane) const;
   std::string ExprText(const ir::Expr* expr, bool is_lane);
   std::string NodeText(const ir::Expr& expr, const std::vector<std::string>& args);
@@ -224,9 +215,8 @@ class Emitter {
   void PairLoads(const Element* select, int guard);
   void Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
              std::vector<Access>& found, int* misfits);
-  void VisitScalars(const Element* element, std::span<const Loop> rows,
-                    std::span<const Loop> columns, std::set<const Element*>& seen,
-                    std::vector<Access>& found);
+  void VisitScalars(const Element* element, std::span<const Loop> rows, std::span<const Loop> columns,
+                    std::set<const Element*>& seen, std::vector<Access>& found);
 
   // lanes.cc: what is done with a vector.
   struct Packed;

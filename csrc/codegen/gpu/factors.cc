@@ -49,8 +49,7 @@ const Element* Factors::Chain(std::vector<const Element*>& factors) {
   if (factors.empty()) return nullptr;
   std::ranges::sort(factors, {}, [&](const Element* e) { return order_.at(e); });
   const Element* product = factors[0];
-  for (size_t i = 1; i < factors.size(); ++i)
-    product = em_.elements().Apply(Prim::kMul, {product, factors[i]});
+  for (size_t i = 1; i < factors.size(); ++i) product = em_.elements().Apply(Prim::kMul, {product, factors[i]});
   return product;
 }
 
@@ -60,8 +59,7 @@ const Element* Factors::OfRow(Parts& parts) {
   if (parts.constant == 1) return product;
   const Element* constant = elements.Float(DType::kFloat32, parts.constant);
   if (product == nullptr) return constant;
-  return parts.constant == -1 ? elements.Apply(Prim::kNeg, {product})
-                              : elements.Apply(Prim::kMul, {product, constant});
+  return parts.constant == -1 ? elements.Apply(Prim::kNeg, {product}) : elements.Apply(Prim::kMul, {product, constant});
 }
 
 const Element* Factors::OfElement(Parts& parts) {
@@ -76,8 +74,7 @@ const Element* Factors::Joined(Parts& parts) {
   if (parts.row.empty() && parts.constant == -1) {
     parts.constant = 1;
     const Element* positive = OfElement(parts);
-    return positive == nullptr ? elements.Float(DType::kFloat32, -1)
-                               : elements.Apply(Prim::kNeg, {positive});
+    return positive == nullptr ? elements.Float(DType::kFloat32, -1) : elements.Apply(Prim::kNeg, {positive});
   }
   const Element* own = OfElement(parts);
   const Element* row = OfRow(parts);
@@ -86,8 +83,7 @@ const Element* Factors::Joined(Parts& parts) {
 }
 
 const Element* Factors::Ordered(const Element* element) {
-  if (element->kind != Element::Kind::kPrim && element->kind != Element::Kind::kConvert)
-    return element;
+  if (element->kind != Element::Kind::kPrim && element->kind != Element::Kind::kConvert) return element;
   if (!em_.DependsOn(element, rows_) || !em_.VariesWith(element, columns_)) return element;
   if (const auto known = ordered_.find(element); known != ordered_.end()) return known->second;
   const Element* result = element;
@@ -100,8 +96,7 @@ const Element* Factors::Ordered(const Element* element) {
   } else if (element->dtype == DType::kFloat32 && element->prim != Prim::kSelect) {
     std::vector<const Element*> args;
     for (const Element* arg : element->args) args.push_back(Ordered(arg));
-    if (!std::ranges::equal(args, element->args))
-      result = em_.elements().Apply(element->prim, args);
+    if (!std::ranges::equal(args, element->args)) result = em_.elements().Apply(element->prim, args);
   }
   return ordered_[element] = result;
 }

@@ -41,10 +41,9 @@ struct Tuning {
   int width = 0;         // Threads along the columns, of "columns".
   int unroll = 0;        // Vectors in flight a thread.
   int ctas_per_sm = 0;   // That the registers allow; an explicit cap, below, goes first.
-  int held = 0;    // A row stays in registers: 1, or is read again for each phase: -1. Of "rows".
-  int stream = 0;  // Last reads do not stay in cache: 1, or do: -1.
-  int keep =
-      0;  // What is read again stays in the second-level cache meanwhile: 1, or as it happens: -1. Of "rows".
+  int held = 0;          // A row stays in registers: 1, or is read again for each phase: -1. Of "rows".
+  int stream = 0;        // Last reads do not stay in cache: 1, or do: -1.
+  int keep = 0;  // What is read again stays in the second-level cache meanwhile: 1, or as it happens: -1. Of "rows".
   bool operator==(const Tuning&) const = default;
 };
 
@@ -59,8 +58,7 @@ struct Source {
   std::vector<Tuning> tunings;  // The same.
 };
 // Errors: kUnimplemented for what no kernel can hold. REQUIRES: a plan for a GPU.
-Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {},
-                        std::span<const Tuning> tunings = {});
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps = {}, std::span<const Tuning> tunings = {});
 // The kernels alone, without what every text starts with, under comments that name them, how they run, and what their
 // parameters are. For tests and people.
 Result<std::string> EmitKernels(const KernelPlan& plan);
@@ -80,9 +78,9 @@ Status WarmCompiler();
 class Compiler {
  public:
   struct Options {
-    int architecture = 90;  // At least 80. Plans for a target that names one get that one.
-    size_t cached_kernels_max = 4096;  // In memory; beyond, the cache is emptied.
-    std::string cache_directory;  // Empty: none on disk. Made when missing; shared by processes.
+    int architecture = 90;                         // At least 80. Plans for a target that names one get that one.
+    size_t cached_kernels_max = 4096;              // In memory; beyond, the cache is emptied.
+    std::string cache_directory;                   // Empty: none on disk. Made when missing; shared by processes.
     int64_t cache_bytes_max = int64_t{256} << 20;  // On disk; beyond, the oldest entries go.
   };
   explicit Compiler(Options options)
@@ -102,10 +100,9 @@ class Compiler {
   const Options options_;
   const DiskCache disk_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::string>
-      cache_;                  // Packed kernels by all that makes them. Guarded by mutex_.
-  int64_t num_compiled_ = 0;   // Guarded by mutex_.
-  int64_t num_from_disk_ = 0;  // Guarded by mutex_.
+  std::unordered_map<std::string, std::string> cache_;  // Packed kernels by all that makes them. Guarded by mutex_.
+  int64_t num_compiled_ = 0;                            // Guarded by mutex_.
+  int64_t num_from_disk_ = 0;                           // Guarded by mutex_.
 };
 
 // What an artifact holds.
@@ -125,7 +122,6 @@ Result<std::vector<std::string>> NotesOf(const Artifact& artifact);
 // The kernels of `artifact` on `device`, a GPU of csrc/device/cuda.
 // Errors: kInvalidArgument for other bytes, or when the driver refuses them; kFailedPrecondition naming both
 // architectures when the device is older than the artifact is for.
-Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
-                                                   device::Device& device);
+Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact, device::Device& device);
 
 }  // namespace hir::codegen::gpu

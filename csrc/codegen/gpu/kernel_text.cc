@@ -15,12 +15,10 @@ using base::Cat;
 
 namespace {
 
-constexpr int kSharedThreads = 256;  // Of kernels with several regions.
-constexpr int64_t kNarrowMax = int64_t{1}
-                               << 30;  // Elements that 32-bit indices reach, with room for sums.
+constexpr int kSharedThreads = 256;               // Of kernels with several regions.
+constexpr int64_t kNarrowMax = int64_t{1} << 30;  // Elements that 32-bit indices reach, with room for sums.
 
-const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region,
-                     const Schedule& schedule) {
+const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule) {
   switch (schedule.kind) {
     case Schedule::Kind::kPointwise: return EmitPointwise(em, region, schedule);
     case Schedule::Kind::kRows: return EmitRows(em, region, schedule);
@@ -80,8 +78,7 @@ bool Narrow(Emitter& em, const LoopNest& nest) {
   std::vector<const ir::Expr*> counts;
   for (const Tensor& tensor : nest.tensors) {
     const ir::Expr* count = pool.Const(1);
-    for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type))
-      count = pool.Mul(count, em.Import(axis.extent));
+    for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type)) count = pool.Mul(count, em.Import(axis.extent));
     counts.push_back(count);
   }
   for (const Region& region : nest.regions) {
@@ -92,11 +89,8 @@ bool Narrow(Emitter& em, const LoopNest& nest) {
   for (const ir::Expr* count : counts) {
     std::vector<std::string_view> symbols;
     ir::CollectSymbols(count, symbols);
-    if (std::ranges::any_of(symbols, [](std::string_view s) { return VariableOf(s) >= 0; }))
-      continue;
-    const auto is_passed = [&](std::string_view s) {
-      return std::ranges::find(nest.symbols, s) != nest.symbols.end();
-    };
+    if (std::ranges::any_of(symbols, [](std::string_view s) { return VariableOf(s) >= 0; })) continue;
+    const auto is_passed = [&](std::string_view s) { return std::ranges::find(nest.symbols, s) != nest.symbols.end(); };
     if (!std::ranges::all_of(symbols, is_passed)) return false;  // Nothing to test it by.
     if (count->IsConst()) {
       if (count->value > kNarrowMax) return false;
@@ -128,8 +122,7 @@ struct Function {
   std::vector<std::string> conditions;
 };
 
-Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> schedules,
-                              bool fast_path) {
+Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> schedules, bool fast_path) {
   Emitter::Options options = {.lanes = 1, .narrow = false, .fast = IsFast(nest)};
   const bool is_constant = nest.symbols.empty();  // Constants: 32 bits need no condition.
   if (fast_path || is_constant) {
@@ -154,8 +147,7 @@ Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> sc
   } else {
     std::string inside = "i64 unit = at;\n", tail;
     for (size_t r = 0; r < bodies.size(); ++r) {
-      Append(inside, "if (unit < ", units[r], ") {\n", bodies[r], "} else {\nunit -= ", units[r],
-             ";\n");
+      Append(inside, "if (unit < ", units[r], ") {\n", bodies[r], "} else {\nunit -= ", units[r], ";\n");
       tail += "}\n";
     }
     em.Line("const i64 units = (i64)", base::Join(units, " + (i64)"), ";");
@@ -198,8 +190,7 @@ bool IsOneWave(const KernelPlan& plan, const LoopNest& nest, const KernelInfo& i
     if (own < 0) return false;
     items += own;
   }
-  return items / info.items_per_cta <
-         plan.target.multiprocessors * (kThreadsOfMultiprocessor / info.threads);
+  return items / info.items_per_cta < plan.target.multiprocessors * (kThreadsOfMultiprocessor / info.threads);
 }
 
 Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const Tuning& tuning) {
@@ -231,8 +222,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
       em.Open();
       const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
       const ir::Expr* own = GridOf(em.pool(), nest.regions[r]);
-      const int64_t known = SizeOf(count, plan.sizes, -1),
-                    known_items = SizeOf(own, plan.sizes, -1);
+      const int64_t known = SizeOf(count, plan.sizes, -1), known_items = SizeOf(own, plan.sizes, -1);
       units = known < 0 || units < 0 ? -1 : units + known;
       items += known_items;
     }
@@ -243,13 +233,12 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   // before it: that takes 2 us off each of a chain. In a large one every CTA would wait anew: 22 % of bias + gelu.
   const bool is_small = IsOneWave(plan, nest, kernel.info);
   kernel.info.dependent = index > 0 || is_small;
-  kernel.info.num_slots =
-      static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
+  kernel.info.num_slots = static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
   kernel.cap = cap > 0 ? cap : schedules[0].ctas_per_sm;
   kernel.tuning = TuningOf(schedules[0]);
   HIR_ASSIGN(const Function fast, EmitFunction(nest, schedules, true));
-  Append(kernel.text, "namespace n", index, " {\n", ArgsText(nest),
-         "DEV void run(const Args& a) {\n", fast.body, "}\n");
+  Append(kernel.text, "namespace n", index, " {\n", ArgsText(nest), "DEV void run(const Args& a) {\n", fast.body,
+         "}\n");
   if (!fast.conditions.empty()) {
     HIR_ASSIGN(const Function other, EmitFunction(nest, any, false));
     Append(kernel.text, "ANY void run_any(const Args& a) {\n", other.body, "}\n");
@@ -262,8 +251,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   if (fast.conditions.empty()) {
     kernel.text += "run(a);\n";
   } else {
-    Append(kernel.text, "if (", base::Join(fast.conditions, " &&\n    "),
-           ") {\nrun(a);\n} else {\nrun_any(a);\n}\n");
+    Append(kernel.text, "if (", base::Join(fast.conditions, " &&\n    "), ") {\nrun(a);\n} else {\nrun_any(a);\n}\n");
   }
   if (index + 1 < plan.nests.size()) kernel.text += "start_next();\n";
   kernel.text += "}\n}\n";
@@ -272,13 +260,12 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
 
 }  // namespace
 
-Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps,
-                        std::span<const Tuning> tunings) {
+Result<Source> EmitCuda(const KernelPlan& plan, std::span<const int> caps, std::span<const Tuning> tunings) {
   Source source;
   source.prelude = Cat(kIntrinsics, kPrelude);
   for (size_t i = 0; i < plan.nests.size(); ++i) {
-    HIR_ASSIGN(Kernel kernel, EmitKernel(plan, i, i < caps.size() ? caps[i] : 0,
-                                         i < tunings.size() ? tunings[i] : Tuning()));
+    HIR_ASSIGN(Kernel kernel,
+               EmitKernel(plan, i, i < caps.size() ? caps[i] : 0, i < tunings.size() ? tunings[i] : Tuning()));
     source.parts.push_back(std::move(kernel.text));
     source.kernels.push_back(kernel.info);
     source.caps.push_back(kernel.cap);

@@ -53,8 +53,7 @@ Emitter::Packed Emitter::FindCopy(const Element* stored, DType dtype) {
   const Element* value = Unrounded(stored, dtype);
   if (is_copy(value, 0)) return {.copy = PackText({value, 0})};
   const bool selects = value->kind == Element::Kind::kPrim && value->prim == fusion::Prim::kSelect;
-  if (!selects || !math_.IsIndexCondition(value->args[0]) || !IsUniform(value->args[0]))
-    return {.computed = stored};
+  if (!selects || !math_.IsIndexCondition(value->args[0]) || !IsUniform(value->args[0])) return {.computed = stored};
   const Element* condition = value->args[0];
   const auto guard_of = [&](bool holds) {
     const Element* side = value->args[holds ? 1 : 2];
@@ -96,8 +95,7 @@ bool Emitter::DependsOn(const Element* element, std::span<const Loop> loops) {
 
 bool Emitter::VariesWith(const Element* element, std::span<const Loop> loops) {
   const uint64_t vars = VarsOf(element);
-  return std::ranges::any_of(loops,
-                             [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
+  return std::ranges::any_of(loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
 
 void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
@@ -179,8 +177,7 @@ void Emitter::KeepPacks(std::span<const std::pair<Access, std::string>> arrays, 
 
 // a + b, a - b or a * b of bf16 vectors, rounded to bf16, two lanes at a time; empty for anything else.
 std::string Emitter::PairsText(const Element* element) {
-  if (lanes_ <= 1 || element->kind != Element::Kind::kConvert || element->dtype != DType::kBFloat16)
-    return {};
+  if (lanes_ <= 1 || element->kind != Element::Kind::kConvert || element->dtype != DType::kBFloat16) return {};
   const Element* op = element->args[0];
   if (op->kind != Element::Kind::kPrim || op->dtype != DType::kFloat32) return {};
   const std::string_view name = op->prim == Prim::kAdd   ? "add_bf16"

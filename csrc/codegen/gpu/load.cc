@@ -27,20 +27,17 @@ class Kernels final : public device::KernelSource {
 
 }  // namespace
 
-Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact,
-                                                   device::Device& device) {
+Result<std::unique_ptr<device::KernelSource>> Load(const Artifact& artifact, device::Device& device) {
   HIR_ASSIGN(const Code code, Unpack(artifact.bytes));
   if (code.kernels.size() != artifact.kernels.size()) {
-    return InvalidArgument(
-        base::Cat(code.kernels.size(), " kernels with ", artifact.kernels.size(), " names"));
+    return InvalidArgument(base::Cat(code.kernels.size(), " kernels with ", artifact.kernels.size(), " names"));
   }
   if (code.kernels.empty()) return std::make_unique<Kernels>();
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
   // A cubin runs on its own generation, from its minor version on.
   if (facts.architecture / 10 != code.architecture / 10 || facts.architecture < code.architecture) {
-    return Status(hir::Code::kFailedPrecondition,
-                  base::Cat("kernels for sm_", code.architecture, " do not run on ", facts.model,
-                            ", sm_", facts.architecture));
+    return Status(hir::Code::kFailedPrecondition, base::Cat("kernels for sm_", code.architecture, " do not run on ",
+                                                            facts.model, ", sm_", facts.architecture));
   }
   auto kernels = std::make_unique<Kernels>();
   for (size_t i = 0; i < code.kernels.size(); ++i) {

@@ -10,8 +10,7 @@ using base::Append;
 using base::Cat;
 using fusion::Prim;
 
-Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor,
-                                  int guard) {
+Emitter::Offset Emitter::OffsetOf(std::span<const Element* const> index, const Tensor& tensor, int guard) {
   Offset offset = {pool_.Const(0), {}, guard};
   for (size_t i = 0; i < index.size(); ++i) {
     if (tensor.strides[i]->IsConst(0)) continue;
@@ -72,8 +71,7 @@ std::string Emitter::LoadText(const Access& access, Reading reading) {
                                : reading == Reading::kFirst ? "ldk"
                                                             : "ldv",
                                bytes, LoadAddress(access), ")");
-  return access.guard == 0 ? load
-                           : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
+  return access.guard == 0 ? load : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
 }
 
 const ir::Expr* Emitter::OffsetOfLoad(const Access& access) {
@@ -90,19 +88,15 @@ std::string Emitter::LoadAddress(const Access& access) {
   return Cat("a.t", slot, " + (", OffsetText(LoadOffset(access.load, access.guard), false), ")");
 }
 
-int Emitter::BytesOf(const Access& access) const {
-  return lanes_ * static_cast<int>(DTypeBytes(access.load->dtype));
-}
+int Emitter::BytesOf(const Access& access) const { return lanes_ * static_cast<int>(DTypeBytes(access.load->dtype)); }
 
 bool Emitter::Varies(const Access& access, std::span<const Loop> loops) {
   const uint64_t vars = VarsOf(LoadOffset(access.load, access.guard));
-  return std::ranges::any_of(loops,
-                             [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
+  return std::ranges::any_of(loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
 }
 
 std::string Emitter::PackText(const Access& access) {
-  if (const auto made = packs_.find({access.load, access.guard}); made != packs_.end())
-    return made->second;
+  if (const auto made = packs_.find({access.load, access.guard}); made != packs_.end()) return made->second;
   const size_t level = LevelOf(VarsOf(access.load) | VarsOf(access.guard), false);
   const Key key = {access.load, access.guard, false};
   const auto known = levels_[level].memo.find(key);
@@ -117,18 +111,16 @@ std::string Emitter::LoadValue(const Element* element, int guard) {
   }
   const int slot = slots_.at(element->value);
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
-  if (IsVectorLoad(element, guard))
-    return Cat("get_", Suffix(tensor.dtype), "(", PackText({element, guard}), ", e)");
+  if (IsVectorLoad(element, guard)) return Cat("get_", Suffix(tensor.dtype), "(", PackText({element, guard}), ", e)");
   const Offset offset = LoadOffset(element, guard);
-  const std::string load = Cat("ld_", Suffix(tensor.dtype), "(a.t", slot, " + (",
-                               OffsetText(offset, IsLane(VarsOf(offset))), "))");
+  const std::string load =
+      Cat("ld_", Suffix(tensor.dtype), "(a.t", slot, " + (", OffsetText(offset, IsLane(VarsOf(offset))), "))");
   if (guard == 0) return load;
   return Cat("(", GuardText(guard), " ? ", load, " : 0)");
 }
 
-void Emitter::Visit(const Element* element, int guard,
-                    std::set<std::pair<const Element*, int>>& seen, std::vector<Access>& found,
-                    int* misfits) {
+void Emitter::Visit(const Element* element, int guard, std::set<std::pair<const Element*, int>>& seen,
+                    std::vector<Access>& found, int* misfits) {
   if (!element->has_load) return;
   if (!seen.insert({element, guard}).second) return;
   if (element->kind == Element::Kind::kLoad) {
@@ -174,17 +166,14 @@ int Emitter::Misfits(const Region& region) {
   const auto loop = [&](const Loop& l) {
     if (l.variable != vector_) return;
     const ir::Expr* begin = Import(l.begin);
-    if (!Divisible(begin, lanes_) || !Divisible(pool_.Sub(Import(l.end), begin), lanes_))
-      misfits += 1000;
+    if (!Divisible(begin, lanes_) || !Divisible(pool_.Sub(Import(l.end), begin), lanes_)) misfits += 1000;
   };
   for (const Loop& l : region.grid) loop(l);
   for (const Loop& l : region.serial) loop(l);
   for (const Phase& phase : region.phases) {
     for (const Loop& l : phase.loops) loop(l);
-    for (const Accumulator& accumulator : phase.accumulators)
-      Visit(accumulator.body, 0, seen, found, &misfits);
-    for (const Carried& carried : phase.carried)
-      Visit(carried.accumulator.body, 0, seen, found, &misfits);
+    for (const Accumulator& accumulator : phase.accumulators) Visit(accumulator.body, 0, seen, found, &misfits);
+    for (const Carried& carried : phase.carried) Visit(carried.accumulator.body, 0, seen, found, &misfits);
     for (const Store& store : phase.stores) {
       Visit(store.value, 0, seen, found, &misfits);
       const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
@@ -208,8 +197,7 @@ void Emitter::PairLoads(const Element* select, int guard) {
     std::vector<Access> found;
     Visit(select->args[static_cast<size_t>(side + 1)], guards[side], seen, found, nullptr);
     for (const Access& access : found) {
-      if (access.guard == guards[side] && !packs_.contains({access.load, access.guard}))
-        sides[side].push_back(access);
+      if (access.guard == guards[side] && !packs_.contains({access.load, access.guard})) sides[side].push_back(access);
     }
   }
   const auto level_of = [&](const Access& access) {
@@ -221,43 +209,36 @@ void Emitter::PairLoads(const Element* select, int guard) {
     const size_t level = level_of(yes);
     const Key key = {yes.load, yes.guard, false}, other = {no.load, no.guard, false};
     auto& memo = levels_[level].memo;
-    if (yes.load->dtype != no.load->dtype || level != level_of(no) || memo.contains(key) ||
-        memo.contains(other))
+    if (yes.load->dtype != no.load->dtype || level != level_of(no) || memo.contains(key) || memo.contains(other))
       continue;
     const std::string bytes = Cat("<", BytesOf(yes), ">(");
-    const std::string load = Cat("ldv", bytes, ConditionText(condition), " ? ", LoadAddress(yes),
-                                 " : ", LoadAddress(no), ")");
-    memo[other] =
-        Named(key, level, Cat("Pk<", BytesOf(yes), ">"),
-              guard == 0 ? load : Cat(GuardText(guard), " ? ", load, " : none", bytes, ")"));
+    const std::string load =
+        Cat("ldv", bytes, ConditionText(condition), " ? ", LoadAddress(yes), " : ", LoadAddress(no), ")");
+    memo[other] = Named(key, level, Cat("Pk<", BytesOf(yes), ">"),
+                        guard == 0 ? load : Cat(GuardText(guard), " ? ", load, " : none", bytes, ")"));
   }
 }
 
-void Emitter::VisitScalars(const Element* element, std::span<const Loop> rows,
-                           std::span<const Loop> columns, std::set<const Element*>& seen,
-                           std::vector<Access>& found) {
+void Emitter::VisitScalars(const Element* element, std::span<const Loop> rows, std::span<const Loop> columns,
+                           std::set<const Element*>& seen, std::vector<Access>& found) {
   if (!element->has_load || !seen.insert(element).second) return;
   const auto depends = [&](std::span<const Loop> loops) {
     const uint64_t vars = VarsOf(element);
-    return std::ranges::any_of(
-        loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
+    return std::ranges::any_of(loops, [&](const Loop& loop) { return (vars & BitOf(loop.variable)) != 0; });
   };
   if (element->kind == Element::Kind::kLoad) {
-    if (slots_.contains(element->value) && !accumulated_.contains(element->value) &&
-        depends(rows) && !depends(columns) && math_.ToExpr(element) == nullptr &&
+    if (slots_.contains(element->value) && !accumulated_.contains(element->value) && depends(rows) &&
+        !depends(columns) && math_.ToExpr(element) == nullptr &&
         std::ranges::none_of(element->args, [&](const Element* arg) { return arg->has_load; }))
       found.push_back({element, 0});
     return;
   }
   // What a condition may forbid is not looked at.
-  if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect &&
-      math_.GuardsSides(element))
-    return;
+  if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect && math_.GuardsSides(element)) return;
   for (const Element* arg : element->args) VisitScalars(arg, rows, columns, seen, found);
 }
 
-std::vector<Emitter::Access> Emitter::ScalarLoads(const std::vector<const Element*>& roots,
-                                                  std::span<const Loop> rows,
+std::vector<Emitter::Access> Emitter::ScalarLoads(const std::vector<const Element*>& roots, std::span<const Loop> rows,
                                                   std::span<const Loop> columns) {
   std::vector<Access> found;
   std::set<const Element*> seen;

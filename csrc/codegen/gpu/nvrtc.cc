@@ -23,8 +23,7 @@ using Program = void*;
 
 struct Nvrtc {
   int (*version)(int*, int*) = nullptr;
-  int (*create)(Program*, const char*, const char*, int, const char* const*,
-                const char* const*) = nullptr;
+  int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
   int (*destroy)(Program*) = nullptr;
   int (*compile)(Program, int, const char* const*) = nullptr;
   int (*log_size)(Program, size_t*) = nullptr;
@@ -39,17 +38,15 @@ struct Nvrtc {
 std::vector<std::string> Names() {
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
                                     "/usr/local/cuda/lib64/libnvrtc.so", HIR_NVRTC_LIBRARY};
-  if (const char* named = std::getenv("HOSTIR_NVRTC"); named != nullptr)
-    names.insert(names.begin(), named);
+  if (const char* named = std::getenv("HOSTIR_NVRTC"); named != nullptr) names.insert(names.begin(), named);
   std::erase(names, "");
   return names;
 }
 
 Status NoLibrary() {
-  return Status(
-      hir::Code::kFailedPrecondition,
-      Cat("GPU kernels are compiled by NVRTC, which is not here (tried ", base::Join(Names(), ", "),
-          "): install the CUDA toolkit, or set HOSTIR_NVRTC to the library"));
+  return Status(hir::Code::kFailedPrecondition,
+                Cat("GPU kernels are compiled by NVRTC, which is not here (tried ", base::Join(Names(), ", "),
+                    "): install the CUDA toolkit, or set HOSTIR_NVRTC to the library"));
 }
 
 Result<Nvrtc> Open() {
@@ -75,9 +72,7 @@ Result<Nvrtc> Open() {
   find(nvrtc.cubin_size, "nvrtcGetCUBINSize");
   find(nvrtc.cubin, "nvrtcGetCUBIN");
   find(nvrtc.error, "nvrtcGetErrorString");
-  if (!complete)
-    return Status(hir::Code::kFailedPrecondition,
-                  "this NVRTC is older than CUDA 11.1, or no NVRTC");
+  if (!complete) return Status(hir::Code::kFailedPrecondition, "this NVRTC is older than CUDA 11.1, or no NVRTC");
   const link_map* map = nullptr;
   const bool has_path = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map->l_name != nullptr;
   const std::optional<std::string> identity = has_path ? IdentityOf(map->l_name) : std::nullopt;
@@ -115,8 +110,7 @@ Result<std::string> NvrtcIdentity() {
   return nvrtc.identity;
 }
 
-Result<Compiled> CompileCuda(const std::string& text, int architecture,
-                             std::span<const std::string> more) {
+Result<Compiled> CompileCuda(const std::string& text, int architecture, std::span<const std::string> more) {
   HIR_ASSIGN(const Nvrtc nvrtc, Library());
   Program program = nullptr;
   const std::string arch = Cat("--gpu-architecture=sm_", architecture);
@@ -160,8 +154,7 @@ Resources ResourcesOf(const std::string& log, const std::string& name) {
   const auto number_before = [&](size_t at) {  // "... 24 bytes spill stores"
     size_t first = at;
     while (first > 0 && log[first - 1] >= '0' && log[first - 1] <= '9') --first;
-    return static_cast<int>(
-        base::ParseInt(std::string_view(log).substr(first, at - first)).value_or(0));
+    return static_cast<int>(base::ParseInt(std::string_view(log).substr(first, at - first)).value_or(0));
   };
   const size_t compiling = log.find(Cat("Compiling entry function '", name, "'"));
   if (compiling == std::string::npos) return resources;

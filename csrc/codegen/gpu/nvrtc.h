@@ -11,8 +11,7 @@
 namespace hir::codegen::gpu {
 
 // What CompileCuda asks for beside the architecture; it makes the cubin, so it is part of a cache's key.
-inline constexpr std::string_view kNvrtcOptions =
-    "--std=c++17 --ptxas-options=-v --no-cache --minimal";
+inline constexpr std::string_view kNvrtcOptions = "--std=c++17 --ptxas-options=-v --no-cache --minimal";
 
 // The files that may be NVRTC, the one that is loaded if it can be first.
 std::vector<std::string> NvrtcFiles();
@@ -29,8 +28,7 @@ struct Compiled {
 
 // `more`: further options, for measurements. Thread-safe. Errors: kFailedPrecondition: no NVRTC; kInternal: it refuses
 // the text, with its words.
-Result<Compiled> CompileCuda(const std::string& text, int architecture,
-                             std::span<const std::string> more = {});
+Result<Compiled> CompileCuda(const std::string& text, int architecture, std::span<const std::string> more = {});
 
 // What the log says of function `name`.
 struct Resources {

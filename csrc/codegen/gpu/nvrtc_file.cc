@@ -44,8 +44,7 @@ std::string BuildIdIn(const std::vector<unsigned char>& notes) {
     std::memcpy(&note, notes.data() + at, sizeof note);
     const size_t name = at + sizeof note, id = name + aligned(note.n_namesz);
     if (id > notes.size() || note.n_descsz > notes.size() - id) return {};
-    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-        std::memcmp(notes.data() + name, "GNU", 4) == 0)
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(notes.data() + name, "GNU", 4) == 0)
       return Hex(notes.data() + id, note.n_descsz);
     at = id + aligned(note.n_descsz);
   }
@@ -54,8 +53,7 @@ std::string BuildIdIn(const std::vector<unsigned char>& notes) {
 
 }  // namespace
 
-std::vector<std::string> FindLibraries(std::span<const std::string> names,
-                                       std::span<const std::string> directories) {
+std::vector<std::string> FindLibraries(std::span<const std::string> names, std::span<const std::string> directories) {
   std::vector<std::string> found;
   std::error_code error;
   for (const std::string& name : names) {
@@ -86,8 +84,7 @@ std::vector<std::string> LoaderDirectories() {
   }
   std::vector<fs::path> files;
   std::error_code error;
-  for (fs::directory_iterator at("/etc/ld.so.conf.d", error), end; !error && at != end;
-       at.increment(error)) {
+  for (fs::directory_iterator at("/etc/ld.so.conf.d", error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() == ".conf") files.push_back(at->path());
   }
   std::ranges::sort(files);
@@ -107,12 +104,10 @@ std::optional<std::string> IdentityOf(const std::string& path) {
   Elf64_Ehdr header;
   if (!file || !ReadAt(file, 0, &header, sizeof header)) return std::nullopt;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-      header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr) ||
-      header.e_phnum > kHeadersMax)
+      header.e_type != ET_DYN || header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > kHeadersMax)
     return std::nullopt;
   std::vector<Elf64_Phdr> segments(header.e_phnum);
-  if (!ReadAt(file, header.e_phoff, segments.data(), segments.size() * sizeof(Elf64_Phdr)))
-    return std::nullopt;
+  if (!ReadAt(file, header.e_phoff, segments.data(), segments.size() * sizeof(Elf64_Phdr))) return std::nullopt;
   for (const Elf64_Phdr& segment : segments) {
     if (segment.p_type != PT_NOTE || segment.p_filesz > kNotesMax) continue;
     std::vector<unsigned char> notes(segment.p_filesz);
@@ -122,8 +117,8 @@ std::optional<std::string> IdentityOf(const std::string& path) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0) return std::nullopt;
   std::error_code error;
-  return Cat("file ", fs::canonical(path, error).string(), " ", status.st_size, " ",
-             status.st_mtim.tv_sec, ".", status.st_mtim.tv_nsec);
+  return Cat("file ", fs::canonical(path, error).string(), " ", status.st_size, " ", status.st_mtim.tv_sec, ".",
+             status.st_mtim.tv_nsec);
 }
 
 }  // namespace hir::codegen::gpu

@@ -10,8 +10,7 @@
 namespace hir::codegen::gpu {
 
 // Where `names` are as files, in order. A name without a slash is looked for in `directories`, the first that has it.
-std::vector<std::string> FindLibraries(std::span<const std::string> names,
-                                       std::span<const std::string> directories);
+std::vector<std::string> FindLibraries(std::span<const std::string> names, std::span<const std::string> directories);
 // Where the loader looks: $LD_LIBRARY_PATH, what /etc/ld.so.conf.d names, the system's.
 std::vector<std::string> LoaderDirectories();
 

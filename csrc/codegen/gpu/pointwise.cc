@@ -23,19 +23,17 @@ constexpr int64_t kUnknown = 64;
 std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedule& s) {
   std::vector<Loop> loops = WithLast(region.grid, s.vector);
   if (s.lanes == 1 || loops.size() < 3 || loops.back().variable != s.vector) return loops;
-  if (!loops.back().end->IsConst() || loops.back().end->value * 16 / s.lanes < kSegmentBytes)
-    return loops;
+  if (!loops.back().end->IsConst() || loops.back().end->value * 16 / s.lanes < kSegmentBytes) return loops;
   std::vector<int64_t> widest;
   for (const Emitter::Access& access : em.VectorLoads(RootsOf(region.phases[0]))) {
     const ir::Expr* offset = em.OffsetOfLoad(access);
     if (offset == nullptr) return loops;
     std::vector<int64_t> steps;  // By how far each loop's second trip is from its first.
     const auto at = [&](int variable) {
-      const auto value =
-          ir::Evaluate(offset, [&](std::string_view symbol) -> std::optional<int64_t> {
-            const int v = VariableOf(symbol);
-            return v < 0 ? kUnknown : v == variable ? 1 : 0;
-          });
+      const auto value = ir::Evaluate(offset, [&](std::string_view symbol) -> std::optional<int64_t> {
+        const int v = VariableOf(symbol);
+        return v < 0 ? kUnknown : v == variable ? 1 : 0;
+      });
       return value.ok() ? *value : 0;
     };
     const int64_t origin = at(-1);
@@ -59,8 +57,7 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
 
 }  // namespace
 
-void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan,
-                     Schedule& schedule) {
+void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule) {
   schedule.kind = Schedule::Kind::kPointwise;
   schedule.threads = 128;
   schedule.unroll = schedule.lanes > 1 ? 1 : 4;

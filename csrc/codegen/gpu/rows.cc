@@ -50,8 +50,7 @@ bool IsOnlinePair(const Region& region, size_t p) {
   const Element* difference = exp->args[0];
   if (difference->kind != Element::Kind::kPrim || difference->prim != Prim::kSub) return false;
   const Element* m = difference->args[1];
-  return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad &&
-         m->value == maximum.value;
+  return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad && m->value == maximum.value;
 }
 
 bool HasOnlinePair(const Region& region) {
@@ -67,8 +66,7 @@ bool HaveSameLoops(const Region& region) {
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
     if (first == nullptr) first = &phase;
-    if (!std::ranges::equal(phase.loops, first->loops, {}, &Loop::variable, &Loop::variable))
-      return false;
+    if (!std::ranges::equal(phase.loops, first->loops, {}, &Loop::variable, &Loop::variable)) return false;
   }
   return true;
 }
@@ -81,9 +79,7 @@ int RoundToBucket(int64_t threads) { return threads <= 128 ? 128 : threads <= 28
 // Whether a row of `nv` vectors of one tensor stays in registers, or is read again from the second-level cache, which
 // keeps what it is told to. `several`: reductions. Sizes a little over what 256 threads hold, and the longest rows of
 // more than one sum, are better held; so are short rows.
-bool HoldsRow(int64_t nv, bool several) {
-  return (several && nv > 4096) || (nv > 512 && nv <= 640);
-}
+bool HoldsRow(int64_t nv, bool several) { return (several && nv > 4096) || (nv > 512 && nv <= 640); }
 
 // How it is read again, as measured on an H200 (ms, 16384 rows unless 2048 are said; in parentheses: held in
 // registers). Returns the registers of a thread.
@@ -134,8 +130,7 @@ int HoldRow(int64_t nv, bool online, bool several, bool is_constant, Schedule& s
   if (several) {
     s.threads = 128;
     s.unroll = static_cast<int>((nv + s.threads - 1) / s.threads);
-    if (!is_constant)
-      s.unroll = s.unroll <= 2 ? 2 : 5;  // Where the code serves many sizes, few of these.
+    if (!is_constant) s.unroll = s.unroll <= 2 ? 2 : 5;  // Where the code serves many sizes, few of these.
     return s.unroll <= 2 ? 32 : online ? 40 : 56;
   }
   s.unroll = 2;
@@ -168,15 +163,13 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
   const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
   const bool online = HasOnlinePair(region);
-  const bool is_constant = std::ranges::all_of(
-      region.phases, [&](const Phase& phase) { return IsConstant(em.TripsOf(phase.loops)); });
-  const auto round = [&](int64_t threads) {
-    return is_constant ? RoundToWarps(threads) : RoundToBucket(threads);
-  };
+  const bool is_constant =
+      std::ranges::all_of(region.phases, [&](const Phase& phase) { return IsConstant(em.TripsOf(phase.loops)); });
+  const auto round = [&](int64_t threads) { return is_constant ? RoundToWarps(threads) : RoundToBucket(threads); };
   const int loops = LoopingPhases(region) - (online ? 1 : 0);
   // All threads that the rows want run at once, so that nothing hides a load's latency: 2 vectors a thread.
-  const bool one_wave = is_constant && items * nv / 2 <= int64_t{kThreadsOfMultiprocessor} *
-                                                             plan.target.multiprocessors;
+  const bool one_wave =
+      is_constant && items * nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
   const bool few = items < 2 * std::max(plan.target.multiprocessors, 1);
   int registers = 64;
   if (s.lanes == 1) {
@@ -210,8 +203,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
       s.unroll = 2;
       s.threads = RoundToWarps((nv + 1) / 2);
       registers = 64;
-    } else if ((one_wave && !few && nv <= 512) ||
-               (!(few && is_constant) && HoldsRow(nv, several))) {
+    } else if ((one_wave && !few && nv <= 512) || (!(few && is_constant) && HoldsRow(nv, several))) {
       registers = HoldRow(nv, online, several, is_constant, s);
     } else {
       registers = ReadRowAgain(nv, online, several, few, is_constant, s);
@@ -231,8 +223,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     // (128 x 65536: 2 vectors in flight are 4 % faster than 4; not worth one more text where sizes are symbols.)
     const bool is_long = nv > 2048;
     s.threads = is_long ? 1024 : 512;
-    s.unroll =
-        std::max<int>(1, static_cast<int>((is_long && !(few && is_constant) ? 4 : 2) / tensors));
+    s.unroll = std::max<int>(1, static_cast<int>((is_long && !(few && is_constant) ? 4 : 2) / tensors));
     s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
   }
@@ -240,8 +231,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   s.can_hold = s.lanes > 1 && std::ranges::none_of(region.phases, [&](const Phase& phase) {
                  std::vector<std::string_view> symbols;
                  ir::CollectSymbols(em.TripsOf(phase.loops), symbols);
-                 return std::ranges::any_of(
-                     symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
+                 return std::ranges::any_of(symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
                });
   s.held = s.held && s.can_hold;
   s.keep = s.keep && s.lanes > 1;
@@ -251,8 +241,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   }
   if (few && !s.held && s.lanes > 1 && nv >= 4096) s.threads = 1024;
   s.early = s.held && weights && one_wave && HaveSameLoops(region);
-  if (s.lanes > 1)
-    s.ctas_per_sm = std::clamp(kRegisterFile / (s.threads * registers), 1, 2048 / s.threads);
+  if (s.lanes > 1) s.ctas_per_sm = std::clamp(kRegisterFile / (s.threads * registers), 1, 2048 / s.threads);
   s.items_per_cta = s.rows;
 }
 
@@ -287,7 +276,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
                 .is_whole = s.held,
                 .is_exact = !s.held && trips->IsConst() && trips->value % (width * s.unroll) == 0,
                 .is_single = !s.held && trips->IsConst(int64_t{width} * s.unroll),
-                .reading = is_last ? (s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain)
+                .reading = is_last  ? (s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain)
                            : s.keep ? Emitter::Reading::kFirst
                                     : Emitter::Reading::kPlain,
                 .early = s.early};
@@ -323,8 +312,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
       is_last = is_last && region.phases[q].loops.empty();
     Walk walk = walk_of(phase, is_last);
     if (!has_vector) walk.is_whole = false;
-    if (keep != nullptr)
-      em.Require(Cat(em.SymbolText(em.TripsOf(loops)), " <= ", s.unroll * width));
+    if (keep != nullptr) em.Require(Cat(em.SymbolText(em.TripsOf(loops)), " <= ", s.unroll * width));
     if (pair) {
       const Element* x = phase.accumulators[0].body;
       const std::string m = em.NewName("acc"), sum = em.NewName("acc"), top = em.NewName("top");
@@ -333,18 +321,15 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
       const std::string base = em.NewName("base");
       const Accumulator maximum = {nullptr, fusion::ReduceKind::kMax, DType::kFloat32, x};
       em.Line("float ", top, " = ", m, ";");
-      const Stage stages[] = {{[&] { em.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
-                               [&] {
-                                 em.Line("const float ", base, " = online_raise(", m, ", ", sum,
-                                         ", ", top, ");");
-                               }},
-                              {[&] { em.AddExponentials(x, base, sum); }, nullptr}};
+      const Stage stages[] = {
+          {[&] { em.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
+           [&] { em.Line("const float ", base, " = online_raise(", m, ", ", sum, ", ", top, ");"); }},
+          {[&] { em.AddExponentials(x, base, sum); }, nullptr}};
       EmitStages(em, walk, loops, region.grid, roots_of(phase), keep, stages);
       em.Line("SHARED float part", number, "[2][", s.rows, "][", warps, "];");
-      em.Line("online_collect<", warps, ">(", m, ", ", sum, ", part", number, "[0][t / ", width,
-              "], part", number, "[1][t / ", width, "], w / 32);");
-      em.Line("if (", m, " == u2f(0xff800000u) && ", walk.count, " > 0) ", sum,
-              " = u2f(0x7fc00000u);");
+      em.Line("online_collect<", warps, ">(", m, ", ", sum, ", part", number, "[0][t / ", width, "], part", number,
+              "[1][t / ", width, "], w / 32);");
+      em.Line("if (", m, " == u2f(0xff800000u) && ", walk.count, " > 0) ", sum, " = u2f(0x7fc00000u);");
       ++number;
       em.SetResult(phase.accumulators[0].value, m, false);
       em.SetResult(region.phases[p + 1].accumulators[0].value, sum, false);
@@ -355,32 +340,29 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
     std::vector<std::string> names;
     for (const Accumulator& accumulator : phase.accumulators) {
       names.push_back(em.NewName("acc"));
-      em.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
-              NeutralText(accumulator.kind, accumulator.dtype), ";");
+      em.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
+              ";");
     }
     EmitWalk(em, walk, loops, region.grid, roots_of(phase), keep,
              [&] { em.Body(phase.accumulators, names, phase.stores); });
     if (names.empty()) continue;
     for (size_t k = 0; k < names.size(); ++k) {
-      em.Line(names[k], " = across<", ReduceName(phase.accumulators[k].kind), ", 32>(", names[k],
-              ");");
+      em.Line(names[k], " = across<", ReduceName(phase.accumulators[k].kind), ", 32>(", names[k], ");");
     }
     if (warps > 1) {
       const std::string parts = Cat("part", number++, "_");
       for (size_t k = 0; k < names.size(); ++k) {
-        em.Line("SHARED ", TypeText(phase.accumulators[k].dtype), " ", parts, k, "[", s.rows, "][",
-                warps, "];");
+        em.Line("SHARED ", TypeText(phase.accumulators[k].dtype), " ", parts, k, "[", s.rows, "][", warps, "];");
         em.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width, "][w / 32] = ", names[k], ";");
       }
       em.Line("sync();");
       for (size_t k = 0; k < names.size(); ++k) {
         const Accumulator& accumulator = phase.accumulators[k];
-        em.Line(names[k], " = collect<", ReduceName(accumulator.kind), ", ", warps, ">(", parts, k,
-                "[t / ", width, "], ", NeutralText(accumulator.kind, accumulator.dtype), ");");
+        em.Line(names[k], " = collect<", ReduceName(accumulator.kind), ", ", warps, ">(", parts, k, "[t / ", width,
+                "], ", NeutralText(accumulator.kind, accumulator.dtype), ");");
       }
     }
-    for (size_t k = 0; k < names.size(); ++k)
-      em.SetResult(phase.accumulators[k].value, names[k], false);
+    for (size_t k = 0; k < names.size(); ++k) em.SetResult(phase.accumulators[k].value, names[k], false);
     if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
   }
   const std::string body = em.Close();

@@ -43,8 +43,7 @@ std::string FloatText(DType dtype, double value) {
   }
   char text[64];
   std::snprintf(text, sizeof text, "%a", is_double ? value : static_cast<float>(value));
-  return std::signbit(value) ? Cat("(", text, is_double ? ")" : "f)")
-                             : Cat(text, is_double ? "" : "f");
+  return std::signbit(value) ? Cat("(", text, is_double ? ")" : "f)") : Cat(text, is_double ? "" : "f");
 }
 
 std::string IntText(DType dtype, int64_t value) {
@@ -74,8 +73,7 @@ const char* Operator(Prim prim) {
   return nullptr;
 }
 
-std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::string& b,
-                      bool fast) {
+std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::string& b, bool fast) {
   const bool is_float = dtype != DType::kFloat64;
   if (fast && is_float) {
     if (prim == Prim::kExp) return Cat("fast_exp(", a, ")");
@@ -87,8 +85,7 @@ std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::s
   if (prim == Prim::kMax) return Cat("fmaxn(", a, ", ", b, ")");
   if (prim == Prim::kNeg) return Cat("(-", a, ")");
   if (prim == Prim::kIsNan) return Cat("(", a, " != ", a, ")");
-  if (prim == Prim::kRsqrt)
-    return is_float ? Cat("(1.0f / sqrtf(", a, "))") : Cat("(1.0 / sqrt(", a, "))");
+  if (prim == Prim::kRsqrt) return is_float ? Cat("(1.0f / sqrtf(", a, "))") : Cat("(1.0 / sqrt(", a, "))");
   const char* name = fusion::LibraryName(prim);
   HIR_CHECK(name != nullptr);
   const bool two = fusion::NumOperands(prim) == 2;
@@ -101,8 +98,7 @@ std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::str
   if (prim == Prim::kAdd || prim == Prim::kSub || prim == Prim::kMul)  // They wrap.
     return Cat("(", type, ")((", wide, ")", a, " ", Operator(prim), " (", wide, ")", b, ")");
   if (prim == Prim::kNeg) return Cat("(", type, ")(0u - (", wide, ")", a, ")");
-  if (prim == Prim::kAbs)
-    return Cat("(", a, " < 0 ? (", type, ")(0u - (", wide, ")", a, ") : ", a, ")");
+  if (prim == Prim::kAbs) return Cat("(", a, " < 0 ? (", type, ")(0u - (", wide, ")", a, ") : ", a, ")");
   if (prim == Prim::kNot) return Cat("(~", a, ")");
   if (const char* infix = Operator(prim)) return Cat("(", a, " ", infix, " ", b, ")");
   if (prim == Prim::kDiv) return Cat("divi(", a, ", ", b, ")");
@@ -118,8 +114,7 @@ std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::str
 }
 
 std::string BoolPrim(Prim prim, const std::string& a, const std::string& b) {
-  if (prim == Prim::kAdd || prim == Prim::kMax || prim == Prim::kOr)
-    return Cat("(", a, " || ", b, ")");
+  if (prim == Prim::kAdd || prim == Prim::kMax || prim == Prim::kOr) return Cat("(", a, " || ", b, ")");
   if (prim == Prim::kMul || prim == Prim::kMin || prim == Prim::kAnd || prim == Prim::kDiv)
     return Cat("(", a, " && ", b, ")");
   if (prim == Prim::kSub || prim == Prim::kXor) return Cat("(", a, " != ", b, ")");

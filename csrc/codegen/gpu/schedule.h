@@ -22,13 +22,13 @@ struct Schedule {
     kCarried,     // carried.cc: rows in order, sums over them in registers.
   };
   Kind kind = Kind::kPointwise;
-  int vector = -1;    // The variable along which vectors lie; -1: none.
-  int lanes = 1;      // Elements of a vector.
-  int across = -1;    // kTransposed: the variable along which stores are contiguous.
-  int threads = 128;  // Of a CTA.
-  int rows = 1;       // kRows: rows of a CTA.
-  int width = 32;     // kColumns: threads along the columns.
-  int unroll = 1;  // Vectors loaded before the first is used; kRows: held in registers when `held`.
+  int vector = -1;        // The variable along which vectors lie; -1: none.
+  int lanes = 1;          // Elements of a vector.
+  int across = -1;        // kTransposed: the variable along which stores are contiguous.
+  int threads = 128;      // Of a CTA.
+  int rows = 1;           // kRows: rows of a CTA.
+  int width = 32;         // kColumns: threads along the columns.
+  int unroll = 1;         // Vectors loaded before the first is used; kRows: held in registers when `held`.
   bool held = false;      // A row is read once.
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool early = false;     // With the first row comes what all rows read alike.
@@ -73,8 +73,7 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
 const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& schedule);
-const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region,
-                               const Schedule& schedule);
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& schedule);
 
 // `loops` with the one over `variable`, if it is there, last.
@@ -100,18 +99,16 @@ struct Held {
   std::vector<std::pair<Emitter::Access, std::string>> arrays;
 };
 // Loads the vectors that vary with `outer` first, `unroll` at a time, then body() in the scope of each.
-void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops,
-              std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
-              Held* held, const std::function<void()>& body);
+void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
+              const std::vector<const fusion::Element*>& roots, Held* held, const std::function<void()>& body);
 // The same in pieces, for whoever does more than one thing with the loaded vectors: `stages` one after the other, with
 // `between` behind each.
 struct Stage {
   std::function<void()> body;
   std::function<void()> after;
 };
-void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
-                std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
-                Held* held, std::span<const Stage> stages);
+void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
+                const std::vector<const fusion::Element*>& roots, Held* held, std::span<const Stage> stages);
 std::vector<const fusion::Element*> RootsOf(const Phase& phase);
 
 }  // namespace hir::codegen::gpu

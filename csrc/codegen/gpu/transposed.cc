@@ -37,8 +37,7 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   s.is_exact = covers(s.across, kWords * pair) && covers(s.vector, int64_t{kVectors} * s.lanes);
 }
 
-const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region,
-                               const Schedule& s) {
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
   ir::ExprPool& pool = em.pool();
   const int pair = s.unroll;  // Rows of a word.
   const int tile_rows = kWords * pair, tile_columns = kVectors * s.lanes;
@@ -46,16 +45,13 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
   std::vector<Loop> outer;
   Loop row, column;
   for (const Loop& loop : region.grid) {
-    (loop.variable == s.vector   ? column
-     : loop.variable == s.across ? row
-                                 : outer.emplace_back()) = loop;
+    (loop.variable == s.vector ? column : loop.variable == s.across ? row : outer.emplace_back()) = loop;
   }
   const ir::Expr* rows = em.Import(row.end);
   const ir::Expr* columns = em.Import(column.end);
   const ir::Expr* row_tiles = pool.CeilDiv(rows, pool.Const(tile_rows));
   const ir::Expr* column_tiles = pool.CeilDiv(columns, pool.Const(tile_columns));
-  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ",
-                 s.lanes, ") == 0"));
+  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ", s.lanes, ") == 0"));
   const auto& stores = region.phases[0].stores;
   em.Line("SHARED uint4 tiles[", stores.size(), "][", kWords * tile_columns / 4, "];");
   em.Line("const ix tc = (ix)unit % ", em.Expr(column_tiles), ";");
@@ -87,16 +83,14 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
     em.Open();
     define_row(h);
     std::vector<std::string> texts;
-    for (const Emitter::Access& access : loads)
-      texts.push_back(em.LoadText(access, Emitter::Reading::kPlain));
+    for (const Emitter::Access& access : loads) texts.push_back(em.LoadText(access, Emitter::Reading::kPlain));
     const std::string before = em.Close();
     for (const Emitter::Access& access : loads) {
       loaded[static_cast<size_t>(h)].push_back(em.NewName("l"));
       em.Line("Pk<", em.BytesOf(access), "> ", loaded[static_cast<size_t>(h)].back(), ";");
     }
     em.Line("{\n", before);
-    for (size_t i = 0; i < loads.size(); ++i)
-      em.Line(loaded[static_cast<size_t>(h)][i], " = ", texts[i], ";");
+    for (size_t i = 0; i < loads.size(); ++i) em.Line(loaded[static_cast<size_t>(h)][i], " = ", texts[i], ";");
     em.Line("}");
   }
   for (size_t k = 0; k < stores.size(); ++k) {
@@ -104,8 +98,7 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
     for (int h = 0; h < pair; ++h) {
       em.Open();
       define_row(h);
-      for (size_t i = 0; i < loads.size(); ++i)
-        em.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
+      for (size_t i = 0; i < loads.size(); ++i) em.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
       const std::string pack = em.PackOf(stores[k].value, dtype);
       em.ForgetPacks();
       em.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
@@ -115,12 +108,10 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
   }
   const std::string both = em.Close();
   const std::string inside =
-      s.is_exact ? std::string()
-                 : Cat("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") ");
+      s.is_exact ? std::string() : Cat("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") ");
   em.Line(inside, "{\n", both, "}");
   for (size_t k = 0; k < stores.size(); ++k) {
-    em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "),
-            ");");
+    em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "), ");");
   }
   const std::string put = em.Close();
   em.Line("{\n", put, "}");
@@ -135,18 +126,16 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
   em.Define(column.variable, "c");
   em.Define(row.variable, "r");
   for (size_t k = 0; k < stores.size(); ++k) {
-    em.Line("stv(", em.AddressOf(stores[k].tensor, stores[k].index), ", tile_get<", s.lanes,
-            ">((const u32*)tiles[", k, "], i / ", chunks, ", i % ", chunks, "));");
+    em.Line("stv(", em.AddressOf(stores[k].tensor, stores[k].index), ", tile_get<", s.lanes, ">((const u32*)tiles[", k,
+            "], i / ", chunks, ", i % ", chunks, "));");
     em.Require(Cat("((u64)a.t", stores[k].tensor, " & 15u) == 0"));
   }
   const std::string out = em.Close();
   const std::string within =
-      s.is_exact ? std::string()
-                 : Cat("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") ");
+      s.is_exact ? std::string() : Cat("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") ");
   em.Line(within, "{\n", out, "}");
   const std::string each = em.Close();
-  em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads,
-          ") {\n", each, "}");
+  em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads, ") {\n", each, "}");
   const std::string body = em.Close();
   em.Line("{\n", body, "}");
   return pool.Mul(em.TripsOf(outer), pool.Mul(row_tiles, column_tiles));

@@ -26,15 +26,14 @@ bool Emitter::Divisible(const ir::Expr* expr, int64_t by) {
     return Divisible(expr->args[0], by) && Divisible(expr->args[1], by);
   if (expr->kind == ExprKind::kAdd) {
     if (expr->value % by != 0) return false;
-    return std::ranges::all_of(expr->args,
-                               [&](const ir::Expr* term) { return Divisible(term, by); });
+    return std::ranges::all_of(expr->args, [&](const ir::Expr* term) { return Divisible(term, by); });
   }
   if (expr->kind == ExprKind::kMul) {
     if (expr->value % by == 0) return true;
     const ir::Expr* symbols = pool_.Const(expr->value);
     for (const ir::Expr* atom : expr->args) {
-      if (VarsOf(atom) != 0 && atom->kind == ExprKind::kSymbol &&
-          VariableOf(atom->symbol) == vector_ && lanes_ % by == 0)
+      if (VarsOf(atom) != 0 && atom->kind == ExprKind::kSymbol && VariableOf(atom->symbol) == vector_ &&
+          lanes_ % by == 0)
         return true;
       if (VarsOf(atom) == 0) symbols = pool_.Mul(symbols, atom);
     }
@@ -56,8 +55,7 @@ bool Emitter::IsUniform(const Element* condition) {
   const Prim prim = condition->prim;
   if (prim == Prim::kAnd || prim == Prim::kOr || prim == Prim::kNot)
     return std::ranges::all_of(condition->args, [&](const Element* arg) { return IsUniform(arg); });
-  const bool is_order =
-      prim == Prim::kLt || prim == Prim::kLe || prim == Prim::kGt || prim == Prim::kGe;
+  const bool is_order = prim == Prim::kLt || prim == Prim::kLe || prim == Prim::kGt || prim == Prim::kGe;
   if (!is_order) return false;
   const ir::Expr* a = math_.ToExpr(condition->args[0]);
   const ir::Expr* b = math_.ToExpr(condition->args[1]);
@@ -86,8 +84,7 @@ std::string Emitter::ConditionText(const Element* element) {
   for (const Element* arg : element->args) {
     args.push_back(compares ? ExprText(math_.ToExpr(arg), is_lane) : ConditionText(arg));
   }
-  return Named(key, level, "bool",
-               PrimText(element->prim, compares ? DType::kInt64 : DType::kBool, args, false));
+  return Named(key, level, "bool", PrimText(element->prim, compares ? DType::kInt64 : DType::kBool, args, false));
 }
 
 int Emitter::AddGuard(int parent, const Element* condition, bool holds) {
@@ -105,9 +102,9 @@ std::string Emitter::GuardText(int guard) {
   const Key key = {&guards_, guard, is_lane};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
-  std::string text = Cat(at.holds ? "" : "!", math_.IsIndexCondition(at.condition)
-                                                  ? ConditionText(at.condition)
-                                                  : ValueText(at.condition, at.parent));
+  std::string text =
+      Cat(at.holds ? "" : "!",
+          math_.IsIndexCondition(at.condition) ? ConditionText(at.condition) : ValueText(at.condition, at.parent));
   if (at.parent != 0) text = Cat(GuardText(at.parent), " && ", text);
   return Named(key, level, "bool", text);
 }
@@ -133,8 +130,7 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     const auto scalar = scalar_loads_.find(element);
     if (scalar != scalar_loads_.end()) return scalar->second;
   }
-  if (const ir::Expr* expr = math_.ToExpr(element))
-    return Cat("((i64)", ExprText(expr, IsLane(VarsOf(expr))), ")");
+  if (const ir::Expr* expr = math_.ToExpr(element)) return Cat("((i64)", ExprText(expr, IsLane(VarsOf(expr))), ")");
   if (math_.IsIndexCondition(element)) return ConditionText(element);
   if (!element->has_load) guard = 0;
   if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect) {
@@ -148,20 +144,17 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   const Key key = {element, guard, is_lane};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
-  if (is_lane && LeavesRows(element, guard, vars))
-    return InFrontOfRows(element, LevelOf(vars, false));
+  if (is_lane && LeavesRows(element, guard, vars)) return InFrontOfRows(element, LevelOf(vars, false));
   const std::string_view type = TypeText(element->dtype);
-  if (element->kind == Element::Kind::kLoad)
-    return Named(key, level, type, LoadValue(element, guard));
+  if (element->kind == Element::Kind::kLoad) return Named(key, level, type, LoadValue(element, guard));
   if (element->kind == Element::Kind::kConvert) {
     if (IsExact(element->args[0], element->dtype)) {
       const std::string exact = ValueText(element->args[0], guard);
       levels_[level].memo[key] = exact;
       return exact;
     }
-    return Named(
-        key, level, type,
-        ConvertText(element->args[0]->dtype, element->dtype, ValueText(element->args[0], guard)));
+    return Named(key, level, type,
+                 ConvertText(element->args[0]->dtype, element->dtype, ValueText(element->args[0], guard)));
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
   std::vector<std::string> args;
@@ -174,16 +167,14 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     args.push_back(on_indices ? ConditionText(condition) : ValueText(condition, guard));
     for (const bool holds : {true, false}) {
       const Element* side = element->args[holds ? 1 : 2];
-      args.push_back(
-          ValueText(side, guards && side->has_load ? AddGuard(guard, condition, holds) : guard));
+      args.push_back(ValueText(side, guards && side->has_load ? AddGuard(guard, condition, holds) : guard));
     }
   } else {
     for (const Element* arg : element->args) args.push_back(ValueText(arg, guard));
   }
   const DType dtype = element->args.back()->dtype;
   if (element->prim == Prim::kPow) {
-    if (const std::string text = PowerText(element, args[0]); !text.empty())
-      return Named(key, level, type, text);
+    if (const std::string text = PowerText(element, args[0]); !text.empty()) return Named(key, level, type, text);
   }
   if (options_.fast && element->prim == Prim::kDiv && dtype == DType::kFloat32) {
     // By what varies less: one reciprocal for many elements.
@@ -193,9 +184,8 @@ std::string Emitter::ValueText(const Element* element, int guard) {
     if (outer < level) {
       const Key reciprocal = {divisor, -3 - guard, IsLane(own)};
       const auto made = levels_[outer].memo.find(reciprocal);
-      const std::string name = made != levels_[outer].memo.end()
-                                   ? made->second
-                                   : Named(reciprocal, outer, "float", Cat("1.0f / ", args[1]));
+      const std::string name =
+          made != levels_[outer].memo.end() ? made->second : Named(reciprocal, outer, "float", Cat("1.0f / ", args[1]));
       return Named(key, level, type, Cat(args[0], " * ", name));
     }
   }
@@ -204,11 +194,9 @@ std::string Emitter::ValueText(const Element* element, int guard) {
 
 // Arithmetic on what stays the same from row to row; loads stay packed, which takes fewer registers.
 bool Emitter::LeavesRows(const Element* element, int guard, uint64_t vars) const {
-  if (inner_rows_ < 0 || guard != 0 || lane_level_ == 0 || (vars & (kRowBit | kLaneBit)) != 0)
-    return false;
+  if (inner_rows_ < 0 || guard != 0 || lane_level_ == 0 || (vars & (kRowBit | kLaneBit)) != 0) return false;
   const auto row = variable_level_.find(inner_rows_);
-  if (row == variable_level_.end() || row->second >= levels_.size() || row->second >= lane_level_)
-    return false;
+  if (row == variable_level_.end() || row->second >= levels_.size() || row->second >= lane_level_) return false;
   if ((vars & BitOf(inner_rows_)) != 0 || LevelOf(vars, false) >= row->second) return false;
   const Element* inner = element;
   while (inner->kind == Element::Kind::kConvert) inner = inner->args[0];
@@ -219,9 +207,8 @@ std::string Emitter::InFrontOfRows(const Element* element, size_t level) {
   const Key key = {element, -4, true};
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
-  std::vector<Level> inner(
-      std::make_move_iterator(levels_.begin() + static_cast<std::ptrdiff_t>(level) + 1),
-      std::make_move_iterator(levels_.end()));
+  std::vector<Level> inner(std::make_move_iterator(levels_.begin() + static_cast<std::ptrdiff_t>(level) + 1),
+                           std::make_move_iterator(levels_.end()));
   levels_.resize(level + 1);
   const size_t lane_level = lane_level_;
   const int rows = inner_rows_;
@@ -242,15 +229,11 @@ std::string Emitter::InFrontOfRows(const Element* element, size_t level) {
 
 // Whether `element`, float32, holds a value of the 16-bit type `dtype`: a widened one, its negative, one of two.
 bool Emitter::IsExact(const Element* element, DType dtype) const {
-  if (element->dtype != DType::kFloat32 || (dtype != DType::kFloat16 && dtype != DType::kBFloat16))
-    return false;
+  if (element->dtype != DType::kFloat32 || (dtype != DType::kFloat16 && dtype != DType::kBFloat16)) return false;
   if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
-  if (element->kind == Element::Kind::kFloat)
-    return RoundTo(dtype, element->number) == element->number;
+  if (element->kind == Element::Kind::kFloat) return RoundTo(dtype, element->number) == element->number;
   if (element->kind != Element::Kind::kPrim) return false;
-  const auto exact = [&](const Element* arg) {
-    return arg->dtype == DType::kBool || IsExact(arg, dtype);
-  };
+  const auto exact = [&](const Element* arg) { return arg->dtype == DType::kBool || IsExact(arg, dtype); };
   const Prim prim = element->prim;
   return (prim == Prim::kNeg || prim == Prim::kAbs || prim == Prim::kSelect || prim == Prim::kMin ||
           prim == Prim::kMax) &&

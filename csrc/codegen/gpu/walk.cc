@@ -15,8 +15,8 @@ std::vector<Loop> WithLast(std::vector<Loop> loops, int variable) {
 }
 
 int LoopingPhases(const Region& region) {
-  return static_cast<int>(std::ranges::count_if(
-      region.phases, [](const Phase& phase) { return !phase.loops.empty(); }));
+  return static_cast<int>(
+      std::ranges::count_if(region.phases, [](const Phase& phase) { return !phase.loops.empty(); }));
 }
 
 std::vector<const fusion::Element*> RootsOf(const Phase& phase) {
@@ -27,9 +27,8 @@ std::vector<const fusion::Element*> RootsOf(const Phase& phase) {
   return roots;
 }
 
-void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
-                std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
-                Held* held, std::span<const Stage> stages) {
+void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
+                const std::vector<const fusion::Element*>& roots, Held* held, std::span<const Stage> stages) {
   // Loads that are shared by few threads come first; what all rows read alike is in cache, and is read when used.
   std::vector<Emitter::Access> loads;
   if (em.lanes() > 1) {
@@ -57,14 +56,11 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
       em.Line("Pk<", em.BytesOf(access), "> ", arrays.back().second, "[", walk.unroll, "];");
     }
   }
-  const bool in_arrays =
-      walk.unroll > 1 || held != nullptr || walk.reading == Emitter::Reading::kFirst;
+  const bool in_arrays = walk.unroll > 1 || held != nullptr || walk.reading == Emitter::Reading::kFirst;
   const auto name_of = [&](const Emitter::Access& access) {
-    return std::ranges::find_if(arrays,
-                                [&](const auto& entry) {
-                                  return entry.first.load == access.load &&
-                                         entry.first.guard == access.guard;
-                                })
+    return std::ranges::find_if(
+               arrays,
+               [&](const auto& entry) { return entry.first.load == access.load && entry.first.guard == access.guard; })
         ->second;
   };
   if (!walk.is_whole) em.Open();  // The loop over steps of `unroll` vectors.
@@ -79,22 +75,19 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
     const std::string guarded = em.Close();
     const std::string before = em.Close();
     const std::string at = walk.unroll > 1 ? Cat(first, " + u * ", walk.step) : first;
-    em.Line(walk.unroll > 1 ? Cat(walk.rolled ? "#pragma unroll 1\n" : "#pragma unroll\n",
-                                  "for (int u = 0; u < ", walk.unroll, "; ++u) {\n")
+    em.Line(walk.unroll > 1 ? Cat(walk.rolled ? "#pragma unroll 1\n" : "#pragma unroll\n", "for (int u = 0; u < ",
+                                  walk.unroll, "; ++u) {\n")
                             : "{\n",
             "const ix ", k, " = ", at, ";\n", before,
-            walk.is_exact ? std::string() : Cat("if (", k, " < ", walk.count, ") "), "{\n", guarded,
-            "}\n}");
+            walk.is_exact ? std::string() : Cat("if (", k, " < ", walk.count, ") "), "{\n", guarded, "}\n}");
   };
   if (in_arrays && !missing.empty()) {
     for (const Emitter::Access& access : missing) {
-      if (held == nullptr)
-        em.Line("Pk<", em.BytesOf(access), "> ", name_of(access), "[", walk.unroll, "];");
+      if (held == nullptr) em.Line("Pk<", em.BytesOf(access), "> ", name_of(access), "[", walk.unroll, "];");
     }
     const auto load = [&] {
       for (const Emitter::Access& access : missing) {
-        em.Line(name_of(access),
-                walk.unroll > 1 ? "[u] = " : "[0] = ", em.LoadText(access, walk.reading), ";");
+        em.Line(name_of(access), walk.unroll > 1 ? "[u] = " : "[0] = ", em.LoadText(access, walk.reading), ";");
       }
     };
     if (walk.unroll > 1 && !walk.rolled && !walk.is_exact) {
@@ -106,9 +99,8 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
       em.Decode(loops, k);
       load();
       const std::string inner = em.Close();
-      em.Line("#pragma unroll\nfor (int u = 0; u < ", walk.unroll, "; ++u) {\nconst ix ", k,
-              " = mini<ix>(", first, " + u * ", walk.step, ", ", walk.count, " - 1);\n", inner,
-              "}");
+      em.Line("#pragma unroll\nfor (int u = 0; u < ", walk.unroll, "; ++u) {\nconst ix ", k, " = mini<ix>(", first,
+              " + u * ", walk.step, ", ", walk.count, " - 1);\n", inner, "}");
       const std::string any = em.Close();
       em.Line(walk.is_whole ? Cat("if (", walk.count, " > 0) ") : std::string(), "{\n", any, "}");
     } else {
@@ -118,8 +110,7 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
   for (const Stage& stage : stages) {
     each([&] {
       if (in_arrays) {
-        for (const auto& [access, name] : arrays)
-          em.SetPack(access, Cat(name, walk.unroll > 1 ? "[u]" : "[0]"));
+        for (const auto& [access, name] : arrays) em.SetPack(access, Cat(name, walk.unroll > 1 ? "[u]" : "[0]"));
       }
       stage.body();
       em.ForgetPacks();
@@ -129,17 +120,15 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops,
   if (walk.is_whole) return;
   const std::string inner = em.Close();
   if (walk.is_single) {  // The compiler does not see that, and would unroll a loop.
-    em.Line("const ix ", first, " = ", walk.start, ";\nif (", first, " < ", walk.count, ") {\n",
-            inner, "}");
+    em.Line("const ix ", first, " = ", walk.start, ";\nif (", first, " < ", walk.count, ") {\n", inner, "}");
     return;
   }
   em.Line("for (ix ", first, " = ", walk.start, "; ", first, " < ", walk.count, "; ", first,
           " += ", walk.step * walk.unroll, ") {\n", inner, "}");
 }
 
-void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops,
-              std::span<const Loop> outer, const std::vector<const fusion::Element*>& roots,
-              Held* held, const std::function<void()>& body) {
+void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
+              const std::vector<const fusion::Element*>& roots, Held* held, const std::function<void()>& body) {
   const Stage stage = {body, nullptr};
   EmitStages(em, walk, loops, outer, roots, held, std::span(&stage, 1));
 }

@@ -38,8 +38,7 @@ bool HasEpilogue(Provider provider, Epilogue epilogue, DType dtype) {
     case Provider::kCublasLt:
       // Its GELU is the one by tanh, with an error near 2e-6 of 1 + |x| (on an H200): nothing to
       // 16-bit floats, too much for others. In f64 it works with constants of f32.
-      if (epilogue == Epilogue::kTanhGelu)
-        return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+      if (epilogue == Epilogue::kTanhGelu) return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
       return epilogue == Epilogue::kRelu && IsFloat(dtype) && dtype != DType::kFloat64;
   }
   return false;

@@ -40,8 +40,7 @@ Sum Finished(Epilogue epilogue, Sum x) {
       case Epilogue::kGelu: return kHalf * x * (kOne + std::erf(Sum(0.70710678118654752) * x));
       case Epilogue::kRelu: return x <= Sum(0) ? Sum(0) : x;
       case Epilogue::kTanhGelu:
-        return kHalf * x *
-               (kOne + std::tanh(Sum(0.79788456080286536) * (x + Sum(0.044715) * (x * x * x))));
+        return kHalf * x * (kOne + std::tanh(Sum(0.79788456080286536) * (x + Sum(0.044715) * (x * x * x))));
     }
   }
   return x;
@@ -57,8 +56,8 @@ class Loops final : public Call {
 
   void Run(std::span<const std::byte* const> inputs, std::byte* output) override {
     const auto* bias = p_.bias ? reinterpret_cast<const Stored*>(inputs[2]) : nullptr;
-    RunBatch(0, reinterpret_cast<const Stored*>(inputs[0]),
-             reinterpret_cast<const Stored*>(inputs[1]), bias, reinterpret_cast<Stored*>(output));
+    RunBatch(0, reinterpret_cast<const Stored*>(inputs[0]), reinterpret_cast<const Stored*>(inputs[1]), bias,
+             reinterpret_cast<Stored*>(output));
   }
   std::string implementation() const override { return "loops"; }
 
@@ -75,20 +74,16 @@ class Loops final : public Call {
       RunBatch(axis + 1, a + i * batch.a, b + i * batch.b, bias, c + i * batch.c);
   }
 
-  void RunBlock(const Stored* a, const Stored* b, const Stored* bias, Stored* c, int64_t m0,
-                int64_t n0) {
+  void RunBlock(const Stored* a, const Stored* b, const Stored* bias, Stored* c, int64_t m0, int64_t n0) {
     const int64_t rows = std::min(kRows, p_.m - m0), columns = std::min(kColumns, p_.n - n0);
-    for (int64_t i = 0; i < rows; ++i)
-      std::fill_n(sums_[static_cast<size_t>(i)].data(), kColumns, Sum{0});
+    for (int64_t i = 0; i < rows; ++i) std::fill_n(sums_[static_cast<size_t>(i)].data(), kColumns, Sum{0});
     for (int64_t k0 = 0; k0 < p_.k; k0 += kDepth) {
       const int64_t depth = std::min(kDepth, p_.k - k0);
       for (int64_t k = 0; k < depth; ++k) {
         for (int64_t n = 0; n < columns; ++n) {
-          packed_[static_cast<size_t>(k)][static_cast<size_t>(n)] =
-              F::Load(b[(k0 + k) * p_.b_k + (n0 + n) * p_.b_n]);
+          packed_[static_cast<size_t>(k)][static_cast<size_t>(n)] = F::Load(b[(k0 + k) * p_.b_k + (n0 + n) * p_.b_n]);
         }
-        std::fill(packed_[static_cast<size_t>(k)].begin() + columns,
-                  packed_[static_cast<size_t>(k)].end(), Sum{0});
+        std::fill(packed_[static_cast<size_t>(k)].begin() + columns, packed_[static_cast<size_t>(k)].end(), Sum{0});
       }
       for (int64_t i = 0; i < rows; ++i) {
         auto& sums = sums_[static_cast<size_t>(i)];
@@ -118,18 +113,13 @@ class Loops final : public Call {
 std::unique_ptr<Call> MakeLoops(const Problem& problem) {
   switch (problem.dtype) {
     case DType::kFloat32: return std::make_unique<Loops<Format<float, float, Same, Same>>>(problem);
-    case DType::kFloat64:
-      return std::make_unique<Loops<Format<double, double, Same, Same>>>(problem);
+    case DType::kFloat64: return std::make_unique<Loops<Format<double, double, Same, Same>>>(problem);
     case DType::kBFloat16:
-      return std::make_unique<Loops<Format<uint16_t, float, BFloat16ToFloat, FloatToBFloat16>>>(
-          problem);
+      return std::make_unique<Loops<Format<uint16_t, float, BFloat16ToFloat, FloatToBFloat16>>>(problem);
     case DType::kFloat16:
-      return std::make_unique<Loops<Format<uint16_t, float, Float16ToFloat, FloatToFloat16>>>(
-          problem);
-    case DType::kInt32:
-      return std::make_unique<Loops<Format<int32_t, uint32_t, FromI32, ToI32>>>(problem);
-    case DType::kInt64:
-      return std::make_unique<Loops<Format<int64_t, uint64_t, FromI64, ToI64>>>(problem);
+      return std::make_unique<Loops<Format<uint16_t, float, Float16ToFloat, FloatToFloat16>>>(problem);
+    case DType::kInt32: return std::make_unique<Loops<Format<int32_t, uint32_t, FromI32, ToI32>>>(problem);
+    case DType::kInt64: return std::make_unique<Loops<Format<int64_t, uint64_t, FromI64, ToI64>>>(problem);
     case DType::kBool: break;
   }
   return nullptr;  // Normalize refuses it.

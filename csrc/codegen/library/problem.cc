@@ -10,14 +10,13 @@ using base::Cat;
 Status CheckTypes(const Desc& desc) {
   for (const Tensor& input : desc.inputs) {
     if (input.dtype != desc.output.dtype) {
-      return Unimplemented(
-          Cat(desc.op, " of ", DTypeName(input.dtype), " to ", DTypeName(desc.output.dtype)));
+      return Unimplemented(Cat(desc.op, " of ", DTypeName(input.dtype), " to ", DTypeName(desc.output.dtype)));
     }
   }
   if (desc.output.dtype == DType::kBool) return Unimplemented(Cat(desc.op, " of bool"));
   if (desc.epilogue != Epilogue::kNone && !IsFloat(desc.output.dtype)) {
-    return Unimplemented(Cat(desc.op, " of ", DTypeName(desc.output.dtype), " with the epilogue ",
-                             EpilogueName(desc.epilogue)));
+    return Unimplemented(
+        Cat(desc.op, " of ", DTypeName(desc.output.dtype), " with the epilogue ", EpilogueName(desc.epilogue)));
   }
   return {};
 }
@@ -27,17 +26,13 @@ Status CheckExtent(const Desc& desc, const char* what, int64_t got, int64_t want
   return InvalidArgument(Cat(desc.op, ": ", what, " has extent ", got, ", not ", want));
 }
 
-int64_t StrideOf(const Tensor& tensor, size_t axis) {
-  return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis];
-}
+int64_t StrideOf(const Tensor& tensor, size_t axis) { return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis]; }
 
 // Adds the leading `count` axes of the output as batches, with the operands' aligned at the right.
-Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count,
-                  Problem& problem) {
+Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count, Problem& problem) {
   const Tensor& a = desc.inputs[0];
   const Tensor& b = desc.inputs[1];
-  const auto stride = [&](const Tensor& operand, size_t operand_count,
-                          size_t axis) -> Result<int64_t> {
+  const auto stride = [&](const Tensor& operand, size_t operand_count, size_t axis) -> Result<int64_t> {
     if (axis + operand_count < count) return 0;
     const size_t own = axis + operand_count - count;
     if (operand.shape[own] != 1)
@@ -58,8 +53,7 @@ Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count
 Status AddBias(const Desc& desc, Problem& p) {
   if (desc.inputs.size() < 3) return {};
   const Tensor& bias = desc.inputs[2];
-  if (bias.shape.size() != 1)
-    return InvalidArgument(Cat(desc.op, ": the bias has more or fewer axes than one"));
+  if (bias.shape.size() != 1) return InvalidArgument(Cat(desc.op, ": the bias has more or fewer axes than one"));
   p.bias = true;
   p.bias_n = StrideOf(bias, 0);
   return CheckExtent(desc, "the bias", bias.shape[0], p.n);
@@ -120,8 +114,7 @@ Result<Problem> Linear(const Desc& desc) {
   const size_t rows = x.shape.size() - 1;
   for (size_t axis = 0; axis < rows; ++axis) {
     HIR_TRY(CheckExtent(desc, "an axis of x", x.shape[axis], y.shape[axis]));
-    p.batches.push_back(
-        {.extent = y.shape[axis], .a = StrideOf(x, axis), .b = 0, .c = y.strides[axis]});
+    p.batches.push_back({.extent = y.shape[axis], .a = StrideOf(x, axis), .b = 0, .c = y.strides[axis]});
   }
   HIR_TRY(AddBias(desc, p));
   return p;
@@ -135,8 +128,7 @@ void Merge(Problem& p) {
     if (batch.extent == 1) continue;
     if (!merged.empty()) {
       Batch& outer = merged.back();
-      if (outer.a == batch.a * batch.extent && outer.b == batch.b * batch.extent &&
-          outer.c == batch.c * batch.extent) {
+      if (outer.a == batch.a * batch.extent && outer.b == batch.b * batch.extent && outer.c == batch.c * batch.extent) {
         outer = {outer.extent * batch.extent, batch.a, batch.b, batch.c};
         continue;
       }

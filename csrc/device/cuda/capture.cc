@@ -17,9 +17,9 @@ Capture::Capture(Context& context, CudaStream& origin, int64_t number)
 Status Capture::Begin() {
   context_.Enter();
   // Other threads may go on with what cannot be captured.
-  HIR_TRY(context_.Check(context_.driver().StreamBeginCapture(streams_[0]->handle(),
-                                                              CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                         "cuStreamBeginCapture"));
+  HIR_TRY(
+      context_.Check(context_.driver().StreamBeginCapture(streams_[0]->handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                     "cuStreamBeginCapture"));
   streams_[0]->set_capture(this);
   context_.set_capture(this);
   return {};
@@ -51,9 +51,9 @@ Result<CUgraphNode> Capture::LastNode(const CudaStream& stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUgraphNode* dependencies = nullptr;
   size_t count = 0;
-  HIR_TRY(context_.Check(context_.driver().StreamGetCaptureInfo(stream.handle(), &status, nullptr,
-                                                                nullptr, &dependencies, &count),
-                         "cuStreamGetCaptureInfo"));
+  HIR_TRY(context_.Check(
+      context_.driver().StreamGetCaptureInfo(stream.handle(), &status, nullptr, nullptr, &dependencies, &count),
+      "cuStreamGetCaptureInfo"));
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE && count == 1) return dependencies[0];
   return Internal(Cat(stream.name(), ": work just captured is ", count, " nodes"));
 }
@@ -69,8 +69,7 @@ Result<std::unique_ptr<Graph>> Capture::End() {
   if (status.ok()) status = context_.Check(ended, "cuStreamEndCapture");
   CUgraphExec exec = nullptr;
   if (status.ok()) {
-    status =
-        context_.Check(driver.GraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
+    status = context_.Check(driver.GraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiate");
   }
   if (status.ok()) {  // Now, rather than in the first launch.
     status = context_.Check(driver.GraphUpload(exec, streams_[0]->handle()), "cuGraphUpload");

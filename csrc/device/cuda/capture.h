@@ -15,8 +15,7 @@ class CudaStream;
 // One call that was captured, and the node that the driver made of it.
 struct GraphNode {
   enum class Kind : uint8_t { kNothing, kKernel, kCopy, kFill, kWriteWord, kFillPairs };
-  Kind kind = Kind::
-      kNothing;  // kNothing: an empty launch, copy or fill. kFillPairs: two nodes, never patched.
+  Kind kind = Kind::kNothing;  // kNothing: an empty launch, copy or fill. kFillPairs: two nodes, never patched.
   CUgraphNode node = nullptr;
   const CudaKernel* kernel = nullptr;
   std::vector<int64_t> args = {};

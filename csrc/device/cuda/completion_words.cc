@@ -12,8 +12,8 @@ constexpr int64_t kWordBytes = 64;  // A cache line each.
 
 }  // namespace
 
-void PendingOp::Set(AsyncOp& op, std::shared_ptr<StreamHistory> history, int64_t index,
-                    CompletionWord& word, uint32_t number) {
+void PendingOp::Set(AsyncOp& op, std::shared_ptr<StreamHistory> history, int64_t index, CompletionWord& word,
+                    uint32_t number) {
   op_ = &op;
   history_ = std::move(history);
   index_ = index;
@@ -49,10 +49,8 @@ Result<CompletionWord*> CompletionWords::TakeWord() {
       HIR_ASSIGN(memory_, AllocatePinned(context_, streams_max_ * kWordBytes));
     }
     std::byte* const place = memory_->buffer().data + index * kWordBytes;
-    words_.push_back({.index = index,
-                      .host = new (place) std::atomic<uint32_t>(0),
-                      .address = Address(place),
-                      .issued = 0});
+    words_.push_back(
+        {.index = index, .host = new (place) std::atomic<uint32_t>(0), .address = Address(place), .issued = 0});
     free_words_.push_back(&words_.back());
   }
   CompletionWord* const word = free_words_.back();

@@ -16,8 +16,7 @@ struct CompletionWord {
   int64_t index = 0;
   std::atomic<uint32_t>* host = nullptr;
   CUdeviceptr address = 0;
-  uint32_t issued =
-      0;  // Numbers given out; the queueing thread's. Goes on when another stream takes the word.
+  uint32_t issued = 0;  // Numbers given out; the queueing thread's. Goes on when another stream takes the word.
 };
 
 class CompletionWords;
@@ -26,8 +25,7 @@ class CompletionWords;
 class PendingOp final : public Completion::Target {
  public:
   PendingOp(CompletionWords& words) : words_(words) {}  // NOLINT: made in place.
-  void Set(AsyncOp& op, std::shared_ptr<StreamHistory> history, int64_t index, CompletionWord& word,
-           uint32_t number);
+  void Set(AsyncOp& op, std::shared_ptr<StreamHistory> history, int64_t index, CompletionWord& word, uint32_t number);
   static void Start(void* pending);  // A CUhostFn.
   void Complete(Status status) override;
 
@@ -43,8 +41,7 @@ class PendingOp final : public Completion::Target {
 // The words of a device's streams and the pending ops, which serve again. Thread-safe.
 class CompletionWords {
  public:
-  CompletionWords(Context& context, int64_t streams_max)
-      : context_(context), streams_max_(streams_max) {}
+  CompletionWords(Context& context, int64_t streams_max) : context_(context), streams_max_(streams_max) {}
 
   // Null when streams_max are out.
   Result<CompletionWord*> TakeWord();

@@ -21,8 +21,8 @@ Result<CudaFacts> ReadFacts(const Driver& driver, int64_t ordinal, CUdevice* dev
   int count = 0;
   HIR_TRY(driver.Check(driver.DeviceGetCount(&count), "cuDeviceGetCount"));
   if (ordinal < 0 || ordinal >= count) {
-    return Status(Code::kNotFound, Cat("cuda:", ordinal, ": the driver shows ", count,
-                                       count == 1 ? " GPU" : " GPUs", ", numbered from 0"));
+    return Status(Code::kNotFound, Cat("cuda:", ordinal, ": the driver shows ", count, count == 1 ? " GPU" : " GPUs",
+                                       ", numbered from 0"));
   }
   CudaFacts facts;
   facts.driver_version = driver.version();
@@ -48,14 +48,10 @@ Result<CudaFacts> ReadFacts(const Driver& driver, int64_t ordinal, CUdevice* dev
   HIR_TRY(read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, minor));
   facts.architecture = major * 10 + minor;
   HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, facts.multiprocessors));
-  HIR_TRY(
-      read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, facts.threads_per_multiprocessor));
-  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
-               facts.registers_per_multiprocessor));
-  HIR_TRY(
-      read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, facts.shared_bytes_per_block));
-  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
-               facts.shared_bytes_per_multiprocessor));
+  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, facts.threads_per_multiprocessor));
+  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, facts.registers_per_multiprocessor));
+  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, facts.shared_bytes_per_block));
+  HIR_TRY(read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, facts.shared_bytes_per_multiprocessor));
   HIR_TRY(read(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, facts.l2_bytes));
   return facts;
 }
@@ -66,13 +62,11 @@ Result<std::unique_ptr<Context>> Context::Open(std::string_view driver, int64_t 
   context->ordinal_ = ordinal;
   context->name_ = Cat("cuda:", ordinal);
   HIR_ASSIGN(context->facts_, ReadFacts(*context->driver_, ordinal, &context->device_));
-  const CUresult result =
-      context->driver_->DevicePrimaryCtxRetain(&context->context_, context->device_);
+  const CUresult result = context->driver_->DevicePrimaryCtxRetain(&context->context_, context->device_);
   if (result != CUDA_SUCCESS) {
     context->context_ = nullptr;
-    return Status(Code::kUnavailable,
-                  Cat(context->name_, " (", context->facts_.model, ") cannot be opened: ",
-                      context->driver_->Describe(result), "; other GPUs may work"));
+    return Status(Code::kUnavailable, Cat(context->name_, " (", context->facts_.model, ") cannot be opened: ",
+                                          context->driver_->Describe(result), "; other GPUs may work"));
   }
   context->Enter();
   return context;
@@ -88,8 +82,7 @@ Context::~Context() {
 void Context::Enter() const {
   CUcontext current = nullptr;
   if (driver_->CtxGetCurrent(&current) == CUDA_SUCCESS && current == context_) return;
-  driver_->CtxSetCurrent(
-      context_);  // Fails only when the context is lost; then the next call says so.
+  driver_->CtxSetCurrent(context_);  // Fails only when the context is lost; then the next call says so.
 }
 
 Status Context::Check(CUresult result, std::string_view call) const {
@@ -129,8 +122,8 @@ Status Context::Await(CUevent event, std::string_view who, base::Nanos timeout) 
     if (result != CUDA_ERROR_NOT_READY) return driver_->Check(result, who);
     const base::Nanos waited = clock.Now() - begin;
     if (waited >= timeout) {
-      return {Code::kDeadlineExceeded, Cat(who, ": its work goes on after ",
-                                           std::chrono::duration<double>(timeout).count(), " s")};
+      return {Code::kDeadlineExceeded,
+              Cat(who, ": its work goes on after ", std::chrono::duration<double>(timeout).count(), " s")};
     }
     if (waited < kLookBeforeSleep) {
       std::this_thread::yield();

@@ -35,9 +35,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(*context_, event, false);
   }
   Result<std::unique_ptr<Event>> CreateTimedEvent();
-  Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) override {
-    return slab_->Allocate(bytes);
-  }
+  Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) override { return slab_->Allocate(bytes); }
 
   bool can_capture() const override { return true; }
   Status BeginCapture(Stream& origin) override;
@@ -72,23 +70,19 @@ Result<std::unique_ptr<Stream>> CudaDevice::CreateStream() {
     words_.GiveWord(*word);
     return context_->Check(result, "cuStreamCreate");
   }
-  return std::make_unique<CudaStream>(*context_, words_, stream, *word,
-                                      Cat(name(), " stream ", word->index));
+  return std::make_unique<CudaStream>(*context_, words_, stream, *word, Cat(name(), " stream ", word->index));
 }
 
 Result<std::unique_ptr<Event>> CudaDevice::CreateTimedEvent() {
   context_->Enter();
   CUevent event = nullptr;
-  HIR_TRY(
-      context_->Check(context_->driver().EventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate"));
+  HIR_TRY(context_->Check(context_->driver().EventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate"));
   return std::make_unique<CudaEvent>(*context_, event, true);
 }
 
 Status CudaDevice::BeginCapture(Stream& origin) {
-  if (capture_ != nullptr)
-    return {Code::kFailedPrecondition, Cat(name(), ": a capture is under way")};
-  auto capture =
-      std::make_unique<Capture>(*context_, static_cast<CudaStream&>(origin), ++captures_);
+  if (capture_ != nullptr) return {Code::kFailedPrecondition, Cat(name(), ": a capture is under way")};
+  auto capture = std::make_unique<Capture>(*context_, static_cast<CudaStream&>(origin), ++captures_);
   HIR_TRY(capture->Begin());
   capture_ = std::move(capture);
   return {};
@@ -125,8 +119,7 @@ Result<CudaFacts> FactsOf(Device& device) { return cuda::Of(device).context().fa
 Result<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
   HIR_ASSIGN(auto context, cuda::Context::Open(options.driver, options.ordinal));
   HIR_ASSIGN(auto slab, cuda::Slab::Create(*context, options.memory_bytes_max));
-  return std::make_unique<cuda::CudaDevice>(std::move(context), std::move(slab),
-                                            options.streams_max);
+  return std::make_unique<cuda::CudaDevice>(std::move(context), std::move(slab), options.streams_max);
 }
 
 Status CopyFromHost(Device& device, Buffer dst, std::span<const std::byte> src) {
@@ -146,45 +139,32 @@ Result<std::unique_ptr<KernelSource>> LoadCubin(Device& device, std::string_view
                                                 std::span<const CudaKernelInfo> kernels) {
   return cuda::LoadCubin(cuda::Of(device).context(), cubin, kernels);
 }
-CudaKernelFacts FactsOf(const Kernel& kernel) {
-  return static_cast<const cuda::CudaKernel&>(kernel).facts();
-}
+CudaKernelFacts FactsOf(const Kernel& kernel) { return static_cast<const cuda::CudaKernel&>(kernel).facts(); }
 
-Result<std::unique_ptr<Event>> CreateTimedEvent(Device& device) {
-  return cuda::Of(device).CreateTimedEvent();
-}
+Result<std::unique_ptr<Event>> CreateTimedEvent(Device& device) { return cuda::Of(device).CreateTimedEvent(); }
 
 Result<double> ElapsedMs(Event& from, Event& to) {
   auto& begin = static_cast<cuda::CudaEvent&>(from);
   auto& end = static_cast<cuda::CudaEvent&>(to);
-  const auto refuse = [](std::string_view why) {
-    return Status(Code::kFailedPrecondition, std::string(why));
-  };
-  if (!begin.timed() || !end.timed())
-    return refuse("an event keeps no time: make it by CreateTimedEvent");
-  if (!begin.recorded() || !end.recorded())
-    return refuse("an event was not recorded, or in a capture only");
+  const auto refuse = [](std::string_view why) { return Status(Code::kFailedPrecondition, std::string(why)); };
+  if (!begin.timed() || !end.timed()) return refuse("an event keeps no time: make it by CreateTimedEvent");
+  if (!begin.recorded() || !end.recorded()) return refuse("an event was not recorded, or in a capture only");
   if (!begin.Fired() || !end.Fired()) return refuse("an event has not fired: synchronize it first");
   float ms = 0;
   const auto& context = begin.context();
-  HIR_TRY(context.Check(context.driver().EventElapsedTime(&ms, begin.handle(), end.handle()),
-                        "cuEventElapsedTime"));
+  HIR_TRY(context.Check(context.driver().EventElapsedTime(&ms, begin.handle(), end.handle()), "cuEventElapsedTime"));
   return static_cast<double>(ms);
 }
 
 void* NativeStream(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).NativeHandle(); }
 int64_t WorkMark(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).mark(); }
-bool IsCapturing(Stream& stream) {
-  return static_cast<cuda::CudaStream&>(stream).capture() != nullptr;
-}
+bool IsCapturing(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).capture() != nullptr; }
 Completion BeginWork(Stream& stream) { return static_cast<cuda::CudaStream&>(stream).BeginWork(); }
 void* NativeContext(Device& device) { return cuda::Of(device).context().handle(); }
 void MakeCurrent(Device& device) { cuda::Of(device).context().Enter(); }
 
 Buffer SlabOf(Device& device) { return cuda::Of(device).slab().range(); }
-Result<std::vector<SlabPart>> ExportSlab(Device& device) {
-  return cuda::Of(device).slab().Export();
-}
+Result<std::vector<SlabPart>> ExportSlab(Device& device) { return cuda::Of(device).slab().Export(); }
 Result<std::unique_ptr<Allocation>> ImportSlab(Device& device, std::span<const SlabPart> parts) {
   return cuda::Slab::Import(cuda::Of(device).context(), parts);
 }

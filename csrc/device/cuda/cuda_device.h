@@ -116,8 +116,7 @@ Result<double> ElapsedMs(Event& from, Event& to);
 
 // --- for libraries that take the driver's own handles ---------------------------------------------
 
-void* NativeStream(
-    Stream& stream);  // CUstream, cudaStream_t; each call counts as work in WorkMark.
+void* NativeStream(Stream& stream);  // CUstream, cudaStream_t; each call counts as work in WorkMark.
 // A number that is another, on this and any other stream of the device, once more work was queued: two calls that
 // give the same have nothing between them. Recording events is no work.
 int64_t WorkMark(Stream& stream);

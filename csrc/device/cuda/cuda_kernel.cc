@@ -22,15 +22,13 @@ class CubinKernels final : public KernelSource {
 
   Status Load(std::string_view cubin) {
     context_.Enter();
-    return context_.Check(context_.driver().ModuleLoadData(&module_, cubin.data()),
-                          "cuModuleLoadData");
+    return context_.Check(context_.driver().ModuleLoadData(&module_, cubin.data()), "cuModuleLoadData");
   }
   Status Add(const CudaKernelInfo& info);
 
   Result<const Kernel*> Get(std::string_view name) override {
     const auto found = kernels_.find(name);
-    if (found == kernels_.end())
-      return Status(Code::kNotFound, Cat("no kernel ", name, " in the cubin"));
+    if (found == kernels_.end()) return Status(Code::kNotFound, Cat("no kernel ", name, " in the cubin"));
     return found->second.get();
   }
 
@@ -45,8 +43,7 @@ class CubinKernels final : public KernelSource {
 
 Status CubinKernels::CheckInfo(const CudaKernelInfo& info) const {
   if (info.num_slots < 0 || info.num_slots > kSlotsMax) {
-    return InvalidArgument(
-        Cat(info.num_slots, " argument slots; at most ", kSlotsMax, " are passed to a kernel"));
+    return InvalidArgument(Cat(info.num_slots, " argument slots; at most ", kSlotsMax, " are passed to a kernel"));
   }
   HIR_CHECK(info.grid_per_cta > 0);
   if (info.threads < 1 || info.threads > 1024) {
@@ -54,8 +51,7 @@ Status CubinKernels::CheckInfo(const CudaKernelInfo& info) const {
   }
   const int64_t shared_max = context_.facts().shared_bytes_per_block;
   if (info.shared_bytes < 0 || info.shared_bytes > shared_max) {
-    return InvalidArgument(
-        Cat(info.shared_bytes, " bytes of shared memory; ", context_.name(), " has ", shared_max));
+    return InvalidArgument(Cat(info.shared_bytes, " bytes of shared memory; ", context_.name(), " has ", shared_max));
   }
   return {};
 }
@@ -70,26 +66,23 @@ Status CubinKernels::CheckParameter(const CudaKernelInfo& info, CUfunction funct
   const size_t wanted = static_cast<size_t>(info.num_slots) * sizeof(int64_t);
   const bool none = first != CUDA_SUCCESS && info.num_slots == 0;
   if (none || (first == CUDA_SUCCESS && bytes == wanted && second != CUDA_SUCCESS)) return {};
-  return InvalidArgument(Cat("its parameter must be one block of ", wanted, " bytes (",
-                             info.num_slots, " slots), not ", first == CUDA_SUCCESS ? bytes : 0,
-                             second == CUDA_SUCCESS ? " bytes and more" : " bytes"));
+  return InvalidArgument(Cat("its parameter must be one block of ", wanted, " bytes (", info.num_slots, " slots), not ",
+                             first == CUDA_SUCCESS ? bytes : 0, second == CUDA_SUCCESS ? " bytes and more" : " bytes"));
 }
 
 Status CubinKernels::Add(const CudaKernelInfo& info) {
   const Driver& driver = context_.driver();
   HIR_TRY(CheckInfo(info));
   CUfunction function = nullptr;
-  HIR_TRY(
-      driver.Check(driver.ModuleGetFunction(
-                       &function, module_, (info.symbol.empty() ? info.name : info.symbol).c_str()),
-                   "cuModuleGetFunction"));
+  HIR_TRY(driver.Check(
+      driver.ModuleGetFunction(&function, module_, (info.symbol.empty() ? info.name : info.symbol).c_str()),
+      "cuModuleGetFunction"));
   // A first launch that still loads code could not be captured.
   if (driver.FuncLoad != nullptr) HIR_TRY(driver.Check(driver.FuncLoad(function), "cuFuncLoad"));
   HIR_TRY(CheckParameter(info, function));
   const auto read = [&](CUfunction_attribute attribute, auto& value) -> Status {
     int number = 0;
-    HIR_TRY(
-        driver.Check(driver.FuncGetAttribute(&number, attribute, function), "cuFuncGetAttribute"));
+    HIR_TRY(driver.Check(driver.FuncGetAttribute(&number, attribute, function), "cuFuncGetAttribute"));
     value = number;
     return {};
   };
@@ -99,25 +92,22 @@ Status CubinKernels::Add(const CudaKernelInfo& info) {
   HIR_TRY(read(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, facts.shared_bytes));
   HIR_TRY(read(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, facts.threads_max));
   if (info.threads > facts.threads_max) {
-    return InvalidArgument(Cat(info.threads, " threads; its ", facts.registers,
-                               " registers a thread leave room for ", facts.threads_max));
+    return InvalidArgument(
+        Cat(info.threads, " threads; its ", facts.registers, " registers a thread leave room for ", facts.threads_max));
   }
   if (info.shared_bytes > 0) {
-    HIR_TRY(driver.Check(
-        driver.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                static_cast<int>(info.shared_bytes)),
-        "cuFuncSetAttribute"));
+    HIR_TRY(driver.Check(driver.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                 static_cast<int>(info.shared_bytes)),
+                         "cuFuncSetAttribute"));
   }
-  HIR_TRY(driver.Check(
-      driver.OccupancyMaxActiveBlocksPerMultiprocessor(&facts.ctas_that_fit, function, info.threads,
-                                                       static_cast<size_t>(info.shared_bytes)),
-      "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  HIR_TRY(driver.Check(driver.OccupancyMaxActiveBlocksPerMultiprocessor(&facts.ctas_that_fit, function, info.threads,
+                                                                        static_cast<size_t>(info.shared_bytes)),
+                       "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   if (facts.ctas_that_fit < 1) {
-    return InvalidArgument(Cat("no multiprocessor holds a CTA of ", info.threads, " threads with ",
-                               info.shared_bytes, " bytes of shared memory"));
+    return InvalidArgument(Cat("no multiprocessor holds a CTA of ", info.threads, " threads with ", info.shared_bytes,
+                               " bytes of shared memory"));
   }
-  kernels_[info.name] =
-      std::make_unique<CudaKernel>(info, facts, function, context_.facts().multiprocessors);
+  kernels_[info.name] = std::make_unique<CudaKernel>(info, facts, function, context_.facts().multiprocessors);
   return {};
 }
 

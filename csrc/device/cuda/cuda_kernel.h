@@ -16,10 +16,7 @@ inline constexpr int kSlotsMax = 512;
 class CudaKernel final : public Kernel {
  public:
   CudaKernel(CudaKernelInfo info, CudaKernelFacts facts, CUfunction function, int multiprocessors)
-      : info_(std::move(info)),
-        facts_(facts),
-        function_(function),
-        multiprocessors_(multiprocessors) {}
+      : info_(std::move(info)), facts_(facts), function_(function), multiprocessors_(multiprocessors) {}
 
   std::string_view name() const override { return info_.name; }
   const CudaKernelInfo& info() const { return info_; }

@@ -67,8 +67,8 @@ Status CudaEvent::Synchronize(base::Nanos timeout) {
   return history_->FailureBefore(position_);
 }
 
-CudaStream::CudaStream(Context& context, CompletionWords& words, CUstream stream,
-                       CompletionWord& word, std::string name)
+CudaStream::CudaStream(Context& context, CompletionWords& words, CUstream stream, CompletionWord& word,
+                       std::string name)
     : context_(context),
       words_(words),
       stream_(stream),
@@ -96,8 +96,7 @@ bool CudaStream::Queued(CUresult result, std::string_view call) {
 }
 
 bool CudaStream::Skips() const {
-  return capture_ == nullptr && !context_.failures().settled() &&
-         !history_->FailureBefore(history_->position()).ok();
+  return capture_ == nullptr && !context_.failures().settled() && !history_->FailureBefore(history_->position()).ok();
 }
 
 void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int64_t grid) {
@@ -108,8 +107,8 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
   if (grid > 0) {
     const int64_t ctas = cuda.NumCtas(grid);
     if (ctas > INT32_MAX) {
-      return Fail(InvalidArgument(Cat(name_, ": kernel ", cuda.name(), ": a grid of ", ctas,
-                                      " CTAs; at most ", INT32_MAX, " can be launched")));
+      return Fail(InvalidArgument(Cat(name_, ": kernel ", cuda.name(), ": a grid of ", ctas, " CTAs; at most ",
+                                      INT32_MAX, " can be launched")));
     }
     context_.Enter();
     CUlaunchAttribute attribute = {};
@@ -126,9 +125,7 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
     config.numAttrs = cuda.info().dependent && context_.facts().architecture >= 90 ? 1 : 0;
     std::array<int64_t, kSlotsMax> block;  // NOLINT: filled where it is used.
     void* parameters[] = {ArgumentBlock(cuda, args, block.data())};
-    if (!Queued(context_.driver().LaunchKernelEx(&config, cuda.function(), parameters, nullptr),
-                cuda.name()))
-      return;
+    if (!Queued(context_.driver().LaunchKernelEx(&config, cuda.function(), parameters, nullptr), cuda.name())) return;
   }
   if (capture_ == nullptr) return;
   GraphNode node = {.kind = grid > 0 ? GraphNode::Kind::kKernel : GraphNode::Kind::kNothing};
@@ -140,9 +137,7 @@ void CudaStream::Launch(const Kernel& kernel, std::span<const int64_t> args, int
   capture_->Add(*this, std::move(node));
 }
 
-Completion CudaStream::BeginWork() {
-  return Completion(*new LibraryWork(capture_ == nullptr ? history_ : nullptr));
-}
+Completion CudaStream::BeginWork() { return Completion(*new LibraryWork(capture_ == nullptr ? history_ : nullptr)); }
 
 void CudaStream::Launch(CUgraphExec graph) {
   if (Skips()) return;
@@ -159,8 +154,8 @@ void CudaStream::Copy(Buffer dst, Buffer src) {
   GraphNode node = CopyNode(dst, src);
   if (node.kind != GraphNode::Kind::kNothing) {
     context_.Enter();
-    const CUresult result = context_.driver().MemcpyAsync(Address(dst.data), Address(src.data),
-                                                          static_cast<size_t>(dst.bytes), stream_);
+    const CUresult result =
+        context_.driver().MemcpyAsync(Address(dst.data), Address(src.data), static_cast<size_t>(dst.bytes), stream_);
     if (!Queued(result, "copy")) return;
   }
   if (capture_ != nullptr) capture_->Add(*this, std::move(node));
@@ -180,26 +175,20 @@ void CudaStream::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
   switch (node.kind) {
     case GraphNode::Kind::kFill:
       if (node.pattern_bytes == 1) {
-        result = driver.MemsetD8Async(address, static_cast<uint8_t>(node.pattern),
-                                      static_cast<size_t>(dst.bytes), stream_);
-      } else if (node.pattern_bytes == 2) {
         result =
-            driver.MemsetD16Async(address, static_cast<uint16_t>(node.pattern), count, stream_);
+            driver.MemsetD8Async(address, static_cast<uint8_t>(node.pattern), static_cast<size_t>(dst.bytes), stream_);
+      } else if (node.pattern_bytes == 2) {
+        result = driver.MemsetD16Async(address, static_cast<uint16_t>(node.pattern), count, stream_);
       } else {
-        result = driver.MemsetD32Async(address, static_cast<uint32_t>(node.pattern),
-                                       static_cast<size_t>(dst.bytes / 4), stream_);
+        result = driver.MemsetD32Async(address, static_cast<uint32_t>(node.pattern), static_cast<size_t>(dst.bytes / 4),
+                                       stream_);
       }
       break;
-    case GraphNode::Kind::kWriteWord:
-      result = driver.StreamWriteValue64(stream_, address, pattern, 0);
-      break;
-    case GraphNode::Kind::
-        kFillPairs:  // Each half of the words as a column of 4 bytes in rows of 8.
-      result =
-          driver.MemsetD2D32Async(address, 8, static_cast<uint32_t>(pattern), 1, count, stream_);
+    case GraphNode::Kind::kWriteWord: result = driver.StreamWriteValue64(stream_, address, pattern, 0); break;
+    case GraphNode::Kind::kFillPairs:  // Each half of the words as a column of 4 bytes in rows of 8.
+      result = driver.MemsetD2D32Async(address, 8, static_cast<uint32_t>(pattern), 1, count, stream_);
       if (result == CUDA_SUCCESS) {
-        result = driver.MemsetD2D32Async(address + 4, 8, static_cast<uint32_t>(pattern >> 32), 1,
-                                         count, stream_);
+        result = driver.MemsetD2D32Async(address + 4, 8, static_cast<uint32_t>(pattern >> 32), 1, count, stream_);
       }
       break;
     case GraphNode::Kind::kNothing:
@@ -227,8 +216,7 @@ void CudaStream::Wait(const Event& event) {
   if (cuda.capture_ == 0 && mine != 0) return;  // Recorded before the capture.
   if (cuda.capture_ != 0) {
     Capture* const capture = context_.capture();
-    if (capture == nullptr || capture->number() != cuda.capture_)
-      return;  // Recorded in one that has ended.
+    if (capture == nullptr || capture->number() != cuda.capture_) return;  // Recorded in one that has ended.
     if (mine == 0) capture->Join(*this);
   } else {
     history_->AddWait(cuda.history_, cuda.position_);
@@ -239,8 +227,7 @@ void CudaStream::Wait(const Event& event) {
 
 void CudaStream::Enqueue(AsyncOp& op) {
   if (capture_ != nullptr) {
-    const Status status =
-        Unimplemented(Cat(name_, ": an operation that the host completes cannot be captured"));
+    const Status status = Unimplemented(Cat(name_, ": an operation that the host completes cannot be captured"));
     capture_->Fail(status);
     return op.Skip(status);
   }
@@ -259,22 +246,18 @@ void CudaStream::Enqueue(AsyncOp& op) {
     op.Skip(status);
     return pending.Complete(status);
   }
-  Queued(driver.StreamWaitValue32(stream_, word_.address, number, CU_STREAM_WAIT_VALUE_GEQ),
-         "cuStreamWaitValue32");
+  Queued(driver.StreamWaitValue32(stream_, word_.address, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 }
 
 void CudaStream::HostCallback(std::function<Status()> callback) {
-  if (capture_ != nullptr)
-    return capture_->Fail(Unimplemented(Cat(name_, ": a host callback cannot be captured")));
+  if (capture_ != nullptr) return capture_->Fail(Unimplemented(Cat(name_, ": a host callback cannot be captured")));
   if (Skips()) return;
   ++mark_;
   context_.Enter();
   history_->Begin();
   const int64_t index = history_->Next();
-  auto pending =
-      std::make_unique<PendingCallback>(PendingCallback{std::move(callback), history_, index});
-  const CUresult result =
-      context_.driver().LaunchHostFunc(stream_, &PendingCallback::Run, pending.get());
+  auto pending = std::make_unique<PendingCallback>(PendingCallback{std::move(callback), history_, index});
+  const CUresult result = context_.driver().LaunchHostFunc(stream_, &PendingCallback::Run, pending.get());
   if (result == CUDA_SUCCESS) {
     static_cast<void>(pending.release());  // The driver has it now.
     return;
@@ -284,15 +267,14 @@ void CudaStream::HostCallback(std::function<Status()> callback) {
 
 Status CudaStream::Synchronize(base::Nanos timeout) {
   if (capture_ != nullptr) {
-    return {Code::kFailedPrecondition,
-            Cat(name_, ": its work is being captured, and does not run")};
+    return {Code::kFailedPrecondition, Cat(name_, ": its work is being captured, and does not run")};
   }
   context_.Enter();
   const int64_t position = history_->position();
   HIR_ASSIGN(const CUevent event, context_.TakeEvent());
   const CUresult recorded = context_.driver().EventRecord(event, stream_);
-  const Status waited = recorded == CUDA_SUCCESS ? context_.Await(event, name_, timeout)
-                                                 : context_.driver().Check(recorded, name_);
+  const Status waited =
+      recorded == CUDA_SUCCESS ? context_.Await(event, name_, timeout) : context_.driver().Check(recorded, name_);
   context_.GiveEvent(event);
   if (!waited.ok()) return waited;
   history_->Settle(position);

@@ -13,8 +13,7 @@ namespace hir::device::cuda {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent(Context& context, CUevent event, bool timed)
-      : context_(context), event_(event), timed_(timed) {}
+  CudaEvent(Context& context, CUevent event, bool timed) : context_(context), event_(event), timed_(timed) {}
   ~CudaEvent() override;
 
   bool Fired() const override;
@@ -38,8 +37,7 @@ class CudaEvent final : public Event {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(Context& context, CompletionWords& words, CUstream stream, CompletionWord& word,
-             std::string name);
+  CudaStream(Context& context, CompletionWords& words, CUstream stream, CompletionWord& word, std::string name);
   ~CudaStream() override;
 
   void Launch(const Kernel& kernel, std::span<const int64_t> args, int64_t grid) override;

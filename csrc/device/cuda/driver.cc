@@ -62,8 +62,7 @@ Result<std::shared_ptr<const Driver>> Driver::Load(std::string_view library) {
   const std::string name(library);
   void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return Missing(
-        library, Cat("the NVIDIA driver is not installed, or not visible here (", dlerror(), ")"));
+    return Missing(library, Cat("the NVIDIA driver is not installed, or not visible here (", dlerror(), ")"));
   }
   const auto driver = std::make_shared<Driver>();
   const auto version = reinterpret_cast<CUresult (*)(int*)>(dlsym(handle, "cuDriverGetVersion"));
@@ -71,9 +70,9 @@ Result<std::shared_ptr<const Driver>> Driver::Load(std::string_view library) {
     return Missing(library, "it tells no version: it is no CUDA driver");
   }
   if (driver->version_ < kDriverVersionMin) {
-    return Missing(library, Cat("the driver is made for CUDA ", VersionText(driver->version_),
-                                "; CUDA ", VersionText(kDriverVersionMin),
-                                " or newer is needed: install NVIDIA driver 525 or newer"));
+    return Missing(library,
+                   Cat("the driver is made for CUDA ", VersionText(driver->version_), "; CUDA ",
+                       VersionText(kDriverVersionMin), " or newer is needed: install NVIDIA driver 525 or newer"));
   }
   HIR_TRY(driver->Find(handle, library));
   HIR_TRY(driver->Start(library));
@@ -81,24 +80,21 @@ Result<std::shared_ptr<const Driver>> Driver::Load(std::string_view library) {
 }
 
 Status Driver::Find(void* library, std::string_view name) {
-  using GetAddress =
-      CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+  using GetAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
   const auto get = reinterpret_cast<GetAddress>(dlsym(library, "cuGetProcAddress_v2"));
   if (get == nullptr) return Missing(name, "it has no cuGetProcAddress");
   const auto find = [&](const char* symbol, int need, void** address) -> Status {
     CUdriverProcAddressQueryResult found;
     const int wanted = need == kRequired ? kDriverVersionMin : need;
-    const bool ok = version_ >= wanted && get(symbol, address, wanted, CU_GET_PROC_ADDRESS_DEFAULT,
-                                              &found) == CUDA_SUCCESS;
+    const bool ok =
+        version_ >= wanted && get(symbol, address, wanted, CU_GET_PROC_ADDRESS_DEFAULT, &found) == CUDA_SUCCESS;
     if (!ok) *address = nullptr;
     if (*address == nullptr && need == kRequired) {
-      return Missing(name,
-                     Cat("the driver, made for CUDA ", VersionText(version_), ", has no ", symbol));
+      return Missing(name, Cat("the driver, made for CUDA ", VersionText(version_), ", has no ", symbol));
     }
     return {};
   };
-#define CUDA_FUNCTION(Name, parameters, need) \
-  HIR_TRY(find("cu" #Name, need, reinterpret_cast<void**>(&Name)));
+#define CUDA_FUNCTION(Name, parameters, need) HIR_TRY(find("cu" #Name, need, reinterpret_cast<void**>(&Name)));
 #include "csrc/device/cuda/functions.def"
   return {};
 }
@@ -107,8 +103,7 @@ Status Driver::Start(std::string_view name) const {
   const CUresult result = Init(0);
   if (result == CUDA_SUCCESS) return {};
   if (result == CUDA_ERROR_NO_DEVICE) return Missing(name, "the driver sees no GPU");
-  if (result == CUDA_ERROR_STUB_LIBRARY)
-    return Missing(name, "it is the toolkit's stub, not a driver");
+  if (result == CUDA_ERROR_STUB_LIBRARY) return Missing(name, "it is the toolkit's stub, not a driver");
   return {Code::kUnavailable, Cat("no GPU: ", name, ": cuInit: ", Describe(result))};
 }
 
@@ -126,8 +121,7 @@ Status Driver::Check(CUresult result, std::string_view call) const {
   if (result == CUDA_SUCCESS) return {};
   return {CodeOf(result),
           Cat(call, ": ", Describe(result),
-              LosesContext(result) ? "; the GPU's context is lost: only a new process can use it"
-                                   : "")};
+              LosesContext(result) ? "; the GPU's context is lost: only a new process can use it" : "")};
 }
 
 }  // namespace hir::device::cuda

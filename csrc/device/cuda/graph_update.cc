@@ -46,10 +46,7 @@ GraphNode CopyNode(Buffer dst, Buffer src) {
 
 GraphNode FillNode(Buffer dst, uint64_t pattern, int pattern_bytes) {
   if (dst.bytes == 0) return {};
-  GraphNode node = {.kind = GraphNode::Kind::kFill,
-                    .dst = dst,
-                    .pattern = pattern,
-                    .pattern_bytes = pattern_bytes};
+  GraphNode node = {.kind = GraphNode::Kind::kFill, .dst = dst, .pattern = pattern, .pattern_bytes = pattern_bytes};
   if (pattern_bytes < 8) {
     node.pattern &= (uint64_t{1} << (8 * pattern_bytes)) - 1;
   } else if (dst.bytes == 8) {
@@ -81,8 +78,7 @@ Status GraphUpdater::End() {
 }
 
 void GraphUpdater::Fail(std::string_view what) {
-  if (failure_.ok())
-    failure_ = {Code::kFailedPrecondition, Cat(graph_.context_.name(), " graph: ", what)};
+  if (failure_.ok()) failure_ = {Code::kFailedPrecondition, Cat(graph_.context_.name(), " graph: ", what)};
 }
 
 bool GraphUpdater::Patched(CUresult result, std::string_view call) {
@@ -106,11 +102,9 @@ void GraphUpdater::Launch(const Kernel& kernel, std::span<const int64_t> args, i
   const auto& cuda = static_cast<const CudaKernel&>(kernel);
   GraphNode* const node = Next(grid > 0 ? GraphNode::Kind::kKernel : GraphNode::Kind::kNothing);
   if (node == nullptr || grid == 0) return;
-  if (node->kernel != &cuda)
-    return Fail(Cat("kernel ", cuda.name(), " where ", node->kernel->name(), " was captured"));
+  if (node->kernel != &cuda) return Fail(Cat("kernel ", cuda.name(), " where ", node->kernel->name(), " was captured"));
   if (node->grid == grid && std::ranges::equal(node->args, args)) return;
-  if (cuda.NumCtas(grid) > INT32_MAX)
-    return Fail(Cat("kernel ", cuda.name(), ": a grid of ", grid, " CTAs"));
+  if (cuda.NumCtas(grid) > INT32_MAX) return Fail(Cat("kernel ", cuda.name(), ": a grid of ", grid, " CTAs"));
   std::array<int64_t, kSlotsMax> block;  // NOLINT: filled where it is used.
   void* parameters[] = {ArgumentBlock(cuda, args, block.data())};
   CUDA_KERNEL_NODE_PARAMS_v2 changed = {};
@@ -123,9 +117,7 @@ void GraphUpdater::Launch(const Kernel& kernel, std::span<const int64_t> args, i
   changed.kernelParams = parameters;
   graph_.context_.Enter();
   // What a node does is noted once it does: a change that failed is tried again by the next update.
-  if (!Patched(
-          graph_.context_.driver().GraphExecKernelNodeSetParams(graph_.exec_, node->node, &changed),
-          cuda.name()))
+  if (!Patched(graph_.context_.driver().GraphExecKernelNodeSetParams(graph_.exec_, node->node, &changed), cuda.name()))
     return;
   node->grid = grid;
   node->args.assign(args.begin(), args.end());
@@ -134,9 +126,7 @@ void GraphUpdater::Launch(const Kernel& kernel, std::span<const int64_t> args, i
 void GraphUpdater::Copy(Buffer dst, Buffer src) {
   const GraphNode wanted = CopyNode(dst, src);
   GraphNode* const node = Next(wanted.kind);
-  if (node == nullptr || (node->dst == dst && node->src == src) ||
-      wanted.kind == GraphNode::Kind::kNothing)
-    return;
+  if (node == nullptr || (node->dst == dst && node->src == src) || wanted.kind == GraphNode::Kind::kNothing) return;
   CUDA_MEMCPY3D changed = {};
   changed.srcMemoryType = changed.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
   changed.srcDevice = Address(src.data);
@@ -146,8 +136,7 @@ void GraphUpdater::Copy(Buffer dst, Buffer src) {
   changed.Depth = 1;
   const Context& context = graph_.context_;
   context.Enter();
-  if (!Patched(context.driver().GraphExecMemcpyNodeSetParams(graph_.exec_, node->node, &changed,
-                                                             context.handle()),
+  if (!Patched(context.driver().GraphExecMemcpyNodeSetParams(graph_.exec_, node->node, &changed, context.handle()),
                "copy"))
     return;
   node->dst = dst;
@@ -163,8 +152,7 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
   const Context& context = graph_.context_;
   context.Enter();
   bool patched = false;
-  if (wanted.kind == GraphNode::Kind::kFillPairs)
-    return Fail("a fill by pairs of words, which cannot be changed");
+  if (wanted.kind == GraphNode::Kind::kFillPairs) return Fail("a fill by pairs of words, which cannot be changed");
   if (wanted.kind == GraphNode::Kind::kWriteWord) {
     CUstreamBatchMemOpParams write = {};
     write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
@@ -174,9 +162,7 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
     changed.ctx = context.handle();
     changed.count = 1;
     changed.paramArray = &write;
-    patched = Patched(
-        context.driver().GraphExecBatchMemOpNodeSetParams(graph_.exec_, node->node, &changed),
-        "write");
+    patched = Patched(context.driver().GraphExecBatchMemOpNodeSetParams(graph_.exec_, node->node, &changed), "write");
   } else {
     CUDA_MEMSET_NODE_PARAMS_v1 changed = {};
     changed.dst = Address(dst.data);
@@ -184,9 +170,8 @@ void GraphUpdater::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
     changed.elementSize = static_cast<unsigned>(wanted.pattern_bytes);
     changed.width = static_cast<size_t>(dst.bytes / wanted.pattern_bytes);
     changed.height = 1;
-    patched = Patched(context.driver().GraphExecMemsetNodeSetParams(graph_.exec_, node->node,
-                                                                    &changed, context.handle()),
-                      "fill");
+    patched = Patched(
+        context.driver().GraphExecMemsetNodeSetParams(graph_.exec_, node->node, &changed, context.handle()), "fill");
   }
   if (patched) *node = std::move(wanted);
 }
@@ -233,8 +218,8 @@ std::string CudaGraph::Describe() const {
   if (result == CUDA_SUCCESS && count > 0)
     result = driver.GraphGetEdges(graph_, from.data(), to.data(), data.data(), &count);
   if (result != CUDA_SUCCESS) return Cat(text, ", edges: ", driver.Describe(result));
-  const auto early = std::count_if(data.begin(), data.end(),
-                                   [](const EdgeData& edge) { return edge.type == kProgrammatic; });
+  const auto early =
+      std::count_if(data.begin(), data.end(), [](const EdgeData& edge) { return edge.type == kProgrammatic; });
   return Cat(text, ", ", count, " edges, ", early, " of them programmatic");
 }
 

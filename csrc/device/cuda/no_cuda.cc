@@ -6,8 +6,7 @@ namespace hir::device {
 namespace {
 
 Status NotBuilt() {
-  return Unimplemented(
-      "built without CUDA: configure where cuda.h is (HIR_WITH_CUDA=ON says what is missing)");
+  return Unimplemented("built without CUDA: configure where cuda.h is (HIR_WITH_CUDA=ON says what is missing)");
 }
 
 }  // namespace
@@ -18,12 +17,9 @@ Result<CudaFacts> FactsOf(Device&) { return NotBuilt(); }
 Result<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions&) { return NotBuilt(); }
 Status CopyFromHost(Device&, Buffer, std::span<const std::byte>) { return NotBuilt(); }
 Status CopyToHost(Device&, std::span<std::byte>, Buffer) { return NotBuilt(); }
-Result<std::unique_ptr<Allocation>> MapHostMemory(Device&, std::span<std::byte>) {
-  return NotBuilt();
-}
+Result<std::unique_ptr<Allocation>> MapHostMemory(Device&, std::span<std::byte>) { return NotBuilt(); }
 Result<std::unique_ptr<Allocation>> AllocateHostMemory(Device&, int64_t) { return NotBuilt(); }
-Result<std::unique_ptr<KernelSource>> LoadCubin(Device&, std::string_view,
-                                                std::span<const CudaKernelInfo>) {
+Result<std::unique_ptr<KernelSource>> LoadCubin(Device&, std::string_view, std::span<const CudaKernelInfo>) {
   return NotBuilt();
 }
 CudaKernelFacts FactsOf(const Kernel&) {
@@ -58,8 +54,6 @@ Buffer SlabOf(Device&) {
   return {};
 }
 Result<std::vector<SlabPart>> ExportSlab(Device&) { return NotBuilt(); }
-Result<std::unique_ptr<Allocation>> ImportSlab(Device&, std::span<const SlabPart>) {
-  return NotBuilt();
-}
+Result<std::unique_ptr<Allocation>> ImportSlab(Device&, std::span<const SlabPart>) { return NotBuilt(); }
 
 }  // namespace hir::device

@@ -16,8 +16,7 @@ using base::Cat;
 constexpr int64_t kGrainBytes = 512;
 // Physical memory comes in parts of at least this many bytes: each costs some 100 us and a descriptor.
 constexpr int64_t kPartBytesMin = int64_t{256} << 20;
-constexpr std::string_view kRemedy =
-    "; free tensors, run smaller sizes, or raise it (hostird --device-bytes-max)";
+constexpr std::string_view kRemedy = "; free tensors, run smaller sizes, or raise it (hostird --device-bytes-max)";
 
 int64_t RoundUp(int64_t bytes, int64_t grain) { return base::CeilDiv(bytes, grain) * grain; }
 
@@ -26,21 +25,18 @@ Status SetAccess(const Context& context, CUdeviceptr address, int64_t bytes) {
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = static_cast<int>(context.ordinal());
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return context.Check(
-      context.driver().MemSetAccess(address, static_cast<size_t>(bytes), &access, 1),
-      "cuMemSetAccess");
+  return context.Check(context.driver().MemSetAccess(address, static_cast<size_t>(bytes), &access, 1),
+                       "cuMemSetAccess");
 }
 
 // Another slab's parts at an address of ours.
 class ImportedSlab final : public Allocation {
  public:
-  ImportedSlab(Context& context, CUdeviceptr base, int64_t bytes)
-      : context_(context), base_(base), bytes_(bytes) {}
+  ImportedSlab(Context& context, CUdeviceptr base, int64_t bytes) : context_(context), base_(base), bytes_(bytes) {}
   ~ImportedSlab() override {
     context_.Enter();
     for (const auto& [offset, bytes] : mapped_) {
-      context_.driver().MemUnmap(base_ + static_cast<CUdeviceptr>(offset),
-                                 static_cast<size_t>(bytes));
+      context_.driver().MemUnmap(base_ + static_cast<CUdeviceptr>(offset), static_cast<size_t>(bytes));
     }
     context_.driver().MemAddressFree(base_, static_cast<size_t>(bytes_));
   }
@@ -50,12 +46,11 @@ class ImportedSlab final : public Allocation {
     const Driver& driver = context_.driver();
     const CUdeviceptr address = base_ + static_cast<CUdeviceptr>(part.offset);
     CUmemGenericAllocationHandle handle = 0;
-    HIR_TRY(context_.Check(
-        driver.MemImportFromShareableHandle(&handle,
-                                            reinterpret_cast<void*>(static_cast<intptr_t>(
-                                                part.fd)),  // NOLINT: as the driver wants it.
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "cuMemImportFromShareableHandle"));
+    HIR_TRY(context_.Check(driver.MemImportFromShareableHandle(&handle,
+                                                               reinterpret_cast<void*>(static_cast<intptr_t>(
+                                                                   part.fd)),  // NOLINT: as the driver wants it.
+                                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                           "cuMemImportFromShareableHandle"));
     const CUresult mapped = driver.MemMap(address, static_cast<size_t>(part.bytes), 0, handle, 0);
     driver.MemRelease(handle);  // The mapping keeps the memory.
     HIR_TRY(context_.Check(mapped, "cuMemMap"));
@@ -88,9 +83,8 @@ Result<std::unique_ptr<Slab>> Slab::Create(Context& context, int64_t bytes_max) 
   const Driver& driver = context.driver();
   std::unique_ptr<Slab> slab(new Slab(context));
   if (context.Attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
-    return Status(Code::kUnavailable,
-                  Cat(context.name(), " (", context.facts().model,
-                      ") has no virtual memory management, which hostir needs"));
+    return Status(Code::kUnavailable, Cat(context.name(), " (", context.facts().model,
+                                          ") has no virtual memory management, which hostir needs"));
   }
   size_t free = 0, total = 0, granularity = 0;
   HIR_TRY(context.Check(driver.MemGetInfo(&free, &total), "cuMemGetInfo"));
@@ -102,14 +96,13 @@ Result<std::unique_ptr<Slab>> Slab::Create(Context& context, int64_t bytes_max) 
   if (context.Attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   }
-  HIR_TRY(context.Check(driver.MemGetAllocationGranularity(&granularity, &properties,
-                                                           CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                        "cuMemGetAllocationGranularity"));
+  HIR_TRY(
+      context.Check(driver.MemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                    "cuMemGetAllocationGranularity"));
   slab->granularity_ = static_cast<int64_t>(granularity);
   slab->reserved_ = RoundUp(std::max<int64_t>(slab->bytes_max_, 1), slab->granularity_);
-  HIR_TRY(context.Check(
-      driver.MemAddressReserve(&slab->base_, static_cast<size_t>(slab->reserved_), 0, 0, 0),
-      "cuMemAddressReserve"));
+  HIR_TRY(context.Check(driver.MemAddressReserve(&slab->base_, static_cast<size_t>(slab->reserved_), 0, 0, 0),
+                        "cuMemAddressReserve"));
   return slab;
 }
 
@@ -125,8 +118,8 @@ Slab::~Slab() {
 }
 
 Status Slab::DoesNotFit(int64_t bytes, std::string_view why) const {
-  return ResourceExhausted(Cat(context_.name(), ": limit device_bytes_max: ", bytes_max_,
-                               " bytes, ", in_use_.load(), " in use, ", bytes, " asked for", why));
+  return ResourceExhausted(Cat(context_.name(), ": limit device_bytes_max: ", bytes_max_, " bytes, ", in_use_.load(),
+                               " in use, ", bytes, " asked for", why));
 }
 
 Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
@@ -142,8 +135,7 @@ Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
       offset = free_.Take(rounded);
     }
     if (!offset) {
-      return DoesNotFit(bytes, Cat(": what is free is in pieces of at most ", free_.largest(),
-                                   " bytes", kRemedy));
+      return DoesNotFit(bytes, Cat(": what is free is in pieces of at most ", free_.largest(), " bytes", kRemedy));
     }
   }
   in_use_ += bytes;
@@ -165,8 +157,7 @@ Status Slab::GrowFor(int64_t bytes) {
   if (least > room) return {};
   const int64_t wanted = std::min(std::max(least, RoundUp(kPartBytesMin, granularity_)), room);
   Result<Part> part = MapPart(wanted);
-  if (!part.ok() && part.status().code() == Code::kResourceExhausted && least < wanted)
-    part = MapPart(least);
+  if (!part.ok() && part.status().code() == Code::kResourceExhausted && least < wanted) part = MapPart(least);
   if (!part.ok()) {
     if (part.status().code() != Code::kResourceExhausted) return part.status();
     return DoesNotFit(bytes, "; the GPU has no more free memory: others use it too");
@@ -195,18 +186,16 @@ Result<Slab::Part> Slab::MapPart(int64_t bytes) {
 
 Result<std::vector<SlabPart>> Slab::Export() {
   if (properties_.requestedHandleTypes == 0) {
-    return Unimplemented(
-        Cat(context_.name(), ": this driver shares no memory by file descriptors"));
+    return Unimplemented(Cat(context_.name(), ": this driver shares no memory by file descriptors"));
   }
   context_.Enter();
   std::lock_guard lock(mutex_);
   std::vector<SlabPart> exported;
   for (const Part& part : parts_) {
     SlabPart& made = exported.emplace_back(SlabPart{part.offset, part.bytes, -1});
-    const Status status =
-        context_.Check(context_.driver().MemExportToShareableHandle(
-                           &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                       "cuMemExportToShareableHandle");
+    const Status status = context_.Check(context_.driver().MemExportToShareableHandle(
+                                             &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                                         "cuMemExportToShareableHandle");
     if (status.ok()) continue;
     exported.pop_back();
     for (const SlabPart& other : exported) close(other.fd);
@@ -215,16 +204,14 @@ Result<std::vector<SlabPart>> Slab::Export() {
   return exported;
 }
 
-Result<std::unique_ptr<Allocation>> Slab::Import(Context& context,
-                                                 std::span<const SlabPart> parts) {
+Result<std::unique_ptr<Allocation>> Slab::Import(Context& context, std::span<const SlabPart> parts) {
   context.Enter();
   int64_t bytes = 0;
   for (const SlabPart& part : parts) bytes = std::max(bytes, part.offset + part.bytes);
   if (bytes == 0) return InvalidArgument(Cat(context.name(), ": a slab without parts"));
   CUdeviceptr base = 0;
-  HIR_TRY(
-      context.Check(context.driver().MemAddressReserve(&base, static_cast<size_t>(bytes), 0, 0, 0),
-                    "cuMemAddressReserve"));
+  HIR_TRY(context.Check(context.driver().MemAddressReserve(&base, static_cast<size_t>(bytes), 0, 0, 0),
+                        "cuMemAddressReserve"));
   auto imported = std::make_unique<ImportedSlab>(context, base, bytes);
   for (const SlabPart& part : parts) HIR_TRY(imported->Map(part));
   return std::unique_ptr<Allocation>(std::move(imported));

@@ -25,8 +25,7 @@ class Slab {
   Buffer range() const { return {Pointer(base_), reserved_}; }
   Result<std::vector<SlabPart>> Export();
   // Another process's parts, mapped here.
-  static Result<std::unique_ptr<Allocation>> Import(Context& context,
-                                                    std::span<const SlabPart> parts);
+  static Result<std::unique_ptr<Allocation>> Import(Context& context, std::span<const SlabPart> parts);
 
  private:
   friend class SlabAllocation;

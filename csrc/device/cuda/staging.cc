@@ -28,8 +28,7 @@ class PinnedMemory final : public Allocation {
 
 class MappedMemory final : public Allocation {
  public:
-  MappedMemory(Context& context, std::byte* host, Buffer buffer)
-      : context_(context), host_(host), buffer_(buffer) {}
+  MappedMemory(Context& context, std::byte* host, Buffer buffer) : context_(context), host_(host), buffer_(buffer) {}
   ~MappedMemory() override {
     context_.Enter();
     context_.driver().MemHostUnregister(host_);
@@ -57,18 +56,15 @@ Status Staging::Prepare() {
   context_.Enter();
   const Driver& driver = context_.driver();
   if (stream_ == nullptr) {
-    HIR_TRY(
-        context_.Check(driver.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+    HIR_TRY(context_.Check(driver.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
   }
   for (Block& block : blocks_) {
     if (block.event == nullptr) {
-      HIR_TRY(context_.Check(driver.EventCreate(&block.event, CU_EVENT_DISABLE_TIMING),
-                             "cuEventCreate"));
+      HIR_TRY(context_.Check(driver.EventCreate(&block.event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
     }
     if (block.data != nullptr) continue;
     void* data = nullptr;
-    HIR_TRY(context_.Check(driver.MemHostAlloc(&data, kBlockBytes, CU_MEMHOSTALLOC_PORTABLE),
-                           "cuMemHostAlloc"));
+    HIR_TRY(context_.Check(driver.MemHostAlloc(&data, kBlockBytes, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc"));
     block.data = static_cast<std::byte*>(data);
   }
   return {};
@@ -86,8 +82,7 @@ Status Staging::FromHost(Buffer dst, std::span<const std::byte> src) {
     const auto bytes = static_cast<size_t>(std::min(kBlockBytes, dst.bytes - at));
     HIR_TRY(context_.Await(block.event, who, kBlockTimeout));
     std::memcpy(block.data, src.data() + at, bytes);
-    HIR_TRY(context_.Check(
-        driver.MemcpyHtoDAsync(Address(dst.data + at), block.data, bytes, stream_), who));
+    HIR_TRY(context_.Check(driver.MemcpyHtoDAsync(Address(dst.data + at), block.data, bytes, stream_), who));
     HIR_TRY(context_.Check(driver.EventRecord(block.event, stream_), "cuEventRecord"));
   }
   for (const Block& block : blocks_) HIR_TRY(context_.Await(block.event, who, kBlockTimeout));
@@ -109,9 +104,8 @@ Status Staging::ToHost(std::span<std::byte> dst, Buffer src) {
   for (int64_t i = 0; i <= num_blocks; ++i) {
     if (i < num_blocks) {
       const Block& block = blocks_[static_cast<size_t>(i % 2)];
-      HIR_TRY(context_.Check(driver.MemcpyDtoHAsync(block.data, Address(src.data + i * kBlockBytes),
-                                                    bytes_of(i), stream_),
-                             who));
+      HIR_TRY(context_.Check(
+          driver.MemcpyDtoHAsync(block.data, Address(src.data + i * kBlockBytes), bytes_of(i), stream_), who));
       HIR_TRY(context_.Check(driver.EventRecord(block.event, stream_), "cuEventRecord"));
     }
     if (i == 0) continue;
@@ -128,8 +122,7 @@ Result<std::unique_ptr<Allocation>> AllocatePinned(Context& context, int64_t byt
   void* data = nullptr;
   if (bytes > 0) {
     const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-    HIR_TRY(context.Check(context.driver().MemHostAlloc(&data, static_cast<size_t>(bytes), flags),
-                          "cuMemHostAlloc"));
+    HIR_TRY(context.Check(context.driver().MemHostAlloc(&data, static_cast<size_t>(bytes), flags), "cuMemHostAlloc"));
   }
   return std::make_unique<PinnedMemory>(context, Buffer{static_cast<std::byte*>(data), bytes});
 }
@@ -138,14 +131,13 @@ Result<std::unique_ptr<Allocation>> MapPinned(Context& context, std::span<std::b
   context.Enter();
   const Driver& driver = context.driver();
   const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-  HIR_TRY(context.Check(driver.MemHostRegister(memory.data(), memory.size(), flags),
-                        "cuMemHostRegister"));
+  HIR_TRY(context.Check(driver.MemHostRegister(memory.data(), memory.size(), flags), "cuMemHostRegister"));
   CUdeviceptr address = 0;
   const CUresult result = driver.MemHostGetDevicePointer(&address, memory.data(), 0);
   if (result != CUDA_SUCCESS) driver.MemHostUnregister(memory.data());
   HIR_TRY(context.Check(result, "cuMemHostGetDevicePointer"));
-  return std::make_unique<MappedMemory>(
-      context, memory.data(), Buffer{Pointer(address), static_cast<int64_t>(memory.size())});
+  return std::make_unique<MappedMemory>(context, memory.data(),
+                                        Buffer{Pointer(address), static_cast<int64_t>(memory.size())});
 }
 
 }  // namespace hir::device::cuda

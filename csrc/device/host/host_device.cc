@@ -48,14 +48,11 @@ class HostAllocation final : public Allocation {
   // Null when the machine has none left. Memory from the kernel starts `offset` in.
   static std::byte* Get(int64_t bytes, int64_t offset) {
     if (bytes < kMapBytesMin) {
-      const int64_t rounded =
-          std::max<int64_t>(base::CeilDiv(bytes, kAlignmentBytes), 1) * kAlignmentBytes;
-      return static_cast<std::byte*>(
-          std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(rounded)));
+      const int64_t rounded = std::max<int64_t>(base::CeilDiv(bytes, kAlignmentBytes), 1) * kAlignmentBytes;
+      return static_cast<std::byte*>(std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(rounded)));
     }
     const auto size = static_cast<size_t>(offset + bytes);
-    void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) return nullptr;
     madvise(data, size, MADV_HUGEPAGE);  // Advice: it may fail.
     return static_cast<std::byte*>(data) + offset;
@@ -98,8 +95,7 @@ class HostDevice final : public Device {
     if (core == nullptr) {
       const auto id = static_cast<int64_t>(cores_.size());
       if (id >= options_.streams_max) {
-        return ResourceExhausted(
-            base::Cat(options_.name, ": limit streams_max: ", id, " streams exist"));
+        return ResourceExhausted(base::Cat(options_.name, ": limit streams_max: ", id, " streams exist"));
       }
       cores_.push_back(std::make_unique<StreamCore>(base::Cat(options_.name, " stream ", id), id,
                                                     options_.queued_ops_max, *executor_, helpers_));
@@ -118,18 +114,16 @@ class HostDevice final : public Device {
     int64_t in_use = in_use_;
     do {
       if (bytes > options_.memory_bytes_max - in_use) {
-        return ResourceExhausted(
-            base::Cat(options_.name, ": limit device_bytes_max: ", options_.memory_bytes_max,
-                      " bytes, ", in_use, " in use, ", bytes,
-                      " asked for; run smaller sizes, or raise it (hostird --device-bytes-max)"));
+        return ResourceExhausted(base::Cat(options_.name, ": limit device_bytes_max: ", options_.memory_bytes_max,
+                                           " bytes, ", in_use, " in use, ", bytes,
+                                           " asked for; run smaller sizes, or raise it (hostird --device-bytes-max)"));
       }
     } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
     const int64_t offset = static_cast<int64_t>(next_place_.fetch_add(1) % kPlaces) * kPlaceBytes;
     std::byte* const data = HostAllocation::Get(bytes, offset);
     if (data == nullptr) {
       in_use_ -= bytes;
-      return ResourceExhausted(
-          base::Cat(options_.name, ": the machine has no ", bytes, " bytes left"));
+      return ResourceExhausted(base::Cat(options_.name, ": the machine has no ", bytes, " bytes left"));
     }
     return std::make_unique<HostAllocation>(Buffer{data, bytes}, offset, in_use_);
   }
@@ -139,8 +133,8 @@ class HostDevice final : public Device {
 
   // A released stream's core can serve again once its work is done.
   StreamCore* TakeFreeCore() {
-    const auto drained = std::find_if(free_.begin(), free_.end(),
-                                      [](const StreamCore* core) { return core->drained(); });
+    const auto drained =
+        std::find_if(free_.begin(), free_.end(), [](const StreamCore* core) { return core->drained(); });
     if (drained == free_.end()) return nullptr;
     StreamCore* const core = *drained;
     free_.erase(drained);
@@ -161,8 +155,7 @@ class HostDevice final : public Device {
 
 Result<std::unique_ptr<Device>> Create(HostDeviceOptions options, Executor* executor) {
   if (executor == nullptr && options.num_threads < 1) {
-    return InvalidArgument(base::Cat(options.name, ": num_threads is ", options.num_threads,
-                                     ", at least 1 is needed"));
+    return InvalidArgument(base::Cat(options.name, ": num_threads is ", options.num_threads, ", at least 1 is needed"));
   }
   return std::make_unique<HostDevice>(std::move(options), executor);
 }

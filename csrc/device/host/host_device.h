@@ -14,12 +14,10 @@ namespace hir::device {
 
 struct HostDeviceOptions {
   std::string name = "host:0";
-  int num_threads =
-      1;  // That run streams at once, those that wait for one included; a launch is split over them.
+  int num_threads = 1;  // That run streams at once, those that wait for one included; a launch is split over them.
   int64_t memory_bytes_max = int64_t{1} << 62;  // Limit "device_bytes_max" of Allocate.
   int64_t streams_max = 1024;                   // Limit "streams_max" of CreateStream.
-  int64_t queued_ops_max =
-      int64_t{1} << 20;  // Limit "queued_ops_max" of one stream's queue; beyond, it fails.
+  int64_t queued_ops_max = int64_t{1} << 20;    // Limit "queued_ops_max" of one stream's queue; beyond, it fails.
 };
 
 // The device with threads of its own, named and joined by it.

@@ -18,9 +18,8 @@ class HostKernel final : public Kernel {
   struct Options {
     std::string name = {};
     HostFunction function = nullptr;
-    std::shared_ptr<const void> code =
-        {};             // Kept as long as the kernel; null for linked-in functions.
-    int64_t grain = 1;  // The fewest grid items worth a thread of their own.
+    std::shared_ptr<const void> code = {};  // Kept as long as the kernel; null for linked-in functions.
+    int64_t grain = 1;                      // The fewest grid items worth a thread of their own.
   };
   // REQUIRES: function is not null, grain > 0.
   explicit HostKernel(Options options);

@@ -50,8 +50,7 @@ HostStream::HostStream(StreamCore& core, std::function<void(StreamCore&)> releas
 
 HostStream::~HostStream() { release_(core_); }
 
-void HostStream::Queue(HostFunction function, std::span<const int64_t> args, int64_t grid,
-                       int64_t grain) {
+void HostStream::Queue(HostFunction function, std::span<const int64_t> args, int64_t grid, int64_t grain) {
   Task* const task = core_.NewTask();
   if (task == nullptr) return;
   task->kind = Task::Kind::kLaunch;
@@ -79,8 +78,8 @@ void HostStream::Fill(Buffer dst, uint64_t pattern, int pattern_bytes) {
   const HostFunction function = FillFunction(pattern_bytes);
   HIR_CHECK(dst.bytes % pattern_bytes == 0);
   if (dst.bytes == 0) return;
-  Queue(function, std::array{Slot(dst.data), std::bit_cast<int64_t>(pattern)},
-        dst.bytes / pattern_bytes, kMemoryGrainBytes / pattern_bytes);
+  Queue(function, std::array{Slot(dst.data), std::bit_cast<int64_t>(pattern)}, dst.bytes / pattern_bytes,
+        kMemoryGrainBytes / pattern_bytes);
 }
 
 // What is recorded is only where the stream stands: nothing is queued.

@@ -32,12 +32,8 @@ class HostStream final : public Stream {
   void Wait(const Event& event) override;
   void Enqueue(AsyncOp& op) override;
   void HostCallback(std::function<Status()> callback) override;
-  Status Synchronize(base::Nanos timeout) override {
-    return core_.Synchronize(core_.queued(), timeout);
-  }
-  Status status() const override {
-    return core_.failed() ? core_.FailureBefore(core_.queued() + 1) : Status();
-  }
+  Status Synchronize(base::Nanos timeout) override { return core_.Synchronize(core_.queued(), timeout); }
+  Status status() const override { return core_.failed() ? core_.FailureBefore(core_.queued() + 1) : Status(); }
   void ClearError() override { core_.ClearError(); }
 
  private:

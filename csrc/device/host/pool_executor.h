@@ -17,8 +17,8 @@ class PoolExecutor final : public Executor {
   bool direct() const override { return true; }
   bool Post(int64_t, std::function<void()> work) override { return pool_.Post(std::move(work)); }
   bool LendThread() override { return pool_.LendThread(); }
-  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-             const std::function<bool()>& done, base::Nanos timeout) override {
+  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, const std::function<bool()>& done,
+             base::Nanos timeout) override {
     return changed.wait_for(lock, timeout, done);
   }
 

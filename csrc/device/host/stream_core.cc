@@ -26,8 +26,7 @@ struct Loan {
   base::Nanos deadline;
   // Communications come first: a thread that waits carries them, and nobody else may look after them.
   bool IsOver() const {
-    return core.done() >= position || base::BackgroundWorkIsUnderWay() ||
-           base::Clock::Steady().Now() >= deadline;
+    return core.done() >= position || base::BackgroundWorkIsUnderWay() || base::Clock::Steady().Now() >= deadline;
   }
 };
 thread_local const Loan* loan = nullptr;  // Of this thread.
@@ -36,17 +35,12 @@ thread_local const Loan* loan = nullptr;  // Of this thread.
 
 StreamCore::StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor,
                        std::atomic<int>& helpers)
-    : name_(std::move(name)),
-      id_(id),
-      queued_ops_max_(queued_ops_max),
-      executor_(executor),
-      helpers_(helpers) {}
+    : name_(std::move(name)), id_(id), queued_ops_max_(queued_ops_max), executor_(executor), helpers_(helpers) {}
 
 Task* StreamCore::NewTask() {
   if (queued() - done() >= queued_ops_max_) {
     // Counted as the failure of the last operation that was queued, so that later events carry it.
-    Fail(ResourceExhausted(base::Cat(name_, ": limit queued_ops_max: ", queued_ops_max_,
-                                     " operations are queued")),
+    Fail(ResourceExhausted(base::Cat(name_, ": limit queued_ops_max: ", queued_ops_max_, " operations are queued")),
          queued() - 1);
     return nullptr;
   }
@@ -197,8 +191,7 @@ bool StreamCore::RunPieces(uint64_t epoch, bool (*leaves)()) {
     // The piece is ours, so the launch cannot end before it, and the split_ fields hold still.
     const int64_t piece = split_pieces_ - left;
     const int64_t each = split_grid_ / split_pieces_;
-    const int64_t rest =
-        split_grid_ % split_pieces_;  // The first `rest` pieces have one item more.
+    const int64_t rest = split_grid_ % split_pieces_;  // The first `rest` pieces have one item more.
     const int64_t begin = piece * each + std::min(piece, rest);
     split_function_(split_args_, begin, begin + each + (piece < rest ? 1 : 0));
     if (unfinished_.fetch_sub(1) == 1) return true;
@@ -259,10 +252,9 @@ void StreamCore::WakeWaiters() {
 }
 
 void StreamCore::RemoveThreadWaiter(int64_t position) {
-  const auto mine =
-      std::find_if(waiters_.begin(), waiters_.end(), [position](const Waiter& waiter) {
-        return waiter.stream == nullptr && waiter.position == position;
-      });
+  const auto mine = std::find_if(waiters_.begin(), waiters_.end(), [position](const Waiter& waiter) {
+    return waiter.stream == nullptr && waiter.position == position;
+  });
   if (mine != waiters_.end()) waiters_.erase(mine);
   UpdateWakeAt();
 }
@@ -288,8 +280,7 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
   const base::Clock& clock = base::Clock::Steady();
   const base::Nanos started = clock.Now();
   const base::Nanos left = base::Nanos::max() - started;
-  const Loan mine = {
-      .core = *this, .position = position, .deadline = started + std::min(timeout, left)};
+  const Loan mine = {.core = *this, .position = position, .deadline = started + std::min(timeout, left)};
   bool worked = false;
   const auto lend = [&] {
     if (mine.IsOver()) return false;
@@ -335,8 +326,8 @@ Status StreamCore::Synchronize(int64_t position, base::Nanos timeout) {
     RemoveThreadWaiter(position);
     if (!reached) {
       const double seconds = std::chrono::duration<double>(timeout).count();
-      return {Code::kDeadlineExceeded, base::Cat(name_, ": ", done(), " of ", position,
-                                                 " operations are done after ", seconds, " s")};
+      return {Code::kDeadlineExceeded,
+              base::Cat(name_, ": ", done(), " of ", position, " operations are done after ", seconds, " s")};
     }
   }
   return FailureBefore(position);

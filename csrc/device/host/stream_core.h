@@ -27,8 +27,7 @@ class StreamCore final : public Completion::Target {
  public:
   // helpers: how many more helper tasks may be queued in the executor, shared by the device's
   // streams.
-  StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor,
-             std::atomic<int>& helpers);
+  StreamCore(std::string name, int64_t id, int64_t queued_ops_max, Executor& executor, std::atomic<int>& helpers);
 
   // The thread that queues: a task to fill in and Submit; null when the queue is full, and the
   // stream has failed.
@@ -71,9 +70,7 @@ class StreamCore final : public Completion::Target {
   // True: this thread did the last piece. Between two it may leave the rest to the launch's owner.
   bool RunPieces(uint64_t epoch, bool (*leaves)());
   bool HasPieces(uint64_t epoch) const { return HasPieces(epoch, claim_.load()); }
-  static bool HasPieces(uint64_t epoch, uint64_t claim) {
-    return claim >> 32 == epoch && (claim & 0xffffffff) > 0;
-  }
+  static bool HasPieces(uint64_t epoch, uint64_t claim) { return claim >> 32 == epoch && (claim & 0xffffffff) > 0; }
   void PostHelpers(uint64_t epoch, int64_t count);
   void Finish(const Status& status);  // The front task is over.
   void Fail(const Status& status, int64_t index);
@@ -112,12 +109,11 @@ class StreamCore final : public Completion::Target {
   int64_t split_pieces_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;        // With mutex_: threads in Synchronize.
-  std::vector<Waiter> waiters_;            // Guarded by mutex_.
-  Status failure_;                         // Guarded by mutex_.
-  std::atomic<int64_t> wake_at_ = kNever;  // The least position waited for; written under mutex_.
-  std::atomic<int64_t> failed_at_ =
-      kNever;  // Index of the first failed operation; written under mutex_.
+  std::condition_variable changed_;          // With mutex_: threads in Synchronize.
+  std::vector<Waiter> waiters_;              // Guarded by mutex_.
+  Status failure_;                           // Guarded by mutex_.
+  std::atomic<int64_t> wake_at_ = kNever;    // The least position waited for; written under mutex_.
+  std::atomic<int64_t> failed_at_ = kNever;  // Index of the first failed operation; written under mutex_.
 };
 
 }  // namespace hir::device

@@ -21,8 +21,7 @@ class StreamCore;
 
 struct Task {
   enum class Kind : uint8_t { kLaunch, kWait, kAsync, kCallback };
-  static constexpr int64_t kInlineArgs =
-      20;  // Enough for what fused kernels take, in a Task of 256 bytes.
+  static constexpr int64_t kInlineArgs = 20;  // Enough for what fused kernels take, in a Task of 256 bytes.
 
   Kind kind = Kind::kLaunch;
   HostFunction function = nullptr;  // kLaunch

@@ -15,8 +15,7 @@ using SymbolValues = std::map<std::string, int64_t, std::less<>>;
 // The value of each symbol that is the extent of an input's axis, added to `known` (mesh coordinates and the like).
 // Checks number, element types and shapes of the inputs, and the guards.
 // Errors: kInvalidArgument naming input, axis and both values.
-Result<SymbolValues> BindSymbols(const ir::Graph& graph, std::span<const HostTensor> inputs,
-                                 SymbolValues known = {});
+Result<SymbolValues> BindSymbols(const ir::Graph& graph, std::span<const HostTensor> inputs, SymbolValues known = {});
 
 Result<int64_t> ValueOf(const ir::Expr* expr, const SymbolValues& symbols);
 // The extents of the value axes of `type`.

@@ -47,8 +47,7 @@ void WriteInt(DType dtype, std::byte* to, int64_t value) {
 // Calls `visit(element of a tensor of `from`, element of one of `to`)` for each index of the larger; extent 1
 // stretches.
 template <typename Visit>
-void ForEachPair(const std::vector<int64_t>& from, const std::vector<int64_t>& to,
-                 const Visit& visit) {
+void ForEachPair(const std::vector<int64_t>& from, const std::vector<int64_t>& to, const Visit& visit) {
   HIR_CHECK(from.size() == to.size());
   std::vector<int64_t> index(from.size(), 0);
   int64_t count = 1;
@@ -73,8 +72,7 @@ HostTensor Copied(const HostTensor& tensor, std::vector<int64_t> shape) {
   HostTensor result = ZeroTensor(tensor.dtype, std::move(shape));
   const int64_t size = DTypeBytes(tensor.dtype);
   ForEachPair(tensor.shape, result.shape, [&](int64_t from, int64_t to) {
-    std::memcpy(result.bytes.data() + to * size, tensor.bytes.data() + from * size,
-                static_cast<size_t>(size));
+    std::memcpy(result.bytes.data() + to * size, tensor.bytes.data() + from * size, static_cast<size_t>(size));
   });
   return result;
 }
@@ -128,8 +126,7 @@ std::vector<double> ToDoubles(const HostTensor& tensor) {
   std::vector<double> values(static_cast<size_t>(tensor.num_elements()));
   const std::byte* from = tensor.bytes.data();
   for (double& value : values) {
-    value = IsFloat(tensor.dtype) ? ReadFloat(tensor.dtype, from)
-                                  : static_cast<double>(ReadInt(tensor.dtype, from));
+    value = IsFloat(tensor.dtype) ? ReadFloat(tensor.dtype, from) : static_cast<double>(ReadInt(tensor.dtype, from));
     from += DTypeBytes(tensor.dtype);
   }
   return values;
@@ -139,8 +136,8 @@ std::vector<int64_t> ToInts(const HostTensor& tensor) {
   std::vector<int64_t> values(static_cast<size_t>(tensor.num_elements()));
   const std::byte* from = tensor.bytes.data();
   for (int64_t& value : values) {
-    value = IsFloat(tensor.dtype) ? FloatToInt(DType::kInt64, ReadFloat(tensor.dtype, from))
-                                  : ReadInt(tensor.dtype, from);
+    value =
+        IsFloat(tensor.dtype) ? FloatToInt(DType::kInt64, ReadFloat(tensor.dtype, from)) : ReadInt(tensor.dtype, from);
     from += DTypeBytes(tensor.dtype);
   }
   return values;
@@ -156,8 +153,6 @@ HostTensor Stored(const ir::Type& type, const HostTensor& tensor) {
   return Copied(tensor, std::move(shape));
 }
 
-HostTensor WrittenOut(const HostTensor& stored, const std::vector<int64_t>& shape) {
-  return Copied(stored, shape);
-}
+HostTensor WrittenOut(const HostTensor& stored, const std::vector<int64_t>& shape) { return Copied(stored, shape); }
 
 }  // namespace hir::fusion

@@ -21,22 +21,19 @@ Result<Array> RunOp(const ir::Op& op, const SymbolValues& symbols, const ArrayOf
   for (size_t i = 0; i < shape.size(); ++i) index.push_back(builder.Index(static_cast<int>(i)));
   Array result(type.dtype, std::move(shape));
   const Element* element = Define(builder, op, 0, index);
-  if (Status s = Evaluate(element, symbols, array_of, result); !s.ok())
-    return s.WithContext(ir::Print(op));
+  if (Status s = Evaluate(element, symbols, array_of, result); !s.ok()) return s.WithContext(ir::Print(op));
   return result;
 }
 
 }  // namespace
 
-Result<std::vector<HostTensor>> Interpret(const ir::Graph& graph,
-                                          std::span<const HostTensor> inputs, SymbolValues known) {
+Result<std::vector<HostTensor>> Interpret(const ir::Graph& graph, std::span<const HostTensor> inputs,
+                                          SymbolValues known) {
   HIR_ASSIGN(const SymbolValues symbols, BindSymbols(graph, inputs, std::move(known)));
   std::unordered_map<const ir::Value*, Array> arrays;  // Lookups only.
   for (size_t i = 0; i < inputs.size(); ++i) arrays.emplace(graph.params[i], inputs[i]);
   std::vector<int> uses(graph.values().size());
-  const auto count = [&](const ir::Value* value, int more) {
-    return uses[static_cast<size_t>(value->id)] += more;
-  };
+  const auto count = [&](const ir::Value* value, int more) { return uses[static_cast<size_t>(value->id)] += more; };
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     for (const ir::Value* operand : op->operands) count(operand, 1);
   });
@@ -52,14 +49,12 @@ Result<std::vector<HostTensor>> Interpret(const ir::Graph& graph,
     }
   }
   std::vector<HostTensor> outputs;
-  for (const ir::Output& output : graph.outputs)
-    outputs.push_back(arrays.at(output.value).ToTensor());
+  for (const ir::Output& output : graph.outputs) outputs.push_back(arrays.at(output.value).ToTensor());
   return outputs;
 }
 
-Result<HostTensor> InterpretOp(
-    const ir::Op& op, const SymbolValues& symbols,
-    const std::function<const HostTensor&(const ir::Value*)>& tensor_of) {
+Result<HostTensor> InterpretOp(const ir::Op& op, const SymbolValues& symbols,
+                               const std::function<const HostTensor&(const ir::Value*)>& tensor_of) {
   std::unordered_map<const ir::Value*, Array> arrays;  // Lookups only.
   HIR_ASSIGN(const Array result, RunOp(op, symbols, [&](const ir::Value* value) -> const Array& {
                return arrays.try_emplace(value, tensor_of(value)).first->second;

@@ -61,8 +61,7 @@ class Evaluator {
       if (e->kind == Element::Kind::kReduceIndex) free.insert(e->integer);
       for (const Element* arg : e->args) free.insert(free_[arg->id].begin(), free_[arg->id].end());
       if (e->kind == Element::Kind::kReduce) {
-        for (size_t k = 0; k < e->extents.size(); ++k)
-          free.erase(e->integer + static_cast<int64_t>(k));
+        for (size_t k = 0; k < e->extents.size(); ++k) free.erase(e->integer + static_cast<int64_t>(k));
       }
       Lane& lane = LaneOf(e);
       (IsFloat(e->dtype) ? lane.f.resize(kLanes) : lane.i.resize(kLanes));
@@ -71,21 +70,18 @@ class Evaluator {
 
   // What to evaluate, in order, once the innermost of the loops over `bound` steps: all that depends on its last member
   // but on no variable outside; without loops, all that depends on none. Constants are done before.
-  const std::vector<const Element*>& Scope(const Variables& bound,
-                                           const Variables& innermost = {}) {
+  const std::vector<const Element*>& Scope(const Variables& bound, const Variables& innermost = {}) {
     const auto [found, is_new] = scopes_.try_emplace(bound);
     if (!is_new) return found->second;
     for (const auto& [id, e] : elements_) {
-      if (e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat ||
-          e->kind == Element::Kind::kExtent || e->kind == Element::Kind::kScalar ||
-          e->kind == Element::Kind::kIndex) {
+      if (e->kind == Element::Kind::kInt || e->kind == Element::Kind::kFloat || e->kind == Element::Kind::kExtent ||
+          e->kind == Element::Kind::kScalar || e->kind == Element::Kind::kIndex) {
         continue;
       }
       const Variables& free = free_[id];
       const bool inside = std::ranges::includes(bound, free);
-      const bool steps = innermost.empty() || std::ranges::any_of(free, [&](int64_t v) {
-                           return innermost.contains(v);
-                         });
+      const bool steps =
+          innermost.empty() || std::ranges::any_of(free, [&](int64_t v) { return innermost.contains(v); });
       if (inside && steps) found->second.push_back(e);
     }
     return found->second;
@@ -129,8 +125,7 @@ class Evaluator {
       int64_t stride = 1;
       for (size_t k = shape.size(); k-- > static_cast<size_t>(e->integer) + 1;) stride *= shape[k];
       const int64_t extent = shape[static_cast<size_t>(e->integer)];
-      for (size_t n = 0; n < width_; ++n)
-        LaneOf(e).i[n] = (begin + static_cast<int64_t>(n)) / stride % extent;
+      for (size_t n = 0; n < width_; ++n) LaneOf(e).i[n] = (begin + static_cast<int64_t>(n)) / stride % extent;
     }
   }
 
@@ -240,13 +235,10 @@ class Evaluator {
   static void SetNeutral(const Element* e, Lane& lane) {
     const bool min = e->reduce == ReduceKind::kMin;
     const bool ordered = min || e->reduce == ReduceKind::kMax;
-    const double neutral = ordered                          ? (min ? INFINITY : -INFINITY)
-                           : e->reduce == ReduceKind::kProd ? 1
-                                                            : 0;
+    const double neutral = ordered ? (min ? INFINITY : -INFINITY) : e->reduce == ReduceKind::kProd ? 1 : 0;
     if (IsFloat(e->dtype)) std::ranges::fill(lane.f, neutral);
     if (!IsFloat(e->dtype))
-      std::ranges::fill(lane.i,
-                        ordered ? FloatToInt(e->dtype, neutral) : static_cast<int64_t>(neutral));
+      std::ranges::fill(lane.i, ordered ? FloatToInt(e->dtype, neutral) : static_cast<int64_t>(neutral));
     lane.any_poison = false;
   }
 
@@ -317,8 +309,7 @@ class Evaluator {
 
 }  // namespace
 
-Array::Array(DType dtype_in, std::vector<int64_t> shape_in)
-    : dtype(dtype_in), shape(std::move(shape_in)) {
+Array::Array(DType dtype_in, std::vector<int64_t> shape_in) : dtype(dtype_in), shape(std::move(shape_in)) {
   const auto count = static_cast<size_t>(num_elements());
   (IsFloat(dtype) ? floats.resize(count) : ints.resize(count));
 }
@@ -338,8 +329,7 @@ int64_t Array::num_elements() const {
   return count;
 }
 
-Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of,
-                Array& result) {
+Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of, Array& result) {
   return Evaluator(root, symbols, array_of).Run(result);
 }
 

@@ -29,7 +29,6 @@ using ArrayOf = std::function<const Array&(const ir::Value*)>;
 
 // Fills `result` (its type and shape are set) with the element `root` at each index, rounded to its type.
 // Errors: kInternal when an element reads outside a tensor and no select drops it.
-Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of,
-                Array& result);
+Status Evaluate(const Element* root, const SymbolValues& symbols, const ArrayOf& array_of, Array& result);
 
 }  // namespace hir::fusion

@@ -18,8 +18,8 @@ Status InferBroadcast(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* co
     }
   }
   if (next != axes.size()) {
-    return InvalidArgument(base::Cat("is_broadcast_dim keeps ", next, " axes; %",
-                                     op.operands[0]->name, " has ", axes.size()));
+    return InvalidArgument(
+        base::Cat("is_broadcast_dim keeps ", next, " axes; %", op.operands[0]->name, " has ", axes.size()));
   }
   return SetTensor(graph, op, op.operands[0]->type->dtype, result);
 }

@@ -14,8 +14,7 @@ Status InferBroadcastInDim(ir::Graph& graph, ir::Op& op, std::span<const ir::Typ
   for (const int64_t dim : dims) {
     HIR_ASSIGN(const int64_t one, NormalAxis(dim, shape.size()));
     if (!normal.empty() && one <= normal.back()) {
-      return InvalidArgument(
-          base::Cat("dims holds ", one, " after ", normal.back(), "; it must ascend"));
+      return InvalidArgument(base::Cat("dims holds ", one, " after ", normal.back(), "; it must ascend"));
     }
     normal.push_back(one);
   }
@@ -37,9 +36,8 @@ void AxesBroadcastInDim(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
   const std::span<const int64_t> dims = op.Ints("dims");
   for (size_t i = 0; i < axes.size(); ++i) {
-    links.push_back(
-        {0, static_cast<int>(i), 0, static_cast<int>(dims[i]),
-         SameOrBroadcast(axes[i], op.results[0]->type->axes[static_cast<size_t>(dims[i])])});
+    links.push_back({0, static_cast<int>(i), 0, static_cast<int>(dims[i]),
+                     SameOrBroadcast(axes[i], op.results[0]->type->axes[static_cast<size_t>(dims[i])])});
   }
 }
 
@@ -48,8 +46,7 @@ const Element* DefineBroadcastInDim(ElementBuilder& builder, const ir::Op& op, I
   const std::span<const int64_t> dims = op.Ints("dims");
   std::vector<const Element*> own;
   for (size_t i = 0; i < axes.size(); ++i) {
-    own.push_back(IsOne(axes[i]) ? builder.Int(DType::kInt64, 0)
-                                 : index[static_cast<size_t>(dims[i])]);
+    own.push_back(IsOne(axes[i]) ? builder.Int(DType::kInt64, 0) : index[static_cast<size_t>(dims[i])]);
   }
   return builder.Load(op.operands[0], own);
 }

@@ -18,8 +18,7 @@ void AxesCast(const ir::Op& op, std::vector<AxisLink>& links) { AxesPointwise(op
 const Element* DefineCast(ElementBuilder& builder, const ir::Op& op, Index index) {
   const ir::Value* x = op.operands[0];
   const bool scalar = x->type->kind == ir::TypeKind::kScalar;
-  return builder.Convert(op.results[0]->type->dtype,
-                         scalar ? builder.Scalar(x) : builder.Load(x, index));
+  return builder.Convert(op.results[0]->type->dtype, scalar ? builder.Scalar(x) : builder.Load(x, index));
 }
 
 }  // namespace hir::fusion

@@ -14,8 +14,7 @@ struct Piece {
 };
 
 // The element at `index` from one of `pieces`, by halving: as deep as the logarithm of their number.
-const Element* Choose(ElementBuilder& builder, std::span<const Piece> pieces, Index index,
-                      size_t axis, DType carried) {
+const Element* Choose(ElementBuilder& builder, std::span<const Piece> pieces, Index index, size_t axis, DType carried) {
   if (pieces.size() == 1) {
     std::vector<const Element*> own(index.begin(), index.end());
     own[axis] = builder.Apply(Prim::kSub, {index[axis], pieces[0].start});
@@ -42,8 +41,8 @@ Status InferCat(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
     const ir::Value& value = *op.operands[i];
     HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, static_cast<int>(i)));
     if (axes.size() != result.size()) {
-      return InvalidArgument(base::Cat("%", first.name, " has ", result.size(), " axes, %",
-                                       value.name, " has ", axes.size()));
+      return InvalidArgument(
+          base::Cat("%", first.name, " has ", result.size(), " axes, %", value.name, " has ", axes.size()));
     }
     dtype = PromoteTensors(dtype, value.type->dtype);
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -51,8 +50,7 @@ Status InferCat(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
         result[k].extent = graph.exprs().Add(result[k].extent, axes[k].extent);
         continue;
       }
-      HIR_TRY(
-          Unify(graph, result[k].extent, axes[k].extent, AxisName(first, k), AxisName(value, k)));
+      HIR_TRY(Unify(graph, result[k].extent, axes[k].extent, AxisName(first, k), AxisName(value, k)));
       if (axes[k].kind == ir::AxisKind::kIteration) result[k].kind = ir::AxisKind::kIteration;
     }
   }
@@ -77,8 +75,7 @@ const Element* DefineCat(ElementBuilder& builder, const ir::Op& op, Index index)
   const Element* start = builder.Int(DType::kInt64, 0);
   for (const ir::Value* value : op.operands) {
     pieces.push_back({start, value});
-    start = builder.Apply(Prim::kAdd,
-                          {start, builder.Extent(ir::ValueAxes(*value->type)[axis].extent)});
+    start = builder.Apply(Prim::kAdd, {start, builder.Extent(ir::ValueAxes(*value->type)[axis].extent)});
   }
   const DType dtype = op.results[0]->type->dtype;
   return builder.Convert(dtype, Choose(builder, pieces, index, axis, ComputeDType(dtype)));

@@ -14,8 +14,7 @@ constexpr int64_t kIntegerMax = int64_t{1} << 53;  // The attribute is a double.
 Status InferConstant(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype"));
   const double value = op.Float("value");
-  if (IsInt(dtype) &&
-      !(value == std::trunc(value) && std::fabs(value) <= static_cast<double>(kIntegerMax))) {
+  if (IsInt(dtype) && !(value == std::trunc(value) && std::fabs(value) <= static_cast<double>(kIntegerMax))) {
     return InvalidArgument(base::Cat("value=", value, " is not an integer between -2^53 and 2^53"));
   }
   if (dtype == DType::kInt32 && std::fabs(value + 0.5) > 0x1p31) {
@@ -31,8 +30,7 @@ Status InferConstant(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* con
 void AxesConstant(const ir::Op&, std::vector<AxisLink>&) {}
 
 const Element* DefineConstant(ElementBuilder& builder, const ir::Op& op, Index) {
-  return builder.Convert(op.results[0]->type->dtype,
-                         builder.Float(DType::kFloat64, op.Float("value")));
+  return builder.Convert(op.results[0]->type->dtype, builder.Float(DType::kFloat64, op.Float("value")));
 }
 
 }  // namespace hir::fusion

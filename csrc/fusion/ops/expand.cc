@@ -3,16 +3,15 @@
 
 namespace hir::fusion {
 
-Result<ir::Axis> Stretch(ir::Graph& graph, const ir::Value& value, size_t number,
-                         const ir::Axis& axis, size_t at, const ir::Expr* extent) {
+Result<ir::Axis> Stretch(ir::Graph& graph, const ir::Value& value, size_t number, const ir::Axis& axis, size_t at,
+                         const ir::Expr* extent) {
   if (IsOne(axis) && graph.Resolve(extent)->IsConst(1)) return axis;
   // Of no elements not even one is stored.
   const bool none = graph.Resolve(extent)->IsConst(0);
   if (IsOne(axis)) {
     return ir::Axis{none ? ir::AxisKind::kIteration : ir::AxisKind::kBroadcast, extent};
   }
-  HIR_TRY(Unify(graph, axis.extent, extent, AxisName(value, number),
-                base::Cat("entry ", at, " of shape")));
+  HIR_TRY(Unify(graph, axis.extent, extent, AxisName(value, number), base::Cat("entry ", at, " of shape")));
   return axis;
 }
 
@@ -34,8 +33,8 @@ Status InferExpand(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
 void AxesExpand(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
   for (size_t i = 0; i < axes.size(); ++i) {
-    links.push_back({0, static_cast<int>(i), 0, static_cast<int>(i),
-                     SameOrBroadcast(axes[i], op.results[0]->type->axes[i])});
+    links.push_back(
+        {0, static_cast<int>(i), 0, static_cast<int>(i), SameOrBroadcast(axes[i], op.results[0]->type->axes[i])});
   }
 }
 

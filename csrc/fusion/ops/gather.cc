@@ -11,8 +11,7 @@ Status InferGather(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   const ir::Value& from = *op.operands[0];
   const ir::Value& places = *op.operands[1];
   if (x.size() != y.size()) {
-    return InvalidArgument(
-        Cat("%", from.name, " has ", x.size(), " axes, %", places.name, " has ", y.size()));
+    return InvalidArgument(Cat("%", from.name, " has ", x.size(), " axes, %", places.name, " has ", y.size()));
   }
   HIR_TRY(CheckIndices(op, 1));
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));
@@ -23,8 +22,8 @@ Status InferGather(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
     const std::string name = AxisName(from, k);
     const bool both_known = x[k].extent->IsConst() && y[k].extent->IsConst();
     if (k != along && both_known && y[k].extent->value > x[k].extent->value) {
-      return InvalidArgument(Cat(AxisName(places, k), " has extent ", y[k].extent->value,
-                                 ", more than the ", x[k].extent->value, " of ", name));
+      return InvalidArgument(Cat(AxisName(places, k), " has extent ", y[k].extent->value, ", more than the ",
+                                 x[k].extent->value, " of ", name));
     }
     if (k != along) {
       HIR_TRY(RequireAtMost(graph, y[k].extent, x[k].extent, Cat("gather from ", name)));

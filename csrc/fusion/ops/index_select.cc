@@ -8,8 +8,7 @@ Status InferIndexSelect(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* 
   HIR_ASSIGN(const std::vector<ir::Axis> y, TensorAxes(op, 1));
   HIR_TRY(CheckIndices(op, 1));
   if (y.size() != 1) {
-    return InvalidArgument(base::Cat("%", op.operands[1]->name, " has ", y.size(),
-                                     " axes; a list of indices has one"));
+    return InvalidArgument(base::Cat("%", op.operands[1]->name, " has ", y.size(), " axes; a list of indices has one"));
   }
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));
   SetAttr(op, "axis", axis);
@@ -34,8 +33,7 @@ ir::Value* DecomposeIndexSelect(ir::Builder& builder, const ir::Op& op) {
   std::vector<int64_t> flags(ir::ValueAxes(*op.operands[0]->type).size(), 1);
   flags[static_cast<size_t>(op.Int("axis"))] = 0;
   if (flags.size() > 1)
-    list =
-        builder.Make("broadcast", {list}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+    list = builder.Make("broadcast", {list}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
   return builder.Make("take_along_axis", {op.operands[0], list}, {{"axis", op.Int("axis")}});
 }
 

@@ -9,17 +9,14 @@ using base::Cat;
 Status CheckIndices(const ir::Op& op, int i) {
   const ir::Value& places = *op.operands[static_cast<size_t>(i)];
   if (IsInt(places.type->dtype)) return {};
-  return InvalidArgument(Cat("%", places.name, " is ", DTypeName(places.type->dtype),
-                             "; indices are i32 or i64: cast it first"));
+  return InvalidArgument(
+      Cat("%", places.name, " is ", DTypeName(places.type->dtype), "; indices are i32 or i64: cast it first"));
 }
 
-Status RequireSome(ir::Graph& graph, const ir::Op& op, const std::vector<ir::Axis>& x,
-                   size_t axis) {
+Status RequireSome(ir::Graph& graph, const ir::Op& op, const std::vector<ir::Axis>& x, size_t axis) {
   const std::string name = AxisName(*op.operands[0], axis);
-  if (x[axis].extent->IsConst(0))
-    return InvalidArgument(Cat(name, " has extent 0: there is nothing to take"));
-  return RequireAtMost(graph, graph.exprs().Const(1), x[axis].extent,
-                       Cat(op.info->name, " over ", name));
+  if (x[axis].extent->IsConst(0)) return InvalidArgument(Cat(name, " has extent 0: there is nothing to take"));
+  return RequireAtMost(graph, graph.exprs().Const(1), x[axis].extent, Cat(op.info->name, " over ", name));
 }
 
 const Element* PlaceInside(ElementBuilder& builder, const Element* place, const ir::Expr* extent) {

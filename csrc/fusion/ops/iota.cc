@@ -12,17 +12,16 @@ Status InferIota(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>)
   if (dtype == DType::kBool) return InvalidArgument("dtype=bool: a sequence is of numbers");
   for (const std::string_view name : {"shape", "offset"}) {
     if (op.Exprs(name).size() != 1)
-      return InvalidArgument(
-          Cat(name, " has ", op.Exprs(name).size(), " entries; a sequence has one axis"));
+      return InvalidArgument(Cat(name, " has ", op.Exprs(name).size(), " entries; a sequence has one axis"));
   }
   for (const ir::Value* value : op.operands) {
     if (value->type->kind != ir::TypeKind::kScalar) {
-      return InvalidArgument(Cat("%", value->name, " is ", ir::ToString(*value->type),
-                                 "; start and step are host scalars"));
+      return InvalidArgument(
+          Cat("%", value->name, " is ", ir::ToString(*value->type), "; start and step are host scalars"));
     }
     if (IsInt(dtype) && IsFloat(value->type->dtype)) {
-      return InvalidArgument(Cat("%", value->name, " is ", DTypeName(value->type->dtype),
-                                 ", dtype=", DTypeName(dtype), " needs an integer: cast it first"));
+      return InvalidArgument(Cat("%", value->name, " is ", DTypeName(value->type->dtype), ", dtype=", DTypeName(dtype),
+                                 " needs an integer: cast it first"));
     }
   }
   HIR_TRY(RequireExtents(graph, op, op.Exprs("shape")));
@@ -36,8 +35,7 @@ void AxesIota(const ir::Op&, std::vector<AxisLink>&) {}
 const Element* DefineIota(ElementBuilder& builder, const ir::Op& op, Index index) {
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = IsFloat(dtype) ? DType::kFloat64 : DType::kInt64;
-  const Element* place =
-      builder.Apply(Prim::kAdd, {index[0], builder.Extent(op.Exprs("offset")[0])});
+  const Element* place = builder.Apply(Prim::kAdd, {index[0], builder.Extent(op.Exprs("offset")[0])});
   const Element* start = builder.Convert(carried, builder.Scalar(op.operands[0]));
   const Element* step = builder.Convert(carried, builder.Scalar(op.operands[1]));
   const Element* moved = builder.Apply(Prim::kMul, {builder.Convert(carried, place), step});

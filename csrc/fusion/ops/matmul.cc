@@ -41,26 +41,20 @@ Result<DType> ContractionType(const ir::Op& op) {
     if (value->type->dtype == DType::kBool)
       return InvalidArgument(Cat("%", value->name, " is bool; numbers are needed: cast it first"));
     if (value->type->dtype != dtype) {
-      return InvalidArgument(Cat("%", op.operands[0]->name, " is ", DTypeName(dtype), ", %",
-                                 value->name, " is ", DTypeName(value->type->dtype),
-                                 "; operands have one element type"));
+      return InvalidArgument(Cat("%", op.operands[0]->name, " is ", DTypeName(dtype), ", %", value->name, " is ",
+                                 DTypeName(value->type->dtype), "; operands have one element type"));
     }
   }
   const std::string_view epilogue = op.Name("epilogue"), precision = op.Name("precision");
-  const auto names = [&](FusionOp code) {
-    return kFusionOps.ops[static_cast<size_t>(code)].name == epilogue;
-  };
+  const auto names = [&](FusionOp code) { return kFusionOps.ops[static_cast<size_t>(code)].name == epilogue; };
   if (epilogue != kNoEpilogue) {
     if (std::ranges::none_of(kEpilogues, names))
       return InvalidArgument(Cat("epilogue is none, gelu, relu or tanh_gelu, not ", epilogue));
-    if (!IsFloat(dtype))
-      return InvalidArgument(Cat("epilogue ", epilogue, " is for floats, not ", DTypeName(dtype)));
+    if (!IsFloat(dtype)) return InvalidArgument(Cat("epilogue ", epilogue, " is for floats, not ", DTypeName(dtype)));
   }
   if (precision != kFullPrecision) {
-    if (precision != kTf32)
-      return InvalidArgument(Cat("precision is full or tf32, not ", precision));
-    if (dtype != DType::kFloat32)
-      return InvalidArgument(Cat("precision tf32 is for f32, not ", DTypeName(dtype)));
+    if (precision != kTf32) return InvalidArgument(Cat("precision is full or tf32, not ", precision));
+    if (dtype != DType::kFloat32) return InvalidArgument(Cat("precision tf32 is for f32, not ", DTypeName(dtype)));
   }
   return dtype;
 }
@@ -69,15 +63,13 @@ Status CheckBias(ir::Graph& graph, const ir::Op& op, size_t weight, size_t weigh
   HIR_ASSIGN(const std::vector<ir::Axis> bias, TensorAxes(op, 2));
   const ir::Value& value = *op.operands[2];
   if (bias.size() != 1)
-    return InvalidArgument(
-        Cat("the bias %", value.name, " has ", bias.size(), " axes; it must be [out]"));
+    return InvalidArgument(Cat("the bias %", value.name, " has ", bias.size(), " axes; it must be [out]"));
   const ir::Value& of = *op.operands[weight];
-  return Unify(graph, ir::ValueAxes(*of.type)[weight_axis].extent, bias[0].extent,
-               AxisName(of, weight_axis), AxisName(value, 0));
+  return Unify(graph, ir::ValueAxes(*of.type)[weight_axis].extent, bias[0].extent, AxisName(of, weight_axis),
+               AxisName(value, 0));
 }
 
-const Element* Finished(ElementBuilder& builder, const ir::Op& op, const Element* sum,
-                        const Element* column) {
+const Element* Finished(ElementBuilder& builder, const ir::Op& op, const Element* sum, const Element* column) {
   const DType dtype = op.results[0]->type->dtype;
   if (op.operands.size() == 3) {
     const ir::Axis axis = ir::ValueAxes(*op.operands[2]->type)[0];
@@ -90,10 +82,9 @@ const Element* Finished(ElementBuilder& builder, const ir::Op& op, const Element
   return builder.Convert(dtype, sum);
 }
 
-const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent,
-                             const ir::Value* x, std::vector<const Element*> x_index, size_t x_axis,
-                             const ir::Value* y, std::vector<const Element*> y_index,
-                             size_t y_axis) {
+const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Expr* extent, const ir::Value* x,
+                             std::vector<const Element*> x_index, size_t x_axis, const ir::Value* y,
+                             std::vector<const Element*> y_index, size_t y_axis) {
   const int variable = builder.NewReduceVariables(1);
   const Element* k = builder.ReduceIndex(variable);
   const auto at = [&](const ir::Value* value, size_t axis) {
@@ -102,9 +93,8 @@ const Element* SumOfProducts(ElementBuilder& builder, DType dtype, const ir::Exp
   x_index[x_axis] = at(x, x_axis);
   y_index[y_axis] = at(y, y_axis);
   const DType carried = ComputeDType(dtype);
-  const Element* product =
-      builder.Apply(Prim::kMul, {builder.Convert(carried, builder.Load(x, x_index)),
-                                 builder.Convert(carried, builder.Load(y, y_index))});
+  const Element* product = builder.Apply(Prim::kMul, {builder.Convert(carried, builder.Load(x, x_index)),
+                                                      builder.Convert(carried, builder.Load(y, y_index))});
   return builder.Reduce(ReduceKind::kSum, variable, std::span(&extent, 1), product);
 }
 
@@ -115,8 +105,8 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   for (int i = 0; i < 2; ++i) {
     HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, i));
     if (axes.empty())
-      return InvalidArgument(Cat("%", op.operands[static_cast<size_t>(i)]->name,
-                                 " has no axes; one or more are needed"));
+      return InvalidArgument(
+          Cat("%", op.operands[static_cast<size_t>(i)]->name, " has no axes; one or more are needed"));
     operands[i] = Describe(std::move(axes), i == 0);
   }
   const auto& [x, y] = operands;
@@ -124,21 +114,18 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent,
                 AxisName(*op.operands[0], x.contracted), AxisName(*op.operands[1], y.contracted)));
   if (op.operands.size() == 3) {
-    if (y.axes.size() != 2)
-      return InvalidArgument(Cat("a bias, but %", op.operands[1]->name, " is no matrix"));
+    if (y.axes.size() != 2) return InvalidArgument(Cat("a bias, but %", op.operands[1]->name, " is no matrix"));
     HIR_TRY(CheckBias(graph, op, 1, y.free));
   }
   std::vector<ShapedOperand> batches;
   for (size_t i = 0; i < 2; ++i) {
     const auto begin = operands[i].axes.begin();
-    batches.push_back(
-        {op.operands[i], {begin, begin + static_cast<std::ptrdiff_t>(operands[i].batch)}});
+    batches.push_back({op.operands[i], {begin, begin + static_cast<std::ptrdiff_t>(operands[i].batch)}});
   }
   HIR_ASSIGN(std::vector<ir::Axis> result, BroadcastAxes(graph, batches));
   if (!x.vector) result.push_back(x.axes[x.free]);
   if (!y.vector) result.push_back(y.axes[y.free]);
-  for (ir::Axis& axis : result)
-    axis.kind = ir::AxisKind::kIteration;  // A library writes all of it.
+  for (ir::Axis& axis : result) axis.kind = ir::AxisKind::kIteration;  // A library writes all of it.
   result.push_back({ir::AxisKind::kReduction, x.axes[x.contracted].extent});
   return SetTensor(graph, op, dtype, result);
 }
@@ -151,8 +138,7 @@ void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
   const size_t batch = std::max(x.batch, y.batch);
   const auto link = [&](int operand, const Operand& of, size_t axis, size_t to) {
     links.push_back({operand, static_cast<int>(axis), 0, static_cast<int>(to),
-                     to == contracted ? AxisRelation::kContracted
-                                      : SameOrBroadcast(of.axes[axis], result[to])});
+                     to == contracted ? AxisRelation::kContracted : SameOrBroadcast(of.axes[axis], result[to])});
   };
   for (int i = 0; i < 2; ++i) {
     const Operand& of = i == 0 ? x : y;
@@ -160,8 +146,7 @@ void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
     if (!of.vector) link(i, of, of.free, i == 0 ? batch : contracted - 1);
     link(i, of, of.contracted, contracted);
   }
-  if (op.operands.size() == 3)
-    link(2, {.axes = ir::ValueAxes(*op.operands[2]->type)}, 0, contracted - 1);
+  if (op.operands.size() == 3) link(2, {.axes = ir::ValueAxes(*op.operands[2]->type)}, 0, contracted - 1);
 }
 
 const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index index) {
@@ -179,11 +164,10 @@ const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index ind
   }
   const DType dtype = op.results[0]->type->dtype;
   const ir::Expr* extent = op.results[0]->type->axes.back().extent;
-  return Finished(
-      builder, op,
-      SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted,
-                    op.operands[1], own[1], operands[1].contracted),
-      index.empty() ? nullptr : index.back());
+  return Finished(builder, op,
+                  SumOfProducts(builder, dtype, extent, op.operands[0], own[0], operands[0].contracted, op.operands[1],
+                                own[1], operands[1].contracted),
+                  index.empty() ? nullptr : index.back());
 }
 
 }  // namespace hir::fusion

@@ -26,30 +26,26 @@ Status InferPad(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   const std::span<const int64_t> widths = op.Ints("widths");
   if (widths.size() % 2 != 0 || widths.size() > 2 * axes.size()) {
-    return InvalidArgument(base::Cat("widths has ", widths.size(), " entries; %",
-                                     op.operands[0]->name, " has ", axes.size(),
-                                     " axes, so it holds at most ", axes.size(), " pairs"));
+    return InvalidArgument(base::Cat("widths has ", widths.size(), " entries; %", op.operands[0]->name, " has ",
+                                     axes.size(), " axes, so it holds at most ", axes.size(), " pairs"));
   }
   std::vector<ir::Axis> result = axes;
   for (size_t i = 0; i < axes.size(); ++i) {
     const Widths w = WidthsOf(op, i, axes.size());
     for (const int64_t width : {w.before, w.after}) {
       if (width < -kWidthMax || width > kWidthMax) {
-        return InvalidArgument(
-            base::Cat("width ", width, " on axis ", i, "; the limit is ", kWidthMax));
+        return InvalidArgument(base::Cat("width ", width, " on axis ", i, "; the limit is ", kWidthMax));
       }
     }
     if (w.before == 0 && w.after == 0) continue;
     const int64_t more = w.before + w.after;
     const std::string name = AxisName(*op.operands[0], i);
     if (axes[i].extent->IsConst() && axes[i].extent->value < -more) {
-      return InvalidArgument(base::Cat(name, " has extent ", axes[i].extent->value,
-                                       ", less than the ", -more, " to crop"));
+      return InvalidArgument(
+          base::Cat(name, " has extent ", axes[i].extent->value, ", less than the ", -more, " to crop"));
     }
-    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(-more), axes[i].extent,
-                          base::Cat("pad of ", name)));
-    result[i] = {ir::AxisKind::kIteration,
-                 graph.exprs().Add(axes[i].extent, graph.exprs().Const(more))};
+    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(-more), axes[i].extent, base::Cat("pad of ", name)));
+    result[i] = {ir::AxisKind::kIteration, graph.exprs().Add(axes[i].extent, graph.exprs().Const(more))};
   }
   return SetTensor(graph, op, op.operands[0]->type->dtype, result);
 }
@@ -82,8 +78,7 @@ const Element* DefinePad(ElementBuilder& builder, const ir::Op& op, Index index)
   }
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = ComputeDType(dtype);
-  const Element* value =
-      builder.Convert(carried, builder.Float(DType::kFloat64, op.Float("value")));
+  const Element* value = builder.Convert(carried, builder.Float(DType::kFloat64, op.Float("value")));
   const Element* loaded = builder.Convert(carried, builder.Load(op.operands[0], own));
   return builder.Convert(dtype, builder.Select(inside, loaded, value));
 }

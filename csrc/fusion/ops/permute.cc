@@ -14,8 +14,7 @@ Status InferPermute(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
 
 void AxesPermute(const ir::Op& op, std::vector<AxisLink>& links) {
   int at = 0;
-  for (const int64_t dim : op.Ints("dims"))
-    links.push_back({0, static_cast<int>(dim), 0, at++, AxisRelation::kSame});
+  for (const int64_t dim : op.Ints("dims")) links.push_back({0, static_cast<int>(dim), 0, at++, AxisRelation::kSame});
 }
 
 const Element* DefinePermute(ElementBuilder& builder, const ir::Op& op, Index index) {

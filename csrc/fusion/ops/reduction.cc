@@ -17,8 +17,7 @@ Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
   const DType given = op.operands[0]->type->dtype;
   if (!HasNeutral(kind)) return DTypeAttr(op, "dtype", given);
   HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype", IsFloat(given) ? given : DType::kInt64));
-  if (dtype == DType::kBool)
-    return InvalidArgument("dtype=bool: a sum or product is a number; use max or min");
+  if (dtype == DType::kBool) return InvalidArgument("dtype=bool: a sum or product is a number; use max or min");
   return dtype;
 }
 
@@ -37,10 +36,8 @@ Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
     if (!HasNeutral(kind)) {
       const std::string name = AxisName(*op.operands[0], static_cast<size_t>(axis));
       if (r.extent->IsConst(0))
-        return InvalidArgument(
-            base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
-      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent,
-                            base::Cat(op.info->name, " over ", name)));
+        return InvalidArgument(base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
+      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent, base::Cat(op.info->name, " over ", name)));
     }
     r = op.Bool("keepdim") ? ir::Axis{ir::AxisKind::kBroadcast, graph.exprs().Const(1)}
                            : ir::Axis{ir::AxisKind::kReduction, r.extent};
@@ -53,24 +50,22 @@ void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::span<const int64_t> reduced = op.Ints("axes");
   for (size_t i = 0; i < op.results[0]->type->axes.size(); ++i) {
     const bool is_reduced = std::ranges::find(reduced, static_cast<int64_t>(i)) != reduced.end();
-    links.push_back({0, static_cast<int>(i), 0, static_cast<int>(i),
-                     is_reduced ? AxisRelation::kReduced : AxisRelation::kSame});
+    links.push_back(
+        {0, static_cast<int>(i), 0, static_cast<int>(i), is_reduced ? AxisRelation::kReduced : AxisRelation::kSame});
   }
 }
 
 // The reduction of `repeats` (null: one) elements equal to x.
-const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x,
-                      const Element* repeats) {
+const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats) {
   if (repeats == nullptr || !HasNeutral(kind)) return x;
-  if (kind == ReduceKind::kSum)
-    return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
+  if (kind == ReduceKind::kSum) return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
   if (IsFloat(x->dtype)) return builder.Apply(Prim::kPow, {x, builder.Convert(x->dtype, repeats)});
   // Integers wrap, so by squaring: the product of x^(2^k) over the bits k of the exponent.
   const Element* power = builder.Int(x->dtype, 1);
   for (int bit = 0; bit < kRepeatBits; ++bit) {
     const Element* shifted = builder.Apply(Prim::kShr, {repeats, builder.Int(DType::kInt64, bit)});
-    const Element* has_bit = builder.Convert(
-        DType::kBool, builder.Apply(Prim::kAnd, {shifted, builder.Int(DType::kInt64, 1)}));
+    const Element* has_bit =
+        builder.Convert(DType::kBool, builder.Apply(Prim::kAnd, {shifted, builder.Int(DType::kInt64, 1)}));
     power = builder.Select(has_bit, builder.Apply(Prim::kMul, {power, x}), power);
     x = builder.Apply(Prim::kMul, {x, x});
   }
@@ -116,8 +111,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
   const Element* value = Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats);
   // A rank may have none of the elements: the greatest of no bools is false, though its integer is the least there is.
-  if (result == DType::kBool)
-    return builder.Apply(Prim::kGt, {value, builder.Int(DType::kInt32, 0)});
+  if (result == DType::kBool) return builder.Apply(Prim::kGt, {value, builder.Int(DType::kInt32, 0)});
   return builder.Convert(result, value);
 }
 

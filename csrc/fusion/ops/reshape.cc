@@ -39,8 +39,7 @@ std::pair<size_t, size_t> ShortestMatch(ir::ExprPool& pool, std::span<const ir::
   return {in.size(), out.size()};
 }
 
-std::vector<Group> Match(std::span<const ir::Expr* const> in_extents,
-                         std::span<const ir::Expr* const> out_extents) {
+std::vector<Group> Match(std::span<const ir::Expr* const> in_extents, std::span<const ir::Expr* const> out_extents) {
   ir::ExprPool pool;  // Equal extents are one pointer in here.
   std::vector<const ir::Expr*> in, out;
   for (const ir::Expr* extent : in_extents) in.push_back(pool.Import(extent));
@@ -106,27 +105,23 @@ Status CompleteShape(ir::Graph& graph, const ir::Op& op, std::span<const ir::Axi
   const auto open = std::ranges::find_if(shape, [](const ir::Expr* e) { return e->IsConst(-1); });
   const std::string_view name = op.operands[0]->name;
   if (open != shape.end()) {
-    if (std::find_if(open + 1, shape.end(), [](const ir::Expr* e) { return e->IsConst(-1); }) !=
-        shape.end()) {
+    if (std::find_if(open + 1, shape.end(), [](const ir::Expr* e) { return e->IsConst(-1); }) != shape.end()) {
       return InvalidArgument(Cat("shape ", given, " holds -1 more than once"));
     }
     *open = pool.Const(1);
     const ir::Expr* known = Product(pool, shape);
-    if (known->IsConst(0))
-      return InvalidArgument(Cat("shape ", given, " holds 0, so -1 can be any extent"));
+    if (known->IsConst(0)) return InvalidArgument(Cat("shape ", given, " holds 0, so -1 can be any extent"));
     const ir::Expr* missing = DivideProducts(pool, total, known);
     if (missing == nullptr && total->IsConst() && known->IsConst()) {
-      return InvalidArgument(Cat("%", name, " has ", total->value,
-                                 " elements, not a multiple of the ", known->value, " of shape ",
-                                 given));
+      return InvalidArgument(Cat("%", name, " has ", total->value, " elements, not a multiple of the ", known->value,
+                                 " of shape ", given));
     }
     *open = missing != nullptr ? missing : pool.FloorDiv(total, known);
   }
   const ir::Expr* made = Product(pool, shape);
   HIR_TRY(pool.status());
   if (total->IsConst() && made->IsConst() && total->value != made->value) {
-    return InvalidArgument(
-        Cat("%", name, " has ", total->value, " elements, shape ", given, " has ", made->value));
+    return InvalidArgument(Cat("%", name, " has ", total->value, " elements, shape ", given, " has ", made->value));
   }
   return RequireEqual(graph, total, made, Cat("reshape of %", name, " to ", given));
 }
@@ -137,8 +132,7 @@ Status InferReshape(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   std::vector<const ir::Expr*> shape(op.Exprs("shape").begin(), op.Exprs("shape").end());
   if (shape.size() > static_cast<size_t>(ir::kAxesMax)) {
-    return InvalidArgument(
-        Cat("shape has ", shape.size(), " entries; the limit is ", ir::kAxesMax));
+    return InvalidArgument(Cat("shape has ", shape.size(), " entries; the limit is ", ir::kAxesMax));
   }
   for (const ir::Expr* extent : shape) {
     if (extent->IsConst() && extent->value < -1) {
@@ -151,11 +145,10 @@ Status InferReshape(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
   std::vector<ir::Axis> result;
   for (const Group& group : Match(ExtentsOf(axes), shape)) {
     // A part of a tensor that is stored once stays so.
-    const bool stored_once = std::ranges::all_of(
-        group.in, [&](size_t i) { return axes[i].kind == ir::AxisKind::kBroadcast; });
+    const bool stored_once =
+        std::ranges::all_of(group.in, [&](size_t i) { return axes[i].kind == ir::AxisKind::kBroadcast; });
     for (const size_t j : group.out) {
-      result.push_back(
-          {stored_once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, shape[j]});
+      result.push_back({stored_once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, shape[j]});
     }
   }
   return SetTensor(graph, op, op.operands[0]->type->dtype, result);
@@ -166,15 +159,13 @@ void AxesReshape(const ir::Op& op, std::vector<AxisLink>& links) {
   const auto relation = [](const Group& group, size_t a, size_t b) {
     if (group.in.size() == 1 && group.out.size() == 1) return AxisRelation::kSame;
     if (group.in.size() == 1) return b == 0 ? AxisRelation::kSplitOuter : AxisRelation::kSplitInner;
-    if (group.out.size() == 1)
-      return a == 0 ? AxisRelation::kMergedOuter : AxisRelation::kMergedInner;
+    if (group.out.size() == 1) return a == 0 ? AxisRelation::kMergedOuter : AxisRelation::kMergedInner;
     return AxisRelation::kOpaque;
   };
   for (const Group& group : Match(ExtentsOf(axes), ExtentsOf(op.results[0]->type->axes))) {
     for (size_t a = 0; a < group.in.size(); ++a) {
       for (size_t b = 0; b < group.out.size(); ++b) {
-        links.push_back({0, static_cast<int>(group.in[a]), 0, static_cast<int>(group.out[b]),
-                         relation(group, a, b)});
+        links.push_back({0, static_cast<int>(group.in[a]), 0, static_cast<int>(group.out[b]), relation(group, a, b)});
       }
     }
   }

@@ -17,25 +17,20 @@ Status InferScatter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
   const ir::Value& from = *op.operands[2];
   for (const auto& [value, rank] : {std::pair(&places, y.size()), {&from, z.size()}}) {
     if (rank != x.size())
-      return InvalidArgument(
-          Cat("%", into.name, " has ", x.size(), " axes, %", value->name, " has ", rank));
+      return InvalidArgument(Cat("%", into.name, " has ", x.size(), " axes, %", value->name, " has ", rank));
   }
   HIR_TRY(CheckIndices(op, 1));
   if (from.type->dtype != into.type->dtype) {
-    return InvalidArgument(Cat("%", into.name, " is ", DTypeName(into.type->dtype), ", %",
-                               from.name, " is ", DTypeName(from.type->dtype),
-                               "; nothing promotes: cast one"));
+    return InvalidArgument(Cat("%", into.name, " is ", DTypeName(into.type->dtype), ", %", from.name, " is ",
+                               DTypeName(from.type->dtype), "; nothing promotes: cast one"));
   }
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));
   SetAttr(op, "axis", axis);
   const auto along = static_cast<size_t>(axis);
-  HIR_TRY(Unify(graph, y[along].extent, z[along].extent, AxisName(places, along),
-                AxisName(from, along)));
+  HIR_TRY(Unify(graph, y[along].extent, z[along].extent, AxisName(places, along), AxisName(from, along)));
   const std::string name = AxisName(places, along);
-  if (y[along].extent->IsConst(0))
-    return InvalidArgument(Cat(name, " has extent 0: there is nothing to put"));
-  HIR_TRY(
-      RequireAtMost(graph, graph.exprs().Const(1), y[along].extent, Cat("scatter over ", name)));
+  if (y[along].extent->IsConst(0)) return InvalidArgument(Cat(name, " has extent 0: there is nothing to put"));
+  HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), y[along].extent, Cat("scatter over ", name)));
   const ir::Axis own = {ir::AxisKind::kIteration, graph.Resolve(x[along].extent)};
   x[along] = y[along] = z[along] = own;
   const ShapedOperand operands[] = {{&into, x}, {&places, y}, {&from, z}};
@@ -63,14 +58,13 @@ const Element* DefineScatter(ElementBuilder& builder, const ir::Op& op, Index in
   const Element* negative = builder.Apply(Prim::kLt, {place, builder.Int(DType::kInt64, 0)});
   place = builder.Select(negative, builder.Apply(Prim::kAdd, {place, extent}), place);
   const Element* hit = builder.Apply(Prim::kEq, {place, index[axis]});
-  const Element* last =
-      builder.Reduce(ReduceKind::kMax, variable, {&count, 1}, builder.Select(hit, at, none));
+  const Element* last = builder.Reduce(ReduceKind::kMax, variable, {&count, 1}, builder.Select(hit, at, none));
   const Element* inside = builder.Apply(Prim::kMax, {last, builder.Int(DType::kInt64, 0)});
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = ComputeDType(dtype);
-  return builder.Convert(dtype, builder.Select(builder.Apply(Prim::kGt, {last, none}),
-                                               builder.Convert(carried, load(2, inside)),
-                                               builder.Convert(carried, load(0, index[axis]))));
+  return builder.Convert(
+      dtype, builder.Select(builder.Apply(Prim::kGt, {last, none}), builder.Convert(carried, load(2, inside)),
+                            builder.Convert(carried, load(0, index[axis]))));
 }
 
 // A new axis in front of the indices' own counts the places of the result; a maximum over the indices goes away again.
@@ -92,22 +86,18 @@ ir::Value* DecomposeScatter(ir::Builder& builder, const ir::Op& op) {
   ir::Value* normal = builder.Make("where", {negative, from_end, wide}, {}, Cat(name, ".index"));
   std::vector<int64_t> flags(axes.size() + 1, 0);
   flags[axis] = 1;
-  ir::Value* spread =
-      builder.Make("broadcast", {normal}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
-  ir::Value* hit = builder.Make(
-      "eq", {spread, SequenceAlong(builder, places, 0, behind + 1, Cat(name, ".place"))}, {},
-      Cat(name, ".hit"));
+  ir::Value* spread = builder.Make("broadcast", {normal}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+  ir::Value* hit = builder.Make("eq", {spread, SequenceAlong(builder, places, 0, behind + 1, Cat(name, ".place"))}, {},
+                                Cat(name, ".hit"));
   ir::Value* number = SequenceAlong(builder, count, 0, behind, Cat(name, ".number"));
   ir::Value* named = builder.Make("where", {hit, number, none});
   const int64_t over[] = {op.Int("axis") + 1};
-  ir::Value* last = builder.Make("max", {named},
-                                 {{"axes", std::span<const int64_t>(over)},
-                                  {"keepdim", false},
-                                  {"dtype", std::string_view("null")}},
-                                 Cat(name, ".last"));
+  ir::Value* last =
+      builder.Make("max", {named},
+                   {{"axes", std::span<const int64_t>(over)}, {"keepdim", false}, {"dtype", std::string_view("null")}},
+                   Cat(name, ".last"));
   ir::Value* inside = builder.Make("maximum", {last, zero});
-  ir::Value* taken =
-      builder.Make("take_along_axis", {op.operands[2], inside}, {{"axis", op.Int("axis")}});
+  ir::Value* taken = builder.Make("take_along_axis", {op.operands[2], inside}, {{"axis", op.Int("axis")}});
   ir::Value* some = builder.Make("gt", {last, none});
   return builder.Make("where", {some, taken, x});
 }

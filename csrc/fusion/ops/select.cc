@@ -20,8 +20,8 @@ Status InferSelect(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
   HIR_ASSIGN(std::vector<ir::Axis> x, TensorAxes(op, 0));
   const ir::Value& place = *op.operands[1];
   if (place.type->kind != ir::TypeKind::kScalar || !IsInt(place.type->dtype)) {
-    return InvalidArgument(Cat("%", place.name, " is ", ir::ToString(*place.type),
-                               "; the index is a host scalar of i32 or i64"));
+    return InvalidArgument(
+        Cat("%", place.name, " is ", ir::ToString(*place.type), "; the index is a host scalar of i32 or i64"));
   }
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));
   SetAttr(op, "axis", axis);
@@ -32,11 +32,9 @@ Status InferSelect(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
     const int64_t needed = number < 0 ? -number : number + 1;
     const std::string name = AxisName(*op.operands[0], along);
     if (x[along].extent->IsConst() && x[along].extent->value < needed) {
-      return InvalidArgument(
-          Cat(name, " has extent ", x[along].extent->value, "; it has no element ", number));
+      return InvalidArgument(Cat(name, " has extent ", x[along].extent->value, "; it has no element ", number));
     }
-    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(needed), x[along].extent,
-                          Cat("element ", number, " of ", name)));
+    HIR_TRY(RequireAtMost(graph, graph.exprs().Const(needed), x[along].extent, Cat("element ", number, " of ", name)));
   }
   x.erase(x.begin() + axis);
   return SetTensor(graph, op, op.operands[0]->type->dtype, x);
@@ -76,8 +74,7 @@ ir::Value* DecomposeSelect(ir::Builder& builder, const ir::Op& op) {
     std::vector<int64_t> flags(axes.size(), 1);
     flags[axis] = 0;
     if (flags.size() > 1)
-      places = builder.Make("broadcast", {places},
-                            {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+      places = builder.Make("broadcast", {places}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
     one = builder.Make("take_along_axis", {x, places}, {{"axis", op.Int("axis")}});
   }
   const int64_t gone[] = {op.Int("axis")};

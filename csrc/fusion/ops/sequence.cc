@@ -5,8 +5,7 @@
 namespace hir::fusion {
 
 ir::Value* IntConstant(ir::Builder& builder, int64_t value) {
-  return builder.Make("constant", {},
-                      {{"value", static_cast<double>(value)}, {"dtype", std::string_view("i64")}});
+  return builder.Make("constant", {}, {{"value", static_cast<double>(value)}, {"dtype", std::string_view("i64")}});
 }
 
 ir::Value* SequenceAlong(ir::Builder& builder, const ir::Expr* extent, size_t axis, size_t rank,
@@ -21,8 +20,7 @@ ir::Value* SequenceAlong(ir::Builder& builder, const ir::Expr* extent, size_t ax
   if (rank == 1) return sequence;
   std::vector<int64_t> flags(rank, 1);
   flags[axis] = 0;
-  return builder.Make("broadcast", {sequence},
-                      {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+  return builder.Make("broadcast", {sequence}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
 }
 
 }  // namespace hir::fusion

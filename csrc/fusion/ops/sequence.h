@@ -9,7 +9,6 @@ namespace hir::fusion {
 
 ir::Value* IntConstant(ir::Builder& builder, int64_t value);
 // 0, 1, ... of `extent`, i64, along `axis` of `rank` axes; the others have extent 1.
-ir::Value* SequenceAlong(ir::Builder& builder, const ir::Expr* extent, size_t axis, size_t rank,
-                         std::string_view name);
+ir::Value* SequenceAlong(ir::Builder& builder, const ir::Expr* extent, size_t axis, size_t rank, std::string_view name);
 
 }  // namespace hir::fusion

@@ -22,8 +22,7 @@ const ir::Expr* FromEnd(ir::ExprPool& pool, const ir::Expr* bound, const ir::Exp
 
 // Where everything is constant the bounds are clamped as NumPy does; a bound beside a symbol becomes a guard instead,
 // so that the result's extent needs no min and max.
-Result<Range> Normalize(ir::Graph& graph, Range range, const ir::Expr* extent,
-                        const std::string& name) {
+Result<Range> Normalize(ir::Graph& graph, Range range, const ir::Expr* extent, const std::string& name) {
   ir::ExprPool& pool = graph.exprs();
   range = {FromEnd(pool, range.start, extent), FromEnd(pool, range.end, extent)};
   HIR_TRY(pool.status());
@@ -32,8 +31,7 @@ Result<Range> Normalize(ir::Graph& graph, Range range, const ir::Expr* extent,
   };
   if (extent->IsConst() && range.start->IsConst()) range.start = clamp(range.start, 0);
   if (extent->IsConst() && range.end->IsConst()) range.end = clamp(range.end, 0);
-  if (range.start->IsConst() && range.end->IsConst() && range.end->value < range.start->value)
-    range.end = range.start;
+  if (range.start->IsConst() && range.end->IsConst() && range.end->value < range.start->value) range.end = range.start;
   const std::string what = Cat("slice of ", name);
   HIR_TRY(RequireAtMost(graph, pool.Const(0), range.start, what));
   HIR_TRY(RequireAtMost(graph, range.start, range.end, what));
@@ -59,17 +57,13 @@ Status InferSlice(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>
   HIR_TRY(CheckCount(op, "strides", strides.size(), axes.size()));
   std::vector<ir::Axis> result = axes;
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (strides[i] < 1)
-      return InvalidArgument(
-          Cat("stride ", strides[i], " on axis ", i, "; strides are at least 1"));
-    HIR_ASSIGN(const Range range, Normalize(graph, {starts[i], ends[i]}, axes[i].extent,
-                                            AxisName(*op.operands[0], i)));
+    if (strides[i] < 1) return InvalidArgument(Cat("stride ", strides[i], " on axis ", i, "; strides are at least 1"));
+    HIR_ASSIGN(const Range range, Normalize(graph, {starts[i], ends[i]}, axes[i].extent, AxisName(*op.operands[0], i)));
     starts[i] = range.start;
     ends[i] = range.end;
     ir::ExprPool& pool = graph.exprs();
     result[i].extent = pool.CeilDiv(pool.Sub(range.end, range.start), pool.Const(strides[i]));
-    if (result[i].extent->IsConst(0))
-      result[i].kind = ir::AxisKind::kIteration;  // Nothing is stored, not even once.
+    if (result[i].extent->IsConst(0)) result[i].kind = ir::AxisKind::kIteration;  // Nothing is stored, not even once.
   }
   SetExprs(graph, op, "start", starts);
   SetExprs(graph, op, "end", ends);
@@ -89,8 +83,8 @@ const Element* DefineSlice(ElementBuilder& builder, const ir::Op& op, Index inde
   std::vector<const Element*> own;
   for (size_t i = 0; i < index.size(); ++i) {
     const Element* step = builder.Int(DType::kInt64, op.Ints("strides")[i]);
-    own.push_back(builder.Apply(Prim::kAdd, {builder.Apply(Prim::kMul, {index[i], step}),
-                                             builder.Extent(op.Exprs("start")[i])}));
+    own.push_back(
+        builder.Apply(Prim::kAdd, {builder.Apply(Prim::kMul, {index[i], step}), builder.Extent(op.Exprs("start")[i])}));
   }
   return builder.Load(op.operands[0], own);
 }

@@ -22,8 +22,7 @@ Status InferSqueeze(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
     if (!IsSqueezed(op, i)) {
       result.push_back(axes[i]);
     } else if (!IsOne(axes[i])) {
-      return InvalidArgument(base::Cat(AxisName(*op.operands[0], i), " has extent ",
-                                       ir::ToString(axes[i].extent),
+      return InvalidArgument(base::Cat(AxisName(*op.operands[0], i), " has extent ", ir::ToString(axes[i].extent),
                                        "; only axes of extent 1 can go"));
     }
   }
@@ -33,8 +32,7 @@ Status InferSqueeze(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
 void AxesSqueeze(const ir::Op& op, std::vector<AxisLink>& links) {
   int next = 0;
   for (size_t i = 0; i < ir::ValueAxes(*op.operands[0]->type).size(); ++i) {
-    if (!IsSqueezed(op, i))
-      links.push_back({0, static_cast<int>(i), 0, next++, AxisRelation::kSame});
+    if (!IsSqueezed(op, i)) links.push_back({0, static_cast<int>(i), 0, next++, AxisRelation::kSame});
   }
 }
 

@@ -21,8 +21,7 @@ Status InferSqueezeExpanded(ir::Graph& graph, ir::Op& op, std::span<const ir::Ty
     if (!IsSqueezed(op, i)) {
       result.push_back(axes[i]);
     } else if (!IsOne(axes[i]) && axes[i].kind != ir::AxisKind::kBroadcast) {
-      return InvalidArgument(base::Cat(AxisName(*op.operands[0], i), " holds ",
-                                       ir::ToString(axes[i].extent),
+      return InvalidArgument(base::Cat(AxisName(*op.operands[0], i), " holds ", ir::ToString(axes[i].extent),
                                        " elements; only axes that are stored once can go"));
     } else {
       HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), axes[i].extent,
@@ -46,8 +45,7 @@ ir::Value* DecomposeSqueezeExpanded(ir::Builder& builder, const ir::Op& op) {
   ir::ExprPool& pool = builder.graph().exprs();
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
   std::vector<const ir::Expr*> start(axes.size(), pool.Const(0)), end;
-  for (size_t i = 0; i < axes.size(); ++i)
-    end.push_back(IsSqueezed(op, i) ? pool.Const(1) : axes[i].extent);
+  for (size_t i = 0; i < axes.size(); ++i) end.push_back(IsSqueezed(op, i) ? pool.Const(1) : axes[i].extent);
   ir::Value* one = SliceTo(builder, x, start, end);
   return builder.Make("squeeze", {one}, {{"axes", op.Ints("axes")}});
 }

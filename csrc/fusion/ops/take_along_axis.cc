@@ -12,8 +12,7 @@ Status InferTakeAlongAxis(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
   const ir::Value& from = *op.operands[0];
   const ir::Value& places = *op.operands[1];
   if (x.size() != y.size()) {
-    return InvalidArgument(
-        Cat("%", from.name, " has ", x.size(), " axes, %", places.name, " has ", y.size()));
+    return InvalidArgument(Cat("%", from.name, " has ", x.size(), " axes, %", places.name, " has ", y.size()));
   }
   HIR_TRY(CheckIndices(op, 1));
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), x.size()));

@@ -40,8 +40,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
 const ir::Expr* CountOf(ir::ExprPool& pool, const ir::Op& op) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
   const ir::Expr* count = pool.Const(1);
-  for (const int64_t axis : op.Ints("axes"))
-    count = pool.Mul(count, axes[static_cast<size_t>(axis)].extent);
+  for (const int64_t axis : op.Ints("axes")) count = pool.Mul(count, axes[static_cast<size_t>(axis)].extent);
   return count;
 }
 
@@ -106,16 +105,14 @@ class Elements {
 
 class Parts {
  public:
-  Parts(ir::Builder& builder, const ir::Op& op)
-      : builder_(builder), op_(op), name_(op.results[0]->name) {}
+  Parts(ir::Builder& builder, const ir::Op& op) : builder_(builder), op_(op), name_(op.results[0]->name) {}
 
   // The operand in the type that it is summed in.
   ir::Value* Operand() { return Cast(op_.operands[0], ComputeDType(ResultType(op_)), ".wide"); }
   ir::Value* Sum(ir::Value* x, bool keepdim, std::string_view suffix) {
-    return builder_.Make(
-        "sum", {x},
-        {{"axes", op_.Ints("axes")}, {"keepdim", keepdim}, {"dtype", std::string_view("null")}},
-        Cat(name_, suffix));
+    return builder_.Make("sum", {x},
+                         {{"axes", op_.Ints("axes")}, {"keepdim", keepdim}, {"dtype", std::string_view("null")}},
+                         Cat(name_, suffix));
   }
   ir::Value* Mean(ir::Value* x, bool keepdim) {
     ir::Value* sum = Sum(x, keepdim, ".total");
@@ -128,8 +125,8 @@ class Parts {
     return Sum(square, keepdim, ".squares");
   }
   ir::Value* Count(int64_t correction) {
-    ir::Value* count = builder_.Make(
-        "extent", {}, {{"value", CountOf(builder_.graph().exprs(), op_)}}, Cat(name_, ".count"));
+    ir::Value* count =
+        builder_.Make("extent", {}, {{"value", CountOf(builder_.graph().exprs(), op_)}}, Cat(name_, ".count"));
     if (correction == 0) return count;
     ir::Value* less = builder_.Make("sub", {count, Constant(correction)});
     return builder_.Make("maximum", {less, Constant(0)});
@@ -137,8 +134,7 @@ class Parts {
   ir::Value* Result(ir::Value* x) {
     ir::Value* rounded = Cast(x, ResultType(op_), ".rounded");
     // A sum's own type has its reduced axes still.
-    return ir::Equal(*rounded->type, *op_.results[0]->type) ? rounded
-                                                            : builder_.Make("set", {rounded});
+    return ir::Equal(*rounded->type, *op_.results[0]->type) ? rounded : builder_.Make("set", {rounded});
   }
   bool keepdim() const { return op_.Bool("keepdim"); }
 
@@ -148,9 +144,7 @@ class Parts {
     return builder_.Make("cast", {x}, {{"dtype", DTypeName(dtype)}}, Cat(name_, suffix));
   }
   ir::Value* Constant(int64_t value) {
-    return builder_.Make(
-        "constant", {},
-        {{"value", static_cast<double>(value)}, {"dtype", DTypeName(DType::kInt64)}});
+    return builder_.Make("constant", {}, {{"value", static_cast<double>(value)}, {"dtype", DTypeName(DType::kInt64)}});
   }
 
   ir::Builder& builder_;
@@ -160,9 +154,7 @@ class Parts {
 
 }  // namespace
 
-Status InferMean(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
-  return Infer(graph, op);
-}
+Status InferMean(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
 const Element* DefineMean(ElementBuilder& builder, const ir::Op& op, Index index) {
   Elements elements(builder, op, index);
   return elements.Rounded(elements.Mean());
@@ -190,9 +182,7 @@ ir::Value* DecomposeVar(ir::Builder& builder, const ir::Op& op) {
   return parts.Result(builder.Make("truediv", {squares, parts.Count(op.Int("correction"))}));
 }
 
-Status InferVarSum(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
-  return Infer(graph, op);
-}
+Status InferVarSum(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
 const Element* DefineVarSum(ElementBuilder& builder, const ir::Op& op, Index index) {
   Elements elements(builder, op, index);
   return elements.Rounded(elements.SquaredDeviations());

@@ -10,18 +10,13 @@ using mesh::ParallelType;
 bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
 
 // Whether shards of `ways` blocks are even, or may be for some sizes.
-bool Divides(int64_t ways, const ir::Expr* extent) {
-  return !extent->IsConst() || extent->value % ways == 0;
-}
+bool Divides(int64_t ways, const ir::Expr* extent) { return !extent->IsConst() || extent->value % ways == 0; }
 
-bool MayBeEqual(const ir::Expr* a, const ir::Expr* b) {
-  return !a->IsConst() || !b->IsConst() || a->value == b->value;
-}
+bool MayBeEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b->IsConst() || a->value == b->value; }
 
 }  // namespace
 
-AxisMap::AxisMap(const ir::Op& op)
-    : op_(&op), links_(AxesOf(op)), reduced_(op.results[0]->type->axes.size(), false) {
+AxisMap::AxisMap(const ir::Op& op) : op_(&op), links_(AxesOf(op)), reduced_(op.results[0]->type->axes.size(), false) {
   for (size_t i = 0; i < op.operands.size(); ++i) {
     operand_axes_.emplace_back();
     if (!IsTensor(*op.operands[i])) continue;
@@ -44,8 +39,7 @@ const ir::Axis& AxisMap::ResultAxisOf(const AxisLink& link) const {
 }
 
 bool AxisMap::Stretches(const AxisLink& link) const {
-  const bool same =
-      link.relation == AxisRelation::kSame || link.relation == AxisRelation::kBroadcast;
+  const bool same = link.relation == AxisRelation::kSame || link.relation == AxisRelation::kBroadcast;
   return same && OperandAxis(link).extent->IsConst(1) && !ResultAxisOf(link).extent->IsConst(1);
 }
 
@@ -84,9 +78,7 @@ bool AxisMap::CanSplit(size_t axis, int64_t ways) const {
 
 bool AxisMap::CanDeal(size_t axis, int64_t ways) const {
   // One element a device, or none: dealt and in blocks at once, and blocks are the normal form.
-  const auto in_blocks = [&](const ir::Expr* extent) {
-    return extent->IsConst(ways) || extent->IsConst(0);
-  };
+  const auto in_blocks = [&](const ir::Expr* extent) { return extent->IsConst(ways) || extent->IsConst(0); };
   if (in_blocks(op_->results[0]->type->axes[axis].extent)) return false;
   const auto counts = [](const ir::Attr& attr) { return attr.name == "offset"; };
   if (std::ranges::any_of(op_->attrs, counts)) return false;
@@ -117,9 +109,7 @@ bool AxisMap::Fits(size_t axis, const ir::Mesh& mesh, const Types& split) const 
 
 std::optional<size_t> AxisMap::ResultAxis(int operand, size_t axis) const {
   for (const AxisLink& link : links_) {
-    if (link.operand != operand || static_cast<size_t>(link.operand_axis) != axis ||
-        Stretches(link))
-      continue;
+    if (link.operand != operand || static_cast<size_t>(link.operand_axis) != axis || Stretches(link)) continue;
     switch (link.relation) {
       case AxisRelation::kSame:
       case AxisRelation::kBroadcast:
@@ -142,8 +132,7 @@ std::optional<size_t> AxisMap::ResultAxis(int operand, size_t axis) const {
 std::vector<Types> AxisMap::Required(int operand, const Placement& placement) const {
   std::vector<Types> required(operand_axes_[static_cast<size_t>(operand)].size());
   for (size_t axis = 0; axis < required.size(); ++axis) {
-    if (const std::optional<size_t> to = ResultAxis(operand, axis))
-      required[axis] = placement.axes[*to];
+    if (const std::optional<size_t> to = ResultAxis(operand, axis)) required[axis] = placement.axes[*to];
   }
   return required;
 }
@@ -156,20 +145,17 @@ Types AxisMap::Fitting(size_t axis, const ir::Mesh& mesh, const Types& types) co
     if (!CanSplit(axis, ways)) break;
     fitting.push_back(type);
   }
-  if (types.is_dealt() && !fitting.empty() && CanDeal(axis, types.dealt))
-    fitting.dealt = types.dealt;
+  if (types.is_dealt() && !fitting.empty() && CanDeal(axis, types.dealt)) fitting.dealt = types.dealt;
   return fitting;
 }
 
-std::optional<Placement> AxisMap::Forward(
-    const std::vector<std::optional<Placement>>& operands) const {
+std::optional<Placement> AxisMap::Forward(const std::vector<std::optional<Placement>>& operands) const {
   std::vector<int> order;
   for (const int i : tensors_) {
     if (operands[static_cast<size_t>(i)]) order.push_back(i);
   }
   if (order.empty()) return std::nullopt;
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](int i) { return Shares(*operands[static_cast<size_t>(i)]); });
+  std::ranges::stable_sort(order, std::greater(), [&](int i) { return Shares(*operands[static_cast<size_t>(i)]); });
   const ir::Value& result = *op_->results[0];
   const ir::Mesh* mesh = operands[static_cast<size_t>(order[0])]->mesh;
   Placement placement = Replicated(mesh, *result.type);
@@ -181,11 +167,9 @@ std::optional<Placement> AxisMap::Forward(
     for (size_t axis = 0; axis < types.size(); ++axis) {
       const std::optional<size_t> to = ResultAxis(i, axis);
       if (!to || !placement.axes[*to].empty()) continue;
-      if (result.type->axes[*to].kind != ir::AxisKind::kReduction && IsReduced(*to))
-        continue;  // Kept with extent 1.
+      if (result.type->axes[*to].kind != ir::AxisKind::kReduction && IsReduced(*to)) continue;  // Kept with extent 1.
       Types fitting = Fitting(*to, *mesh, types[axis]);
-      const auto taken = std::ranges::find_if(
-          fitting, [&](ParallelType t) { return std::ranges::count(used, t) > 0; });
+      const auto taken = std::ranges::find_if(fitting, [&](ParallelType t) { return std::ranges::count(used, t) > 0; });
       fitting.erase(taken, fitting.end());
       if (fitting.empty()) fitting = {};
       used.insert(used.end(), fitting.begin(), fitting.end());

@@ -9,8 +9,7 @@ using mesh::ParallelType;
 
 constexpr int64_t kUnknownExtent = 1024;
 constexpr size_t kNone = ~size_t{0};
-constexpr double kBytesPerCommunication =
-    1 << 16;  // What could be sent in the time that starting one takes.
+constexpr double kBytesPerCommunication = 1 << 16;  // What could be sent in the time that starting one takes.
 
 double BytesOf(const ir::Value& value) {
   double bytes = static_cast<double>(DTypeBytes(value.type->dtype));
@@ -55,8 +54,7 @@ class Choice {
       const Placement& p = operands_[static_cast<size_t>(i)];
       const ir::Type& type = *map_.op().operands[static_cast<size_t>(i)]->type;
       // What comes from another mesh comes whole.
-      lies_.push_back(p.mesh == mesh ? ValueTypes(type, p)
-                                     : std::vector<Types>(ir::ValueAxes(type).size()));
+      lies_.push_back(p.mesh == mesh ? ValueTypes(type, p) : std::vector<Types>(ir::ValueAxes(type).size()));
     }
     goal_ = wanted_.mesh == mesh ? wanted_.axes : std::vector<Types>(wanted_.axes.size());
   }
@@ -94,8 +92,7 @@ class Choice {
     types.push_back(type);
     const int64_t ways = Ways(*execution_.mesh, types);
     if (place.dealt) types.dealt = ways;
-    return map_.Fits(place.axis, *execution_.mesh, types) &&
-           (types.size() == 1 || IsEvenFor(place.axis, ways));
+    return map_.Fits(place.axis, *execution_.mesh, types) && (types.size() == 1 || IsEvenFor(place.axis, ways));
   }
 
   // Whether an operand or the goal is split so: two splits that come together only here could refuse sizes that all of
@@ -105,8 +102,7 @@ class Choice {
     if (Ways(mesh, goal_[axis]) % ways == 0) return true;
     for (size_t n = 0; n < lies_.size(); ++n) {
       for (size_t k = 0; k < lies_[n].size(); ++k) {
-        if (map_.ResultAxis(map_.tensors()[n], k) == axis && Ways(mesh, lies_[n][k]) % ways == 0)
-          return true;
+        if (map_.ResultAxis(map_.tensors()[n], k) == axis && Ways(mesh, lies_[n][k]) % ways == 0) return true;
       }
     }
     return false;
@@ -123,8 +119,7 @@ class Choice {
     for (size_t n = 0; n < lies_.size(); ++n) {
       const Place lies = PlaceOf(lies_[n], type);
       if (lies.axis == kNone) continue;
-      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], lies.axis))
-        add({*to, lies.dealt});
+      if (const std::optional<size_t> to = map_.ResultAxis(map_.tensors()[n], lies.axis)) add({*to, lies.dealt});
     }
     std::erase_if(candidates, [&](Place place) { return !CanAdd(place, type); });
     for (const Place place : candidates) {
@@ -153,8 +148,7 @@ class Choice {
         if (map_.ResultAxis(operand, k) == place.axis) to = {k, place.dealt};
       }
       const Place from = PlaceOf(lies_[n], type);
-      if (from.axis != kNone &&
-          ir::ValueAxes(*value.type)[from.axis].kind == ir::AxisKind::kBroadcast)
+      if (from.axis != kNone && ir::ValueAxes(*value.type)[from.axis].kind == ir::AxisKind::kBroadcast)
         continue;  // Everyone has it.
       moved += Moved(BytesOf(value), from, to, execution_.mesh->mesh.Size(type));
     }
@@ -164,8 +158,7 @@ class Choice {
   double MovedBehind(Place place, ParallelType type) const {
     const Place goal = PlaceOf(goal_, type);
     const int64_t size = execution_.mesh->mesh.Size(type);
-    if (place.axis == kNone || !map_.IsReduced(place.axis))
-      return Moved(BytesOf(result_), place, goal, size);
+    if (place.axis == kNone || !map_.IsReduced(place.axis)) return Moved(BytesOf(result_), place, goal, size);
     const double d = static_cast<double>(size);
     return kBytesPerCommunication + BytesOf(result_) * (goal.axis == kNone ? 2 : 1) * (d - 1) / d;
   }
@@ -181,12 +174,8 @@ class Choice {
       }
     }
     for (const Types* order : orders) {
-      const auto place = [&](ParallelType t) {
-        return std::ranges::find(*order, t) - order->begin();
-      };
-      if (std::ranges::any_of(types,
-                              [&](ParallelType t) { return place(t) == std::ssize(*order); }))
-        continue;
+      const auto place = [&](ParallelType t) { return std::ranges::find(*order, t) - order->begin(); };
+      if (std::ranges::any_of(types, [&](ParallelType t) { return place(t) == std::ssize(*order); })) continue;
       std::ranges::sort(types, std::less(), place);
       return;
     }
@@ -197,15 +186,13 @@ class Choice {
   const std::vector<Placement>& operands_;
   const Placement& wanted_;
   Placement execution_;
-  std::vector<std::vector<Types>>
-      lies_;  // One per tensor operand: what splits its value axes on the chosen mesh.
-  std::vector<Types> goal_;  // What is to split the result's logical axes, on the chosen mesh.
+  std::vector<std::vector<Types>> lies_;  // One per tensor operand: what splits its value axes on the chosen mesh.
+  std::vector<Types> goal_;               // What is to split the result's logical axes, on the chosen mesh.
 };
 
 }  // namespace
 
-Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands,
-                          const Placement& wanted) {
+Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted) {
   return Choice(map, operands, wanted).Run();
 }
 

@@ -16,7 +16,6 @@ namespace hir::fusion {
 // For each mesh dimension on its own: an axis along which some operand is split already and that the op reduces, if no
 // operand has to be communicated for it; else the axis, or none, for which the least is communicated before and behind
 // the op: bytes, and a fixed cost for each communication.
-Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands,
-                          const Placement& wanted);
+Placement ChooseExecution(const AxisMap& map, const std::vector<Placement>& operands, const Placement& wanted);
 
 }  // namespace hir::fusion

@@ -45,8 +45,7 @@ std::string KeyOf(const ir::Op& op) {
   std::string key;
   AppendNumber(key, op.info->code);
   AppendNumber(key, op.operands.size());
-  for (const ir::Value* operand : op.operands)
-    AppendNumber(key, static_cast<uint64_t>(operand->id));
+  for (const ir::Value* operand : op.operands) AppendNumber(key, static_cast<uint64_t>(operand->id));
   for (const ir::Attr& attr : op.attrs) std::visit(AppendAttr{key}, attr.value);
   return key;
 }
@@ -68,13 +67,11 @@ Status Cse(ir::Graph& graph) {
   for (ir::Op* op = graph.body.first; op != nullptr;) {
     ir::Op* const next = op->next;
     for (ir::Value*& operand : op->operands) operand = current(operand);
-    if ((op->info->effects & ~static_cast<uint32_t>(ir::kLibrary)) == 0 &&
-        CodeOf(*op) != FusionOp::kSegmentSet) {
+    if ((op->info->effects & ~static_cast<uint32_t>(ir::kLibrary)) == 0 && CodeOf(*op) != FusionOp::kSegmentSet) {
       std::string key = KeyOf(*op);
       const auto [first, last] = known.equal_range(key);
       auto same = first;
-      while (same != last && !SameLayout(same->second->results[0]->layout, op->results[0]->layout))
-        ++same;
+      while (same != last && !SameLayout(same->second->results[0]->layout, op->results[0]->layout)) ++same;
       if (same == last) {
         known.emplace(std::move(key), op);
       } else {

@@ -16,9 +16,7 @@ namespace hir::fusion {
 
 Status Dce(ir::Graph& graph) {
   std::vector<int> reads(graph.values().size());
-  const auto reads_of = [&](const ir::Value* value) -> int& {
-    return reads[static_cast<size_t>(value->id)];
-  };
+  const auto reads_of = [&](const ir::Value* value) -> int& { return reads[static_cast<size_t>(value->id)]; };
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     for (const ir::Value* operand : op->operands) ++reads_of(operand);
   });
@@ -26,8 +24,7 @@ Status Dce(ir::Graph& graph) {
   for (ir::Op* op = graph.body.last; op != nullptr;) {
     ir::Op* const before = op->prev;
     const bool pure = (op->info->effects & ~static_cast<uint32_t>(ir::kLibrary)) == 0;
-    if (pure &&
-        std::ranges::all_of(op->results, [&](const ir::Value* v) { return reads_of(v) == 0; })) {
+    if (pure && std::ranges::all_of(op->results, [&](const ir::Value* v) { return reads_of(v) == 0; })) {
       for (const ir::Value* operand : op->operands) --reads_of(operand);
       graph.body.Erase(op);
     }

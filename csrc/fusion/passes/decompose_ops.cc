@@ -36,9 +36,8 @@ Status DecomposeOps(ir::Graph& graph) {
         made->location = op->location;
       }
       if (!ir::Equal(*now->type, *before.type)) {
-        return Internal(base::Cat(op->info->name, ": %", before.name, " is ",
-                                  ir::ToString(*before.type), ", made of others it is ",
-                                  ir::ToString(*now->type)));
+        return Internal(base::Cat(op->info->name, ": %", before.name, " is ", ir::ToString(*before.type),
+                                  ", made of others it is ", ir::ToString(*now->type)));
       }
       now->layout = before.layout;
       replaced.emplace(&before, now);

@@ -38,9 +38,7 @@ Result<std::vector<Placement>> OperandPlacements(const ir::Op& op) {
 }
 
 bool KeepsAxes(const ir::Op& op) { return IsReduction(CodeOf(op)) && op.Bool("keepdim"); }
-bool HasBias(const ir::Op& op) {
-  return CodeOf(op) == FusionOp::kLinear && op.operands.size() == 3;
-}
+bool HasBias(const ir::Op& op) { return CodeOf(op) == FusionOp::kLinear && op.operands.size() == 3; }
 
 class Decomposition {
  public:
@@ -68,14 +66,12 @@ class Decomposition {
     HIR_ASSIGN(const Placement wanted, PlacementOf(*result));
     HIR_ASSIGN(const std::vector<Placement> operands, OperandPlacements(*op));
     const AxisMap map(*op);
-    const Placement execution =
-        ChooseExecution(map, operands, WithoutPartial(*result->type, wanted));
+    const Placement execution = ChooseExecution(map, operands, WithoutPartial(*result->type, wanted));
     if (IsPartial(map, execution) && KeepsAxes(*op)) return WithoutKeepdim(op, wanted);
     if (IsPartial(map, execution) && HasBias(*op)) return WithoutBias(op, wanted);
     for (const int i : map.tensors()) {
       ir::Value*& operand = op->operands[static_cast<size_t>(i)];
-      const Placement required =
-          FromValueTypes(*operand->type, execution.mesh, map.Required(i, execution));
+      const Placement required = FromValueTypes(*operand->type, execution.mesh, map.Required(i, execution));
       if (required != operands[static_cast<size_t>(i)]) operand = SetBefore(op, operand, required);
     }
     if (execution == wanted && !HasPartial(*result->type, wanted)) return op->next;
@@ -94,8 +90,7 @@ class Decomposition {
   bool ReducedBySetOfTheUser(const ir::Value& value) const {
     if (static_cast<size_t>(value.id) >= uses_.size()) return false;  // Made here.
     const std::vector<ir::Op*>& readers = uses_[static_cast<size_t>(value.id)];
-    const bool returned =
-        std::ranges::any_of(graph_.outputs, [&](const ir::Output& o) { return o.value == &value; });
+    const bool returned = std::ranges::any_of(graph_.outputs, [&](const ir::Output& o) { return o.value == &value; });
     return !returned && readers.size() == 1 && CodeOf(*readers[0]) == FusionOp::kSet;
   }
 
@@ -123,18 +118,15 @@ class Decomposition {
   }
 
   // `placement` is of `value`; its set has no reduction axes of its own.
-  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value,
-                                const Placement& placement) {
-    return LayoutFor(graph_, *set.type,
-                     FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
+  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value, const Placement& placement) {
+    return LayoutFor(graph_, *set.type, FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
   }
 
   // `now` stands in for `before`, whose name becomes "y.partial" or "y.local".
-  void Finish(ir::Value& before, ir::Value& now, const Placement& placement,
-              std::string_view location) {
+  void Finish(ir::Value& before, ir::Value& now, const Placement& placement, std::string_view location) {
     const std::string name(before.name);
-    const bool partial = std::ranges::any_of(
-        before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
+    const bool partial =
+        std::ranges::any_of(before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
     graph_.Rename(before, Cat(name, partial ? ".partial" : ".local"));
     graph_.Rename(now, name);
     now.layout = LayoutOfSet(now, before, placement);
@@ -158,42 +150,38 @@ class Decomposition {
   // sum(x) {keepdim=true} as broadcast(sum(x) {keepdim=false}): a partial result needs its reduction axis.
   Result<ir::Op*> WithoutKeepdim(ir::Op* op, const Placement& wanted) {
     ir::Builder builder(graph_, graph_.body, op);
-    ir::Value* core = builder.Make(
-        op->info->name, {op->operands[0]},
-        {{"axes", op->Ints("axes")}, {"keepdim", false}, {"dtype", op->Name("dtype")}});
+    ir::Value* core = builder.Make(op->info->name, {op->operands[0]},
+                                   {{"axes", op->Ints("axes")}, {"keepdim", false}, {"dtype", op->Name("dtype")}});
     std::vector<int64_t> flags(op->results[0]->type->axes.size(), 0);
     for (const int64_t axis : op->Ints("axes")) flags[static_cast<size_t>(axis)] = 1;
-    ir::Value* rest =
-        builder.Make("broadcast", {core}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
+    ir::Value* rest = builder.Make("broadcast", {core}, {{"is_broadcast_dim", std::span<const int64_t>(flags)}});
     return Replace(op, core, rest, wanted, ".reduced");
   }
 
   // linear(x, w, b) as add(linear(x, w), b): every rank's partial result would hold the bias.
   Result<ir::Op*> WithoutBias(ir::Op* op, const Placement& wanted) {
     ir::Builder builder(graph_, graph_.body, op);
-    ir::Value* core = builder.Make("linear", {op->operands[0], op->operands[1]},
-                                   {{"precision", op->Name("precision")}});
+    ir::Value* core =
+        builder.Make("linear", {op->operands[0], op->operands[1]}, {{"precision", op->Name("precision")}});
     ir::Value* rest = builder.Make("add", {core, op->operands[2]});
     const Placement core_placement = WithoutPartial(*core->type, wanted);
     ir::Op* next = Replace(op, core, rest, core_placement, ".sum");
     // The sum has no reduction axis of its own.
-    rest->layout = LayoutFor(
-        graph_, *rest->type,
-        FromValueTypes(*rest->type, wanted.mesh, ValueTypes(*core->type, core_placement)));
+    rest->layout = LayoutFor(graph_, *rest->type,
+                             FromValueTypes(*rest->type, wanted.mesh, ValueTypes(*core->type, core_placement)));
     return next;
   }
 
   // What later ops read in the place of `value`.
   ir::Value* Current(ir::Value* value) const {
-    for (auto found = replaced_.find(value); found != replaced_.end();
-         found = replaced_.find(value)) {
+    for (auto found = replaced_.find(value); found != replaced_.end(); found = replaced_.find(value)) {
       value = found->second;
     }
     return value;
   }
 
   ir::Graph& graph_;
-  std::vector<std::vector<ir::Op*>> uses_;  // By value id; as the user wrote them.
+  std::vector<std::vector<ir::Op*>> uses_;                               // By value id; as the user wrote them.
   std::unordered_map<const ir::Value*, ir::Value*> replaced_;            // Lookups only.
   std::map<int, std::vector<std::pair<Placement, ir::Value*>>> copies_;  // By value id.
 };
@@ -211,14 +199,11 @@ bool IsResharding(const ir::Op& op) {
   }
   return std::ranges::any_of(map.tensors(), [&](int i) {
     const auto k = static_cast<size_t>(i);
-    return FromValueTypes(*op.operands[k]->type, (*wanted).mesh, map.Required(i, *wanted)) !=
-           (*operands)[k];
+    return FromValueTypes(*op.operands[k]->type, (*wanted).mesh, map.Required(i, *wanted)) != (*operands)[k];
   });
 }
 
-std::string_view ReduceName(const ir::Op& op) {
-  return IsReduction(CodeOf(op)) ? op.info->name : "sum";
-}
+std::string_view ReduceName(const ir::Op& op) { return IsReduction(CodeOf(op)) ? op.info->name : "sum"; }
 
 Status DecomposeReshardings(ir::Graph& graph) {
   HIR_TRY(CheckHasLayouts(graph));

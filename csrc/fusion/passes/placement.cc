@@ -25,8 +25,7 @@ std::vector<Part> PartsOf(const ir::Value& value) {
   std::vector<Part> parts;
   for (size_t i = 0; i < value.type->axes.size(); ++i) {
     const ir::Expr* extent = value.type->axes[i].extent;
-    parts.push_back(
-        {.logical = static_cast<int>(i), .extent = extent->IsConst() ? extent->value : 0});
+    parts.push_back({.logical = static_cast<int>(i), .extent = extent->IsConst() ? extent->value : 0});
   }
   for (const ir::LoopTransform& step : value.layout->transforms) {
     const auto at = parts.begin() + step.axis;
@@ -55,8 +54,8 @@ std::vector<Part> PartsOf(const ir::Value& value) {
 
 Status NotBuilt(const ir::Value& value, int logical, ParallelType type) {
   const std::string axis = logical < 0 ? "a merged axis" : Cat("axis ", logical);
-  return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type),
-                           " is parallel on ", mesh::ParallelTypeName(type),
+  return Unimplemented(Cat(value.name, ": ", axis, " of ", ir::ToString(*value.type), " is parallel on ",
+                           mesh::ParallelTypeName(type),
                            " other than in as many blocks, one behind the other, as the mesh has "
                            "devices along it, or with elements dealt in turns over that dimension "
                            "alone; merged axes, blocks of another size and blocks dealt in turns "
@@ -65,13 +64,11 @@ Status NotBuilt(const ir::Value& value, int logical, ParallelType type) {
 
 // `axis` of `value`, dealt over `type`.
 Result<Types> Dealt(const ir::Value& value, size_t axis, ParallelType type) {
-  mesh::Sharding sharding =
-      mesh::Sharding::Replicated(value.layout->mesh->mesh, value.type->axes.size());
+  mesh::Sharding sharding = mesh::Sharding::Replicated(value.layout->mesh->mesh, value.type->axes.size());
   sharding.axes[axis] = {type};
   sharding.axes[axis].dealt = sharding.mesh.Size(type);
   std::vector<int64_t> extents;  // Symbolic ones are left to guards.
-  for (const ir::Axis& a : value.type->axes)
-    extents.push_back(a.extent->IsConst() ? a.extent->value : 0);
+  for (const ir::Axis& a : value.type->axes) extents.push_back(a.extent->IsConst() ? a.extent->value : 0);
   if (Status s = mesh::CheckDealt(sharding, extents); !s.ok()) return s.WithContext(value.name);
   // Without an element it is in blocks, too: the normal form.
   if (value.type->axes[axis].extent->IsConst(0)) sharding.axes[axis].dealt = 1;
@@ -111,8 +108,7 @@ Result<Placement> PlacementOf(const ir::Value& value) {
     }
     if (!mesh::IsMesh(type)) return NotBuilt(value, part.logical, type);
     if (mesh.Size(type) == 1) continue;
-    if (part.logical < 0 || part.extent != mesh.Size(type))
-      return NotBuilt(value, part.logical, type);
+    if (part.logical < 0 || part.extent != mesh.Size(type)) return NotBuilt(value, part.logical, type);
     if (part.outer && !blocked[logical]) {
       placement.axes[logical].push_back(type);
     } else if (part.inner && placement.axes[logical].empty()) {
@@ -135,9 +131,8 @@ const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placem
     const Types& types = placement.axes[axis];
     if (types.is_dealt()) {
       HIR_CHECK(types.size() == 1 && Ways(*placement.mesh, types) == types.dealt);
-      transforms.push_back({.kind = Kind::kInnerSplit,
-                            .axis = static_cast<int>(parallel.size()),
-                            .factor = types.dealt});
+      transforms.push_back(
+          {.kind = Kind::kInnerSplit, .axis = static_cast<int>(parallel.size()), .factor = types.dealt});
       parallel.insert(parallel.end(), {ParallelType::kSerial, types[0]});
       continue;
     }
@@ -149,9 +144,8 @@ const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placem
     }
     parallel.push_back(ParallelType::kSerial);
   }
-  return graph.New(ir::Layout{.mesh = placement.mesh,
-                              .transforms = graph.Copy(transforms),
-                              .parallel = graph.Copy(parallel)});
+  return graph.New(
+      ir::Layout{.mesh = placement.mesh, .transforms = graph.Copy(transforms), .parallel = graph.Copy(parallel)});
 }
 
 bool HasPartial(const ir::Type& type, const Placement& placement) {
@@ -176,8 +170,7 @@ std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement) 
   return types;
 }
 
-Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh,
-                         const std::vector<Types>& types) {
+Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh, const std::vector<Types>& types) {
   Placement placement = Replicated(mesh, type);
   size_t next = 0;
   for (size_t i = 0; i < type.axes.size(); ++i) {
@@ -190,8 +183,7 @@ mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement) {
   mesh::Sharding sharding = {placement.mesh->mesh, ValueTypes(type, placement), {}};
   for (size_t i = 0; i < type.axes.size(); ++i) {
     if (type.axes[i].kind != ir::AxisKind::kReduction) continue;
-    sharding.partial.insert(sharding.partial.end(), placement.axes[i].begin(),
-                            placement.axes[i].end());
+    sharding.partial.insert(sharding.partial.end(), placement.axes[i].begin(), placement.axes[i].end());
   }
   std::ranges::sort(sharding.partial);
   return sharding;

@@ -45,7 +45,6 @@ mesh::Sharding ToSharding(const ir::Type& type, const Placement& placement);
 // What splits each VALUE axis.
 std::vector<Types> ValueTypes(const ir::Type& type, const Placement& placement);
 // The other way; reduction axes are not split.
-Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh,
-                         const std::vector<Types>& types);
+Placement FromValueTypes(const ir::Type& type, const ir::Mesh* mesh, const std::vector<Types>& types);
 
 }  // namespace hir::fusion

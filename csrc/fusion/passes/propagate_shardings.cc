@@ -50,15 +50,12 @@ class Propagation {
       Forwards(mesh);
     }
     for (ir::Value* param : graph_.params) WriteLayout(*param);
-    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next)
-      WriteLayout(*op->results[0]);
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) WriteLayout(*op->results[0]);
     return {};
   }
 
  private:
-  std::optional<Placement>& Of(const ir::Value& value) {
-    return placements_[static_cast<size_t>(value.id)];
-  }
+  std::optional<Placement>& Of(const ir::Value& value) { return placements_[static_cast<size_t>(value.id)]; }
 
   Status ReadLayouts() {
     const auto read = [&](const ir::Value& value) -> Status {
@@ -102,20 +99,17 @@ class Propagation {
   void Backwards() {
     const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph_);
     std::vector<const ir::Value*> values;
-    for (const ir::Op* op = graph_.body.last; op != nullptr; op = op->prev)
-      values.push_back(op->results[0]);
+    for (const ir::Op* op = graph_.body.last; op != nullptr; op = op->prev) values.push_back(op->results[0]);
     for (const ir::Value* value : values) {
-      if (IsTensor(*value) && !Of(*value))
-        Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
+      if (IsTensor(*value) && !Of(*value)) Of(*value) = FromUses(*value, uses[static_cast<size_t>(value->id)]);
     }
     TieAliases();
     for (const ir::Value* param : graph_.params) {
       if (!IsTensor(*param) || Of(*param)) continue;
       const std::vector<ir::Op*>& readers = uses[static_cast<size_t>(param->id)];
-      const auto reader = std::ranges::find_if(
-          readers, [&](const ir::Op* op) { return Of(*op->results[0]).has_value(); });
-      if (reader != readers.end())
-        Of(*param) = Replicated(Of(*(*reader)->results[0])->mesh, *param->type);
+      const auto reader =
+          std::ranges::find_if(readers, [&](const ir::Op* op) { return Of(*op->results[0]).has_value(); });
+      if (reader != readers.end()) Of(*param) = Replicated(Of(*(*reader)->results[0])->mesh, *param->type);
     }
   }
 
@@ -139,16 +133,14 @@ class Propagation {
   const ir::Mesh* AnyMesh() {
     const auto needs = [&](const ir::Value& value) { return IsTensor(value) && !Of(value); };
     bool needed = std::ranges::any_of(graph_.params, [&](const ir::Value* v) { return needs(*v); });
-    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next)
-      needed |= needs(*op->results[0]);
+    for (const ir::Op* op = graph_.body.first; op != nullptr; op = op->next) needed |= needs(*op->results[0]);
     if (!needed) return nullptr;
     if (!graph_.meshes().empty()) return &graph_.meshes().front();
     return graph_.AddMesh(*mesh::DeviceMesh::Make({1}, {0}), "m");
   }
 
   void WriteLayout(ir::Value& value) {
-    if (IsTensor(value) && value.layout == nullptr)
-      value.layout = LayoutFor(graph_, *value.type, *Of(value));
+    if (IsTensor(value) && value.layout == nullptr) value.layout = LayoutFor(graph_, *value.type, *Of(value));
   }
 
   ir::Graph& graph_;

@@ -22,8 +22,8 @@ Status CheckHasLayout(const ir::Value& value) {
 Status CheckHasAxes(const ir::Graph& graph) {
   for (const ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
     if (IsComposite(CodeOf(*op))) {
-      return NotReady(*op->results[0], base::Cat("is the composite op ", op->info->name,
-                                                 "; decompose_ops must come before"));
+      return NotReady(*op->results[0],
+                      base::Cat("is the composite op ", op->info->name, "; decompose_ops must come before"));
     }
     if (IsCommunication(CodeOf(*op))) {
       return NotReady(*op->results[0], base::Cat("is the communication ", op->info->name,
@@ -37,8 +37,7 @@ Status CheckHasAxes(const ir::Graph& graph) {
 Status CheckHasLayouts(const ir::Graph& graph) {
   HIR_TRY(CheckHasAxes(graph));
   for (const ir::Value* param : graph.params) HIR_TRY(CheckHasLayout(*param));
-  for (const ir::Op* op = graph.body.first; op != nullptr; op = op->next)
-    HIR_TRY(CheckHasLayout(*op->results[0]));
+  for (const ir::Op* op = graph.body.first; op != nullptr; op = op->next) HIR_TRY(CheckHasLayout(*op->results[0]));
   return {};
 }
 

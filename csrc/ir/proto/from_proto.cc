@@ -22,8 +22,7 @@ Status TooMany(std::string_view what, int64_t limit) {
 // For messages: text of a client, cut and without what a terminal or a log would act on.
 std::string Shown(std::string_view text) {
   std::string out;
-  for (const char c : text.substr(0, 40))
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  for (const char c : text.substr(0, 40)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   return text.size() > 40 ? out + "..." : out;
 }
 
@@ -37,8 +36,7 @@ class Reader {
     if (program_.params_size() > kParamsMax) return TooMany("inputs", kParamsMax);
     for (const v1::ProgramParam& param : program_.params()) {
       HIR_TRY(
-          WithLocation(Param(param, [&](const Type* type) { graph_.AddParam(param.name(), type); }),
-                       param.location()));
+          WithLocation(Param(param, [&](const Type* type) { graph_.AddParam(param.name(), type); }), param.location()));
     }
     HIR_TRY(Ops(program_.ops(), graph_.body, 0));
     HIR_TRY(Annotations());
@@ -54,16 +52,14 @@ class Reader {
     if (program_.meshes_size() > kMeshesMax) return TooMany("meshes", kMeshesMax);
     for (const v1::ProgramMesh& given : program_.meshes()) {
       if (!IsIdentifier(given.name())) {
-        return InvalidArgument(
-            Cat("mesh '", Shown(given.name()), "': a mesh's name is letters, digits and _"));
+        return InvalidArgument(Cat("mesh '", Shown(given.name()), "': a mesh's name is letters, digits and _"));
       }
       const auto& shape = given.mesh().shape();
       const auto& devices = given.mesh().devices();
       Result<mesh::DeviceMesh> mesh =
           mesh::DeviceMesh::Make({shape.begin(), shape.end()}, {devices.begin(), devices.end()});
       HIR_TRY(mesh.status().WithContext(Cat("mesh @", given.name())));
-      if (meshes_.contains(given.name()))
-        return InvalidArgument(Cat("mesh @", given.name(), " is defined twice"));
+      if (meshes_.contains(given.name())) return InvalidArgument(Cat("mesh @", given.name(), " is defined twice"));
       meshes_.emplace(given.name(), graph_.AddMesh(*mesh, given.name()));
     }
     return {};
@@ -71,12 +67,10 @@ class Reader {
 
   Status CheckNew(const std::string& name) const {
     if (!IsName(name)) {
-      return InvalidArgument(Cat("'", Shown(name),
-                                 "' cannot name a value: letters, digits, _ and ., at most ",
-                                 kNameBytesMax));
+      return InvalidArgument(
+          Cat("'", Shown(name), "' cannot name a value: letters, digits, _ and ., at most ", kNameBytesMax));
     }
-    if (graph_.FindValue(name) != nullptr)
-      return InvalidArgument(Cat("%", name, " is defined twice"));
+    if (graph_.FindValue(name) != nullptr) return InvalidArgument(Cat("%", name, " is defined twice"));
     return std::ssize(graph_.values()) < kValuesMax ? Status() : TooMany("values", kValuesMax);
   }
 
@@ -97,8 +91,7 @@ class Reader {
         HIR_ASSIGN(expr, ParseExtent(extent.text(), graph_, meshes_));
         break;
       }
-      case v1::ProgramExtent::EXTENT_NOT_SET:
-        return InvalidArgument("an extent is neither number nor text");
+      case v1::ProgramExtent::EXTENT_NOT_SET: return InvalidArgument("an extent is neither number nor text");
     }
     HIR_TRY(graph_.exprs().status());
     return expr;
@@ -107,8 +100,7 @@ class Reader {
   Result<DType> DTypeOf(const std::string& name) const {
     const std::optional<DType> dtype = ParseDType(name);
     if (dtype) return *dtype;
-    return InvalidArgument(
-        Cat("'", Shown(name), "' is no dtype (bool, i32, i64, f16, bf16, f32, f64)"));
+    return InvalidArgument(Cat("'", Shown(name), "' is no dtype (bool, i32, i64, f16, bf16, f32, f64)"));
   }
 
   // Null when `type` says nothing.
@@ -132,8 +124,7 @@ class Reader {
     }
     HIR_ASSIGN(const DType dtype, DTypeOf(type.tensor().dtype()));
     if (type.tensor().axes_size() > kAxesMax) {
-      return ResourceExhausted(
-          Cat("a tensor has ", type.tensor().axes_size(), " axes; the limit is ", kAxesMax));
+      return ResourceExhausted(Cat("a tensor has ", type.tensor().axes_size(), " axes; the limit is ", kAxesMax));
     }
     std::vector<Axis> axes;
     for (const v1::ProgramAxis& axis : type.tensor().axes()) {
@@ -141,15 +132,13 @@ class Reader {
       AxisKind kind = AxisKind::kIteration;
       if (axis.kind() == v1::ProgramAxis::BROADCAST) kind = AxisKind::kBroadcast;
       if (axis.kind() == v1::ProgramAxis::REDUCTION) kind = AxisKind::kReduction;
-      if (!v1::ProgramAxis::Kind_IsValid(axis.kind()))
-        return InvalidArgument(Cat("no axis kind ", int{axis.kind()}));
+      if (!v1::ProgramAxis::Kind_IsValid(axis.kind())) return InvalidArgument(Cat("no axis kind ", int{axis.kind()}));
       axes.push_back({kind, extent});
     }
     return graph_.Tensor(dtype, axes);
   }
 
-  Status Ops(const google::protobuf::RepeatedPtrField<v1::ProgramOp>& ops, Block& block,
-             int depth) {
+  Status Ops(const google::protobuf::RepeatedPtrField<v1::ProgramOp>& ops, Block& block, int depth) {
     for (const v1::ProgramOp& op : ops) {
       if (++num_ops_ > kOpsMax) return TooMany("ops", kOpsMax);
       HIR_TRY(BuildOp(op, block, depth));
@@ -165,8 +154,7 @@ class Reader {
     };
     std::vector<Value*> operands;
     if (op.operands_size() > kOperandsMax) {
-      return fail(ResourceExhausted(
-          Cat("has ", op.operands_size(), " operands; the limit is ", kOperandsMax)));
+      return fail(ResourceExhausted(Cat("has ", op.operands_size(), " operands; the limit is ", kOperandsMax)));
     }
     for (const std::string& name : op.operands()) {
       Result<Value*> operand = Use(name);
@@ -179,9 +167,8 @@ class Reader {
     std::vector<Attr> attrs;
     for (const v1::ProgramAttr& attr : op.attrs()) {
       if (info == nullptr) break;
-      const Status status = std::ssize(attrs) > kAttrsMax
-                                ? InvalidArgument("has too many attributes")
-                                : AddAttr(*info, attr, attrs);
+      const Status status =
+          std::ssize(attrs) > kAttrsMax ? InvalidArgument("has too many attributes") : AddAttr(*info, attr, attrs);
       if (!status.ok()) return fail(status);
     }
     Builder builder(graph_, block);
@@ -194,19 +181,16 @@ class Reader {
                                              .num_results = static_cast<int>(names.size()),
                                              .location = op.location()}));
     if (op.blocks_size() != info->num_blocks) {
-      return fail(
-          InvalidArgument(Cat("takes ", info->num_blocks, " blocks, got ", op.blocks_size())));
+      return fail(InvalidArgument(Cat("takes ", info->num_blocks, " blocks, got ", op.blocks_size())));
     }
     for (int i = 0; i < op.blocks_size(); ++i) {
-      if (depth >= kNestingMax)
-        return fail(ResourceExhausted(Cat("blocks are nested deeper than ", kNestingMax)));
+      if (depth >= kNestingMax) return fail(ResourceExhausted(Cat("blocks are nested deeper than ", kNestingMax)));
       Block& inner = *built->blocks[static_cast<size_t>(i)];
       if (op.blocks(i).args_size() > kAxesMax) {
         return fail(ResourceExhausted(Cat("a block has more than ", kAxesMax, " arguments")));
       }
       for (const v1::ProgramParam& arg : op.blocks(i).args()) {
-        const Status status =
-            Param(arg, [&](const Type* type) { graph_.AddBlockArg(inner, arg.name(), type); });
+        const Status status = Param(arg, [&](const Type* type) { graph_.AddBlockArg(inner, arg.name(), type); });
         if (!status.ok()) return fail(status);
       }
       HIR_TRY(Ops(op.blocks(i).ops(), inner, depth + 1));
@@ -214,11 +198,9 @@ class Reader {
     return {};
   }
 
-  Status Results(const v1::ProgramOp& op, std::vector<std::string_view>& names,
-                 std::vector<const Type*>& declared) {
+  Status Results(const v1::ProgramOp& op, std::vector<std::string_view>& names, std::vector<const Type*>& declared) {
     if (op.results_size() > kOperandsMax) {
-      return ResourceExhausted(
-          Cat("has ", op.results_size(), " results; the limit is ", kOperandsMax));
+      return ResourceExhausted(Cat("has ", op.results_size(), " results; the limit is ", kOperandsMax));
     }
     for (const v1::ProgramResult& result : op.results()) {
       HIR_TRY(CheckNew(result.name()));
@@ -233,12 +215,10 @@ class Reader {
 
   // The value of `attr` as MatchAttrs takes it: its kind must fit, which MatchAttrs checks.
   Status AddAttr(const OpInfo& info, const v1::ProgramAttr& attr, std::vector<Attr>& attrs) {
-    const AttrInfo* row =
-        std::find_if(info.attrs, info.attrs + info.num_attrs(),
-                     [&](const AttrInfo& known) { return known.name == attr.name(); });
+    const AttrInfo* row = std::find_if(info.attrs, info.attrs + info.num_attrs(),
+                                       [&](const AttrInfo& known) { return known.name == attr.name(); });
     if (row == info.attrs + info.num_attrs()) {
-      return IsWord(attr.name()) ? UnknownAttr(info, attr.name())
-                                 : InvalidArgument("an attribute's name is no word");
+      return IsWord(attr.name()) ? UnknownAttr(info, attr.name()) : InvalidArgument("an attribute's name is no word");
     }
     Result<AttrValue> value = ValueOf(attr, row->kind);
     HIR_TRY(value.status().WithContext(Cat("attribute ", row->name)));
@@ -259,8 +239,7 @@ class Reader {
       }
       case v1::ProgramAttr::kInts: {
         const auto& values = attr.ints().values();
-        return AttrValue(
-            std::span<const int64_t>(values.data(), static_cast<size_t>(values.size())));
+        return AttrValue(std::span<const int64_t>(values.data(), static_cast<size_t>(values.size())));
       }
       case v1::ProgramAttr::kExtent: {
         HIR_ASSIGN(const Expr* const extent, ExtentOf(attr.extent()));
@@ -275,8 +254,7 @@ class Reader {
   // A client that knows no kinds may send plain integers as extents.
   Result<AttrValue> ExtentsOf(const v1::ProgramExtents& extents, AttrKind kind) {
     if (extents.values_size() > kListMax) {
-      return ResourceExhausted(
-          Cat("has ", extents.values_size(), " elements; the limit is ", kListMax));
+      return ResourceExhausted(Cat("has ", extents.values_size(), " elements; the limit is ", kListMax));
     }
     std::vector<const Expr*> exprs;
     std::vector<int64_t> ints;
@@ -319,9 +297,9 @@ class Reader {
       std::vector<Annotation>& commands = by_value[static_cast<size_t>(at)].second;
       commands.push_back(*annotation);
       if (std::ssize(commands) > kAnnotationsMax) {
-        return WithLocation(ResourceExhausted(Cat((*value)->name, ": a layout has more than ",
-                                                  kAnnotationsMax, " commands")),
-                            given.location());
+        return WithLocation(
+            ResourceExhausted(Cat((*value)->name, ": a layout has more than ", kAnnotationsMax, " commands")),
+            given.location());
       }
     }
     for (const auto& [value, commands] : by_value) HIR_TRY(AnnotateAll(graph_, *value, commands));
@@ -338,16 +316,13 @@ class Reader {
         {v1::ProgramAnnotation::PARALLELIZE, Kind::kParallelize},
         {v1::ProgramAnnotation::SHARD, Kind::kShard},
         {v1::ProgramAnnotation::STRIDE_ORDER, Kind::kStrideOrder}};
-    const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                    [&](auto& k) { return k.first == given.kind(); });
-    if (kind == std::end(kKinds))
-      return InvalidArgument(Cat("no annotation kind ", int{given.kind()}));
+    const auto* kind =
+        std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto& k) { return k.first == given.kind(); });
+    if (kind == std::end(kKinds)) return InvalidArgument(Cat("no annotation kind ", int{given.kind()}));
     if (given.order_size() > kAxesMax)
       return ResourceExhausted(Cat("a stride order has more than ", kAxesMax, " axes"));
-    Annotation annotation = {.kind = kind->second,
-                             .axis = given.axis(),
-                             .factor = given.factor(),
-                             .location = given.location()};
+    Annotation annotation = {
+        .kind = kind->second, .axis = given.axis(), .factor = given.factor(), .location = given.location()};
     annotation.order = {given.order().data(), static_cast<size_t>(given.order_size())};
     if (annotation.kind == Kind::kMesh) {
       HIR_ASSIGN(annotation.mesh, MeshOf(given.mesh()));
@@ -356,8 +331,7 @@ class Reader {
       const auto type = mesh::ParseParallelType(given.parallel_type());
       if (!type) {
         return InvalidArgument(
-            Cat("'", Shown(given.parallel_type()),
-                "' is no parallel type (mesh_x, mesh_y, mesh_z, stream or serial)"));
+            Cat("'", Shown(given.parallel_type()), "' is no parallel type (mesh_x, mesh_y, mesh_z, stream or serial)"));
       }
       annotation.type = *type;
     }
@@ -384,18 +358,15 @@ class Reader {
 
 Result<std::unique_ptr<Graph>> FromProto(const v1::Program& program, const OpSet& ops) {
   if (program.op_set() != ops.name) {
-    return InvalidArgument(
-        Cat("expected a ", ops.name, " program, got '", Shown(program.op_set()), "'"));
+    return InvalidArgument(Cat("expected a ", ops.name, " program, got '", Shown(program.op_set()), "'"));
   }
   if (!IsName(program.name())) {
-    return InvalidArgument(Cat("'", Shown(program.name()),
-                               "' cannot name a program: letters, digits, _ and ., at most ",
-                               kNameBytesMax));
+    return InvalidArgument(
+        Cat("'", Shown(program.name()), "' cannot name a program: letters, digits, _ and ., at most ", kNameBytesMax));
   }
   const size_t bytes = program.ByteSizeLong();
   if (bytes > kTextBytesMax) {
-    return ResourceExhausted(
-        Cat("the program has ", bytes, " bytes; the limit is ", kTextBytesMax));
+    return ResourceExhausted(Cat("the program has ", bytes, " bytes; the limit is ", kTextBytesMax));
   }
   auto graph = std::make_unique<Graph>(ops, program.name());
   HIR_TRY(Reader(*graph, program).Run());

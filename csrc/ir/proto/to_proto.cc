@@ -42,15 +42,12 @@ void Write(const Attr& attr, AttrKind kind, v1::ProgramAttr& to) {
     case AttrKind::kFloat: to.set_float_(std::get<double>(attr.value)); break;
     case AttrKind::kBool: to.set_bool_(std::get<bool>(attr.value)); break;
     case AttrKind::kName: to.set_word(std::string(std::get<std::string_view>(attr.value))); break;
-    case AttrKind::kString:
-      to.set_string(std::string(std::get<std::string_view>(attr.value)));
-      break;
+    case AttrKind::kString: to.set_string(std::string(std::get<std::string_view>(attr.value))); break;
     case AttrKind::kMesh: to.set_mesh(std::get<const Mesh*>(attr.value)->name); break;
     case AttrKind::kExpr: Write(std::get<const Expr*>(attr.value), *to.mutable_extent()); break;
     case AttrKind::kInts:
       to.mutable_ints();
-      for (const int64_t value : std::get<std::span<const int64_t>>(attr.value))
-        to.mutable_ints()->add_values(value);
+      for (const int64_t value : std::get<std::span<const int64_t>>(attr.value)) to.mutable_ints()->add_values(value);
       break;
     case AttrKind::kExprs:
       to.mutable_extents();
@@ -115,8 +112,7 @@ class Writer {
         Write(*result->type, *defined.mutable_type());
         Annotations(*result);
       }
-      for (size_t i = 0; i < op->attrs.size(); ++i)
-        Write(op->attrs[i], op->info->attrs[i].kind, *written.add_attrs());
+      for (size_t i = 0; i < op->attrs.size(); ++i) Write(op->attrs[i], op->info->attrs[i].kind, *written.add_attrs());
       for (const Block* inner : op->blocks) {
         v1::ProgramBlock& nested = *written.add_blocks();
         for (const Value* arg : inner->args) Param(*arg, *nested.add_args());

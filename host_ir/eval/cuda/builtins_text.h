@@ -11,8 +11,7 @@ extern const std::string_view kBuiltinsIntrinsics;
 extern const std::string_view kBuiltinsText;
 
 // The names of the three in the text, in the order of ../builtins.h.
-inline constexpr const char* kBuiltinFunctions[] = {"hir_host_copy", "hir_host_binary",
-                                                    "hir_host_reduce"};
+inline constexpr const char* kBuiltinFunctions[] = {"hir_host_copy", "hir_host_binary", "hir_host_reduce"};
 // Their slots: the arguments for tensors of 16 axes.
 inline constexpr int kBuiltinSlots = 70;
 // Threads of a CTA, and elements that one does of a copy or a binary op.

@@ -14,11 +14,9 @@ constexpr std::array kNames = {kCopyKernel, kBinaryKernel, kReduceKernel};
 
 }  // namespace
 
-Result<std::unique_ptr<device::KernelSource>> MakeCudaBuiltins(device::Device& device,
-                                                               const CompileCuda& compile) {
+Result<std::unique_ptr<device::KernelSource>> MakeCudaBuiltins(device::Device& device, const CompileCuda& compile) {
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
-  HIR_ASSIGN(const std::string cubin,
-             compile(base::Cat(kBuiltinsIntrinsics, kBuiltinsText), facts.architecture));
+  HIR_ASSIGN(const std::string cubin, compile(base::Cat(kBuiltinsIntrinsics, kBuiltinsText), facts.architecture));
   std::array<device::CudaKernelInfo, kNames.size()> infos;
   for (size_t i = 0; i < infos.size(); ++i) {
     infos[i] = {.name = std::string(kNames[i]),

@@ -14,7 +14,6 @@ namespace hir::host {
 using CompileCuda = std::function<Result<std::string>(std::string_view text, int architecture)>;
 
 // For a device of csrc/device/cuda, which outlives the source. Errors: those of `compile` and LoadCubin.
-Result<std::unique_ptr<device::KernelSource>> MakeCudaBuiltins(device::Device& device,
-                                                               const CompileCuda& compile);
+Result<std::unique_ptr<device::KernelSource>> MakeCudaBuiltins(device::Device& device, const CompileCuda& compile);
 
 }  // namespace hir::host

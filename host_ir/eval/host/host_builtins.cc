@@ -67,12 +67,10 @@ C Apply(BuiltinOperator op, C a, C b) {
       case BuiltinOperator::kAdd: return static_cast<C>(static_cast<U>(x + y));
       case BuiltinOperator::kSub: return static_cast<C>(static_cast<U>(x - y));
       case BuiltinOperator::kMul: return static_cast<C>(static_cast<U>(x * y));
-      case BuiltinOperator::
-          kDiv:  // Truncates; by zero gives zero, and the one quotient that does not fit wraps.
+      case BuiltinOperator::kDiv:  // Truncates; by zero gives zero, and the one quotient that does not fit wraps.
         if (b == 0) return 0;
-        return std::is_signed_v<C> && y == std::numeric_limits<U>::max()
-                   ? static_cast<C>(static_cast<U>(U{0} - x))
-                   : static_cast<C>(a / b);
+        return std::is_signed_v<C> && y == std::numeric_limits<U>::max() ? static_cast<C>(static_cast<U>(U{0} - x))
+                                                                         : static_cast<C>(a / b);
       case BuiltinOperator::kMax: return std::max(a, b);
       case BuiltinOperator::kMin: return std::min(a, b);
     }
@@ -84,8 +82,7 @@ template <typename C>
 C Neutral(BuiltinOperator op) {
   using Limits = std::numeric_limits<C>;
   if (op == BuiltinOperator::kMul) return C{1};
-  if (op == BuiltinOperator::kMax)
-    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  if (op == BuiltinOperator::kMax) return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   if (op == BuiltinOperator::kMin) return Limits::has_infinity ? Limits::infinity() : Limits::max();
   return C{0};
 }
@@ -153,21 +150,18 @@ void Binary(const int64_t* args, int64_t begin, int64_t end) {
   const int64_t outer = rank > 0 ? rank - 1 : 0;
   WithType(args[3], [&]<typename T>() {
     using N = Number<T>;
-    ForRows(begin, end, rank > 0 ? extents[outer] : 1,
-            [&](int64_t i, int64_t first, int64_t count) {
-              T* at[3];
-              int64_t step[3];
-              for (int k = 0; k < 3; ++k) {
-                const int64_t* strides = extents + rank * (1 + k);
-                step[k] = rank > 0 ? strides[outer] : 0;
-                at[k] = reinterpret_cast<T*>(args[k]) + OffsetOf(i, outer, extents, strides) +
-                        first * step[k];
-              }
-              for (int64_t j = 0; j < count; ++j) {
-                at[2][j * step[2]] =
-                    N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
-              }
-            });
+    ForRows(begin, end, rank > 0 ? extents[outer] : 1, [&](int64_t i, int64_t first, int64_t count) {
+      T* at[3];
+      int64_t step[3];
+      for (int k = 0; k < 3; ++k) {
+        const int64_t* strides = extents + rank * (1 + k);
+        step[k] = rank > 0 ? strides[outer] : 0;
+        at[k] = reinterpret_cast<T*>(args[k]) + OffsetOf(i, outer, extents, strides) + first * step[k];
+      }
+      for (int64_t j = 0; j < count; ++j) {
+        at[2][j * step[2]] = N::Store(Apply(op, N::Load(at[0][j * step[0]]), N::Load(at[1][j * step[1]])));
+      }
+    });
   });
 }
 
@@ -185,8 +179,7 @@ void Reduce(const int64_t* args, int64_t begin, int64_t end) {
       const T* in = reinterpret_cast<const T*>(args[0]) + OffsetOf(i, kept, extents, in_strides);
       auto value = Neutral<typename N::Compute>(op);
       for (int64_t j = 0; j < count; ++j) {
-        value =
-            Apply(op, value, N::Load(in[OffsetOf(j, reduced, extents + kept, in_strides + kept)]));
+        value = Apply(op, value, N::Load(in[OffsetOf(j, reduced, extents + kept, in_strides + kept)]));
       }
       reinterpret_cast<T*>(args[1])[OffsetOf(i, kept, extents, out_strides)] = N::Store(value);
     }

@@ -17,9 +17,7 @@
 namespace hir::rank {
 namespace {
 
-Result<int64_t> NumThreads() {
-  return static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-}
+Result<int64_t> NumThreads() { return static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency())); }
 
 Result<DeviceFacts> Facts(int64_t) { return DeviceFacts{.model = "CPU"}; }
 
@@ -41,8 +39,7 @@ Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options)
   return device::CreateHostDevice(host);
 }
 
-Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options,
-                                                             comm::Rendezvous& rendezvous,
+Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options, comm::Rendezvous& rendezvous,
                                                              device::Device&) {
   return comm::CreateUcx({.rank = options.rank,
                           .size = options.size,
@@ -52,8 +49,8 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                          rendezvous);
 }
 
-Result<std::unique_ptr<device::KernelSource>> LoadKernels(
-    std::span<const codegen::Artifact> artifacts, device::Device&) {
+Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codegen::Artifact> artifacts,
+                                                          device::Device&) {
   auto joined = std::make_unique<JoinedKernels>();
   for (const codegen::Artifact& artifact : artifacts) {
     HIR_ASSIGN(auto source, codegen::cpu::Load(artifact));

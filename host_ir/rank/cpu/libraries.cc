@@ -17,8 +17,7 @@ class CpuCall final : public host::LibraryCall {
   explicit CpuCall(std::unique_ptr<library::Call> call) : call_(std::move(call)) {}
 
   // One call runs at a time: calls of a program are on one stream.
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     std::vector<const std::byte*> addresses;
     for (const device::Buffer& input : inputs) addresses.push_back(input.data);
     stream.HostCallback([call = call_.get(), addresses = std::move(addresses), output] {
@@ -38,8 +37,7 @@ class CpuLibraries final : public host::LibrarySource {
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
     const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
     if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::Desc wanted = {
-        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
+    library::Desc wanted = {.op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, library::Make(wanted, {.num_threads = num_threads_}));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CpuCall>(std::move(call)));

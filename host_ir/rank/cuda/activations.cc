@@ -24,11 +24,10 @@ struct Planned {
   codegen::KernelPlan plan;
 };
 
-Result<Planned> Plan(codegen::library::Epilogue epilogue, DType dtype,
-                     const codegen::Target& target) {
-  const std::string program = base::Cat(
-      "fusion @activation(%x: ", DTypeName(dtype),
-      "[i0]) {\n  %y = ", codegen::library::EpilogueName(epilogue), "(%x)\n  return %y\n}\n");
+Result<Planned> Plan(codegen::library::Epilogue epilogue, DType dtype, const codegen::Target& target) {
+  const std::string program =
+      base::Cat("fusion @activation(%x: ", DTypeName(dtype),
+                "[i0]) {\n  %y = ", codegen::library::EpilogueName(epilogue), "(%x)\n  return %y\n}\n");
   Planned planned;
   HIR_ASSIGN(planned.graph, ir::Parse(program, fusion::kFusionOps));
   const segment::Group group = segment::MakeGroup(*planned.graph, {planned.graph->body.first});
@@ -38,8 +37,7 @@ Result<Planned> Plan(codegen::library::Epilogue epilogue, DType dtype,
 
 }  // namespace
 
-Result<Activation> MakeActivation(codegen::library::Epilogue epilogue, DType dtype,
-                                  device::Device& device) {
+Result<Activation> MakeActivation(codegen::library::Epilogue epilogue, DType dtype, device::Device& device) {
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
   const codegen::Target target = {.kind = codegen::Target::Kind::kGpu,
                                   .architecture = facts.architecture,

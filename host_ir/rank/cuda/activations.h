@@ -15,7 +15,6 @@ using Activation = std::function<Status(device::Buffer, device::Stream&)>;
 
 // Generates, compiles and loads its kernel for `device`, of csrc/device/cuda, which outlives the result.
 // Errors: those of codegen::gpu::Compiler and Load.
-Result<Activation> MakeActivation(codegen::library::Epilogue epilogue, DType dtype,
-                                  device::Device& device);
+Result<Activation> MakeActivation(codegen::library::Epilogue epilogue, DType dtype, device::Device& device);
 
 }  // namespace hir::rank

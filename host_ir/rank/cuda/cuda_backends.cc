@@ -29,12 +29,10 @@ Result<DeviceFacts> Facts(int64_t ordinal) {
 }
 
 Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options) {
-  return device::OpenCudaDevice(
-      {.ordinal = options.ordinal, .memory_bytes_max = options.memory_bytes_max});
+  return device::OpenCudaDevice({.ordinal = options.ordinal, .memory_bytes_max = options.memory_bytes_max});
 }
 
-Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options,
-                                                             comm::Rendezvous& rendezvous,
+Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options, comm::Rendezvous& rendezvous,
                                                              device::Device& device) {
   return comm::CreateNccl({.rank = options.rank,
                            .size = options.size,
@@ -50,8 +48,8 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                           rendezvous);
 }
 
-Result<std::unique_ptr<device::KernelSource>> LoadKernels(
-    std::span<const codegen::Artifact> artifacts, device::Device& device) {
+Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codegen::Artifact> artifacts,
+                                                          device::Device& device) {
   auto joined = std::make_unique<JoinedKernels>();
   for (const codegen::Artifact& artifact : artifacts) {
     HIR_ASSIGN(auto source, gpu::Load(artifact, device));

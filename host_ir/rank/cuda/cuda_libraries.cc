@@ -18,8 +18,7 @@ namespace library = codegen::library;
 class CudaCall final : public host::LibraryCall {
  public:
   explicit CudaCall(std::unique_ptr<library::DeviceCall> call) : call_(std::move(call)) {}
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     call_->Queue(inputs, output, stream);
   }
 
@@ -27,9 +26,7 @@ class CudaCall final : public host::LibraryCall {
   const std::unique_ptr<library::DeviceCall> call_;
 };
 
-library::Tensor ToTensor(const host::LibraryTensor& tensor) {
-  return {tensor.dtype, tensor.shape, tensor.strides};
-}
+library::Tensor ToTensor(const host::LibraryTensor& tensor) { return {tensor.dtype, tensor.shape, tensor.strides}; }
 
 class CudaLibraries final : public host::LibrarySource {
  public:
@@ -47,8 +44,7 @@ class CudaLibraries final : public host::LibrarySource {
     }
     const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
     if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::Desc wanted = {
-        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
+    library::Desc wanted = {.op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));

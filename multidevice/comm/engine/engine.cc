@@ -38,9 +38,7 @@ base::Nanos Now() { return base::Clock::Steady().Now(); }
 
 }  // namespace
 
-void EnginePost::Start(device::Completion completion) {
-  engine_.Submit(*this, std::move(completion));
-}
+void EnginePost::Start(device::Completion completion) { engine_.Submit(*this, std::move(completion)); }
 void EnginePost::Skip(const Status& cause) {
   engine_.Poison(cause);
   engine_.Release(*this);
@@ -69,8 +67,7 @@ Engine::~Engine() {
 }
 
 EnginePost& Engine::NewPost() {
-  if (EnginePost* const spare = spare_post_.exchange(nullptr, std::memory_order_acquire))
-    return *spare;
+  if (EnginePost* const spare = spare_post_.exchange(nullptr, std::memory_order_acquire)) return *spare;
   std::lock_guard lock(mutex_);
   if (free_.empty()) {
     posts_.push_back(std::make_unique<EnginePost>(*this));
@@ -246,8 +243,8 @@ bool Engine::FinishOver() {
 }
 
 ScratchMemory Engine::TakeScratch(int64_t bytes) {
-  const auto fits = std::find_if(scratch_.begin(), scratch_.end(),
-                                 [bytes](const auto& scratch) { return scratch.bytes >= bytes; });
+  const auto fits =
+      std::find_if(scratch_.begin(), scratch_.end(), [bytes](const auto& scratch) { return scratch.bytes >= bytes; });
   if (fits != scratch_.end()) {
     ScratchMemory scratch = std::move(*fits);
     scratch_.erase(fits);
@@ -255,8 +252,7 @@ ScratchMemory Engine::TakeScratch(int64_t bytes) {
   }
   constexpr size_t kAlignment = 64;
   ScratchMemory scratch = {
-      .owner = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + kAlignment),
-      .bytes = bytes};
+      .owner = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + kAlignment), .bytes = bytes};
   const size_t over = reinterpret_cast<uintptr_t>(scratch.owner.get()) % kAlignment;
   scratch.data = scratch.owner.get() + (kAlignment - over) % kAlignment;
   scratch_bytes_ += bytes;
@@ -331,8 +327,8 @@ bool Engine::HelpedByOthers() {
 
 bool Engine::AwaitWake(int fd, base::Nanos limit) {
   // poll() leaves out a descriptor that is -1.
-  std::array<pollfd, 2> fds = {{{.fd = wake_fd_, .events = POLLIN, .revents = 0},
-                                {.fd = fd, .events = POLLIN, .revents = 0}}};
+  std::array<pollfd, 2> fds = {
+      {{.fd = wake_fd_, .events = POLLIN, .revents = 0}, {.fd = fd, .events = POLLIN, .revents = 0}}};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec time = {.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
   ppoll(fds.data(), fds.size(), limit == base::Nanos::max() ? nullptr : &time, nullptr);

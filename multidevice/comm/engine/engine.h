@@ -78,8 +78,7 @@ class Transport {
   virtual bool Arm() = 0;
   // The engine's thread looks again. After each Arm, whatever it returned, in a later turn.
   virtual void Disarm() {}
-  virtual int fd()
-      const = 0;  // -1: there is none, and the engine sleeps no longer than sleep_max().
+  virtual int fd() const = 0;                 // -1: there is none, and the engine sleeps no longer than sleep_max().
   virtual base::Nanos sleep_max() const = 0;  // While something is pending.
   // Nothing has failed and nothing is pending: says goodbye to the peers; at most `timeout`.
   virtual void Close(base::Nanos timeout) = 0;
@@ -141,9 +140,7 @@ class Engine final : private base::BackgroundWork {
   void TakeTurn();
   void EndTurn();  // What was submitted meanwhile is taken up.
   // In a turn, as are pending_, entered_, left_ and peak_scratch_bytes_: nobody else writes, and EndTurn publishes.
-  void CountHelp() {
-    helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
+  void CountHelp() { helped_.store(helped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   base::Found Look();
   bool BeginNow(EnginePost& post);  // False: somebody has the turn.
   bool Queue(EnginePost& post);     // False: nothing is taken any more.
@@ -179,7 +176,7 @@ class Engine final : private base::BackgroundWork {
   std::atomic<bool> sleeping_ = false;
   std::atomic<bool> napping_ = false;
   std::atomic<bool> turn_taken_ = false;
-  std::atomic<int> inside_ = 0;  // Threads in Submit; the last post may be over before they leave.
+  std::atomic<int> inside_ = 0;               // Threads in Submit; the last post may be over before they leave.
   std::atomic<int64_t> helped_ = 0;           // Turns of other threads.
   std::atomic<std::thread::id> helper_ = {};  // Whose was the last of them.
   std::atomic<int64_t> pending_ = 0;          // active_.size().
@@ -195,8 +192,7 @@ class Engine final : private base::BackgroundWork {
   std::list<Active> spare_active_;      // For the next that begin.
   std::vector<PendingComm*> changed_;
   std::vector<EnginePost*> taken_;  // Of submitted_; empty between turns.
-  std::list<Active>
-      orphans_;  // Ended by a failure while the transport still had addresses of theirs.
+  std::list<Active> orphans_;       // Ended by a failure while the transport still had addresses of theirs.
   base::Nanos next_deadline_check_ = {};
 
   int64_t helped_before_ = 0;  // The engine's thread alone.

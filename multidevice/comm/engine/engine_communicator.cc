@@ -24,11 +24,9 @@ Status EngineCommunicator::Post(const CommDesc& desc, device::Stream& stream) {
   HIR_TRY(CheckDesc(desc, team, rank()));
   HIR_TRY(CheckLimits(desc, *team));
   EnginePost& post = PostFor(stream);
-  const TransportTeam* const transport_team =
-      transport_teams_[static_cast<size_t>(desc.team)].get();
-  post.ops.push_back({.desc = desc,
-                      .team = transport_team,
-                      .numbers = numbering_.Next(desc, Channel(desc, *transport_team))});
+  const TransportTeam* const transport_team = transport_teams_[static_cast<size_t>(desc.team)].get();
+  post.ops.push_back(
+      {.desc = desc, .team = transport_team, .numbers = numbering_.Next(desc, Channel(desc, *transport_team))});
   if (!in_group_) stream.Enqueue(post);
   return {};
 }

@@ -26,14 +26,13 @@ class EngineCommunicator : public Communicator {
   int64_t peak_bytes() const final;
 
  protected:
-  EngineCommunicator(int64_t rank, int64_t size, base::Nanos op_timeout,
-                     std::unique_ptr<Transport> transport)
+  EngineCommunicator(int64_t rank, int64_t size, base::Nanos op_timeout, std::unique_ptr<Transport> transport)
       : rank_(rank), size_(size), teams_(rank, size), engine_(std::move(transport), op_timeout) {}
 
   // What the transport knows of the team that these ranks, in this order, are about to form as the `number`-th of this
   // rank. Collective over them.
-  virtual Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks,
-                                                          int64_t lane, int64_t number) = 0;
+  virtual Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane,
+                                                          int64_t number) = 0;
   // A limit of the transport's own; CheckDesc has passed.
   virtual Status CheckLimits(const CommDesc&, const TeamInfo&) const { return {}; }
   // The way a collective takes, where there are several: the same on every rank, which count those of each apart.

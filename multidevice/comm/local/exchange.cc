@@ -18,8 +18,8 @@ using base::Cat;
 // What the edges of one communication have in common.
 std::string EdgePrefix(const LocalOp& op) {
   const bool pair = op.desc.type == CommType::kSendRecv;
-  return Cat(op.team->ToString(), " lane ", op.team->lane,
-             pair ? " pair " : Cat(" collective ", op.numbers.collective), ":");
+  return Cat(op.team->ToString(), " lane ", op.team->lane, pair ? " pair " : Cat(" collective ", op.numbers.collective),
+             ":");
 }
 
 std::string EdgeKey(const LocalOp& op, int64_t from, int64_t to, int64_t rank) {
@@ -48,9 +48,7 @@ std::string Seconds(base::Nanos time) {
 
 }  // namespace
 
-void LocalPost::Start(device::Completion completion) {
-  exchange_.Enter(*this, std::move(completion));
-}
+void LocalPost::Start(device::Completion completion) { exchange_.Enter(*this, std::move(completion)); }
 void LocalPost::Skip(const Status& cause) { exchange_.Skip(*this, cause); }
 
 Exchange::Exchange(const WorldOptions& options, Scheduler& scheduler)
@@ -131,9 +129,8 @@ void Exchange::AddEdge(LocalPost& post, LocalOp& op, int64_t from, int64_t to) {
   (from == post.rank() ? edge.sender : edge.receiver) = {.post = &post, .op = &op};
   if (edge.sender.op == nullptr || edge.receiver.op == nullptr) return;
   if (!Matches(edge.sender.op->desc, edge.receiver.op->desc)) {
-    PoisonAll(InvalidArgument(Cat("rank ", from, " posted ", Describe(edge.sender.op->desc),
-                                  " where rank ", to, " posted ", Describe(edge.receiver.op->desc),
-                                  " in team ", op.team->ToString())));
+    PoisonAll(InvalidArgument(Cat("rank ", from, " posted ", Describe(edge.sender.op->desc), " where rank ", to,
+                                  " posted ", Describe(edge.receiver.op->desc), " in team ", op.team->ToString())));
     return;
   }
   Send(key, edge);
@@ -142,12 +139,10 @@ void Exchange::AddEdge(LocalPost& post, LocalOp& op, int64_t from, int64_t to) {
 void Exchange::Send(const std::string& key, const Edge& edge) {
   const int64_t seq = edge.sender.op->desc.seq;
   const auto applies = [&](const auto& fault) {
-    return (fault.from == kAnyRank || fault.from == edge.from) &&
-           (fault.to == kAnyRank || fault.to == edge.to) &&
+    return (fault.from == kAnyRank || fault.from == edge.from) && (fault.to == kAnyRank || fault.to == edge.to) &&
            (fault.seq == kAnySeq || fault.seq == seq);
   };
-  std::string name =
-      Cat("message ", edge.from, " -> ", edge.to, " of ", CommName(edge.sender.op->desc));
+  std::string name = Cat("message ", edge.from, " -> ", edge.to, " of ", CommName(edge.sender.op->desc));
   if (std::any_of(options_.losses.begin(), options_.losses.end(), applies)) {
     scheduler_.Trace(name + " is lost");
     return;
@@ -167,8 +162,7 @@ void Exchange::Deliver(const std::string& key) {
   std::lock_guard lock(mutex_);
   const auto at = edges_.find(key);
   // One end failed meanwhile.
-  if (at == edges_.end() || at->second.sender.op == nullptr || at->second.receiver.op == nullptr)
-    return;
+  if (at == edges_.end() || at->second.sender.op == nullptr || at->second.receiver.op == nullptr) return;
   const Edge edge = at->second;
   edges_.erase(at);
   const TeamInfo& team = *edge.sender.op->team;
@@ -187,8 +181,7 @@ void Exchange::LeaveIfDone(LocalPost& post, LocalOp& op) {
   WriteResult(op, post.rank());
   scheduler_.Trace(Cat("rank ", post.rank(), " leaves ", CommName(op.desc)));
   At(post.rank()).progress.left = op.desc.seq;
-  const bool all = std::all_of(post.ops.begin(), post.ops.end(),
-                               [](const LocalOp& other) { return other.left; });
+  const bool all = std::all_of(post.ops.begin(), post.ops.end(), [](const LocalOp& other) { return other.left; });
   if (all) EndPost(post, {});
 }
 
@@ -244,14 +237,12 @@ bool Exchange::Dies(int64_t rank, int64_t seq) {
 
 void Exchange::SetDeadline(const LocalPost& post, const LocalOp& op) {
   scheduler_.At(scheduler_.Now() + options_.op_timeout,
-                [this, rank = post.rank(), prefix = EdgePrefix(op), name = CommName(op.desc),
-                 seq = op.desc.seq] {
+                [this, rank = post.rank(), prefix = EdgePrefix(op), name = CommName(op.desc), seq = op.desc.seq] {
                   std::lock_guard lock(mutex_);
                   if (!At(rank).failure.ok()) return;
                   for (const LocalPost* pending : At(rank).entered) {
                     for (const LocalOp& other : pending->ops) {
-                      if (other.left || other.desc.seq != seq || EdgePrefix(other) != prefix)
-                        continue;
+                      if (other.left || other.desc.seq != seq || EdgePrefix(other) != prefix) continue;
                       PoisonAll(DeadlineError(prefix, name));
                       return;
                     }
@@ -265,23 +256,19 @@ Status Exchange::DeadlineError(const std::string& prefix, const std::string& nam
   std::set<int64_t> missing;
   std::set<int64_t> waiting;
   std::string lost;
-  for (auto at = edges_.lower_bound(prefix); at != edges_.end() && at->first.starts_with(prefix);
-       ++at) {
+  for (auto at = edges_.lower_bound(prefix); at != edges_.end() && at->first.starts_with(prefix); ++at) {
     const Edge& edge = at->second;
-    if (edge.sender.op == nullptr && edge.receiver.op != nullptr)
-      missing.insert(edge.from), waiting.insert(edge.to);
-    if (edge.receiver.op == nullptr && edge.sender.op != nullptr)
-      missing.insert(edge.to), waiting.insert(edge.from);
+    if (edge.sender.op == nullptr && edge.receiver.op != nullptr) missing.insert(edge.from), waiting.insert(edge.to);
+    if (edge.receiver.op == nullptr && edge.sender.op != nullptr) missing.insert(edge.to), waiting.insert(edge.from);
     if (edge.sender.op != nullptr && edge.receiver.op != nullptr && lost.empty()) {
       lost = Cat("the message from rank ", edge.from, " to rank ", edge.to, " has not arrived");
     }
   }
   const std::string time = Seconds(options_.op_timeout);
   if (missing.empty()) return {Code::kDeadlineExceeded, Cat(name, ": ", lost, " after ", time)};
-  return {Code::kDeadlineExceeded,
-          Cat(missing.size() == 1 ? "rank " : "ranks ", base::Join(missing, ", "),
-              missing.size() == 1 ? " has" : " have", " not entered ", name, "; ", waiting.size(),
-              waiting.size() == 1 ? " peer" : " peers", " waiting ", time)};
+  return {Code::kDeadlineExceeded, Cat(missing.size() == 1 ? "rank " : "ranks ", base::Join(missing, ", "),
+                                       missing.size() == 1 ? " has" : " have", " not entered ", name, "; ",
+                                       waiting.size(), waiting.size() == 1 ? " peer" : " peers", " waiting ", time)};
 }
 
 }  // namespace hir::comm

@@ -100,9 +100,8 @@ class Exchange {
   const WorldOptions& options_;
   Scheduler& scheduler_;
   mutable std::mutex mutex_;
-  std::vector<Rank> ranks_;  // Guarded by mutex_, as is edges_.
-  std::map<std::string, Edge>
-      edges_;  // By team, number and direction: ordered, so that a run is the same again.
+  std::vector<Rank> ranks_;            // Guarded by mutex_, as is edges_.
+  std::map<std::string, Edge> edges_;  // By team, number and direction: ordered, so that a run is the same again.
 };
 
 }  // namespace hir::comm

@@ -13,8 +13,7 @@ namespace {
 std::vector<const std::byte*> Contributions(const LocalOp& op) {
   std::vector<const std::byte*> from;
   for (int64_t j = 0; j < op.team->size(); ++j) {
-    from.push_back(j == op.team->index ? Outgoing(op, j)
-                                       : op.arrived[static_cast<size_t>(j)].data());
+    from.push_back(j == op.team->index ? Outgoing(op, j) : op.arrived[static_cast<size_t>(j)].data());
   }
   return from;
 }
@@ -26,8 +25,7 @@ void CopyChunk(std::byte* dst, const std::byte* src, int64_t bytes) {
 }  // namespace
 
 const std::byte* Outgoing(const LocalOp& op, int64_t to) {
-  const bool by_receiver = op.desc.type == CommType::kScatter ||
-                           op.desc.type == CommType::kReduceScatter ||
+  const bool by_receiver = op.desc.type == CommType::kScatter || op.desc.type == CommType::kReduceScatter ||
                            op.desc.type == CommType::kAllToAll;
   return op.desc.src.data + (by_receiver ? to * ChunkBytes(op.desc) : 0);
 }
@@ -49,26 +47,21 @@ void WriteResult(const LocalOp& op, int64_t rank) {
     case CommType::kAllgather:
     case CommType::kAllToAll: {
       const auto from = Contributions(op);
-      for (int64_t j = 0; j < op.team->size(); ++j)
-        CopyChunk(dst + j * bytes, from[static_cast<size_t>(j)], bytes);
+      for (int64_t j = 0; j < op.team->size(); ++j) CopyChunk(dst + j * bytes, from[static_cast<size_t>(j)], bytes);
       return;
     }
     case CommType::kReduce:
     case CommType::kAllreduce:
-    case CommType::kReduceScatter:
-      Reduce(desc.reduce, desc.dtype, Contributions(op), dst, desc.count);
-      return;
+    case CommType::kReduceScatter: Reduce(desc.reduce, desc.dtype, Contributions(op), dst, desc.count); return;
     case CommType::kScatter:
     case CommType::kBroadcast:
-      CopyChunk(dst, Contributions(op)[static_cast<size_t>(op.team->IndexOf(desc.root).value())],
-                bytes);
+      CopyChunk(dst, Contributions(op)[static_cast<size_t>(op.team->IndexOf(desc.root).value())], bytes);
       return;
     case CommType::kSendRecv:
     case CommType::kCollectivePermute:
       CopyChunk(dst,
-                desc.from == rank
-                    ? desc.src.data
-                    : op.arrived[static_cast<size_t>(op.team->IndexOf(desc.from).value())].data(),
+                desc.from == rank ? desc.src.data
+                                  : op.arrived[static_cast<size_t>(op.team->IndexOf(desc.from).value())].data(),
                 bytes);
       return;
   }

@@ -108,8 +108,7 @@ void Scheduler::Run(const std::vector<std::function<void()>>& bodies) {
     Ready("thread " + std::to_string(i) + " starts", [this, &turn] { GoOn(turn); });
   }
   const auto running = [this] {
-    return std::any_of(turns_.begin(), turns_.end(),
-                       [](const auto& turn) { return !turn->finished; });
+    return std::any_of(turns_.begin(), turns_.end(), [](const auto& turn) { return !turn->finished; });
   };
   // A blocked thread has a deadline, and its deadline a timer: something always happens.
   while (running()) HIR_CHECK(StepOrTimer());
@@ -122,8 +121,7 @@ void Scheduler::RunUntilIdle() {
   }
 }
 
-bool Scheduler::Block(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done,
-                      base::Nanos timeout) {
+bool Scheduler::Block(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, base::Nanos timeout) {
   if (done()) return true;
   const base::Nanos deadline = Now() + timeout;
   Turn* const turn = CurrentTurn();

@@ -49,8 +49,7 @@ class Scheduler final : public base::Clock {
   void RunUntilIdle();
 
   // Executor::Block for the calling thread: one of Run gives up its turn; another drives meanwhile.
-  bool Block(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done,
-             base::Nanos timeout);
+  bool Block(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, base::Nanos timeout);
 
   void Trace(std::string line);
   std::vector<std::string> trace() const;

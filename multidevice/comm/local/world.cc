@@ -89,8 +89,8 @@ class RankExecutor final : public device::Executor {
     scheduler_.Ready(base::Cat("rank ", rank_, " runs stream ", stream), std::move(work));
     return true;
   }
-  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&,
-             const std::function<bool()>& done, base::Nanos timeout) override {
+  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&, const std::function<bool()>& done,
+             base::Nanos timeout) override {
     return scheduler_.Block(lock, done, timeout);
   }
 
@@ -116,8 +116,7 @@ class LocalWorld final : public World {
   }
   void Run(const std::function<void(int64_t)>& body) override {
     std::vector<std::function<void()>> bodies;
-    for (int64_t rank = 0; rank < options_.size; ++rank)
-      bodies.push_back([&body, rank] { body(rank); });
+    for (int64_t rank = 0; rank < options_.size; ++rank) bodies.push_back([&body, rank] { body(rank); });
     scheduler_.Run(bodies);
   }
   void RunUntilIdle() override { scheduler_.RunUntilIdle(); }

@@ -35,17 +35,15 @@ struct MessageLoss {
 };
 struct RankDeath {
   int64_t rank = 0;
-  int64_t seq = 0;  // It dies where it would enter this communication.
-  std::optional<base::Nanos> noticed_after =
-      {};  // Then every other rank is aborted; never, when absent.
+  int64_t seq = 0;                                // It dies where it would enter this communication.
+  std::optional<base::Nanos> noticed_after = {};  // Then every other rank is aborted; never, when absent.
 };
 
 struct WorldOptions {
   int64_t size = 1;
   uint64_t seed = 0;
-  base::Nanos op_timeout =
-      std::chrono::seconds(5);        // Simulated time, from a rank's start of a communication.
-  base::Nanos random_delay_max = {};  // Every message takes a random time up to this.
+  base::Nanos op_timeout = std::chrono::seconds(5);  // Simulated time, from a rank's start of a communication.
+  base::Nanos random_delay_max = {};                 // Every message takes a random time up to this.
   std::vector<MessageDelay> delays = {};
   std::vector<MessageLoss> losses = {};
   std::vector<RankDeath> deaths = {};

@@ -25,8 +25,7 @@ bool HasChunks(CommType type) {
 class MpiCommunicator final : public EngineCommunicator {
  public:
   MpiCommunicator(const MpiOptions& options, Rendezvous& rendezvous)
-      : EngineCommunicator(options.rank, options.size, options.op_timeout,
-                           std::make_unique<MpiTransport>()),
+      : EngineCommunicator(options.rank, options.size, options.op_timeout, std::make_unique<MpiTransport>()),
         options_(options),
         rendezvous_(rendezvous) {}
 
@@ -39,8 +38,7 @@ class MpiCommunicator final : public EngineCommunicator {
                                  "; take a smaller tensor, or another backend"));
   }
 
-  Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane,
-                                                  int64_t) override {
+  Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane, int64_t) override {
     HIR_TRY(Meet(ranks, lane));
     std::vector<int> members(ranks.begin(), ranks.end());
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
@@ -57,16 +55,12 @@ class MpiCommunicator final : public EngineCommunicator {
 
   // MPI would wait for ever for a member that does not come.
   Status Meet(std::span<const int64_t> ranks, int64_t lane) {
-    const std::string key =
-        Cat("g", options_.generation, "/mpi/", base::JoinInts(ranks, ","), "/", lane, "/");
+    const std::string key = Cat("g", options_.generation, "/mpi/", base::JoinInts(ranks, ","), "/", lane, "/");
     HIR_TRY(rendezvous_.Publish(Cat(key, rank()), ""));
     const base::Nanos deadline = base::Clock::Steady().Now() + options_.setup_timeout;
     for (const int64_t peer : ranks) {
-      const Result<std::string> came =
-          rendezvous_.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
-      if (!came.ok())
-        return came.status().WithContext(
-            Cat("team [", base::JoinInts(ranks, ", "), "]: rank ", peer));
+      const Result<std::string> came = rendezvous_.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
+      if (!came.ok()) return came.status().WithContext(Cat("team [", base::JoinInts(ranks, ", "), "]: rank ", peer));
     }
     return {};
   }
@@ -83,8 +77,7 @@ Result<std::unique_ptr<Communicator>> CreateMpi(const MpiOptions& options, Rende
   int threads = MPI_THREAD_SINGLE;
   MPI_Query_thread(&threads);
   if (threads != MPI_THREAD_MULTIPLE)
-    return Unimplemented(
-        "mpi: this MPI was started without support for threads (MPI_THREAD_MULTIPLE)");
+    return Unimplemented("mpi: this MPI was started without support for threads (MPI_THREAD_MULTIPLE)");
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (options.size < 1 || options.size > size)

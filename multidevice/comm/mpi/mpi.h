@@ -17,8 +17,7 @@ struct MpiOptions {
   int64_t size = 1;  // The first ranks of MPI_COMM_WORLD.
   int64_t generation = 0;
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of each Team, for its members to come.
-  base::Nanos op_timeout =
-      std::chrono::seconds(30);  // From the start of a communication to its end.
+  base::Nanos op_timeout = std::chrono::seconds(30);     // From the start of a communication to its end.
 };
 
 // Of the elements of one buffer of a communication: MPI counts in int.

@@ -28,9 +28,7 @@ MpiTeam::~MpiTeam() {
   if (comm != MPI_COMM_NULL && !stuck) MPI_Comm_free(&comm);
 }
 
-PendingPtr MpiTransport::Make(Engine& engine, const CommOp& op) {
-  return PendingPtr(new MpiOp(engine, *this, op));
-}
+PendingPtr MpiTransport::Make(Engine& engine, const CommOp& op) { return PendingPtr(new MpiOp(engine, *this, op)); }
 
 base::Found MpiTransport::Progress() {
   bool happened = false;
@@ -133,8 +131,7 @@ void MpiOp::Move() {
       if (at_root() && dst == own_chunk(src)) dst = MPI_IN_PLACE;
       return Check(MPI_Iscatter(src, count(), type(), dst, count(), type(), root(), comm, Next()));
     case CommType::kBroadcast:
-      return Check(MPI_Ibcast(at_root() ? const_cast<void*>(src) : dst, count(), type(), root(),
-                              comm, Next()));
+      return Check(MPI_Ibcast(at_root() ? const_cast<void*>(src) : dst, count(), type(), root(), comm, Next()));
     case CommType::kAllToAll:
       if (src == dst) {  // MPI's own in-place exchange goes step by step: a copy is faster.
         std::byte* const copy = Scratch(size() * chunk_bytes());
@@ -154,9 +151,7 @@ void MpiOp::Move() {
 void MpiOp::Pass() {
   const TeamInfo& info = *team().info;
   const bool pair = desc().type == CommType::kSendRecv;
-  const auto tag = [&](int64_t number) {
-    return static_cast<int>(number % kTags) * 2 + (pair ? 0 : 1);
-  };
+  const auto tag = [&](int64_t number) { return static_cast<int>(number % kTags) * 2 + (pair ? 0 : 1); };
   const bool sends = desc().to != kNoRank, receives = desc().from != kNoRank;
   if (sends) {
     const void* src = desc().src.data;
@@ -166,21 +161,19 @@ void MpiOp::Pass() {
       src = copy;
     }
     const int64_t number = pair ? op_.numbers.send : op_.numbers.collective;
-    Check(MPI_Isend(src, count(), type(), static_cast<int>(*info.IndexOf(desc().to)), tag(number),
-                    team().comm, Next()));
+    Check(
+        MPI_Isend(src, count(), type(), static_cast<int>(*info.IndexOf(desc().to)), tag(number), team().comm, Next()));
     num_sends_ = 1;
   }
   if (receives) {
     const int64_t number = pair ? op_.numbers.recv : op_.numbers.collective;
-    Check(MPI_Irecv(desc().dst.data, count(), type(), static_cast<int>(*info.IndexOf(desc().from)),
-                    tag(number), team().comm, Next()));
+    Check(MPI_Irecv(desc().dst.data, count(), type(), static_cast<int>(*info.IndexOf(desc().from)), tag(number),
+                    team().comm, Next()));
   }
   over_ = !sends && !receives;
 }
 
-int64_t MpiOp::BlockMax() const {
-  return std::max<int64_t>(kSegmentBytes / DTypeBytes(desc().dtype) / size(), 1);
-}
+int64_t MpiOp::BlockMax() const { return std::max<int64_t>(kSegmentBytes / DTypeBytes(desc().dtype) / size(), 1); }
 
 // Of a reduce_scatter the same part of each chunk; else the segment divided: the first ones have one more.
 MpiOp::Blocks MpiOp::BlocksOf(int64_t segment) const {
@@ -213,8 +206,7 @@ void MpiOp::StartReduce() {
   num_segments_ = base::CeilDiv(desc().count, CallsTwice() ? BlockMax() * size() : BlockMax());
   calls_left_ = num_segments_ * (CallsTwice() ? 2 : 1);
   // The first segment is as long as any.
-  const int64_t block_bytes =
-      BlocksOf(0).counts[static_cast<size_t>(index())] * DTypeBytes(desc().dtype);
+  const int64_t block_bytes = BlocksOf(0).counts[static_cast<size_t>(index())] * DTypeBytes(desc().dtype);
   parts_ = Scratch(size() * block_bytes);
   if (desc().type == CommType::kReduce) block_ = Scratch(block_bytes);
   AskForParts();
@@ -229,8 +221,8 @@ void MpiOp::AskForParts() {
     mine_.starts.push_back(i * own);
   }
   team().next_call_is_due = --calls_left_ > 0;
-  Check(MPI_Ialltoallv(desc().src.data, asked_.counts.data(), asked_.starts.data(), type(), parts_,
-                       mine_.counts.data(), mine_.starts.data(), type(), team().comm, Next()));
+  Check(MPI_Ialltoallv(desc().src.data, asked_.counts.data(), asked_.starts.data(), type(), parts_, mine_.counts.data(),
+                       mine_.starts.data(), type(), team().comm, Next()));
 }
 
 void MpiOp::Add(const std::byte* parts, int64_t count, std::byte* dst) const {
@@ -260,20 +252,18 @@ void MpiOp::AddAndGoOn() {
 void MpiOp::AddSegment() {
   const auto me = static_cast<size_t>(index());
   const int64_t start = asked_.starts[me] - (CallsTwice() ? 0 : index() * desc().count);
-  std::byte* const dst =
-      block_ != nullptr ? block_ : desc().dst.data + start * DTypeBytes(desc().dtype);
+  std::byte* const dst = block_ != nullptr ? block_ : desc().dst.data + start * DTypeBytes(desc().dtype);
   Add(parts_, asked_.counts[me], dst);
 }
 
 void MpiOp::SendSum() {
   team().next_call_is_due = --calls_left_ > 0;
   if (desc().type == CommType::kAllreduce) {
-    return Check(MPI_Iallgatherv(MPI_IN_PLACE, 0, type(), desc().dst.data, sum_.counts.data(),
-                                 sum_.starts.data(), type(), team().comm, Next()));
+    return Check(MPI_Iallgatherv(MPI_IN_PLACE, 0, type(), desc().dst.data, sum_.counts.data(), sum_.starts.data(),
+                                 type(), team().comm, Next()));
   }
-  Check(MPI_Igatherv(block_, sum_.counts[static_cast<size_t>(index())], type(),
-                     at_root() ? desc().dst.data : nullptr, sum_.counts.data(), sum_.starts.data(),
-                     type(), root(), team().comm, Next()));
+  Check(MPI_Igatherv(block_, sum_.counts[static_cast<size_t>(index())], type(), at_root() ? desc().dst.data : nullptr,
+                     sum_.counts.data(), sum_.starts.data(), type(), root(), team().comm, Next()));
 }
 
 void MpiOp::LetOthersCall() {
@@ -292,9 +282,8 @@ void MpiOp::Cancel() {
 }
 
 std::string MpiOp::WhatIsMissing(base::Nanos waited) const {
-  return base::Cat("a rank of team ", team().info->ToString(), " has not taken part in ",
-                   CommName(desc()), "; rank ", team().info->ranks[static_cast<size_t>(index())],
-                   " waiting ",
+  return base::Cat("a rank of team ", team().info->ToString(), " has not taken part in ", CommName(desc()), "; rank ",
+                   team().info->ranks[static_cast<size_t>(index())], " waiting ",
                    std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), " ms");
 }
 

@@ -32,8 +32,8 @@ std::vector<std::string> Candidates() {
     candidates.push_back(cuda + "/lib/libnccl.so.2");
   }
   const std::string wheel = "-packages/nvidia/nccl/lib/libnccl.so.2";
-  for (const std::string& python : {Environment("VIRTUAL_ENV"), Environment("CONDA_PREFIX"),
-                                    std::string("/usr/local"), std::string("/usr")}) {
+  for (const std::string& python :
+       {Environment("VIRTUAL_ENV"), Environment("CONDA_PREFIX"), std::string("/usr/local"), std::string("/usr")}) {
     if (!python.empty()) candidates.push_back(python + "/lib/python3*/*" + wheel);
   }
   return candidates;
@@ -70,8 +70,7 @@ Result<Opened> Open(const std::string& file) {
       if (Result<Opened> opened = OpenOne(match); opened.ok()) return opened;
     }
   }
-  return Unimplemented(Cat("nccl: no library, so GPUs cannot communicate; looked for ",
-                           base::Join(candidates, ", "),
+  return Unimplemented(Cat("nccl: no library, so GPUs cannot communicate; looked for ", base::Join(candidates, ", "),
                            "; $HOSTIR_NCCL names the file of another"));
 }
 
@@ -113,8 +112,7 @@ Result<NcclLibrary> LoadNccl(const std::string& file, bool nvlink_multicast) {
   return nccl;
 }
 
-Status NcclStatus(const NcclLibrary& nccl, ncclResult_t result, std::string_view call,
-                  ncclComm_t comm) {
+Status NcclStatus(const NcclLibrary& nccl, ncclResult_t result, std::string_view call, ncclComm_t comm) {
   if (result == ncclSuccess || result == ncclInProgress) return {};
   std::string text = Cat("nccl: ", call, ": ", nccl.GetErrorString(result));
   const char* const last = comm == nullptr ? nullptr : nccl.GetLastError(comm);

@@ -48,7 +48,6 @@ Result<NcclLibrary> LoadNccl(const std::string& file, bool nvlink_multicast);
 std::string NcclVersionText(int version);
 
 // What went wrong in `call`: OK for ncclSuccess and ncclInProgress. `comm` may be null.
-Status NcclStatus(const NcclLibrary& nccl, ncclResult_t result, std::string_view call,
-                  ncclComm_t comm);
+Status NcclStatus(const NcclLibrary& nccl, ncclResult_t result, std::string_view call, ncclComm_t comm);
 
 }  // namespace hir::comm

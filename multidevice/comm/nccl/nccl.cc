@@ -123,8 +123,7 @@ class NcclCommunicator final : public Communicator {
 
   bool can_capture() const override { return options_.is_capturing != nullptr; }
 
-  Status LaunchGraph(device::Graph& graph, device::Stream& stream,
-                     const GraphPosts& posts) override {
+  Status LaunchGraph(device::Graph& graph, device::Stream& stream, const GraphPosts& posts) override {
     if (!can_capture()) return Communicator::LaunchGraph(graph, stream, posts);
     HIR_TRY(watch_.failure());
     HIR_TRY(CheckStream(stream));
@@ -147,8 +146,7 @@ class NcclCommunicator final : public Communicator {
   // first of them brings the id. (A split concerns every rank of the communicator that is split, so
   // that of all ranks does not serve for a team of some.)
   Result<NcclComm*> ParentOf(const std::vector<int64_t>& ranks, base::Nanos deadline) {
-    if (const auto known = parents_.find(ranks); known != parents_.end())
-      return known->second.get();
+    if (const auto known = parents_.find(ranks); known != parents_.end()) return known->second.get();
     const std::string key = Cat("g", options_.generation, "/nccl/", base::JoinInts(ranks, ","));
     ncclUniqueId id = {};
     if (ranks[0] == rank()) {
@@ -156,17 +154,14 @@ class NcclCommunicator final : public Communicator {
       HIR_TRY(rendezvous_.Publish(key, {id.internal, sizeof id.internal}));
     } else {
       const Result<std::string> bytes = rendezvous_.Get(key, deadline - Now());
-      if (!bytes.ok())
-        return bytes.status().WithContext(Cat("nccl: rank ", ranks[0], " did not come"));
+      if (!bytes.ok()) return bytes.status().WithContext(Cat("nccl: rank ", ranks[0], " did not come"));
       if (bytes->size() != sizeof id.internal) return Internal(Cat("nccl: ", key, " holds no id"));
       std::memcpy(id.internal, bytes->data(), sizeof id.internal);
     }
     const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    HIR_ASSIGN(
-        std::unique_ptr<NcclComm> comm,
-        NcclComm::Join(nccl_, id,
-                       {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(place)},
-                       deadline, [this] { return GivesUp(); }));
+    HIR_ASSIGN(std::unique_ptr<NcclComm> comm,
+               NcclComm::Join(nccl_, id, {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(place)},
+                              deadline, [this] { return GivesUp(); }));
     return parents_.emplace(ranks, std::move(comm)).first->second.get();
   }
 
@@ -177,8 +172,7 @@ class NcclCommunicator final : public Communicator {
     std::sort(ascending.begin(), ascending.end());
     HIR_ASSIGN(NcclComm* const parent, ParentOf(ascending, deadline));
     const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    HIR_ASSIGN(making_,
-               parent->SplitAll(static_cast<int>(place), deadline, [this] { return GivesUp(); }));
+    HIR_ASSIGN(making_, parent->SplitAll(static_cast<int>(place), deadline, [this] { return GivesUp(); }));
     watch_.SetDeadline(deadline, team);  // The calls wait for peers.
     const Status met = Greet(*making_, static_cast<int64_t>(ranks.size()), place, deadline);
     watch_.SetDeadline(std::nullopt);
@@ -198,13 +192,11 @@ class NcclCommunicator final : public Communicator {
       if (peer == place) continue;
       const auto to = static_cast<int>(peer);
       status = NcclStatus(nccl_,
-                          nccl_.Send(out + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to,
-                                     comm.handle(), stream),
+                          nccl_.Send(out + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to, comm.handle(), stream),
                           "ncclSend", comm.handle());
       if (!status.ok()) break;
       status = NcclStatus(nccl_,
-                          nccl_.Recv(in + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to,
-                                     comm.handle(), stream),
+                          nccl_.Recv(in + peer * kGreetingBytes, kGreetingBytes, ncclUint8, to, comm.handle(), stream),
                           "ncclRecv", comm.handle());
     }
     const ncclResult_t ended = nccl_.GroupEnd();
@@ -218,8 +210,7 @@ class NcclCommunicator final : public Communicator {
     Scratch& scratch = scratch_[&stream];
     const int64_t have = scratch.memory == nullptr ? 0 : scratch.memory->buffer().bytes;
     if (scratch.used + bytes > have) {
-      HIR_ASSIGN(std::unique_ptr<device::Allocation> larger,
-                 options_.device->Allocate(std::max(bytes, 2 * have)));
+      HIR_ASSIGN(std::unique_ptr<device::Allocation> larger, options_.device->Allocate(std::max(bytes, 2 * have)));
       if (scratch.memory != nullptr)
         (scratch.in_graph ? of_graphs_ : scratch.replaced).push_back(std::move(scratch.memory));
       scratch.memory = std::move(larger);
@@ -272,8 +263,7 @@ class NcclCommunicator final : public Communicator {
 
   // What is captured is followed when its graph is launched.
   Status CheckCapture() const {
-    if (std::all_of(ops_.begin(), ops_.end(),
-                    [this](const NcclOp& op) { return IsCaptured(op); })) {
+    if (std::all_of(ops_.begin(), ops_.end(), [this](const NcclOp& op) { return IsCaptured(op); })) {
       return {};
     }
     return {Code::kFailedPrecondition,
@@ -295,8 +285,7 @@ class NcclCommunicator final : public Communicator {
   Result<InFlight> EnterStream(device::Stream& stream) {
     HIR_ASSIGN(InFlight what, watch_.Take());
     const auto last = marks_.find(&stream);
-    what.follows = options_.work_mark != nullptr && last != marks_.end() &&
-                   last->second == options_.work_mark(stream);
+    what.follows = options_.work_mark != nullptr && last != marks_.end() && last->second == options_.work_mark(stream);
     if (!what.follows) stream.Record(*what.entered);
     what.over = options_.begin_work(stream);
     what.team = nullptr;
@@ -312,8 +301,8 @@ class NcclCommunicator final : public Communicator {
   // Begins on each of the streams of ops_.
   Status Enter() {
     for (const NcclOp& op : ops_) {
-      const auto known = std::find_if(starting_.begin(), starting_.end(),
-                                      [&](const auto& one) { return one.first == op.stream; });
+      const auto known =
+          std::find_if(starting_.begin(), starting_.end(), [&](const auto& one) { return one.first == op.stream; });
       if (known != starting_.end()) {
         known->second.entered_seq = known->second.last_seq = op.desc.seq;
         continue;
@@ -328,8 +317,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   Status Issue() {
-    if (std::none_of(ops_.begin(), ops_.end(),
-                     [this](const NcclOp& op) { return NeedsNccl(op, rank()); })) {
+    if (std::none_of(ops_.begin(), ops_.end(), [this](const NcclOp& op) { return NeedsNccl(op, rank()); })) {
       return {};
     }
     std::lock_guard lock(calls_);
@@ -350,9 +338,7 @@ class NcclCommunicator final : public Communicator {
     const base::Nanos deadline = Now() + options_.op_timeout;
     for (const NcclOp& op : ops_) {
       if (op.comm == nullptr) continue;
-      HIR_TRY(comms_.at(op.desc.team)->Await(CommName(op.desc), deadline, [this] {
-        return GivesUp();
-      }));
+      HIR_TRY(comms_.at(op.desc.team)->Await(CommName(op.desc), deadline, [this] { return GivesUp(); }));
     }
     return {};
   }
@@ -386,11 +372,10 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<device::Stream> stream_;         // For greetings.
   std::unique_ptr<device::Allocation> greetings_;  // Out, then in; kGreetingBytes a rank.
   std::map<device::Stream*, Scratch> scratch_;
-  std::vector<std::unique_ptr<device::Allocation>>
-      of_graphs_;                             // Scratch that was replaced, in graphs.
-  std::map<device::Stream*, int64_t> marks_;  // Of the latest end of a post.
+  std::vector<std::unique_ptr<device::Allocation>> of_graphs_;  // Scratch that was replaced, in graphs.
+  std::map<device::Stream*, int64_t> marks_;                    // Of the latest end of a post.
   bool in_group_ = false;
-  std::vector<NcclOp> ops_;  // Of the group, or the one that is being posted.
+  std::vector<NcclOp> ops_;                                     // Of the group, or the one that is being posted.
   std::vector<std::pair<device::Stream*, InFlight>> starting_;  // Empty but in Launch.
 
   // Held while NCCL is called, by the thread that posts or the watch's. Only Team's calls may wait
@@ -409,8 +394,7 @@ Status CheckOptions(const NcclOptions& options) {
   if (options.rank < 0 || options.rank >= options.size) {
     return InvalidArgument(Cat("nccl: rank ", options.rank, " is not in [0, ", options.size, ")"));
   }
-  if (options.device == nullptr || options.native_stream == nullptr ||
-      options.begin_work == nullptr) {
+  if (options.device == nullptr || options.native_stream == nullptr || options.begin_work == nullptr) {
     return InvalidArgument("nccl: no device, or not all of what its streams can do");
   }
   return {};
@@ -420,8 +404,7 @@ Status CheckOptions(const NcclOptions& options) {
 
 bool HasNccl() { return true; }
 
-Result<std::unique_ptr<Communicator>> CreateNccl(const NcclOptions& options,
-                                                 Rendezvous& rendezvous) {
+Result<std::unique_ptr<Communicator>> CreateNccl(const NcclOptions& options, Rendezvous& rendezvous) {
   HIR_TRY(CheckOptions(options));
   HIR_ASSIGN(NcclLibrary nccl, LoadNccl(options.library, options.nvlink_multicast));
   auto communicator = std::make_unique<NcclCommunicator>(options, rendezvous, std::move(nccl));

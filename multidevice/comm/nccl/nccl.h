@@ -55,7 +55,6 @@ bool HasNccl();
 //          kFailedPrecondition  the library is too old; the message has its version;
 //          kDeadlineExceeded    a rank did not come in time;
 //          kUnavailable         NCCL could not start or connect; the message has its reason.
-Result<std::unique_ptr<Communicator>> CreateNccl(const NcclOptions& options,
-                                                 Rendezvous& rendezvous);
+Result<std::unique_ptr<Communicator>> CreateNccl(const NcclOptions& options, Rendezvous& rendezvous);
 
 }  // namespace hir::comm

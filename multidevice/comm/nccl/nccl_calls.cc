@@ -59,32 +59,24 @@ class Calls {
       case CommType::kAllgather:
         return Told(nccl_.AllGather(src, dst, count_, type_, op_.comm, stream_), "ncclAllGather");
       case CommType::kAllreduce:
-        return Told(nccl_.AllReduce(src, dst, count_, type_, reduce_, op_.comm, stream_),
-                    "ncclAllReduce");
+        return Told(nccl_.AllReduce(src, dst, count_, type_, reduce_, op_.comm, stream_), "ncclAllReduce");
       case CommType::kReduceScatter:
-        return Told(nccl_.ReduceScatter(src, dst, count_, type_, reduce_, op_.comm, stream_),
-                    "ncclReduceScatter");
+        return Told(nccl_.ReduceScatter(src, dst, count_, type_, reduce_, op_.comm, stream_), "ncclReduceScatter");
       case CommType::kReduce:
-        return Told(nccl_.Reduce(src, dst, count_, type_, reduce_, root_, op_.comm, stream_),
-                    "ncclReduce");
+        return Told(nccl_.Reduce(src, dst, count_, type_, reduce_, root_, op_.comm, stream_), "ncclReduce");
       case CommType::kBroadcast:
-        return Told(
-            nccl_.Broadcast(IsRoot() ? src : dst, dst, count_, type_, root_, op_.comm, stream_),
-            "ncclBroadcast");
+        return Told(nccl_.Broadcast(IsRoot() ? src : dst, dst, count_, type_, root_, op_.comm, stream_),
+                    "ncclBroadcast");
       case CommType::kGather:
         HIR_TRY(Exchange(src, root_, IsRoot() ? dst + Own() : nullptr, root_));
-        return IsRoot() ? ForEachOther([&](int peer) { return Recv(dst + peer * bytes_, peer); })
-                        : Status();
+        return IsRoot() ? ForEachOther([&](int peer) { return Recv(dst + peer * bytes_, peer); }) : Status();
       case CommType::kScatter:
         HIR_TRY(Exchange(IsRoot() ? src + Own() : nullptr, root_, dst, root_));
-        return IsRoot() ? ForEachOther([&](int peer) { return Send(src + peer * bytes_, peer); })
-                        : Status();
+        return IsRoot() ? ForEachOther([&](int peer) { return Send(src + peer * bytes_, peer); }) : Status();
       case CommType::kAllToAll: {
         const int own = static_cast<int>(op_.team->index);
         HIR_TRY(Exchange(src + Own(), own, dst + Own(), own));
-        return ForEachOther([&](int peer) {
-          return Exchange(src + peer * bytes_, peer, dst + peer * bytes_, peer);
-        });
+        return ForEachOther([&](int peer) { return Exchange(src + peer * bytes_, peer, dst + peer * bytes_, peer); });
       }
       case CommType::kSendRecv:
       case CommType::kCollectivePermute:
@@ -99,9 +91,7 @@ class Calls {
   int PlaceOf(int64_t rank) const { return static_cast<int>(op_.team->IndexOf(rank).value()); }
   bool IsRoot() const { return desc_.root == rank_; }
 
-  Status Told(ncclResult_t result, std::string_view call) const {
-    return NcclStatus(nccl_, result, call, op_.comm);
-  }
+  Status Told(ncclResult_t result, std::string_view call) const { return NcclStatus(nccl_, result, call, op_.comm); }
   Status Send(const std::byte* data, int peer) const {
     return Told(nccl_.Send(data, count_, type_, peer, op_.comm, stream_), "ncclSend");
   }
@@ -155,8 +145,7 @@ void QueueCopies(const NcclOp& op, int64_t rank) {
   }
   // From this rank to itself; in a team of one that is all.
   if (HasHalves(desc.type) ? desc.to != rank : op.team->size() > 1) return;
-  if (desc.src.data != desc.dst.data)
-    op.stream->Copy({desc.dst.data, bytes}, {desc.src.data, bytes});
+  if (desc.src.data != desc.dst.data) op.stream->Copy({desc.dst.data, bytes}, {desc.src.data, bytes});
 }
 
 bool NeedsNccl(const NcclOp& op, int64_t rank) {

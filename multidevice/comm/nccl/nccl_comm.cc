@@ -31,9 +31,8 @@ Result<ncclUniqueId> NcclComm::NewId(const NcclLibrary& nccl) {
   return id;
 }
 
-Result<std::unique_ptr<NcclComm>> NcclComm::Join(const NcclLibrary& nccl, const ncclUniqueId& id,
-                                                 Membership membership, base::Nanos deadline,
-                                                 const GivesUp& gives_up) {
+Result<std::unique_ptr<NcclComm>> NcclComm::Join(const NcclLibrary& nccl, const ncclUniqueId& id, Membership membership,
+                                                 base::Nanos deadline, const GivesUp& gives_up) {
   std::unique_ptr<NcclComm> comm(new NcclComm(nccl));
   ncclConfig_t config = Config(false);
   const ncclResult_t begun =
@@ -43,8 +42,7 @@ Result<std::unique_ptr<NcclComm>> NcclComm::Join(const NcclLibrary& nccl, const 
   return comm;
 }
 
-Result<std::unique_ptr<NcclComm>> NcclComm::SplitAll(int rank, base::Nanos deadline,
-                                                     const GivesUp& gives_up) {
+Result<std::unique_ptr<NcclComm>> NcclComm::SplitAll(int rank, base::Nanos deadline, const GivesUp& gives_up) {
   std::unique_ptr<NcclComm> comm(new NcclComm(nccl_));
   ncclConfig_t config = Config(true);
   const ncclResult_t begun = nccl_.CommSplit(handle(), 0, rank, comm->handle_.get(), &config);

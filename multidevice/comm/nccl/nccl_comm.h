@@ -33,13 +33,11 @@ class NcclComm {
   static Result<ncclUniqueId> NewId(const NcclLibrary& nccl);
 
   // With the other members of `id`. Waits for them until `deadline`.
-  static Result<std::unique_ptr<NcclComm>> Join(const NcclLibrary& nccl, const ncclUniqueId& id,
-                                                Membership membership, base::Nanos deadline,
-                                                const GivesUp& gives_up);
+  static Result<std::unique_ptr<NcclComm>> Join(const NcclLibrary& nccl, const ncclUniqueId& id, Membership membership,
+                                                base::Nanos deadline, const GivesUp& gives_up);
   // The same ranks as a blocking communicator, in which this one is `rank`. Collective over all of
   // this communicator, which Join has made.
-  Result<std::unique_ptr<NcclComm>> SplitAll(int rank, base::Nanos deadline,
-                                             const GivesUp& gives_up);
+  Result<std::unique_ptr<NcclComm>> SplitAll(int rank, base::Nanos deadline, const GivesUp& gives_up);
   // Aborted if it was neither closed nor aborted.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
@@ -58,8 +56,7 @@ class NcclComm {
   ncclComm_t handle() const { return *handle_; }
 
  private:
-  explicit NcclComm(const NcclLibrary& nccl)
-      : nccl_(nccl), handle_(std::make_unique<ncclComm_t>(nullptr)) {}
+  explicit NcclComm(const NcclLibrary& nccl) : nccl_(nccl), handle_(std::make_unique<ncclComm_t>(nullptr)) {}
 
   const NcclLibrary& nccl_;
   // NCCL writes it when the communicator is made, which may be later: it stays where it is.

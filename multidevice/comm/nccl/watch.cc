@@ -62,8 +62,8 @@ void Watch::Follow(device::Stream& stream, InFlight in_flight) {
     ended_.push_back({.what = std::move(in_flight)});
     return;
   }
-  auto queue = std::find_if(queues_.begin(), queues_.end(),
-                            [&](const Queue& known) { return known.stream == &stream; });
+  auto queue =
+      std::find_if(queues_.begin(), queues_.end(), [&](const Queue& known) { return known.stream == &stream; });
   if (queue == queues_.end()) {
     queue = queues_.emplace(queues_.end());
     queue->stream = &stream;
@@ -92,8 +92,7 @@ void Watch::PoisonLocked(const Status& cause) {
   for (Queue& queue : queues_) {
     Advance(queue);
     for (Followed& followed : queue.followed) followed.what.over.Done(cause);
-    ended_.insert(ended_.end(), std::move_iterator(queue.followed.begin()),
-                  std::move_iterator(queue.followed.end()));
+    ended_.insert(ended_.end(), std::move_iterator(queue.followed.begin()), std::move_iterator(queue.followed.end()));
     queue.followed.clear();
   }
   poisoned_ = true;
@@ -195,8 +194,7 @@ void Watch::SetLeft(const InFlight& what) {
 void Watch::CheckDeadline(const Followed& followed) {
   if (!followed.entered_at || Now() < *followed.entered_at + options_.op_timeout) return;
   char time[32];
-  std::snprintf(time, sizeof time, "%.1f s",
-                std::chrono::duration<double>(options_.op_timeout).count());
+  std::snprintf(time, sizeof time, "%.1f s", std::chrono::duration<double>(options_.op_timeout).count());
   const InFlight& what = followed.what;
   std::string name;
   if (what.graph_posts == 0) {
@@ -204,9 +202,8 @@ void Watch::CheckDeadline(const Followed& followed) {
   } else {
     name = base::Cat("a graph with communications #", what.entered_seq, " to #", what.last_seq);
   }
-  PoisonLocked(
-      {Code::kDeadlineExceeded, base::Cat(name, ": rank ", options_.rank, " waiting ", time,
-                                          " for its peers; NCCL does not tell for whom")});
+  PoisonLocked({Code::kDeadlineExceeded, base::Cat(name, ": rank ", options_.rank, " waiting ", time,
+                                                   " for its peers; NCCL does not tell for whom")});
 }
 
 }  // namespace hir::comm

@@ -29,8 +29,7 @@ namespace hir::comm {
 struct InFlight {
   std::unique_ptr<device::Event> entered = {};
   std::unique_ptr<device::Event> left = {};
-  bool follows =
-      false;  // On what was followed last on its stream, at once: `entered` says nothing.
+  bool follows = false;          // On what was followed last on its stream, at once: `entered` says nothing.
   device::Completion over = {};  // Of the work on its stream.
   CommDesc first = {};           // The first of them,
   const TeamInfo* team = nullptr;

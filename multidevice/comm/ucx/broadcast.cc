@@ -35,8 +35,7 @@ class Broadcast : public Algorithm {
       if (is_root()) {
         PassOn(wire, k);
       } else {
-        wire.Recv({.peer = At(ParentOf(k)), .segment = k}, desc_.dst.data + k * segment_bytes_,
-                  BytesOfSegment(k));
+        wire.Recv({.peer = At(ParentOf(k)), .segment = k}, desc_.dst.data + k * segment_bytes_, BytesOfSegment(k));
       }
     }
     if (is_root() && desc_.dst.data != desc_.src.data) {
@@ -59,14 +58,11 @@ class Broadcast : public Algorithm {
 
  private:
   int64_t At(int64_t distance) const { return (root_ + distance) % n_; }
-  int64_t BytesOfSegment(int64_t k) const {
-    return std::min(segment_bytes_, bytes_ - k * segment_bytes_);
-  }
+  int64_t BytesOfSegment(int64_t k) const { return std::min(segment_bytes_, bytes_ - k * segment_bytes_); }
   void PassOn(Wire& wire, int64_t k) {
     const std::byte* const from = is_root() ? desc_.src.data : desc_.dst.data;
     for (const int64_t child : ChildrenOf(k)) {
-      wire.Send({.is_send = true, .peer = At(child), .segment = k}, from + k * segment_bytes_,
-                BytesOfSegment(k));
+      wire.Send({.is_send = true, .peer = At(child), .segment = k}, from + k * segment_bytes_, BytesOfSegment(k));
     }
   }
 
@@ -84,8 +80,7 @@ class Tree final : public Broadcast {
   Tree(const CommDesc& desc, const TeamInfo& team) : Broadcast(desc, team, kTreeSegmentBytes) {
     // Distance plus each power of two below its lowest bit; the farthest subtree first.
     const int64_t lowest = is_root() ? size() : distance() & -distance();
-    for (int64_t bit = 1; bit < lowest && distance() + bit < size(); bit *= 2)
-      children_.push_back(distance() + bit);
+    for (int64_t bit = 1; bit < lowest && distance() + bit < size(); bit *= 2) children_.push_back(distance() + bit);
     std::reverse(children_.begin(), children_.end());
   }
 
@@ -123,8 +118,7 @@ class Dealt final : public Broadcast {
 
 std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team) {
   // With two ranks they send the same; with one nothing.
-  if (team.size() > 2 && ChunkBytes(desc) > kBroadcastTreeBytesMax)
-    return std::make_unique<Dealt>(desc, team);
+  if (team.size() > 2 && ChunkBytes(desc) > kBroadcastTreeBytesMax) return std::make_unique<Dealt>(desc, team);
   return std::make_unique<Tree>(desc, team);
 }
 

@@ -45,18 +45,14 @@ class Chunks {
   }
   int64_t SrcOffset(int64_t peer) const { return SrcIsDealtOut() ? peer * bytes_ : 0; }
   int64_t DstOffset(int64_t peer) const {
-    const bool chunks = desc_->type == CommType::kGather || desc_->type == CommType::kAllgather ||
-                        desc_->type == CommType::kAllToAll;
+    const bool chunks =
+        desc_->type == CommType::kGather || desc_->type == CommType::kAllgather || desc_->type == CommType::kAllToAll;
     return chunks ? peer * bytes_ : 0;
   }
 
  private:
-  bool ToRoot() const {
-    return desc_->type == CommType::kGather || desc_->type == CommType::kReduce;
-  }
-  bool FromRoot() const {
-    return desc_->type == CommType::kScatter || desc_->type == CommType::kBroadcast;
-  }
+  bool ToRoot() const { return desc_->type == CommType::kGather || desc_->type == CommType::kReduce; }
+  bool FromRoot() const { return desc_->type == CommType::kScatter || desc_->type == CommType::kBroadcast; }
   int64_t RankAt(int64_t place) const { return team_->ranks[static_cast<size_t>(place)]; }
 
   const CommDesc* desc_;

@@ -22,8 +22,7 @@ class Direct final : public Algorithm {
     // Peers in the order of their distance, so that not everybody starts with the same one.
     for (int64_t step = 1; step < team_.size(); ++step) {
       const int64_t peer = (me + team_.size() - step) % team_.size();
-      if (chunks_.Receives(peer))
-        wire.Recv({.peer = peer}, desc_.dst.data + chunks_.DstOffset(peer), chunks_.bytes());
+      if (chunks_.Receives(peer)) wire.Recv({.peer = peer}, desc_.dst.data + chunks_.DstOffset(peer), chunks_.bytes());
     }
     src_ = src;
     for (int64_t i = 0; i < kPeersInFlight; ++i) SendNext(wire);
@@ -43,8 +42,7 @@ class Direct final : public Algorithm {
     while (++sent_to_ < team_.size()) {
       const int64_t peer = (team_.index + sent_to_) % team_.size();
       if (!chunks_.Sends(peer)) continue;
-      return wire.Send({.is_send = true, .peer = peer}, src_ + chunks_.SrcOffset(peer),
-                       chunks_.bytes());
+      return wire.Send({.is_send = true, .peer = peer}, src_ + chunks_.SrcOffset(peer), chunks_.bytes());
     }
   }
 
@@ -52,8 +50,7 @@ class Direct final : public Algorithm {
   const std::byte* Source(Wire& wire) const {
     const bool exchanges = desc_.type == CommType::kAllToAll || HasHalves(desc_.type);
     const CommBytes bytes = BytesOf(desc_, team_, rank_);
-    if (!exchanges || bytes.src == 0 || bytes.dst == 0 || desc_.src.data != desc_.dst.data)
-      return desc_.src.data;
+    if (!exchanges || bytes.src == 0 || bytes.dst == 0 || desc_.src.data != desc_.dst.data) return desc_.src.data;
     std::byte* const copy = wire.Scratch(bytes.src);
     std::memcpy(copy, desc_.src.data, static_cast<size_t>(bytes.src));
     return copy;

@@ -20,9 +20,8 @@
 namespace hir::comm {
 namespace {
 
-constexpr int64_t kShortBytes = 32 * 1024;  // Up to here one round does.
-constexpr int64_t kSegmentBytes =
-    128 * 1024;  // All ranks' segments in flight fit the second-level cache.
+constexpr int64_t kShortBytes = 32 * 1024;     // Up to here one round does.
+constexpr int64_t kSegmentBytes = 128 * 1024;  // All ranks' segments in flight fit the second-level cache.
 constexpr int64_t kSegmentsInFlight = 3;
 enum Phase { kContribution = 0, kFinished = 1 };
 
@@ -37,14 +36,12 @@ class Reduction final : public Algorithm {
         scatter_(desc.type == CommType::kReduceScatter),
         short_(!scatter_ && (ChunkBytes(desc) <= kShortBytes || desc.count < n_)) {
     const int64_t largest = scatter_ || short_ ? desc.count : base::CeilDiv(desc.count, n_);
-    segment_ = short_ ? desc.count
-                      : std::max(kSegmentBytes / element_, base::CeilDiv(largest, kSegmentsMax));
+    segment_ = short_ ? desc.count : std::max(kSegmentBytes / element_, base::CeilDiv(largest, kSegmentsMax));
     in_flight_ = std::min(kSegmentsInFlight, Segments(me_));
   }
 
   void Begin(Wire& wire) override {
-    if (n_ == 1)
-      return Reduce(desc_.reduce, desc_.dtype, std::array{Src(0)}, desc_.dst.data, desc_.count);
+    if (n_ == 1) return Reduce(desc_.reduce, desc_.dtype, std::array{Src(0)}, desc_.dst.data, desc_.count);
     const int64_t slot = std::min(segment_, Length(me_)) * element_;
     slot_bytes_ = base::CeilDiv(slot, 64) * 64;
     if (in_flight_ > 0) {
@@ -57,8 +54,7 @@ class Reduction final : public Algorithm {
     for (int64_t step = 1; step < n_ && GetsFinished(me_); ++step) {
       const int64_t peer = (me_ + step) % n_;
       for (int64_t k = 0; k < Segments(peer); ++k) {
-        wire.Recv({.peer = peer, .phase = kFinished, .segment = k},
-                  desc_.dst.data + Offset(peer, k), Bytes(peer, k));
+        wire.Recv({.peer = peer, .phase = kFinished, .segment = k}, desc_.dst.data + Offset(peer, k), Bytes(peer, k));
       }
     }
     // Segment by segment over the peers, so that all owners can start.
@@ -69,8 +65,8 @@ class Reduction final : public Algorithm {
         if (k >= Segments(peer)) continue;
         any = true;
         ++unsent_;
-        wire.Send({.is_send = true, .peer = peer, .phase = kContribution, .segment = k},
-                  Src(Offset(peer, k)), Bytes(peer, k));
+        wire.Send({.is_send = true, .peer = peer, .phase = kContribution, .segment = k}, Src(Offset(peer, k)),
+                  Bytes(peer, k));
       }
       if (!any) break;
     }
@@ -80,8 +76,7 @@ class Reduction final : public Algorithm {
     if (transfer.phase == kFinished) {
       if (!transfer.is_send || !FinishesInSlot()) return;
       leaving_[static_cast<size_t>(transfer.segment % in_flight_)] = false;
-      if (transfer.segment + in_flight_ < Segments(me_))
-        Finish(wire, transfer.segment + in_flight_);
+      if (transfer.segment + in_flight_ < Segments(me_)) Finish(wire, transfer.segment + in_flight_);
       return;
     }
     if (transfer.is_send) {
@@ -95,17 +90,14 @@ class Reduction final : public Algorithm {
 
  private:
   // Whether the rank at place `index` is sent what others finish.
-  bool GetsFinished(int64_t index) const {
-    return !scatter_ && !short_ && (root_ < 0 || root_ == index);
-  }
+  bool GetsFinished(int64_t index) const { return !scatter_ && !short_ && (root_ < 0 || root_ == index); }
   // What is finished here is the root's; until it is sent it stays in this rank's slot.
   bool FinishesInSlot() const { return root_ >= 0 && root_ != me_; }
 
   // The part of the vector that `owner` reduces: its first element, and how many.
   int64_t First(int64_t owner) const {
     if (short_) return 0;
-    return scatter_ ? owner * desc_.count
-                    : owner * (desc_.count / n_) + std::min(owner, desc_.count % n_);
+    return scatter_ ? owner * desc_.count : owner * (desc_.count / n_) + std::min(owner, desc_.count % n_);
   }
   int64_t Length(int64_t owner) const {
     if (short_ && root_ >= 0) return owner == root_ ? desc_.count : 0;
@@ -113,17 +105,11 @@ class Reduction final : public Algorithm {
     return desc_.count / n_ + (owner < desc_.count % n_ ? 1 : 0);
   }
   int64_t Segments(int64_t owner) const { return base::CeilDiv(Length(owner), segment_); }
-  int64_t Count(int64_t owner, int64_t k) const {
-    return std::min(segment_, Length(owner) - k * segment_);
-  }
+  int64_t Count(int64_t owner, int64_t k) const { return std::min(segment_, Length(owner) - k * segment_); }
   int64_t Bytes(int64_t owner, int64_t k) const { return Count(owner, k) * element_; }
-  int64_t Offset(int64_t owner, int64_t k) const {
-    return (First(owner) + k * segment_) * element_;
-  }
+  int64_t Offset(int64_t owner, int64_t k) const { return (First(owner) + k * segment_) * element_; }
   const std::byte* Src(int64_t offset) const { return desc_.src.data + offset; }
-  std::byte* Slot(int64_t k, int64_t peer) const {
-    return scratch_ + ((k % in_flight_) * n_ + peer) * slot_bytes_;
-  }
+  std::byte* Slot(int64_t k, int64_t peer) const { return scratch_ + ((k % in_flight_) * n_ + peer) * slot_bytes_; }
 
   // Where segment `k` of this rank's part is added up.
   std::byte* Destination(int64_t k) const {
@@ -143,16 +129,14 @@ class Reduction final : public Algorithm {
   void Finish(Wire& wire, int64_t k) {
     const auto slot = static_cast<size_t>(k % in_flight_);
     if (arrived_[slot] < n_ - 1 || leaving_[slot] || (short_ && unsent_ > 0)) return;
-    for (int64_t j = 0; j < n_; ++j)
-      srcs_[static_cast<size_t>(j)] = j == me_ ? Src(Offset(me_, k)) : Slot(k, j);
+    for (int64_t j = 0; j < n_; ++j) srcs_[static_cast<size_t>(j)] = j == me_ ? Src(Offset(me_, k)) : Slot(k, j);
     std::byte* const dst = Destination(k);
     Reduce(desc_.reduce, desc_.dtype, srcs_, dst, Count(me_, k));
     leaving_[slot] = FinishesInSlot();
     for (int64_t step = 1; step < n_; ++step) {
       const int64_t peer = (me_ + step) % n_;
       if (!GetsFinished(peer)) continue;
-      wire.Send({.is_send = true, .peer = peer, .phase = kFinished, .segment = k}, dst,
-                Bytes(me_, k));
+      wire.Send({.is_send = true, .peer = peer, .phase = kFinished, .segment = k}, dst, Bytes(me_, k));
     }
     if (k + in_flight_ < Segments(me_)) RecvContributions(wire, k + in_flight_);
   }

@@ -53,8 +53,7 @@ Result<SharedMemory> SharedMemory::Open(std::string_view ticket) {
   if (memory.fd_ < 0) return Failed(Code::kUnavailable, path);
   struct stat seen = {};
   uint64_t mark = 0;
-  const bool same = fstat(memory.fd_, &seen) == 0 && S_ISREG(seen.st_mode) &&
-                    seen.st_size == kPreamble + bytes &&
+  const bool same = fstat(memory.fd_, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size == kPreamble + bytes &&
                     pread(memory.fd_, &mark, sizeof mark, 0) == sizeof mark && mark == memory.mark_;
   if (!same) return Unavailable(base::Cat("shared memory: ", path, " is another file by now"));
   HIR_TRY(memory.Map(bytes));
@@ -83,8 +82,8 @@ void SharedMemory::CloseFile() {
 
 // Its pages are there already; this saves a fault for each.
 Status SharedMemory::Map(int64_t bytes) {
-  void* const mapped = mmap(nullptr, static_cast<size_t>(kPreamble + bytes), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_POPULATE, fd_, 0);
+  void* const mapped =
+      mmap(nullptr, static_cast<size_t>(kPreamble + bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, 0);
   if (mapped == MAP_FAILED) return Failed(Code::kResourceExhausted, "map");
   mapped_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
@@ -93,8 +92,7 @@ Status SharedMemory::Map(int64_t bytes) {
 
 void SharedMemory::Reset() {
   CloseFile();
-  if (mapped_ != nullptr)
-    munmap(std::exchange(mapped_, nullptr), static_cast<size_t>(kPreamble + bytes_));
+  if (mapped_ != nullptr) munmap(std::exchange(mapped_, nullptr), static_cast<size_t>(kPreamble + bytes_));
 }
 
 }  // namespace hir::comm

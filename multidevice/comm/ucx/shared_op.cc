@@ -79,9 +79,9 @@ bool SharedOp::Take() {
     const SharedSlots::Contribution from = slots().Get(next_, number());
     if (from.data == nullptr) break;
     if (from.bytes != chunks.SrcBytes()) {
-      engine_.Poison(InvalidArgument(base::Cat(
-          CommName(desc()), ": rank ", info().ranks[static_cast<size_t>(next_)], ": a message of ",
-          from.bytes, " bytes came where ", chunks.SrcBytes(), " were expected")));
+      engine_.Poison(InvalidArgument(base::Cat(CommName(desc()), ": rank ", info().ranks[static_cast<size_t>(next_)],
+                                               ": a message of ", from.bytes, " bytes came where ", chunks.SrcBytes(),
+                                               " were expected")));
       break;
     }
     if (!Reduces(desc().type)) Copy(next_, from.data + chunks.SrcOffset(info().index));
@@ -127,15 +127,13 @@ void SharedOp::WakeSleepers() const {
 std::string SharedOp::WhatIsMissing(base::Nanos waited) const {
   if (!put_) {
     const int64_t holder = slots().WhoHolds(number());
-    return Missing({info().ranks[static_cast<size_t>(holder)]},
-                   "not finished what came 8 communications before", desc(), transport_.rank(),
-                   waited);
+    return Missing({info().ranks[static_cast<size_t>(holder)]}, "not finished what came 8 communications before",
+                   desc(), transport_.rank(), waited);
   }
   const Chunks chunks(desc(), info(), transport_.rank());
   std::vector<int64_t> ranks;
   for (int64_t peer = next_; peer < info().size(); ++peer) {
-    if (peer != info().index && chunks.Receives(peer) &&
-        slots().Get(peer, number()).data == nullptr) {
+    if (peer != info().index && chunks.Receives(peer) && slots().Get(peer, number()).data == nullptr) {
       ranks.push_back(info().ranks[static_cast<size_t>(peer)]);
     }
   }

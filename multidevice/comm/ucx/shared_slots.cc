@@ -8,8 +8,7 @@
 
 namespace hir::comm {
 
-SharedSlots::SharedSlots(SharedMemory memory, int64_t ranks, int64_t index,
-                         int64_t contribution_max)
+SharedSlots::SharedSlots(SharedMemory memory, int64_t ranks, int64_t index, int64_t contribution_max)
     : memory_(std::move(memory)),
       ranks_(ranks),
       index_(index),
@@ -22,8 +21,7 @@ SharedSlots::SharedSlots(SharedMemory memory, int64_t ranks, int64_t index,
 bool SharedSlots::Admits(int64_t number) {
   if (number - kDepth < finished_by_all_) return true;
   int64_t least = finished_;
-  for (int64_t peer = 0; peer < ranks_; ++peer)
-    least = std::min(least, control(peer).finished.load());
+  for (int64_t peer = 0; peer < ranks_; ++peer) least = std::min(least, control(peer).finished.load());
   finished_by_all_ = least;
   return number - kDepth < finished_by_all_;
 }

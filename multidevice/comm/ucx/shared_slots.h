@@ -53,12 +53,9 @@ class SharedSlots {
   // their number on the node. -1: not known.
   void SetCore(int core) {
     std::atomic<int>& mine = control(index_).core_plus_1;
-    if (mine.load(std::memory_order_relaxed) != core + 1)
-      mine.store(core + 1, std::memory_order_relaxed);
+    if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
   }
-  int Core(int64_t peer) const {
-    return control(peer).core_plus_1.load(std::memory_order_relaxed) - 1;
-  }
+  int Core(int64_t peer) const { return control(peer).core_plus_1.load(std::memory_order_relaxed) - 1; }
 
  private:
   // A line of the cache each, as what is written often and what others look at often would share one.
@@ -76,13 +73,9 @@ class SharedSlots {
   static_assert(sizeof(Slot) == 64 && std::atomic<int64_t>::is_always_lock_free);
 
   // Of two lines or more, as processors fetch lines in pairs.
-  static int64_t SlotBytes(int64_t contribution_max) {
-    return (64 + contribution_max + 127) / 128 * 128;
-  }
+  static int64_t SlotBytes(int64_t contribution_max) { return (64 + contribution_max + 127) / 128 * 128; }
   static std::byte* DataOf(Slot& slot, int64_t bytes) {
-    return bytes <= static_cast<int64_t>(sizeof slot.here)
-               ? slot.here
-               : reinterpret_cast<std::byte*>(&slot + 1);
+    return bytes <= static_cast<int64_t>(sizeof slot.here) ? slot.here : reinterpret_cast<std::byte*>(&slot + 1);
   }
   Control& control(int64_t peer) const { return reinterpret_cast<Control*>(memory_.data())[peer]; }
   Slot& SlotOf(int64_t peer, int64_t number) const {
@@ -96,8 +89,7 @@ class SharedSlots {
   const int64_t slot_bytes_;
   std::byte* const slots_;
   int64_t finished_by_all_ = 0;  // As far as this rank has looked.
-  int64_t finished_ =
-      0;  // Here: all below it, and of those from it on the ones in finished_apart_.
+  int64_t finished_ = 0;         // Here: all below it, and of those from it on the ones in finished_apart_.
   uint64_t finished_apart_ = 0;  // Bit i: finished_ + i.
 };
 

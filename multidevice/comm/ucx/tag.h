@@ -22,8 +22,8 @@ struct Tag {
     const auto part = [](int64_t value, int bits, int shift) {
       return (static_cast<uint64_t>(value) & ((uint64_t{1} << bits) - 1)) << shift;
     };
-    return part(generation, 8, 56) | part(team, 12, 44) | part(pair ? 1 : 0, 1, 43) |
-           part(sender, 10, 33) | part(number, 16, 17) | part(phase, 1, 16) | part(segment, 16, 0);
+    return part(generation, 8, 56) | part(team, 12, 44) | part(pair ? 1 : 0, 1, 43) | part(sender, 10, 33) |
+           part(number, 16, 17) | part(phase, 1, 16) | part(segment, 16, 0);
   }
 };
 inline constexpr int64_t kTeamsMax = 1 << 12;

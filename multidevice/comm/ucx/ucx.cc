@@ -25,11 +25,10 @@ constexpr int64_t kSharedMemoryMax = 64 << 20;
 
 class UcxCommunicator final : public EngineCommunicator {
  public:
-  UcxCommunicator(const UcxOptions& options, Rendezvous& rendezvous,
-                  std::unique_ptr<UcxWorker> worker, std::vector<std::string> domains)
-      : EngineCommunicator(
-            options.rank, options.size, options.op_timeout,
-            std::make_unique<UcxTransport>(options.rank, options.generation, std::move(worker))),
+  UcxCommunicator(const UcxOptions& options, Rendezvous& rendezvous, std::unique_ptr<UcxWorker> worker,
+                  std::vector<std::string> domains)
+      : EngineCommunicator(options.rank, options.size, options.op_timeout,
+                           std::make_unique<UcxTransport>(options.rank, options.generation, std::move(worker))),
         options_(options),
         rendezvous_(rendezvous),
         domains_(std::move(domains)) {}
@@ -37,8 +36,7 @@ class UcxCommunicator final : public EngineCommunicator {
  private:
   Result<std::unique_ptr<TransportTeam>> MakeTeam(std::span<const int64_t> ranks, int64_t lane,
                                                   int64_t number) override {
-    if (number >= kTeamsMax)
-      return ResourceExhausted(Cat("limit teams_max: ", kTeamsMax, " teams exist"));
+    if (number >= kTeamsMax) return ResourceExhausted(Cat("limit teams_max: ", kTeamsMax, " teams exist"));
     auto team = std::make_unique<UcxTeam>();
     team->number = number;
     const TeamExchange exchange = {
@@ -65,24 +63,21 @@ class UcxCommunicator final : public EngineCommunicator {
 
   const UcxOptions options_;
   Rendezvous& rendezvous_;
-  const std::vector<std::string>
-      domains_;                // Of the memory that a rank shares with others, by rank.
-  int64_t shared_memory_ = 0;  // Bytes, of all teams.
+  const std::vector<std::string> domains_;  // Of the memory that a rank shares with others, by rank.
+  int64_t shared_memory_ = 0;               // Bytes, of all teams.
 };
 
 constexpr std::string_view kShared = "posix,sysv,self";
 
 // What every rank has published under `what`, by rank; `mine` is this one's.
-Result<std::vector<std::string>> Exchange(const UcxOptions& options, Rendezvous& rendezvous,
-                                          std::string_view what, std::string mine,
-                                          base::Nanos deadline) {
+Result<std::vector<std::string>> Exchange(const UcxOptions& options, Rendezvous& rendezvous, std::string_view what,
+                                          std::string mine, base::Nanos deadline) {
   const std::string key = Cat("g", options.generation, "/", what, "/");
   HIR_TRY(rendezvous.Publish(Cat(key, options.rank), mine));
   std::vector<std::string> all(static_cast<size_t>(options.size));
   for (int64_t peer = 0; peer < options.size; ++peer) {
     if (peer == options.rank) continue;
-    Result<std::string> theirs =
-        rendezvous.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
+    Result<std::string> theirs = rendezvous.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
     if (!theirs.ok()) return theirs.status().WithContext(Cat("ucx: rank ", peer, " did not come"));
     all[static_cast<size_t>(peer)] = std::move(*theirs);
   }
@@ -104,8 +99,8 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   const base::Nanos deadline = base::Clock::Steady().Now() + options.setup_timeout;
   HIR_ASSIGN(const std::vector<std::string> domains,
              Exchange(options, rendezvous, "domain", SharedMemoryDomain(), deadline));
-  const bool near = std::all_of(domains.begin(), domains.end(),
-                                [&](const std::string& domain) { return domain == domains[0]; });
+  const bool near =
+      std::all_of(domains.begin(), domains.end(), [&](const std::string& domain) { return domain == domains[0]; });
   const std::string chosen = near ? std::string(kShared) : Cat(kShared, ",tcp");
   HIR_ASSIGN(std::unique_ptr<UcxWorker> worker,
              UcxWorker::Create(options.transports.empty() ? chosen : options.transports));

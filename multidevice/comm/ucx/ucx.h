@@ -19,11 +19,10 @@ inline constexpr int64_t kSharedBytesMax = 64 * 1024;
 
 struct UcxOptions {
   int64_t rank = 0;
-  int64_t size = 1;        // At most 1024.
-  int64_t generation = 0;  // Messages of another generation are dropped (low 8 bits).
+  int64_t size = 1;                                      // At most 1024.
+  int64_t generation = 0;                                // Messages of another generation are dropped (low 8 bits).
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
-  base::Nanos op_timeout =
-      std::chrono::seconds(30);  // From the start of a communication to its end.
+  base::Nanos op_timeout = std::chrono::seconds(30);     // From the start of a communication to its end.
   // UCX's names of the transports to use; the environment's UCX_TLS comes first. "": shared memory, and TCP beside it
   // unless every rank runs where this one does: UCX would send a part of every large message through it. Not cma: it
   // aborts the process whose peer dies while it reads the peer's memory.

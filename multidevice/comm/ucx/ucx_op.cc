@@ -78,13 +78,13 @@ void UcxOp::Advance() {
   done_.clear();
 }
 
-std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc,
-                    int64_t rank, base::Nanos waited) {
+std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc, int64_t rank,
+                    base::Nanos waited) {
   char time[32];
   std::snprintf(time, sizeof time, "%.1f s", std::chrono::duration<double>(waited).count());
   return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "),
-                   ranks.size() == 1 ? " has " : " have ", what, " ", CommName(desc), "; rank ",
-                   rank, " waiting ", time);
+                   ranks.size() == 1 ? " has " : " have ", what, " ", CommName(desc), "; rank ", rank, " waiting ",
+                   time);
 }
 
 uint64_t UcxOp::TagOf(const Transfer& transfer) const {
@@ -105,8 +105,7 @@ void UcxOp::Send(const Transfer& transfer, const std::byte* data, int64_t bytes)
   ++pending_;
   ++transport_.messages_pending();
   const int64_t peer = op_.team->info->ranks[static_cast<size_t>(transfer.peer)];
-  transport_.worker().Send(peer, TagOf(transfer), data, bytes,
-                           messages_.emplace_back(*this, transfer));
+  transport_.worker().Send(peer, TagOf(transfer), data, bytes, messages_.emplace_back(*this, transfer));
 }
 
 void UcxOp::Recv(const Transfer& transfer, std::byte* data, int64_t bytes) {
@@ -127,8 +126,7 @@ void UcxOp::OnOver(Message& message, Status status) {
   if (!status.ok()) {
     // A cancelled message belongs to an engine that has failed already.
     const auto peer = static_cast<size_t>(message.transfer().peer);
-    engine_.Poison(
-        status.WithContext(base::Cat(CommName(op_.desc), ": rank ", op_.team->info->ranks[peer])));
+    engine_.Poison(status.WithContext(base::Cat(CommName(op_.desc), ": rank ", op_.team->info->ranks[peer])));
     return;
   }
   if (done_.empty()) engine_.Changed(*this);
@@ -142,9 +140,8 @@ void UcxOp::Cancel() {
 }
 
 bool UcxOp::receiving() const {
-  return std::any_of(messages_.begin(), messages_.end(), [](const Message& message) {
-    return message.pending && !message.transfer().is_send;
-  });
+  return std::any_of(messages_.begin(), messages_.end(),
+                     [](const Message& message) { return message.pending && !message.transfer().is_send; });
 }
 
 std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
@@ -161,8 +158,8 @@ std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
   for (const auto& [phase, rank] : missing) {
     if (phase == missing.begin()->first) ranks.push_back(rank);
   }
-  return Missing(ranks, receives.empty() ? "not taken part in" : "not sent anything for", op_.desc,
-                 transport_.rank(), waited);
+  return Missing(ranks, receives.empty() ? "not taken part in" : "not sent anything for", op_.desc, transport_.rank(),
+                 waited);
 }
 
 }  // namespace hir::comm

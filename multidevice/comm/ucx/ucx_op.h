@@ -20,8 +20,8 @@
 namespace hir::comm {
 
 // "ranks 1, 2 have not sent anything for allgather #17; rank 0 waiting 5.0 s"
-std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc,
-                    int64_t rank, base::Nanos waited);
+std::string Missing(const std::vector<int64_t>& ranks, std::string_view what, const CommDesc& desc, int64_t rank,
+                    base::Nanos waited);
 
 class UcxTransport final : public Transport {
  public:

@@ -35,19 +35,17 @@ Result<Word> Parse(const std::string& text) {
 }
 
 Result<Word> Get(const TeamExchange& exchange, int64_t peer) {
-  const Result<std::string> text = exchange.rendezvous.Get(
-      base::Cat(exchange.key, peer), exchange.deadline - base::Clock::Steady().Now());
+  const Result<std::string> text =
+      exchange.rendezvous.Get(base::Cat(exchange.key, peer), exchange.deadline - base::Clock::Steady().Now());
   if (text.ok()) return Parse(*text);
-  return text.status().WithContext(
-      base::Cat("team [", base::JoinInts(exchange.ranks, ", "), "]: rank ", peer));
+  return text.status().WithContext(base::Cat("team [", base::JoinInts(exchange.ranks, ", "), "]: rank ", peer));
 }
 
 }  // namespace
 
 Route RouteOf(const CommDesc& desc, const UcxTeam& team) {
   // What two ranks have for each other is no collective: others do not count it. UCX puts it into shared memory, too.
-  if (team.slots == nullptr || desc.count == 0 || desc.type == CommType::kSendRecv)
-    return kByMessages;
+  if (team.slots == nullptr || desc.count == 0 || desc.type == CommType::kSendRecv) return kByMessages;
   const Chunks chunks(desc, *team.info, kNoRank);
   return chunks.SrcBytes() <= team.shared_bytes_max ? kBySharedMemory : kByMessages;
 }
@@ -74,8 +72,7 @@ Status TeamExchange::Run(int64_t shared_bytes_max, UcxTeam& team) const {
     HIR_ASSIGN(const Word theirs, Get(*this, first));
     contribution_max = theirs.shared_bytes_max;
     Result<SharedMemory> opened = Unavailable("nothing to open");
-    if (mine.shared_bytes_max > 0 && !theirs.ticket.empty())
-      opened = SharedMemory::Open(theirs.ticket);
+    if (mine.shared_bytes_max > 0 && !theirs.ticket.empty()) opened = SharedMemory::Open(theirs.ticket);
     if (opened.ok()) {
       memory = std::move(*opened);
     } else {

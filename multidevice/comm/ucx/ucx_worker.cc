@@ -28,9 +28,8 @@ const Setting kPieces[] = {{"SEG_SIZE", "32k"}, {"RX_BUFS_GROW", "128"}};
 
 // For all of UCX's ways through shared memory, or for one of them.
 bool IsInEnvironment(const std::string& key) {
-  return std::ranges::any_of(
-      std::array{"UCX_MM_", "UCX_POSIX_", "UCX_SYSV_"},
-      [&](const char* prefix) { return std::getenv((prefix + key).c_str()) != nullptr; });
+  return std::ranges::any_of(std::array{"UCX_MM_", "UCX_POSIX_", "UCX_SYSV_"},
+                             [&](const char* prefix) { return std::getenv((prefix + key).c_str()) != nullptr; });
 }
 
 Status Failed(std::string_view what, ucs_status_t status) {
@@ -39,10 +38,8 @@ Status Failed(std::string_view what, ucs_status_t status) {
 
 Status Outcome(ucs_status_t status, int64_t expected, size_t length) {
   if (status == UCS_ERR_CANCELED) return {Code::kCancelled, "cancelled"};
-  if (status == UCS_ERR_MESSAGE_TRUNCATED ||
-      (status == UCS_OK && std::cmp_not_equal(length, expected))) {
-    return InvalidArgument(
-        base::Cat("a message of ", length, " bytes came where ", expected, " were expected"));
+  if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && std::cmp_not_equal(length, expected))) {
+    return InvalidArgument(base::Cat("a message of ", length, " bytes came where ", expected, " were expected"));
   }
   return status == UCS_OK ? Status() : Failed("message", status);
 }
@@ -58,8 +55,7 @@ void OnSent(void* handle, ucs_status_t status, void* user_data) {
   Finish(request, status, static_cast<size_t>(request.bytes));
 }
 
-void OnReceived(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                void* user_data) {
+void OnReceived(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data) {
   ucp_request_free(handle);
   Finish(*static_cast<UcxRequest*>(user_data), status, info->length);
 }
@@ -92,8 +88,7 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transpor
   QuietLog();
   KeepSegmentsPrivate();
   Config config;
-  if (const auto s = ucp_config_read(nullptr, nullptr, &config.handle); s != UCS_OK)
-    return Failed("configuration", s);
+  if (const auto s = ucp_config_read(nullptr, nullptr, &config.handle); s != UCS_OK) return Failed("configuration", s);
   if (std::getenv("UCX_TLS") == nullptr) {
     const auto s = ucp_config_modify(config.handle, "TLS", transports.c_str());
     if (s != UCS_OK) return Failed(base::Cat("transports ", transports), s);
@@ -107,25 +102,19 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::Create(const std::string& transpor
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  if (const auto s = ucp_init(&params, config.handle, &worker->context_); s != UCS_OK)
-    return Failed("start", s);
+  if (const auto s = ucp_init(&params, config.handle, &worker->context_); s != UCS_OK) return Failed("start", s);
   ucp_worker_params_t worker_params = {};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  if (const auto s = ucp_worker_create(worker->context_, &worker_params, &worker->worker_);
-      s != UCS_OK) {
+  if (const auto s = ucp_worker_create(worker->context_, &worker_params, &worker->worker_); s != UCS_OK) {
     return Failed("worker", s);
   }
   ucp_am_handler_param_t bell = {};
   bell.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
   bell.id = kBell;
-  bell.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
-    return UCS_OK;
-  };
-  if (const auto s = ucp_worker_set_am_recv_handler(worker->worker_, &bell); s != UCS_OK)
-    return Failed("handler", s);
-  if (const auto s = ucp_worker_get_efd(worker->worker_, &worker->fd_); s != UCS_OK)
-    return Failed("event fd", s);
+  bell.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
+  if (const auto s = ucp_worker_set_am_recv_handler(worker->worker_, &bell); s != UCS_OK) return Failed("handler", s);
+  if (const auto s = ucp_worker_get_efd(worker->worker_, &worker->fd_); s != UCS_OK) return Failed("event fd", s);
   return worker;
 }
 
@@ -137,8 +126,7 @@ UcxWorker::~UcxWorker() {
 Result<std::string> UcxWorker::Address() const {
   ucp_address_t* address = nullptr;
   size_t length = 0;
-  if (const auto s = ucp_worker_get_address(worker_, &address, &length); s != UCS_OK)
-    return Failed("address", s);
+  if (const auto s = ucp_worker_get_address(worker_, &address, &length); s != UCS_OK) return Failed("address", s);
   std::string bytes(reinterpret_cast<const char*>(address), length);
   ucp_worker_release_address(worker_, address);
   return bytes;
@@ -149,21 +137,19 @@ Status UcxWorker::Connect(int64_t peer, std::string_view address) {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-  if (std::cmp_less_equal(endpoints_.size(), peer))
-    endpoints_.resize(static_cast<size_t>(peer) + 1, nullptr);
+  if (std::cmp_less_equal(endpoints_.size(), peer)) endpoints_.resize(static_cast<size_t>(peer) + 1, nullptr);
   const auto s = ucp_ep_create(worker_, &params, &endpoints_[static_cast<size_t>(peer)]);
   return s == UCS_OK ? Status() : Failed(base::Cat("connection to rank ", peer), s);
 }
 
-void UcxWorker::Send(int64_t peer, uint64_t tag, const std::byte* data, int64_t bytes,
-                     UcxRequest& request) {
+void UcxWorker::Send(int64_t peer, uint64_t tag, const std::byte* data, int64_t bytes, UcxRequest& request) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = OnSent;
   param.user_data = &request;
   request.bytes = bytes;
-  const ucs_status_ptr_t result = ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], data,
-                                                   static_cast<size_t>(bytes), tag, &param);
+  const ucs_status_ptr_t result =
+      ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], data, static_cast<size_t>(bytes), tag, &param);
   if (UCS_PTR_IS_PTR(result)) {
     request.handle = result;
   } else {
@@ -200,8 +186,7 @@ void UcxWorker::Ring(int64_t peer) {
 
 void UcxWorker::Await(ucs_status_ptr_t request, base::Nanos deadline) {
   if (!UCS_PTR_IS_PTR(request)) return;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS &&
-         base::Clock::Steady().Now() < deadline) {
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && base::Clock::Steady().Now() < deadline) {
     ucp_worker_progress(worker_);
   }
   ucp_request_free(request);

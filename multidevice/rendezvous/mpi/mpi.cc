@@ -64,8 +64,8 @@ class Mpi final : public MpiRendezvous {
 
   Status Publish(std::string_view key, std::string_view bytes) override {
     if (bytes.size() > kRendezvousBytesMax) {
-      return ResourceExhausted(Cat("rendezvous: ", key, " has ", bytes.size(),
-                                   " bytes, limit rendezvous_bytes_max: ", kRendezvousBytesMax));
+      return ResourceExhausted(
+          Cat("rendezvous: ", key, " has ", bytes.size(), " bytes, limit rendezvous_bytes_max: ", kRendezvousBytesMax));
     }
     {
       const std::scoped_lock lock(mutex_);
@@ -85,13 +85,11 @@ class Mpi final : public MpiRendezvous {
     std::unique_lock lock(mutex_);
     ++num_waiting_;
     wake_.notify_all();
-    const bool found =
-        changed_.wait_for(lock, timeout, [&] { return values_.find(key) != values_.end(); });
+    const bool found = changed_.wait_for(lock, timeout, [&] { return values_.find(key) != values_.end(); });
     --num_waiting_;
     if (!found) {
-      return Status(Code::kDeadlineExceeded,
-                    Cat("rendezvous: ", key, " was not published in ",
-                        std::chrono::duration<double>(timeout).count(), " s"));
+      return Status(Code::kDeadlineExceeded, Cat("rendezvous: ", key, " was not published in ",
+                                                 std::chrono::duration<double>(timeout).count(), " s"));
     }
     return values_.find(key)->second;
   }
@@ -170,8 +168,8 @@ class Mpi final : public MpiRendezvous {
       sending.message = std::move(message);
       for (int peer = 0; peer < size_; ++peer) {
         if (peer == rank_) continue;
-        MPI_Isend(sending.message.data(), static_cast<int>(sending.message.size()), MPI_BYTE, peer,
-                  kTag, MPI_COMM_WORLD, &sending.requests.emplace_back());
+        MPI_Isend(sending.message.data(), static_cast<int>(sending.message.size()), MPI_BYTE, peer, kTag,
+                  MPI_COMM_WORLD, &sending.requests.emplace_back());
       }
     }
     return !outgoing.empty();
@@ -179,8 +177,7 @@ class Mpi final : public MpiRendezvous {
 
   static bool IsSent(Sending& sending) {
     int done = 0;
-    MPI_Testall(static_cast<int>(sending.requests.size()), sending.requests.data(), &done,
-                MPI_STATUSES_IGNORE);
+    MPI_Testall(static_cast<int>(sending.requests.size()), sending.requests.data(), &done, MPI_STATUSES_IGNORE);
     return done != 0;
   }
 
@@ -194,8 +191,7 @@ class Mpi final : public MpiRendezvous {
       int bytes = 0;
       MPI_Get_count(&status, MPI_BYTE, &bytes);
       std::string message(static_cast<size_t>(bytes), '\0');
-      MPI_Recv(message.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kTag, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
+      MPI_Recv(message.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       received = true;
       if (message.empty()) {
         ++num_ended_;

@@ -23,8 +23,7 @@ class MpiRendezvous : public Rendezvous {
  public:
   // Starts MPI: once in a process. Collective over all ranks of MPI_COMM_WORLD. Errors: kUnimplemented: this build has
   // no MPI; kUnavailable: MPI could not start.
-  static Result<std::unique_ptr<MpiRendezvous>> Start(
-      base::Nanos end_timeout = std::chrono::seconds(120));
+  static Result<std::unique_ptr<MpiRendezvous>> Start(base::Nanos end_timeout = std::chrono::seconds(120));
   // Ends MPI. Collective too: returns when every rank has come to it, values are delivered, and no rank calls Publish
   // or Get any more. A rank that does not come within `end_timeout` is waited for no longer, and MPI is left as it is:
   // only the end of the process can follow.
@@ -32,8 +31,7 @@ class MpiRendezvous : public Rendezvous {
 
   virtual int64_t rank() const = 0;  // In [0, size()).
   virtual int64_t size() const = 0;
-  virtual int64_t node_rank()
-      const = 0;  // Among the ranks of this machine: which of its devices to take.
+  virtual int64_t node_rank() const = 0;  // Among the ranks of this machine: which of its devices to take.
 };
 
 }  // namespace hir::comm

@@ -19,8 +19,7 @@ constexpr base::Nanos kTogether = std::chrono::seconds(60);
 class ProcessBackend final : public CommBackend {
  public:
   // The communicator's name: "ucx", "mpi", "nccl".
-  ProcessBackend(std::string comm, rank::Backends backends)
-      : comm_(std::move(comm)), backends_(std::move(backends)) {}
+  ProcessBackend(std::string comm, rank::Backends backends) : comm_(std::move(comm)), backends_(std::move(backends)) {}
 
   std::string Absent() const override {
     const Result<int64_t> device = DeviceOfRank(backends_);
@@ -57,8 +56,7 @@ class ProcessBackend final : public CommBackend {
   static void Meet(int64_t place, int64_t size) {
     ASSERT_TRUE(Ranks().Publish(base::Cat("meet/", place, "/", Ranks().rank()), "").ok());
     for (int64_t peer = 0; peer < size; ++peer) {
-      ASSERT_TRUE(Ranks().Get(base::Cat("meet/", place, "/", peer), kTogether).ok())
-          << "rank " << peer;
+      ASSERT_TRUE(Ranks().Get(base::Cat("meet/", place, "/", peer), kTogether).ok()) << "rank " << peer;
     }
   }
 
@@ -66,8 +64,8 @@ class ProcessBackend final : public CommBackend {
   const rank::Backends backends_;
 };
 
-Result<std::unique_ptr<Communicator>> MakeMpi(const rank::CommOptions& options,
-                                              Rendezvous& rendezvous, device::Device&) {
+Result<std::unique_ptr<Communicator>> MakeMpi(const rank::CommOptions& options, Rendezvous& rendezvous,
+                                              device::Device&) {
   return CreateMpi({.rank = options.rank,
                     .size = options.size,
                     .generation = options.generation,
@@ -76,12 +74,8 @@ Result<std::unique_ptr<Communicator>> MakeMpi(const rank::CommOptions& options,
                    rendezvous);
 }
 
-std::unique_ptr<CommBackend> Nccl() {
-  return std::make_unique<ProcessBackend>("nccl", rank::CudaBackends());
-}
-std::unique_ptr<CommBackend> Ucx() {
-  return std::make_unique<ProcessBackend>("ucx", rank::CpuBackends());
-}
+std::unique_ptr<CommBackend> Nccl() { return std::make_unique<ProcessBackend>("nccl", rank::CudaBackends()); }
+std::unique_ptr<CommBackend> Ucx() { return std::make_unique<ProcessBackend>("ucx", rank::CpuBackends()); }
 std::unique_ptr<CommBackend> Mpi() {
   rank::Backends backends = rank::CpuBackends();
   backends.make_communicator = &MakeMpi;

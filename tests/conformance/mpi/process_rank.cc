@@ -16,8 +16,7 @@ constexpr base::Nanos kTogether = std::chrono::seconds(60);
 // The one rank of this process. Its communicator stays from run to run.
 class ProcessRank final : public Ranks {
  public:
-  static Result<std::unique_ptr<ProcessRank>> Make(const rank::Backends& backends, int64_t device,
-                                                   int64_t generation) {
+  static Result<std::unique_ptr<ProcessRank>> Make(const rank::Backends& backends, int64_t device, int64_t generation) {
     auto process = std::make_unique<ProcessRank>();
     comm::MpiRendezvous& ranks = comm::Ranks();
     HIR_ASSIGN(process->device_, backends.make_device({.rank = ranks.rank(), .ordinal = device}));
@@ -31,8 +30,7 @@ class ProcessRank final : public Ranks {
   }
   int64_t size() const override { return comm::Ranks().size(); }
   Status Run(const Body& body) override {
-    return body(comm::Ranks().rank(), *communicator_, *device_)
-        .WithContext(base::Cat("rank ", comm::Ranks().rank()));
+    return body(comm::Ranks().rank(), *communicator_, *device_).WithContext(base::Cat("rank ", comm::Ranks().rank()));
   }
 
  private:
@@ -51,9 +49,8 @@ void Meet(int64_t place) {
 
 }  // namespace
 
-void OnProcessRanks(
-    const rank::Backends& backends,
-    const std::function<void(const RankRunOptions& options, const codegen::Target& target)>& body) {
+void OnProcessRanks(const rank::Backends& backends,
+                    const std::function<void(const RankRunOptions& options, const codegen::Target& target)>& body) {
   const Result<int64_t> device = comm::DeviceOfRank(backends);
   if (!device.ok()) GTEST_SKIP() << device.status().ToString();
   const auto facts = backends.facts_of(*device);

@@ -12,8 +12,7 @@ namespace hir::testing {
 
 // Calls `body` with what CheckOnRanks needs of `backends`, and then waits until all ranks are there. The test is
 // skipped where there is no device for each rank; it fails where a rank cannot be made.
-void OnProcessRanks(
-    const rank::Backends& backends,
-    const std::function<void(const RankRunOptions& options, const codegen::Target& target)>& body);
+void OnProcessRanks(const rank::Backends& backends,
+                    const std::function<void(const RankRunOptions& options, const codegen::Target& target)>& body);
 
 }  // namespace hir::testing

@@ -26,9 +26,7 @@ std::vector<std::vector<int64_t>> MeshesOf(int64_t num_ranks) {
   return meshes;
 }
 
-std::string Where(std::string_view comm, int64_t num_ranks) {
-  return base::Cat(comm, ", ", num_ranks, " processes");
-}
+std::string Where(std::string_view comm, int64_t num_ranks) { return base::Cat(comm, ", ", num_ranks, " processes"); }
 
 // `count` of each mesh: HOSTIR_SEEDS, HOSTIR_SEED.
 void RunRandomPrograms(std::string_view comm, const rank::Backends& backends, uint64_t count) {
@@ -45,8 +43,7 @@ void RunRandomPrograms(std::string_view comm, const rank::Backends& backends, ui
         const PartCheck check = [&](size_t output, const HostTensor& got, const HostTensor& want) {
           return Difference(got, want, made->program.tolerances[output]);
         };
-        const Status status =
-            CheckOnRanks(made->plan, made->program.inputs, made->expected, check, options);
+        const Status status = CheckOnRanks(made->plan, made->program.inputs, made->expected, check, options);
         ASSERT_TRUE(status.ok()) << status.ToString();
         tally.Count(*made);
       }
@@ -70,11 +67,9 @@ void RunCorpus(std::string_view comm, const rank::Backends& backends) {
       const std::vector<HostTensor> inputs = DrawInputs(*program, 1);
       const auto want = fusion::Interpret(*program->graph, inputs);
       ASSERT_TRUE(want.ok()) << want.status().ToString();
-      auto plan = host::PlanProgram(ir::Clone(*program->graph),
-                                    {.num_devices = options.num_ranks, .target = target});
+      auto plan = host::PlanProgram(ir::Clone(*program->graph), {.num_devices = options.num_ranks, .target = target});
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      const PartCheck check = [&](size_t output, const HostTensor& got,
-                                  const HostTensor& part) -> std::string {
+      const PartCheck check = [&](size_t output, const HostTensor& got, const HostTensor& part) -> std::string {
         const double distance = DistanceOf(got, part), norm = NormOf((*want)[output]);
         if (distance <= ToleranceOf(part.dtype) * norm) return {};  // A NaN is not.
         return base::Cat("it is off by ", distance, " of ", norm);
@@ -86,8 +81,8 @@ void RunCorpus(std::string_view comm, const rank::Backends& backends) {
     }
     ASSERT_GT(programs, 0);
     if (comm::Ranks().rank() == 0) {
-      std::cout << programs << " of " << CorpusNames().size() << " programs equal on "
-                << Where(comm, options.num_ranks) << ", " << communications << " communications\n";
+      std::cout << programs << " of " << CorpusNames().size() << " programs equal on " << Where(comm, options.num_ranks)
+                << ", " << communications << " communications\n";
     }
   });
 }

@@ -22,13 +22,11 @@ void RunPairs(std::string_view comm, const rank::Backends& backends, size_t coun
       const Status status = CheckPair(pair, options, target, tally);
       ASSERT_TRUE(status.ok()) << status.ToString();
       if (tally.pairs % kPairsBetweenWords == 0 && comm::Ranks().rank() == 0)
-        std::cout << comm << ": " << tally.pairs << " of " << sample.pairs.size() << " pairs equal"
-                  << std::endl;
+        std::cout << comm << ": " << tally.pairs << " of " << sample.pairs.size() << " pairs equal" << std::endl;
     }
     ASSERT_EQ(tally.pairs, std::ssize(sample.pairs));
     if (comm::Ranks().rank() == 0)
-      std::cout << tally.Describe(base::Cat(comm, ", ", options.num_ranks, " processes"), sample)
-                << "\n";
+      std::cout << tally.Describe(base::Cat(comm, ", ", options.num_ranks, " processes"), sample) << "\n";
   });
 }
 

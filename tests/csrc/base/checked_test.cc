@@ -17,12 +17,10 @@ constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 std::vector<int64_t> Operands() {
-  std::vector<int64_t> values = {
-      kMin, kMin + 1, kMax, kMax - 1, int64_t{1} << 31, int64_t{1} << 32, 3037000500};
+  std::vector<int64_t> values = {kMin, kMin + 1, kMax, kMax - 1, int64_t{1} << 31, int64_t{1} << 32, 3037000500};
   for (int64_t i = -9; i <= 9; ++i) values.push_back(i);
   Prng prng(5);
-  for (int i = 0; i < 200; ++i)
-    values.push_back(static_cast<int64_t>(prng.Next()) >> prng.Below(64));
+  for (int i = 0; i < 200; ++i) values.push_back(static_cast<int64_t>(prng.Next()) >> prng.Below(64));
   return values;
 }
 

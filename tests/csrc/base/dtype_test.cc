@@ -25,9 +25,7 @@ struct Format {
   uint16_t (*from_float)(float);
 
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  uint16_t infinity() const {
-    return static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits);
-  }
+  uint16_t infinity() const { return static_cast<uint16_t>(((1 << exponent_bits) - 1) << mantissa_bits); }
 };
 void PrintTo(const Format& c, std::ostream* out) { *out << DTypeName(c.dtype); }
 
@@ -62,8 +60,7 @@ uint16_t Encode(const Format& format, double value) {
   const uint16_t sign = std::signbit(value) ? kSign : 0;
   const double magnitude = std::fabs(value);
   uint16_t low = 0;
-  uint16_t high =
-      format.infinity();  // Decode(low) <= magnitude; high is above it, or the infinity.
+  uint16_t high = format.infinity();  // Decode(low) <= magnitude; high is above it, or the infinity.
   while (high - low > 1) {
     const uint16_t middle = static_cast<uint16_t>((low + high) / 2);
     (Decode(format, middle) <= magnitude ? low : high) = middle;
@@ -113,16 +110,14 @@ TEST_P(Float16Formats, RoundsToNearestTiesToEven) {
     if ((pattern & ~kSign) >= format.infinity()) continue;
     const uint16_t next = static_cast<uint16_t>(pattern + 1);
     const double here = Decode(format, pattern);
-    const double there = (next & ~kSign) == format.infinity()
-                             ? std::copysign(BeyondLargest(format), here)
-                             : Decode(format, next);
+    const double there =
+        (next & ~kSign) == format.infinity() ? std::copysign(BeyondLargest(format), here) : Decode(format, next);
     const float middle = static_cast<float>((here + there) / 2);
     ASSERT_EQ(middle, (here + there) / 2) << "float32 holds every middle";
-    for (const float value : {static_cast<float>(here), middle, std::nextafterf(middle, -INFINITY),
-                              std::nextafterf(middle, INFINITY)}) {
+    for (const float value :
+         {static_cast<float>(here), middle, std::nextafterf(middle, -INFINITY), std::nextafterf(middle, INFINITY)}) {
       ASSERT_EQ(format.from_float(value), Encode(format, value)) << base::FormatDouble(value);
-      ASSERT_EQ(RoundTo(format.dtype, value), Decode(format, Encode(format, value)))
-          << base::FormatDouble(value);
+      ASSERT_EQ(RoundTo(format.dtype, value), Decode(format, Encode(format, value))) << base::FormatDouble(value);
     }
   }
 }
@@ -150,16 +145,13 @@ TEST_P(Float16Formats, RoundToRoundsADoubleOnce) {
   for (int i = 0; i < 100'000; ++i) {
     const int exponent = static_cast<int>(prng.Between(-format.bias() - 16, format.bias() + 2));
     double value = std::ldexp(1.0 + prng.Unit(), exponent);
-    if (prng.OneIn(
-            2)) {  // A hair off the middle between two neighbours, where rounding twice goes wrong.
+    if (prng.OneIn(2)) {  // A hair off the middle between two neighbours, where rounding twice goes wrong.
       const uint16_t pattern = static_cast<uint16_t>(prng.Below(format.infinity() - 1));
-      const double middle =
-          (Decode(format, pattern) + Decode(format, static_cast<uint16_t>(pattern + 1))) / 2;
+      const double middle = (Decode(format, pattern) + Decode(format, static_cast<uint16_t>(pattern + 1))) / 2;
       value = std::nextafter(middle, prng.OneIn(2) ? 0.0 : INFINITY);
     }
     if (prng.OneIn(2)) value = -value;
-    ASSERT_EQ(RoundTo(format.dtype, value), Decode(format, Encode(format, value)))
-        << base::FormatDouble(value);
+    ASSERT_EQ(RoundTo(format.dtype, value), Decode(format, Encode(format, value))) << base::FormatDouble(value);
   }
 }
 
@@ -184,8 +176,7 @@ TEST(DType, SizesAndKinds) {
   const int64_t bytes[] = {1, 4, 8, 2, 2, 4, 8};
   for (size_t i = 0; i < std::size(kAllDTypes); ++i) EXPECT_EQ(DTypeBytes(kAllDTypes[i]), bytes[i]);
   for (DType dtype : kAllDTypes) {
-    EXPECT_EQ(IsFloat(dtype), DTypeName(dtype).find('f') != std::string_view::npos)
-        << DTypeName(dtype);
+    EXPECT_EQ(IsFloat(dtype), DTypeName(dtype).find('f') != std::string_view::npos) << DTypeName(dtype);
     EXPECT_EQ(IsInt(dtype), DTypeName(dtype)[0] == 'i') << DTypeName(dtype);
   }
   EXPECT_EQ(ComputeDType(DType::kFloat16), DType::kFloat32);

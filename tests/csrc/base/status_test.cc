@@ -35,23 +35,11 @@ TEST(Status, ContextGoesInFrontAndLeavesTheOriginal) {
 }
 
 TEST(Status, EveryCodeOfGrpcHasItsName) {
-  const std::string_view names[] = {"OK",
-                                    "CANCELLED",
-                                    "UNKNOWN",
-                                    "INVALID_ARGUMENT",
-                                    "DEADLINE_EXCEEDED",
-                                    "NOT_FOUND",
-                                    "ALREADY_EXISTS",
-                                    "PERMISSION_DENIED",
-                                    "RESOURCE_EXHAUSTED",
-                                    "FAILED_PRECONDITION",
-                                    "ABORTED",
-                                    "OUT_OF_RANGE",
-                                    "UNIMPLEMENTED",
-                                    "INTERNAL",
-                                    "UNAVAILABLE",
-                                    "DATA_LOSS",
-                                    "UNAUTHENTICATED"};
+  const std::string_view names[] = {
+      "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+      "DATA_LOSS", "UNAUTHENTICATED"};
   for (int code = 0; code < 17; ++code) EXPECT_EQ(CodeName(static_cast<Code>(code)), names[code]);
   EXPECT_EQ(CodeName(static_cast<Code>(99)), "UNKNOWN");
 }
@@ -71,9 +59,7 @@ TEST(Result, HoldsAValueOrAStatus) {
 }
 
 TEST(Result, ConvertsLikeAReturnStatement) {
-  const auto derived_to_base = []() -> Result<std::shared_ptr<const int>> {
-    return std::make_shared<int>(7);
-  };
+  const auto derived_to_base = []() -> Result<std::shared_ptr<const int>> { return std::make_shared<int>(7); };
   EXPECT_EQ(**derived_to_base(), 7);
   static_assert(std::is_convertible_v<int, Result<int64_t>>);
 }

@@ -18,8 +18,8 @@ TEST(FormatDouble, ReadsBackToTheSameBits) {
   Prng prng(kSeed);
   for (int i = 0; i < 200'000; ++i) {
     // Half any bit pattern, half the short numbers that people write.
-    const double value = i % 2 == 0 ? std::bit_cast<double>(prng.Next())
-                                    : static_cast<double>(prng.Between(-100'000, 100'000)) / 100;
+    const double value =
+        i % 2 == 0 ? std::bit_cast<double>(prng.Next()) : static_cast<double>(prng.Between(-100'000, 100'000)) / 100;
     if (std::isnan(value)) continue;
     const std::string text = FormatDouble(value);
     const std::optional<double> back = ParseDouble(text);

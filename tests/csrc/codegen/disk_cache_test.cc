@@ -107,8 +107,7 @@ TEST(DiskCache, ForgetsTheOldest) {
   const DiskCache cache(directory.path(), 3000);
   for (int i = 0; i < 5; ++i) {
     cache.Write(Cat("key", i), std::string(1000, 'x'));
-    fs::last_write_time(cache.PathOf(Cat("key", i)),
-                        fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
+    fs::last_write_time(cache.PathOf(Cat("key", i)), fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
   }
   EXPECT_FALSE(cache.Read("key0"));
   EXPECT_EQ(cache.Read("key4"), std::string(1000, 'x'));

@@ -16,8 +16,7 @@ struct PointwiseProgram {
 };
 
 // Floats as `real`, integers as `whole`.
-inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
-                                                      std::string_view whole) {
+inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real, std::string_view whole) {
   using fusion::TypeRule;
   struct Row {
     std::string_view name;
@@ -25,8 +24,7 @@ inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
     TypeRule rule;
   };
   static constexpr Row kRows[] = {
-#define POINTWISE(Name, mnemonic, operands, rule, formula, doc) \
-  {mnemonic, operands, TypeRule::rule},
+#define POINTWISE(Name, mnemonic, operands, rule, formula, doc) {mnemonic, operands, TypeRule::rule},
 #include "csrc/fusion/fusion_ops.def"
   };
   constexpr size_t kOpsOfOne = 8;
@@ -39,8 +37,7 @@ inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
     for (size_t first = 0; first < rows.size(); first += kOpsOfOne) {
       std::string params, ops, outputs;
       for (const std::string_view name : {"x", "y", "z", "w"}) {
-        base::Append(params, params.empty() ? "" : ", ", "%", name, ": ", real, "[i0], %i", name,
-                     ": ", whole, "[i0]");
+        base::Append(params, params.empty() ? "" : ", ", "%", name, ": ", real, "[i0], %i", name, ": ", whole, "[i0]");
       }
       for (size_t k = first; k < std::min(first + kOpsOfOne, rows.size()); ++k) {
         const Row& row = rows[k];
@@ -55,9 +52,8 @@ inline std::vector<PointwiseProgram> EveryPointwiseOp(std::string_view real,
         base::Append(ops, "  %r", k, " = ", row.name, "(", operands, ")\n");
         base::Append(outputs, outputs.empty() ? "" : ", ", "%r", k);
       }
-      programs.push_back({base::Cat("fusion @f(", params, ", %b: bool[i0]) {\n", ops, "  return ",
-                                    outputs, "\n}\n"),
-                          unary});
+      programs.push_back(
+          {base::Cat("fusion @f(", params, ", %b: bool[i0]) {\n", ops, "  return ", outputs, "\n}\n"), unary});
     }
   }
   return programs;

@@ -69,8 +69,7 @@ constexpr char kBatches[] = R"(fusion @f(%x: f32[i0, i1, i2], %w: f32[i2]) {
 
 TEST(InnerOuter, BatchBordersInsideParts) {
   EXPECT_EQ(ScheduleOf(kBatches), "inner-outer");
-  for (const auto& [a, b] :
-       {std::pair{1, 1}, {1, 300}, {300, 1}, {3, 100}, {13, 29}, {64, 4}, {7, 64}}) {
+  for (const auto& [a, b] : {std::pair{1, 1}, {1, 300}, {300, 1}, {3, 100}, {13, 29}, {64, 4}, {7, 64}}) {
     for (const int columns : {1, 21}) {
       CheckProgram(kBatches, {{"i0", a}, {"i1", b}, {"i2", columns}}, 2);
     }
@@ -250,8 +249,7 @@ class Random {
       const bool constant = extent != 1 && prng_.OneIn(2);
       if (!constant) symbols[Cat("i", axis)] = extent;
       base::Append(shape, axis > 0 ? ", " : "", constant ? Cat(extent) : Cat("i", axis));
-      base::Append(axis < num_rows_ ? row_axes_ : column_axes_,
-                   axis == 0 || axis == num_rows_ ? "" : ", ", axis);
+      base::Append(axis < num_rows_ ? row_axes_ : column_axes_, axis == 0 || axis == num_rows_ ? "" : ", ", axis);
     }
     const std::string dtype = OneOf({"f32", "bf16", "f64"});
     text_ = Cat("fusion @f(%x: ", dtype, "[", shape, "], %g: ", dtype, "[", shape, "]) {\n",
@@ -306,8 +304,7 @@ class Random {
     }
     Let(OneOf({"mul", "add"}), Cat(OneOf(full_), ", ", OneOf(full_)));
     if (prng_.OneIn(3)) full_.push_back(last_);
-    Let(Kind(), last_,
-        Cat("{axes=[", axes, "], keepdim=", OneOf({"true", "false"}), ", dtype=null}"));
+    Let(Kind(), last_, Cat("{axes=[", axes, "], keepdim=", OneOf({"true", "false"}), ", dtype=null}"));
     if (prng_.OneIn(2)) Let("mul", Cat(last_, ", %k"));
     if (prng_.OneIn(3)) Let("cast", last_, "{dtype=bf16}");
     Return(last_);

@@ -39,8 +39,7 @@ inline double RandomNumber(base::Prng& prng, DType dtype, bool special) {
   return 4 * prng.Unit() - 2;
 }
 
-inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_t> shape,
-                               bool special = false) {
+inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_t> shape, bool special = false) {
   int64_t count = 1;
   for (const int64_t extent : shape) count *= extent;
   std::vector<double> values(static_cast<size_t>(count));
@@ -82,11 +81,9 @@ class KernelRunner {
 
  private:
   Status InterpretOne(const ir::Op& op) {
-    HIR_ASSIGN(
-        whole_[op.results[0]],
-        fusion::InterpretOp(op, symbols_, [this](const ir::Value* value) -> const HostTensor& {
-          return whole_.at(value);
-        }));
+    HIR_ASSIGN(whole_[op.results[0]],
+               fusion::InterpretOp(op, symbols_,
+                                   [this](const ir::Value* value) -> const HostTensor& { return whole_.at(value); }));
     return {};
   }
 
@@ -101,8 +98,7 @@ class KernelRunner {
     }
     std::map<const ir::Value*, HostTensor> stored;
     for (const Launch& launch : plan.launches) {
-      for (const ir::Value* input : launch.inputs)
-        stored[input] = fusion::Stored(*input->type, whole_.at(input));
+      for (const ir::Value* input : launch.inputs) stored[input] = fusion::Stored(*input->type, whole_.at(input));
       for (const ir::Value* output : launch.outputs) {
         HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*output->type, symbols_));
         const std::vector<ir::Axis> axes = ir::ValueAxes(*output->type);
@@ -115,8 +111,7 @@ class KernelRunner {
       }
       std::vector<int64_t> args;
       for (const ir::Value* input : launch.inputs) args.push_back(AddressOf(stored[input].bytes));
-      for (const ir::Value* output : launch.outputs)
-        args.push_back(AddressOf(stored[output].bytes));
+      for (const ir::Value* output : launch.outputs) args.push_back(AddressOf(stored[output].bytes));
       for (const int workspace : launch.workspaces)
         args.push_back(AddressOf(workspaces[static_cast<size_t>(workspace)]));
       for (const ir::Expr* extent : launch.extents) {
@@ -130,11 +125,9 @@ class KernelRunner {
       }
       HIR_ASSIGN(const int64_t grid, fusion::ValueOf(launch.grid, symbols_));
       HIR_ASSIGN(const device::Kernel* kernel, kernels->Get(launch.kernel));
-      const device::HostFunction function =
-          static_cast<const device::HostKernel*>(kernel)->function();
+      const device::HostFunction function = static_cast<const device::HostKernel*>(kernel)->function();
       for (int64_t at = 0; at < grid;) {  // In pieces of random lengths.
-        const int64_t length =
-            std::min(grid - at, prng_.OneIn(3) ? prng_.Between(1, 3) : prng_.Between(1, grid));
+        const int64_t length = std::min(grid - at, prng_.OneIn(3) ? prng_.Between(1, 3) : prng_.Between(1, grid));
         function(args.data(), at, at + length);
         at += length;
       }
@@ -153,9 +146,7 @@ class KernelRunner {
     return {};
   }
 
-  static int64_t AddressOf(std::vector<std::byte>& bytes) {
-    return reinterpret_cast<int64_t>(bytes.data());
-  }
+  static int64_t AddressOf(std::vector<std::byte>& bytes) { return reinterpret_cast<int64_t>(bytes.data()); }
   static constexpr size_t kRedZone = 64;
 
   base::Prng prng_;
@@ -185,19 +176,16 @@ inline void ExpectNear(const HostTensor& got, const HostTensor& want, const std:
   ASSERT_EQ(got.dtype, want.dtype) << what;
   const std::vector<double> a = fusion::ToDoubles(got), b = fusion::ToDoubles(want);
   double magnitude = 1;
-  for (const double value : b)
-    magnitude = std::isfinite(value) ? std::max(magnitude, std::fabs(value)) : magnitude;
+  for (const double value : b) magnitude = std::isfinite(value) ? std::max(magnitude, std::fabs(value)) : magnitude;
   magnitude = std::min(magnitude, 1e30);
   int faults = 0;
   for (size_t i = 0; i < a.size() && faults < 5; ++i) {
     const bool same =
         a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
-        std::fabs(a[i] - b[i]) <=
-            ToleranceOf(got.dtype) * std::max(std::fabs(b[i]), std::min(magnitude, 16.0));
+        std::fabs(a[i] - b[i]) <= ToleranceOf(got.dtype) * std::max(std::fabs(b[i]), std::min(magnitude, 16.0));
     if (!same) {
       ++faults;
-      ADD_FAILURE() << what << ": element " << i << " of " << a.size() << " is " << a[i] << ", not "
-                    << b[i];
+      ADD_FAILURE() << what << ": element " << i << " of " << a.size() << " is " << a[i] << ", not " << b[i];
     }
   }
 }
@@ -213,8 +201,8 @@ inline Verdict VerdictOf(const std::string& text) {
 
 // `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`, by
 // plans for `sizes`.
-inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed,
-                         bool special = false, const Sizes& sizes = {}) {
+inline void CheckProgram(const std::string& text, const SymbolValues& symbols, uint64_t seed, bool special = false,
+                         const Sizes& sizes = {}) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   KernelRunner runner(seed, sizes);
@@ -227,8 +215,7 @@ inline void CheckProgram(const std::string& text, const SymbolValues& symbols, u
     for (size_t i = 0; i < axes.size(); ++i) {
       if (axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
     }
-    inputs.push_back(fusion::WrittenOut(
-        RandomTensor(runner.prng(), param->type->dtype, stored, special), *shape));
+    inputs.push_back(fusion::WrittenOut(RandomTensor(runner.prng(), param->type->dtype, stored, special), *shape));
   }
   const auto want = fusion::Interpret(**graph, inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();
@@ -244,8 +231,7 @@ inline void CheckProgram(const std::string& text, const SymbolValues& symbols, u
     ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << text;
     for (size_t i = 0; i < (*got).size(); ++i) {
       ExpectNear((*got)[i], (*want)[i],
-                 base::Cat("output ", i, groups.size() == 1 ? " (one kernel)" : " (one an op)",
-                           "\n", text));
+                 base::Cat("output ", i, groups.size() == 1 ? " (one kernel)" : " (one an op)", "\n", text));
     }
   }
 }

@@ -25,8 +25,7 @@ TEST(Pointwise, ChainWithSpecialValues) {
 }
 
 TEST(Pointwise, EveryOp) {
-  for (const auto& [real, whole] :
-       {std::pair("f32", "i32"), {"f64", "i64"}, {"bf16", "i32"}, {"f16", "i64"}}) {
+  for (const auto& [real, whole] : {std::pair("f32", "i32"), {"f64", "i64"}, {"bf16", "i32"}, {"f16", "i64"}}) {
     for (const PointwiseProgram& program : EveryPointwiseOp(real, whole)) {
       for (const int64_t n : {0, 1, 67}) CheckProgram(program.text, {{"i0", n}}, 12, program.unary);
     }
@@ -37,8 +36,7 @@ TEST(Pointwise, EveryPairOfTypesConverts) {
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
       CheckProgram(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to),
-                       "[i0] = cast(%x) {dtype=", DTypeName(to),
-                       "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
+                       "[i0] = cast(%x) {dtype=", DTypeName(to), "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
                    {{"i0", 37}}, 2);
     }
   }
@@ -69,8 +67,8 @@ TEST(Pointwise, BroadcastsAndPermutes) {
 std::string Reshapes(int count) {
   std::string text = "fusion @f(%x: f32[i0, i1, i2]) {\n  %r0 = neg(%x)\n";
   for (int i = 0; i < count; ++i) {
-    base::Append(text, "  %p", i, " = permute(%r", i, ") {dims=[2, 0, 1]}\n  %r", i + 1,
-                 " = reshape(%p", i, ") {shape=[i0, i1, i2]}\n");
+    base::Append(text, "  %p", i, " = permute(%r", i, ") {dims=[2, 0, 1]}\n  %r", i + 1, " = reshape(%p", i,
+                 ") {shape=[i0, i1, i2]}\n");
   }
   return Cat(text, "  %y = neg(%r", count, ")\n  return %y\n}");
 }
@@ -81,13 +79,11 @@ TEST(Pointwise, ReshapesOneBehindAnother) {
   const auto graph = ir::Parse(Reshapes(40), fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   EXPECT_EQ(VerdictOf(Reshapes(40)).reason, "an index of %p37 would have 39 terms");
-  const std::vector<segment::Group> groups =
-      segment::Segment(**graph,
-                       [](const auto&, const auto&,
-                          const segment::GroupView& merged) -> std::optional<segment::Gain> {
-                         if (!Accepts(merged).accepted) return std::nullopt;
-                         return segment::Gain{.bytes = 0, .launches = 1};
-                       });
+  const std::vector<segment::Group> groups = segment::Segment(
+      **graph, [](const auto&, const auto&, const segment::GroupView& merged) -> std::optional<segment::Gain> {
+        if (!Accepts(merged).accepted) return std::nullopt;
+        return segment::Gain{.bytes = 0, .launches = 1};
+      });
   EXPECT_EQ(groups.size(), 20) << "two reshapes a kernel";
   KernelRunner runner(22);
   const std::vector<HostTensor> inputs = {RandomTensor(runner.prng(), DType::kFloat32, {4, 6, 5})};
@@ -103,8 +99,7 @@ TEST(Pointwise, SlicesOneBehindAnother) {
   const auto slices = [](int count) {
     std::string text = "fusion @f(%x: f32[40]) {\n  %s0 = neg(%x)\n";
     for (int i = 0; i < count; ++i)
-      base::Append(text, "  %s", i + 1, " = slice(%s", i, ") {start=[1], end=[", 40 - i,
-                   "], strides=[1]}\n");
+      base::Append(text, "  %s", i + 1, " = slice(%s", i, ") {start=[1], end=[", 40 - i, "], strides=[1]}\n");
     return Cat(text, "  %y = neg(%s", count, ")\n  return %y\n}");
   };
   CheckProgram(slices(32), {}, 23);
@@ -114,12 +109,10 @@ TEST(Pointwise, SlicesOneBehindAnother) {
 // Tiles of a transposition: whole ones, ends of both axes, tiles smaller than a block of registers, and tiles for
 // known sizes.
 TEST(Pointwise, Transposes) {
-  for (const auto& [n, m] :
-       {std::pair{1, 1}, {1, 300}, {3, 17}, {16, 16}, {17, 1023}, {257, 33}, {300, 515}}) {
+  for (const auto& [n, m] : {std::pair{1, 1}, {1, 300}, {3, 17}, {16, 16}, {17, 1023}, {257, 33}, {300, 515}}) {
     for (const char* type : {"f32", "bf16", "f64", "i32", "bool"}) {
-      const std::string text =
-          Cat("fusion @f(%x: ", type, "[i0, i1], %y: ", type, "[i1, i0]) {\n",
-              "  %t = permute(%x) {dims=[1, 0]}\n  %z = maximum(%t, %y)\n  return %z\n}");
+      const std::string text = Cat("fusion @f(%x: ", type, "[i0, i1], %y: ", type, "[i1, i0]) {\n",
+                                   "  %t = permute(%x) {dims=[1, 0]}\n  %z = maximum(%t, %y)\n  return %z\n}");
       CheckProgram(text, {{"i0", n}, {"i1", m}}, 14);
       CheckProgram(text, {{"i0", n}, {"i1", m}}, 14, false, {{"i0", n}, {"i1", m}});
     }
@@ -286,12 +279,11 @@ TEST(Pointwise, IntegersMadeOfIndices) {
     SCOPED_TRACE(Cat("%", a, " by %", b));
     std::string body, results;
     for (const std::string_view op : {"div", "mod", "remainder", "fmod"}) {
-      base::Append(body, "    %", op, " = ", op, "(%", a, ", %", b, ")\n    %y", op, " = add(%x, %",
-                   op, ")\n    %z", op, " = mul(%", op, ", %m)\n");
+      base::Append(body, "    %", op, " = ", op, "(%", a, ", %", b, ")\n    %y", op, " = add(%x, %", op, ")\n    %z",
+                   op, " = mul(%", op, ", %m)\n");
       base::Append(results, results.empty() ? "%y" : ", %y", op, ", %z", op);
     }
-    for (const int64_t n : {1, 40})
-      CheckProgram(Cat(head, body, "    return ", results, "\n  }"), {{"i0", n}}, 9);
+    for (const int64_t n : {1, 40}) CheckProgram(Cat(head, body, "    return ", results, "\n  }"), {{"i0", n}}, 9);
   }
   // Products that leave 64 bits, also where a condition on them could be thought decided.
   for (const std::string_view product : {"mul(%big, %k)", "mul(%cube, %big)", "add(%big, %far)"}) {

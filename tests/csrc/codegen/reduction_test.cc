@@ -13,10 +13,9 @@ TEST(Reduction, RowsColumnsAndAll) {
   for (const auto& [n, m] : kSizes) {
     for (const std::string axes : {"1", "0", "0, 1"}) {
       for (const std::string keepdim : {"false", "true"}) {
-        CheckProgram(
-            Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes,
-                "], keepdim=", keepdim, ", dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),
-            {{"i0", n}, {"i1", m}}, 1);
+        CheckProgram(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes, "], keepdim=", keepdim,
+                         ", dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),
+                     {{"i0", n}, {"i1", m}}, 1);
       }
     }
   }
@@ -25,11 +24,10 @@ TEST(Reduction, RowsColumnsAndAll) {
 TEST(Reduction, EveryKindAndType) {
   for (const DType dtype : kAllDTypes) {
     for (const std::string kind : {"sum", "max", "min", "prod"}) {
-      if (kind == "prod" && dtype == DType::kInt64)
-        continue;  // Wraps; the interpreter too, but order shows nothing.
+      if (kind == "prod" && dtype == DType::kInt64) continue;  // Wraps; the interpreter too, but order shows nothing.
       for (const std::string axes : {"1", "0", "0, 2"}) {
-        CheckProgram(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind,
-                         "(%x) {axes=[", axes, "], keepdim=false, dtype=null}\n  return %s\n}"),
+        CheckProgram(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind, "(%x) {axes=[", axes,
+                         "], keepdim=false, dtype=null}\n  return %s\n}"),
                      {{"i0", 21}}, 2);
       }
     }
@@ -118,8 +116,7 @@ TEST(Reduction, ColumnsOfAnyNumberOfRows) {
 TEST(Reduction, ColumnsOfAxesWithoutElements) {
   for (const std::string_view kind : {"sum", "prod", "max"}) {
     for (const std::string_view type : {"f32", "bf16"}) {
-      for (const auto& [columns, other] :
-           {std::pair("17, 0", "17, 1"), {"0, 5", "0, 5"}, {"0", "1"}}) {
+      for (const auto& [columns, other] : {std::pair("17, 0", "17, 1"), {"0, 5", "0, 5"}, {"0", "1"}}) {
         CheckProgram(Cat("fusion @f(%x: ", type, "[i0, ", columns, "], %y: ", type, "[i0, ", other,
                          "]) {\n  %t = add(%x, %y)\n  %r = ", kind,
                          "(%t) {axes=[0], keepdim=false, dtype=null}\n  return %r\n}"),
@@ -272,8 +269,7 @@ TEST(Accepts, SaysWhyNot) {
 }
 
 TEST(Accepts, NamesTheSchedule) {
-  EXPECT_EQ(VerdictOf("fusion @f(%x: f32[i0]) {\n  %a = neg(%x)\n  return %a\n}").schedule,
-            "pointwise");
+  EXPECT_EQ(VerdictOf("fusion @f(%x: f32[i0]) {\n  %a = neg(%x)\n  return %a\n}").schedule, "pointwise");
   EXPECT_EQ(VerdictOf(R"(fusion @f(%x: f32[i0, i1]) {
     %a = sum(%x) {axes=[1], keepdim=true, dtype=null}
     return %a

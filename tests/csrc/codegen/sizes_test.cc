@@ -36,8 +36,7 @@ constexpr const char* kPrograms[] = {
   %z = add(%x, %y)
   return %z
 })"};
-constexpr int64_t kExtents[] = {0,    1,    3,     16,    63,    64,     65,     255,
-                                1000, 4096, 16383, 16384, 65536, 100000, 5000000};
+constexpr int64_t kExtents[] = {0, 1, 3, 16, 63, 64, 65, 255, 1000, 4096, 16383, 16384, 65536, 100000, 5000000};
 
 struct Planned {
   std::unique_ptr<ir::Graph> graph;
@@ -70,9 +69,8 @@ Planned PlanOf(const std::string& text, const Target& target, const Sizes& sizes
 
 bool Holds(const ir::Guard& guard, const Sizes& sizes) {
   const auto value = [&](const ir::Expr* expr) {
-    const auto result = ir::Evaluate(expr, [&](std::string_view symbol) {
-      return std::optional<int64_t>(sizes.at(std::string(symbol)));
-    });
+    const auto result = ir::Evaluate(
+        expr, [&](std::string_view symbol) { return std::optional<int64_t>(sizes.at(std::string(symbol))); });
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     return result.ok() ? *result : 0;
   };
@@ -118,8 +116,8 @@ TEST(Sizes, ChooseTwoLaunches) {
 
 TEST(Sizes, EveryPlanIsRightForEverySize) {
   for (const char* program : kPrograms) {
-    for (const Sizes& sizes : {Sizes{{"i0", 8}, {"i1", 1 << 20}}, Sizes{{"i0", 1 << 20}, {"i1", 8}},
-                               Sizes{{"i0", 2}, {"i1", 3}}}) {
+    for (const Sizes& sizes :
+         {Sizes{{"i0", 8}, {"i1", 1 << 20}}, Sizes{{"i0", 1 << 20}, {"i1", 8}}, Sizes{{"i0", 2}, {"i1", 3}}}) {
       for (const auto& [rows, columns] : {std::pair{3, 7}, {200, 70}, {1, 5000}}) {
         CheckProgram(program, {{"i0", rows}, {"i1", columns}}, 1, false, sizes);
       }

@@ -5,15 +5,12 @@
 namespace hir::device {
 namespace {
 
-std::vector<std::byte> Read(Device&, Buffer buffer) {
-  return {buffer.data, buffer.data + buffer.bytes};
-}
+std::vector<std::byte> Read(Device&, Buffer buffer) { return {buffer.data, buffer.data + buffer.bytes}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Host, StreamSuite,
-    testing::Values(
-        DeviceCase{"OneThread", [] { return CreateHostDevice({.num_threads = 1}); }, Read},
-        DeviceCase{"ThreeThreads", [] { return CreateHostDevice({.num_threads = 3}); }, Read}),
+    testing::Values(DeviceCase{"OneThread", [] { return CreateHostDevice({.num_threads = 1}); }, Read},
+                    DeviceCase{"ThreeThreads", [] { return CreateHostDevice({.num_threads = 3}); }, Read}),
     CaseName);
 
 }  // namespace

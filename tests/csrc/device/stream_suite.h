@@ -28,9 +28,7 @@ struct DeviceCase {
 };
 inline void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.name; }
 
-inline std::string CaseName(const testing::TestParamInfo<DeviceCase>& info) {
-  return info.param.name;
-}
+inline std::string CaseName(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
 
 class StreamSuite : public testing::TestWithParam<DeviceCase> {
  protected:
@@ -66,9 +64,7 @@ TEST_P(StreamSuite, CopiesAndFills) {
       ASSERT_TRUE(stream->Synchronize(kLong).ok());
       const std::vector<std::byte> bytes = Read(b->buffer());
       for (size_t i = 0; i < bytes.size(); ++i) {
-        ASSERT_EQ(bytes[i], std::byte{static_cast<uint8_t>(pattern >>
-                                                           (8 * (i % static_cast<size_t>(width))))})
-            << i;
+        ASSERT_EQ(bytes[i], std::byte{static_cast<uint8_t>(pattern >> (8 * (i % static_cast<size_t>(width))))}) << i;
       }
     }
   }
@@ -86,8 +82,7 @@ TEST_P(StreamSuite, AWaitMeansTheLatestRecordBeforeIt) {
   b->Record(*event);
   first.WaitStarted();
   first.Done();
-  EXPECT_TRUE(
-      c->Synchronize(kLong).ok());  // Though the event has been recorded anew and has not fired.
+  EXPECT_TRUE(c->Synchronize(kLong).ok());  // Though the event has been recorded anew and has not fired.
   EXPECT_FALSE(event->Fired());
 
   c->Wait(*event);  // The record on b.
@@ -194,8 +189,7 @@ TEST_P(StreamSuite, MemoryIsLimitedByName) {
     EXPECT_EQ(device_->allocated_bytes(), before + 1000);
     const Status status = device_->Allocate(limit).status();
     EXPECT_EQ(status.code(), Code::kResourceExhausted);
-    EXPECT_NE(status.message().find("limit device_bytes_max: " + std::to_string(limit)),
-              std::string::npos)
+    EXPECT_NE(status.message().find("limit device_bytes_max: " + std::to_string(limit)), std::string::npos)
         << status.ToString();
     EXPECT_TRUE(device_->Allocate(0).ok());
   }

@@ -31,12 +31,10 @@ std::string Operands(int count) {
   return std::string(kNames.substr(0, count == 0 ? 0 : static_cast<size_t>(3 * count - 2)));
 }
 
-std::string TableLine(std::string_view name, int operands, std::string_view rule,
-                      std::string_view doc) {
+std::string TableLine(std::string_view name, int operands, std::string_view rule, std::string_view doc) {
   std::string escaped;
   for (const char c : doc) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
-  return "| `" + std::string(name) + "(" + Operands(operands) + ")` | " + RuleName(rule) + " | " +
-         escaped + " |";
+  return "| `" + std::string(name) + "(" + Operands(operands) + ")` | " + RuleName(rule) + " | " + escaped + " |";
 }
 
 TEST(Docs, EveryPointwiseRowHasItsLine) {
@@ -45,8 +43,7 @@ TEST(Docs, EveryPointwiseRowHasItsLine) {
 #define POINTWISE(Name, mnemonic, operands, rule, formula, doc) \
   wanted.insert(TableLine(mnemonic, operands, #rule, doc));
 #include "csrc/fusion/fusion_ops.def"
-  for (const std::string& line : wanted)
-    EXPECT_TRUE(lines.contains(line)) << "docs/ops.md lacks\n" << line;
+  for (const std::string& line : wanted) EXPECT_TRUE(lines.contains(line)) << "docs/ops.md lacks\n" << line;
   size_t in_page = 0;
   for (const std::string& line : lines) in_page += line.starts_with("| `") ? 1 : 0;
   EXPECT_EQ(in_page, wanted.size()) << "docs/ops.md has lines of no row";
@@ -60,13 +57,10 @@ TEST(Docs, EveryOtherRowHasItsSection) {
     if (IsPointwise(op) && op != FusionOp::kCast) continue;
     ++sections;
     std::string attrs;
-    for (int i = 0; i < info.num_attrs(); ++i)
-      attrs += (i == 0 ? "" : ", ") + std::string(info.attrs[i].name);
-    const std::string line = "`" + std::string(info.name) + "(" + Operands(info.num_operands) +
-                             ")" + (attrs.empty() ? "" : " {" + attrs + "}") +
-                             "`: " + std::string(info.doc);
-    EXPECT_TRUE(lines.contains("### " + std::string(info.name)))
-        << info.name << " has no section in docs/ops.md";
+    for (int i = 0; i < info.num_attrs(); ++i) attrs += (i == 0 ? "" : ", ") + std::string(info.attrs[i].name);
+    const std::string line = "`" + std::string(info.name) + "(" + Operands(info.num_operands) + ")" +
+                             (attrs.empty() ? "" : " {" + attrs + "}") + "`: " + std::string(info.doc);
+    EXPECT_TRUE(lines.contains("### " + std::string(info.name))) << info.name << " has no section in docs/ops.md";
     EXPECT_TRUE(lines.contains(line)) << "docs/ops.md lacks\n" << line;
   }
   size_t in_page = 0;

@@ -39,10 +39,8 @@ std::string Links(std::string_view params, std::string_view op) {
 }
 
 TEST(Axes, Pointwise) {
-  EXPECT_EQ(Links("%a: f32[i0, i1], %b: f32[i1]", "add(%a, %b)"),
-            "a0>0 same, a1>1 same, b0>1 same");
-  EXPECT_EQ(Links("%a: f32[i0, 1], %b: f32[i0, 5]", "add(%a, %b)"),
-            "a0>0 same, b0>0 same, a1>1 broadcast, b1>1 same");
+  EXPECT_EQ(Links("%a: f32[i0, i1], %b: f32[i1]", "add(%a, %b)"), "a0>0 same, a1>1 same, b0>1 same");
+  EXPECT_EQ(Links("%a: f32[i0, 1], %b: f32[i0, 5]", "add(%a, %b)"), "a0>0 same, b0>0 same, a1>1 broadcast, b1>1 same");
   EXPECT_EQ(Links("%a: f32[b:4], %b: f32[4]", "add(%a, %b)"), "a0>0 broadcast, b0>0 same");
   EXPECT_EQ(Links("%a: f32[b:4], %b: f64", "add(%a, %b)"), "a0>0 same");
   EXPECT_EQ(Links("%a: f32[i0]", "cast(%a) {dtype=bf16}"), "a0>0 same");
@@ -51,8 +49,7 @@ TEST(Axes, Pointwise) {
 TEST(Axes, Reductions) {
   EXPECT_EQ(Links("%a: f32[2, 3, 4]", "sum(%a) {axes=[1], keepdim=false, dtype=null}"),
             "a0>0 same, a1>1 reduced, a2>2 same");
-  EXPECT_EQ(Links("%a: f32[2, 3]", "max(%a) {axes=[0], keepdim=true, dtype=null}"),
-            "a0>0 reduced, a1>1 same");
+  EXPECT_EQ(Links("%a: f32[2, 3]", "max(%a) {axes=[0], keepdim=true, dtype=null}"), "a0>0 reduced, a1>1 same");
 }
 
 TEST(Axes, ShapeOps) {
@@ -61,10 +58,8 @@ TEST(Axes, ShapeOps) {
             "a0>1 same, a1>2 broadcast");
   EXPECT_EQ(Links("%a: f32[i0, 1]", "expand(%a) {shape=[-1, 4]}"), "a0>0 same, a1>1 broadcast");
   EXPECT_EQ(Links("%a: f32[1, i0, 1]", "squeeze(%a) {axes=[0]}"), "a1>0 same, a2>1 same");
-  EXPECT_EQ(Links("%a: f32[2, 3, 4]", "permute(%a) {dims=[2, 0, 1]}"),
-            "a2>0 same, a0>1 same, a1>2 same");
-  EXPECT_EQ(Links("%a: f32[4, 5]", "slice(%a) {start=[0, 1], end=[4, 5], strides=[1, 1]}"),
-            "a0>0 same, a1>1 sliced");
+  EXPECT_EQ(Links("%a: f32[2, 3, 4]", "permute(%a) {dims=[2, 0, 1]}"), "a2>0 same, a0>1 same, a1>2 same");
+  EXPECT_EQ(Links("%a: f32[4, 5]", "slice(%a) {start=[0, 1], end=[4, 5], strides=[1, 1]}"), "a0>0 same, a1>1 sliced");
   EXPECT_EQ(Links("%a: f32[4, 5]", "pad(%a) {widths=[1, 0], value=0.0}"), "a0>0 same, a1>1 padded");
   EXPECT_EQ(Links("%a: f32[4, 5], %b: f32[4, 2]", "cat(%a, %b) {axis=1}"),
             "a0>0 same, b0>0 same, a1>1 concatenated, b1>1 concatenated");
@@ -83,10 +78,8 @@ TEST(Axes, Reshape) {
             "a0>0 same, a1>1 split_outer, a1>2 split_inner, a2>3 same");
   EXPECT_EQ(Links("%a: f32[i0, i1, 5]", "reshape(%a) {shape=[i0*i1, 5]}"),
             "a0>0 merged_outer, a1>0 merged_inner, a2>1 same");
-  EXPECT_EQ(Links("%a: f32[i0, 1, 5]", "reshape(%a) {shape=[1, i0, 5, 1]}"),
-            "a0>1 same, a2>2 same");
-  EXPECT_EQ(Links("%a: f32[4, 6]", "reshape(%a) {shape=[6, 4]}"),
-            "a0>0 opaque, a1>0 opaque, a0>1 opaque, a1>1 opaque");
+  EXPECT_EQ(Links("%a: f32[i0, 1, 5]", "reshape(%a) {shape=[1, i0, 5, 1]}"), "a0>1 same, a2>2 same");
+  EXPECT_EQ(Links("%a: f32[4, 6]", "reshape(%a) {shape=[6, 4]}"), "a0>0 opaque, a1>0 opaque, a0>1 opaque, a1>1 opaque");
 }
 
 TEST(Axes, Contractions) {
@@ -95,8 +88,7 @@ TEST(Axes, Contractions) {
   EXPECT_EQ(Links("%a: f32[5, 1, m, k], %b: f32[7, k, n]", "matmul(%a, %b)"),
             "a0>0 same, a1>1 broadcast, b0>1 same, a2>2 same, b2>3 same, a3>4 contracted, b1>4 "
             "contracted");
-  EXPECT_EQ(Links("%a: f32[k], %b: f32[k, n]", "matmul(%a, %b)"),
-            "b1>0 same, a0>1 contracted, b0>1 contracted");
+  EXPECT_EQ(Links("%a: f32[k], %b: f32[k, n]", "matmul(%a, %b)"), "b1>0 same, a0>1 contracted, b0>1 contracted");
   EXPECT_EQ(Links("%a: f32[i, k], %b: f32[n, k], %c: f32[n]", "linear(%a, %b, %c)"),
             "a0>0 same, b0>1 same, c0>1 same, a1>2 contracted, b1>2 contracted");
 }
@@ -116,8 +108,7 @@ TEST(Axes, Communications) {
     return links;
   };
   EXPECT_EQ(of("f32[i0]", "allgather(%x) {mesh=@m, dim=mesh_x}"), "f32[2, i0]: 0>1");
-  EXPECT_EQ(of("f32[2, i0]", "reduce_scatter(%x) {mesh=@m, dim=mesh_x, reduce=sum}"),
-            "f32[i0]: 1>0");
+  EXPECT_EQ(of("f32[2, i0]", "reduce_scatter(%x) {mesh=@m, dim=mesh_x, reduce=sum}"), "f32[i0]: 1>0");
   EXPECT_EQ(of("f32[i0]", "allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"), "f32[i0]: 0>0");
   EXPECT_EQ(of("f32[2, i0]", "all_to_all(%x) {mesh=@m, dim=mesh_x}"), "f32[2, i0]: 0>0 1>1");
   EXPECT_EQ(of("f32[i0]", "broadcast_to(%x) {from=@o, to=@n}"), "f32[i0]: 0>0");

@@ -9,8 +9,7 @@ namespace hir::fusion {
 namespace {
 
 struct Case {
-  const char*
-      label;  // In docs/ops.md: the op's section and the demand; pointwise ops share one section.
+  const char* label;  // In docs/ops.md: the op's section and the demand; pointwise ops share one section.
   const char* params;
   const char* op;
   const char* message;  // Without "INVALID_ARGUMENT: line 2: ".
@@ -19,32 +18,23 @@ struct Case {
 const Case kCases[] = {
     {"pointwise C1", "%x: f32[4095], %w: f32[4096]", "add(%x, %w)",
      "add: axis 0 of %x has extent 4095, axis 0 of %w has extent 4096"},
-    {"pointwise C2", "%x: bool[2]", "neg(%x)",
-     "neg: %x is bool; numbers are needed: cast it first"},
-    {"pointwise C3", "%x: f32[2]", "bitwise_not(%x)",
-     "bitwise_not: %x is f32; bools or integers are needed"},
-    {"pointwise C4", "%x: f32[2]", "where(%x, %x, %x)",
-     "where: the condition %x is f32; it must be bool"},
-    {"pointwise C5", "%x: i32[2], %w: bool[2]", "gcd(%x, %w)",
-     "gcd: %w is bool; integers are needed: cast it first"},
+    {"pointwise C2", "%x: bool[2]", "neg(%x)", "neg: %x is bool; numbers are needed: cast it first"},
+    {"pointwise C3", "%x: f32[2]", "bitwise_not(%x)", "bitwise_not: %x is f32; bools or integers are needed"},
+    {"pointwise C4", "%x: f32[2]", "where(%x, %x, %x)", "where: the condition %x is f32; it must be bool"},
+    {"pointwise C5", "%x: i32[2], %w: bool[2]", "gcd(%x, %w)", "gcd: %w is bool; integers are needed: cast it first"},
     {"pointwise C6", "%x: i32[2], %w: i64[2]", "nextafter(%x, %w)",
      "nextafter: the operands promote to i64; floats are needed: cast them first"},
     {"cast C1", "%x: f32[2]", "cast(%x) {dtype=f8}",
      "cast: dtype=f8 is not an element type (bool, i32, i64, f16, bf16, f32, f64)"},
-    {"sum C1", "%x: f64", "sum(%x) {axes=[0], keepdim=false, dtype=null}",
-     "sum: %x is f64; a tensor is needed"},
-    {"sum C2", "%x: f32[2, 3]", "sum(%x) {axes=[2], keepdim=false, dtype=null}",
-     "sum: axis 2 is not in [-2, 1]"},
-    {"sum C2", "%x: f32[]", "sum(%x) {axes=[0], keepdim=false, dtype=null}",
-     "sum: axis 0 of a tensor without axes"},
-    {"sum C3", "%x: f32[2, 3]", "sum(%x) {axes=[1, -1], keepdim=false, dtype=null}",
-     "sum: axis 1 is given twice"},
+    {"sum C1", "%x: f64", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: %x is f64; a tensor is needed"},
+    {"sum C2", "%x: f32[2, 3]", "sum(%x) {axes=[2], keepdim=false, dtype=null}", "sum: axis 2 is not in [-2, 1]"},
+    {"sum C2", "%x: f32[]", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: axis 0 of a tensor without axes"},
+    {"sum C3", "%x: f32[2, 3]", "sum(%x) {axes=[1, -1], keepdim=false, dtype=null}", "sum: axis 1 is given twice"},
     {"sum C4", "%x: f32[2]", "sum(%x) {axes=[0], keepdim=false, dtype=bool}",
      "sum: dtype=bool: a sum or product is a number; use max or min"},
     {"max C1", "%x: f32[2, 0]", "max(%x) {axes=[1], keepdim=false, dtype=null}",
      "max: axis 1 of %x has extent 0: of nothing there is no max"},
-    {"mean C1", "%x: f64", "mean(%x) {axes=[0], keepdim=false}",
-     "mean: %x is f64; a tensor is needed"},
+    {"mean C1", "%x: f64", "mean(%x) {axes=[0], keepdim=false}", "mean: %x is f64; a tensor is needed"},
     {"var C1", "%x: f32[2]", "var(%x) {axes=[0], correction=-1, keepdim=false}",
      "var: correction=-1 is not in [0, 2^53]"},
     {"broadcast C1", "%x: f32[2]", "broadcast(%x) {is_broadcast_dim=[1, 2]}",
@@ -57,16 +47,14 @@ const Case kCases[] = {
      "broadcast_in_dim: dims holds 0 after 1; it must ascend"},
     {"broadcast_in_dim C3", "%x: f32[2]", "broadcast_in_dim(%x) {shape=[3, 4], dims=[1]}",
      "broadcast_in_dim: axis 0 of %x has extent 2, entry 1 of shape has extent 4"},
-    {"expand C1", "%x: f32[2]", "expand(%x) {shape=[3, 2]}",
-     "expand: shape has 2 entries; %x has 1 axes"},
+    {"expand C1", "%x: f32[2]", "expand(%x) {shape=[3, 2]}", "expand: shape has 2 entries; %x has 1 axes"},
     {"expand C2", "%x: f32[2]", "expand(%x) {shape=[3]}",
      "expand: axis 0 of %x has extent 2, entry 0 of shape has extent 3"},
     {"squeeze C1", "%x: f32[2, i0]", "squeeze(%x) {axes=[1]}",
      "squeeze: axis 1 of %x has extent i0; only axes of extent 1 can go"},
     {"squeeze_expanded C1", "%x: f32[2, i0]", "squeeze_expanded(%x) {axes=[1]}",
      "squeeze_expanded: axis 1 of %x holds i0 elements; only axes that are stored once can go"},
-    {"gather C1", "%x: f32[2, 3], %k: i64[2]", "gather(%x, %k) {axis=0}",
-     "gather: %x has 2 axes, %k has 1"},
+    {"gather C1", "%x: f32[2, 3], %k: i64[2]", "gather(%x, %k) {axis=0}", "gather: %x has 2 axes, %k has 1"},
     {"gather C2", "%x: f32[2], %k: bool[2]", "gather(%x, %k) {axis=0}",
      "gather: %k is bool; indices are i32 or i64: cast it first"},
     {"gather C3", "%x: f32[2, 3], %k: i64[4, 1]", "gather(%x, %k) {axis=1}",
@@ -101,18 +89,14 @@ const Case kCases[] = {
      "take_along_axis: axis 0 of %x has extent 2, axis 0 of %k has extent 4"},
     {"take_along_axis C4", "%x: f32[2, 0], %k: i64[2, 1]", "take_along_axis(%x, %k) {axis=1}",
      "take_along_axis: axis 1 of %x has extent 0: there is nothing to take"},
-    {"reshape C1", "%x: f32[2, 6]", "reshape(%x) {shape=[5, 2]}",
-     "reshape: %x has 12 elements, shape [5, 2] has 10"},
+    {"reshape C1", "%x: f32[2, 6]", "reshape(%x) {shape=[5, 2]}", "reshape: %x has 12 elements, shape [5, 2] has 10"},
     {"reshape C2", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, 5]}",
      "reshape: %x has 12 elements, not a multiple of the 5 of shape [-1, 5]"},
-    {"reshape C3", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, -1]}",
-     "reshape: shape [-1, -1] holds -1 more than once"},
+    {"reshape C3", "%x: f32[2, 6]", "reshape(%x) {shape=[-1, -1]}", "reshape: shape [-1, -1] holds -1 more than once"},
     {"reshape C4", "%x: f32[0, 6]", "reshape(%x) {shape=[-1, 0]}",
      "reshape: shape [-1, 0] holds 0, so -1 can be any extent"},
-    {"reshape C5", "%x: f32[2, 6]", "reshape(%x) {shape=[-3, -4]}",
-     "reshape: shape [-3, -4] holds -3"},
-    {"permute C1", "%x: f32[2, 6]", "permute(%x) {dims=[0]}",
-     "permute: dims has 1 entries; the tensor has 2 axes"},
+    {"reshape C5", "%x: f32[2, 6]", "reshape(%x) {shape=[-3, -4]}", "reshape: shape [-3, -4] holds -3"},
+    {"permute C1", "%x: f32[2, 6]", "permute(%x) {dims=[0]}", "permute: dims has 1 entries; the tensor has 2 axes"},
     {"permute C2", "%x: f32[2, 6]", "permute(%x) {dims=[0, -2]}", "permute: axis 0 is given twice"},
     {"slice C1", "%x: f32[2]", "slice(%x) {start=[0], end=[2], strides=[0]}",
      "slice: stride 0 on axis 0; strides are at least 1"},
@@ -147,36 +131,28 @@ const Case kCases[] = {
      "constant: value=0.5 is not an integer between -2^53 and 2^53"},
     {"constant C2", "%x: f32[2]", "constant() {value=4294967296.0, dtype=i32}",
      "constant: value=4294967296.0 does not fit i32"},
-    {"constant C3", "%x: f32[2]", "constant() {value=2.0, dtype=bool}",
-     "constant: value=2.0 is not a bool (0 or 1)"},
+    {"constant C3", "%x: f32[2]", "constant() {value=2.0, dtype=bool}", "constant: value=2.0 is not a bool (0 or 1)"},
     {"matmul C1", "%x: f32[2, 3], %w: f32[4, 2]", "matmul(%x, %w)",
      "matmul: axis 1 of %x has extent 3, axis 0 of %w has extent 4"},
     {"matmul C2", "%x: f32[2, 3], %w: bf16[3, 2]", "matmul(%x, %w)",
      "matmul: %x is f32, %w is bf16; operands have one element type"},
     {"matmul C3", "%x: bool[2, 3], %w: bool[3, 2]", "matmul(%x, %w)",
      "matmul: %x is bool; numbers are needed: cast it first"},
-    {"matmul C4", "%x: f32[], %w: f32[3]", "matmul(%x, %w)",
-     "matmul: %x has no axes; one or more are needed"},
-    {"matmul C5", "%x: f64[2, 2]", "matmul(%x, %x) {precision=tf32}",
-     "matmul: precision tf32 is for f32, not f64"},
-    {"matmul C5", "%x: f32[2, 2]", "matmul(%x, %x) {precision=half}",
-     "matmul: precision is full or tf32, not half"},
-    {"matmul C5", "%x: i32[2, 2]", "matmul(%x, %x) {epilogue=relu}",
-     "matmul: epilogue relu is for floats, not i32"},
+    {"matmul C4", "%x: f32[], %w: f32[3]", "matmul(%x, %w)", "matmul: %x has no axes; one or more are needed"},
+    {"matmul C5", "%x: f64[2, 2]", "matmul(%x, %x) {precision=tf32}", "matmul: precision tf32 is for f32, not f64"},
+    {"matmul C5", "%x: f32[2, 2]", "matmul(%x, %x) {precision=half}", "matmul: precision is full or tf32, not half"},
+    {"matmul C5", "%x: i32[2, 2]", "matmul(%x, %x) {epilogue=relu}", "matmul: epilogue relu is for floats, not i32"},
     {"matmul C5", "%x: f32[2, 2]", "matmul(%x, %x) {epilogue=silu}",
      "matmul: epilogue is none, gelu, relu or tanh_gelu, not silu"},
     {"matmul C5", "%x: f32[2, 2], %b: f32[3]", "matmul(%x, %x, %b)",
      "matmul: axis 1 of %x has extent 2, axis 0 of %b has extent 3"},
-    {"matmul C5", "%x: f32[2, 2, 2], %b: f32[2]", "matmul(%x, %x, %b)",
-     "matmul: a bias, but %x is no matrix"},
+    {"matmul C5", "%x: f32[2, 2, 2], %b: f32[2]", "matmul(%x, %x, %b)", "matmul: a bias, but %x is no matrix"},
     {"linear C1", "%x: f32[8, 4096], %w: f32[16, 4095]", "linear(%x, %w)",
      "linear: axis 1 of %x has extent 4096, axis 1 of %w has extent 4095"},
-    {"linear C2", "%x: f32[8], %w: f32[8]", "linear(%x, %w)",
-     "linear: the weight %w has 1 axes; it must be [out, in]"},
+    {"linear C2", "%x: f32[8], %w: f32[8]", "linear(%x, %w)", "linear: the weight %w has 1 axes; it must be [out, in]"},
     {"linear C3", "%x: f32[8], %w: f32[2, 8]", "linear(%x, %w, %w)",
      "linear: the bias %w has 2 axes; it must be [out]"},
-    {"linear C4", "%x: f32[8]", "linear(%x)",
-     "linear: 1 operands; it takes x, the weight and perhaps a bias"},
+    {"linear C4", "%x: f32[8]", "linear(%x)", "linear: 1 operands; it takes x, the weight and perhaps a bias"},
 };
 
 TEST(Errors, WholeMessages) {
@@ -184,15 +160,13 @@ TEST(Errors, WholeMessages) {
     const std::string op(c.op);
     // Scalars are no outputs; the error comes before.
     const auto graph = ir::Parse(Program(c.params, "%y = " + op, "%x"), kFusionOps);
-    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 2: ") + c.message)
-        << c.op;
+    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 2: ") + c.message) << c.op;
   }
 }
 
 // Of a constant, which is an op of its own.
 TEST(Errors, SelectOfAConstantOutside) {
-  const std::string body =
-      "%k = constant() {value=-4.0, dtype=i64}\n  %y = select(%x, %k) {axis=1}";
+  const std::string body = "%k = constant() {value=-4.0, dtype=i64}\n  %y = select(%x, %k) {axis=1}";
   const auto graph = ir::Parse(Program("%x: f32[2, 3]", body), kFusionOps);
   EXPECT_EQ(graph.status().ToString(),
             "INVALID_ARGUMENT: line 3: select: axis 1 of %x has extent 3; it has no element -4");
@@ -232,11 +206,10 @@ const Case kCommunications[] = {
 
 TEST(Errors, WholeMessagesOfCommunications) {
   for (const Case& c : kCommunications) {
-    const std::string text = "mesh @m = [0, 1]\nmesh @n = [2]\nmesh @o = [2, 1]\n" +
-                             Program("%x: f32[3, i0]", "%y = " + std::string(c.op));
+    const std::string text =
+        "mesh @m = [0, 1]\nmesh @n = [2]\nmesh @o = [2, 1]\n" + Program("%x: f32[3, i0]", "%y = " + std::string(c.op));
     const auto graph = ir::Parse(text, kFusionOps);
-    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 5: ") + c.message)
-        << c.op;
+    EXPECT_EQ(graph.status().ToString(), std::string("INVALID_ARGUMENT: line 5: ") + c.message) << c.op;
   }
 }
 
@@ -268,14 +241,10 @@ TEST(Errors, ExtremeExtents) {
   };
   EXPECT_EQ(status("%x: bool[9223372036854775807]", "pad(%x) {widths=[1, 0], value=0.0}").code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(status("%x: bool[9223372036854775807]", "cat(%x, %x) {axis=0}").code(),
-            Code::kInvalidArgument);
-  EXPECT_NE(
-      status("%x: f32[-9223372036854775807*i0 - i0]", "reshape(%x) {shape=[-1*i0, -1]}").code(),
-      Code::kInternal);
-  EXPECT_TRUE(
-      status("%x: f32[i0]", "slice(%x) {start=[-9223372036854775808], end=[i0], strides=[1]}")
-          .code() != Code::kInternal);
+  EXPECT_EQ(status("%x: bool[9223372036854775807]", "cat(%x, %x) {axis=0}").code(), Code::kInvalidArgument);
+  EXPECT_NE(status("%x: f32[-9223372036854775807*i0 - i0]", "reshape(%x) {shape=[-1*i0, -1]}").code(), Code::kInternal);
+  EXPECT_TRUE(status("%x: f32[i0]", "slice(%x) {start=[-9223372036854775808], end=[i0], strides=[1]}").code() !=
+              Code::kInternal);
   EXPECT_EQ(status("%x: f32[4611686018427387904, 4]", "neg(%x)").code(), Code::kInvalidArgument);
 }
 
@@ -289,15 +258,14 @@ TEST(Errors, UserPrograms) {
             "INVALID_ARGUMENT: full: %y: extent i7 is not the extent of an axis of any input");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%n = extent() {value=i0 + i7}\n%y = add(%x, %n)")),
             "INVALID_ARGUMENT: extent: %n: extent i7 is not the extent of an axis of any input");
-  EXPECT_EQ(check("mesh @m = [0, 1]\n" +
-                  Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
-            "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot "
-            "hold them");
+  EXPECT_EQ(
+      check("mesh @m = [0, 1]\n" + Program("%x: f32[i0]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}")),
+      "INVALID_ARGUMENT: allreduce: communications come from shardings; a program cannot "
+      "hold them");
   EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {epilogue=relu}")),
             "INVALID_ARGUMENT: matmul: write relu behind it; an epilogue is made by planning");
-  EXPECT_EQ(
-      check(Program("%x: f32[i0, i0], %b: f32[i0]", "%y = matmul(%x, %x, %b)")),
-      "INVALID_ARGUMENT: matmul: add the bias behind it; matmul with a bias is made by planning");
+  EXPECT_EQ(check(Program("%x: f32[i0, i0], %b: f32[i0]", "%y = matmul(%x, %x, %b)")),
+            "INVALID_ARGUMENT: matmul: add the bias behind it; matmul with a bias is made by planning");
   EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {precision=tf32}")), "OK");
   EXPECT_EQ(check("mesh @m = [0, 1]\n" + Program("%x: f32[@m.x + 1]", "%y = neg(%x)")),
             "INVALID_ARGUMENT: %x: @m.x is a mesh coordinate; extents of a program have none");
@@ -317,17 +285,14 @@ TEST(Errors, InputsThatDoNotFit) {
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     return Interpret(**graph, inputs).status().ToString();
   };
-  const std::string text = Program("%x: f32[i0, 4], %w: f32[i0]",
-                                   "%y = slice(%x) {start=[1, 0], end=[3, 4], strides=[]}");
+  const std::string text =
+      Program("%x: f32[i0, 4], %w: f32[i0]", "%y = slice(%x) {start=[1, 0], end=[3, 4], strides=[]}");
   const HostTensor x = Counting(DType::kFloat32, {3, 4});
   EXPECT_EQ(bind(text, {x, F32({3}, {1, 2, 3})}), "OK");
   EXPECT_EQ(bind(text, {x}), "INVALID_ARGUMENT: 1 inputs; the program takes 2");
-  EXPECT_EQ(bind(text, {x, F64({3}, {1, 2, 3})}),
-            "INVALID_ARGUMENT: input %w is f64; the program's is f32");
-  EXPECT_EQ(bind(text, {x, F32({3, 1}, {1, 2, 3})}),
-            "INVALID_ARGUMENT: input %w has 2 axes; the program's has 1");
-  EXPECT_EQ(bind(text, {x, F32({2}, {1, 2})}),
-            "INVALID_ARGUMENT: axis 0 of input %w has extent 2; i0 is 3");
+  EXPECT_EQ(bind(text, {x, F64({3}, {1, 2, 3})}), "INVALID_ARGUMENT: input %w is f64; the program's is f32");
+  EXPECT_EQ(bind(text, {x, F32({3, 1}, {1, 2, 3})}), "INVALID_ARGUMENT: input %w has 2 axes; the program's has 1");
+  EXPECT_EQ(bind(text, {x, F32({2}, {1, 2})}), "INVALID_ARGUMENT: axis 0 of input %w has extent 2; i0 is 3");
   EXPECT_EQ(bind(text, {Counting(DType::kFloat32, {3, 5}), F32({3}, {1, 2, 3})}),
             "INVALID_ARGUMENT: axis 1 of input %x has extent 5; the program's has 4");
   EXPECT_EQ(bind(text, {Counting(DType::kFloat32, {2, 4}), F32({2}, {1, 2})}),
@@ -336,10 +301,8 @@ TEST(Errors, InputsThatDoNotFit) {
 }
 
 TEST(Errors, InterpreterRefusesCommunications) {
-  const auto graph =
-      ir::Parse("mesh @m = [0, 1]\n" +
-                    Program("%x: f32[2]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"),
-                kFusionOps);
+  const auto graph = ir::Parse(
+      "mesh @m = [0, 1]\n" + Program("%x: f32[2]", "%y = allreduce(%x) {mesh=@m, dim=mesh_x, reduce=sum}"), kFusionOps);
   ASSERT_TRUE(graph.ok());
   const std::vector<HostTensor> inputs = {F32({2}, {1, 2})};
   EXPECT_EQ(Interpret(**graph, inputs).status().ToString(),

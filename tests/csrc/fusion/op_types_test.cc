@@ -61,18 +61,13 @@ TEST(Reduction, KeepsReducedAxes) {
   EXPECT_EQ(of("sum", "bf16[4]", "axes=[0], keepdim=false, dtype=f32"), "f32[r:4]");
   EXPECT_EQ(of("max", "i32[4, b:8]", "axes=[1], keepdim=false, dtype=null"), "i32[4, r:8]");
   // Consumers do not see reduced axes.
-  EXPECT_EQ(TypeOfY("%x: f32[i0, i1]",
-                    "%s = sum(%x) {axes=[0], keepdim=false, dtype=null}\n%y = neg(%s)"),
-            "f32[i1]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0, i1]", "%s = sum(%x) {axes=[0], keepdim=false, dtype=null}\n%y = neg(%s)"), "f32[i1]");
 }
 
 TEST(Shape, Types) {
-  const auto of = [](const std::string& type, const std::string& op) {
-    return TypeOfY("%x: " + type, "%y = " + op);
-  };
+  const auto of = [](const std::string& type, const std::string& op) { return TypeOfY("%x: " + type, "%y = " + op); };
   EXPECT_EQ(of("f32[i0]", "broadcast(%x) {is_broadcast_dim=[1, 0, 1]}"), "f32[b, i0, b]");
-  EXPECT_EQ(of("f32[i0, 1]", "broadcast_in_dim(%x) {shape=[7, i0, 4], dims=[1, 2]}"),
-            "f32[b:7, i0, b:4]");
+  EXPECT_EQ(of("f32[i0, 1]", "broadcast_in_dim(%x) {shape=[7, i0, 4], dims=[1, 2]}"), "f32[b:7, i0, b:4]");
   EXPECT_EQ(of("f32[i0, 1, b]", "expand(%x) {shape=[-1, 5, 1]}"), "f32[i0, b:5, b]");
   EXPECT_EQ(of("f32[i0, 1, b]", "squeeze(%x) {axes=[-1, 1]}"), "f32[i0]");
   EXPECT_EQ(of("f32[i0, 3, b]", "permute(%x) {dims=[2, 0, -2]}"), "f32[b, i0, 3]");
@@ -82,16 +77,13 @@ TEST(Shape, Types) {
   EXPECT_EQ(of("f32[i0, i1]", "reshape(%x) {shape=[i1, -1]}"), "f32[i1, i0]");
   EXPECT_EQ(of("f32[2, b:4, 3]", "reshape(%x) {shape=[2, 2, 2, 3]}"), "f32[2, b:2, b:2, 3]");
   EXPECT_EQ(of("f32[2, b:4, 3]", "reshape(%x) {shape=[8, 3]}"), "f32[8, 3]");
-  EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[0, 2], end=[i0, -1], strides=[1, 3]}"),
-            "f32[i0, 3]");
+  EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[0, 2], end=[i0, -1], strides=[1, 3]}"), "f32[i0, 3]");
   EXPECT_EQ(of("f32[i0, 12]", "slice(%x) {start=[2, 20], end=[8, 30], strides=[]}"), "f32[6, 0]");
   EXPECT_EQ(of("f32[i0, 4]", "pad(%x) {widths=[1, -2], value=0.0}"), "f32[i0, 3]");
   EXPECT_EQ(of("f32[i0, 4]", "pad(%x) {widths=[0, 0, 0, 3], value=0.0}"), "f32[i0 + 3, 4]");
   EXPECT_EQ(TypeOfY("%a: bf16[i0, 2], %b: f16[i1, 3]", "%y = cat(%a, %b) {axis=-1}"), "f32[i0, 5]");
-  EXPECT_EQ(TypeOfY("%a: f32[i0, 2], %b: f32[i1, 2]", "%y = cat(%a, %b) {axis=0}"),
-            "f32[i0 + i1, 2]");
-  EXPECT_EQ(TypeOfY("%a: f32[i0, b:2], %b: f32[3, b:2]", "%y = cat(%a, %b) {axis=0}"),
-            "f32[i0 + 3, b:2]");
+  EXPECT_EQ(TypeOfY("%a: f32[i0, 2], %b: f32[i1, 2]", "%y = cat(%a, %b) {axis=0}"), "f32[i0 + i1, 2]");
+  EXPECT_EQ(TypeOfY("%a: f32[i0, b:2], %b: f32[3, b:2]", "%y = cat(%a, %b) {axis=0}"), "f32[i0 + 3, b:2]");
   const auto take = [](const std::string& x, const std::string& y) {
     return TypeOfY("%a: bf16" + x + ", %b: i32" + y, "%y = take_along_axis(%a, %b) {axis=-1}");
   };
@@ -104,13 +96,11 @@ TEST(Shape, Types) {
 
 TEST(Pointwise, ConstantsThatTheOperandsDoNotHold) {
   const auto of = [](const std::string& type, const std::string& value) {
-    return TypeOfY("%x: " + type + "[4]",
-                   "%c = constant() {value=" + value + ", dtype=i64}\n%y = lt(%x, %c)");
+    return TypeOfY("%x: " + type + "[4]", "%c = constant() {value=" + value + ", dtype=i64}\n%y = lt(%x, %c)");
   };
   EXPECT_EQ(of("i32", "2147483647.0"), "bool[4]");
   EXPECT_EQ(of("i32", "-2147483648.0"), "bool[4]");
-  EXPECT_THAT(of("i32", "2147483648.0"),
-              HasSubstr("lt: %c is the constant 2147483648.0, which i32"));
+  EXPECT_THAT(of("i32", "2147483648.0"), HasSubstr("lt: %c is the constant 2147483648.0, which i32"));
   EXPECT_THAT(of("i32", "-2147483649.0"), HasSubstr("cast the tensors to i64"));
   EXPECT_EQ(of("i64", "2147483648.0"), "bool[4]");
   EXPECT_EQ(of("f32", "2147483648.0"), "bool[4]");
@@ -120,8 +110,7 @@ TEST(Pointwise, ConstantsThatTheOperandsDoNotHold) {
 TEST(Shape, ExtentsThatAreNotSeenToBeEqual) {
   const auto of = [](const std::string& sum) {
     return TypeOfY("%a: f32[i0, i1], %b: f32[8, i1]",
-                   "%c = cat(%a, %a) {axis=0}\n%p = pad(%a) {widths=[0, 0, 1, 1], value=0.0}\n" +
-                       ("%y = " + sum));
+                   "%c = cat(%a, %a) {axis=0}\n%p = pad(%a) {widths=[0, 0, 1, 1], value=0.0}\n" + ("%y = " + sum));
   };
   EXPECT_EQ(of("add(%c, %b)"), "f32[8, i1]");
   EXPECT_EQ(of("add(%b, %c)"), "f32[8, i1]");
@@ -182,31 +171,26 @@ TEST(Guards, AreRecorded) {
             "1 <= i0 (take_along_axis over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, i1], %k: i64[i2, 3]", "%y = gather(%x, %k) {axis=1}"),
             "1 <= i1 (gather over axis 1 of %x); i2 <= i0 (gather from axis 0 of %x); ");
-  EXPECT_EQ(guards("%x: f32[i0]",
-                   "%k = constant() {value=-3.0, dtype=i64}\n%y = select(%x, %k) {axis=0}"),
+  EXPECT_EQ(guards("%x: f32[i0]", "%k = constant() {value=-3.0, dtype=i64}\n%y = select(%x, %k) {axis=0}"),
             "1 <= i0 (select over axis 0 of %x); 3 <= i0 (element -3 of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[8], strides=[1]}"),
             "8 <= i0 (slice of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = slice(%x) {start=[2], end=[i0], strides=[1]}"),
             "2 <= i0 (slice of axis 0 of %x); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[4, 6]}"),
-            "i0 == 24 (reshape of %x to [4, 6]); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[4, 6]}"), "i0 == 24 (reshape of %x to [4, 6]); ");
   EXPECT_EQ(guards("%x: f32[i0, i1]", "%y = reshape(%x) {shape=[4, -1]}"),
             "i0*i1 == 4*((i0*i1) / 4) (reshape of %x to [4, -1]); ");
-  EXPECT_EQ(guards("%x: f32[i0]", "%y = pad(%x) {widths=[-1, -2], value=0.0}"),
-            "3 <= i0 (pad of axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = pad(%x) {widths=[-1, -2], value=0.0}"), "3 <= i0 (pad of axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, 12]", "%y = reshape(%x) {shape=[i0, 3, 4]}"), "");
   // What attributes say is a size only where it is not negative, and where nothing is divided by 0.
   EXPECT_EQ(guards("%x: f32[i0], %b: f32[1]", "%y = expand(%b) {shape=[i0 - 10]}"),
             "0 <= i0 - 10 (expand to an extent of i0 - 10); ");
-  EXPECT_EQ(
-      guards("%x: f32[i0], %b: f32[1]", "%y = broadcast_in_dim(%b) {shape=[i0 - 10, 1], dims=[1]}"),
-      "0 <= i0 - 10 (broadcast_in_dim to an extent of i0 - 10); ");
+  EXPECT_EQ(guards("%x: f32[i0], %b: f32[1]", "%y = broadcast_in_dim(%b) {shape=[i0 - 10, 1], dims=[1]}"),
+            "0 <= i0 - 10 (broadcast_in_dim to an extent of i0 - 10); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = full() {shape=[100 / i0], value=1.0, dtype=f32}"),
             "0 <= 100 / i0 (full to an extent of 100 / i0); ");
-  EXPECT_EQ(
-      guards("%x: f32[i0], %s: i64", "%y = iota(%s, %s) {shape=[i0 - 10], offset=[0], dtype=i64}"),
-      "0 <= i0 - 10 (iota to an extent of i0 - 10); ");
+  EXPECT_EQ(guards("%x: f32[i0], %s: i64", "%y = iota(%s, %s) {shape=[i0 - 10], offset=[0], dtype=i64}"),
+            "0 <= i0 - 10 (iota to an extent of i0 - 10); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%y = reshape(%x) {shape=[i0 - 12, i0 - 12]}"),
             "i0 == -24*i0 + i0*i0 + 144 (reshape of %x to [i0 - 12, i0 - 12]); 0 <= i0 - 12 "
             "(reshape to an extent of i0 - 12); ");

@@ -44,8 +44,7 @@ TEST(Programs, AdaptiveLayernormBackward) {
   constexpr size_t B = 3, T = 5, F = 8;
   base::Prng prng(2);
   const DType bf16 = DType::kBFloat16, f32 = DType::kFloat32;
-  const Numbers weight = Random(prng, bf16, F), bias = Random(prng, bf16, F),
-                scale = Random(prng, bf16, B * F);
+  const Numbers weight = Random(prng, bf16, F), bias = Random(prng, bf16, F), scale = Random(prng, bf16, B * F);
   const Numbers grad = Random(prng, bf16, B * T * F), mean = Random(prng, f32, B * T),
                 x = Random(prng, bf16, B * T * F);
   Numbers rstd = Random(prng, f32, B * T);
@@ -57,9 +56,7 @@ TEST(Programs, AdaptiveLayernormBackward) {
       const double m = mean[b * T + t], r = rstd[b * T + t];
       double by_mean = 0, by_rstd = 0;
       const auto at = [&](size_t f) { return (b * T + t) * F + f; };
-      const auto through = [&](size_t f) {
-        return grad[at(f)] * (1 + scale[b * F + f]) * weight[f];
-      };
+      const auto through = [&](size_t f) { return grad[at(f)] * (1 + scale[b * F + f]) * weight[f]; };
       for (size_t f = 0; f < F; ++f) {
         const double centered = x[at(f)] - m, g = grad[at(f)], inner = g * (1 + scale[b * F + f]);
         shift[b * F + f] += g;
@@ -78,12 +75,11 @@ TEST(Programs, AdaptiveLayernormBackward) {
   const auto tensor = [](DType dtype, Shape shape, const Numbers& values) {
     return TensorOf(dtype, std::move(shape), values);
   };
-  const std::vector<HostTensor> outputs =
-      RunFile("adaptive_layernorm_backward_any_size.hir",
-              {WrittenOut(tensor(bf16, {1, 1, F}, weight), {B, T, F}),
-               WrittenOut(tensor(bf16, {1, 1, F}, bias), {B, T, F}), tensor(bf16, {B, 1, F}, scale),
-               tensor(bf16, {B, T, F}, grad), tensor(f32, {B, T}, mean),
-               tensor(f32, {B, T, 1}, rstd), tensor(bf16, {B, T, F}, x), F64({}, {F})});
+  const std::vector<HostTensor> outputs = RunFile(
+      "adaptive_layernorm_backward_any_size.hir",
+      {WrittenOut(tensor(bf16, {1, 1, F}, weight), {B, T, F}), WrittenOut(tensor(bf16, {1, 1, F}, bias), {B, T, F}),
+       tensor(bf16, {B, 1, F}, scale), tensor(bf16, {B, T, F}, grad), tensor(f32, {B, T}, mean),
+       tensor(f32, {B, T, 1}, rstd), tensor(bf16, {B, T, F}, x), F64({}, {F})});
   ASSERT_EQ(outputs.size(), 5u);
   EXPECT_LT(RelativeError(outputs[0], shift), 4e-3);
   EXPECT_LT(RelativeError(outputs[1], gain), 4e-3);
@@ -111,8 +107,7 @@ TEST(Programs, Rope) {
           for (size_t h = 0; h < H; ++h) {
             double value = in(b, n, part, t, h);
             if (which < 2 && h < R) {
-              const double turned =
-                  h < R / 2 ? -in(b, n, part, t, h + R / 2) : in(b, n, part, t, h - R / 2);
+              const double turned = h < R / 2 ? -in(b, n, part, t, h + R / 2) : in(b, n, part, t, h - R / 2);
               value = value * cos[t * R + h] + turned * sin[t * R + h];
             }
             outputs[which].push_back(value);
@@ -121,9 +116,9 @@ TEST(Programs, Rope) {
       }
     }
   }
-  const std::vector<HostTensor> got = RunFile(
-      "rope_any_size.hir", {TensorOf(bf16, {T, R}, cos), TensorOf(bf16, {T, R}, sin),
-                            TensorOf(bf16, {B, T, G * (S + 2) * H}, qkv), F32({G}, Numbers(G))});
+  const std::vector<HostTensor> got =
+      RunFile("rope_any_size.hir", {TensorOf(bf16, {T, R}, cos), TensorOf(bf16, {T, R}, sin),
+                                    TensorOf(bf16, {B, T, G * (S + 2) * H}, qkv), F32({G}, Numbers(G))});
   ASSERT_EQ(got.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(got[i].shape, (Shape{B, G * S, T, H}));
@@ -136,8 +131,7 @@ TEST(Programs, TensorParallelMlp) {
   constexpr size_t N = 4, W = 6, H = 10;
   base::Prng prng(4);
   const DType f32 = DType::kFloat32;
-  const Numbers x = Random(prng, f32, N * W), up = Random(prng, f32, H * W),
-                up_bias = Random(prng, f32, H);
+  const Numbers x = Random(prng, f32, N * W), up = Random(prng, f32, H * W), up_bias = Random(prng, f32, H);
   const Numbers down = Random(prng, f32, W * H), down_bias = Random(prng, f32, W);
   Numbers want(N * W);
   for (size_t n = 0; n < N; ++n) {
@@ -152,9 +146,9 @@ TEST(Programs, TensorParallelMlp) {
       for (size_t h = 0; h < H; ++h) want[n * W + w] += hidden[h] * down[w * H + h];
     }
   }
-  const std::vector<HostTensor> got = RunFile(
-      "tensor_parallel_mlp_any_size.hir",
-      {F32({N, W}, x), F32({H, W}, up), F32({H}, up_bias), F32({W, H}, down), F32({W}, down_bias)});
+  const std::vector<HostTensor> got =
+      RunFile("tensor_parallel_mlp_any_size.hir",
+              {F32({N, W}, x), F32({H, W}, up), F32({H}, up_bias), F32({W, H}, down), F32({W}, down_bias)});
   ASSERT_EQ(got.size(), 1u);
   EXPECT_LT(RelativeError(got[0], want), 1e-6);
 }

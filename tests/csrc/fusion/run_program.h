@@ -43,10 +43,9 @@ inline HostTensor Counting(DType dtype, Shape shape) {
 }
 
 // The text of a program: Program("%x: f32[3]", "%y = neg(%x)", "%y").
-inline std::string Program(std::string_view params, std::string_view body,
-                           std::string_view outputs = "%y") {
-  return std::string("fusion @f(") + std::string(params) + ") {\n  " + std::string(body) +
-         "\n  return " + std::string(outputs) + "\n}\n";
+inline std::string Program(std::string_view params, std::string_view body, std::string_view outputs = "%y") {
+  return std::string("fusion @f(") + std::string(params) + ") {\n  " + std::string(body) + "\n  return " +
+         std::string(outputs) + "\n}\n";
 }
 
 // The first output, or a failure of the test and nothing.
@@ -70,8 +69,7 @@ inline std::string TypeOfY(std::string_view params, std::string_view body) {
 inline std::string TypeName(const HostTensor& tensor) {
   std::string text(DTypeName(tensor.dtype));
   text += '[';
-  for (size_t i = 0; i < tensor.shape.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
+  for (size_t i = 0; i < tensor.shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
   return text + "]";
 }
 

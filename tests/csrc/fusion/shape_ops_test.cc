@@ -30,47 +30,39 @@ TEST(ShapeOps, Broadcasts) {
   EXPECT_EQ(OfCounting("broadcast(%x) {is_broadcast_dim=[1, 0, 1]}", {3}), (Numbers{0, 1, 2}));
   EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3, 2], dims=[1]}", {3}),
             (Numbers{0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2}));
-  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3], dims=[-2, -1]}", {2, 1}),
-            (Numbers{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(OfCounting("broadcast_in_dim(%x) {shape=[2, 3], dims=[-2, -1]}", {2, 1}), (Numbers{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(OfCounting("expand(%x) {shape=[-1, 3]}", {2, 1}), (Numbers{0, 0, 0, 1, 1, 1}));
   EXPECT_EQ(OfCounting("squeeze(%x) {axes=[0, 2]}", {1, 2, 1}), (Numbers{0, 1}));
 }
 
 TEST(ShapeOps, PermuteAndReshape) {
   EXPECT_EQ(OfCounting("permute(%x) {dims=[1, 0]}", {2, 3}), (Numbers{0, 3, 1, 4, 2, 5}));
-  EXPECT_EQ(OfCounting("permute(%x) {dims=[2, 0, 1]}", {2, 2, 2}),
-            (Numbers{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(OfCounting("permute(%x) {dims=[2, 0, 1]}", {2, 2, 2}), (Numbers{0, 2, 4, 6, 1, 3, 5, 7}));
   for (const char* shape : {"[6]", "[3, 2]", "[2, 3]", "[1, 6, 1]", "[-1, 2]", "[3, 1, 2]"}) {
-    EXPECT_EQ(OfCounting(std::string("reshape(%x) {shape=") + shape + "}", {2, 3}),
-              (Numbers{0, 1, 2, 3, 4, 5}))
+    EXPECT_EQ(OfCounting(std::string("reshape(%x) {shape=") + shape + "}", {2, 3}), (Numbers{0, 1, 2, 3, 4, 5}))
         << shape;
   }
   // Of a permuted and of a broadcast tensor.
   const std::string permuted = "%p = permute(%x) {dims=[1, 0]}\n%y = reshape(%p) {shape=[2, 3]}";
-  EXPECT_EQ(
-      ToDoubles(Execute(Program("%x: f32[2, 3]", permuted), {Counting(DType::kFloat32, {2, 3})})),
-      (Numbers{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 3]", permuted), {Counting(DType::kFloat32, {2, 3})})),
+            (Numbers{0, 3, 1, 4, 2, 5}));
   const std::string expanded = "%p = expand(%x) {shape=[2, 2, 2]}\n%y = reshape(%p) {shape=[4, 2]}";
-  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 1, 2]", expanded),
-                              {Counting(DType::kFloat32, {2, 1, 2})})),
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[2, 1, 2]", expanded), {Counting(DType::kFloat32, {2, 1, 2})})),
             (Numbers{0, 1, 0, 1, 2, 3, 2, 3}));
 }
 
 TEST(ShapeOps, Slice) {
   EXPECT_EQ(OfCounting("slice(%x) {start=[1], end=[4], strides=[1]}", {5}), (Numbers{1, 2, 3}));
   EXPECT_EQ(OfCounting("slice(%x) {start=[0], end=[5], strides=[2]}", {5}), (Numbers{0, 2, 4}));
-  EXPECT_EQ(OfCounting("slice(%x) {start=[-2], end=[9223372036854775807], strides=[]}", {5}),
-            (Numbers{3, 4}));
+  EXPECT_EQ(OfCounting("slice(%x) {start=[-2], end=[9223372036854775807], strides=[]}", {5}), (Numbers{3, 4}));
   EXPECT_EQ(OfCounting("slice(%x) {start=[4], end=[1], strides=[1]}", {5}), Numbers{});
-  EXPECT_EQ(OfCounting("slice(%x) {start=[0, 1], end=[2, 3], strides=[1, 1]}", {2, 3}),
-            (Numbers{1, 2, 4, 5}));
+  EXPECT_EQ(OfCounting("slice(%x) {start=[0, 1], end=[2, 3], strides=[1, 1]}", {2, 3}), (Numbers{1, 2, 4, 5}));
 }
 
 TEST(ShapeOps, PadPutsValuesAround) {
   EXPECT_EQ(OfCounting("pad(%x) {widths=[1, 2], value=9.0}", {2}), (Numbers{9, 0, 1, 9, 9}));
   // Pairs from the last axis backwards.
-  EXPECT_EQ(OfCounting("pad(%x) {widths=[0, 1, 1, 0], value=-1.0}", {1, 2}),
-            (Numbers{-1, -1, -1, 0, 1, -1}));
+  EXPECT_EQ(OfCounting("pad(%x) {widths=[0, 1, 1, 0], value=-1.0}", {1, 2}), (Numbers{-1, -1, -1, 0, 1, -1}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[-1, 1], value=7.0}", {3}), (Numbers{1, 2, 7}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[-4, 4], value=7.0}", {3}), (Numbers{7, 7, 7}));
   EXPECT_EQ(OfCounting("pad(%x) {widths=[2, 1], value=7.0}", {0}), (Numbers{7, 7, 7}));
@@ -78,19 +70,16 @@ TEST(ShapeOps, PadPutsValuesAround) {
 }
 
 TEST(ShapeOps, CatJoinsPieces) {
-  const std::string text =
-      Program("%a: f32[2, 2], %b: f32[2, 0], %c: i64[2, 1]", "%y = cat(%a, %b, %c, %a) {axis=1}");
-  const HostTensor y =
-      Execute(text, {Counting(DType::kFloat32, {2, 2}), F32({2, 0}, {}), I64({2, 1}, {8, 9})});
+  const std::string text = Program("%a: f32[2, 2], %b: f32[2, 0], %c: i64[2, 1]", "%y = cat(%a, %b, %c, %a) {axis=1}");
+  const HostTensor y = Execute(text, {Counting(DType::kFloat32, {2, 2}), F32({2, 0}, {}), I64({2, 1}, {8, 9})});
   EXPECT_EQ(TypeName(y), "f32[2, 5]");
   EXPECT_EQ(ToDoubles(y), (Numbers{0, 1, 8, 0, 1, 2, 3, 9, 2, 3}));
 }
 
 TEST(ShapeOps, TakeAlongAxis) {
   const auto of = [](const std::string& axis, const HostTensor& indices, const std::string& type) {
-    return ToDoubles(Execute(
-        Program("%x: f32[2, 3], %k: " + type, "%y = take_along_axis(%x, %k) {axis=" + axis + "}"),
-        {Counting(DType::kFloat32, {2, 3}), indices}));
+    return ToDoubles(Execute(Program("%x: f32[2, 3], %k: " + type, "%y = take_along_axis(%x, %k) {axis=" + axis + "}"),
+                             {Counting(DType::kFloat32, {2, 3}), indices}));
   };
   EXPECT_EQ(of("1", I64({2, 2}, {2, 0, 1, 1}), "i64[2, 2]"), (Numbers{2, 0, 4, 4}));
   EXPECT_EQ(of("-2", I64({1, 3}, {1, 0, 1}), "i64[1, 3]"), (Numbers{3, 1, 5}));
@@ -100,23 +89,19 @@ TEST(ShapeOps, TakeAlongAxis) {
   // Negative indices count from the end; beyond either end lies the element at that end.
   EXPECT_EQ(of("1", I64({1, 7}, {-1, -3, -4, -1000, 2, 3, INT64_MAX}), "i64[1, 7]"),
             (Numbers{2, 0, 0, 0, 2, 2, 2, 5, 3, 3, 3, 5, 5, 5}));
-  EXPECT_EQ(of("1", TensorOfInts(DType::kInt32, {2, 1}, std::vector<int64_t>{-2, INT32_MIN}),
-               "i32[2, 1]"),
+  EXPECT_EQ(of("1", TensorOfInts(DType::kInt32, {2, 1}, std::vector<int64_t>{-2, INT32_MIN}), "i32[2, 1]"),
             (Numbers{1, 3}));
   EXPECT_EQ(of("1", I64({2, 0}, {}), "i64[2, 0]"), Numbers{});
 }
 
 TEST(ShapeOps, GatherAndIndexSelect) {
   const auto of = [](const std::string& op, const HostTensor& indices, const std::string& type) {
-    return ToDoubles(Execute(Program("%x: f32[3, 4], %k: " + type, "%y = " + op),
-                             {Counting(DType::kFloat32, {3, 4}), indices}));
+    return ToDoubles(
+        Execute(Program("%x: f32[3, 4], %k: " + type, "%y = " + op), {Counting(DType::kFloat32, {3, 4}), indices}));
   };
-  EXPECT_EQ(of("gather(%x, %k) {axis=1}", I64({2, 2}, {3, 0, -1, 9}), "i64[2, 2]"),
-            (Numbers{3, 0, 7, 7}));
-  EXPECT_EQ(of("gather(%x, %k) {axis=0}", I64({2, 3}, {2, 0, 1, -9, 5, 0}), "i64[2, 3]"),
-            (Numbers{8, 1, 6, 0, 9, 2}));
-  EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({2}, {2, -3}), "i64[2]"),
-            (Numbers{8, 9, 10, 11, 0, 1, 2, 3}));
+  EXPECT_EQ(of("gather(%x, %k) {axis=1}", I64({2, 2}, {3, 0, -1, 9}), "i64[2, 2]"), (Numbers{3, 0, 7, 7}));
+  EXPECT_EQ(of("gather(%x, %k) {axis=0}", I64({2, 3}, {2, 0, 1, -9, 5, 0}), "i64[2, 3]"), (Numbers{8, 1, 6, 0, 9, 2}));
+  EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({2}, {2, -3}), "i64[2]"), (Numbers{8, 9, 10, 11, 0, 1, 2, 3}));
   EXPECT_EQ(of("index_select(%x, %k) {axis=-1}", I32({3}, {1, 1, 100}), "i32[3]"),
             (Numbers{1, 1, 3, 5, 5, 7, 9, 9, 11}));
   EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({0}, {}), "i64[0]"), Numbers{});
@@ -147,9 +132,8 @@ TEST(ShapeOps, Select) {
 }
 
 TEST(ShapeOps, SqueezeExpanded) {
-  EXPECT_EQ(
-      Of("squeeze_expanded(%x) {axes=[0]}", "f32[b:3, 2]", WrittenOut(F32({1, 2}, {5, 6}), {3, 2})),
-      (Numbers{5, 6}));
+  EXPECT_EQ(Of("squeeze_expanded(%x) {axes=[0]}", "f32[b:3, 2]", WrittenOut(F32({1, 2}, {5, 6}), {3, 2})),
+            (Numbers{5, 6}));
 }
 
 TEST(ShapeOps, Triu) {
@@ -157,19 +141,15 @@ TEST(ShapeOps, Triu) {
   EXPECT_EQ(OfCounting("triu(%x) {diagonal=1}", {1, 2, 3}), (Numbers{0, 1, 2, 0, 0, 5}));
   EXPECT_EQ(OfCounting("triu(%x) {diagonal=-1}", {3, 2}), (Numbers{0, 1, 2, 3, 0, 5}));
   // Nothing of what goes remains, not even a NaN.
-  EXPECT_EQ(Of("triu(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, 2, kNan, 3})),
-            (Numbers{1, 2, 0, 3}));
+  EXPECT_EQ(Of("triu(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, 2, kNan, 3})), (Numbers{1, 2, 0, 3}));
 }
 
 TEST(ShapeOps, Sequences) {
-  const auto of = [](const std::string& type, int64_t start, const std::string& step,
-                     const std::string& offset) {
-    const std::string body =
-        "%d = constant() {value=" + step +
-        ", dtype=f64}\n%e = cast(%d) {dtype=" + (type[0] == 'i' ? "i64" : "f64") +
-        "}\n%y = iota(%s, %e) {shape=[i0], offset=[" + offset + "], dtype=" + type + "}";
-    return ToDoubles(
-        Execute(Program("%x: f32[i0], %s: i64", body), {F32({3}, {0, 0, 0}), I64({}, {start})}));
+  const auto of = [](const std::string& type, int64_t start, const std::string& step, const std::string& offset) {
+    const std::string body = "%d = constant() {value=" + step +
+                             ", dtype=f64}\n%e = cast(%d) {dtype=" + (type[0] == 'i' ? "i64" : "f64") +
+                             "}\n%y = iota(%s, %e) {shape=[i0], offset=[" + offset + "], dtype=" + type + "}";
+    return ToDoubles(Execute(Program("%x: f32[i0], %s: i64", body), {F32({3}, {0, 0, 0}), I64({}, {start})}));
   };
   EXPECT_EQ(of("i32", 5, "-2.0", "0"), (Numbers{5, 3, 1}));
   EXPECT_EQ(of("i64", 0, "1.0", "2*i0"), (Numbers{6, 7, 8}));
@@ -181,18 +161,15 @@ TEST(ShapeOps, SizesAsNumbers) {
   const std::string body =
       "%n = size(%x) {axis=-1}\n%e = extent() {value=2*i0 + i1}\n%m = mul(%n, %e)\n%y = add(%x, "
       "%m)";
-  EXPECT_EQ(
-      ToDoubles(Execute(Program("%x: f32[i0, i1]", body), {Counting(DType::kFloat32, {2, 3})})),
-      (Numbers{21, 22, 23, 24, 25, 26}));
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0, i1]", body), {Counting(DType::kFloat32, {2, 3})})),
+            (Numbers{21, 22, 23, 24, 25, 26}));
 }
 
 TEST(ShapeOps, NewValues) {
   EXPECT_EQ(
-      ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"),
-                        {F32({1}, {0})})),
+      ToDoubles(Execute(Program("%x: f32[i0]", "%y = full() {shape=[i0, 2], value=1.5, dtype=f16}"), {F32({1}, {0})})),
       (Numbers{1.5, 1.5}));
-  EXPECT_EQ(ToInts(Execute(Program("%x: f32[i0]", "%y = full() {shape=[], value=1.5, dtype=i32}"),
-                           {F32({1}, {0})})),
+  EXPECT_EQ(ToInts(Execute(Program("%x: f32[i0]", "%y = full() {shape=[], value=1.5, dtype=i32}"), {F32({1}, {0})})),
             std::vector<int64_t>{1});
 }
 
@@ -201,31 +178,27 @@ TEST(Reductions, Values) {
   EXPECT_EQ(OfCounting("sum(%x) {axes=[0], " + attrs, {2, 3}), (Numbers{3, 5, 7}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[1], " + attrs, {2, 3}), (Numbers{3, 12}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[], " + attrs, {2, 3}), (Numbers{15}));
-  EXPECT_EQ(OfCounting("sum(%x) {axes=[0, 2], keepdim=true, dtype=null}", {2, 2, 2}),
-            (Numbers{10, 18}));
+  EXPECT_EQ(OfCounting("sum(%x) {axes=[0, 2], keepdim=true, dtype=null}", {2, 2, 2}), (Numbers{10, 18}));
   EXPECT_EQ(OfCounting("prod(%x) {axes=[0], " + attrs, {2, 3}), (Numbers{0, 4, 10}));
   EXPECT_EQ(OfCounting("max(%x) {axes=[1], " + attrs, {2, 3}), (Numbers{2, 5}));
   EXPECT_EQ(OfCounting("min(%x) {axes=[-1], " + attrs, {2, 3}), (Numbers{0, 3}));
   EXPECT_EQ(OfCounting("sum(%x) {axes=[0], " + attrs, {0, 2}), (Numbers{0, 0}));
   EXPECT_EQ(OfCounting("prod(%x) {axes=[0], " + attrs, {0, 2}), (Numbers{1, 1}));
-  EXPECT_EQ(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {-kInf, -kInf, -kInf})),
-            Numbers{-kInf});
+  EXPECT_EQ(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {-kInf, -kInf, -kInf})), Numbers{-kInf});
   EXPECT_TRUE(std::isnan(Of("max(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {1, kNan, 2}))[0]));
   EXPECT_TRUE(std::isnan(Of("min(%x) {axes=[0], " + attrs, "f32[3]", F32({3}, {1, kNan, 2}))[0]));
 }
 
 TEST(Reductions, TypesOfAccumulation) {
   const std::string attrs = "axes=[0], keepdim=false, dtype=";
-  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "i32[2]", I32({2}, {2147483647, 1})),
-            Numbers{2147483648.0});
+  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "i32[2]", I32({2}, {2147483647, 1})), Numbers{2147483648.0});
   EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bool[4]", Bools({4}, {1, 0, 1, 1})), Numbers{3});
   EXPECT_EQ(Of("max(%x) {" + attrs + "null}", "bool[2]", Bools({2}, {1, 0})), Numbers{1});
   EXPECT_EQ(Of("min(%x) {" + attrs + "null}", "bool[2]", Bools({2}, {1, 0})), Numbers{0});
   // The operand is converted first, then summed.
   EXPECT_EQ(Of("sum(%x) {" + attrs + "i64}", "f32[2]", F32({2}, {1.75, 1.75})), Numbers{2});
   // 16-bit sums are carried out in more.
-  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bf16[512]",
-               Tensor(DType::kBFloat16, {512}, Numbers(512, 1))),
+  EXPECT_EQ(Of("sum(%x) {" + attrs + "null}", "bf16[512]", Tensor(DType::kBFloat16, {512}, Numbers(512, 1))),
             Numbers{512});
 }
 
@@ -233,12 +206,9 @@ TEST(Reductions, TypesOfAccumulation) {
 TEST(Reductions, OverBroadcastAxes) {
   const HostTensor x = WrittenOut(F32({1, 2}, {1.5, 2}), {4, 2});
   EXPECT_EQ(Of("sum(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x), (Numbers{6, 8}));
-  EXPECT_EQ(Of("sum(%x) {axes=[0, 1], keepdim=false, dtype=null}", "f32[b:i0, 2]", x),
-            (Numbers{14}));
-  EXPECT_EQ(Of("prod(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x),
-            (Numbers{5.0625, 16}));
-  EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x),
-            (Numbers{1.5, 2}));
+  EXPECT_EQ(Of("sum(%x) {axes=[0, 1], keepdim=false, dtype=null}", "f32[b:i0, 2]", x), (Numbers{14}));
+  EXPECT_EQ(Of("prod(%x) {axes=[0], keepdim=false, dtype=null}", "f32[b:4, 2]", x), (Numbers{5.0625, 16}));
+  EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x), (Numbers{1.5, 2}));
 }
 
 TEST(Reductions, Moments) {
@@ -255,19 +225,14 @@ TEST(Reductions, Moments) {
   EXPECT_TRUE(std::isnan(of("mean(%x) {axes=[0], keepdim=false}", {0})[0]));
   EXPECT_EQ(of("var_sum(%x) {axes=[0], keepdim=false}", {0}), Numbers{0});
   // Nothing cancels, and 16 bits do not bound the sum.
-  EXPECT_EQ(
-      Of("var(%x) {axes=[0], correction=0, keepdim=false}", "f64[2]", F64({2}, {1e9, 1e9 + 1})),
-      Numbers{0.25});
-  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bf16[512]",
-               Tensor(DType::kBFloat16, {512}, Numbers(512, 3))),
+  EXPECT_EQ(Of("var(%x) {axes=[0], correction=0, keepdim=false}", "f64[2]", F64({2}, {1e9, 1e9 + 1})), Numbers{0.25});
+  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bf16[512]", Tensor(DType::kBFloat16, {512}, Numbers(512, 3))),
             Numbers{3});
-  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bool[4]", Bools({4}, {1, 0, 1, 1})),
-            Numbers{0.75});
+  EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bool[4]", Bools({4}, {1, 0, 1, 1})), Numbers{0.75});
 }
 
 TEST(Contractions, Matmul) {
-  const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b,
-                         const HostTensor& y) {
+  const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b, const HostTensor& y) {
     return ToDoubles(Execute(Program("%a: " + a + ", %b: " + b, "%y = matmul(%a, %b)"), {x, y}));
   };
   const HostTensor a = Counting(DType::kFloat32, {2, 3}), b = Counting(DType::kFloat32, {3, 2});
@@ -276,8 +241,7 @@ TEST(Contractions, Matmul) {
   EXPECT_EQ(matmul("f32[2, 3]", a, "f32[3]", F32({3}, {1, 1, 1})), (Numbers{3, 12}));
   EXPECT_EQ(matmul("f32[3]", F32({3}, {1, 1, 1}), "f32[3, 2]", b), (Numbers{6, 9}));
   EXPECT_EQ(matmul("f32[2, 0]", F32({2, 0}, {}), "f32[0, 1]", F32({0, 1}, {})), (Numbers{0, 0}));
-  EXPECT_EQ(matmul("i64[1, 2]", I64({1, 2}, {3, 4}), "i64[2, 1]", I64({2, 1}, {5, -6})),
-            (Numbers{-9}));
+  EXPECT_EQ(matmul("i64[1, 2]", I64({1, 2}, {3, 4}), "i64[2, 1]", I64({2, 1}, {5, -6})), (Numbers{-9}));
   // Batches: [2, 1] x [3] -> [2, 3].
   const HostTensor batch = F32({2, 1, 1, 2}, {1, 2, 3, 4});
   const HostTensor other = F32({3, 2, 1}, {1, 0, 0, 1, 1, 1});
@@ -287,23 +251,20 @@ TEST(Contractions, Matmul) {
 TEST(Contractions, Linear) {
   const HostTensor x = Counting(DType::kFloat32, {2, 3});
   const HostTensor w = F32({2, 3}, {1, 0, 0, 1, 1, 1});
-  EXPECT_EQ(
-      ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3]", "%y = linear(%x, %w)"), {x, w})),
-      (Numbers{0, 3, 3, 12}));
-  EXPECT_EQ(ToDoubles(Execute(
-                Program("%x: f32[i0, 3], %w: f32[2, 3], %b: f32[2]", "%y = linear(%x, %w, %b)"),
-                {x, w, F32({2}, {10, 20})})),
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3]", "%y = linear(%x, %w)"), {x, w})),
+            (Numbers{0, 3, 3, 12}));
+  EXPECT_EQ(ToDoubles(Execute(Program("%x: f32[i0, 3], %w: f32[2, 3], %b: f32[2]", "%y = linear(%x, %w, %b)"),
+                              {x, w, F32({2}, {10, 20})})),
             (Numbers{10, 23, 13, 32}));
 }
 
 // Sizes only known when inputs bind.
 TEST(Symbols, BindFromShapes) {
-  const std::string text = Program(
-      "%x: f32[i0, 12], %s: f32[i1]",
-      "%r = reshape(%x) {shape=[i0, 3, 4]}\n%m = sum(%r) {axes=[2], keepdim=false, dtype=null}\n"
-      "%e = broadcast_in_dim(%s) {shape=[i0, i1], dims=[1]}\n%y = add(%m, %e)");
-  const HostTensor y =
-      Execute(text, {Counting(DType::kFloat32, {2, 12}), F32({3}, {100, 200, 300})});
+  const std::string text =
+      Program("%x: f32[i0, 12], %s: f32[i1]",
+              "%r = reshape(%x) {shape=[i0, 3, 4]}\n%m = sum(%r) {axes=[2], keepdim=false, dtype=null}\n"
+              "%e = broadcast_in_dim(%s) {shape=[i0, i1], dims=[1]}\n%y = add(%m, %e)");
+  const HostTensor y = Execute(text, {Counting(DType::kFloat32, {2, 12}), F32({3}, {100, 200, 300})});
   EXPECT_EQ(TypeName(y), "f32[2, 3]");
   EXPECT_EQ(ToDoubles(y), (Numbers{106, 222, 338, 154, 270, 386}));
 }

@@ -61,12 +61,9 @@ TEST_F(BuilderTest, AFailedAddLeavesNothing) {
   Value* y = graph.AddParam("y", F32({C(5)}));
   Value* operands[] = {x, y};
   const std::string_view names[] = {"z"};
-  const auto op = build.Add({.name = "add",
-                             .operands = operands,
-                             .result_names = names,
-                             .location = "a.py:1: z = x + y"});
-  EXPECT_EQ(op.status().ToString(),
-            "INVALID_ARGUMENT: add: axis 0: 4 is not 5 (a.py:1: z = x + y)");
+  const auto op =
+      build.Add({.name = "add", .operands = operands, .result_names = names, .location = "a.py:1: z = x + y"});
+  EXPECT_EQ(op.status().ToString(), "INVALID_ARGUMENT: add: axis 0: 4 is not 5 (a.py:1: z = x + y)");
   EXPECT_EQ(graph.body.first, nullptr);
   EXPECT_EQ(graph.FindValue("z"), nullptr);
   EXPECT_EQ(graph.values().size(), 2u);
@@ -128,9 +125,7 @@ TEST_F(BuilderDeathTest, MisspelledAttributesAbort) {
 TEST_F(BuilderTest, UnifyKeepsTheEarlierSymbolEverywhere) {
   graph.AddParam("x", F32({S("i"), S("j")}));
   Value* y = graph.AddParam("y", F32({S("k"), C(4)}));
-  build.Make(
-      "reshape", {y},
-      {{"shape", std::span<const Expr* const>(std::vector<const Expr*>{S("k"), C(2), C(2)})}});
+  build.Make("reshape", {y}, {{"shape", std::span<const Expr* const>(std::vector<const Expr*>{S("k"), C(2), C(2)})}});
   EXPECT_TRUE(Builder::Unify(graph, S("k"), S("i"), "test").ok());
   EXPECT_TRUE(Builder::Unify(graph, S("j"), C(4), "test").ok());
   EXPECT_EQ(Print(graph),
@@ -139,8 +134,7 @@ TEST_F(BuilderTest, UnifyKeepsTheEarlierSymbolEverywhere) {
   // Extents from before mean the same.
   EXPECT_EQ(F32({S("k"), S("j")}), graph.params[0]->type);
   EXPECT_TRUE(graph.guards.empty());
-  EXPECT_EQ(Builder::Unify(graph, S("j"), C(5), "the columns").ToString(),
-            "INVALID_ARGUMENT: the columns: 4 is not 5");
+  EXPECT_EQ(Builder::Unify(graph, S("j"), C(5), "the columns").ToString(), "INVALID_ARGUMENT: the columns: 4 is not 5");
 }
 
 TEST_F(BuilderTest, UnifyRecordsGuardsForTheRest) {
@@ -155,29 +149,25 @@ TEST_F(BuilderTest, UnifyRecordsGuardsForTheRest) {
   // Once an input says what `unknown` is, the guard becomes a replacement; a guard that cannot hold is refused.
   EXPECT_EQ(Builder::Unify(graph, S("unknown"), C(3), "now known").ToString(), "OK");
   EXPECT_EQ(ToString(graph.params[0]->type->axes[0].extent), "6");
-  EXPECT_EQ(Builder::Unify(graph, S("j"), C(1), "no").ToString(),
-            "INVALID_ARGUMENT: itself: 6 is not 7");
+  EXPECT_EQ(Builder::Unify(graph, S("j"), C(1), "no").ToString(), "INVALID_ARGUMENT: itself: 6 is not 7");
 }
 
 TEST_F(BuilderTest, UnifyRefusesNegativeExtentsAndDivisionByZero) {
   graph.AddParam("x", F32({S("i")}));
   graph.AddParam("y", F32({graph.exprs().Sub(S("i"), C(5))}));
-  EXPECT_EQ(Builder::Unify(graph, S("i"), C(3), "x").ToString(),
-            "INVALID_ARGUMENT: f32[-2]: extent -2 is negative");
+  EXPECT_EQ(Builder::Unify(graph, S("i"), C(3), "x").ToString(), "INVALID_ARGUMENT: f32[-2]: extent -2 is negative");
   Graph other(kTestOps, "q");
   const Axis axis = {AxisKind::kIteration,
                      other.exprs().FloorDiv(other.exprs().Symbol("i"), other.exprs().Symbol("j"))};
   other.AddParam("x", other.Tensor(DType::kFloat32, {&axis, 1}));
-  EXPECT_EQ(
-      Builder::Unify(other, other.exprs().Symbol("j"), other.exprs().Const(0), "x").ToString(),
-      "INVALID_ARGUMENT: an extent divides by zero");
+  EXPECT_EQ(Builder::Unify(other, other.exprs().Symbol("j"), other.exprs().Const(0), "x").ToString(),
+            "INVALID_ARGUMENT: an extent divides by zero");
 }
 
 // Chains of thousands of sizes: close to linear, and the limit is named.
 TEST_F(BuilderTest, ManySizesUnify) {
   std::string text = "test @p(";
-  for (int k = 0; k < 2000; ++k)
-    text += base::Cat(k == 0 ? "" : ", ", "%x", k, ": f32[i", k, ", j", k, "]");
+  for (int k = 0; k < 2000; ++k) text += base::Cat(k == 0 ? "" : ", ", "%x", k, ": f32[i", k, ", j", k, "]");
   text += ") {\n";
   for (int k = 1; k < 2000; ++k) text += base::Cat("%y", k, " = add(%x", k, ", %x", k - 1, ")\n");
   const auto parsed = Parse(text + "return %y1999\n}\n", kTestOps);
@@ -195,8 +185,7 @@ TEST_F(BuilderTest, LoopDomain) {
   const std::vector<Leaf> leaves = LoopDomain(graph.exprs(), *type, steps);
   std::string text;
   for (const Leaf& leaf : leaves) {
-    base::Append(text, ToString(leaf.extent), " of ", leaf.logical,
-                 leaf.outermost ? " outermost; " : "; ");
+    base::Append(text, ToString(leaf.extent), " of ", leaf.logical, leaf.outermost ? " outermost; " : "; ");
   }
   EXPECT_EQ(text, "ceildiv(i, 8) of 0 outermost; 8 of 0; 4 of 1 outermost; 15 of -1; ");
 }
@@ -205,12 +194,8 @@ TEST_F(BuilderTest, AnnotationsApplyInOrderAndLeaveTheLayoutWhenTheyFail) {
   const Mesh* mesh = graph.AddMesh(*DeviceMesh::Make({2, 2}, {0, 1, 2, 3}));
   Value* x = graph.AddParam("x", F32({S("i"), C(8)}));
   EXPECT_TRUE(Annotate(graph, *x, {.kind = Annotation::Kind::kMesh, .mesh = mesh}).ok());
-  EXPECT_TRUE(Annotate(graph, *x,
-                       {.kind = Annotation::Kind::kShard, .axis = -1, .type = ParallelType::kMeshY})
-                  .ok());
-  EXPECT_TRUE(Annotate(graph, *x,
-                       {.kind = Annotation::Kind::kShard, .axis = 1, .type = ParallelType::kMeshX})
-                  .ok());
+  EXPECT_TRUE(Annotate(graph, *x, {.kind = Annotation::Kind::kShard, .axis = -1, .type = ParallelType::kMeshY}).ok());
+  EXPECT_TRUE(Annotate(graph, *x, {.kind = Annotation::Kind::kShard, .axis = 1, .type = ParallelType::kMeshX}).ok());
   const std::string text =
       "{mesh=@m, outer_split(1, 2), outer_split(2, 2), parallelize(1, mesh_y), parallelize(2, "
       "mesh_x)}";
@@ -224,9 +209,8 @@ TEST_F(BuilderTest, AnnotationsApplyInOrderAndLeaveTheLayoutWhenTheyFail) {
 TEST_F(BuilderTest, AParallelAxisHasTheMeshsSize) {
   const Mesh* mesh = graph.AddMesh(*DeviceMesh::Make({4}, {0, 1, 2, 3}));
   Value* x = graph.AddParam("x", F32({S("d"), S("i")}));
-  const Annotation commands[] = {
-      {.kind = Annotation::Kind::kMesh, .mesh = mesh},
-      {.kind = Annotation::Kind::kParallelize, .axis = 0, .type = ParallelType::kMeshX}};
+  const Annotation commands[] = {{.kind = Annotation::Kind::kMesh, .mesh = mesh},
+                                 {.kind = Annotation::Kind::kParallelize, .axis = 0, .type = ParallelType::kMeshX}};
   EXPECT_TRUE(AnnotateAll(graph, *x, commands).ok());
   EXPECT_EQ(ToString(*x->type), "f32[4, i]");
 }
@@ -250,15 +234,13 @@ test @p(%x: f32[i, 8] {mesh=@m, shard(1, mesh_x)}, %y: f32[j, 8]) {
   EXPECT_EQ(copy->body.first->location, "kept");
   EXPECT_TRUE(Verify(*copy).ok());
   // The copy lives alone.
-  EXPECT_TRUE(
-      Builder::Unify(*copy, copy->exprs().Symbol("i"), copy->exprs().Const(3), "test").ok());
+  EXPECT_TRUE(Builder::Unify(*copy, copy->exprs().Symbol("i"), copy->exprs().Const(3), "test").ok());
   EXPECT_NE(Print(*copy), Print(**parsed));
 }
 
 TEST_F(BuilderTest, CloneOpFollowsItsNewOperandsAndLoopIndices) {
-  const auto from = Parse(
-      "test @p(%x: f32[i, 8]) { for() {end=i} { |%n: index| %y = relu(%x) use(%y) {at=2*%n} } }",
-      kTestOps);
+  const auto from =
+      Parse("test @p(%x: f32[i, 8]) { for() {end=i} { |%n: index| %y = relu(%x) use(%y) {at=2*%n} } }", kTestOps);
   ASSERT_TRUE(from.ok()) << from.status().ToString();
   Value* x = graph.AddParam("n", F32({C(3)}));  // Takes the index's name.
   std::unordered_map<const Value*, Value*> values = {{(*from)->params[0], x}};
@@ -287,8 +269,7 @@ TEST_F(BuilderTest, VerifyFindsWhatAPassBroke) {
   z->layout = graph.New(Layout{.mesh = graph.AddMesh(*DeviceMesh::Make({2}, {0, 1})),
                                .transforms = graph.Copy(std::span<const LoopTransform>(split)),
                                .parallel = graph.Copy(std::span<const ParallelType>(twice))});
-  EXPECT_EQ(Verify(graph).ToString(),
-            "INVALID_ARGUMENT: line 7: relu: z: mesh_x is on 2 loop axes");
+  EXPECT_EQ(Verify(graph).ToString(), "INVALID_ARGUMENT: line 7: relu: z: mesh_x is on 2 loop axes");
 }
 
 }  // namespace

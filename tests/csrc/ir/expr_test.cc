@@ -57,8 +57,7 @@ TEST_F(ExprTest, SymbolsKeepTheirOrder) {
 TEST_F(ExprTest, SubstituteSettlesDivisions) {
   const Expr* e = pool.Add(pool.FloorDiv(i, C(4)), pool.Mod(i, j));
   EXPECT_EQ(pool.Substitute(e, {{"i", C(10)}, {"j", C(4)}}), C(4));
-  EXPECT_EQ(pool.Substitute(e, {{"i", pool.Mul(C(4), j)}}),
-            pool.Add(j, pool.Mod(pool.Mul(C(4), j), j)));
+  EXPECT_EQ(pool.Substitute(e, {{"i", pool.Mul(C(4), j)}}), pool.Add(j, pool.Mod(pool.Mul(C(4), j), j)));
 }
 
 TEST_F(ExprTest, AnotherPoolsExpressions) {
@@ -72,13 +71,10 @@ TEST_F(ExprTest, AnotherPoolsExpressions) {
 
 TEST_F(ExprTest, EvaluateSaysWhatIsWrong) {
   const auto value = [](std::string_view name) -> std::optional<int64_t> {
-    return name == "i"   ? std::optional<int64_t>(INT64_MAX)
-           : name == "z" ? std::optional<int64_t>(0)
-                         : std::nullopt;
+    return name == "i" ? std::optional<int64_t>(INT64_MAX) : name == "z" ? std::optional<int64_t>(0) : std::nullopt;
   };
   EXPECT_EQ(Evaluate(j, value).status().ToString(), "INVALID_ARGUMENT: extent j has no value");
-  EXPECT_EQ(Evaluate(pool.Mul(C(2), i), value).status().ToString(),
-            "INVALID_ARGUMENT: extent 2*i overflows 64 bits");
+  EXPECT_EQ(Evaluate(pool.Mul(C(2), i), value).status().ToString(), "INVALID_ARGUMENT: extent 2*i overflows 64 bits");
   EXPECT_EQ(Evaluate(pool.FloorDiv(i, pool.Symbol("z")), value).status().ToString(),
             "INVALID_ARGUMENT: extent i / z overflows or divides by zero");
 }
@@ -109,13 +105,11 @@ TEST_F(ExprTest, DepthAndSizeAreLimited) {
 
   ExprPool wide;
   const Expr* sum = wide.Const(1);
-  for (uint32_t k = 0; k + 1 < kExprNodesMax; ++k)
-    sum = wide.Add(sum, wide.Symbol("s" + std::to_string(k)));
+  for (uint32_t k = 0; k + 1 < kExprNodesMax; ++k) sum = wide.Add(sum, wide.Symbol("s" + std::to_string(k)));
   EXPECT_TRUE(wide.status().ok());
   EXPECT_EQ(sum->nodes, kExprNodesMax);
   wide.Add(sum, wide.Symbol("t"));
-  EXPECT_EQ(wide.status().ToString(),
-            "RESOURCE_EXHAUSTED: an extent has more than 4096 terms and factors");
+  EXPECT_EQ(wide.status().ToString(), "RESOURCE_EXHAUSTED: an extent has more than 4096 terms and factors");
 }
 
 // --- random expressions against plain arithmetic ---
@@ -181,8 +175,7 @@ TEST(ExprRandom, CanonicalFormKeepsTheValue) {
     ASSERT_EQ(pool.Import(sample.expr), sample.expr) << text << " seed " << seed;
     // Symbols replaced one at a time or all at once: a constant of the same value.
     const Expr* one = pool.Substitute(sample.expr, {{"i", pool.Const(values[0])}});
-    const Expr* all =
-        pool.Substitute(one, {{"j", pool.Const(values[1])}, {"k", pool.Const(values[2])}});
+    const Expr* all = pool.Substitute(one, {{"j", pool.Const(values[1])}, {"k", pool.Const(values[2])}});
     ASSERT_EQ(all, pool.Const(sample.value)) << text << " seed " << seed;
   }
 }
@@ -197,8 +190,7 @@ TEST(ExprRandom, RearrangedSumsAreOneNode) {
     const Expr* b = Random(prng, pool, values, 2).expr;
     const Expr* c = Random(prng, pool, values, 2).expr;
     ASSERT_EQ(pool.Add(pool.Add(a, b), c), pool.Add(a, pool.Add(c, b))) << "seed " << seed;
-    ASSERT_EQ(pool.Mul(pool.Add(a, b), c), pool.Add(pool.Mul(c, a), pool.Mul(b, c)))
-        << "seed " << seed;
+    ASSERT_EQ(pool.Mul(pool.Add(a, b), c), pool.Add(pool.Mul(c, a), pool.Mul(b, c))) << "seed " << seed;
     ASSERT_EQ(pool.Sub(pool.Add(a, b), b), a) << "seed " << seed;
     ASSERT_EQ(Compare(a, b), -Compare(b, a)) << "seed " << seed;
   }

@@ -9,8 +9,7 @@ namespace hir::ir {
 inline Status InferTestAdd(Graph& graph, Op& op, std::span<const Type* const>) {
   const Type& a = *op.operands[0]->type;
   const Type& b = *op.operands[1]->type;
-  if (a.kind != TypeKind::kTensor || b.kind != TypeKind::kTensor)
-    return InvalidArgument("both operands are tensors");
+  if (a.kind != TypeKind::kTensor || b.kind != TypeKind::kTensor) return InvalidArgument("both operands are tensors");
   if (a.dtype != b.dtype) return InvalidArgument("the operands differ in dtype");
   std::vector<Axis> x = ValueAxes(a), y = ValueAxes(b);
   if (x.size() != y.size()) return InvalidArgument("the operands differ in rank");
@@ -22,8 +21,7 @@ inline Status InferTestAdd(Graph& graph, Op& op, std::span<const Type* const>) {
 }
 
 inline Status InferTestUnary(Graph& graph, Op& op, std::span<const Type* const>) {
-  if (op.operands[0]->type->kind != TypeKind::kTensor)
-    return InvalidArgument("the operand is a tensor");
+  if (op.operands[0]->type->kind != TypeKind::kTensor) return InvalidArgument("the operand is a tensor");
   op.results[0]->type = graph.Tensor(op.operands[0]->type->dtype, ValueAxes(*op.operands[0]->type));
   return {};
 }

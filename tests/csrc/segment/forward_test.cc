@@ -26,9 +26,7 @@ int Count(const ir::Graph& graph, std::string_view name) {
   return count;
 }
 
-std::optional<Gain> OneOpEach(const GroupView&, const GroupView&, const GroupView&) {
-  return std::nullopt;
-}
+std::optional<Gain> OneOpEach(const GroupView&, const GroupView&, const GroupView&) { return std::nullopt; }
 
 // What `text` is after Forward, with the number of ops called `name`.
 int CountAfter(const std::string& text, std::string_view name) {
@@ -104,8 +102,7 @@ TEST(Forward, Seed000AFactoryIsNoSegmentsOutput) {
   ASSERT_TRUE(Forward(*graph).ok());
   EXPECT_EQ(Count(*graph, "full"), 2);
   // With a predicate that lets a factory join its reader, each segment makes its own zeros.
-  const auto join_factories = [](const GroupView& producer, const GroupView&,
-                                 const GroupView&) -> std::optional<Gain> {
+  const auto join_factories = [](const GroupView& producer, const GroupView&, const GroupView&) -> std::optional<Gain> {
     return producer.ops[0]->info->name == "full" ? std::optional(Gain{}) : std::nullopt;
   };
   const auto groups = Segment(*graph, join_factories);
@@ -126,8 +123,9 @@ fusion @f(%x: bf16[8]) {
 })");
   ASSERT_TRUE(Forward(*graph).ok());
   ASSERT_EQ(Count(*graph, "cast"), 2);
-  const auto always = [](const GroupView&, const GroupView&,
-                         const GroupView&) -> std::optional<Gain> { return Gain{}; };
+  const auto always = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
+    return Gain{};
+  };
   auto groups = Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
   MergeCopies(*graph, groups, [](const GroupView&) { return true; });
@@ -149,8 +147,9 @@ fusion @f(%x: i64[8, 8]) {
 })");
   ASSERT_TRUE(Forward(*graph).ok());
   ASSERT_EQ(Count(*graph, "iota"), 2);
-  const auto always = [](const GroupView&, const GroupView&,
-                         const GroupView&) -> std::optional<Gain> { return Gain{}; };
+  const auto always = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
+    return Gain{};
+  };
   auto groups = Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
   const std::string before = ir::Print(*graph);

@@ -24,8 +24,7 @@ std::unique_ptr<ir::Graph> Parse(const std::string& text) {
 bool Anything(const GroupView&) { return true; }
 
 // Groups of the ops that make the named values: {{"c", "s"}, {"y"}}.
-std::vector<Group> GroupsOf(const ir::Graph& graph,
-                            const std::vector<std::vector<std::string>>& names) {
+std::vector<Group> GroupsOf(const ir::Graph& graph, const std::vector<std::vector<std::string>>& names) {
   std::vector<Group> groups;
   for (const auto& group : names) {
     std::vector<ir::Op*> ops;
@@ -43,8 +42,7 @@ std::string Boundaries(const std::vector<Group>& groups) {
     for (const ir::Value* value : group.inputs) inputs.push_back(value->name);
     for (const ir::Value* value : group.outputs) outputs.push_back(value->name);
     std::sort(inputs.begin(), inputs.end());
-    base::Append(out, out.empty() ? "" : "; ", base::Join(inputs, " "), " -> ",
-                 base::Join(outputs, " "));
+    base::Append(out, out.empty() ? "" : "; ", base::Join(inputs, " "), " -> ", base::Join(outputs, " "));
   }
   return out;
 }
@@ -195,9 +193,7 @@ fusion @f(%x: f32[64, 128]) {
   %y: f32[64, 128] = neg(%b)
   return %s, %e, %y
 })");
-  const auto fits = [](const GroupView& group) {
-    return group.outputs.empty() || group.outputs[0]->name != "a";
-  };
+  const auto fits = [](const GroupView& group) { return group.outputs.empty() || group.outputs[0]->name != "a"; };
   auto groups = GroupsOf(*graph, {{"a", "b", "s", "e"}, {"y"}});
   EXPECT_EQ(After(*graph, groups, fits), "x -> b s e; b -> y");
   groups = GroupsOf(*graph, {{"a", "b", "s", "e"}, {"y"}});

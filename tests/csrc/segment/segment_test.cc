@@ -56,20 +56,18 @@ fusion @f(%x: f32[8]) {
   return %c
 })";
 
-TEST(Segment, MergesAllWhenAllowed) {
-  EXPECT_EQ(Names(Segment(*Parse(kDiamond), Always)), "a b c");
-}
+TEST(Segment, MergesAllWhenAllowed) { EXPECT_EQ(Names(Segment(*Parse(kDiamond), Always)), "a b c"); }
 
 TEST(Segment, MergesNothingWhenRefused) {
-  const auto never = [](const GroupView&, const GroupView&,
-                        const GroupView&) -> std::optional<Gain> { return std::nullopt; };
+  const auto never = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
+    return std::nullopt;
+  };
   EXPECT_EQ(Names(Segment(*Parse(kDiamond), never)), "a | b | c");
 }
 
 TEST(Segment, NeverMergesAroundAnOpThatStaysOutside) {
   // a and c are neighbours, but b lies on another path between them: {a, c} would wait for itself.
-  const auto without_b = [](const GroupView&, const GroupView&,
-                            const GroupView& merged) -> std::optional<Gain> {
+  const auto without_b = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return Holds(merged, "b") ? std::nullopt : std::optional(Gain{});
   };
   EXPECT_EQ(Names(Segment(*Parse(kDiamond), without_b)), "a | b | c");
@@ -84,15 +82,13 @@ fusion @f(%x: f32[8]) {
   return %c
 })");
   // Two ops fit; b goes with c because that saves more.
-  const auto pairs = [](const GroupView& producer, const GroupView&,
-                        const GroupView& merged) -> std::optional<Gain> {
+  const auto pairs = [](const GroupView& producer, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     if (merged.ops.size() > 2) return std::nullopt;
     return Gain{.bytes = Holds(producer, "b") ? 10 : 1, .launches = 1};
   };
   EXPECT_EQ(Names(Segment(*graph, pairs)), "a | b c");
   // And with equal gains, the earlier pair.
-  const auto equal = [](const GroupView&, const GroupView&,
-                        const GroupView& merged) -> std::optional<Gain> {
+  const auto equal = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() > 2 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
   EXPECT_EQ(Names(Segment(*graph, equal)), "a b | c");
@@ -106,8 +102,7 @@ fusion @f(%x: f32[8]) {
   %c: f32[8] = abs(%a)
   return %b, %c
 })");
-  const auto only_three = [](const GroupView&, const GroupView&,
-                             const GroupView& merged) -> std::optional<Gain> {
+  const auto only_three = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() == 3 ? std::optional(Gain{}) : std::nullopt;
   };
   EXPECT_EQ(Names(Segment(*graph, only_three)), "a b c");
@@ -148,8 +143,7 @@ std::string RandomProgram(base::Prng& prng, int num_ops) {
   std::string text = "fusion @f(%v0: f32[4], %v1: f32[4]) {\n";
   for (int i = 2; i < num_ops + 2; ++i) {
     const int64_t near = std::max<int64_t>(0, i - 6);
-    base::Append(text, "  %v", i, ": f32[4] = add(%v", prng.Between(near, i - 1), ", %v",
-                 prng.Below(i), ")\n");
+    base::Append(text, "  %v", i, ": f32[4] = add(%v", prng.Between(near, i - 1), ", %v", prng.Below(i), ")\n");
   }
   return text + base::Cat("  return %v", num_ops + 1, "\n}\n");
 }
@@ -157,8 +151,7 @@ std::string RandomProgram(base::Prng& prng, int num_ops) {
 void ExpectAcyclicPartition(const ir::Graph& graph, const std::vector<Group>& groups) {
   std::map<const ir::Op*, size_t> group_of;
   for (size_t i = 0; i < groups.size(); ++i) {
-    for (const ir::Op* op : groups[i].ops)
-      EXPECT_TRUE(group_of.emplace(op, i).second) << "an op in two groups";
+    for (const ir::Op* op : groups[i].ops) EXPECT_TRUE(group_of.emplace(op, i).second) << "an op in two groups";
   }
   for (const ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
     ASSERT_TRUE(group_of.contains(op));
@@ -176,11 +169,9 @@ TEST(SegmentProperty, RandomPredicatesGiveAcyclicPartitionsAndTheSameAnswerAgain
     const std::string text = RandomProgram(prng, static_cast<int>(prng.Between(1, 40)));
     const int64_t largest = prng.Between(1, 12);
     // Pure, but arbitrary: decided by the positions of the merged ops.
-    const auto predicate = [&](const GroupView&, const GroupView&,
-                               const GroupView& merged) -> std::optional<Gain> {
+    const auto predicate = [&](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
       uint64_t hash = seed;
-      for (const ir::Op* op : merged.ops)
-        hash = base::Prng(hash ^ static_cast<uint64_t>(op->results[0]->id)).Next();
+      for (const ir::Op* op : merged.ops) hash = base::Prng(hash ^ static_cast<uint64_t>(op->results[0]->id)).Next();
       if (static_cast<int64_t>(merged.ops.size()) > largest || hash % 4 == 0) return std::nullopt;
       return Gain{.bytes = static_cast<int64_t>(hash % 7), .launches = 1};
     };
@@ -203,8 +194,7 @@ TEST(Segment, AsksAboutAThousandOpsNearlyLinearly) {
   base::Prng prng(7);
   const auto graph = Parse(RandomProgram(prng, 1000));
   int64_t asked = 0;
-  const auto counting = [&](const GroupView&, const GroupView&,
-                            const GroupView& merged) -> std::optional<Gain> {
+  const auto counting = [&](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     ++asked;
     return merged.ops.size() > 20 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
@@ -226,8 +216,8 @@ TEST(Segment, AsksAboutOpsOnConstantsNearlyLinearly) {
   std::string last = "x";
   for (int i = 0; i < kSums; ++i) {
     const std::string next = base::Cat("y", i);
-    base::Append(text, "  %c", i, " = constant() {value=", i, ".5, dtype=f64}\n  %", next,
-                 " = add(%", last, ", %c", i, ")\n");
+    base::Append(text, "  %c", i, " = constant() {value=", i, ".5, dtype=f64}\n  %", next, " = add(%", last, ", %c", i,
+                 ")\n");
     last = next;
   }
   const auto graph = Parse(base::Cat(text, "  return %", last, "\n}\n"));

@@ -14,13 +14,13 @@ std::string DescribePlan(const ProgramPlan& plan) {
     for (const auto& ranks : communication.teams) {
       teams.push_back(base::Cat("[", base::JoinInts(ranks, ", "), "]"));
     }
-    base::Append(out, communication.type, " of ", communication.tensor, " in ",
-                 base::Join(teams, " "), ": ", ir::ToString(communication.bytes), " bytes\n");
+    base::Append(out, communication.type, " of ", communication.tensor, " in ", base::Join(teams, " "), ": ",
+                 ir::ToString(communication.bytes), " bytes\n");
   }
   for (const ir::Guard& guard : plan.host->guards) {
     const bool equal = guard.kind == ir::Guard::Kind::kEqual;
-    base::Append(out, "guard ", ir::ToString(guard.left),
-                 equal ? " == " : " <= ", ir::ToString(guard.right), " (", guard.reason, ")\n");
+    base::Append(out, "guard ", ir::ToString(guard.left), equal ? " == " : " <= ", ir::ToString(guard.right), " (",
+                 guard.reason, ")\n");
   }
   return out;
 }

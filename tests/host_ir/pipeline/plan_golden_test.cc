@@ -64,8 +64,7 @@ TEST_P(PlanGolden, Matches) {
   EXPECT_EQ(text.substr(cut + kCut.size()), got);
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(Files()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Plans, PlanGolden, testing::ValuesIn(Files()), [](const auto& info) { return info.param; });
 
 // The bounds that the three examples are held to, whatever else their goldens say.
 struct Bound {
@@ -78,8 +77,7 @@ void PrintTo(const Bound& c, std::ostream* out) { *out << c.name; }
 class PlanBounds : public testing::TestWithParam<Bound> {};
 
 TEST_P(PlanBounds, Hold) {
-  const auto plan =
-      PlanText(ReadFile(fs::path(kFolder) / (std::string(GetParam().name) + ".hir")), 4);
+  const auto plan = PlanText(ReadFile(fs::path(kFolder) / (std::string(GetParam().name) + ".hir")), 4);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   int kernels = 0;
   int calls = 0;

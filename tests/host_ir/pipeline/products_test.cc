@@ -44,8 +44,7 @@ std::string Fitted(const std::string& text, const codegen::Target& target) {
 }
 
 std::string Program(const std::string& dtype, const std::string& ops) {
-  return Cat("fusion @f(%x: ", dtype, "[i0, 8], %w: ", dtype, "[4, 8], %b: ", dtype, "[4]) {\n",
-             ops, "}\n");
+  return Cat("fusion @f(%x: ", dtype, "[i0, 8], %w: ", dtype, "[4, 8], %b: ", dtype, "[4]) {\n", ops, "}\n");
 }
 
 TEST(Products, ActivationsBecomeEpilogues) {
@@ -79,11 +78,9 @@ TEST(Products, BiasesBehindThemAreTheirs) {
   for (const std::string between : {"", "  %b = broadcast(%b0) {is_broadcast_dim=[1, 0]}\n",
                                     "  %b = broadcast_in_dim(%b0) {shape=[i0, 4], dims=[1]}\n"}) {
     const std::string name = between.empty() ? "b" : "b0";
-    const std::string text =
-        Cat("fusion @f(%x: f32[i0, 8], %w: f32[4, 8], %", name, ": f32[4]) {\n", between,
-            "  %p = linear(%x, %w)\n  %s = add(%b, %p)\n  %y = relu(%s)\n  return %y\n}\n");
-    EXPECT_EQ(Fitted(text, codegen::kHopper),
-              Cat("%y = linear(%x, %w, %", name, ") {epilogue=relu}\n"));
+    const std::string text = Cat("fusion @f(%x: f32[i0, 8], %w: f32[4, 8], %", name, ": f32[4]) {\n", between,
+                                 "  %p = linear(%x, %w)\n  %s = add(%b, %p)\n  %y = relu(%s)\n  return %y\n}\n");
+    EXPECT_EQ(Fitted(text, codegen::kHopper), Cat("%y = linear(%x, %w, %", name, ") {epilogue=relu}\n"));
   }
   const std::string matmul =
       "fusion @f(%x: f32[3, i0, 8], %w: f32[8, 4], %b: f32[4]) {\n  %p = matmul(%x, %w) "
@@ -105,9 +102,8 @@ TEST(Products, WhatIsReadElsewhereStays) {
   same("  %p = linear(%x, %w, %b)\n  %y = relu(%p)\n  return %p, %y\n");
   same("  %p = linear(%x, %w, %b)\n  %y = relu(%p)\n  %z = exp(%p)\n  return %y, %z\n");
   same("  %p = linear(%x, %w, %b)\n  %s = segment_set(%p)\n  %y = relu(%s)\n  return %y\n");
-  same("  %p = linear(%x, %w)\n  %y = add(%p, %p)\n  return %y\n");  // No bias.
-  same(
-      "  %p = linear(%x, %w, %b)\n  %y = cast(%p) {dtype=f32}\n  %z = relu(%y)\n  return %z\n");  // Of another type.
+  same("  %p = linear(%x, %w)\n  %y = add(%p, %p)\n  return %y\n");                                // No bias.
+  same("  %p = linear(%x, %w, %b)\n  %y = cast(%p) {dtype=f32}\n  %z = relu(%y)\n  return %z\n");  // Of another type.
 }
 
 TEST(Products, CastsAroundAnActivationGoWithIt) {
@@ -115,8 +111,7 @@ TEST(Products, CastsAroundAnActivationGoWithIt) {
       "  %p = linear(%x, %w, %b)\n  %f = cast(%p) {dtype=f32}\n  %g = tanh_gelu(%f)\n  %y = "
       "cast(%g) {dtype=bf16}\n"
       "  return %y\n";
-  EXPECT_EQ(Fitted(Program("bf16", ops), codegen::kHopper),
-            "%y = linear(%x, %w, %b) {epilogue=tanh_gelu}\n");
+  EXPECT_EQ(Fitted(Program("bf16", ops), codegen::kHopper), "%y = linear(%x, %w, %b) {epilogue=tanh_gelu}\n");
 }
 
 std::vector<fusion::HostTensor> RandomInputs(const ir::Graph& graph, base::Prng& prng) {
@@ -131,10 +126,8 @@ std::vector<fusion::HostTensor> RandomInputs(const ir::Graph& graph, base::Prng&
     for (const int64_t extent : stored) count *= extent;
     std::vector<double> values(static_cast<size_t>(count));
     for (double& value : values)
-      value = IsFloat(param->type->dtype) ? 4 * prng.Unit() - 2
-                                          : static_cast<double>(prng.Between(-9, 9));
-    inputs.push_back(
-        fusion::WrittenOut(fusion::TensorOf(param->type->dtype, stored, values), shape));
+      value = IsFloat(param->type->dtype) ? 4 * prng.Unit() - 2 : static_cast<double>(prng.Between(-9, 9));
+    inputs.push_back(fusion::WrittenOut(fusion::TensorOf(param->type->dtype, stored, values), shape));
   }
   return inputs;
 }
@@ -144,8 +137,7 @@ TEST(Products, OfIntegersAreSumsOnGpus) {
   base::Prng prng(1);
   const auto axes = [&](const std::vector<int64_t>& shape) {
     std::string out;
-    for (const int64_t extent : shape)
-      base::Append(out, out.empty() ? "" : ", ", prng.OneIn(6) ? "b:" : "", extent);
+    for (const int64_t extent : shape) base::Append(out, out.empty() ? "" : ", ", prng.OneIn(6) ? "b:" : "", extent);
     return out;
   };
   for (int i = 0; i < 300 && !::testing::Test::HasFailure(); ++i) {
@@ -171,23 +163,19 @@ TEST(Products, OfIntegersAreSumsOnGpus) {
     const bool bias = linear && prng.OneIn(2);
     const std::string text =
         Cat("fusion @f(%x: ", dtype, "[", axes(x), "], %y: ", dtype, "[", axes(y), "]",
-            bias ? Cat(", %b: ", dtype, "[", axes({n}), "]") : "",
-            ") {\n  %z = ", linear ? "linear" : "matmul", bias ? "(%x, %y, %b)" : "(%x, %y)",
-            "\n  return %z\n}\n");
+            bias ? Cat(", %b: ", dtype, "[", axes({n}), "]") : "", ") {\n  %z = ", linear ? "linear" : "matmul",
+            bias ? "(%x, %y, %b)" : "(%x, %y)", "\n  return %z\n}\n");
     SCOPED_TRACE(text);
     const auto graph = Parsed(text), fitted = Parsed(text);
     ASSERT_TRUE(FitProducts(*fitted, codegen::kHopper).ok());
-    ir::ForEachOp(fitted->body, [](const ir::Op* op) {
-      EXPECT_EQ(op->info->effects, ir::kPure) << ir::Print(*op);
-    });
+    ir::ForEachOp(fitted->body, [](const ir::Op* op) { EXPECT_EQ(op->info->effects, ir::kPure) << ir::Print(*op); });
     const std::vector<fusion::HostTensor> inputs = RandomInputs(*graph, prng);
     const auto want = fusion::Interpret(*graph, inputs), got = fusion::Interpret(*fitted, inputs);
     ASSERT_TRUE(want.ok() && got.ok());
     EXPECT_EQ((*want)[0], (*got)[0]);
     const auto plan = PlanProgram(Parsed(text), {.target = codegen::kHopper});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    for (const LoweredSegment& segment : plan->segments)
-      EXPECT_NE(segment.kind, SegmentKind::kLibrary);
+    for (const LoweredSegment& segment : plan->segments) EXPECT_NE(segment.kind, SegmentKind::kLibrary);
     EXPECT_EQ(plan->kernels.size(), 1u) << DescribeSegments(*plan);
   }
 }
@@ -195,12 +183,10 @@ TEST(Products, OfIntegersAreSumsOnGpus) {
 // gelu moves no two numbers further apart than 1.13 times, so the rounding left out is at most that of the sum.
 TEST(Products, EpiloguesDifferByOneRoundingOfTheSum) {
   base::Prng prng(2);
-  for (const auto& [dtype, unit] :
-       {std::pair{"bf16", 0x1p-8}, {"f16", 0x1p-11}, {"f32", 0x1p-23}}) {
+  for (const auto& [dtype, unit] : {std::pair{"bf16", 0x1p-8}, {"f16", 0x1p-11}, {"f32", 0x1p-23}}) {
     for (const std::string activation : {"gelu", "tanh_gelu", "relu"}) {
-      const std::string text =
-          Cat("fusion @f(%x: ", dtype, "[9, 16], %w: ", dtype, "[7, 16], %b: ", dtype,
-              "[7]) {\n  %p = linear(%x, %w, %b)\n  %y = ", activation, "(%p)\n  return %y\n}\n");
+      const std::string text = Cat("fusion @f(%x: ", dtype, "[9, 16], %w: ", dtype, "[7, 16], %b: ", dtype,
+                                   "[7]) {\n  %p = linear(%x, %w, %b)\n  %y = ", activation, "(%p)\n  return %y\n}\n");
       const auto graph = Parsed(text), fitted = Parsed(text);
       ASSERT_TRUE(FitProducts(*fitted, kCpu).ok());
       ASSERT_EQ(fitted->body.first, fitted->body.last);
@@ -211,12 +197,10 @@ TEST(Products, EpiloguesDifferByOneRoundingOfTheSum) {
         EXPECT_EQ((*want)[0], (*got)[0]) << dtype;  // Rounding and relu commute.
         continue;
       }
-      const std::vector<double> stated = fusion::ToDoubles((*want)[0]),
-                                once = fusion::ToDoubles((*got)[0]);
+      const std::vector<double> stated = fusion::ToDoubles((*want)[0]), once = fusion::ToDoubles((*got)[0]);
       for (size_t i = 0; i < stated.size(); ++i) {
         // Sums are at most 66; the outcome is rounded, too.
-        EXPECT_LE(std::fabs(stated[i] - once[i]),
-                  unit * (1.13 * (std::fabs(once[i]) + 1) + std::fabs(once[i])))
+        EXPECT_LE(std::fabs(stated[i] - once[i]), unit * (1.13 * (std::fabs(once[i]) + 1) + std::fabs(once[i])))
             << text;
       }
     }

@@ -33,16 +33,15 @@ TEST_P(CompileAllTest, ArtifactsAreInOrder) {
   std::mutex mutex;
   std::multiset<std::string> compiled;
   std::vector<int64_t> told;
-  const auto artifacts = CompileAll(
-      plans,
-      [&](const codegen::KernelPlan& plan) -> Result<codegen::Artifact> {
-        if (plan.schedule.size() % 2 == 1)
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const std::scoped_lock lock(mutex);
-        compiled.insert(plan.schedule);
-        return codegen::Artifact{.bytes = "code " + plan.schedule, .kernels = {plan.schedule}};
-      },
-      {.pool = pool(), .compiled = [&](int64_t count) { told.push_back(count); }});
+  const auto artifacts =
+      CompileAll(plans,
+                 [&](const codegen::KernelPlan& plan) -> Result<codegen::Artifact> {
+                   if (plan.schedule.size() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   const std::scoped_lock lock(mutex);
+                   compiled.insert(plan.schedule);
+                   return codegen::Artifact{.bytes = "code " + plan.schedule, .kernels = {plan.schedule}};
+                 },
+                 {.pool = pool(), .compiled = [&](int64_t count) { told.push_back(count); }});
   ASSERT_TRUE(artifacts.ok());
   ASSERT_EQ(artifacts->size(), plans.size());
   std::vector<int64_t> counted;
@@ -56,25 +55,22 @@ TEST_P(CompileAllTest, ArtifactsAreInOrder) {
 
 TEST_P(CompileAllTest, TheFirstErrorIsTold) {
   for (int round = 0; round < 20; ++round) {
-    const auto artifacts =
-        CompileAll(Plans(24),
-                   [&](const codegen::KernelPlan& plan) -> Result<codegen::Artifact> {
-                     const int number = std::stoi(plan.schedule);
-                     if (number == 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                     if (number == 5 || number == 6 || number == 20)
-                       return Internal("plan " + plan.schedule);
-                     return codegen::Artifact{};
-                   },
-                   {.pool = pool()});
+    const auto artifacts = CompileAll(Plans(24),
+                                      [&](const codegen::KernelPlan& plan) -> Result<codegen::Artifact> {
+                                        const int number = std::stoi(plan.schedule);
+                                        if (number == 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                        if (number == 5 || number == 6 || number == 20)
+                                          return Internal("plan " + plan.schedule);
+                                        return codegen::Artifact{};
+                                      },
+                                      {.pool = pool()});
     ASSERT_EQ(artifacts.status().ToString(), "INTERNAL: plan 5");
   }
 }
 
 TEST_P(CompileAllTest, NothingToCompile) {
   const auto none = CompileAll(
-      {},
-      [](const codegen::KernelPlan&) -> Result<codegen::Artifact> { return Internal("called"); },
-      {.pool = pool()});
+      {}, [](const codegen::KernelPlan&) -> Result<codegen::Artifact> { return Internal("called"); }, {.pool = pool()});
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->empty());
 }

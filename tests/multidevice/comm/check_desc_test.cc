@@ -42,8 +42,7 @@ TEST_F(CheckDescTest, TeamAndCount) {
   desc.count = -1;
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allreduce #9: count is -1");
   desc.count = std::numeric_limits<int64_t>::max() / 8;
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: allreduce #9: count 1152921504606846975 is too large");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allreduce #9: count 1152921504606846975 is too large");
 }
 
 TEST_F(CheckDescTest, AMeanIsOfFloats) {
@@ -57,8 +56,7 @@ TEST_F(CheckDescTest, AMeanIsOfFloats) {
 }
 
 TEST_F(CheckDescTest, Peers) {
-  for (CommType type :
-       {CommType::kGather, CommType::kScatter, CommType::kReduce, CommType::kBroadcast}) {
+  for (CommType type : {CommType::kGather, CommType::kScatter, CommType::kReduce, CommType::kBroadcast}) {
     const std::string name(CommTypeName(type));
     CommDesc desc = Legal(type);
     desc.root = 1;
@@ -68,8 +66,7 @@ TEST_F(CheckDescTest, Peers) {
   }
   CommDesc desc = Legal(CommType::kCollectivePermute);
   desc.from = 4;
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: collective_permute #9: from 4 is not in team [0, 2, 3]");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: collective_permute #9: from 4 is not in team [0, 2, 3]");
   desc = Legal(CommType::kSendRecv);
   desc.to = 1;
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: send_recv #9: to 1 is not in team [0, 2, 3]");
@@ -88,12 +85,10 @@ TEST_F(CheckDescTest, Peers) {
 TEST_F(CheckDescTest, Buffers) {
   CommDesc desc = Legal(CommType::kAllgather);
   desc.dst.bytes = 47;
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: allgather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: allgather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
   desc = Legal(CommType::kReduceScatter);
   desc.src.bytes = 16;
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: reduce_scatter #9: src has 16 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: reduce_scatter #9: src has 16 bytes, 48 are needed (3 x 4 f32)");
   desc = Legal(CommType::kAllToAll);
   desc.src.data = nullptr;
   EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: all_to_all #9: src is null");
@@ -121,14 +116,12 @@ TEST_F(CheckDescTest, BuffersOfTheRoot) {
   }
   CommDesc desc = Legal(CommType::kGather);
   desc.root = kRank, desc.dst.bytes = 47;
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: gather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: gather #9: dst has 47 bytes, 48 are needed (3 x 4 f32)");
   desc = Legal(CommType::kScatter);
   desc.src = {};
   EXPECT_EQ(Checked(desc), "OK");
   desc.root = kRank, desc.src = {bytes_, 47};
-  EXPECT_EQ(Checked(desc),
-            "INVALID_ARGUMENT: scatter #9: src has 47 bytes, 48 are needed (3 x 4 f32)");
+  EXPECT_EQ(Checked(desc), "INVALID_ARGUMENT: scatter #9: src has 47 bytes, 48 are needed (3 x 4 f32)");
 }
 
 TEST_F(CheckDescTest, InPlace) {
@@ -140,11 +133,10 @@ TEST_F(CheckDescTest, InPlace) {
     return Checked(desc);
   };
   const auto refused = [](std::string_view name) {
-    return "INVALID_ARGUMENT: " + std::string(name) +
-           " #9: src and dst overlap, and not as the in-place form allows";
+    return "INVALID_ARGUMENT: " + std::string(name) + " #9: src and dst overlap, and not as the in-place form allows";
   };
-  for (CommType type : {CommType::kReduce, CommType::kAllreduce, CommType::kAllToAll,
-                        CommType::kSendRecv, CommType::kCollectivePermute, CommType::kBroadcast}) {
+  for (CommType type : {CommType::kReduce, CommType::kAllreduce, CommType::kAllToAll, CommType::kSendRecv,
+                        CommType::kCollectivePermute, CommType::kBroadcast}) {
     EXPECT_EQ(with(type, 64, 64), "OK");
     EXPECT_EQ(with(type, 64, 72), refused(CommTypeName(type)));
   }

@@ -15,19 +15,16 @@ std::vector<T> Reduced(ReduceOp op, DType dtype, const std::vector<std::vector<T
   std::vector<const std::byte*> srcs;
   for (const auto& input : inputs) srcs.push_back(reinterpret_cast<const std::byte*>(input.data()));
   std::vector<T> out(inputs[0].size());
-  Reduce(op, dtype, srcs, reinterpret_cast<std::byte*>(out.data()),
-         static_cast<int64_t>(out.size()));
+  Reduce(op, dtype, srcs, reinterpret_cast<std::byte*>(out.data()), static_cast<int64_t>(out.size()));
   return out;
 }
 
 TEST(Reduce, AMeanIsRoundedOnce) {
   // 2048 + 1 + 1 + 2 = 2052; a sum of f16 would stay at 2048, 2048, 2050.
   const auto f16 = [](float value) { return FloatToFloat16(value); };
-  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kMean, DType::kFloat16,
-                              {{f16(2048)}, {f16(1)}, {f16(1)}, {f16(2)}}),
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kMean, DType::kFloat16, {{f16(2048)}, {f16(1)}, {f16(1)}, {f16(2)}}),
             std::vector<uint16_t>{f16(513)});
-  EXPECT_EQ(Reduced<float>(ReduceOp::kMean, DType::kFloat32, {{1, -3}, {2, 0}, {6, 0}}),
-            (std::vector<float>{3, -1}));
+  EXPECT_EQ(Reduced<float>(ReduceOp::kMean, DType::kFloat32, {{1, -3}, {2, 0}, {6, 0}}), (std::vector<float>{3, -1}));
   // The sum of the ranks does not fit f16, the mean does.
   EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kMean, DType::kFloat16, {{f16(60000)}, {f16(40000)}}),
             (std::vector<uint16_t>{f16(50000)}));
@@ -45,13 +42,11 @@ TEST(Reduce, IntegersWrap) {
   const int32_t max = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(Reduced<int32_t>(ReduceOp::kSum, DType::kInt32, {{max}, {1}}),
             std::vector<int32_t>{std::numeric_limits<int32_t>::min()});
-  EXPECT_EQ(Reduced<int32_t>(ReduceOp::kProd, DType::kInt32, {{max}, {2}}),
-            std::vector<int32_t>{-2});
+  EXPECT_EQ(Reduced<int32_t>(ReduceOp::kProd, DType::kInt32, {{max}, {2}}), std::vector<int32_t>{-2});
 }
 
 TEST(Reduce, BoolsAreAndAndOr) {
-  const std::vector<std::vector<uint8_t>> inputs = {{0, 1, 0, 1},
-                                                    {0, 0, 7, 1}};  // Any byte but 0 is true.
+  const std::vector<std::vector<uint8_t>> inputs = {{0, 1, 0, 1}, {0, 0, 7, 1}};  // Any byte but 0 is true.
   EXPECT_EQ(Reduced(ReduceOp::kSum, DType::kBool, inputs), (std::vector<uint8_t>{0, 1, 1, 1}));
   EXPECT_EQ(Reduced(ReduceOp::kMax, DType::kBool, inputs), (std::vector<uint8_t>{0, 1, 1, 1}));
   EXPECT_EQ(Reduced(ReduceOp::kProd, DType::kBool, inputs), (std::vector<uint8_t>{0, 0, 0, 1}));
@@ -61,12 +56,9 @@ TEST(Reduce, BoolsAreAndAndOr) {
 // 256 + 1 is 256 in bf16, so three steps rounded one by one would stay there.
 TEST(Reduce, HalvesRoundOnce) {
   const auto bf16 = [](float value) { return std::vector<uint16_t>{FloatToBFloat16(value)}; };
-  EXPECT_EQ(
-      Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {bf16(256), bf16(1), bf16(1), bf16(1)}),
-      bf16(260));
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {bf16(256), bf16(1), bf16(1), bf16(1)}), bf16(260));
   const auto f16 = [](float value) { return std::vector<uint16_t>{FloatToFloat16(value)}; };
-  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kFloat16, {f16(2048), f16(1), f16(1)}),
-            f16(2050));
+  EXPECT_EQ(Reduced<uint16_t>(ReduceOp::kSum, DType::kFloat16, {f16(2048), f16(1), f16(1)}), f16(2050));
 }
 
 // Sums of every bf16 with some others: ties, infinities and NaNs among them.
@@ -82,16 +74,14 @@ TEST(Reduce, StoresBFloat16AsTheConversionDoes) {
   }
   const auto out = Reduced<uint16_t>(ReduceOp::kSum, DType::kBFloat16, {a, b});
   for (size_t i = 0; i < out.size(); ++i) {  // Which of two NaNs stays is left open.
-    const bool nan =
-        std::isnan(BFloat16ToFloat(expected[i])) && std::isnan(BFloat16ToFloat(out[i]));
+    const bool nan = std::isnan(BFloat16ToFloat(expected[i])) && std::isnan(BFloat16ToFloat(out[i]));
     ASSERT_TRUE(nan || out[i] == expected[i]) << a[i] << " + " << b[i];
   }
 }
 
 TEST(Reduce, TheResultMayReplaceASource) {
   std::vector<double> a(2000, 1), b(2000, 2);
-  const std::byte* const srcs[] = {reinterpret_cast<std::byte*>(a.data()),
-                                   reinterpret_cast<std::byte*>(b.data())};
+  const std::byte* const srcs[] = {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())};
   Reduce(ReduceOp::kSum, DType::kFloat64, srcs, reinterpret_cast<std::byte*>(b.data()), 2000);
   EXPECT_EQ(b, std::vector<double>(2000, 3));
 }

@@ -49,9 +49,7 @@ std::string OnRanks(std::string text, int64_t ranks) {
   text.replace(text.find("MESH"), 4, Cat("[", base::JoinInts(devices, ", "), "]"));
   for (size_t at; (at = text.find("SHARD(")) != std::string::npos;) {
     const char axis = text[at + 6];
-    text.replace(
-        at, 8,
-        Cat("mesh=@m, outer_split(", axis, ", ", ranks, "), parallelize(", axis, ", mesh_x)"));
+    text.replace(at, 8, Cat("mesh=@m, outer_split(", axis, ", ", ranks, "), parallelize(", axis, ", mesh_x)"));
   }
   return text;
 }
@@ -62,8 +60,7 @@ HostTensor RandomTensor(base::Prng& prng, const ir::Type& type, const std::vecto
   for (size_t i = 0; i < shape.size(); ++i) {
     if (type.axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
   }
-  std::vector<double> values(
-      static_cast<size_t>(fusion::ZeroTensor(type.dtype, stored).num_elements()));
+  std::vector<double> values(static_cast<size_t>(fusion::ZeroTensor(type.dtype, stored).num_elements()));
   for (double& value : values) value = prng.Unit() - 0.5;
   return fusion::WrittenOut(fusion::TensorOf(type.dtype, stored, values), shape);
 }
@@ -79,8 +76,7 @@ double RelativeError(const HostTensor& got, const HostTensor& want) {
 }
 
 // Whole inputs of these shapes, by the interpreter and on all ranks.
-void ExpectSameValues(const Planned& planned, const std::vector<std::vector<int64_t>>& shapes,
-                      double tolerance) {
+void ExpectSameValues(const Planned& planned, const std::vector<std::vector<int64_t>>& shapes, double tolerance) {
   base::Prng prng(7);
   std::vector<HostTensor> inputs;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -158,11 +154,8 @@ TEST(Communications, LayerNormBackwardReducesItsBatchWideSumsAlone) {
     } else {
       EXPECT_THAT((*planned).Types(), ElementsAre("Allreduce", "Allreduce"));
     }
-    for (const Communication& c : (*planned).local.communications)
-      EXPECT_EQ(ir::ToString(c.bytes), "40");
-    ExpectSameValues(
-        *planned, {{8, 6, 10}, {8, 6, 10}, {8, 1, 10}, {8, 6, 10}, {8, 6}, {8, 6, 1}, {8, 6, 10}},
-        4e-3);
+    for (const Communication& c : (*planned).local.communications) EXPECT_EQ(ir::ToString(c.bytes), "40");
+    ExpectSameValues(*planned, {{8, 6, 10}, {8, 6, 10}, {8, 1, 10}, {8, 6, 10}, {8, 6}, {8, 6, 1}, {8, 6, 10}}, 4e-3);
   }
 }
 
@@ -239,8 +232,7 @@ TEST(Communications, SequenceParallelMlpScattersAndGathers) {
   text.replace(text.find("r:24] {mesh=@m}"), 15, "r:24] {SHARD(0)}");
   Result<Planned> planned = Plan(OnRanks(text, 4));
   ASSERT_TRUE(planned.ok()) << planned.status().ToString();
-  EXPECT_THAT((*planned).Types(), ElementsAre("Allgather", "ReduceScatter"))
-      << ir::Print(*(*planned).local.graph);
+  EXPECT_THAT((*planned).Types(), ElementsAre("Allgather", "ReduceScatter")) << ir::Print(*(*planned).local.graph);
   ExpectSameValues(*planned, {{8, 12}, {24, 12}, {24}, {12, 24}, {12}}, 2e-2);
 }
 
@@ -255,8 +247,7 @@ fusion @sums(%x: f64[i0, i1] {mesh=@m, outer_split(0, 2), outer_split(2, 2),
 )");
   ASSERT_TRUE(planned.ok()) << planned.status().ToString();
   ASSERT_THAT((*planned).Types(), ElementsAre("Allreduce"));
-  EXPECT_THAT((*planned).local.communications[0].teams,
-              ElementsAre(ElementsAre(3, 1), ElementsAre(0, 2)));
+  EXPECT_THAT((*planned).local.communications[0].teams, ElementsAre(ElementsAre(3, 1), ElementsAre(0, 2)));
   ExpectSameValues(*planned, {{6, 8}}, 1e-12);
 }
 
@@ -288,9 +279,8 @@ fusion @deal(%x: f32[i0] {mesh=@m}) {
   return %y
 }
 )";
-  EXPECT_THAT(
-      Plan(kDealt, {.sizes = {{"i0", 7}}}).status().ToString(),
-      testing::StartsWith("INVALID_ARGUMENT: y: axis 0 dealt 2 ways over mesh_x has 7 elements, "));
+  EXPECT_THAT(Plan(kDealt, {.sizes = {{"i0", 7}}}).status().ToString(),
+              testing::StartsWith("INVALID_ARGUMENT: y: axis 0 dealt 2 ways over mesh_x has 7 elements, "));
   const Result<Planned> any = Plan(kDealt);
   ASSERT_TRUE(any.ok()) << any.status().ToString();
   ASSERT_EQ((*any).local.graph->guards.size(), 1u);
@@ -341,11 +331,10 @@ fusion @gather(%x: f32[i0] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)})
     return Plan(kGather, {.sizes = std::move(sizes), .resharding_bytes_max = bytes});
   };
   EXPECT_TRUE(bounded(6 * 1000, {{"i0", 1000}}).ok());
-  EXPECT_EQ(
-      bounded(6 * 1000 - 1, {{"i0", 1000}}).status().ToString(),
-      "RESOURCE_EXHAUSTED: %y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
-      "every sequence of steps holds more than resharding_bytes_max = 5999 bytes on a rank at "
-      "once (at least 6000); raise it, or split the tensor further");
+  EXPECT_EQ(bounded(6 * 1000 - 1, {{"i0", 1000}}).status().ToString(),
+            "RESOURCE_EXHAUSTED: %y: resharding from axis 0 split 2 ways over mesh_x to replicated: "
+            "every sequence of steps holds more than resharding_bytes_max = 5999 bytes on a rank at "
+            "once (at least 6000); raise it, or split the tensor further");
   // Without sizes a guard says up to which the plan serves; beyond, one for the sizes is asked for, and refused.
   const Result<Planned> any = bounded(6 * 1000, {});
   ASSERT_TRUE(any.ok()) << any.status().ToString();

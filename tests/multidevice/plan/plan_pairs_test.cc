@@ -76,18 +76,15 @@ struct Tally {
   }
 };
 
-void Check(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents,
-           Tally& tally) {
+void Check(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents, Tally& tally) {
   const TensorSize size = TensorSize::Of(extents, 4);
   const Result<Plan> plan = PlanResharding(from, to, size);
-  const std::string what =
-      Cat(from.ToString(), " on ", from.mesh.ToString(), " to ", to.ToString(), " on ",
-          to.mesh.ToString(), ", extents [", base::JoinInts(extents, ", "), "]");
+  const std::string what = Cat(from.ToString(), " on ", from.mesh.ToString(), " to ", to.ToString(), " on ",
+                               to.mesh.ToString(), ", extents [", base::JoinInts(extents, ", "), "]");
   ASSERT_TRUE(plan.ok()) << plan.status().ToString() << "\n" << what;
   std::string steps;
   for (const Step& step : (*plan).steps)
-    base::Append(steps, "\n  ", StepName(step.kind), " ", step.after.ToString(), " on ",
-                 step.after.mesh.ToString());
+    base::Append(steps, "\n  ", StepName(step.kind), " ", step.after.ToString(), " on ", step.after.mesh.ToString());
   const Status status = CheckPlan(from, to, extents, {}, *plan);
   ASSERT_TRUE(status.ok()) << status.ToString() << "\n" << what << steps;
   ++tally.pairs;
@@ -165,14 +162,13 @@ TEST(PlanPairs, AcrossMeshes) {
     }
   }
   std::cout << "between meshes: " << tally.Describe() << "\n";
-  for (const char* type : {"Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter",
-                           "Broadcast", "SendRecv", "AllToAll", "CollectivePermute"}) {
+  for (const char* type : {"Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast",
+                           "SendRecv", "AllToAll", "CollectivePermute"}) {
     EXPECT_GT(tally.steps[type], 0) << "no pair needs a " << type;
   }
 }
 
-std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to,
-                                 const std::vector<int64_t>& extents) {
+std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents) {
   std::vector<std::string> names;
   const Result<Plan> plan = PlanResharding(from, to, TensorSize::Of(extents, 4));
   EXPECT_TRUE(plan.ok());
@@ -180,8 +176,7 @@ std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to,
   return names;
 }
 
-Sharding Split(DeviceMesh mesh, std::vector<mesh::AxisSplit> axes,
-               std::vector<ParallelType> partial = {}) {
+Sharding Split(DeviceMesh mesh, std::vector<mesh::AxisSplit> axes, std::vector<ParallelType> partial = {}) {
   return {std::move(mesh), std::move(axes), std::move(partial)};
 }
 
@@ -206,12 +201,9 @@ TEST(PlanPairs, EachKindOfCommunication) {
   EXPECT_EQ(StepsOf(Split(a, {{}}, {x}), Split(a, {{x}}), rows), Names{"ReduceScatter"});
   // Two dimensions: a Gather of all four blocks at once; blocks that change devices go straight there.
   const DeviceMesh square = Make({2, 2}, {0, 1, 2, 3});
-  EXPECT_EQ(StepsOf(Split(square, {{y}, {x}}), Split(Make({1}, {5}), {{}, {}}), {512, 512}),
-            Names{"Gather"});
-  EXPECT_EQ(StepsOf(Split(square, {{x}, {y}}), Split(square, {{y}, {x}}), {512, 512}),
-            Names{"CollectivePermute"});
-  EXPECT_EQ(StepsOf(Split(square, {{y, x}}), Split(square, {{x, y}}), rows),
-            Names{"CollectivePermute"});
+  EXPECT_EQ(StepsOf(Split(square, {{y}, {x}}), Split(Make({1}, {5}), {{}, {}}), {512, 512}), Names{"Gather"});
+  EXPECT_EQ(StepsOf(Split(square, {{x}, {y}}), Split(square, {{y}, {x}}), {512, 512}), Names{"CollectivePermute"});
+  EXPECT_EQ(StepsOf(Split(square, {{y, x}}), Split(square, {{x, y}}), rows), Names{"CollectivePermute"});
 }
 
 // Elements dealt in turns: among themselves, and with everything else.
@@ -280,22 +272,19 @@ TEST(PlanPairs, WrongPlansOfDealtAxesAreRefused) {
   Sharding dealt = rows, ordered = whole;
   dealt.axes[0].dealt = ordered.axes[0].dealt = 2;
   const auto check = [&](const Sharding& from, const Sharding& to, Step step, int64_t extent) {
-    return CheckPlan(from, to, std::vector<int64_t>{extent}, {}, {.steps = {std::move(step)}})
-        .ToString();
+    return CheckPlan(from, to, std::vector<int64_t>{extent}, {}, {.steps = {std::move(step)}}).ToString();
   };
   const auto exchange = [&](const Sharding& after) {
     return Step{.kind = StepKind::kAllToAll, .type = x, .axis = 0, .to_axis = 0, .after = after};
   };
   EXPECT_EQ(check(dealt, rows, exchange(rows), 8), "OK");
   EXPECT_EQ(check(rows, dealt, exchange(dealt), 8), "OK");
-  EXPECT_EQ(check(dealt, ordered, {.kind = StepKind::kAllgather, .type = x, .after = ordered}, 8),
-            "OK");
+  EXPECT_EQ(check(dealt, ordered, {.kind = StepKind::kAllgather, .type = x, .after = ordered}, 8), "OK");
   EXPECT_NE(check(dealt, rows, exchange(rows), 6), "OK");
   EXPECT_NE(check(rows, rows, exchange(rows), 8), "OK");
   EXPECT_NE(check(dealt, rows, {.kind = StepKind::kRelabel, .after = rows}, 8), "OK");
   EXPECT_NE(check(dealt, rows, {.kind = StepKind::kReorder, .after = rows}, 8), "OK");
-  EXPECT_NE(check(dealt, whole, {.kind = StepKind::kAllgather, .type = x, .after = whole}, 8),
-            "OK");
+  EXPECT_NE(check(dealt, whole, {.kind = StepKind::kAllgather, .type = x, .after = whole}, 8), "OK");
   EXPECT_NE(check(whole, dealt, {.kind = StepKind::kSlice, .type = x, .after = dealt}, 8), "OK");
 }
 
@@ -320,8 +309,7 @@ TEST(PlanPairs, PeakBytesAreBounded) {
   EXPECT_LE((*bounded).peak_bytes, (*free).peak_bytes);
   const Status refused = PlanResharding(from, to, size, {}, 1000).status();
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
-  EXPECT_NE(refused.message().find("resharding_bytes_max = 1000 bytes"), std::string::npos)
-      << refused.ToString();
+  EXPECT_NE(refused.message().find("resharding_bytes_max = 1000 bytes"), std::string::npos) << refused.ToString();
   // Where a bound leaves another way, it is taken.
   int tighter = 0;
   for (const Sharding& a : AllShardings(mesh, 2, true)) {
@@ -352,10 +340,7 @@ TEST(PlanPairs, WrongPlansAreRefused) {
   EXPECT_NE(check(partial, whole, {.kind = StepKind::kRelabel, .after = whole}), "OK");
   EXPECT_NE(check(whole, whole, {.kind = StepKind::kAllreduce, .type = x, .after = whole}), "OK");
   EXPECT_NE(check(split, Split(b, {{x}}),
-                  {.kind = StepKind::kSendRecv,
-                   .after = Split(b, {{x}}),
-                   .from = Make({2}, {1, 0}),
-                   .to = b}),
+                  {.kind = StepKind::kSendRecv, .after = Split(b, {{x}}), .from = Make({2}, {1, 0}), .to = b}),
             "OK");
   EXPECT_NE(check(split, Split(Make({1}, {0}), {{}}),
                   {.kind = StepKind::kGather,

@@ -70,16 +70,14 @@ Placement RandomPlacement(Prng& prng, Prng& dealer, const ir::Value& value, cons
     fusion::Types& split = placement.axes[axis];
     const int64_t ways = fusion::Ways(*mesh, split);
     const Result<int64_t> extent = fusion::ValueOf(value.type->axes[axis].extent, sizes);
-    if (split.size() == 1 && extent.ok() && *extent % ways == 0 && dealer.OneIn(4))
-      split.dealt = ways;
+    if (split.size() == 1 && extent.ok() && *extent % ways == 0 && dealer.OneIn(4)) split.dealt = ways;
   }
   return placement;
 }
 
 // A sum, split along an axis that it sums over, and its result split along another: what a reduce-scatter is for. Left
 // to chance it is one program in a hundred.
-void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* mesh,
-                    const fusion::SymbolValues& sizes) {
+void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* mesh, const fusion::SymbolValues& sizes) {
   if (op.info->name != "sum" || !prng.OneIn(2)) return;
   const auto split = [&](ir::Value& value, size_t axis) -> const ir::Layout* {
     Placement placement = fusion::Replicated(mesh, *value.type);
@@ -101,15 +99,13 @@ void SplitReduction(Prng& prng, ir::Graph& graph, ir::Op& op, const ir::Mesh* me
 }
 
 // A partial result only where the op can make one: its reduction axes stay as propagation leaves them.
-void AnnotateAtRandom(Prng& prng, Prng& dealer, ir::Graph& graph,
-                      const std::vector<const ir::Mesh*>& meshes,
+void AnnotateAtRandom(Prng& prng, Prng& dealer, ir::Graph& graph, const std::vector<const ir::Mesh*>& meshes,
                       const fusion::SymbolValues& sizes) {
   const int64_t one_in = prng.Between(1, 4);
   const auto annotate = [&](ir::Value& value) {
     if (value.type->kind != ir::TypeKind::kTensor || !prng.OneIn(one_in)) return;
     const ir::Mesh* mesh = meshes[prng.OneIn(6) ? meshes.size() - 1 : 0];
-    value.layout =
-        fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, dealer, value, mesh, sizes));
+    value.layout = fusion::LayoutFor(graph, *value.type, RandomPlacement(prng, dealer, value, mesh, sizes));
   };
   for (ir::Value* param : graph.params) annotate(*param);
   for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
@@ -133,8 +129,7 @@ bool HasUnevenBlocks(const ir::Graph& graph, const fusion::SymbolValues& sizes) 
     const Result<Placement> placement = fusion::PlacementOf(*value);
     for (size_t i = 0; placement.ok() && i < value->type->axes.size(); ++i) {
       const Result<int64_t> extent = fusion::ValueOf(value->type->axes[i].extent, sizes);
-      if (extent.ok() && *extent % fusion::Ways(*placement->mesh, placement->axes[i]) != 0)
-        return true;
+      if (extent.ok() && *extent % fusion::Ways(*placement->mesh, placement->axes[i]) != 0) return true;
     }
   }
   return false;
@@ -150,13 +145,11 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   Prng prng(seed * 977 + 5);
   int64_t size = 1;
   for (const int64_t extent : shape) size *= extent;
-  GeneratedProgram program =
-      testing::Generate(seed, {.num_ops_max = 12, .elements_max = 600, .mesh_shape = shape});
+  GeneratedProgram program = testing::Generate(seed, {.num_ops_max = 12, .elements_max = 600, .mesh_shape = shape});
   std::unique_ptr<ir::Graph> graph = ir::Clone(*program.graph);
   for (ir::Value* value : graph->values()) value->layout = nullptr;
   std::vector<const ir::Mesh*> meshes = {graph->AddMesh(RandomMesh(prng, shape, size + 1), "p")};
-  meshes.push_back(graph->AddMesh(
-      RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
+  meshes.push_back(graph->AddMesh(RandomMesh(prng, prng.OneIn(2) ? shape : std::vector<int64_t>{2}, size + 2), "q"));
   Prng dealer(seed);  // Of its own: what is split is the same with and without it.
   AnnotateAtRandom(prng, dealer, *graph, meshes, program.sizes);
   SCOPED_TRACE(base::Cat("seed ", seed, "\n", program.Describe(), ir::Print(*graph)));
@@ -166,8 +159,7 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   Result<LocalProgram> local = ToLocal(*graph, sizes);
   const bool pinned = local.status().code() == Code::kUnimplemented;
   if (pinned) {
-    ASSERT_NE(local.status().message().find("uneven blocks; only"), std::string::npos)
-        << local.status().ToString();
+    ASSERT_NE(local.status().message().find("uneven blocks; only"), std::string::npos) << local.status().ToString();
     auto sized = host::PinSizes(*as_written, sizes);
     ASSERT_TRUE(sized.ok()) << sized.status().ToString();
     graph = *std::move(sized);
@@ -177,21 +169,17 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   const Status status = ir::Verify(*(*local).graph);
   ASSERT_TRUE(status.ok()) << status.ToString() << ir::Print(*(*local).graph);
   const auto got = SpmdEvaluator(*local, program.sizes).Run(program.inputs);
-  ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n"
-                        << ir::Print(*graph) << ir::Print(*(*local).graph);
+  ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
   const auto want = fusion::Interpret(*program.graph, program.inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();
   for (size_t i = 0; i < (*want).size(); ++i) {
-    const std::string difference =
-        testing::Difference((*got)[i], (*want)[i], program.tolerances[i]);
-    ASSERT_EQ(difference, "") << "output " << i << "\n"
-                              << ir::Print(*graph) << ir::Print(*(*local).graph);
+    const std::string difference = testing::Difference((*got)[i], (*want)[i], program.tolerances[i]);
+    ASSERT_EQ(difference, "") << "output " << i << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
   }
   ++tally.run;
   tally.uneven += HasUnevenBlocks(*graph, program.sizes) ? 1 : 0;
   tally.pinned += pinned ? 1 : 0;
-  for (const Communication& c : (*local).communications)
-    ++tally.communications[std::string(c.type)];
+  for (const Communication& c : (*local).communications) ++tally.communications[std::string(c.type)];
 }
 
 // HOSTIR_SEEDS=N runs N seeds of each mesh, HOSTIR_SEED=S the one seed S.
@@ -205,22 +193,20 @@ class RandomShardings : public ::testing::TestWithParam<std::vector<int64_t>> {}
 TEST_P(RandomShardings, EqualTheUnsharded) {
   const auto only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
   const uint64_t first = only != 0 ? only : 1;
-  const uint64_t count =
-      only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 250));
+  const uint64_t count = only != 0 ? 1 : static_cast<uint64_t>(FromEnvironment("HOSTIR_SEEDS", 250));
   Tally tally;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     RunSeed(seed, GetParam(), tally);
     if (HasFatalFailure()) return;
   }
-  std::string text = base::Cat(tally.run, " programs equal, ", tally.uneven,
-                               " with uneven blocks, ", tally.pinned, " planned for their sizes;");
+  std::string text = base::Cat(tally.run, " programs equal, ", tally.uneven, " with uneven blocks, ", tally.pinned,
+                               " planned for their sizes;");
   for (const auto& [type, n] : tally.communications) base::Append(text, " ", type, " ", n);
   std::cout << text << "\n";
   if (only != 0) return;
   EXPECT_EQ(tally.run, static_cast<int>(count));
   EXPECT_GE(tally.uneven * 4, static_cast<int>(count)) << "too few uneven blocks to tell";
-  for (const char* type :
-       {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
+  for (const char* type : {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
     EXPECT_GT(tally.communications[type], 0) << "no program needs a " << type;
   }
 }
@@ -228,9 +214,7 @@ TEST_P(RandomShardings, EqualTheUnsharded) {
 INSTANTIATE_TEST_SUITE_P(Meshes, RandomShardings,
                          ::testing::Values(std::vector<int64_t>{2}, std::vector<int64_t>{4},
                                            std::vector<int64_t>{2, 2}),
-                         [](const auto& info) {
-                           return base::Cat("of_", base::JoinInts(info.param, "_"));
-                         });
+                         [](const auto& info) { return base::Cat("of_", base::JoinInts(info.param, "_")); });
 
 }  // namespace
 }  // namespace hir::plan

@@ -44,8 +44,7 @@ inline std::vector<Placed> AllPlacements(const mesh::DeviceMesh& mesh, size_t ra
 }
 
 // Those of `placements` that deal elements in turns instead: each choice of value axes that one dimension splits.
-inline std::vector<Placed> DealtPlacements(const mesh::DeviceMesh& mesh,
-                                           const std::vector<Placed>& placements) {
+inline std::vector<Placed> DealtPlacements(const mesh::DeviceMesh& mesh, const std::vector<Placed>& placements) {
   std::vector<Placed> found;
   for (const Placed& placement : placements) {
     std::vector<Placed> some = {placement};
@@ -62,9 +61,7 @@ inline std::vector<Placed> DealtPlacements(const mesh::DeviceMesh& mesh,
   return found;
 }
 
-inline bool IsDealt(const Placed& placement) {
-  return std::ranges::any_of(placement, &mesh::AxisSplit::is_dealt);
-}
+inline bool IsDealt(const Placed& placement) { return std::ranges::any_of(placement, &mesh::AxisSplit::is_dealt); }
 
 // Whether elements of a tensor of `shape` are dealt in whole turns.
 inline bool HasWholeTurns(const Placed& placement, const std::vector<int64_t>& shape) {
@@ -102,22 +99,20 @@ struct PairProgram {
 };
 
 inline fusion::HostTensor Counting(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> values(static_cast<size_t>(
-      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
+  std::vector<int64_t> values(
+      static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies())));
   std::iota(values.begin(), values.end(), 1);
   return fusion::TensorOfInts(DType::kInt64, shape, values);
 }
 
 inline PairProgram MakePair(const Case& c, const mesh::DeviceMesh& from_mesh, const Placed& from,
                             const mesh::DeviceMesh& to_mesh, const Placed& to) {
-  PairProgram pair = {
-      .graph = std::make_unique<ir::Graph>(fusion::kFusionOps, "pair"), .input = {}, .sizes = {}};
+  PairProgram pair = {.graph = std::make_unique<ir::Graph>(fusion::kFusionOps, "pair"), .input = {}, .sizes = {}};
   ir::Graph& graph = *pair.graph;
   std::vector<ir::Axis> axes;
   for (size_t i = 0; i < c.shape.size(); ++i) {
     const std::string symbol = base::Cat("i", i);
-    const ir::Expr* extent =
-        c.symbolic ? graph.exprs().Symbol(symbol) : graph.exprs().Const(c.shape[i]);
+    const ir::Expr* extent = c.symbolic ? graph.exprs().Symbol(symbol) : graph.exprs().Const(c.shape[i]);
     if (c.symbolic) pair.sizes[symbol] = c.shape[i];
     const bool once = !c.stored_once.empty() && c.stored_once[i];
     axes.push_back({once ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration, extent});
@@ -126,11 +121,9 @@ inline PairProgram MakePair(const Case& c, const mesh::DeviceMesh& from_mesh, co
   ir::Value* x = graph.AddParam("x", graph.Tensor(DType::kInt64, axes));
   ir::Builder builder(graph);
   const std::vector<int64_t> reduced = {static_cast<int64_t>(c.shape.size())};
-  ir::Value* p = builder.Make(c.reduction, {x},
-                              {{"axes", std::span<const int64_t>(reduced)},
-                               {"keepdim", false},
-                               {"dtype", std::string_view("null")}},
-                              "p");
+  ir::Value* p = builder.Make(
+      c.reduction, {x},
+      {{"axes", std::span<const int64_t>(reduced)}, {"keepdim", false}, {"dtype", std::string_view("null")}}, "p");
   ir::Value* y = builder.Make("set", {p}, {}, "y");
   graph.outputs.push_back({y, nullptr});
   const ir::Mesh* a = graph.AddMesh(from_mesh, "a");

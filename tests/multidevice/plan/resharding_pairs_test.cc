@@ -23,8 +23,8 @@ using fusion::Types;
 using mesh::DeviceMesh;
 using mesh::ParallelType;
 
-void Check(const Case& c, const DeviceMesh& from_mesh, const Placed& from,
-           const DeviceMesh& to_mesh, const Placed& to) {
+void Check(const Case& c, const DeviceMesh& from_mesh, const Placed& from, const DeviceMesh& to_mesh,
+           const Placed& to) {
   PairProgram pair = MakePair(c, from_mesh, from, to_mesh, to);
   ir::Graph& graph = *pair.graph;
   const Status status = ir::RunPasses(graph, fusion::kFusionPasses, fusion::kShard);
@@ -43,17 +43,14 @@ void Check(const Case& c, const DeviceMesh& from_mesh, const Placed& from,
   const Result<std::vector<HostTensor>> whole = fusion::Interpret(graph, std::span(&input, 1));
   const Result<fusion::SymbolValues> symbols = fusion::BindSymbols(graph, std::span(&input, 1));
   ASSERT_TRUE(whole.ok() && symbols.ok()) << whole.status().ToString();
-  const Result<std::vector<HostTensor>> parts =
-      SpmdEvaluator(*program, *symbols).Run(std::span(&input, 1));
-  ASSERT_TRUE(parts.ok()) << parts.status().ToString() << "\n"
-                          << ir::Print(graph) << ir::Print(*(*program).graph);
+  const Result<std::vector<HostTensor>> parts = SpmdEvaluator(*program, *symbols).Run(std::span(&input, 1));
+  ASSERT_TRUE(parts.ok()) << parts.status().ToString() << "\n" << ir::Print(graph) << ir::Print(*(*program).graph);
   ASSERT_EQ((*parts)[0], (*whole)[0]) << ir::Print(graph) << ir::Print(*(*program).graph);
 }
 
 int pairs = 0;  // That held, of the running test.
 
-void CheckAllPairs(const Case& c, const DeviceMesh& from, const DeviceMesh& to,
-                   bool partial = true) {
+void CheckAllPairs(const Case& c, const DeviceMesh& from, const DeviceMesh& to, bool partial = true) {
   for (const auto& a : AllPlacements(from, c.shape.size(), partial)) {
     for (const auto& b : AllPlacements(to, c.shape.size(), false)) {
       Check(c, from, a, to, b);
@@ -95,8 +92,7 @@ TEST_F(ReshardingPairs, DealtInTurns) {
     const std::vector<Placed> a = AllPlacements(from, c.shape.size(), true);
     const std::vector<Placed> b = AllPlacements(to, c.shape.size(), false);
     const std::vector<Placed> a_dealt = DealtPlacements(from, a), b_dealt = DealtPlacements(to, b);
-    const auto check_all = [&](const std::vector<Placed>& before,
-                               const std::vector<Placed>& after) {
+    const auto check_all = [&](const std::vector<Placed>& before, const std::vector<Placed>& after) {
       for (const Placed& one : before) {
         for (const Placed& other : after) {
           Check(c, from, one, to, other);
@@ -129,14 +125,12 @@ TEST(DealtInTurns, OtherSizesAreRefused) {
   dealt[0].dealt = 2;
   for (const bool symbolic : {false, true}) {
     for (const bool before : {false, true}) {
-      PairProgram pair =
-          MakePair({{5}, symbolic}, mesh, before ? dealt : whole, mesh, before ? whole : dealt);
+      PairProgram pair = MakePair({{5}, symbolic}, mesh, before ? dealt : whole, mesh, before ? whole : dealt);
       Status status = ir::RunPasses(*pair.graph, fusion::kFusionPasses, fusion::kShard);
       if (status.ok()) status = Localize(*pair.graph, {.sizes = pair.sizes}).status();
       EXPECT_EQ(status.code(), Code::kInvalidArgument);
-      EXPECT_NE(status.message().find(
-                    "axis 0 dealt 2 ways over mesh_x has 5 elements, and elements are dealt in "
-                    "whole turns: make its extent a multiple of 2 (pad), or use an outer split"),
+      EXPECT_NE(status.message().find("axis 0 dealt 2 ways over mesh_x has 5 elements, and elements are dealt in "
+                                      "whole turns: make its extent a multiple of 2 (pad), or use an outer split"),
                 std::string::npos)
           << status.ToString();
     }
@@ -162,10 +156,9 @@ TEST_F(ReshardingPairs, BlocksAreNeverUneven) {
 }
 
 TEST_F(ReshardingPairs, AcrossMeshes) {
-  const DeviceMesh meshes[] = {
-      Make({1}, {3}),       Make({2}, {0, 1}),          Make({2}, {1, 0}),
-      Make({2}, {2, 3}),    Make({4}, {0, 1, 2, 3}),    Make({4}, {3, 1, 0, 2}),
-      Make({3}, {4, 0, 2}), Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {4, 5, 6, 7})};
+  const DeviceMesh meshes[] = {Make({1}, {3}),       Make({2}, {0, 1}),          Make({2}, {1, 0}),
+                               Make({2}, {2, 3}),    Make({4}, {0, 1, 2, 3}),    Make({4}, {3, 1, 0, 2}),
+                               Make({3}, {4, 0, 2}), Make({2, 2}, {0, 1, 2, 3}), Make({2, 2}, {4, 5, 6, 7})};
   for (const DeviceMesh& from : meshes) {
     for (const DeviceMesh& to : meshes) {
       if (from == to) continue;
@@ -192,8 +185,7 @@ TEST_F(ReshardingPairs, UnevenBlocks) {
   }
   CheckAllPairs({.shape = {5, 3}, .reduced = 3}, meshes[3], meshes[3]);
   CheckAllPairs({.shape = {5, 3}, .reduced = 3}, meshes[3], Make({3}, {1, 4, 0}));
-  CheckAllPairs({.shape = {3, 5}, .symbolic = true, .reduced = 3}, Make({4}, {0, 1, 2, 3}),
-                Make({4}, {4, 5, 1, 0}));
+  CheckAllPairs({.shape = {3, 5}, .symbolic = true, .reduced = 3}, Make({4}, {0, 1, 2, 3}), Make({4}, {4, 5, 1, 0}));
 }
 
 // Of symbolic sizes no pass knows that they are uneven, so that nothing was gathered for the product.
@@ -226,11 +218,10 @@ fusion @f(%x: f32[i0] {mesh=@m, shard(0, mesh_x)}) {
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   ASSERT_TRUE(ir::RunPasses(**graph, fusion::kFusionPasses, fusion::kShard).ok());
   EXPECT_TRUE(Localize(**graph, {.sizes = {{"i0", 24}}}).ok());
-  EXPECT_EQ(
-      Localize(**graph, {.sizes = {{"i0", 22}}}).status().ToString(),
-      "UNIMPLEMENTED: reshape: axis 0 split 2 ways over mesh_x of [0, 1] of %r has i0 / 2 = 11 "
-      "elements, so uneven blocks; only pointwise ops, reductions and reshardings take those: "
-      "make its extent a multiple of 2, or replicate it");
+  EXPECT_EQ(Localize(**graph, {.sizes = {{"i0", 22}}}).status().ToString(),
+            "UNIMPLEMENTED: reshape: axis 0 split 2 ways over mesh_x of [0, 1] of %r has i0 / 2 = 11 "
+            "elements, so uneven blocks; only pointwise ops, reductions and reshardings take those: "
+            "make its extent a multiple of 2, or replicate it");
 }
 
 // Ranks without an element hold what changes nothing; padding changes nothing either.

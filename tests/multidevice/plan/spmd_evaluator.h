@@ -22,8 +22,7 @@ using mesh::PartRange;
 // Calls `visit(position of the element in the whole, position in the block)` for each element of the block `ranges` of
 // `shape`.
 template <typename Visit>
-void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::Range>& ranges,
-                    const Visit& visit) {
+void ForEachInBlock(const std::vector<int64_t>& shape, const std::vector<mesh::Range>& ranges, const Visit& visit) {
   int64_t count = 1;
   for (const mesh::Range& range : ranges) count *= range.size();
   for (int64_t n = 0; n < count; ++n) {
@@ -61,8 +60,7 @@ inline HostTensor BlockOfTensor(const HostTensor& whole, const std::vector<mesh:
   HostTensor block = fusion::ZeroTensor(whole.dtype, shape);
   const auto size = static_cast<size_t>(DTypeBytes(whole.dtype));
   ForEachInBlock(whole.shape, ranges, [&](int64_t from, int64_t to) {
-    std::memcpy(&block.bytes[static_cast<size_t>(to) * size],
-                &whole.bytes[static_cast<size_t>(from) * size], size);
+    std::memcpy(&block.bytes[static_cast<size_t>(to) * size], &whole.bytes[static_cast<size_t>(from) * size], size);
   });
   return block;
 }
@@ -78,8 +76,7 @@ class SpmdEvaluator {
       for (const ir::Mesh& mesh : program.graph->meshes()) {
         const std::optional<int64_t> position = mesh.mesh.PositionOf(device);
         for (const mesh::ParallelType type : mesh::kMeshTypes) {
-          const std::string symbol =
-              base::Cat("@", mesh.name, ".", mesh::ParallelTypeName(type).substr(5));
+          const std::string symbol = base::Cat("@", mesh.name, ".", mesh::ParallelTypeName(type).substr(5));
           own[symbol] = position ? mesh.mesh.Coordinate(*position, type) : 0;
         }
       }
@@ -92,13 +89,11 @@ class SpmdEvaluator {
     for (const ir::Guard& guard : program_.graph->guards) {
       HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, symbols_));
       HIR_ASSIGN(const int64_t right, fusion::ValueOf(guard.right, symbols_));
-      if (guard.kind == ir::Guard::Kind::kEqual ? left != right : left > right)
-        return InvalidArgument(guard.reason);
+      if (guard.kind == ir::Guard::Kind::kEqual ? left != right : left > right) return InvalidArgument(guard.reason);
     }
     for (size_t i = 0; i < inputs.size(); ++i) HIR_TRY(Scatter(program_.inputs[i], inputs[i]));
     for (const ir::Op* op = program_.graph->body.first; op != nullptr; op = op->next) {
-      if (Status s = RunOp(*op); !s.ok())
-        return s.WithContext(base::Cat("%", op->results[0]->name));
+      if (Status s = RunOp(*op); !s.ok()) return s.WithContext(base::Cat("%", op->results[0]->name));
     }
     std::vector<HostTensor> outputs;
     for (const Boundary& output : program_.outputs) {
@@ -122,8 +117,7 @@ class SpmdEvaluator {
       HostTensor& part = parts[device] = fusion::ZeroTensor(whole.dtype, range.block);
       std::ranges::fill(part.bytes, std::byte{0x55});  // Padding that whoever reads it can see.
       ForEachInPart(whole.shape, range, [&](int64_t from, int64_t to) {
-        std::memcpy(&part.bytes[static_cast<size_t>(to) * size],
-                    &whole.bytes[static_cast<size_t>(from) * size], size);
+        std::memcpy(&part.bytes[static_cast<size_t>(to) * size], &whole.bytes[static_cast<size_t>(from) * size], size);
       });
       HIR_TRY(CheckShape(*input.local, device));
     }
@@ -163,16 +157,15 @@ class SpmdEvaluator {
     for (size_t i = 0; i < global.size(); ++i) {
       const bool at_most_one = local[i].extent->IsConst(1) || local[i].extent->IsConst(0);
       if (global[i].kind == local[i].kind || at_most_one) continue;
-      return Internal(base::Cat("output %", output.name, " is ", ir::ToString(*output.global),
-                                ", a part is ", ir::ToString(*output.local->type)));
+      return Internal(base::Cat("output %", output.name, " is ", ir::ToString(*output.global), ", a part is ",
+                                ir::ToString(*output.local->type)));
     }
     return {};
   }
 
   Result<const HostTensor*> PartOf(const ir::Value& value, int64_t device) {
     const auto found = parts_[&value].find(device);
-    if (found == parts_[&value].end())
-      return Internal(base::Cat("device ", device, " holds no part of %", value.name));
+    if (found == parts_[&value].end()) return Internal(base::Cat("device ", device, " holds no part of %", value.name));
     return &found->second;
   }
 
@@ -180,8 +173,8 @@ class SpmdEvaluator {
     HIR_ASSIGN(const std::vector<int64_t> shape, fusion::ShapeOf(*value.type, symbols_of_[device]));
     if (shape == parts_[&value][device].shape) return {};
     return Internal(base::Cat("%", value.name, " on device ", device, " has shape [",
-                              base::JoinInts(parts_[&value][device].shape, ", "),
-                              "], its type says [", base::JoinInts(shape, ", "), "]"));
+                              base::JoinInts(parts_[&value][device].shape, ", "), "], its type says [",
+                              base::JoinInts(shape, ", "), "]"));
   }
 
   Status RunOp(const ir::Op& op) {
@@ -200,11 +193,9 @@ class SpmdEvaluator {
           return part.ok() ? **part : none;
         };
         for (const ir::Value* operand : op.operands) {
-          if (operand->type->kind == ir::TypeKind::kTensor)
-            HIR_TRY(PartOf(*operand, device).status());
+          if (operand->type->kind == ir::TypeKind::kTensor) HIR_TRY(PartOf(*operand, device).status());
         }
-        HIR_ASSIGN(parts_[&result][device],
-                   fusion::InterpretOp(op, symbols_of_[device], tensor_of));
+        HIR_ASSIGN(parts_[&result][device], fusion::InterpretOp(op, symbols_of_[device], tensor_of));
         HIR_TRY(missing);
       }
       HIR_TRY(CheckShape(result, device));
@@ -226,8 +217,7 @@ class SpmdEvaluator {
     }
     if (parts.size() < 2) return Internal("a communication of one rank");
     if (code == fusion::FusionOp::kAllreduce) return Reduce(parts, op.Name("reduce"));
-    if (code == fusion::FusionOp::kReduceScatter)
-      return ChunkOf(Reduce(parts, op.Name("reduce")), own);
+    if (code == fusion::FusionOp::kReduceScatter) return ChunkOf(Reduce(parts, op.Name("reduce")), own);
     std::vector<HostTensor> chunks;
     for (const HostTensor* part : parts) {
       chunks.push_back(code == fusion::FusionOp::kAllgather ? *part : ChunkOf(*part, own));

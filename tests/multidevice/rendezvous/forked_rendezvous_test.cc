@@ -25,8 +25,7 @@ TEST(ForkedRendezvous, ProcessesGetWhatOthersPublish) {
   const std::string value("a\0b", 3);
   EXPECT_TRUE(InAProcess([&] { return rendezvous.Publish("g1/0", value).ok(); }));
   EXPECT_EQ(*rendezvous.Get("g1/0", std::chrono::seconds(20)), value);
-  EXPECT_TRUE(
-      InAProcess([&] { return *rendezvous.Get("g1/0", std::chrono::seconds(20)) == value; }));
+  EXPECT_TRUE(InAProcess([&] { return *rendezvous.Get("g1/0", std::chrono::seconds(20)) == value; }));
 }
 
 TEST(ForkedRendezvous, ManyProcessesPublishAtOnce) {
@@ -41,8 +40,7 @@ TEST(ForkedRendezvous, ManyProcessesPublishAtOnce) {
   }
   for (int process = 0; process < kProcesses; ++process) {
     for (int i = 0; i < kValues; ++i) {
-      EXPECT_EQ(*rendezvous.Get(base::Cat(process, "/", i), std::chrono::seconds(20)),
-                std::to_string(process * i));
+      EXPECT_EQ(*rendezvous.Get(base::Cat(process, "/", i), std::chrono::seconds(20)), std::to_string(process * i));
     }
   }
   for (int process = 0; process < kProcesses; ++process) {
@@ -58,16 +56,13 @@ TEST(ForkedRendezvous, RefusesWhatItCannotKeep) {
             "DEADLINE_EXCEEDED: rendezvous: k was not published in 0.001 s");
   EXPECT_TRUE(rendezvous.Publish("k", "v").ok());
   EXPECT_TRUE(rendezvous.Publish("k", "v").ok());
-  EXPECT_EQ(rendezvous.Publish("k", "w").ToString(),
-            "ALREADY_EXISTS: rendezvous: k holds other bytes already");
-  EXPECT_EQ(rendezvous.Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).code(),
-            Code::kResourceExhausted);
+  EXPECT_EQ(rendezvous.Publish("k", "w").ToString(), "ALREADY_EXISTS: rendezvous: k holds other bytes already");
+  EXPECT_EQ(rendezvous.Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).code(), Code::kResourceExhausted);
   EXPECT_EQ(rendezvous.Publish(std::string(256, 'k'), "v").code(), Code::kResourceExhausted);
   for (int64_t i = 1; i < ForkedRendezvous::kValuesMax; ++i)
     ASSERT_TRUE(rendezvous.Publish(std::to_string(i), "v").ok());
-  EXPECT_EQ(
-      rendezvous.Publish("one more", "v").ToString(),
-      "RESOURCE_EXHAUSTED: rendezvous: one more: limit values_max: 4096 values are published");
+  EXPECT_EQ(rendezvous.Publish("one more", "v").ToString(),
+            "RESOURCE_EXHAUSTED: rendezvous: one more: limit values_max: 4096 values are published");
 }
 
 }  // namespace

@@ -24,11 +24,9 @@ TEST(MemoryRendezvous, RefusesWhatItCannotKeep) {
             "DEADLINE_EXCEEDED: rendezvous: k was not published in 0.001 s");
   EXPECT_TRUE(rendezvous.Publish("k", "v").ok());
   EXPECT_TRUE(rendezvous.Publish("k", "v").ok());
-  EXPECT_EQ(rendezvous.Publish("k", "w").ToString(),
-            "ALREADY_EXISTS: rendezvous: k holds other bytes already");
-  EXPECT_EQ(
-      rendezvous.Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).ToString(),
-      "RESOURCE_EXHAUSTED: rendezvous: big has 65537 bytes, limit rendezvous_bytes_max: 65536");
+  EXPECT_EQ(rendezvous.Publish("k", "w").ToString(), "ALREADY_EXISTS: rendezvous: k holds other bytes already");
+  EXPECT_EQ(rendezvous.Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).ToString(),
+            "RESOURCE_EXHAUSTED: rendezvous: big has 65537 bytes, limit rendezvous_bytes_max: 65536");
 }
 
 }  // namespace

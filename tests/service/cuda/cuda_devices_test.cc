@@ -43,9 +43,7 @@ class CudaDevices : public testing::Test {
   std::vector<std::string> names_;
 };
 
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST_F(CudaDevices, OneOfSeveralThatDoesNotOpen) {
   InstallDriver();
@@ -64,8 +62,7 @@ TEST_F(CudaDevices, OneOfSeveralThatDoesNotOpen) {
   ASSERT_EQ(status.failed_devices_size(), 1);
   EXPECT_EQ(status.failed_devices(0).ordinal(), 0);
   EXPECT_EQ(status.failed_devices(0).error().code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_TRUE(Has(status.failed_devices(0).error().message(), "cuda:0"))
-      << status.failed_devices(0).error().message();
+  EXPECT_TRUE(Has(status.failed_devices(0).error().message(), "cuda:0")) << status.failed_devices(0).error().message();
   EXPECT_TRUE(status.serving());
   const Client::Put put = client.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2}));
   ASSERT_EQ(Text(put.status), "OK");
@@ -93,8 +90,7 @@ void ExpectNone(const std::string& part, const std::string& other) {
   EXPECT_TRUE(Has(failure, part) && Has(failure, other)) << failure;
   const grpc::Status refused = client.Compile("fusion @f(%x: f32[2]) {\n  return %x\n}\n").status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_TRUE(Has(refused.error_message(), "this daemon has no device: ") &&
-              Has(refused.error_message(), part))
+  EXPECT_TRUE(Has(refused.error_message(), "this daemon has no device: ") && Has(refused.error_message(), part))
       << Text(refused);
   EXPECT_EQ(client.Status().sessions(), 1);
 }

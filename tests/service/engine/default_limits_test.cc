@@ -14,8 +14,7 @@ TEST(DefaultLimits, CpuDevicesShareNineTenthsOfTheMemory) {
   };
   EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 1}), 900);
   EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 4}), 225);
-  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 10, .num_cpu_devices = 64}), 1)
-      << "0 would be no limit";
+  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 10, .num_cpu_devices = 64}), 1) << "0 would be no limit";
   EXPECT_EQ(device_bytes_max(5000, {.memory_bytes = 1000, .num_cpu_devices = 4}), 5000);
   EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .device_memory_bytes = 500}), 0)
       << "a GPU knows what of it is free";

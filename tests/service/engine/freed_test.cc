@@ -32,8 +32,7 @@ EngineOptions Options(bool own_memory) {
   options.worker_args = {"--log-level=warn"};
   if (own_memory) options.worker_args.push_back("--own-memory");
   options.devices.own_memory = own_memory;
-  for (int64_t ordinal = 0; ordinal < 2; ++ordinal)
-    options.devices.used.push_back({.ordinal = ordinal});
+  for (int64_t ordinal = 0; ordinal < 2; ++ordinal) options.devices.used.push_back({.ordinal = ordinal});
   return options;
 }
 
@@ -89,8 +88,7 @@ class Freed : public testing::TestWithParam<bool> {
     return *std::move(accepted);
   }
   // What is left when `handle` was downloaded and all of `freed` is freed.
-  std::future<int64_t> LeftAfterDownload(const std::string& handle,
-                                         const std::vector<std::string>& freed) {
+  std::future<int64_t> LeftAfterDownload(const std::string& handle, const std::vector<std::string>& freed) {
     auto left = std::make_shared<std::promise<int64_t>>();
     engine.BeginDownload(session, handle, std::nullopt, subscriptions,
                          [this, freed, left](Result<std::unique_ptr<Download>> download) {
@@ -123,11 +121,10 @@ TEST_P(Freed, WhenARunIsPlanned) {
   const std::string program = Compile(kDouble);
   const std::string x = Put();
   std::promise<int64_t> left;
-  engine.WhenPlanned({.session = session, .program_id = program, .args = {x}},
-                     [&](const Status& status) {
-                       EXPECT_EQ(status.ToString(), "OK");
-                       left.set_value(LeftWithout({x}));
-                     });
+  engine.WhenPlanned({.session = session, .program_id = program, .args = {x}}, [&](const Status& status) {
+    EXPECT_EQ(status.ToString(), "OK");
+    left.set_value(LeftWithout({x}));
+  });
   EXPECT_EQ(left.get_future().get(), 0);
 }
 
@@ -150,9 +147,7 @@ TEST_P(Freed, WhenAWaitIsOver) {
     // Not by an initializer list, which would hold them longer than the call does.
     std::vector<std::shared_ptr<Tensor>> awaited;
     for (const std::string& handle : {y, x}) awaited.push_back(*engine.Find(session, handle));
-    engine.WhenSettled(std::move(awaited), subscriptions, [&] {
-      left.set_value(LeftWithout({x, y}));
-    });
+    engine.WhenSettled(std::move(awaited), subscriptions, [&] { left.set_value(LeftWithout({x, y})); });
     EXPECT_EQ(left.get_future().get(), 0);
   }
 }

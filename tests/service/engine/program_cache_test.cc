@@ -138,8 +138,7 @@ TEST_F(Plans, AProvisionalPlanRunsNothing) {
 
 TEST_F(Plans, ASizeThatNoPlanServesIsRefusedByTheGuard) {
   const std::shared_ptr<const Program> program = *Get("p");
-  EXPECT_EQ(ErrorFor(program, 2000),
-            "INVALID_ARGUMENT: i0 <= 1024 does not hold with i0 = 2000: the bucket");
+  EXPECT_EQ(ErrorFor(program, 2000), "INVALID_ARGUMENT: i0 <= 1024 does not hold with i0 = 2000: the bucket");
   EXPECT_TRUE(program->CheckSizes({{"i0", 2000}}).ok());
   EXPECT_EQ(program->CheckSizes({{"i0", 5000}}).ToString(),
             "INVALID_ARGUMENT: i0 <= 4096 does not hold with i0 = 5000: the program");
@@ -268,8 +267,7 @@ TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   ASSERT_EQ(kill(static_cast<pid_t>(planner), SIGCONT), 0);
   first.over.get_future().get();
   second.over.get_future().get();
-  const std::vector<std::string> made = {"compiling 0/2", "compiling 1/2", "compiling 2/2", "done",
-                                         "got it"};
+  const std::vector<std::string> made = {"compiling 0/2", "compiling 1/2", "compiling 2/2", "done", "got it"};
   std::vector<std::string> wanted = {"queued behind 0"};
   wanted.insert(wanted.end(), made.begin(), made.end());
   EXPECT_EQ(first.told, wanted);
@@ -284,8 +282,7 @@ TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
   const std::shared_ptr<const Program> program = *Get("p");
   std::vector<std::promise<Made>> made(4);
   for (auto& promise : made) {
-    cache.GetFor(program, {{"i0", 300}},
-                 [&promise](Made sized) { promise.set_value(std::move(sized)); });
+    cache.GetFor(program, {{"i0", 300}}, [&promise](Made sized) { promise.set_value(std::move(sized)); });
   }
   const Made first = made[0].get_future().get();
   for (size_t i = 1; i < made.size(); ++i) EXPECT_EQ(*made[i].get_future().get(), *first);

@@ -26,8 +26,7 @@ BroadcastSender Sender(int64_t num_receivers) {
 }
 
 BroadcastReceiver Receiver(const BroadcastSender& sender) {
-  Result<BroadcastReceiver> made =
-      BroadcastReceiver::Map(Fd(dup(sender.memory_fd())), Fd(dup(sender.answered_fd())));
+  Result<BroadcastReceiver> made = BroadcastReceiver::Map(Fd(dup(sender.memory_fd())), Fd(dup(sender.answered_fd())));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return *std::move(made);
 }
@@ -169,8 +168,7 @@ TEST(Broadcast, SleepEndsAtItsTimeout) {
   BroadcastSender sender = Sender(1);
   BroadcastReceiver receiver = Receiver(sender);
   const auto start = std::chrono::steady_clock::now();
-  for (const uint32_t bell = receiver.bell();
-       std::chrono::steady_clock::now() - start < milliseconds(20);) {
+  for (const uint32_t bell = receiver.bell(); std::chrono::steady_clock::now() - start < milliseconds(20);) {
     receiver.Sleep(bell, milliseconds(20));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));

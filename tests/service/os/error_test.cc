@@ -43,8 +43,7 @@ TEST(ErrnoStatus, BeyondTheNumberOfDescriptors) {
   close(next);
   const Lowered limit(RLIMIT_NOFILE, static_cast<rlim_t>(next));
   EXPECT_EQ(SharedMemory::Create(1).status().ToString(),
-            "RESOURCE_EXHAUSTED: memfd_create: Too many open files; a process may have " +
-                std::to_string(next) +
+            "RESOURCE_EXHAUSTED: memfd_create: Too many open files; a process may have " + std::to_string(next) +
                 " descriptors here, and every shard is one: free tensors, or start the daemon with "
                 "a higher limit (ulimit -n)");
 }

@@ -25,8 +25,7 @@ class ScratchFolders : public testing::Test {
   }
   ~ScratchFolders() override { fs::remove_all(parent_); }
   size_t Count() const {
-    return static_cast<size_t>(
-        std::distance(fs::directory_iterator(parent_), fs::directory_iterator()));
+    return static_cast<size_t>(std::distance(fs::directory_iterator(parent_), fs::directory_iterator()));
   }
   std::string parent_;
 };

@@ -36,8 +36,7 @@ class PlanMessage : public ::testing::TestWithParam<std::string> {
     auto program = testing::ReadCorpus(GetParam());
     ASSERT_TRUE(program.ok()) << program.status().ToString();
     sizes_ = program->sizes;
-    auto plan =
-        host::PlanProgram(ir::Clone(*program->graph), {.num_devices = program->num_devices});
+    auto plan = host::PlanProgram(ir::Clone(*program->graph), {.num_devices = program->num_devices});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     message_ = ToMessage(*plan);
     auto host = ir::Parse(message_.host_program(), host::kHostOps);

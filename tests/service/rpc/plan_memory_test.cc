@@ -28,8 +28,7 @@ class PlanMemory : public ::testing::TestWithParam<std::string> {
     auto program = testing::ReadCorpus(GetParam());
     ASSERT_TRUE(program.ok()) << program.status().ToString();
     program_ = *std::move(program);
-    auto plan =
-        host::PlanProgram(ir::Clone(*program_.graph), {.num_devices = program_.num_devices});
+    auto plan = host::PlanProgram(ir::Clone(*program_.graph), {.num_devices = program_.num_devices});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     plan_ = *std::move(plan);
     v1::Plan message = ToMessage(plan_);
@@ -56,11 +55,9 @@ TEST_P(PlanMemory, IsWhatARunTakes) {
   ASSERT_EQ(told.memory_unknown(), "");
   codegen::cpu::Compiler compiler({});
   std::vector<testing::RankBytes> taken(static_cast<size_t>(program_.num_devices));
-  const auto ran = testing::RunOnRanks(plan_, testing::DrawInputs(program_, 1),
-                                       {.num_ranks = program_.num_devices,
-                                        .random_delay_max = {},
-                                        .compiler = &compiler,
-                                        .taken = &taken});
+  const auto ran = testing::RunOnRanks(
+      plan_, testing::DrawInputs(program_, 1),
+      {.num_ranks = program_.num_devices, .random_delay_max = {}, .compiler = &compiler, .taken = &taken});
   ASSERT_TRUE(ran.ok()) << ran.status().ToString();
   std::map<int64_t, const v1::RankMemory*> by_rank;
   for (const v1::RankMemory& memory : told.memory()) {
@@ -83,8 +80,7 @@ TEST_P(PlanMemory, WithoutSizesSaysWhichAreMissing) {
   const v1::Explanation told = Explain({});
   const auto symbols = planned_->Symbols();
   EXPECT_EQ(told.memory().empty(), !symbols.empty());
-  for (const std::string& symbol : symbols)
-    EXPECT_THAT(told.memory_unknown(), ::testing::HasSubstr(symbol));
+  for (const std::string& symbol : symbols) EXPECT_THAT(told.memory_unknown(), ::testing::HasSubstr(symbol));
 }
 
 INSTANTIATE_TEST_SUITE_P(Corpus, PlanMemory, ::testing::ValuesIn(testing::CorpusNames()),

@@ -28,16 +28,14 @@ class RequestQueue : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  void Serve(int64_t rpc_threads, int64_t queued_rpcs_max,
-             int64_t requests_max = Limits().requests_max) {
+  void Serve(int64_t rpc_threads, int64_t queued_rpcs_max, int64_t requests_max = Limits().requests_max) {
     EngineOptions options;
     options.worker_path = "/nowhere/hostir-worker";
     options.limits.rpc_threads = rpc_threads;
     options.limits.queued_rpcs_max = queued_rpcs_max;
     options.limits.requests_max = requests_max;
     engine_ = std::make_unique<Engine>(options);
-    std::string directory =
-        (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
+    std::string directory = (std::filesystem::temp_directory_path() / "hostir-test-XXXXXX").string();
     HIR_CHECK(mkdtemp(directory.data()) != nullptr);
     directory_ = directory;
     auto held = HeldAddress::Take({true, directory_ + "/socket"});
@@ -111,8 +109,7 @@ TEST_F(RequestQueue, AtRequestsMax) {
   Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/2);
   Occupy();
   std::vector<std::future<std::string>> waiting = AskAndWait(2);
-  const std::string refused =
-      "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later";
+  const std::string refused = "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later";
   EXPECT_EQ(Ask(), refused);
   EXPECT_EQ(Text(client().Upload(Header(pb::DTYPE_BOOL, {2}), "ab").status), refused);
   EXPECT_EQ(Text(client().Download("handle").status), refused);
@@ -142,8 +139,7 @@ TEST_F(RequestQueue, TransfersAreUnderWay) {
   Open();
   EXPECT_NE(Text(writer->Finish()), "OK") << "no session";
   EXPECT_NE(Text(reader->Finish()), "OK");
-  EXPECT_TRUE(client().WaitUntil(
-      [](const pb::StatusReply& status) { return status.requests_under_way() == 1; }));
+  EXPECT_TRUE(client().WaitUntil([](const pb::StatusReply& status) { return status.requests_under_way() == 1; }));
 }
 
 TEST_F(RequestQueue, AtRpcThreads) {

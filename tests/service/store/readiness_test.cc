@@ -34,8 +34,7 @@ TEST(Readiness, WhoWaitsIsCalledInOrderOnce) {
   const auto readiness = std::make_shared<Readiness>(TensorState::kPending);
   Subscriptions subscriptions;
   std::vector<int> called;
-  for (int i = 0; i < 3; ++i)
-    subscriptions.WhenSettled(readiness, [&called, i] { called.push_back(i); });
+  for (int i = 0; i < 3; ++i) subscriptions.WhenSettled(readiness, [&called, i] { called.push_back(i); });
   EXPECT_EQ(called, std::vector<int>());
   readiness->Settle({});
   EXPECT_EQ(called, (std::vector<int>{0, 1, 2}));

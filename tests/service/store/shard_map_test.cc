@@ -41,8 +41,7 @@ Case RandomCase(base::Prng& prng) {
   form.dealt.resize(mesh.size());
   for (size_t i = 0; i < mesh.size(); ++i) {
     const int64_t axis = form.axis_of_dimension[i];
-    if (axis < 0 || std::ranges::count(form.axis_of_dimension, axis) > 1 || !prng.OneIn(2))
-      continue;
+    if (axis < 0 || std::ranges::count(form.axis_of_dimension, axis) > 1 || !prng.OneIn(2)) continue;
     form.dealt[i] = true;
     int64_t& extent = out.spec.shape[static_cast<size_t>(axis)];
     extent = extent / mesh[i] * mesh[i];
@@ -62,8 +61,7 @@ Case RandomCase(base::Prng& prng) {
 }
 
 // The position of `index` in a row-major array of `shape` in which `once` axes hold one element.
-int64_t Offset(const std::vector<int64_t>& index, const std::vector<int64_t>& shape,
-               const std::vector<bool>& once) {
+int64_t Offset(const std::vector<int64_t>& index, const std::vector<int64_t>& shape, const std::vector<bool>& once) {
   int64_t offset = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (!once[axis]) offset = offset * shape[axis] + index[axis];
@@ -129,8 +127,7 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
         global[axis] = (*ranges)[axis].begin + index[axis] * (*ranges)[axis].step;
       const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once)) * element;
       const size_t to = static_cast<size_t>(Offset(index, block, c.spec.stored_once)) * element;
-      ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element))
-          << "device " << device;
+      ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element)) << "device " << device;
       if (held.empty()) return;  // Of an empty part.
       const size_t at = static_cast<size_t>(Offset(index, local, c.spec.stored_once)) * element;
       ASSERT_EQ(sent.substr(from, element), held.substr(at, element)) << "device " << device;
@@ -140,8 +137,7 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
   bool even = true;
   for (size_t axis = 0; axis < block.size(); ++axis) {
     even &= c.spec.shape[axis] % c.spec.sharding.Ways(axis) == 0;
-    even &=
-        c.spec.shape[axis] > 0 || !c.spec.stored_once[axis];  // Room for one that is never there.
+    even &= c.spec.shape[axis] > 0 || !c.spec.stored_once[axis];  // Room for one that is never there.
   }
   const int64_t stored = ShardBytes(c.spec) * std::ssize(shards);
   EXPECT_LE(map.sent_bytes() * map.copies(), stored);
@@ -151,8 +147,7 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
   std::string got(sent.size(), '\0');
   for (size_t at = 0; at < got.size();) {
     const size_t n = std::min(got.size() - at, static_cast<size_t>(prng.Between(1, 40)));
-    map.Gather(static_cast<int64_t>(at), std::as_writable_bytes(std::span(got).subspan(at, n)),
-               addresses);
+    map.Gather(static_cast<int64_t>(at), std::as_writable_bytes(std::span(got).subspan(at, n)), addresses);
     at += n;
   }
   EXPECT_EQ(sent, got);
@@ -163,10 +158,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, ShardMaps, testing::Range<uint64_t>(0, 600));
 // Far more than is copied at once, in steps that do not divide it: along the last axis, the middle one, and both.
 TEST(ShardMap, FillsWhatIsSentOnce) {
   const std::vector<int64_t> shape = {2, 300007, 3};
-  for (const auto& sent_once : std::vector<std::vector<bool>>{
-           {false, true, false}, {false, true, true}, {true, true, true}}) {
-    const TensorSpec spec = {
-        DType::kInt32, shape, {false, false, false}, mesh::Sharding::OnDevice0(3)};
+  for (const auto& sent_once :
+       std::vector<std::vector<bool>>{{false, true, false}, {false, true, true}, {true, true, true}}) {
+    const TensorSpec spec = {DType::kInt32, shape, {false, false, false}, mesh::Sharding::OnDevice0(3)};
     const ShardMap map(spec, sent_once);
     std::vector<int32_t> sent(static_cast<size_t>(map.sent_bytes()) / sizeof(int32_t));
     for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<int32_t>(i + 1);
@@ -199,8 +193,7 @@ TEST(CheckSpec, SaysWhatIsWrong) {
   EXPECT_EQ(text(spec), "OK");
   EXPECT_EQ(ShardBytes(spec), 2 * 6 * 4);
   spec.sharding = *mesh::FromDimensionForm({{2}, {0, 2}, {1}}, 2);
-  EXPECT_EQ(text(spec),
-            "INVALID_ARGUMENT: mesh [0, 2] names device 2; this daemon has devices 0 to 1");
+  EXPECT_EQ(text(spec), "INVALID_ARGUMENT: mesh [0, 2] names device 2; this daemon has devices 0 to 1");
   spec.sharding = *mesh::FromDimensionForm({{2}, {0, 1}, {0}, {true}}, 2);
   EXPECT_EQ(text(spec),
             "INVALID_ARGUMENT: axis 0 dealt 2 ways over mesh_x has 3 elements, and elements are "

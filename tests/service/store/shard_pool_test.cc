@@ -48,8 +48,7 @@ class Recycling : public testing::Test {
   }
   static bool IsZero(const Set& set) {
     const std::byte* bytes = BytesOf(set);
-    return std::all_of(bytes, bytes + set->shards().front().bytes,
-                       [](std::byte byte) { return byte == std::byte(0); });
+    return std::all_of(bytes, bytes + set->shards().front().bytes, [](std::byte byte) { return byte == std::byte(0); });
   }
 
   const std::shared_ptr<ReleasedShards> released = std::make_shared<ReleasedShards>([] {});
@@ -73,8 +72,7 @@ TEST_F(Recycling, TheNextOutputOfThatSizeIsTheSameShard) {
 TEST_F(Recycling, AnotherSizeDeviceOrSessionGetsFreshMemory) {
   const std::string other = *store.OpenSession();
   const int64_t id = Freed(session, 100);
-  const std::vector<Set> fresh = {Output(session, 101), Output(session, 100, 1),
-                                  Output(other, 100)};
+  const std::vector<Set> fresh = {Output(session, 101), Output(session, 100, 1), Output(other, 100)};
   for (const Set& set : fresh) {
     EXPECT_NE(IdOf(set), id);
     EXPECT_TRUE(IsZero(set));
@@ -169,8 +167,7 @@ TEST_F(Recycling, InAnyOrder) {
   for (int step = 0; step < 20000; ++step) {
     const std::string& of = sessions[random() % 2];
     if (random() % 2 == 0 && held.size() < 4) {
-      const Set set = Output(of, 1 + static_cast<int64_t>(random() % 4) * 1000,
-                             static_cast<int64_t>(random() % 2));
+      const Set set = Output(of, 1 + static_cast<int64_t>(random() % 4) * 1000, static_cast<int64_t>(random() % 2));
       ASSERT_NE(set, nullptr);
       ASSERT_TRUE(in_use.insert(IdOf(set)).second) << "two tensors are one shard";
       ASSERT_FALSE(gone.contains(IdOf(set))) << "the workers have unmapped it";

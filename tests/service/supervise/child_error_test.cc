@@ -21,9 +21,8 @@ TEST(ChildError, IsAStatus) {
   EXPECT_EQ(Of(0), "OK");
   EXPECT_EQ(Of(static_cast<int32_t>(Code::kInvalidArgument)), "INVALID_ARGUMENT: words");
   EXPECT_EQ(Of(static_cast<int32_t>(Code::kUnauthenticated)), "UNAUTHENTICATED: words");
-  for (const int32_t other :
-       {-1, static_cast<int32_t>(Code::kUnauthenticated) + 1, std::numeric_limits<int32_t>::max(),
-        std::numeric_limits<int32_t>::min()}) {
+  for (const int32_t other : {-1, static_cast<int32_t>(Code::kUnauthenticated) + 1, std::numeric_limits<int32_t>::max(),
+                              std::numeric_limits<int32_t>::min()}) {
     EXPECT_EQ(Of(other), "UNKNOWN: words") << other;
   }
 }

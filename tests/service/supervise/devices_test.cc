@@ -26,8 +26,7 @@ TEST(ParseDevices, Understands) {
 }
 
 TEST(ParseDevices, Refuses) {
-  const std::string want =
-      ": want cpu:N with N from 1 to 64, cuda:all, or GPUs by number such as cuda:0,2 (";
+  const std::string want = ": want cpu:N with N from 1 to 64, cuda:all, or GPUs by number such as cuda:0,2 (";
   const auto error = [&](const std::string& text, const std::string& why) {
     EXPECT_EQ(ErrorOf(text), "INVALID_ARGUMENT: " + text + want + why + ")");
   };
@@ -77,22 +76,18 @@ TEST(FromProbe, ServesWithWhatThereIs) {
 
 TEST(FromProbe, SaysWhyThereIsNone) {
   pb::Probed probed;
-  EXPECT_EQ(FromProbe(*ParseDevices("cuda:all"), probed).failure.message(),
-            "no GPU: the driver shows none");
+  EXPECT_EQ(FromProbe(*ParseDevices("cuda:all"), probed).failure.message(), "no GPU: the driver shows none");
   Add(probed, 5, 90, "no such GPU");
-  EXPECT_EQ(FromProbe(*ParseDevices("cuda:5"), probed).failure.ToString(),
-            "UNAVAILABLE: cuda:5: no such GPU");
+  EXPECT_EQ(FromProbe(*ParseDevices("cuda:5"), probed).failure.ToString(), "UNAVAILABLE: cuda:5: no such GPU");
   probed.mutable_error()->set_code(static_cast<int>(Code::kFailedPrecondition));
   probed.mutable_error()->set_message("no driver");
   EXPECT_EQ(FromProbe(*ParseDevices("cuda:5"), probed).failure.message(), "no driver");
 }
 
 TEST(FindDevices, AProbeThatDiesIsAnAnswer) {
-  const Devices devices =
-      FindDevices(*ParseDevices("cuda:all"), {.worker_path = "/bin/false", .worker_args = {}});
+  const Devices devices = FindDevices(*ParseDevices("cuda:all"), {.worker_path = "/bin/false", .worker_args = {}});
   EXPECT_EQ(devices.size(), 0);
-  EXPECT_EQ(devices.failure.ToString(),
-            "UNAVAILABLE: the process that looked for devices exited with 1");
+  EXPECT_EQ(devices.failure.ToString(), "UNAVAILABLE: the process that looked for devices exited with 1");
 }
 
 }  // namespace

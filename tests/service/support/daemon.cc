@@ -37,8 +37,7 @@ std::string ReadAll(const std::string& path) {
 }
 
 void WaitForLog(const Daemon& daemon, Client& client, const std::string& line) {
-  HIR_CHECK(client.WaitUntil(
-      [&](const pb::StatusReply&) { return daemon.Log().find(line) != std::string::npos; }));
+  HIR_CHECK(client.WaitUntil([&](const pb::StatusReply&) { return daemon.Log().find(line) != std::string::npos; }));
 }
 
 }  // namespace
@@ -52,8 +51,7 @@ void Daemon::Spawn(const std::vector<std::string>& flags) {
   HIR_CHECK(pipe2(alive.data(), O_CLOEXEC) == 0 && pipe2(ready.data(), O_CLOEXEC) == 0);
   std::vector<std::string> args = {HIR_DAEMON, "--ready-fd=5", "--alive-fd=6", "--log-level=debug"};
   const auto listens = [](const std::string& flag) { return flag.starts_with("--listen="); };
-  if (std::none_of(flags.begin(), flags.end(), listens))
-    args.push_back("--listen=unix:" + directory_ + "/socket");
+  if (std::none_of(flags.begin(), flags.end(), listens)) args.push_back("--listen=unix:" + directory_ + "/socket");
   args.insert(args.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
@@ -81,8 +79,7 @@ Daemon::Daemon(std::vector<std::string> flags) {
   Spawn(flags);
   pollfd fd = {ready_fd_, POLLIN, 0};
   std::array<char, 256> line = {};
-  const bool ready =
-      poll(&fd, 1, kReadyMs) == 1 && read(ready_fd_, line.data(), line.size() - 1) > 0;
+  const bool ready = poll(&fd, 1, kReadyMs) == 1 && read(ready_fd_, line.data(), line.size() - 1) > 0;
   if (!ready) {
     std::fprintf(stderr, "hostird is not ready:\n%s\n", Log().c_str());
     std::abort();
@@ -91,9 +88,7 @@ Daemon::Daemon(std::vector<std::string> flags) {
   address_.pop_back();  // The newline.
 }
 
-std::string Daemon::WorkerPath() {
-  return (fs::path(HIR_DAEMON).parent_path() / "hostir-worker").string();
-}
+std::string Daemon::WorkerPath() { return (fs::path(HIR_DAEMON).parent_path() / "hostir-worker").string(); }
 
 std::string Daemon::FailureOf(std::vector<std::string> flags) {
   Daemon daemon(nullptr);
@@ -136,8 +131,7 @@ void Daemon::LetGo() {
 std::string Daemon::Log() const { return ReadAll(directory_ + "/log"); }
 
 int64_t Daemon::NumFds() const {
-  return std::distance(fs::directory_iterator("/proc/" + std::to_string(pid_) + "/fd"),
-                       fs::directory_iterator());
+  return std::distance(fs::directory_iterator("/proc/" + std::to_string(pid_) + "/fd"), fs::directory_iterator());
 }
 
 int64_t Daemon::PrivateKiB() const {
@@ -154,8 +148,7 @@ Client::Client(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
-  stub_ = pb::Runtime::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  stub_ = pb::Runtime::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   pb::ConnectRequest request;
   request.set_client("test");
   events_ = stub_->Connect(&connect_context_, request);
@@ -248,8 +241,8 @@ Client::Compiled Client::Compile(const std::string& text) {
   return compiled;
 }
 
-Client::Ran Client::Run(const std::string& program_id, const std::vector<std::string>& handles,
-                        bool wait, const std::vector<std::string>& freed) {
+Client::Ran Client::Run(const std::string& program_id, const std::vector<std::string>& handles, bool wait,
+                        const std::vector<std::string>& freed) {
   pb::RunRequest request;
   request.mutable_free()->Assign(freed.begin(), freed.end());
   request.set_session_id(session());
@@ -270,8 +263,7 @@ void WaitForPlanBegun(const Daemon& daemon, Client& client, int64_t planner) {
   WaitForLog(daemon, client, "planner=" + std::to_string(planner) + " began ");
 }
 
-grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program,
-                              int signal) {
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program, int signal) {
   const int64_t planner = client.Status().planner_pid();
   auto compiling = std::async(std::launch::async, [&] { return client.Compile(program).status; });
   WaitForPlanBegun(daemon, client, planner);
@@ -281,28 +273,16 @@ grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::s
 
 std::string Text(const grpc::Status& status) {
   if (status.ok()) return "OK";
-  static const char* const kNames[] = {"OK",
-                                       "CANCELLED",
-                                       "UNKNOWN",
-                                       "INVALID_ARGUMENT",
-                                       "DEADLINE_EXCEEDED",
-                                       "NOT_FOUND",
-                                       "ALREADY_EXISTS",
-                                       "PERMISSION_DENIED",
-                                       "RESOURCE_EXHAUSTED",
-                                       "FAILED_PRECONDITION",
-                                       "ABORTED",
-                                       "OUT_OF_RANGE",
-                                       "UNIMPLEMENTED",
-                                       "INTERNAL",
-                                       "UNAVAILABLE",
-                                       "DATA_LOSS",
-                                       "UNAUTHENTICATED"};
+  static const char* const kNames[] = {
+      "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+      "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+      "DATA_LOSS", "UNAUTHENTICATED"};
   return std::string(kNames[status.error_code()]) + ": " + status.error_message();
 }
 
-pb::UploadHeader Header(pb::DType dtype, const std::vector<int64_t>& shape,
-                        const std::vector<int64_t>& mesh_shape, const std::vector<int64_t>& axes) {
+pb::UploadHeader Header(pb::DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& mesh_shape,
+                        const std::vector<int64_t>& axes) {
   pb::UploadHeader header;
   header.set_dtype(dtype);
   header.mutable_shape()->Add(shape.begin(), shape.end());

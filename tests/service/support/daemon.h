@@ -108,8 +108,7 @@ class Client {
 
 // Has `client` compile `program`, and sends `signal` to the planner once it has begun with that: the answer. `program`
 // is SlowProgram's.
-grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program,
-                              int signal);
+grpc::Status KillPlannerUnder(const Daemon& daemon, Client& client, const std::string& program, int signal);
 // Returns once the planner of `daemon` has been given a program, or has begun with it.
 void WaitForPlanning(const Daemon& daemon, Client& client, int64_t planner);
 void WaitForPlanBegun(const Daemon& daemon, Client& client, int64_t planner);
@@ -120,8 +119,7 @@ std::string Text(const grpc::Status& status);
 // A header for a tensor on a mesh of `mesh_shape` whose devices count up; `axes` as
 // Sharding.axis_of_dimension. An empty
 // mesh_shape: no sharding.
-pb::UploadHeader Header(pb::DType dtype, const std::vector<int64_t>& shape,
-                        const std::vector<int64_t>& mesh_shape = {},
+pb::UploadHeader Header(pb::DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& mesh_shape = {},
                         const std::vector<int64_t>& axes = {});
 
 }  // namespace hir::service

@@ -26,8 +26,7 @@ TEST(MadeUp, WhatFitsMemory) {
   EXPECT_TRUE(FitsMemory(1 << 15).ok());
   const Status status = FitsMemory(int64_t{1} << 54);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_TRUE(
-      status.message().starts_with("18014398509481984 bytes are to be made up; this machine has "))
+  EXPECT_TRUE(status.message().starts_with("18014398509481984 bytes are to be made up; this machine has "))
       << status.ToString();
 }
 

@@ -24,21 +24,16 @@ std::string Header(std::string dictionary) {
   return bytes + dictionary;
 }
 
-std::string FileName(std::string_view name) {
-  return base::Cat(testing::TempDir(), "/npy_test.", getpid(), ".", name);
-}
+std::string FileName(std::string_view name) { return base::Cat(testing::TempDir(), "/npy_test.", getpid(), ".", name); }
 
 TEST(Npy, ReadsHeadersAsNumPyWritesThem) {
-  const auto matrix =
-      ParseNpyHeader(Header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 40), }"));
+  const auto matrix = ParseNpyHeader(Header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 40), }"));
   ASSERT_TRUE(matrix.ok()) << matrix.status().ToString();
   EXPECT_EQ(matrix->descr, "<f4");
   EXPECT_EQ(matrix->shape, (std::vector<int64_t>{3, 40}));
-  EXPECT_EQ(
-      ParseNpyHeader(Header("{'descr': '|V2', 'fortran_order': False, 'shape': (7,), }"))->shape,
-      std::vector<int64_t>{7});
-  EXPECT_TRUE(ParseNpyHeader(Header("{'descr': '<f8', 'fortran_order': False, 'shape': (), }"))
-                  ->shape.empty());
+  EXPECT_EQ(ParseNpyHeader(Header("{'descr': '|V2', 'fortran_order': False, 'shape': (7,), }"))->shape,
+            std::vector<int64_t>{7});
+  EXPECT_TRUE(ParseNpyHeader(Header("{'descr': '<f8', 'fortran_order': False, 'shape': (), }"))->shape.empty());
 }
 
 TEST(Npy, WhatItWritesItReads) {
@@ -59,9 +54,7 @@ TEST(Npy, WhatItWritesItReads) {
 }
 
 TEST(Npy, RefusesWhatItCannotRead) {
-  const auto message = [](const std::string& bytes) {
-    return std::string(ParseNpyHeader(bytes).status().message());
-  };
+  const auto message = [](const std::string& bytes) { return std::string(ParseNpyHeader(bytes).status().message()); };
   EXPECT_EQ(message("PK\x03\x04 a zip file"), "is no .npy file; write it by numpy.save");
   EXPECT_EQ(message("\x93NUMPY\x01\0\xff\xff short"s), "ends within its header");
   EXPECT_EQ(message(Header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 40), }")),
@@ -74,10 +67,8 @@ TEST(Npy, RefusesWhatItCannotRead) {
       base::Cat("[('\x1b[1m", std::string(90, 'a'), "', '<f4')]");  // Cut, and without its escape.
   EXPECT_TRUE(
       message(Header(base::Cat("{'descr': ", record, ", 'fortran_order': False, 'shape': (3,), }")))
-          .starts_with(base::Cat("holds elements of type \"[('\\u001b[1m", std::string(57, 'a'),
-                                 "\"; a program's")));
-  EXPECT_EQ(message(Header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, -1), }")),
-            "has no readable shape");
+          .starts_with(base::Cat("holds elements of type \"[('\\u001b[1m", std::string(57, 'a'), "\"; a program's")));
+  EXPECT_EQ(message(Header("{'descr': '<f4', 'fortran_order': False, 'shape': (3, -1), }")), "has no readable shape");
   EXPECT_EQ(message(Header("{}")), "has no readable .npy header");
 }
 
@@ -98,12 +89,10 @@ TEST(Npy, FilesRoundTripAndSayWhatIsWrong) {
   EXPECT_EQ(std::memcmp(file->data(), values, sizeof(values)), 0);
   truncate(path.c_str(), file->header().data_offset + 15);
   EXPECT_EQ(NpyFile::Open(path).status().ToString(),
-            base::Cat("INVALID_ARGUMENT: ", path,
-                      " has 15 bytes of elements, fewer than its shape says"));
+            base::Cat("INVALID_ARGUMENT: ", path, " has 15 bytes of elements, fewer than its shape says"));
   unlink(path.c_str());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // That nobody writes.
-  EXPECT_EQ(NpyFile::Open(path).status().ToString(),
-            base::Cat("INVALID_ARGUMENT: ", path, " is empty, or no file"));
+  EXPECT_EQ(NpyFile::Open(path).status().ToString(), base::Cat("INVALID_ARGUMENT: ", path, " is empty, or no file"));
   EXPECT_EQ(NpyWriter::Open(path, DType::kFloat32, shape, /*create=*/true).status().ToString(),
             base::Cat("UNAVAILABLE: cannot write ", path, ": No such device or address"));
   unlink(path.c_str());

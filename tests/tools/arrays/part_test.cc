@@ -77,8 +77,7 @@ TEST(Part, AnAxisStoredOnceIsReadOnceAndWrittenEverywhere) {
   const mesh::PartRange ranges = Block({{0, 3}, {0, 2}});
   const Part part = Part::Of(whole, ranges, {true, false}, 1);
   EXPECT_EQ(part.bytes, 2);
-  EXPECT_EQ(Pairs(part),
-            (std::map<int64_t, int64_t>{{0, 0}, {1, 1}, {2, 0}, {3, 1}, {4, 0}, {5, 1}}));
+  EXPECT_EQ(Pairs(part), (std::map<int64_t, int64_t>{{0, 0}, {1, 1}, {2, 0}, {3, 1}, {4, 0}, {5, 1}}));
   EXPECT_FALSE(part.IsOnePiece());  // As many bytes as the first piece has, at three places.
   EXPECT_EQ(Pairs(part.FirstOfStoredOnce()), (std::map<int64_t, int64_t>{{0, 0}, {1, 1}}));
   EXPECT_TRUE(part.FirstOfStoredOnce().IsOnePiece());

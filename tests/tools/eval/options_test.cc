@@ -13,8 +13,7 @@ std::string ErrorOf(std::vector<const char*> arguments) {
 }
 
 TEST(Options, ReadsBothSpellingsOfAValue) {
-  const char* const arguments[] = {"p.hir",    "--in=a", "--out",     "b",
-                                   "--repeat", "50",     "--cold-l2", "--device=cuda"};
+  const char* const arguments[] = {"p.hir", "--in=a", "--out", "b", "--repeat", "50", "--cold-l2", "--device=cuda"};
   const auto options = ParseOptions(arguments);
   ASSERT_TRUE(options.ok()) << options.status().ToString();
   EXPECT_EQ(options->program, "p.hir");
@@ -27,10 +26,8 @@ TEST(Options, ReadsBothSpellingsOfAValue) {
 
 TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf({}), "no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
-  EXPECT_EQ(ErrorOf({"p.hir", "--repaet", "5"}),
-            "no option --repaet; did you mean --repeat? (--help lists them)");
-  EXPECT_EQ(ErrorOf({"p.hir", "--repeat", "many"}),
-            "--repeat: wants a number from 0 to 4096, got many");
+  EXPECT_EQ(ErrorOf({"p.hir", "--repaet", "5"}), "no option --repaet; did you mean --repeat? (--help lists them)");
+  EXPECT_EQ(ErrorOf({"p.hir", "--repeat", "many"}), "--repeat: wants a number from 0 to 4096, got many");
   EXPECT_EQ(ErrorOf({"p.hir", "--repeat"}), "--repeat wants N");
   EXPECT_EQ(ErrorOf({"p.hir", "--cold-l2=yes", "--repeat=1"}), "--cold-l2 takes no value");
   EXPECT_EQ(ErrorOf({"p.hir", "--cold-l2"}), "--cold-l2, --graph and --batch go with --repeat N");
@@ -41,15 +38,14 @@ TEST(Options, SaysWhatIsWrong) {
             "--comm mpi does not go with --device cuda: cpu has ucx and mpi, cuda has nccl");
   EXPECT_EQ(ErrorOf({"p.hir", "--random", "1", "--in", "d"}),
             "--in and --random: inputs are read or made up, not both");
-  EXPECT_EQ(ErrorOf({"p.hir", "--random", "1", "--size", "i0"}),
-            "--size: wants NAME=EXTENT, got i0");
+  EXPECT_EQ(ErrorOf({"p.hir", "--random", "1", "--size", "i0"}), "--size: wants NAME=EXTENT, got i0");
 }
 
 TEST(Options, HelpNamesEveryOption) {
   for (const char* name :
-       {"--in DIR", "--out DIR", "--random SEED", "--size NAME=EXTENT", "--device KIND",
-        "--threads N", "--repeat N", "--batch N", "--warmup N", "--cold-l2", "--graph",
-        "--warm-compiler", "--compile-again", "--json FILE", "--explain", "--timeout SECONDS", "Exit codes"}) {
+       {"--in DIR", "--out DIR", "--random SEED", "--size NAME=EXTENT", "--device KIND", "--threads N", "--repeat N",
+        "--batch N", "--warmup N", "--cold-l2", "--graph", "--warm-compiler", "--compile-again", "--json FILE",
+        "--explain", "--timeout SECONDS", "Exit codes"}) {
     EXPECT_NE(HelpText().find(name), std::string::npos) << name;
   }
 }

@@ -16,8 +16,7 @@ template <typename Fn>
 Status Find(void* library, const std::string& path, const char* name, Fn& function) {
   function = reinterpret_cast<Fn>(dlsym(library, name));
   if (function != nullptr) return {};
-  return {Code::kFailedPrecondition,
-          Cat(path, " has no ", name, ": it is no cuBLASLt of CUDA 12 or 13")};
+  return {Code::kFailedPrecondition, Cat(path, " has no ", name, ": it is no cuBLASLt of CUDA 12 or 13")};
 }
 
 }  // namespace
@@ -52,9 +51,8 @@ Result<Api> LoadApi(std::span<const std::string> libraries) {
     HIR_TRY(Find(library, path, "cublasLtMatmulPreferenceSetAttribute", api.preference_set));
     return api;
   }
-  return Status(Code::kFailedPrecondition,
-                Cat("cuBLASLt cannot be loaded: ", tried,
-                    "; install the CUDA toolkit, or set HOSTIR_CUBLASLT to the library"));
+  return Status(Code::kFailedPrecondition, Cat("cuBLASLt cannot be loaded: ", tried,
+                                               "; install the CUDA toolkit, or set HOSTIR_CUBLASLT to the library"));
 }
 
 }  // namespace hir::codegen::library

@@ -58,8 +58,7 @@ cudaDataType_t TypeOf(DType dtype) {
 // What several calls share: the library, its handle, algorithms found, workspaces.
 class Library {
  public:
-  Library(device::Device& device, const CublasLtOptions& options, const Api& api,
-          cublasLtHandle_t handle)
+  Library(device::Device& device, const CublasLtOptions& options, const Api& api, cublasLtHandle_t handle)
       : api(api), handle(handle), workspaces(device), options(options), device_(device) {}
   Library(const Library&) = delete;
   ~Library() {
@@ -116,9 +115,8 @@ class Descriptors {
     const cublasComputeType_t compute = wide        ? CUBLAS_COMPUTE_64F
                                         : gemm.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                     : CUBLAS_COMPUTE_32F;
-    HIR_TRY(
-        library_.Check(library_.api.desc_create(&product, compute, wide ? CUDA_R_64F : CUDA_R_32F),
-                       "cublasLtMatmulDescCreate"));
+    HIR_TRY(library_.Check(library_.api.desc_create(&product, compute, wide ? CUDA_R_64F : CUDA_R_32F),
+                           "cublasLtMatmulDescCreate"));
     HIR_TRY(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSA, gemm.left));
     HIR_TRY(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSB, gemm.right));
     HIR_TRY(MakeLayout(left, gemm.dtype, gemm.left, gemm.batches));
@@ -141,12 +139,10 @@ class Descriptors {
     return Set(attribute, operation);
   }
 
-  Status MakeLayout(cublasLtMatrixLayout_t& layout, DType dtype, const Matrix& matrix,
-                    int64_t batches) {
-    HIR_TRY(library_.Check(
-        library_.api.layout_create(&layout, TypeOf(dtype), static_cast<uint64_t>(matrix.rows),
-                                   static_cast<uint64_t>(matrix.columns), matrix.ld),
-        "cublasLtMatrixLayoutCreate"));
+  Status MakeLayout(cublasLtMatrixLayout_t& layout, DType dtype, const Matrix& matrix, int64_t batches) {
+    HIR_TRY(library_.Check(library_.api.layout_create(&layout, TypeOf(dtype), static_cast<uint64_t>(matrix.rows),
+                                                      static_cast<uint64_t>(matrix.columns), matrix.ld),
+                           "cublasLtMatrixLayoutCreate"));
     if (batches == 1) return {};
     const auto count = static_cast<int32_t>(batches);
     HIR_TRY(SetLayout(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count));
@@ -154,8 +150,7 @@ class Descriptors {
   }
 
   template <typename T>
-  Status SetLayout(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute,
-                   const T& value) {
+  Status SetLayout(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
     return library_.Check(library_.api.layout_set(layout, attribute, &value, sizeof(value)),
                           "cublasLtMatrixLayoutSetAttribute");
   }
@@ -183,8 +178,7 @@ class FillCall final : public DeviceCall {
   FillCall(Gemm gemm, CublasLtOptions::Activation activation)
       : gemm_(std::move(gemm)), activation_(std::move(activation)) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     if (gemm_.calls.empty()) return;
     if (!gemm_.bias) return stream.Fill(output, 0, 1);  // Every epilogue leaves 0 as it is.
     const int64_t elements = gemm_.repeats.empty() ? gemm_.bias_elements : 1;
@@ -204,8 +198,7 @@ class FillCall final : public DeviceCall {
 
 class GemmCall final : public DeviceCall {
  public:
-  GemmCall(Library& library, Gemm gemm)
-      : library_(library), gemm_(std::move(gemm)), descriptors_(library) {}
+  GemmCall(Library& library, Gemm gemm) : library_(library), gemm_(std::move(gemm)), descriptors_(library) {}
 
   Status Prepare() {
     library_.MakeCurrent();
@@ -226,14 +219,12 @@ class GemmCall final : public DeviceCall {
       scratch_bytes_ += bytes;
     }
     // The library's own part lies behind it.
-    scratch_bytes_ =
-        (scratch_bytes_ + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+    scratch_bytes_ = (scratch_bytes_ + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     const int64_t needed = scratch_bytes_ + algorithm.workspace_bytes;
     return needed == 0 ? Status() : library_.workspaces.Reserve(needed);
   }
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     const Status status = TryQueue(inputs, output, stream);
     if (!status.ok()) Fail(stream, status);
   }
@@ -256,8 +247,8 @@ class GemmCall final : public DeviceCall {
 
   // For operands and results at multiples of `alignment` bytes; not found where the library has none.
   Result<Algorithm> Choose(int64_t alignment, Fused fused) {
-    const std::string key = Cat(key_, fused.bias ? "" : ", bias first",
-                                fused.epilogue ? "" : ", epilogue after", ", aligned ", alignment);
+    const std::string key =
+        Cat(key_, fused.bias ? "" : ", bias first", fused.epilogue ? "" : ", epilogue after", ", aligned ", alignment);
     if (const std::optional<Algorithm> known = library_.Known(key)) return *known;
     HIR_TRY(Describe(fused));
     if (gemm_.bias && fused.bias) {
@@ -270,27 +261,24 @@ class GemmCall final : public DeviceCall {
     HIR_TRY(library_.Check(api.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
     const auto bytes = static_cast<size_t>(library_.options.workspace_bytes);
     const auto least = static_cast<uint32_t>(alignment);
-    cublasStatus_t status = api.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                               &bytes, sizeof(bytes));
+    cublasStatus_t status =
+        api.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      if (status == CUBLAS_STATUS_SUCCESS)
-        status = api.preference_set(preference, attribute, &least, sizeof(least));
+      if (status == CUBLAS_STATUS_SUCCESS) status = api.preference_set(preference, attribute, &least, sizeof(least));
     }
     cublasLtMatmulHeuristicResult_t result = {};
     int found = 0;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = api.heuristic(library_.handle, descriptors_.product, descriptors_.left,
-                             descriptors_.right, descriptors_.result, descriptors_.result,
-                             preference, 1, &result, &found);
+      status = api.heuristic(library_.handle, descriptors_.product, descriptors_.left, descriptors_.right,
+                             descriptors_.result, descriptors_.result, preference, 1, &result, &found);
     }
     api.preference_destroy(preference);
     Algorithm algorithm;
-    algorithm.found =
-        status == CUBLAS_STATUS_SUCCESS && found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-    if (!algorithm.found && status != CUBLAS_STATUS_SUCCESS &&
-        status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+    algorithm.found = status == CUBLAS_STATUS_SUCCESS && found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    if (!algorithm.found && status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
+        status != CUBLAS_STATUS_INVALID_VALUE) {
       return library_.Check(status, "cublasLtMatmulAlgoGetHeuristic");
     }
     algorithm.algorithm = result.algo;
@@ -323,28 +311,23 @@ class GemmCall final : public DeviceCall {
     const bool known = !epilogue || HasEpilogue(Provider::kCublasLt, gemm_.epilogue, gemm_.dtype);
     for (const Fused fused : {Fused{true, true}, {false, true}, {true, false}, {false, false}}) {
       // What there is none of counts as done; what the library does not know is not asked for.
-      if ((!fused.bias && !bias) || (!fused.epilogue && !epilogue) || (fused.epilogue && !known))
-        continue;
+      if ((!fused.bias && !bias) || (!fused.epilogue && !epilogue) || (fused.epilogue && !known)) continue;
       if (!fused.epilogue && library_.options.make_activation == nullptr) continue;
       HIR_ASSIGN(const Algorithm algorithm, Choose(alignment, fused));
       if (algorithm.found) return algorithm;
     }
-    return Unimplemented(
-        Cat("cuBLASLt has no algorithm for ", key_, " at multiples of ", alignment, " bytes"));
+    return Unimplemented(Cat("cuBLASLt has no algorithm for ", key_, " at multiples of ", alignment, " bytes"));
   }
 
-  Status TryQueue(std::span<const device::Buffer> inputs, device::Buffer output,
-                  device::Stream& stream) {
+  Status TryQueue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) {
     library_.MakeCurrent();
     const int64_t size = DTypeBytes(gemm_.dtype);
-    const std::byte* operands[3] = {inputs[0].data, inputs[1].data,
-                                    gemm_.bias ? inputs[2].data : nullptr};
+    const std::byte* operands[3] = {inputs[0].data, inputs[1].data, gemm_.bias ? inputs[2].data : nullptr};
     uint64_t addresses = reinterpret_cast<uint64_t>(output.data);
     for (int i = 0; i < 3; ++i) {
       if (repeated_bytes_[i] == 0) addresses |= reinterpret_cast<uint64_t>(operands[i]);
     }
-    for (const Offsets& at : gemm_.calls)
-      addresses |= static_cast<uint64_t>((at.a | at.b | at.c) * size);
+    for (const Offsets& at : gemm_.calls) addresses |= static_cast<uint64_t>((at.a | at.b | at.c) * size);
     HIR_ASSIGN(const Algorithm algorithm, AlgorithmFor(addresses));
     device::Buffer workspace;
     if (const int64_t bytes = scratch_bytes_ + algorithm.workspace_bytes; bytes > 0) {
@@ -362,8 +345,7 @@ class GemmCall final : public DeviceCall {
       HIR_TRY(descriptors_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
     }
     for (const Offsets& at : gemm_.calls) {
-      HIR_TRY(Multiply(operands[1] + at.b * size, operands[0] + at.a * size,
-                       output.data + at.c * size, algorithm,
+      HIR_TRY(Multiply(operands[1] + at.b * size, operands[0] + at.a * size, output.data + at.c * size, algorithm,
                        workspace.bytes == 0 ? nullptr : workspace.data + scratch_bytes_, stream));
     }
     if (algorithm.fused.epilogue) return {};
@@ -371,8 +353,8 @@ class GemmCall final : public DeviceCall {
   }
 
   // Operands that are stored once along an axis, as often as the axis is long.
-  void WriteOut(std::span<const device::Buffer> inputs, const std::byte* (&operands)[3],
-                device::Buffer workspace, device::Stream& stream) const {
+  void WriteOut(std::span<const device::Buffer> inputs, const std::byte* (&operands)[3], device::Buffer workspace,
+                device::Stream& stream) const {
     const int64_t size = DTypeBytes(gemm_.dtype);
     int64_t begins[3] = {0, repeated_bytes_[0], repeated_bytes_[0] + repeated_bytes_[1]};
     for (const Repeat& repeat : gemm_.repeats) {
@@ -386,18 +368,17 @@ class GemmCall final : public DeviceCall {
     }
   }
 
-  Status Multiply(const std::byte* left, const std::byte* right, std::byte* result,
-                  const Algorithm& algorithm, std::byte* workspace, device::Stream& stream) {
+  Status Multiply(const std::byte* left, const std::byte* right, std::byte* result, const Algorithm& algorithm,
+                  std::byte* workspace, device::Stream& stream) {
     const float one = 1, plus = algorithm.fused.bias ? 0 : 1;
     const double wide_one = 1, wide_plus = plus;
     const bool wide = gemm_.dtype == DType::kFloat64;
     const void* const alpha = wide ? static_cast<const void*>(&wide_one) : &one;
     const void* const beta = wide ? static_cast<const void*>(&wide_plus) : &plus;
     return library_.Check(
-        library_.api.matmul(library_.handle, descriptors_.product, alpha, left, descriptors_.left,
-                            right, descriptors_.right, beta, result, descriptors_.result, result,
-                            descriptors_.result, &algorithm.algorithm, workspace,
-                            static_cast<size_t>(algorithm.workspace_bytes),
+        library_.api.matmul(library_.handle, descriptors_.product, alpha, left, descriptors_.left, right,
+                            descriptors_.right, beta, result, descriptors_.result, result, descriptors_.result,
+                            &algorithm.algorithm, workspace, static_cast<size_t>(algorithm.workspace_bytes),
                             static_cast<cudaStream_t>(library_.options.native_stream(stream))),
         "cublasLtMatmul");
   }
@@ -409,15 +390,13 @@ class GemmCall final : public DeviceCall {
   std::vector<std::pair<int64_t, Algorithm>> algorithms_;  // By alignment.
   CublasLtOptions::Activation activation_ = nullptr;       // Where an algorithm leaves it to us.
   std::optional<Fused> described_ = std::nullopt;          // What the descriptor says now.
-  int64_t repeated_bytes_[3] =
-      {};  // Of a, b and the bias in the workspace; 0: read where they are.
+  int64_t repeated_bytes_[3] = {};  // Of a, b and the bias in the workspace; 0: read where they are.
   int64_t scratch_bytes_ = 0;
 };
 
 class Opened final : public CublasLt {
  public:
-  Opened(device::Device& device, const CublasLtOptions& options, const Api& api,
-         cublasLtHandle_t handle)
+  Opened(device::Device& device, const CublasLtOptions& options, const Api& api, cublasLtHandle_t handle)
       : library_(device, options, api, handle) {}
 
   Result<std::unique_ptr<DeviceCall>> Make(const Desc& desc) override {
@@ -428,8 +407,7 @@ class Opened final : public CublasLt {
       if (gemm.bias && gemm.epilogue != Epilogue::kNone && !gemm.calls.empty()) {
         HIR_ASSIGN(activation, library_.MakeActivation(gemm.epilogue, gemm.dtype));
       }
-      return std::unique_ptr<DeviceCall>(
-          std::make_unique<FillCall>(std::move(gemm), std::move(activation)));
+      return std::unique_ptr<DeviceCall>(std::make_unique<FillCall>(std::move(gemm), std::move(activation)));
     }
     auto call = std::make_unique<GemmCall>(library_, std::move(gemm));
     HIR_TRY(call->Prepare());
@@ -442,16 +420,14 @@ class Opened final : public CublasLt {
 
 }  // namespace
 
-Result<std::unique_ptr<CublasLt>> CublasLt::Open(device::Device& device,
-                                                 const CublasLtOptions& options) {
+Result<std::unique_ptr<CublasLt>> CublasLt::Open(device::Device& device, const CublasLtOptions& options) {
   HIR_CHECK(options.native_stream != nullptr && options.make_current != nullptr);
   HIR_ASSIGN(const Api api, LoadApi(options.libraries));
   options.make_current(device);
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = api.create(&handle);
   if (status != CUBLAS_STATUS_SUCCESS) {
-    return Unavailable(
-        Cat("cuBLASLt does not come up on ", device.name(), ": ", api.status_name(status)));
+    return Unavailable(Cat("cuBLASLt does not come up on ", device.name(), ": ", api.status_name(status)));
   }
   return std::unique_ptr<CublasLt>(std::make_unique<Opened>(device, options, api, handle));
 }

@@ -40,8 +40,7 @@ class DeviceCall {
   virtual ~DeviceCall() = default;
   // Queues the call and returns; inputs in the order of Desc::inputs, the output overlaps none of them. What the
   // library refuses then fails the stream.
-  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-                     device::Stream& stream) = 0;
+  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
   // "cublaslt 13.0.2", "nothing" (an empty result), "fill" (a sum of nothing): for explain and benchmarks.
   virtual std::string implementation() const = 0;
 };
@@ -51,8 +50,7 @@ class CublasLt {
  public:
   // Errors: kUnimplemented without the header, kFailedPrecondition when no library of the options can be loaded,
   // kUnavailable when it does not come up on this device.
-  static Result<std::unique_ptr<CublasLt>> Open(device::Device& device,
-                                                const CublasLtOptions& options);
+  static Result<std::unique_ptr<CublasLt>> Open(device::Device& device, const CublasLtOptions& options);
   virtual ~CublasLt() = default;
   // Sums of 16-bit floats are carried in float32, of others in their type; a sum of nothing is 0, or the bias. The bias
   // and the epilogue act on sums before they are rounded, but where cuBLASLt has no algorithm for that.

@@ -24,16 +24,14 @@ Status CheckType(const Desc& desc, DType dtype) {
     case DType::kInt32:
     case DType::kInt64: break;
   }
-  return Unimplemented(
-      Cat(desc.op, " of ", DTypeName(dtype),
-          " on a GPU: cuBLASLt multiplies f16, bf16, f32 and f64; cast the operands"));
+  return Unimplemented(Cat(desc.op, " of ", DTypeName(dtype),
+                           " on a GPU: cuBLASLt multiplies f16, bf16, f32 and f64; cast the operands"));
 }
 
 // Elements from the first that is stored to the last.
 int64_t SpanOf(const Tensor& tensor) {
   int64_t span = 1;
-  for (size_t i = 0; i < tensor.shape.size(); ++i)
-    span += (tensor.shape[i] - 1) * tensor.strides[i];
+  for (size_t i = 0; i < tensor.shape.size(); ++i) span += (tensor.shape[i] - 1) * tensor.strides[i];
   return span;
 }
 
@@ -61,17 +59,15 @@ void SplitSingles(Problem& p, int64_t a_span, int64_t b_span) {
 }
 
 // The matrix whose element (i, j) lies at i * row + j * column. One of the strides is 1.
-Result<Matrix> MakeMatrix(const Desc& desc, int64_t rows, int64_t row, int64_t columns,
-                          int64_t column) {
+Result<Matrix> MakeMatrix(const Desc& desc, int64_t rows, int64_t row, int64_t columns, int64_t column) {
   // A stride along an axis of extent 1 means nothing, but must not look wrong.
   if ((rows == 1 || row == 1) && (columns == 1 || column >= rows))
     return Matrix{.rows = rows, .columns = columns, .ld = columns == 1 ? rows : column};
   if ((columns == 1 || column == 1) && (rows == 1 || row >= columns)) {
-    return Matrix{
-        .rows = columns, .columns = rows, .ld = rows == 1 ? columns : row, .transposed = true};
+    return Matrix{.rows = columns, .columns = rows, .ld = rows == 1 ? columns : row, .transposed = true};
   }
-  return Unimplemented(Cat(desc.op, " of a matrix [", rows, ", ", columns, "] with strides [", row,
-                           ", ", column, "]: cuBLASLt wants one of its axes contiguous"));
+  return Unimplemented(Cat(desc.op, " of a matrix [", rows, ", ", columns, "] with strides [", row, ", ", column,
+                           "]: cuBLASLt wants one of its axes contiguous"));
 }
 
 // The longest axis is the library's batch, the others are calls of their own.
@@ -92,9 +88,8 @@ Status MakeBatches(const Desc& desc, const Problem& p, Gemm& gemm) {
       continue;
     }
     if (batch.extent > kCallsMax / static_cast<int64_t>(gemm.calls.size())) {
-      return Unimplemented(
-          Cat(desc.op, " with more than ", kCallsMax,
-              " batches beside its longest batch axis: reshape them into one axis"));
+      return Unimplemented(Cat(desc.op, " with more than ", kCallsMax,
+                               " batches beside its longest batch axis: reshape them into one axis"));
     }
     std::vector<Offsets> calls;
     for (const Offsets& at : gemm.calls) {
@@ -107,8 +102,7 @@ Status MakeBatches(const Desc& desc, const Problem& p, Gemm& gemm) {
 }
 
 std::string ToString(const Matrix& m) {
-  return Cat("[", m.rows, ", ", m.columns, "] ld ", m.ld, " batch ", m.batch_stride,
-             m.transposed ? "'" : "");
+  return Cat("[", m.rows, ", ", m.columns, "] ld ", m.ld, " batch ", m.batch_stride, m.transposed ? "'" : "");
 }
 
 }  // namespace
@@ -116,9 +110,8 @@ std::string ToString(const Matrix& m) {
 Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
   HIR_TRY(CheckType(desc, p.dtype));
   Gemm gemm = {.dtype = p.dtype, .k = p.k, .bias = p.bias, .epilogue = p.epilogue, .tf32 = p.tf32};
-  const bool empty = p.m == 0 || p.n == 0 || std::ranges::any_of(p.batches, [](const Batch& batch) {
-                       return batch.extent == 0;
-                     });
+  const bool empty =
+      p.m == 0 || p.n == 0 || std::ranges::any_of(p.batches, [](const Batch& batch) { return batch.extent == 0; });
   if (empty) return gemm;
   if (p.k > 0) {
     int64_t a_span = SpanOf(desc.inputs[0]), b_span = SpanOf(desc.inputs[1]);
@@ -138,8 +131,7 @@ Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
     int64_t span = 1;
     WriteOut(2, p.n, p.bias_n, span, gemm);
     gemm.bias_elements = p.n;
-    if (p.n > 1 && p.bias_n != 1)
-      return Unimplemented(Cat(desc.op, " with a bias of stride ", p.bias_n));
+    if (p.n > 1 && p.bias_n != 1) return Unimplemented(Cat(desc.op, " with a bias of stride ", p.bias_n));
   }
   HIR_TRY(MakeBatches(desc, p, gemm));
   return gemm;
@@ -148,8 +140,7 @@ Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
 std::string ToString(const Gemm& gemm) {
   return Cat(DTypeName(gemm.dtype), " ", ToString(gemm.left), " x ", ToString(gemm.right), " -> ",
              ToString(gemm.result), ", ", gemm.batches, " batches", gemm.bias ? ", bias" : "",
-             gemm.epilogue == Epilogue::kNone ? "" : Cat(", ", EpilogueName(gemm.epilogue)),
-             gemm.tf32 ? ", tf32" : "");
+             gemm.epilogue == Epilogue::kNone ? "" : Cat(", ", EpilogueName(gemm.epilogue)), gemm.tf32 ? ", tf32" : "");
 }
 
 }  // namespace hir::codegen::library

@@ -38,8 +38,7 @@ struct Gemm {
   DType dtype = DType::kFloat32;
   Matrix left = {}, right = {}, result = {};  // The library's: left is our B, right our A.
   int64_t batches = 1;                        // Of one call.
-  std::vector<Offsets> calls =
-      {};  // For what is no single batch. Empty: the result has no elements.
+  std::vector<Offsets> calls = {};            // For what is no single batch. Empty: the result has no elements.
   int64_t k = 1;
   bool bias = false;
   int64_t bias_elements = 0;

@@ -42,8 +42,7 @@ class Workspaces {
     const std::scoped_lock lock(mutex_);
     bytes += kSlack;
     std::vector<std::unique_ptr<device::Allocation>>& owned = of_stream_[&stream];
-    if (!owned.empty() && owned.back()->buffer().bytes >= bytes)
-      return Aligned(owned.back()->buffer());
+    if (!owned.empty() && owned.back()->buffer().bytes >= bytes) return Aligned(owned.back()->buffer());
     if (spare_ == nullptr || spare_->buffer().bytes < bytes) {
       Result<std::unique_ptr<device::Allocation>> made = device_.Allocate(bytes);
       if (!made.ok()) {
@@ -61,8 +60,7 @@ class Workspaces {
 
   static device::Buffer Aligned(device::Buffer buffer) {
     const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data));
-    const int64_t skipped =
-        (kWorkspaceAlignment - begin % kWorkspaceAlignment) % kWorkspaceAlignment;
+    const int64_t skipped = (kWorkspaceAlignment - begin % kWorkspaceAlignment) % kWorkspaceAlignment;
     return buffer.Slice(skipped, buffer.bytes - kSlack);
   }
 

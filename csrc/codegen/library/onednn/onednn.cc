@@ -61,8 +61,8 @@ bool Fits(const Problem& p) {
     return (columns == 1 || column == 1) || (rows == 1 || row == 1);
   };
   return fits(p.m, p.a_m) && fits(p.k, p.a_k) && fits(p.k, p.b_k) && fits(p.n, p.b_n) &&
-         (!p.bias || fits(p.n, p.bias_n)) && (p.n == 1 || p.c_n == 1) &&
-         dense(p.m, p.a_m, p.k, p.a_k) && dense(p.k, p.b_k, p.n, p.b_n);
+         (!p.bias || fits(p.n, p.bias_n)) && (p.n == 1 || p.c_n == 1) && dense(p.m, p.a_m, p.k, p.a_k) &&
+         dense(p.k, p.b_k, p.n, p.b_n);
 }
 
 class OneDnn final : public Call {
@@ -82,18 +82,16 @@ class OneDnn final : public Call {
       c_stride.push_back(batch.c);
       bias_stride.push_back(p.n);
     }
-    const auto add = [](Dims& dims, Dims& strides, int64_t rows, int64_t row, int64_t columns,
-                        int64_t column) {
+    const auto add = [](Dims& dims, Dims& strides, int64_t rows, int64_t row, int64_t columns, int64_t column) {
       dims.insert(dims.end(), {rows, columns});
       // A stride along an axis of extent 1 means nothing, but must not look wrong.
-      strides.insert(strides.end(), {rows == 1 ? std::max<int64_t>(columns * column, columns) : row,
-                                     columns == 1 ? 1 : column});
+      strides.insert(strides.end(),
+                     {rows == 1 ? std::max<int64_t>(columns * column, columns) : row, columns == 1 ? 1 : column});
     };
     add(a, a_stride, p.m, p.a_m, p.k, p.a_k);
     add(b, b_stride, p.k, p.b_k, p.n, p.b_n);
     add(c, c_stride, p.m, p.c_m, p.n, p.c_n);
-    const dnnl::memory::desc a_desc(a, type, a_stride), b_desc(b, type, b_stride),
-        c_desc(c, type, c_stride);
+    const dnnl::memory::desc a_desc(a, type, a_stride), b_desc(b, type, b_stride), c_desc(c, type, c_stride);
     SetThreads(num_threads_);
     const dnnl::primitive_attr attributes = AttributesOf(p.epilogue);
     dnnl::matmul::primitive_desc description;
@@ -101,8 +99,7 @@ class OneDnn final : public Call {
       bias.insert(bias.end(), {1, p.n});
       bias_stride.insert(bias_stride.end(), {p.n, 1});
       const dnnl::memory::desc bias_desc(bias, type, bias_stride);
-      description =
-          dnnl::matmul::primitive_desc({a_desc, b_desc, bias_desc, c_desc}, attributes, engine_);
+      description = dnnl::matmul::primitive_desc({a_desc, b_desc, bias_desc, c_desc}, attributes, engine_);
       bias_ = dnnl::memory(bias_desc, engine_, nullptr);
     } else {
       description = dnnl::matmul::primitive_desc({a_desc, b_desc, c_desc}, attributes, engine_);

@@ -17,18 +17,14 @@ using fusion::Prim;
 using fusion::ReduceKind;
 
 // out[i] = sum over j of x[i, j], rows in parallel; or out[j] = sum over i, columns together.
-KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows,
-               const std::string& name = "k") {
-  const ir::Value* x =
-      hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(rows), hand.Const(columns)});
-  const ir::Value* out =
-      hand.Add(Tensor::Role::kOutput, DType::kFloat32, {hand.Const(along_rows ? rows : columns)});
+KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows, const std::string& name = "k") {
+  const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat32, {hand.Const(rows), hand.Const(columns)});
+  const ir::Value* out = hand.Add(Tensor::Role::kOutput, DType::kFloat32, {hand.Const(along_rows ? rows : columns)});
   const Element* index[] = {hand.At(0), hand.At(1)};
   const Element* kept[] = {hand.At(along_rows ? 0 : 1)};
   const ir::Value* total = &hand.nest->values.emplace_back(ir::Value{.type = out->type});
   Phase add, store;
-  add.accumulators.push_back(
-      {total, ReduceKind::kSum, DType::kFloat32, hand.nest->elements.MakeLoad(x, index)});
+  add.accumulators.push_back({total, ReduceKind::kSum, DType::kFloat32, hand.nest->elements.MakeLoad(x, index)});
   store.stores.push_back({1, {kept[0]}, hand.nest->elements.MakeLoad(total, kept)});
   Region region;
   if (along_rows) {
@@ -46,8 +42,7 @@ KernelPlan Sum(HandNest& hand, int64_t rows, int64_t columns, bool along_rows,
 
 TEST(Cpu, SumsOfRowsAndOfColumns) {
   base::Prng prng(1);
-  for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 16}, {16, 100}, {130, 67}}) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 16}, {16, 100}, {130, 67}}) {
     std::vector<float> x(static_cast<size_t>(rows * columns));
     for (float& value : x) value = static_cast<float>(prng.Between(-100, 100));
     for (const bool along_rows : {true, false}) {
@@ -59,8 +54,7 @@ TEST(Cpu, SumsOfRowsAndOfColumns) {
       }
       HandNest hand;
       std::vector<float> got(want.size() + 1, -1);
-      RunPlan(Sum(hand, rows, columns, along_rows), {Address(x), Address(got)},
-              along_rows ? rows : 1, 2);
+      RunPlan(Sum(hand, rows, columns, along_rows), {Address(x), Address(got)}, along_rows ? rows : 1, 2);
       EXPECT_EQ(got.back(), -1) << "written past its end";
       got.pop_back();
       EXPECT_EQ(got, want) << rows << " x " << columns;
@@ -90,9 +84,8 @@ TEST(Cpu, ProductsAreAddedUpUnrounded) {
   const Element* index[] = {hand.At(0)};
   Phase add, store;
   add.loops = {hand.To(0, count)};
-  add.accumulators.push_back(
-      {total, ReduceKind::kSum, DType::kFloat32,
-       e.Apply(Prim::kMul, {e.MakeLoad(in[0], index), e.MakeLoad(in[1], index)})});
+  add.accumulators.push_back({total, ReduceKind::kSum, DType::kFloat32,
+                              e.Apply(Prim::kMul, {e.MakeLoad(in[0], index), e.MakeLoad(in[1], index)})});
   store.stores.push_back({2, {}, e.MakeLoad(total, {})});
   Region region;
   region.phases = {std::move(add), std::move(store)};
@@ -118,17 +111,14 @@ TEST(Cpu, LargeOutputsAtAnyAddress) {
   region.columns = hand.To(1, hand.Const(columns));
   region.columns_max = columns;
   Phase phase;
-  phase.stores.push_back(
-      {1, {hand.At(0), column}, hand.nest->elements.MakeLoad(in, std::span(&column, 1))});
+  phase.stores.push_back({1, {hand.At(0), column}, hand.nest->elements.MakeLoad(in, std::span(&column, 1))});
   region.phases.push_back(std::move(phase));
   hand.nest->regions.push_back(std::move(region));
   const size_t size = static_cast<size_t>(rows * columns);
   for (const size_t offset : {size_t{0}, size_t{3}}) {
     std::vector<float> out(size + 32, -1);
     const size_t aligned = (64 - static_cast<size_t>(Address(out)) % 64) / 4 % 16;
-    RunPlan(hand.Plan(),
-            {Address(x), Address(out) + static_cast<int64_t>(aligned + offset) * 4, rows}, rows,
-            1000);
+    RunPlan(hand.Plan(), {Address(x), Address(out) + static_cast<int64_t>(aligned + offset) * 4, rows}, rows, 1000);
     int64_t faults = 0;
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t at = i - aligned - offset;
@@ -157,8 +147,7 @@ KernelPlan LongRows(HandNest& hand) {
   const Element* factor = e.Convert(DType::kFloat32, e.MakeLoad(y, at));
   const Element* value = e.Convert(DType::kFloat32, e.MakeLoad(x, at));
   for (int i = 0; i < kRoundings; ++i) {
-    value = e.Convert(DType::kFloat32,
-                      e.Convert(DType::kBFloat16, e.Apply(Prim::kMul, {value, factor})));
+    value = e.Convert(DType::kFloat32, e.Convert(DType::kBFloat16, e.Apply(Prim::kMul, {value, factor})));
   }
   const Element* sum = e.Apply(Prim::kAdd, {value, factor});
   Region region;
@@ -178,8 +167,7 @@ TEST(Cpu, LongChainsOfAnyLengthAndAddress) {
     int64_t rows, columns;
   };
   std::vector<Size> sizes = {{4099, 4103}};
-  for (const int64_t columns : {1, 2, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 129})
-    sizes.push_back({3, columns});
+  for (const int64_t columns : {1, 2, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 100, 129}) sizes.push_back({3, columns});
   for (const auto& [rows, columns] : sizes) {
     const size_t count = static_cast<size_t>(rows * columns);
     std::vector<uint16_t> x(count), y(count), b(count + 1, 7);
@@ -189,8 +177,7 @@ TEST(Cpu, LongChainsOfAnyLengthAndAddress) {
       y[i] = FloatToBFloat16(static_cast<float>(prng.Unit()) + 0.5F);
     }
     HandNest hand;
-    RunPlan(LongRows(hand), {Address(x), Address(y), Address(b), Address(f), rows, columns}, rows,
-            1000);
+    RunPlan(LongRows(hand), {Address(x), Address(y), Address(b), Address(f), rows, columns}, rows, 1000);
     EXPECT_EQ(b.back(), 7) << "written past its end";
     EXPECT_EQ(f.back(), 7) << "written past its end";
     int64_t faults = 0;
@@ -213,11 +200,9 @@ TEST(Cpu, LoadsBehindAConditionOnIndices) {
     const ir::Value* x = hand.Add(Tensor::Role::kInput, DType::kFloat64, {hand.Const(5)});
     hand.Add(Tensor::Role::kOutput, DType::kFloat64, {hand.Const(count)});
     const Element* shifted = e.Apply(Prim::kSub, {hand.At(0), e.Int(DType::kInt64, 3)});
-    const Element* inside =
-        e.Apply(Prim::kAnd, {e.Apply(Prim::kGe, {shifted, e.Int(DType::kInt64, 0)}),
-                             e.Apply(Prim::kLt, {shifted, e.Int(DType::kInt64, 5)})});
-    const Element* value =
-        e.Select(inside, e.MakeLoad(x, std::span(&shifted, 1)), e.Float(DType::kFloat64, 9));
+    const Element* inside = e.Apply(Prim::kAnd, {e.Apply(Prim::kGe, {shifted, e.Int(DType::kInt64, 0)}),
+                                                 e.Apply(Prim::kLt, {shifted, e.Int(DType::kInt64, 5)})});
+    const Element* value = e.Select(inside, e.MakeLoad(x, std::span(&shifted, 1)), e.Float(DType::kFloat64, 9));
     Region region;
     region.columns = hand.To(0, hand.Const(count));
     Phase phase;
@@ -259,8 +244,8 @@ TEST(Cpu, ObjectsDoNotDependOnWhatWasCompiledBefore) {
     return text.ok() ? *text : std::string();
   };
   HandNest rows, columns, large;
-  const std::vector<std::string> texts = {ir(Sum(rows, 5, 100, true)),
-                                          ir(Sum(columns, 7, 67, false)), ir(LongRows(large))};
+  const std::vector<std::string> texts = {ir(Sum(rows, 5, 100, true)), ir(Sum(columns, 7, 67, false)),
+                                          ir(LongRows(large))};
   // Named twice a feature is the same one, but nobody has asked for this target before.
   const auto compile = [&](const std::string& text, int times_named) {
     Target named = target;
@@ -270,8 +255,7 @@ TEST(Cpu, ObjectsDoNotDependOnWhatWasCompiledBefore) {
     return object.ok() ? *object : std::string();
   };
   std::vector<std::string> fresh;
-  for (const std::string& text : texts)
-    fresh.push_back(compile(text, 2 + static_cast<int>(fresh.size())));
+  for (const std::string& text : texts) fresh.push_back(compile(text, 2 + static_cast<int>(fresh.size())));
   for (int round = 0; round < 3; ++round) {
     for (size_t i = 0; i < texts.size(); ++i)
       EXPECT_TRUE(compile(texts[i], 2) == fresh[i]) << "round " << round << ", kernel " << i;
@@ -360,8 +344,7 @@ TEST(Cpu, RefusesCodeForAnotherCpu) {
   ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
   const Status status = Load(*artifact).status();
   EXPECT_EQ(status.code(), hir::Code::kFailedPrecondition);
-  EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this "))
-      << status.message();
+  EXPECT_TRUE(status.message().starts_with("kernels for x86-64 (-avx,-avx2) do not run on this ")) << status.message();
 }
 
 }  // namespace

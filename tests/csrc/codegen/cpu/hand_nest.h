@@ -20,8 +20,7 @@ struct HandNest {
   std::shared_ptr<LoopNest> nest = std::make_shared<LoopNest>();
 
   // A tensor of the nest's, with a slot; extents may be symbols.
-  const ir::Value* Add(Tensor::Role role, DType dtype,
-                       const std::vector<const ir::Expr*>& extents) {
+  const ir::Value* Add(Tensor::Role role, DType dtype, const std::vector<const ir::Expr*>& extents) {
     std::vector<ir::Axis>& axes = nest->axes.emplace_back();
     for (const ir::Expr* extent : extents) axes.push_back({ir::AxisKind::kIteration, extent});
     const ir::Type& type = nest->types.emplace_back(ir::Type{.dtype = dtype, .axes = axes});
@@ -50,8 +49,7 @@ struct HandNest {
 };
 
 // Compiles, loads, and runs the only kernel of `plan` over [0, grid) with `args`, in pieces of `piece` items.
-inline void RunPlan(const KernelPlan& plan, std::vector<int64_t> args, int64_t grid,
-                    int64_t piece = 1 << 30) {
+inline void RunPlan(const KernelPlan& plan, std::vector<int64_t> args, int64_t grid, int64_t piece = 1 << 30) {
   Compiler compiler({});
   const auto artifact = compiler.Compile(plan);
   ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
@@ -60,8 +58,7 @@ inline void RunPlan(const KernelPlan& plan, std::vector<int64_t> args, int64_t g
   const auto kernel = (*kernels)->Get(plan.launches[0].kernel);
   ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
   const device::HostFunction function = static_cast<const device::HostKernel*>(*kernel)->function();
-  for (int64_t at = 0; at < grid; at += piece)
-    function(args.data(), at, std::min(grid, at + piece));
+  for (int64_t at = 0; at < grid; at += piece) function(args.data(), at, std::min(grid, at + piece));
 }
 
 template <typename T>
@@ -72,8 +69,7 @@ int64_t Address(std::vector<T>& values) {
 // y[i] = f(x[i]) for every i, in one vector loop; x and y may have different types.
 template <typename X, typename Y>
 std::vector<Y> Map(DType from, DType to, std::vector<X> x,
-                   const std::function<const fusion::Element*(fusion::ElementBuilder&,
-                                                              const fusion::Element*)>& f) {
+                   const std::function<const fusion::Element*(fusion::ElementBuilder&, const fusion::Element*)>& f) {
   HandNest hand;
   const ir::Expr* count = hand.nest->exprs.Symbol("i0");
   const ir::Value* in = hand.Add(Tensor::Role::kInput, from, {count});
@@ -84,8 +80,7 @@ std::vector<Y> Map(DType from, DType to, std::vector<X> x,
   region.columns = hand.To(0, count);
   region.columns_max = 1;
   Phase phase;
-  phase.stores.push_back(
-      {1, {at}, f(hand.nest->elements, hand.nest->elements.MakeLoad(in, std::span(&at, 1)))});
+  phase.stores.push_back({1, {at}, f(hand.nest->elements, hand.nest->elements.MakeLoad(in, std::span(&at, 1)))});
   region.phases.push_back(std::move(phase));
   hand.nest->regions.push_back(std::move(region));
   std::vector<Y> y(x.size());

@@ -22,35 +22,11 @@ using fusion::ElementBuilder;
 using fusion::Prim;
 
 std::vector<float> ManyFloats() {
-  std::vector<float> values = {0.0F,
-                               -0.0F,
-                               INFINITY,
-                               -INFINITY,
-                               NAN,
-                               1,
-                               -1,
-                               1e-45F,
-                               -1e-45F,
-                               1.17549435e-38F,
-                               3.4028235e38F,
-                               88.72F,
-                               88.73F,
-                               89,
-                               -87.3F,
-                               -88,
-                               -103.9F,
-                               -104,
-                               -105,
-                               0.55F,
-                               0.62F,
-                               0.63F,
-                               0.64F,
-                               0.92F,
-                               4,
-                               5,
-                               10};
-  for (uint32_t bits = 0; bits < 0xffffe000U; bits += 4099)
-    values.push_back(std::bit_cast<float>(bits));
+  std::vector<float> values = {
+      0.0F,          -0.0F,  INFINITY, -INFINITY, NAN,    1,   -1,      1e-45F, -1e-45F, 1.17549435e-38F,
+      3.4028235e38F, 88.72F, 88.73F,   89,        -87.3F, -88, -103.9F, -104,   -105,    0.55F,
+      0.62F,         0.63F,  0.64F,    0.92F,     4,      5,   10};
+  for (uint32_t bits = 0; bits < 0xffffe000U; bits += 4099) values.push_back(std::bit_cast<float>(bits));
   base::Prng prng(1);
   for (int i = 0; i < 200000; ++i) values.push_back(static_cast<float>(16 * prng.Unit() - 8));
   return values;
@@ -61,8 +37,7 @@ double Ulp(double truth) {  // Of float32 at `truth`.
   return std::ldexp(1, std::ilogb(magnitude) - 23);
 }
 
-void CheckValues(const std::vector<float>& x, const std::vector<float>& y, double (*truth)(double),
-                 double ulps_max) {
+void CheckValues(const std::vector<float>& x, const std::vector<float>& y, double (*truth)(double), double ulps_max) {
   double worst = 0;
   float at = 0;
   int faults = 0;
@@ -71,10 +46,8 @@ void CheckValues(const std::vector<float>& x, const std::vector<float>& y, doubl
     const auto rounded = static_cast<float>(want);
     if (std::isnan(want) || std::isinf(rounded) || want == 0) {
       const bool same = std::isnan(want) ? std::isnan(y[i]) : y[i] == rounded;
-      const bool nearly = std::isinf(rounded) && std::isfinite(want) &&
-                          y[i] > 3.4e38F;  // At the edge of the range.
-      if (!same && !nearly && ++faults < 5)
-        ADD_FAILURE() << "f(" << x[i] << ") is " << y[i] << ", not " << want;
+      const bool nearly = std::isinf(rounded) && std::isfinite(want) && y[i] > 3.4e38F;  // At the edge of the range.
+      if (!same && !nearly && ++faults < 5) ADD_FAILURE() << "f(" << x[i] << ") is " << y[i] << ", not " << want;
       if (want == 0) {
         EXPECT_EQ(std::signbit(y[i]), std::signbit(want)) << x[i];
       }
@@ -92,9 +65,9 @@ void CheckValues(const std::vector<float>& x, const std::vector<float>& y, doubl
 
 void CheckFunction(Prim prim, double (*truth)(double), double ulps_max) {
   const std::vector<float> x = ManyFloats();
-  const std::vector<float> y = Map<float, float>(
-      DType::kFloat32, DType::kFloat32, x,
-      [&](ElementBuilder& builder, const Element* e) { return builder.Apply(prim, {e}); });
+  const std::vector<float> y =
+      Map<float, float>(DType::kFloat32, DType::kFloat32, x,
+                        [&](ElementBuilder& builder, const Element* e) { return builder.Apply(prim, {e}); });
   CheckValues(x, y, truth, ulps_max);
 }
 
@@ -121,8 +94,7 @@ std::vector<float> Values(const Function& function, int lanes, bool avx512, std:
   std::string code = base::Cat("  %x = load ", vector, ", ptr %from, align 4\n");
   const V y = function.emit(writer, code, {"%x", Ty::kF32, lanes});
   std::string module;
-  for (const std::string& declaration : writer.declarations)
-    base::Append(module, declaration, "\n");
+  for (const std::string& declaration : writer.declarations) base::Append(module, declaration, "\n");
   base::Append(module, R"(
 define void @k0(ptr %args, i64 %begin, i64 %end) #0 {
   %in = load ptr, ptr %args
@@ -160,8 +132,7 @@ attributes #0 = { nounwind "target-cpu"=")",
   const auto kernel = (*kernels)->Get("k");
   EXPECT_TRUE(kernel.ok()) << kernel.status().ToString();
   if (!kernel.ok()) return {};
-  static_cast<const device::HostKernel*>(*kernel)->function()(args.data(), 0,
-                                                              static_cast<int64_t>(vectors));
+  static_cast<const device::HostKernel*>(*kernel)->function()(args.data(), 0, static_cast<int64_t>(vectors));
   values.resize(count);
   return values;
 }
@@ -202,8 +173,7 @@ TEST(Math, FunctionsAreTheSameInVectorsOfEveryWidth) {
       const auto in_registers = bits(Values(function, 16, avx512, x));
       for (const int lanes : {1, 2, 4, 8, 32, 64}) {
         EXPECT_EQ(bits(Values(function, lanes, avx512, x)), in_registers)
-            << function.name << " in vectors of " << lanes << (avx512 ? " with" : " without")
-            << " AVX-512";
+            << function.name << " in vectors of " << lanes << (avx512 ? " with" : " without") << " AVX-512";
       }
     }
   }
@@ -224,21 +194,17 @@ TEST(Math, Every16BitFloatToFloat32AndBack) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const auto wide = Map<uint16_t, float>(dtype, DType::kFloat32, all,
-                                           [](ElementBuilder& builder, const Element* e) {
-                                             return builder.Convert(DType::kFloat32, e);
-                                           });
-    const auto back = Map<float, uint16_t>(
-        DType::kFloat32, dtype, wide,
-        [&](ElementBuilder& builder, const Element* e) { return builder.Convert(dtype, e); });
+    const auto wide = Map<uint16_t, float>(dtype, DType::kFloat32, all, [](ElementBuilder& builder, const Element* e) {
+      return builder.Convert(DType::kFloat32, e);
+    });
+    const auto back =
+        Map<float, uint16_t>(DType::kFloat32, dtype, wide,
+                             [&](ElementBuilder& builder, const Element* e) { return builder.Convert(dtype, e); });
     for (size_t i = 0; i < all.size(); ++i) {
-      const float want =
-          dtype == DType::kBFloat16 ? BFloat16ToFloat(all[i]) : Float16ToFloat(all[i]);
+      const float want = dtype == DType::kBFloat16 ? BFloat16ToFloat(all[i]) : Float16ToFloat(all[i]);
       if (std::isnan(want)) {
         EXPECT_TRUE(std::isnan(wide[i])) << i;
-        EXPECT_TRUE(std::isnan(dtype == DType::kBFloat16 ? BFloat16ToFloat(back[i])
-                                                         : Float16ToFloat(back[i])))
-            << i;
+        EXPECT_TRUE(std::isnan(dtype == DType::kBFloat16 ? BFloat16ToFloat(back[i]) : Float16ToFloat(back[i]))) << i;
         continue;
       }
       EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(want)) << i;
@@ -252,21 +218,17 @@ TEST(Math, RoundsTo16BitsOnceAndToEven) {
   std::vector<double> d;
   base::Prng prng(2);
   for (int i = 0; i < 100000; ++i) {
-    x.push_back(
-        std::bit_cast<float>(static_cast<uint32_t>(prng.Next()) & 0xffff8000U));  // Halfway cases.
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(prng.Next()) & 0xffff8000U));  // Halfway cases.
     // Doubles a little off halfway: rounded twice they come out wrong.
     const double half = BFloat16ToFloat(static_cast<uint16_t>(prng.Below(0x7f00))) * (1 + 0x1p-8);
     d.push_back(half * (1 + static_cast<double>(prng.Between(-1, 1)) * 0x1p-40));
   }
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const auto convert = [&](ElementBuilder& builder, const Element* e) {
-      return builder.Convert(dtype, e);
-    };
+    const auto convert = [&](ElementBuilder& builder, const Element* e) { return builder.Convert(dtype, e); };
     const auto from_float = Map<float, uint16_t>(DType::kFloat32, dtype, x, convert);
     const auto from_double = Map<double, uint16_t>(DType::kFloat64, dtype, d, convert);
     const auto value = [&](uint16_t bits) {
-      return static_cast<double>(dtype == DType::kBFloat16 ? BFloat16ToFloat(bits)
-                                                           : Float16ToFloat(bits));
+      return static_cast<double>(dtype == DType::kBFloat16 ? BFloat16ToFloat(bits) : Float16ToFloat(bits));
     };
     int faults = 0;
     for (size_t i = 0; i < x.size() && faults < 5; ++i) {
@@ -287,18 +249,17 @@ TEST(Math, RoundsTo16BitsOnceAndToEven) {
 }
 
 TEST(Math, FloatsToIntegersTruncateAndSaturate) {
-  const std::vector<float> x = {0.9F,  -0.9F,  2.5F, -2.5F,    3e9F,     -3e9F,
-                                1e30F, -1e30F, NAN,  INFINITY, -INFINITY};
-  const auto to32 = Map<float, int32_t>(
-      DType::kFloat32, DType::kInt32, x,
-      [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt32, e); });
-  EXPECT_EQ(to32, (std::vector<int32_t>{0, 0, 2, -2, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, 0,
-                                        INT32_MAX, INT32_MIN}));
-  const auto to64 = Map<float, int64_t>(
-      DType::kFloat32, DType::kInt64, x,
-      [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt64, e); });
-  EXPECT_EQ(to64, (std::vector<int64_t>{0, 0, 2, -2, 3000000000, -3000000000, INT64_MAX, INT64_MIN,
-                                        0, INT64_MAX, INT64_MIN}));
+  const std::vector<float> x = {0.9F, -0.9F, 2.5F, -2.5F, 3e9F, -3e9F, 1e30F, -1e30F, NAN, INFINITY, -INFINITY};
+  const auto to32 =
+      Map<float, int32_t>(DType::kFloat32, DType::kInt32, x,
+                          [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt32, e); });
+  EXPECT_EQ(to32,
+            (std::vector<int32_t>{0, 0, 2, -2, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MIN}));
+  const auto to64 =
+      Map<float, int64_t>(DType::kFloat32, DType::kInt64, x,
+                          [](ElementBuilder& builder, const Element* e) { return builder.Convert(DType::kInt64, e); });
+  EXPECT_EQ(to64, (std::vector<int64_t>{0, 0, 2, -2, 3000000000, -3000000000, INT64_MAX, INT64_MIN, 0, INT64_MAX,
+                                        INT64_MIN}));
 }
 
 TEST(Math, IntegersDivideAsDefined) {
@@ -306,12 +267,12 @@ TEST(Math, IntegersDivideAsDefined) {
   for (const int32_t a : {INT32_MIN, -7, -1, 0, 1, 7, INT32_MAX}) x.insert(x.end(), 7, a);
   const std::vector<int32_t> divisors = {INT32_MIN, -2, -1, 0, 1, 2, INT32_MAX};
   for (const int32_t divisor : divisors) {
-    const auto quotient = Map<int32_t, int32_t>(
-        DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
+    const auto quotient =
+        Map<int32_t, int32_t>(DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
           return builder.Apply(Prim::kDiv, {e, builder.Int(DType::kInt32, divisor)});
         });
-    const auto rest = Map<int32_t, int32_t>(
-        DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
+    const auto rest =
+        Map<int32_t, int32_t>(DType::kInt32, DType::kInt32, x, [&](ElementBuilder& builder, const Element* e) {
           return builder.Apply(Prim::kRem, {e, builder.Int(DType::kInt32, divisor)});
         });
     for (size_t i = 0; i < x.size(); ++i) {
@@ -326,8 +287,8 @@ TEST(Math, IntegersDivideAsDefined) {
 TEST(Math, ArithmeticOfBFloat16IsExact) {
   std::vector<uint16_t> x(65536);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i);
-  const auto got = Map<uint16_t, uint16_t>(
-      DType::kBFloat16, DType::kBFloat16, x, [](ElementBuilder& e, const Element* v) {
+  const auto got =
+      Map<uint16_t, uint16_t>(DType::kBFloat16, DType::kBFloat16, x, [](ElementBuilder& e, const Element* v) {
         const Element* f = e.Convert(DType::kFloat32, v);
         const Element* product = e.Apply(Prim::kMul, {f, e.Float(DType::kFloat32, 1.3)});
         return e.Convert(DType::kBFloat16, e.Apply(Prim::kAdd, {product, f}));

@@ -25,8 +25,7 @@ constexpr const char* kSecond = "i32 0, i32 2, i32 1";
 constexpr const char* kAnyLevel = "";
 
 // The calls of the prefetch in the kernels of `text`, all ops as one group, on a CPU that LLVM calls `cpu`.
-int NumPrefetches(const std::string& text, const std::string& cpu,
-                  const std::string& level = kAnyLevel) {
+int NumPrefetches(const std::string& text, const std::string& cpu, const std::string& level = kAnyLevel) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
   if (!graph.ok()) return -1;
@@ -106,8 +105,7 @@ TEST(Prefetch, RowsThatLaterPhasesReadAgainAskEverywhere) {
 
 // A block of the transposed tensor asks for the second one below it; a row of the other tensor for what lies behind it.
 TEST(Prefetch, TilesOfATranspositionAskForBothTensors) {
-  const std::string turned =
-      "fusion @f(%x: f32[i0, i1]) {\n  %t = permute(%x) {dims=[1, 0]}\n  return %t\n}";
+  const std::string turned = "fusion @f(%x: f32[i0, i1]) {\n  %t = permute(%x) {dims=[1, 0]}\n  return %t\n}";
   const std::string added =
       "fusion @f(%x: f32[i0, i1], %y: f32[i1, i0]) {\n  %t = permute(%x) {dims=[1, 0]}\n  %z = "
       "add(%t, %y)\n  return %z\n}";
@@ -118,8 +116,7 @@ TEST(Prefetch, TilesOfATranspositionAskForBothTensors) {
 }
 
 TEST(Prefetch, ShortChainsAskForNothing) {
-  const std::string add =
-      "fusion @f(%x: f32[i0], %y: f32[i0]) {\n  %z = add(%x, %y)\n  return %z\n}";
+  const std::string add = "fusion @f(%x: f32[i0], %y: f32[i0]) {\n  %z = add(%x, %y)\n  return %z\n}";
   for (const char* const cpu : {kZen4, kZen5, kIntel}) EXPECT_EQ(NumPrefetches(add, cpu), 0) << cpu;
 }
 

@@ -27,8 +27,7 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const Case kCases[] = {
-    {"Pointwise", "pointwise",
-     "fusion @f(%x: bf16[i0, i1], %b: bf16[i1]) {\n  %a = add(%x, %b)\n  return %a\n}"},
+    {"Pointwise", "pointwise", "fusion @f(%x: bf16[i0, i1], %b: bf16[i1]) {\n  %a = add(%x, %b)\n  return %a\n}"},
     {"PointwiseWithoutVectors", "pointwise",
      R"(fusion @f(%x: bf16[i0, i1]) {
   %p = pad(%x) {widths=[0, 0, 3, 0], value=0.0}
@@ -117,17 +116,16 @@ TEST_P(Buckets, AreAtMostEightASchedule) {
   std::string schedule;
   for (const int64_t rows : {1, 2, 7, 16, 100, 128, 1000, 2048, 16384, 131072, 1 << 20, 1 << 24}) {
     for (const int64_t columns :
-         {1,     2,     8,     17,    32,     64,      100,     128,    256,  520,
-          1000,  1024,  1536,  2048,  3000,   4096,    4104,    5000,   6000, 8192,
-          12000, 16384, 30000, 65536, 131072, 1 << 20, 1 << 22, 1 << 24}) {
+         {1,    2,    8,    17,   32,   64,   100,   128,   256,   520,   1000,   1024,    1536,    2048,
+          3000, 4096, 4104, 5000, 6000, 8192, 12000, 16384, 30000, 65536, 131072, 1 << 20, 1 << 22, 1 << 24}) {
       if (rows * columns > kElementsMax) continue;
       const auto plan = Plan(group.View(**graph), "k", kHopper, {{"i0", rows}, {"i1", columns}});
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
       const auto source = EmitCuda(*plan);
       ASSERT_TRUE(source.ok()) << source.status().ToString();
       for (size_t i = 0; i < source->parts.size(); ++i) {
-        const std::string own = base::Cat(source->tunings[i].schedule, ", kernel ", i + 1, " of ",
-                                          source->parts.size());
+        const std::string own =
+            base::Cat(source->tunings[i].schedule, ", kernel ", i + 1, " of ", source->parts.size());
         auto& [described, count] = texts[own][source->parts[i]];
         described = base::Cat(DescribeSchedule(*source, i), " (", rows, " x ", columns, ")");
         ++count;
@@ -139,8 +137,7 @@ TEST_P(Buckets, AreAtMostEightASchedule) {
   for (const auto& [own, variants] : texts) {
     EXPECT_LE(variants.size(), kTextsMax) << own;
     std::printf("%s: %zu texts\n", own.c_str(), variants.size());
-    for (const auto& [text, what] : variants)
-      std::printf("  %4d sizes: %s\n", what.second, what.first.c_str());
+    for (const auto& [text, what] : variants) std::printf("  %4d sizes: %s\n", what.second, what.first.c_str());
   }
 }
 

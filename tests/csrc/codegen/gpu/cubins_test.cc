@@ -22,9 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using base::Cat;
 
-#define SKIP_WITHOUT_NVRTC()                              \
-  if (const auto version = NvrtcVersion(); !version.ok()) \
-  GTEST_SKIP() << version.status().ToString()
+#define SKIP_WITHOUT_NVRTC() \
+  if (const auto version = NvrtcVersion(); !version.ok()) GTEST_SKIP() << version.status().ToString()
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path);
@@ -35,8 +34,7 @@ std::string ReadFile(const fs::path& path) {
 
 std::vector<fs::path> Programs() {
   std::vector<fs::path> paths;
-  for (const char* directory :
-       {"tests/golden/programs", "tests/golden/kernels", "benchmarks/gpu/programs"}) {
+  for (const char* directory : {"tests/golden/programs", "tests/golden/kernels", "benchmarks/gpu/programs"}) {
     EXPECT_TRUE(fs::exists(directory)) << directory;
     for (const auto& entry : fs::directory_iterator(directory)) {
       if (entry.path().extension() == ".hir") paths.push_back(entry.path());
@@ -53,8 +51,7 @@ Result<host::ProgramPlan> PlanFile(const fs::path& path, Target target) {
   for (const ir::Mesh& mesh : graph->meshes()) {
     for (const int64_t device : mesh.mesh.devices()) devices = std::max(devices, device + 1);
   }
-  return host::PlanProgram(std::move(graph),
-                           {.num_devices = devices, .target = target, .sizes = {}});
+  return host::PlanProgram(std::move(graph), {.num_devices = devices, .target = target, .sizes = {}});
 }
 
 TEST(Cubins, OfEveryProgram) {
@@ -72,9 +69,7 @@ TEST(Cubins, OfEveryProgram) {
       for (const KernelPlan& kernel : plan->kernels) {
         const auto before = std::chrono::steady_clock::now();
         const auto artifact = compiler.Compile(kernel);
-        times.push_back(
-            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before)
-                .count());
+        times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count());
         ASSERT_TRUE(artifact.ok()) << artifact.status().ToString();
         const auto code = Unpack(artifact->bytes);
         ASSERT_TRUE(code.ok());
@@ -83,17 +78,15 @@ TEST(Cubins, OfEveryProgram) {
         for (size_t i = 0; i < code->kernels.size(); ++i) {
           EXPECT_EQ(code->cubins[i].substr(1, 3), "ELF");
           EXPECT_EQ(code->spill_bytes[i], 0) << artifact->kernels[i];
-          std::printf("sm_%d %-40s %-8s %4d threads, %lld items a CTA, %3d registers\n",
-                      architecture, path.stem().c_str(), artifact->kernels[i].c_str(),
-                      code->kernels[i].threads,
+          std::printf("sm_%d %-40s %-8s %4d threads, %lld items a CTA, %3d registers\n", architecture,
+                      path.stem().c_str(), artifact->kernels[i].c_str(), code->kernels[i].threads,
                       static_cast<long long>(code->kernels[i].items_per_cta), code->registers[i]);
         }
       }
     }
   }
   std::ranges::sort(times);
-  if (!times.empty())
-    std::printf("compilation of a plan: median %.1f ms\n", times[times.size() / 2]);
+  if (!times.empty()) std::printf("compilation of a plan: median %.1f ms\n", times[times.size() / 2]);
 }
 
 // A program of one group, and its plans for sizes.
@@ -104,9 +97,7 @@ class Planned {
     ir::ForEachOp(graph_->body, [&](ir::Op* op) { ops.push_back(op); });
     group_ = segment::MakeGroup(*graph_, ops);
   }
-  KernelPlan For(const Sizes& sizes) const {
-    return *Plan(group_.View(*graph_), "k", kHopper, sizes);
-  }
+  KernelPlan For(const Sizes& sizes) const { return *Plan(group_.View(*graph_), "k", kHopper, sizes); }
 
  private:
   const std::unique_ptr<ir::Graph> graph_;
@@ -121,8 +112,7 @@ TEST(Cubins, OfEveryPointwiseOp) {
   for (const PointwiseProgram& program : EveryPointwiseOp("f32", "i64")) {
     auto graph = ir::Parse(program.text, fusion::kFusionOps);
     ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-    const auto plan =
-        host::PlanProgram(std::move(*graph), {.num_devices = 1, .target = kHopper, .sizes = {}});
+    const auto plan = host::PlanProgram(std::move(*graph), {.num_devices = 1, .target = kHopper, .sizes = {}});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     for (const KernelPlan& kernel : plan->kernels) {
       const auto artifact = compiler.Compile(kernel);
@@ -208,12 +198,9 @@ TEST(Artifacts, SayHowTheirKernelsRun) {
   ASSERT_TRUE(notes.ok());
   ASSERT_EQ(notes->size(), 1u);
   const auto code = Unpack(artifact->bytes);
-  EXPECT_TRUE((*notes)[0].starts_with(
-      Cat("k: pointwise, ", code->kernels[0].threads, " threads, vectors of 4")))
+  EXPECT_TRUE((*notes)[0].starts_with(Cat("k: pointwise, ", code->kernels[0].threads, " threads, vectors of 4")))
       << (*notes)[0];
-  EXPECT_NE((*notes)[0].find(Cat("; ", code->registers[0], " registers a thread")),
-            std::string::npos)
-      << (*notes)[0];
+  EXPECT_NE((*notes)[0].find(Cat("; ", code->registers[0], " registers a thread")), std::string::npos) << (*notes)[0];
   EXPECT_FALSE(NotesOf({.bytes = "none", .kernels = {"k"}}).ok());
 }
 

@@ -61,8 +61,7 @@ TEST(DataIndex, StepsAddUp) {
   const auto bytes_of = [](int steps) -> size_t {
     std::string text = "fusion @f(%x0: f32[64], %i: i64[64]) {\n";
     for (int step = 0; step < steps; ++step)
-      text += "  %x" + std::to_string(step + 1) + " = take_along_axis(%x" + std::to_string(step) +
-              ", %i) {axis=0}\n";
+      text += "  %x" + std::to_string(step + 1) + " = take_along_axis(%x" + std::to_string(step) + ", %i) {axis=0}\n";
     text += "  return %x" + std::to_string(steps) + "\n}";
     const auto graph = ir::Parse(text, fusion::kFusionOps);
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
@@ -154,8 +153,7 @@ TEST(DataIndex, IndicesAreReadUnderTheirGuards) {
   const auto text = EmitKernels(*plan);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
   int loads = 0;
-  for (size_t at = text->find("ld_i64(a.t1"); at != std::string::npos;
-       at = text->find("ld_i64(a.t1", at + 1)) {
+  for (size_t at = text->find("ld_i64(a.t1"); at != std::string::npos; at = text->find("ld_i64(a.t1", at + 1)) {
     ++loads;
     EXPECT_EQ(text->substr(at - 2, 2), "? ") << *text;
   }

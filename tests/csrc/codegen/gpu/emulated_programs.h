@@ -34,8 +34,7 @@ class EmulatedPrograms {
       for (size_t i = 0; i < axes.size(); ++i) {
         if (axes[i].kind == ir::AxisKind::kBroadcast) stored[i] = 1;
       }
-      inputs.push_back(
-          fusion::WrittenOut(RandomTensor(prng_, param->type->dtype, stored, special), *shape));
+      inputs.push_back(fusion::WrittenOut(RandomTensor(prng_, param->type->dtype, stored, special), *shape));
     }
     ASSERT_TRUE(fusion::DecomposeOps(**graph).ok());
     std::vector<ir::Op*> ops;
@@ -138,24 +137,20 @@ class EmulatedPrograms {
 
   Result<std::vector<HostTensor>> Run(Program& program) {
     std::map<const ir::Value*, HostTensor> whole;
-    for (size_t i = 0; i < program.inputs.size(); ++i)
-      whole[program.graph->params[i]] = program.inputs[i];
+    for (size_t i = 0; i < program.inputs.size(); ++i) whole[program.graph->params[i]] = program.inputs[i];
     for (Piece& piece : program.pieces) {
       if (piece.number < 0) {
         for (const ir::Op* op : piece.group.ops) {
           HIR_ASSIGN(whole[op->results[0]],
                      fusion::InterpretOp(*op, program.symbols,
-                                         [&](const ir::Value* value) -> const HostTensor& {
-                                           return whole.at(value);
-                                         }));
+                                         [&](const ir::Value* value) -> const HostTensor& { return whole.at(value); }));
         }
         continue;
       }
       HIR_TRY(RunPiece(program, piece, whole));
     }
     std::vector<HostTensor> outputs;
-    for (const ir::Output& output : program.graph->outputs)
-      outputs.push_back(whole.at(output.value));
+    for (const ir::Output& output : program.graph->outputs) outputs.push_back(whole.at(output.value));
     return outputs;
   }
 
@@ -165,8 +160,7 @@ class EmulatedPrograms {
     for (const Workspace& workspace : piece.plan.workspaces) {
       HIR_ASSIGN(const int64_t bytes, fusion::ValueOf(workspace.bytes, program.symbols));
       workspaces.push_back(
-          Place(std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{0xa5}),
-                DType::kFloat64, false));
+          Place(std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{0xa5}), DType::kFloat64, false));
     }
     std::map<const ir::Value*, Memory> stored;
     std::map<const ir::Value*, HostTensor> shapes;
@@ -190,13 +184,10 @@ class EmulatedPrograms {
         shapes[output] = std::move(tensor);
       }
       std::vector<int64_t> args;
-      const auto pass = [&](Memory& memory) {
-        args.push_back(reinterpret_cast<int64_t>(memory.data()));
-      };
+      const auto pass = [&](Memory& memory) { args.push_back(reinterpret_cast<int64_t>(memory.data())); };
       for (const ir::Value* input : launch.inputs) pass(stored[input]);
       for (const ir::Value* output : launch.outputs) pass(stored[output]);
-      for (const int workspace : launch.workspaces)
-        pass(workspaces[static_cast<size_t>(workspace)]);
+      for (const int workspace : launch.workspaces) pass(workspaces[static_cast<size_t>(workspace)]);
       for (const ir::Expr* extent : launch.extents) {
         HIR_ASSIGN(const int64_t value, fusion::ValueOf(extent, program.symbols));
         args.push_back(value);
@@ -224,8 +215,7 @@ class EmulatedPrograms {
     return {};
   }
 
-  static void Compare(const Program& program, size_t output, const HostTensor& got,
-                      const HostTensor& want) {
+  static void Compare(const Program& program, size_t output, const HostTensor& got, const HostTensor& want) {
     if (program.tolerances.empty()) {
       ExpectNear(got, want, base::Cat("output ", output, "\n", program.what));
       return;
@@ -235,8 +225,7 @@ class EmulatedPrograms {
     for (size_t i = 0; i < a.size(); ++i) {
       const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
                         std::fabs(a[i] - b[i]) <= program.tolerances[output];
-      ASSERT_TRUE(same) << "output " << output << ", element " << i << " is " << a[i] << ", not "
-                        << b[i] << "\n"
+      ASSERT_TRUE(same) << "output " << output << ", element " << i << " is " << a[i] << ", not " << b[i] << "\n"
                         << program.what;
     }
   }

@@ -130,8 +130,7 @@ TEST(Emulated, EveryPairOfTypesConverts) {
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
       programs.Add(Cat("fusion @f(%x: ", DTypeName(from), "[i0]) {\n  %y: ", DTypeName(to),
-                       "[i0] = cast(%x) {dtype=", DTypeName(to),
-                       "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
+                       "[i0] = cast(%x) {dtype=", DTypeName(to), "}\n  %z = add(%y, %y)\n  return %y, %z\n}"),
                    {{"i0", from == to ? 37 : 64}});
     }
   }
@@ -165,24 +164,22 @@ TEST(Emulated, Transposed) {
 TEST(Emulated, Reductions) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(4);
-  for (const auto& [n, m] :
-       {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 24}, {6, 4096}, {3, 9000}}) {
+  for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 24}, {6, 4096}, {3, 9000}}) {
     for (const std::string axes : {"1", "0", "0, 1"}) {
       programs.Add(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes,
                        "], keepdim=false, dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),
                    {{"i0", n}, {"i1", m}});
       if (n * m == 0) continue;  // The greatest of nothing.
-      programs.Add(
-          Cat("fusion @f(%x: bf16[i0, i1]) {\n  %f = cast(%x) {dtype=f32}\n  %s = max(%f) {axes=[",
-              axes, "], keepdim=false, dtype=null}\n  return %s, %f\n}"),
-          {{"i0", n}, {"i1", m}}, true);
+      programs.Add(Cat("fusion @f(%x: bf16[i0, i1]) {\n  %f = cast(%x) {dtype=f32}\n  %s = max(%f) {axes=[", axes,
+                       "], keepdim=false, dtype=null}\n  return %s, %f\n}"),
+                   {{"i0", n}, {"i1", m}}, true);
     }
   }
   for (const DType dtype : kAllDTypes) {
     for (const std::string kind : {"sum", "min"}) {
       for (const std::string axes : {"1", "0", "0, 2"}) {
-        programs.Add(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind,
-                         "(%x) {axes=[", axes, "], keepdim=false, dtype=null}\n  return %s\n}"),
+        programs.Add(Cat("fusion @f(%x: ", DTypeName(dtype), "[3, 19, i0]) {\n  %s = ", kind, "(%x) {axes=[", axes,
+                         "], keepdim=false, dtype=null}\n  return %s\n}"),
                      {{"i0", 24}});
       }
     }
@@ -237,14 +234,8 @@ TEST(Emulated, NormalizationsOverOuterAxes) {
 TEST(Emulated, Normalizations) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(5);
-  for (const auto& [n, m] : {std::pair{3, 7},
-                             {2, 1},
-                             {33, 24},
-                             {5, 1000},
-                             {3, 4104},
-                             {2, 8192},
-                             {2, 16384},
-                             {1, 40000}}) {
+  for (const auto& [n, m] :
+       {std::pair{3, 7}, {2, 1}, {33, 24}, {5, 1000}, {3, 4104}, {2, 8192}, {2, 16384}, {1, 40000}}) {
     for (const int axis : {1, 0}) {
       programs.Add(Cat(R"(fusion @f(%x: bf16[i0, i1]) {
         %f = cast(%x) {dtype=f32}
@@ -316,8 +307,7 @@ TEST(Emulated, RowsInOrder) {
         {{"i0", b}, {"i1", n}, {"i2", m}});
   }
   // One axis of rows: each part takes every count'th.
-  for (const auto& [n, m] :
-       {std::pair{300, 64}, {37, 1000}, {21, 4096}, {9, 8192}, {1, 24}, {0, 64}}) {
+  for (const auto& [n, m] : {std::pair{300, 64}, {37, 1000}, {21, 4096}, {9, 8192}, {1, 24}, {0, 64}}) {
     programs.Add(
         R"(fusion @f(%g: bf16[i0, i1], %x: bf16[i0, i1], %w: bf16[i1], %r: f32[i0, 1]) {
       %gf = cast(%g) {dtype=f32}
@@ -371,13 +361,12 @@ TEST_P(EmulatedRandom, EqualTheInterpreter) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(static_cast<uint64_t>(GetParam()));
   for (uint64_t i = 0; i < 16; ++i) {
-    testing::GeneratedProgram program =
-        testing::Generate(static_cast<uint64_t>(GetParam()) * 16 + i);
+    testing::GeneratedProgram program = testing::Generate(static_cast<uint64_t>(GetParam()) * 16 + i);
     const std::string what = program.Describe();
     ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
     std::vector<segment::Group> groups = Merged(*program.graph, i % 4 != 0);
-    programs.AddGroups(what, std::move(program.graph), std::move(program.inputs),
-                       program.tolerances, std::move(groups));
+    programs.AddGroups(what, std::move(program.graph), std::move(program.inputs), program.tolerances,
+                       std::move(groups));
   }
   programs.Check();
 }

@@ -262,8 +262,7 @@ Status Emulator::Build() {
     std::ofstream out(file);
     out << kHost << kPrelude;
     for (size_t i = 0; i < plans_.size(); ++i) {
-      out << "#undef PLAN\n#define PLAN p" << i << "_\nnamespace p" << i << " {\n"
-          << plans_[i].text << "}\n";
+      out << "#undef PLAN\n#define PLAN p" << i << "_\nnamespace p" << i << " {\n" << plans_[i].text << "}\n";
     }
   }
   // Vectors at addresses that are not theirs trap: what a GPU does.
@@ -286,8 +285,7 @@ void Emulator::Run(int plan, int kernel, std::span<const int64_t> args, int64_t 
   const KernelInfo& info = plans_[static_cast<size_t>(plan)].kernels[static_cast<size_t>(kernel)];
   HIR_CHECK(static_cast<int>(args.size()) == info.num_slots);
   using Function = void (*)(const void*, int, long long);
-  const auto function =
-      reinterpret_cast<Function>(dlsym(library_, Cat("p", plan, "_k", kernel).c_str()));
+  const auto function = reinterpret_cast<Function>(dlsym(library_, Cat("p", plan, "_k", kernel).c_str()));
   HIR_CHECK(function != nullptr);
   std::vector<int64_t> block(args.begin(), args.end());
   block.push_back(0);

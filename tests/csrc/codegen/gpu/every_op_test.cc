@@ -26,8 +26,7 @@ using base::Cat;
 struct Form {
   std::vector<std::string> params;
   std::string call;
-  bool makes_scalar =
-      false;  // A host scalar, which has no code of its own: a tensor is multiplied by it.
+  bool makes_scalar = false;  // A host scalar, which has no code of its own: a tensor is multiplied by it.
 };
 
 std::string Replaced(const std::string& text, const std::string& what, const std::string& by) {
@@ -45,9 +44,7 @@ const std::map<std::string, Form>& GoldenForms() {
     std::map<std::string, Form> made;
     if (!graph.ok()) return made;
     ir::ForEachOp((*graph)->body, [&](const ir::Op* op) {
-      if (fusion::IsPointwise(fusion::CodeOf(*op)) &&
-          fusion::CodeOf(*op) != fusion::FusionOp::kCast)
-        return;
+      if (fusion::IsPointwise(fusion::CodeOf(*op)) && fusion::CodeOf(*op) != fusion::FusionOp::kCast) return;
       Form form;
       for (const ir::Value* operand : op->operands) {
         const DType first = op->operands[0]->type->dtype;
@@ -58,18 +55,15 @@ const std::map<std::string, Form>& GoldenForms() {
         if (operand->type->kind == ir::TypeKind::kTensor && operand->type->dtype == first)
           words = Cat("T", words.substr(words.find('[')));
         const std::string param = Cat("%", operand->name, ": ", words);
-        if (std::ranges::find(form.params, param) == form.params.end())
-          form.params.push_back(param);
+        if (std::ranges::find(form.params, param) == form.params.end()) form.params.push_back(param);
       }
       form.makes_scalar = op->results[0]->type->kind == ir::TypeKind::kScalar;
       const std::string line = ir::Print(*op);
-      form.call = Replaced(Replaced(line.substr(line.find(" = ") + 3), "dtype=\\w+", "dtype=T"),
-                           "-inf", "1.0");
+      form.call = Replaced(Replaced(line.substr(line.find(" = ") + 3), "dtype=\\w+", "dtype=T"), "-inf", "1.0");
       // A size that a program takes is an input's.
       const std::regex size("\\bi\\d\\b");
       const std::string params = base::Join(form.params, " ");
-      for (std::sregex_iterator at(form.call.begin(), form.call.end(), size), end; at != end;
-           ++at) {
+      for (std::sregex_iterator at(form.call.begin(), form.call.end(), size), end; at != end; ++at) {
         if (params.find(at->str()) == std::string::npos)
           form.params.push_back(Cat("%of_", at->str(), ": T[", at->str(), "]"));
       }
@@ -100,8 +94,7 @@ std::vector<Form> FormsOf(const ir::OpInfo& info) {
             {{"%x: T[i0, 8]", "%s: f64"}, name + "(%x, %s)"}};
   }
   if (info.num_operands == 4) {
-    return {
-        {{"%x: T[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]", "%w: T[8]"}, name + "(%x, %y, %z, %w)"}};
+    return {{{"%x: T[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]", "%w: T[8]"}, name + "(%x, %y, %z, %w)"}};
   }
   return {{{"%x: T[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]"}, name + "(%x, %y, %z)"},
           {{"%x: bool[i0, 8]", "%y: T[i0, 8]", "%z: T[i0, 8]"}, name + "(%x, %y, %z)"}};
@@ -118,16 +111,14 @@ std::string Program(const Form& form, const std::vector<DType>& types) {
       return Replaced(Replaced(typed, "%(\\w+)", "%$1_" + suffix), "\\bi(\\d)\\b", "i$1_" + suffix);
     };
     for (const std::string& param : form.params) params.push_back(own(param));
-    base::Append(ops, "  %", form.makes_scalar ? "scalar_" : "out_", suffix, " = ", own(form.call),
-                 "\n");
+    base::Append(ops, "  %", form.makes_scalar ? "scalar_" : "out_", suffix, " = ", own(form.call), "\n");
     if (form.makes_scalar) {
       const std::string tensor = own(form.params[0].substr(0, form.params[0].find(':')));
       base::Append(ops, "  %out_", suffix, " = mul(", tensor, ", %scalar_", suffix, ")\n");
     }
     returned.push_back(Cat("%out_", suffix));
   }
-  return Cat("fusion @f(", base::Join(params, ", "), ") {\n", ops, "  return ",
-             base::Join(returned, ", "), "\n}\n");
+  return Cat("fusion @f(", base::Join(params, ", "), ") {\n", ops, "  return ", base::Join(returned, ", "), "\n}\n");
 }
 
 Result<host::ProgramPlan> Planned(const std::string& text, const Target& target) {
@@ -141,8 +132,7 @@ std::string Fault(const std::string& text, DType dtype) {
   if (!cpu.ok()) return Cat("CPU: ", cpu.status().ToString());
   if (!gpu.ok()) return Cat("GPU: ", gpu.status().ToString());
   for (const host::LoweredSegment& segment : gpu->segments) {
-    if (segment.kind == host::SegmentKind::kLibrary &&
-        !library::HasProducts(library::Provider::kCublasLt, dtype))
+    if (segment.kind == host::SegmentKind::kLibrary && !library::HasProducts(library::Provider::kCublasLt, dtype))
       return Cat(segment.name, " is a call that cuBLASLt lacks");
   }
   for (const KernelPlan& kernel : gpu->kernels) {
@@ -185,14 +175,12 @@ std::vector<std::string> Ops() {
   for (const ir::OpInfo& info : fusion::kFusionOps.ops) {
     const auto code = static_cast<fusion::FusionOp>(info.code);
     // A constant is a host scalar: it has no code of its own.
-    if (!fusion::IsCommunication(code) && code != fusion::FusionOp::kConstant)
-      names.emplace_back(info.name);
+    if (!fusion::IsCommunication(code) && code != fusion::FusionOp::kConstant) names.emplace_back(info.name);
   }
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(Ops()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Ops, EveryOp, ::testing::ValuesIn(Ops()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace hir::codegen::gpu

@@ -76,8 +76,7 @@ TEST_F(NvrtcFile, IsLookedForAsTheLoaderDoes) {
   Make("a/libx.so.2", "");
   Make("b/libx.so.1", "");
   Make("b/libx.so.2", "");
-  const std::string names[] = {"libx.so.1", At("none/libx.so"), "liby.so", "libx.so.2",
-                               At("b/libx.so.2")};
+  const std::string names[] = {"libx.so.1", At("none/libx.so"), "liby.so", "libx.so.2", At("b/libx.so.2")};
   const std::string directories[] = {At("none"), At("a"), At("b")};
   EXPECT_EQ(FindLibraries(names, directories),
             (std::vector<std::string>{At("b/libx.so.1"), At("a/libx.so.2"), At("b/libx.so.2")}));
@@ -128,8 +127,7 @@ int CompileApart(const std::string& library, const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) {
     setenv("HOSTIR_NVRTC", library.c_str(), 1);
-    auto graph =
-        ir::Parse("fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}", fusion::kFusionOps);
+    auto graph = ir::Parse("fusion @f(%x: f32[i0]) {\n  %a = exp(%x)\n  return %a\n}", fusion::kFusionOps);
     std::vector<ir::Op*> ops;
     ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
     const segment::Group group = segment::MakeGroup(**graph, ops);
@@ -137,9 +135,8 @@ int CompileApart(const std::string& library, const std::string& directory) {
     Compiler compiler({.cache_directory = directory});
     const bool ok = plan.ok() && compiler.Compile(*plan).ok();
     const bool is_loaded = ReadFile("/proc/self/maps").find("libnvrtc") != std::string::npos;
-    _exit((compiler.num_compiled() > 0 ? kCompiled : 0) |
-          (compiler.num_from_disk() > 0 ? kRead : 0) | (is_loaded ? kLoaded : 0) |
-          (ok ? 0 : kFailed));
+    _exit((compiler.num_compiled() > 0 ? kCompiled : 0) | (compiler.num_from_disk() > 0 ? kRead : 0) |
+          (is_loaded ? kLoaded : 0) | (ok ? 0 : kFailed));
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;

@@ -54,10 +54,8 @@ double Take(const std::byte* at, DType dtype) {
 }
 
 // Row-major; with `once`, the axes it names are stored once.
-Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape,
-              std::vector<bool> once = {}) {
-  Data data = {
-      .tensor = {dtype, shape, std::vector<int64_t>(shape.size())}, .values = {}, .bytes = {}};
+Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape, std::vector<bool> once = {}) {
+  Data data = {.tensor = {dtype, shape, std::vector<int64_t>(shape.size())}, .values = {}, .bytes = {}};
   once.resize(shape.size());
   int64_t count = 1;
   for (size_t i = shape.size(); i-- > 0;) {
@@ -66,8 +64,8 @@ Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape,
   }
   data.bytes.resize(static_cast<size_t>(count * DTypeBytes(dtype)));
   for (int64_t i = 0; i < count; ++i) {
-    const double value = IsFloat(dtype) ? RoundTo(dtype, 2 * prng.Unit() - 1)
-                                        : static_cast<double>(prng.Between(-50, 50));
+    const double value =
+        IsFloat(dtype) ? RoundTo(dtype, 2 * prng.Unit() - 1) : static_cast<double>(prng.Between(-50, 50));
     data.values.push_back(value);
     Put(data.bytes.data() + i * DTypeBytes(dtype), dtype, value);
   }
@@ -76,8 +74,7 @@ Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape,
 
 double At(const Data& data, const std::vector<int64_t>& index) {
   int64_t at = 0;
-  for (size_t i = 0; i < index.size(); ++i)
-    at += data.tensor.shape[i] == 1 ? 0 : index[i] * data.tensor.strides[i];
+  for (size_t i = 0; i < index.size(); ++i) at += data.tensor.shape[i] == 1 ? 0 : index[i] * data.tensor.strides[i];
   return data.values[static_cast<size_t>(at)];
 }
 
@@ -117,28 +114,25 @@ void Check(const Desc& desc, const std::vector<Data>& inputs, Data output,
     ForEachIndex(output.tensor.shape, [&](const std::vector<int64_t>& index) {
       int64_t at = 0;
       for (size_t i = 0; i < index.size(); ++i) at += index[i] * output.tensor.strides[i];
-      const double got =
-          Take(output.bytes.data() + at * DTypeBytes(desc.output.dtype), desc.output.dtype);
+      const double got = Take(output.bytes.data() + at * DTypeBytes(desc.output.dtype), desc.output.dtype);
       const double want = expected(index);
       if (std::fabs(got - want) <= ToleranceOf(desc.output.dtype, k) || ++faults > 3) return;
-      ADD_FAILURE() << (*call)->implementation() << ": [" << base::JoinInts(index, ", ") << "] is "
-                    << got << ", not " << want;
+      ADD_FAILURE() << (*call)->implementation() << ": [" << base::JoinInts(index, ", ") << "] is " << got << ", not "
+                    << want;
     });
   }
 }
 
-void CheckMatmul(base::Prng& prng, DType dtype, std::vector<int64_t> a_shape,
-                 std::vector<int64_t> b_shape, std::vector<int64_t> c_shape,
-                 std::vector<bool> a_once = {}, std::vector<bool> b_once = {}) {
-  SCOPED_TRACE(base::Cat(DTypeName(dtype), " [", base::JoinInts(a_shape, ", "), "] x [",
-                         base::JoinInts(b_shape, ", "), "]"));
+void CheckMatmul(base::Prng& prng, DType dtype, std::vector<int64_t> a_shape, std::vector<int64_t> b_shape,
+                 std::vector<int64_t> c_shape, std::vector<bool> a_once = {}, std::vector<bool> b_once = {}) {
+  SCOPED_TRACE(
+      base::Cat(DTypeName(dtype), " [", base::JoinInts(a_shape, ", "), "] x [", base::JoinInts(b_shape, ", "), "]"));
   const Data a = MakeData(prng, dtype, a_shape, a_once), b = MakeData(prng, dtype, b_shape, b_once);
   const Data c = MakeData(prng, dtype, c_shape);
   const int64_t k = a_shape.back();
   const size_t free = (a_shape.size() > 1 ? 1u : 0u) + (b_shape.size() > 1 ? 1u : 0u);
   const auto expected = [&](const std::vector<int64_t>& index) {
-    const std::vector<int64_t> batch(index.begin(),
-                                     index.end() - static_cast<std::ptrdiff_t>(free));
+    const std::vector<int64_t> batch(index.begin(), index.end() - static_cast<std::ptrdiff_t>(free));
     const auto own = [&](const Data& data, std::vector<int64_t> last) {
       const size_t count = data.tensor.shape.size() - last.size();
       std::vector<int64_t> full(batch.end() - static_cast<std::ptrdiff_t>(count), batch.end());
@@ -197,8 +191,7 @@ TEST(Library, RandomMatmuls) {
   base::Prng prng(4);
   for (int i = 0; i < 200; ++i) {
     const DType dtype = kTypes[prng.Below(6)];
-    const int64_t m = prng.Between(1, 40), n = prng.Between(1, 40), k = prng.Between(0, 40),
-                  b = prng.Between(1, 4);
+    const int64_t m = prng.Between(1, 40), n = prng.Between(1, 40), k = prng.Between(0, 40), b = prng.Between(1, 4);
     switch (prng.Below(3)) {
       case 0: CheckMatmul(prng, dtype, {m, k}, {k, n}, {m, n}); break;
       case 1: CheckMatmul(prng, dtype, {b, m, k}, {k, n}, {b, m, n}); break;
@@ -216,8 +209,8 @@ TEST(Library, Linear) {
           std::vector<int64_t> x_shape = leading, y_shape = leading;
           x_shape.push_back(k);
           y_shape.push_back(17);
-          SCOPED_TRACE(base::Cat(DTypeName(dtype), " [", base::JoinInts(x_shape, ", "), "]",
-                                 with_bias ? " with bias" : ""));
+          SCOPED_TRACE(
+              base::Cat(DTypeName(dtype), " [", base::JoinInts(x_shape, ", "), "]", with_bias ? " with bias" : ""));
           const Data x = MakeData(prng, dtype, x_shape), w = MakeData(prng, dtype, {17, k}),
                      bias = MakeData(prng, dtype, {17});
           const Data y = MakeData(prng, dtype, y_shape);
@@ -252,8 +245,7 @@ double Activated(Epilogue epilogue, double x) {
     case Epilogue::kNone: break;
     case Epilogue::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2)));
     case Epilogue::kRelu: return x > 0 ? x : 0;
-    case Epilogue::kTanhGelu:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Epilogue::kTanhGelu: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }
   return x;
 }
@@ -301,13 +293,11 @@ TEST(Library, EpiloguesRoundOnce) {
   const double factor = 1.0078125, other = 1.1171875;  // Two bf16.
   const double sum = factor * other;                   // Not a bf16.
   const double once = RoundTo(DType::kBFloat16, Activated(Epilogue::kGelu, sum));
-  const double twice =
-      RoundTo(DType::kBFloat16, Activated(Epilogue::kGelu, RoundTo(DType::kBFloat16, sum)));
+  const double twice = RoundTo(DType::kBFloat16, Activated(Epilogue::kGelu, RoundTo(DType::kBFloat16, sum)));
   ASSERT_NE(once, twice);
   const Tensor one = {DType::kBFloat16, {64, 64}, {64, 1}};
   for (const bool fast : {false, true}) {
-    const Desc desc = {
-        .op = "matmul", .inputs = {one, one}, .output = one, .epilogue = Epilogue::kGelu};
+    const Desc desc = {.op = "matmul", .inputs = {one, one}, .output = one, .epilogue = Epilogue::kGelu};
     std::vector<std::byte> a(8192), b(8192), c(8192);
     for (int64_t i = 0; i < 64; ++i) {
       Put(a.data() + i * 130, DType::kBFloat16, factor);
@@ -327,8 +317,7 @@ TEST(Library, EpiloguesKeepNaN) {
     for (const Epilogue epilogue : kEpilogues) {
       SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue)));
       const Tensor square = {dtype, {64, 64}, {64, 1}};
-      const Desc desc = {
-          .op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
+      const Desc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
       const int64_t size = DTypeBytes(dtype);
       std::vector<std::byte> a(static_cast<size_t>(4096 * size)), b = a, c = a;
       for (int64_t i = 0; i < 64; ++i) {
@@ -354,16 +343,12 @@ TEST(Library, RefusesByName) {
   const Tensor f = {DType::kFloat32, {2, 3}, {3, 1}};
   const Tensor d = {DType::kFloat64, {3, 2}, {2, 1}};
   const Tensor out = {DType::kFloat32, {2, 2}, {2, 1}};
-  EXPECT_EQ(MakeLoops({"conv", {f, f}, out}).status().ToString(),
-            "UNIMPLEMENTED: library call conv with 2 operands");
-  EXPECT_EQ(MakeLoops({"matmul", {f, d}, out}).status().ToString(),
-            "UNIMPLEMENTED: matmul of f64 to f32");
+  EXPECT_EQ(MakeLoops({"conv", {f, f}, out}).status().ToString(), "UNIMPLEMENTED: library call conv with 2 operands");
+  EXPECT_EQ(MakeLoops({"matmul", {f, d}, out}).status().ToString(), "UNIMPLEMENTED: matmul of f64 to f32");
   EXPECT_EQ(MakeLoops({"matmul", {f, f}, out}).status().ToString(),
             "INVALID_ARGUMENT: matmul: axis -1 of the right operand has extent 3, not 2");
   const Tensor i = {DType::kInt32, {2, 2}, {2, 1}};
-  EXPECT_EQ(MakeLoops({.op = "matmul", .inputs = {i, i}, .output = i, .epilogue = Epilogue::kRelu})
-                .status()
-                .ToString(),
+  EXPECT_EQ(MakeLoops({.op = "matmul", .inputs = {i, i}, .output = i, .epilogue = Epilogue::kRelu}).status().ToString(),
             "UNIMPLEMENTED: matmul of i32 with the epilogue relu");
 }
 

@@ -26,8 +26,7 @@ std::vector<std::byte> Read(Device& device, Buffer buffer) {
   return bytes;
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, StreamSuite,
-                         testing::Values(DeviceCase{"Fake", [] { return Open(); }, Read}),
+INSTANTIATE_TEST_SUITE_P(FakeCuda, StreamSuite, testing::Values(DeviceCase{"Fake", [] { return Open(); }, Read}),
                          CaseName);
 
 // Nothing of the driver's is left when a test's device is gone.
@@ -43,9 +42,7 @@ class CudaDevice : public testing::Test {
 TEST_F(CudaDevice, WithoutADriverSaysSo) {
   const Status status = NumCudaDevices("libno_such_driver.so.1").status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_EQ(
-      status.message().find("no GPU: libno_such_driver.so.1: the NVIDIA driver is not installed"),
-      0u)
+  EXPECT_EQ(status.message().find("no GPU: libno_such_driver.so.1: the NVIDIA driver is not installed"), 0u)
       << status.ToString();
   CudaDeviceOptions options;
   options.driver = "libno_such_driver.so.1";
@@ -67,15 +64,13 @@ TEST_F(CudaDevice, ALibraryThatIsNoDriverIsRefused) {
 
 TEST_F(CudaDevice, ADriverThatDoesNotStartSaysWhy) {
   Fake().init_result = CUDA_ERROR_NO_DEVICE;
-  EXPECT_EQ(
-      NumCudaDevices(HIR_FAKE_CUDA).status().ToString(),
-      std::string("FAILED_PRECONDITION: no GPU: ") + HIR_FAKE_CUDA + ": the driver sees no GPU");
+  EXPECT_EQ(NumCudaDevices(HIR_FAKE_CUDA).status().ToString(),
+            std::string("FAILED_PRECONDITION: no GPU: ") + HIR_FAKE_CUDA + ": the driver sees no GPU");
   Fake().init_result = CUDA_ERROR_STUB_LIBRARY;
   EXPECT_EQ(NumCudaDevices(HIR_FAKE_CUDA).status().code(), Code::kFailedPrecondition);
   Fake().init_result = CUDA_ERROR_OUT_OF_MEMORY;
   EXPECT_EQ(NumCudaDevices(HIR_FAKE_CUDA).status().ToString(),
-            std::string("UNAVAILABLE: no GPU: ") + HIR_FAKE_CUDA +
-                ": cuInit: CUDA_ERROR_OUT_OF_MEMORY (simulated)");
+            std::string("UNAVAILABLE: no GPU: ") + HIR_FAKE_CUDA + ": cuInit: CUDA_ERROR_OUT_OF_MEMORY (simulated)");
 }
 
 TEST_F(CudaDevice, OneGpuOfSeveralMayFail) {
@@ -86,8 +81,7 @@ TEST_F(CudaDevice, OneGpuOfSeveralMayFail) {
             "UNAVAILABLE: cuda:1 (Fake H0) cannot be opened: CUDA_ERROR_DEVICE_UNAVAILABLE "
             "(simulated); other GPUs "
             "may work");
-  EXPECT_EQ(Open({.ordinal = 2}).status().ToString(),
-            "NOT_FOUND: cuda:2: the driver shows 2 GPUs, numbered from 0");
+  EXPECT_EQ(Open({.ordinal = 2}).status().ToString(), "NOT_FOUND: cuda:2: the driver shows 2 GPUs, numbered from 0");
 }
 
 TEST_F(CudaDevice, KnowsItsFacts) {
@@ -118,8 +112,7 @@ TEST_F(CudaDevice, MemoryIsLimitedAndGrowsAsItIsUsed) {
   EXPECT_EQ(Fake().created_bytes, int64_t{300} << 20);
   first.reset();
   EXPECT_EQ(device->allocated_bytes(), int64_t{290} << 20);
-  EXPECT_TRUE(
-      CopyFromHost(*device, large->buffer().Slice(0, 5), std::as_bytes(std::span("abcd"))).ok());
+  EXPECT_TRUE(CopyFromHost(*device, large->buffer().Slice(0, 5), std::as_bytes(std::span("abcd"))).ok());
 }
 
 TEST_F(CudaDevice, MemoryInPiecesIsRefusedAsSuch) {
@@ -128,12 +121,11 @@ TEST_F(CudaDevice, MemoryInPiecesIsRefusedAsSuch) {
   for (int i = 0; i < 4; ++i) pieces.push_back(*device->Allocate(1 << 20));
   pieces[0].reset();
   pieces[2].reset();
-  EXPECT_EQ(
-      device->Allocate(3 << 19).status().ToString(),
-      "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 4194304 bytes, 2097152 in use, "
-      "1572864 asked for: "
-      "what is free is in pieces of at most 1048576 bytes; free tensors, run smaller sizes, or "
-      "raise it (hostird --device-bytes-max)");
+  EXPECT_EQ(device->Allocate(3 << 19).status().ToString(),
+            "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 4194304 bytes, 2097152 in use, "
+            "1572864 asked for: "
+            "what is free is in pieces of at most 1048576 bytes; free tensors, run smaller sizes, or "
+            "raise it (hostird --device-bytes-max)");
   pieces[1].reset();
   EXPECT_TRUE(device->Allocate(3 << 20).ok());
 }
@@ -141,8 +133,7 @@ TEST_F(CudaDevice, MemoryInPiecesIsRefusedAsSuch) {
 TEST_F(CudaDevice, MemoryThatOthersHoldIsToldApart) {
   Fake().memory_bytes = int64_t{64} << 20;
   const auto device = *Open({.memory_bytes_max = int64_t{128} << 20});
-  EXPECT_TRUE(device->Allocate(int64_t{32} << 20)
-                  .ok());  // 128 MiB at once are refused: as much as is needed.
+  EXPECT_TRUE(device->Allocate(int64_t{32} << 20).ok());  // 128 MiB at once are refused: as much as is needed.
   EXPECT_EQ(device->Allocate(int64_t{100} << 20).status().ToString(),
             "RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 134217728 bytes, 0 in use, "
             "104857600 asked for; the "
@@ -157,8 +148,7 @@ TEST_F(CudaDevice, NinetyPercentOfTheFreeMemoryByDefault) {
 TEST_F(CudaDevice, ItsSlabIsMappedByOthers) {
   const auto device = *Open();
   const auto memory = *device->Allocate(1000);
-  ASSERT_TRUE(
-      CopyFromHost(*device, memory->buffer().Slice(8, 4), std::as_bytes(std::span("abc"))).ok());
+  ASSERT_TRUE(CopyFromHost(*device, memory->buffer().Slice(8, 4), std::as_bytes(std::span("abc"))).ok());
   const std::vector<SlabPart> parts = *ExportSlab(*device);
   ASSERT_EQ(parts.size(), 1u);
   const auto other = *Open({.ordinal = 1});
@@ -175,8 +165,7 @@ TEST_F(CudaDevice, CopiesAnyAmountThroughStagingMemory) {
   const auto device = *Open();
   for (const int64_t bytes : {0, 1, 8 << 20, (8 << 20) + 3, (40 << 20) + 1}) {
     std::vector<std::byte> sent(static_cast<size_t>(bytes)), got(sent.size());
-    for (size_t i = 0; i < sent.size(); ++i)
-      sent[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+    for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 2654435761U >> 13);
     const auto memory = *device->Allocate(bytes);
     ASSERT_TRUE(CopyFromHost(*device, memory->buffer(), sent).ok());
     ASSERT_TRUE(CopyToHost(*device, got, memory->buffer()).ok());
@@ -236,8 +225,7 @@ TEST_F(CudaDevice, LaunchesKernelsWithTheirSlots) {
   auto* const result = reinterpret_cast<int64_t*>(out->buffer().data);
   result[0] = 0;
   {
-    std::vector<int64_t> args = {reinterpret_cast<int64_t>(result), 10,
-                                 20};  // The fourth slot is zero.
+    std::vector<int64_t> args = {reinterpret_cast<int64_t>(result), 10, 20};  // The fourth slot is zero.
     stream->Launch(add, args, 1000);
     args = {0, 0, 0};  // They were copied.
     ASSERT_TRUE(stream->Synchronize(1s).ok());
@@ -271,9 +259,8 @@ TEST_F(CudaDevice, RefusesKernelsThatDoNotFit) {
   EXPECT_EQ(load({.name = "spills", .threads = 512, .num_slots = 4}),
             "INVALID_ARGUMENT: cuda:0: kernel spills: 512 threads; its 32 registers a thread leave "
             "room for 256");
-  EXPECT_EQ(
-      load({.name = "add", .threads = 32, .shared_bytes = 300'000, .num_slots = 4}),
-      "INVALID_ARGUMENT: cuda:0: kernel add: 300000 bytes of shared memory; cuda:0 has 232448");
+  EXPECT_EQ(load({.name = "add", .threads = 32, .shared_bytes = 300'000, .num_slots = 4}),
+            "INVALID_ARGUMENT: cuda:0: kernel add: 300000 bytes of shared memory; cuda:0 has 232448");
   EXPECT_EQ(load({.name = "add", .threads = 32, .num_slots = 513}),
             "INVALID_ARGUMENT: cuda:0: kernel add: 513 argument slots; at most 512 are passed to a "
             "kernel");
@@ -292,8 +279,7 @@ TEST_F(CudaDevice, ACallThatFailsFailsItsStream) {
   const auto memory = *device->Allocate(16);
   Fake().FailNext("MemsetD8Async", CUDA_ERROR_OUT_OF_MEMORY);
   a->Fill(memory->buffer(), 1, 1);
-  const std::string failure =
-      "RESOURCE_EXHAUSTED: cuda:0 stream 0: fill: CUDA_ERROR_OUT_OF_MEMORY (simulated)";
+  const std::string failure = "RESOURCE_EXHAUSTED: cuda:0 stream 0: fill: CUDA_ERROR_OUT_OF_MEMORY (simulated)";
   EXPECT_EQ(a->status().ToString(), failure);
   a->Fill(memory->buffer(), 1, 1);
   EXPECT_EQ(Fake().Calls("MemsetD8Async"), 1);  // Skipped.
@@ -355,8 +341,7 @@ TEST_F(CudaDevice, SynchronizeGivesUpInTime) {
   const auto stream = *device->CreateStream();
   PendingOperation op;
   stream->Enqueue(op);
-  EXPECT_EQ(stream->Synchronize(2ms).ToString(),
-            "DEADLINE_EXCEEDED: cuda:0 stream 0: its work goes on after 0.002 s");
+  EXPECT_EQ(stream->Synchronize(2ms).ToString(), "DEADLINE_EXCEEDED: cuda:0 stream 0: its work goes on after 0.002 s");
   op.WaitStarted();
   op.Done();
   EXPECT_TRUE(stream->Synchronize(10s).ok());

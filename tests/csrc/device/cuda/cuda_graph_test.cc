@@ -15,8 +15,7 @@ void Step(const int64_t* slots, int64_t ctas) {
 }
 
 GraphCase FakeCase() {
-  return {"Fake", HIR_FAKE_CUDA,
-          FakeCubin({MakeFakeKernel("step", Step, 2), MakeFakeKernel("other", Step, 2)})};
+  return {"Fake", HIR_FAKE_CUDA, FakeCubin({MakeFakeKernel("step", Step, 2), MakeFakeKernel("other", Step, 2)})};
 }
 std::string NameOf(const testing::TestParamInfo<GraphCase>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(FakeCuda, GraphSuite, testing::Values(FakeCase()), NameOf);

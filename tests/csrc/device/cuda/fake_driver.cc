@@ -47,9 +47,8 @@ CUresult Call(const char* name) {
   state.fail_next.erase(fail);
   return result;
 }
-#define CALLED()                                                                  \
-  if (const CUresult call_result_ = Call(__func__); call_result_ != CUDA_SUCCESS) \
-  return call_result_
+#define CALLED() \
+  if (const CUresult call_result_ = Call(__func__); call_result_ != CUDA_SUCCESS) return call_result_
 
 thread_local CUcontext current = nullptr;
 int contexts[16];
@@ -227,18 +226,15 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
   *free = *total - static_cast<size_t>(State().created_bytes.load());
   return CUDA_SUCCESS;
 }
-CUresult MemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
-                                     CUmemAllocationGranularity_flags) {
+CUresult MemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
   CALLED_IN_CONTEXT();
   *bytes = kGranularity;
   return CUDA_SUCCESS;
 }
-CUresult MemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
-                           unsigned long long) {
+CUresult MemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
   CALLED_IN_CONTEXT();
   if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
-  void* const data =
-      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   ++State().live_objects;
   *address = reinterpret_cast<CUdeviceptr>(data);
@@ -266,13 +262,11 @@ void Unuse(CUmemGenericAllocationHandle handle) {
   if (memory.owned) State().created_bytes -= memory.bytes;
   physical.erase(handle);
 }
-CUresult MemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*,
-                   unsigned long long) {
+CUresult MemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*, unsigned long long) {
   CALLED_IN_CONTEXT();
   FakeCuda& state = State();
   if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (state.created_bytes + static_cast<int64_t>(bytes) > state.memory_bytes)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (state.created_bytes + static_cast<int64_t>(bytes) > state.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const int fd = memfd_create("fake_cuda", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   state.created_bytes += static_cast<int64_t>(bytes);
@@ -288,8 +282,7 @@ CUresult MemRelease(CUmemGenericAllocationHandle handle) {
   Unuse(handle);
   return CUDA_SUCCESS;
 }
-CUresult MemMap(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
-                unsigned long long) {
+CUresult MemMap(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
   CALLED_IN_CONTEXT();
   std::lock_guard lock(physical_mutex);
   Physical& memory = physical.at(handle);
@@ -303,26 +296,23 @@ CUresult MemMap(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocatio
 CUresult MemUnmap(CUdeviceptr address, size_t bytes) {
   CALLED_IN_CONTEXT();
   std::lock_guard lock(physical_mutex);
-  mmap(At(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-       0);
+  mmap(At(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   Unuse(mapped.at(address));
   mapped.erase(address);
   return CUDA_SUCCESS;
 }
 CUresult MemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*, size_t) {
   CALLED_IN_CONTEXT();
-  return mprotect(At(address), bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
-                                                                   : CUDA_ERROR_INVALID_VALUE;
+  return mprotect(At(address), bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult MemExportToShareableHandle(void* fd, CUmemGenericAllocationHandle handle,
-                                    CUmemAllocationHandleType, unsigned long long) {
+CUresult MemExportToShareableHandle(void* fd, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                                    unsigned long long) {
   CALLED_IN_CONTEXT();
   std::lock_guard lock(physical_mutex);
   *static_cast<int*>(fd) = dup(physical.at(handle).fd);
   return CUDA_SUCCESS;
 }
-CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* fd,
-                                      CUmemAllocationHandleType) {
+CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* fd, CUmemAllocationHandleType) {
   CALLED_IN_CONTEXT();
   static std::atomic<CUmemGenericAllocationHandle> next = 1'000'000;
   *handle = next++;
@@ -344,8 +334,7 @@ CUresult MemFreeHost(void* data) {
 }
 CUresult MemHostRegister(void* data, size_t bytes, unsigned) {
   CALLED_IN_CONTEXT();
-  const bool pages =
-      reinterpret_cast<uintptr_t>(data) % 4096 == 0 && bytes % 4096 == 0 && bytes > 0;
+  const bool pages = reinterpret_cast<uintptr_t>(data) % 4096 == 0 && bytes % 4096 == 0 && bytes > 0;
   if (pages) ++State().live_objects;
   return pages ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -489,8 +478,7 @@ CUresult StreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
   std::lock_guard lock(event.mutex);
   if (event.capture != nullptr) {
     if (!event.capture->capturing) return CUDA_ERROR_CAPTURED_EVENT;
-    if (on.capture != nullptr && on.capture != event.capture)
-      return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    if (on.capture != nullptr && on.capture != event.capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     if (on.capture == nullptr) {
       on.capture = event.capture;
       on.capture->joined.push_back(&on);
@@ -499,8 +487,7 @@ CUresult StreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
     on.last.insert(on.last.end(), event.nodes.begin(), event.nodes.end());
     return CUDA_SUCCESS;
   }
-  if (on.capture != nullptr)
-    return event.point == nullptr ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  if (on.capture != nullptr) return event.point == nullptr ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   if (event.point != nullptr) on.Queue([point = event.point] { point->Wait(); });
   return CUDA_SUCCESS;
 }
@@ -521,8 +508,7 @@ CUresult StreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t valu
   CALLED_IN_CONTEXT();
   if (Of(stream).capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Of(stream).Queue([word = reinterpret_cast<std::atomic<uint32_t>*>(address), value] {
-    while (static_cast<int32_t>(word->load(std::memory_order_acquire) - value) < 0)
-      std::this_thread::yield();
+    while (static_cast<int32_t>(word->load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
   });
   return CUDA_SUCCESS;
 }
@@ -540,13 +526,11 @@ Work Run(const FakeKernel& kernel, void** parameters, int64_t ctas) {
   if (!slots.empty()) std::memcpy(slots.data(), parameters[0], slots.size() * sizeof(int64_t));
   return [function = kernel.function, slots, ctas] { function(slots.data(), ctas); };
 }
-CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
-                        void**) {
+CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
   CALLED_IN_CONTEXT();
   if (config->gridDimX == 0) return CUDA_ERROR_INVALID_VALUE;
   Of(config->hStream)
-      .Add(Run(Of(function), parameters, config->gridDimX), CU_GRAPH_NODE_TYPE_KERNEL,
-           config->numAttrs > 0);
+      .Add(Run(Of(function), parameters, config->gridDimX), CU_GRAPH_NODE_TYPE_KERNEL, config->numAttrs > 0);
   return CUDA_SUCCESS;
 }
 CUresult LaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
@@ -573,12 +557,10 @@ CUresult MemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stre
   return CUDA_SUCCESS;
 }
 // Elements of `element` bytes, `width` a row.
-Work Set(CUdeviceptr dst, unsigned value, size_t element, size_t pitch, size_t width,
-         size_t height) {
+Work Set(CUdeviceptr dst, unsigned value, size_t element, size_t pitch, size_t width, size_t height) {
   return [=] {
     for (size_t row = 0; row < height; ++row) {
-      for (size_t i = 0; i < width; ++i)
-        std::memcpy(At(dst) + row * pitch + i * element, &value, element);
+      for (size_t i = 0; i < width; ++i) std::memcpy(At(dst) + row * pitch + i * element, &value, element);
     }
   };
 }
@@ -597,8 +579,7 @@ CUresult MemsetD32Async(CUdeviceptr dst, unsigned value, size_t count, CUstream 
   Of(stream).Add(Set(dst, value, 4, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
-CUresult MemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value, size_t width,
-                          size_t height, CUstream stream) {
+CUresult MemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream) {
   CALLED_IN_CONTEXT();
   Of(stream).Add(Set(dst, value, 4, pitch, width, height), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
@@ -675,8 +656,7 @@ CUresult GraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   *type = reinterpret_cast<Node*>(node)->type;
   return CUDA_SUCCESS;
 }
-CUresult GraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* data,
-                       size_t* count) {
+CUresult GraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* data, size_t* count) {
   CALLED_IN_CONTEXT();
   size_t i = 0;
   for (const auto& node : (*reinterpret_cast<std::shared_ptr<Graph>*>(graph))->nodes) {
@@ -686,9 +666,8 @@ CUresult GraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* 
         to[i] = reinterpret_cast<CUgraphNode>(node.get());
         auto* const edge = static_cast<CUgraphEdgeData*>(data) + i;
         *edge = {};
-        edge->type = node->early && after->type == CU_GRAPH_NODE_TYPE_KERNEL
-                         ? CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
-                         : CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+        edge->type = node->early && after->type == CU_GRAPH_NODE_TYPE_KERNEL ? CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+                                                                             : CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
       }
       ++i;
     }
@@ -729,27 +708,23 @@ CUresult Change(CUgraphExec exec, CUgraphNode node, Work work) {
   found->second = std::move(work);
   return CUDA_SUCCESS;
 }
-CUresult GraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                      const CUDA_KERNEL_NODE_PARAMS_v2* to) {
+CUresult GraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* to) {
   CALLED_IN_CONTEXT();
   return Change(exec, node, Run(Of(to->func), to->kernelParams, to->gridDimX));
 }
-CUresult GraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* to,
-                                      CUcontext) {
+CUresult GraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* to, CUcontext) {
   CALLED_IN_CONTEXT();
   return Change(exec, node, Move(to->dstDevice, to->srcDevice, to->WidthInBytes));
 }
-CUresult GraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                      const CUDA_MEMSET_NODE_PARAMS_v1* to, CUcontext) {
+CUresult GraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS_v1* to,
+                                      CUcontext) {
   CALLED_IN_CONTEXT();
-  return Change(exec, node,
-                Set(to->dst, to->value, to->elementSize, to->pitch, to->width, to->height));
+  return Change(exec, node, Set(to->dst, to->value, to->elementSize, to->pitch, to->width, to->height));
 }
 CUresult GraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                           const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* to) {
   CALLED_IN_CONTEXT();
-  return Change(exec, node,
-                WriteWord(to->paramArray->writeValue.address, to->paramArray->writeValue.value64));
+  return Change(exec, node, WriteWord(to->paramArray->writeValue.address, to->paramArray->writeValue.value64));
 }
 
 struct Entry {

@@ -25,7 +25,7 @@ struct FakeCuda {
   std::atomic<int64_t> memory_bytes = int64_t{1} << 30;  // Physical memory of each device.
   std::atomic<int64_t> created_bytes = 0;                // Of it, in use.
   std::atomic<int> init_result = 0;                      // What cuInit says.
-  std::atomic<int> live_objects = 0;  // Streams, events, contexts, modules, graphs, ranges.
+  std::atomic<int> live_objects = 0;                     // Streams, events, contexts, modules, graphs, ranges.
 
   // The next call of a function answers this instead of working.
   void FailNext(const std::string& function, int result) {
@@ -69,8 +69,7 @@ inline std::string FakeCubin(const std::vector<FakeKernel>& kernels) {
   std::string image(kFakeMagic, sizeof(kFakeMagic));
   const int64_t count = static_cast<int64_t>(kernels.size());
   image.append(reinterpret_cast<const char*>(&count), sizeof(count));
-  for (const FakeKernel& kernel : kernels)
-    image.append(reinterpret_cast<const char*>(&kernel), sizeof(kernel));
+  for (const FakeKernel& kernel : kernels) image.append(reinterpret_cast<const char*>(&kernel), sizeof(kernel));
   return image;
 }
 inline FakeKernel MakeFakeKernel(const std::string& name, FakeFunction function, int num_slots) {
@@ -85,8 +84,7 @@ inline FakeKernel MakeFakeKernel(const std::string& name, FakeFunction function,
 inline FakeCuda& Fake() {
   static FakeCuda* const fake = [] {
     void* const library = dlopen(HIR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
-    return library == nullptr ? nullptr
-                              : reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
+    return library == nullptr ? nullptr : reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
   }();
   return *fake;
 }

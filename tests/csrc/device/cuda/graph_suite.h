@@ -55,16 +55,13 @@ class GraphSuite : public testing::TestWithParam<GraphCase> {
   int64_t AddressOf(int64_t i) { return reinterpret_cast<int64_t>(Cells(i, 1).data); }
   int64_t Cell(int64_t i) {
     int64_t value = 0;
-    EXPECT_TRUE(
-        CopyToHost(*device_, std::as_writable_bytes(std::span(&value, 1)), Cells(i, 1)).ok());
+    EXPECT_TRUE(CopyToHost(*device_, std::as_writable_bytes(std::span(&value, 1)), Cells(i, 1)).ok());
     return value;
   }
   void SetCell(int64_t i, int64_t value) {
     EXPECT_TRUE(CopyFromHost(*device_, Cells(i, 1), std::as_bytes(std::span(&value, 1))).ok());
   }
-  Buffer Cells(int64_t begin, int64_t count) {
-    return memory_->buffer().Slice(begin * 8, count * 8);
-  }
+  Buffer Cells(int64_t begin, int64_t count) { return memory_->buffer().Slice(begin * 8, count * 8); }
   void Launch(Stream& on, int64_t cell, int64_t number, int64_t grid = 1) {
     const int64_t args[] = {AddressOf(cell), number};
     on.Launch(*step_, args, grid);
@@ -150,25 +147,22 @@ TEST_P(GraphSuite, WhatTheHostDoesCannotBeCaptured) {
   streams_[0]->Enqueue(op);
   EXPECT_EQ(streams_[0]->Synchronize(kLong).code(), Code::kFailedPrecondition);
   streams_[0]->HostCallback([] { return Status(); });
-  EXPECT_EQ(
-      device_->EndCapture(*streams_[0]).status().ToString(),
-      "UNIMPLEMENTED: cuda:0 stream 0: an operation that the host completes cannot be captured");
+  EXPECT_EQ(device_->EndCapture(*streams_[0]).status().ToString(),
+            "UNIMPLEMENTED: cuda:0 stream 0: an operation that the host completes cannot be captured");
   EXPECT_EQ(op.skipped().code(), Code::kUnimplemented);
   EXPECT_TRUE(streams_[0]->Synchronize(kLong).ok());  // The stream has not failed.
 }
 
 TEST_P(GraphSuite, StreamsThatDoNotComeBackAreRefused) {
   ASSERT_TRUE(device_->BeginCapture(*streams_[0]).ok());
-  EXPECT_EQ(device_->BeginCapture(*streams_[1]).ToString(),
-            "FAILED_PRECONDITION: cuda:0: a capture is under way");
+  EXPECT_EQ(device_->BeginCapture(*streams_[1]).ToString(), "FAILED_PRECONDITION: cuda:0: a capture is under way");
   EXPECT_EQ(device_->EndCapture(*streams_[1]).status().code(), Code::kFailedPrecondition);
   streams_[0]->Record(*events_[0]);
   streams_[1]->Wait(*events_[0]);
   Launch(*streams_[1], 0, 1);
   const Status unjoined = device_->EndCapture(*streams_[0]).status();
   EXPECT_EQ(unjoined.code(), Code::kInternal);
-  EXPECT_NE(unjoined.message().find("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"), std::string::npos)
-      << unjoined.ToString();
+  EXPECT_NE(unjoined.message().find("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"), std::string::npos) << unjoined.ToString();
   Launch(*streams_[1], 0, 1);
   EXPECT_TRUE(streams_[1]->Synchronize(kLong).ok());
   EXPECT_EQ(Cell(0), 1001);

@@ -55,8 +55,7 @@ TEST(HostStream, ArgumentsAreCopied) {
   const auto stream = NewStream(*device);
   int64_t sum = 0;
   const HostKernel kernel({.name = "sum", .function = [](const int64_t* args, int64_t, int64_t) {
-                             *reinterpret_cast<int64_t*>(args[0]) +=
-                                 std::accumulate(args + 1, args + 100, int64_t{0});
+                             *reinterpret_cast<int64_t*>(args[0]) += std::accumulate(args + 1, args + 100, int64_t{0});
                            }});
   for (int round = 0; round < 300; ++round) {
     std::vector<int64_t> args(100, round);
@@ -132,8 +131,7 @@ TEST(HostStream, AFullQueueFailsTheStream) {
   for (int i = 0; i < 3; ++i) stream->HostCallback([] { return Status(); });
   EXPECT_TRUE(stream->status().ok());
   stream->Enqueue(late);
-  const std::string full =
-      "RESOURCE_EXHAUSTED: host:0 stream 0: limit queued_ops_max: 4 operations are queued";
+  const std::string full = "RESOURCE_EXHAUSTED: host:0 stream 0: limit queued_ops_max: 4 operations are queued";
   EXPECT_EQ(late.skipped().ToString(), full);
   op.Done();
   EXPECT_EQ(stream->Synchronize(kLong).ToString(), full);
@@ -177,10 +175,9 @@ TEST(HostDevice, RefusesByNamedLimits) {
   const auto device = NewDevice({.name = "host:1", .memory_bytes_max = 100, .streams_max = 1});
   auto first = device->Allocate(60);
   ASSERT_TRUE(first.ok());
-  EXPECT_EQ(
-      device->Allocate(41).status().ToString(),
-      "RESOURCE_EXHAUSTED: host:1: limit device_bytes_max: 100 bytes, 60 in use, 41 asked for; run "
-      "smaller sizes, or raise it (hostird --device-bytes-max)");
+  EXPECT_EQ(device->Allocate(41).status().ToString(),
+            "RESOURCE_EXHAUSTED: host:1: limit device_bytes_max: 100 bytes, 60 in use, 41 asked for; run "
+            "smaller sizes, or raise it (hostird --device-bytes-max)");
   EXPECT_TRUE(device->Allocate(40).ok());
   EXPECT_EQ(device->allocated_bytes(), 60);
   EXPECT_TRUE(device->Allocate(0).ok());

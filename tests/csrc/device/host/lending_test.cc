@@ -34,8 +34,8 @@ class Lending final : public Executor {
     RunFirst("lent");
     return true;
   }
-  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&,
-             const std::function<bool()>& done, base::Nanos timeout) override {
+  bool Block(std::unique_lock<std::mutex>& lock, std::condition_variable&, const std::function<bool()>& done,
+             base::Nanos timeout) override {
     if (timeout <= base::Nanos{}) return done();
     lock.unlock();
     RunAll();
@@ -83,9 +83,7 @@ class Lent : public testing::Test {
     if (begin == 0) test.status_ = test.stream_->Synchronize(kLong);
     *reinterpret_cast<bool*>(args[1]) = true;
   }
-  void Launch(int64_t grid = 1) {
-    stream_->Launch(kNote, std::array{reinterpret_cast<int64_t>(this)}, grid);
-  }
+  void Launch(int64_t grid = 1) { stream_->Launch(kNote, std::array{reinterpret_cast<int64_t>(this)}, grid); }
 
   static const HostKernel kNote;
   std::unique_ptr<Lending> executor_;
@@ -169,8 +167,7 @@ TEST_F(Lent, AHelperThatLeavesALaunchPostsAnother) {
   Communication communication;
   Start(2);
   const HostKernel wait({.name = "wait", .function = WaitInTheFirst});
-  const std::array args = {reinterpret_cast<int64_t>(this),
-                           reinterpret_cast<int64_t>(&communication.is_under_way)};
+  const std::array args = {reinterpret_cast<int64_t>(this), reinterpret_cast<int64_t>(&communication.is_under_way)};
   stream_->Launch(wait, args, 8);
   executor_->RunAll();
   EXPECT_EQ(who_, (Names{"pool", "lent", "pool", "pool", "pool", "pool", "pool", "pool"}));

@@ -84,8 +84,7 @@ class AsyncStep final : public AsyncOp {
 
 struct Cells {
   std::array<int64_t, kCells> value = {};
-  std::array<std::array<bool, kStreams>, kCells> readers =
-      {};  // Streams that read it since the last write.
+  std::array<std::array<bool, kStreams>, kCells> readers = {};  // Streams that read it since the last write.
   std::array<int64_t, kCells> writer = {-1, -1, -1, -1, -1, -1};
 };
 
@@ -126,9 +125,7 @@ void RunOne(uint64_t seed, Device& device, Finisher& finisher) {
     switch (random.Below(3)) {
       case 0: stream.Launch(kStep, args, 1); break;
       case 1: stream.HostCallback([args] { return Step(args.data(), 0, 1), Status(); }); break;
-      default:
-        pending.push_back(std::make_unique<AsyncStep>(finisher, args));
-        stream.Enqueue(*pending.back());
+      default: pending.push_back(std::make_unique<AsyncStep>(finisher, args)); stream.Enqueue(*pending.back());
     }
   }
   for (auto& stream : streams) ASSERT_TRUE(stream->Synchronize(std::chrono::seconds(30)).ok());

@@ -47,15 +47,13 @@ test @all(
   const auto again = FromProto(received, kTestOps);
   ASSERT_TRUE(again.ok()) << again.status().ToString();
   EXPECT_EQ(Print(**again), Print(**graph));
-  EXPECT_NE(Print(**again).find("inner_split(0, 2), merge(1), parallelize(0, mesh_y)"),
-            std::string::npos);
+  EXPECT_NE(Print(**again).find("inner_split(0, 2), merge(1), parallelize(0, mesh_y)"), std::string::npos);
 }
 
 // The printed program that protobuf text `message` makes, or the error.
 std::string Convert(std::string_view message) {
   Program program;
-  if (!google::protobuf::TextFormat::ParseFromString(std::string(message), &program))
-    return "bad test";
+  if (!google::protobuf::TextFormat::ParseFromString(std::string(message), &program)) return "bad test";
   if (program.op_set().empty()) program.set_op_set("test");
   if (program.name().empty()) program.set_name("p");
   const auto graph = FromProto(program, kTestOps);
@@ -68,30 +66,28 @@ constexpr std::string_view kX =
     "8}}}} location: 'a.py:1: x'} ";
 
 TEST(Proto, AClientInfersNothing) {
-  EXPECT_EQ(
-      Convert(Cat(
-          kX, "meshes {name: 'same' mesh {shape: 2 devices: [0, 1]}} ",
-          "annotations {value: 'y' kind: STRIDE_ORDER order: [1, 0]} ",  // May come before the mesh.
-          "annotations {value: 'x' kind: MESH mesh: 'm'} annotations {value: 'y' kind: MESH mesh: "
-          "'same'} ",
-          "ops {name: 'relu' operands: 'x' results {name: 'y'}} ",
-          "ops {name: 'every' attrs {name: 'exprs' ints {values: [1, 2]}} attrs {name: 'float' "
-          "int: 2} ",
-          "attrs {name: 'ints' extents {values {value: 3}}} attrs {name: 'expr' int: 7} attrs "
-          "{name: 'int' int: 1} ",
-          "attrs {name: 'bool' bool: true} attrs {name: 'name' word: 'w'} attrs {name: 'string' "
-          "string: 's'} ",
-          "attrs {name: 'mesh' mesh: 'same'}} ",
-          "annotations {value: 'y' kind: SHARD axis: -2 parallel_type: 'mesh_x'} ",
-          "outputs {value: 'y' alias: 'x'}")),
-      "mesh @m = [0, 1]\n"
-      "test @p(%x: f32[i0, 8] {mesh=@m}) {\n"
-      "  %y: f32[i0, 8] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x), stride_order(1, 0)} = "
-      "relu(%x)\n"
-      "  every() {int=1, float=2.0, bool=true, name=w, string=\"s\", ints=[3], expr=7, exprs=[1, "
-      "2], mesh=@m}\n"
-      "  return %y alias %x\n"
-      "}\n");
+  EXPECT_EQ(Convert(Cat(kX, "meshes {name: 'same' mesh {shape: 2 devices: [0, 1]}} ",
+                        "annotations {value: 'y' kind: STRIDE_ORDER order: [1, 0]} ",  // May come before the mesh.
+                        "annotations {value: 'x' kind: MESH mesh: 'm'} annotations {value: 'y' kind: MESH mesh: "
+                        "'same'} ",
+                        "ops {name: 'relu' operands: 'x' results {name: 'y'}} ",
+                        "ops {name: 'every' attrs {name: 'exprs' ints {values: [1, 2]}} attrs {name: 'float' "
+                        "int: 2} ",
+                        "attrs {name: 'ints' extents {values {value: 3}}} attrs {name: 'expr' int: 7} attrs "
+                        "{name: 'int' int: 1} ",
+                        "attrs {name: 'bool' bool: true} attrs {name: 'name' word: 'w'} attrs {name: 'string' "
+                        "string: 's'} ",
+                        "attrs {name: 'mesh' mesh: 'same'}} ",
+                        "annotations {value: 'y' kind: SHARD axis: -2 parallel_type: 'mesh_x'} ",
+                        "outputs {value: 'y' alias: 'x'}")),
+            "mesh @m = [0, 1]\n"
+            "test @p(%x: f32[i0, 8] {mesh=@m}) {\n"
+            "  %y: f32[i0, 8] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x), stride_order(1, 0)} = "
+            "relu(%x)\n"
+            "  every() {int=1, float=2.0, bool=true, name=w, string=\"s\", ints=[3], expr=7, exprs=[1, "
+            "2], mesh=@m}\n"
+            "  return %y alias %x\n"
+            "}\n");
 }
 
 struct Bad {
@@ -100,9 +96,7 @@ struct Bad {
 };
 void PrintTo(const Bad& c, std::ostream* out) { *out << testing::PrintToString(c.message); }
 class ProtoErrors : public testing::TestWithParam<Bad> {};
-TEST_P(ProtoErrors, AreWhole) {
-  EXPECT_EQ(Convert(GetParam().message), "INVALID_ARGUMENT: " + GetParam().error);
-}
+TEST_P(ProtoErrors, AreWhole) { EXPECT_EQ(Convert(GetParam().message), "INVALID_ARGUMENT: " + GetParam().error); }
 
 std::string With(std::string_view more) { return Cat(kX, more); }
 
@@ -111,18 +105,14 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{"name: 'a b'", "'a b' cannot name a program: letters, digits, _ and ., at most 256"},
         Bad{"op_set: 'host'", "expected a test program, got 'host'"},
-        Bad{"meshes {name: 'm.x' mesh {shape: 1 devices: 0}}",
-            "mesh 'm.x': a mesh's name is letters, digits and _"},
-        Bad{"meshes {name: 'm' mesh {shape: 2 devices: [4, 4]}}",
-            "mesh @m: mesh names device 4 twice"},
+        Bad{"meshes {name: 'm.x' mesh {shape: 1 devices: 0}}", "mesh 'm.x': a mesh's name is letters, digits and _"},
+        Bad{"meshes {name: 'm' mesh {shape: 2 devices: [4, 4]}}", "mesh @m: mesh names device 4 twice"},
         Bad{With("meshes {name: 'm' mesh {shape: 1 devices: 0}}"), "mesh @m is defined twice"},
         Bad{"params {name: 'x' location: 'a.py:1: x'}", "x: an input needs a type (a.py:1: x)"},
-        Bad{"params {type {scalar: 'f64'}}",
-            "'' cannot name a value: letters, digits, _ and ., at most 256"},
+        Bad{"params {type {scalar: 'f64'}}", "'' cannot name a value: letters, digits, _ and ., at most 256"},
         Bad{"params {name: 'x' type {scalar: 'float'}}",
             "x: 'float' is no dtype (bool, i32, i64, f16, bf16, f32, f64)"},
-        Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {}}}}",
-            "x: an extent is neither number nor text"},
+        Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {}}}}", "x: an extent is neither number nor text"},
         Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {extent {value: -2}}}}}",
             "x: f32[-2]: extent -2 is negative"},
         Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {extent {value: "
@@ -132,10 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
             "x: expected an extent, got the end of the text"},
         Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {extent {text: 'i0 i1'}}}}}",
             "x: expected the end of the extent, got 'i1'"},
-        Bad{"params {name: 'x' type {events: 0}}",
-            "x: event[0]: an event array holds 1 to 65536 events"},
-        Bad{With("params {name: 'x' type {scalar: 'f64'} location: 'a.py:2: y'}"),
-            "%x is defined twice (a.py:2: y)"},
+        Bad{"params {name: 'x' type {events: 0}}", "x: event[0]: an event array holds 1 to 65536 events"},
+        Bad{With("params {name: 'x' type {scalar: 'f64'} location: 'a.py:2: y'}"), "%x is defined twice (a.py:2: y)"},
         Bad{With("ops {name: 'rel' operands: 'x' results {name: 'y'} location: 'a.py:3: y = "
                  "rel(x)'}"),
             "rel: no such op in the test op set; did you mean relu? (a.py:3: y = rel(x))"},
@@ -160,13 +148,11 @@ INSTANTIATE_TEST_SUITE_P(
             "sum: axis is out of range (a.py:3: y)"},
         Bad{With("ops {name: 'every' attrs {name: 'name' word: 'two words'}}"),
             "every: attribute name is a word of letters, digits, _ and ., at most 256"},
-        Bad{With("ops {name: 'every' attrs {name: 'mesh' mesh: 'q'}}"),
-            "every: attribute mesh: undefined mesh @q"},
+        Bad{With("ops {name: 'every' attrs {name: 'mesh' mesh: 'q'}}"), "every: attribute mesh: undefined mesh @q"},
         Bad{With("ops {name: 'choose' blocks {}}"), "choose: takes 2 blocks, got 1"},
         Bad{With("outputs {value: 'q' location: 'a.py:9: add_output(q)'}"),
             "return: undefined value %q (a.py:9: add_output(q))"},
-        Bad{With("annotations {value: 'q' kind: MESH mesh: 'm'}"),
-            "annotation: undefined value %q"},
+        Bad{With("annotations {value: 'q' kind: MESH mesh: 'm'}"), "annotation: undefined value %q"},
         Bad{With("annotations {value: 'x' kind: MESH mesh: 'q' location: 'a.py:5: x'}"),
             "x: undefined mesh @q (a.py:5: x)"},
         Bad{With("annotations {value: 'x'}"), "x: no annotation kind 0"},
@@ -185,8 +171,7 @@ TEST(Proto, LongLocationsAreCut) {
   std::string location;
   for (int i = 0; i < 300; ++i) location += "\xc3\xa9";  // Two bytes each.
   const std::string error = Convert(With(Cat("outputs {value: 'q' location: '", location, "'}")));
-  EXPECT_EQ(error,
-            Cat("INVALID_ARGUMENT: return: undefined value %q (", location.substr(0, 400), "...)"));
+  EXPECT_EQ(error, Cat("INVALID_ARGUMENT: return: undefined value %q (", location.substr(0, 400), "...)"));
 }
 
 std::string Limit(const Program& program) {
@@ -249,8 +234,7 @@ TEST(ProtoLimits, AreTheParsers) {
   EXPECT_EQ(Limit(axes), "RESOURCE_EXHAUSTED: x: a tensor has 17 axes; the limit is 16");
   tensor.mutable_axes()->RemoveLast();
   tensor.mutable_axes(0)->mutable_extent()->set_text(std::string(kExtentBytesMax, ' ') + "1");
-  EXPECT_EQ(Limit(axes),
-            "RESOURCE_EXHAUSTED: x: an extent's text has 65537 bytes; the limit is 65536");
+  EXPECT_EQ(Limit(axes), "RESOURCE_EXHAUSTED: x: an extent's text has 65537 bytes; the limit is 65536");
 
   Program big = program;
   big.add_ops()->set_location(std::string(kTextBytesMax, 'x'));

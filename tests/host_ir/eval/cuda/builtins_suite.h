@@ -26,8 +26,8 @@ using Bytes = std::vector<std::byte>;
 
 // Runs builtin `index` (copy, binary, reduce) with args[i] standing for the address of the i-th of `inputs` and, behind
 // them, of `out`, whose contents come and go.
-using RunBuiltin = std::function<void(size_t index, const std::vector<const Bytes*>& inputs,
-                                      std::vector<int64_t> args, int64_t grid, Bytes& out)>;
+using RunBuiltin = std::function<void(size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args,
+                                      int64_t grid, Bytes& out)>;
 
 struct BuiltinsCase {
   std::string name;
@@ -37,17 +37,13 @@ inline void PrintTo(const BuiltinsCase& c, std::ostream* out) { *out << c.name; 
 
 inline constexpr int64_t kBytes = 1 << 16;
 
-int64_t Address(const std::vector<std::byte>& bytes) {
-  return reinterpret_cast<int64_t>(bytes.data());
-}
+int64_t Address(const std::vector<std::byte>& bytes) { return reinterpret_cast<int64_t>(bytes.data()); }
 
 // Small integers and halves, exact in every type; now and then infinities and NaN.
 inline void FillValue(DType dtype, std::byte* at, base::Prng& random) {
   const double plain = static_cast<double>(random.Below(17) - 8) / (IsFloat(dtype) ? 2 : 1);
   const bool odd = IsFloat(dtype) && random.OneIn(20);
-  const double value = !odd              ? plain
-                       : random.OneIn(2) ? std::numeric_limits<double>::quiet_NaN()
-                                         : 1e300 * 1e10;
+  const double value = !odd ? plain : random.OneIn(2) ? std::numeric_limits<double>::quiet_NaN() : 1e300 * 1e10;
   const auto put = [at](auto x) { std::memcpy(at, &x, sizeof(x)); };
   switch (dtype) {
     case DType::kBool: return put(static_cast<uint8_t>(random.OneIn(2)));
@@ -62,8 +58,7 @@ inline void FillValue(DType dtype, std::byte* at, base::Prng& random) {
 
 inline std::vector<std::byte> Values(DType dtype, base::Prng& random) {
   std::vector<std::byte> bytes(kBytes);
-  for (int64_t i = 0; i < kBytes; i += DTypeBytes(dtype))
-    FillValue(dtype, bytes.data() + i, random);
+  for (int64_t i = 0; i < kBytes; i += DTypeBytes(dtype)) FillValue(dtype, bytes.data() + i, random);
   return bytes;
 }
 
@@ -82,21 +77,18 @@ inline double ValueAt(DType dtype, const std::byte* at) {
 }
 
 // Bit for bit, but that a NaN is a NaN.
-inline void ExpectEqual(DType dtype, const std::vector<std::byte>& a,
-                        const std::vector<std::byte>& b) {
+inline void ExpectEqual(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   const int64_t size = DTypeBytes(dtype);
   for (int64_t i = 0; i < kBytes; i += size) {
     if (std::memcmp(a.data() + i, b.data() + i, static_cast<size_t>(size)) == 0) continue;
     const double x = ValueAt(dtype, a.data() + i), y = ValueAt(dtype, b.data() + i);
-    ASSERT_TRUE(x != x && y != y) << DTypeName(dtype) << " element " << i / size << ": " << x
-                                  << " and " << y;
+    ASSERT_TRUE(x != x && y != y) << DTypeName(dtype) << " element " << i / size << ": " << x << " and " << y;
   }
 }
 
 // Strides of a tensor that fits kBytes, its axes in a random order in memory, with gaps; 0 along some axes when it
 // is only read.
-inline std::vector<int64_t> Strides(const std::vector<int64_t>& extents, bool read_only,
-                                    base::Prng& random) {
+inline std::vector<int64_t> Strides(const std::vector<int64_t>& extents, bool read_only, base::Prng& random) {
   std::vector<size_t> order(extents.size());
   std::iota(order.begin(), order.end(), size_t{0});
   if (!random.OneIn(2)) {
@@ -137,12 +129,11 @@ class BuiltinsSuite : public testing::TestWithParam<BuiltinsCase> {
     run_ = *std::move(opened);
   }
   // On the CPU into `expected` and by the GPU's kernels into `got`.
-  void RunBoth(size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args,
-               int64_t grid, base::Prng& random, Bytes& expected, Bytes& got) {
+  void RunBoth(size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args, int64_t grid,
+               base::Prng& random, Bytes& expected, Bytes& got) {
     const std::string_view names[] = {kCopyKernel, kBinaryKernel, kReduceKernel};
     run_(index, inputs, args, grid, got);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      args[i] = reinterpret_cast<int64_t>(inputs[i]->data());
+    for (size_t i = 0; i < inputs.size(); ++i) args[i] = reinterpret_cast<int64_t>(inputs[i]->data());
     args[inputs.size()] = reinterpret_cast<int64_t>(expected.data());
     const auto& kernel = static_cast<const device::HostKernel&>(**builtins_.Get(names[index]));
     const int64_t middle = grid == 0 ? 0 : random.Below(grid);  // As a launch is split.
@@ -191,9 +182,8 @@ TEST_P(BuiltinsSuite, BinaryOpsAreTheCpus) {
     const std::vector<std::byte> a = Values(dtype, random), b = Values(dtype, random);
     std::vector<std::byte> expected(kBytes), got(kBytes);
     const std::vector<int64_t> extents = Extents(random);
-    std::vector<int64_t> args = {
-        Address(a),      Address(b),         0, static_cast<int64_t>(dtype),
-        random.Below(6), std::ssize(extents)};
+    std::vector<int64_t> args = {Address(a),      Address(b),         0, static_cast<int64_t>(dtype),
+                                 random.Below(6), std::ssize(extents)};
     Append(args, extents);
     Append(args, Strides(extents, true, random));
     Append(args, Strides(extents, true, random));
@@ -217,21 +207,15 @@ TEST_P(BuiltinsSuite, ReductionsAreTheCpus) {
     std::vector<int64_t> all = kept;
     Append(all, reduced);
     if (Product(all) * 8 * 4 > kBytes) continue;
-    constexpr BuiltinOperator kOps[] = {BuiltinOperator::kAdd, BuiltinOperator::kMax,
-                                        BuiltinOperator::kMin};
+    constexpr BuiltinOperator kOps[] = {BuiltinOperator::kAdd, BuiltinOperator::kMax, BuiltinOperator::kMin};
     auto op = kOps[random.Below(3)];
     if (random.OneIn(4) && Product(reduced) <= 9) op = BuiltinOperator::kMul;
-    std::vector<int64_t> args = {Address(in),
-                                 0,
-                                 static_cast<int64_t>(dtype),
-                                 static_cast<int64_t>(op),
-                                 std::ssize(kept),
-                                 std::ssize(reduced)};
+    std::vector<int64_t> args = {
+        Address(in), 0, static_cast<int64_t>(dtype), static_cast<int64_t>(op), std::ssize(kept), std::ssize(reduced)};
     Append(args, all);
     std::vector<int64_t> strides(all.size(), 0);
     int64_t stride = 1;
-    for (size_t i = all.size(); i-- > 0; stride *= std::max<int64_t>(all[i], 1))
-      strides[i] = stride;
+    for (size_t i = all.size(); i-- > 0; stride *= std::max<int64_t>(all[i], 1)) strides[i] = stride;
     Append(args, strides);
     std::vector<int64_t> out(kept.size(), 0);
     stride = 1;

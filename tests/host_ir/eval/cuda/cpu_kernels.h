@@ -73,9 +73,8 @@ inline const std::array<device::FakeFunction, 3>& CpuKernels() {
     const char* const tmp = std::getenv("TMPDIR");
     const std::string stem = base::Cat(tmp == nullptr ? "/tmp" : tmp, "/hir_builtins_", getpid());
     std::ofstream(stem + ".cc") << kCpuPrelude << kBuiltinsText << kCpuLaunch;
-    const std::string command =
-        base::Cat(HIR_CXX, " -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -pthread -o ", stem,
-                  ".so ", stem, ".cc");
+    const std::string command = base::Cat(HIR_CXX, " -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -pthread -o ",
+                                          stem, ".so ", stem, ".cc");
     HIR_CHECK(std::system(command.c_str()) == 0);
     void* const library = dlopen((stem + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     HIR_CHECK(library != nullptr);

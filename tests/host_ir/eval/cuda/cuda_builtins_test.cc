@@ -12,14 +12,13 @@ namespace {
 
 // With one to three CTAs, whatever the grid: the kernels go through all of it.
 Result<RunBuiltin> RunText() {
-  return RunBuiltin([](size_t index, const std::vector<const Bytes*>& inputs,
-                       std::vector<int64_t> args, int64_t grid, Bytes& out) {
-    args.resize(kBuiltinSlots);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      args[i] = reinterpret_cast<int64_t>(inputs[i]->data());
-    args[inputs.size()] = reinterpret_cast<int64_t>(out.data());
-    CpuKernels()[index](args.data(), 1 + grid % 3);
-  });
+  return RunBuiltin(
+      [](size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args, int64_t grid, Bytes& out) {
+        args.resize(kBuiltinSlots);
+        for (size_t i = 0; i < inputs.size(); ++i) args[i] = reinterpret_cast<int64_t>(inputs[i]->data());
+        args[inputs.size()] = reinterpret_cast<int64_t>(out.data());
+        CpuKernels()[index](args.data(), 1 + grid % 3);
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(Text, BuiltinsSuite, testing::Values(BuiltinsCase{"OnACpu", RunText}),
@@ -29,8 +28,7 @@ TEST(CudaBuiltins, AreCompiledWithoutSpills) {
   const auto version = codegen::gpu::NvrtcVersion();
   if (!version.ok()) GTEST_SKIP() << "SKIPPED: " << version.status().ToString();
   for (const int architecture : {80, 90}) {
-    const auto compiled =
-        codegen::gpu::CompileCuda(base::Cat(kBuiltinsIntrinsics, kBuiltinsText), architecture);
+    const auto compiled = codegen::gpu::CompileCuda(base::Cat(kBuiltinsIntrinsics, kBuiltinsText), architecture);
     ASSERT_TRUE(compiled.ok()) << compiled.status().ToString();
     EXPECT_EQ(compiled->cubin.substr(1, 3), "ELF");
     for (const char* name : kBuiltinFunctions) {
@@ -46,13 +44,9 @@ TEST(CudaBuiltins, AreFoundByTheirNames) {
   options.driver = HIR_FAKE_CUDA;
   const auto device = *device::OpenCudaDevice(options);
   const auto builtins = *MakeCudaBuiltins(*device, CompileForCpu);
-  for (std::string_view name : {kCopyKernel, kBinaryKernel, kReduceKernel})
-    EXPECT_TRUE(builtins->Get(name).ok());
-  EXPECT_EQ(builtins->Get("host.scan").status().ToString(),
-            "NOT_FOUND: no kernel host.scan in the cubin");
-  const auto failing = [](std::string_view, int) -> Result<std::string> {
-    return Unavailable("no compiler");
-  };
+  for (std::string_view name : {kCopyKernel, kBinaryKernel, kReduceKernel}) EXPECT_TRUE(builtins->Get(name).ok());
+  EXPECT_EQ(builtins->Get("host.scan").status().ToString(), "NOT_FOUND: no kernel host.scan in the cubin");
+  const auto failing = [](std::string_view, int) -> Result<std::string> { return Unavailable("no compiler"); };
   EXPECT_EQ(MakeCudaBuiltins(*device, failing).status().ToString(), "UNAVAILABLE: no compiler");
 }
 

@@ -22,8 +22,7 @@
 
 namespace hir::host {
 
-inline std::unique_ptr<HostProgram> LoadFinished(std::string_view text,
-                                                 std::string_view passes = kFinish) {
+inline std::unique_ptr<HostProgram> LoadFinished(std::string_view text, std::string_view passes = kFinish) {
   auto graph = ir::Parse(text, kHostOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
   if (!graph.ok()) return nullptr;
@@ -38,10 +37,8 @@ inline std::unique_ptr<HostProgram> LoadFinished(std::string_view text,
 class DoublingCall final : public LibraryCall {
  public:
   explicit DoublingCall(const device::Kernel& mix) : mix_(mix) {}
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output,
-             device::Stream& stream) override {
-    const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data),
-                            reinterpret_cast<int64_t>(output.data), 0, 0};
+  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+    const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data), reinterpret_cast<int64_t>(output.data), 0, 0};
     stream.Launch(mix_, args, output.bytes / 8);
   }
 
@@ -87,12 +84,8 @@ class CudaEvaluator : public testing::TestWithParam<ReplayCase> {
     const auto code = GetParam().code(device::FactsOf(*device_)->architecture);
     ASSERT_TRUE(code.ok()) << code.status().ToString();
     std::vector<device::CudaKernelInfo> infos;
-    for (const auto& [name, slots] : {std::pair{"mix_1_1", 4},
-                                      {"mix_2_1", 5},
-                                      {"mix_3_1", 6},
-                                      {"mix_1_2", 5},
-                                      {"mix_2_2", 6},
-                                      {"scale", 4}}) {
+    for (const auto& [name, slots] :
+         {std::pair{"mix_1_1", 4}, {"mix_2_1", 5}, {"mix_3_1", 6}, {"mix_1_2", 5}, {"mix_2_2", 6}, {"scale", 4}}) {
       infos.push_back({.name = name, .threads = 32, .dependent = true, .num_slots = slots});
     }
     auto loaded = device::LoadCubin(*device_, *code, infos);
@@ -131,21 +124,16 @@ class CudaEvaluator : public testing::TestWithParam<ReplayCase> {
     Tensors tensors;
     for (const Values& values : params) {
       tensors.push_back(*device_->Allocate(std::ssize(values) * 8));
-      EXPECT_TRUE(
-          device::CopyFromHost(*device_, tensors.back()->buffer(), std::as_bytes(std::span(values)))
-              .ok());
+      EXPECT_TRUE(device::CopyFromHost(*device_, tensors.back()->buffer(), std::as_bytes(std::span(values))).ok());
     }
     return tensors;
   }
   Values Download(const device::Allocation& tensor) {
     Values values(static_cast<size_t>(tensor.buffer().bytes / 8));
-    EXPECT_TRUE(
-        device::CopyToHost(*device_, std::as_writable_bytes(std::span(values)), tensor.buffer())
-            .ok());
+    EXPECT_TRUE(device::CopyToHost(*device_, std::as_writable_bytes(std::span(values)), tensor.buffer()).ok());
     return values;
   }
-  void Bind(const Tensors& tensors, std::vector<int64_t> symbols, double scalar = 0,
-            bool has_scalar = false) {
+  void Bind(const Tensors& tensors, std::vector<int64_t> symbols, double scalar = 0, bool has_scalar = false) {
     std::vector<Argument> arguments;
     for (const auto& tensor : tensors) arguments.push_back({.buffer = tensor->buffer()});
     if (has_scalar) arguments.push_back({.scalar_bits = std::bit_cast<int64_t>(scalar)});
@@ -197,8 +185,7 @@ TEST_P(CudaEvaluator, RandomProgramsComputeWhatTheyDoOnACpu) {
         Values& param = params.emplace_back();
         for (int64_t i = 0; i < elements; ++i) param.push_back(values.Below(1000));
       }
-      const auto want =
-          RunSimulated({.program = program.get(), .params = [&](int64_t) { return params; }});
+      const auto want = RunSimulated({.program = program.get(), .params = [&](int64_t) { return params; }});
       ASSERT_TRUE(want[0].status.ok()) << want[0].status.ToString();
       if (run != 3) {  // The fourth run is bound as the third.
         kept.push_back(Upload(params));
@@ -208,8 +195,7 @@ TEST_P(CudaEvaluator, RandomProgramsComputeWhatTheyDoOnACpu) {
       const int64_t before = count ? count() : 0;
       Run();
       replayed += count ? count() - before : evaluator_->replayable().ok() && run > 0;
-      for (size_t i = 0; i < params.size(); ++i)
-        ASSERT_EQ(Download(*kept.back()[i]), want[0].params[i]) << random.text;
+      for (size_t i = 0; i < params.size(); ++i) ASSERT_EQ(Download(*kept.back()[i]), want[0].params[i]) << random.text;
     }
     evaluator_.reset();
     binding_ = Binding();
@@ -227,8 +213,7 @@ TEST_P(CudaEvaluator, ABindingsTensorsAndScalarsReachTheGraph) {
     Bind(kept.back(), {3}, static_cast<double>(run), true);
     for (int again = 0; again < 2; ++again) Run();
     Values want;
-    for (const int64_t x : {run, int64_t{2}, int64_t{3}})
-      want.push_back(2 * run * x + 3 * (2 * x + 1));
+    for (const int64_t x : {run, int64_t{2}, int64_t{3}}) want.push_back(2 * run * x + 3 * (2 * x + 1));
     EXPECT_EQ(Download(*kept.back()[1]), want);
     EXPECT_EQ(Download(*kept.back()[2]), want);
   }

@@ -26,19 +26,17 @@ void Scale(const int64_t* slots, int64_t ctas) {
   double factor = 0;
   std::memcpy(&factor, &slots[3], sizeof(factor));
   for (int64_t i = 0; i < ctas; ++i) {
-    reinterpret_cast<int64_t*>(slots[1])[i] = static_cast<int64_t>(
-        factor * static_cast<double>(reinterpret_cast<const int64_t*>(slots[0])[i]));
+    reinterpret_cast<int64_t*>(slots[1])[i] =
+        static_cast<int64_t>(factor * static_cast<double>(reinterpret_cast<const int64_t*>(slots[0])[i]));
   }
 }
 
 ReplayCase FakeCase() {
   const auto code = [](int) -> Result<std::string> {
-    return device::FakeCubin({device::MakeFakeKernel("mix_1_1", Mix<1, 1>, 4),
-                              device::MakeFakeKernel("mix_2_1", Mix<2, 1>, 5),
-                              device::MakeFakeKernel("mix_3_1", Mix<3, 1>, 6),
-                              device::MakeFakeKernel("mix_1_2", Mix<1, 2>, 5),
-                              device::MakeFakeKernel("mix_2_2", Mix<2, 2>, 6),
-                              device::MakeFakeKernel("scale", Scale, 4)});
+    return device::FakeCubin(
+        {device::MakeFakeKernel("mix_1_1", Mix<1, 1>, 4), device::MakeFakeKernel("mix_2_1", Mix<2, 1>, 5),
+         device::MakeFakeKernel("mix_3_1", Mix<3, 1>, 6), device::MakeFakeKernel("mix_1_2", Mix<1, 2>, 5),
+         device::MakeFakeKernel("mix_2_2", Mix<2, 2>, 6), device::MakeFakeKernel("scale", Scale, 4)});
   };
   return {"Fake", HIR_FAKE_CUDA, code, CompileForCpu, [] { return Fake().Calls("GraphLaunch"); }};
 }
@@ -137,8 +135,7 @@ TEST_P(FakeEvaluator, LibraryCallsHaveAGraphForEachSetOfOperands) {
   ASSERT_NE(program, nullptr);
   Prepare(*program);
   std::vector<Tensors> tensors;
-  for (int64_t i = 0; i < 6; ++i)
-    tensors.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
+  for (int64_t i = 0; i < 6; ++i) tensors.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
   const auto run = [&](size_t i) {
     Bind(tensors[i], {});
     Run();

@@ -139,8 +139,7 @@ TEST(Engine, WhoHelpsIsToldWhatTheTransportFound) {
   Submit(engine, end);
   script.found = base::Found::kNeedsCore;
   base::Found found = base::Found::kNothing;  // As long as the engine's thread has the turn.
-  EXPECT_TRUE(Await([&] { return found != base::Found::kNothing; },
-                    [&] { found = base::HelpBackgroundWork(); }));
+  EXPECT_TRUE(Await([&] { return found != base::Found::kNothing; }, [&] { found = base::HelpBackgroundWork(); }));
   EXPECT_EQ(found, base::Found::kNeedsCore);
   script.found = base::Found::kNothing;
   EXPECT_EQ(base::HelpBackgroundWork(), base::Found::kNothing);

@@ -70,8 +70,7 @@ std::vector<RankResult> RunRounds(World& world, int64_t size, bool wait = true) 
 
 std::vector<std::string> TraceOf(uint64_t seed) {
   const auto world = World::Create({.size = 3, .seed = seed, .random_delay_max = 1ms});
-  for (const RankResult& result : RunRounds(*world, 3))
-    EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 33));
+  for (const RankResult& result : RunRounds(*world, 3)) EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 33));
   return world->trace();
 }
 
@@ -107,10 +106,8 @@ TEST(World, AMissingWaitIsFound) {
 }
 
 TEST(World, ADelayTakesSimulatedTime) {
-  const auto world =
-      World::Create({.size = 2, .delays = {{.from = 1, .to = 0, .seq = 1, .time = 2s}}});
-  for (const RankResult& result : RunRounds(*world, 2))
-    EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 21));
+  const auto world = World::Create({.size = 2, .delays = {{.from = 1, .to = 0, .seq = 1, .time = 2s}}});
+  for (const RankResult& result : RunRounds(*world, 2)) EXPECT_EQ(result.data, std::vector<int64_t>(kCount, 21));
   EXPECT_EQ(world->clock().Now(), 2s);
 }
 
@@ -137,10 +134,8 @@ TEST(World, ADeadRankIsNamedAtTheDeadline) {
 }
 
 TEST(World, ADeathThatIsNoticedAbortsTheOthers) {
-  const auto world =
-      World::Create({.size = 3, .deaths = {{.rank = 1, .seq = 0, .noticed_after = 500ms}}});
-  for (const RankResult& result : RunRounds(*world, 3))
-    EXPECT_EQ(result.status.ToString(), "UNAVAILABLE: rank 1 died");
+  const auto world = World::Create({.size = 3, .deaths = {{.rank = 1, .seq = 0, .noticed_after = 500ms}}});
+  for (const RankResult& result : RunRounds(*world, 3)) EXPECT_EQ(result.status.ToString(), "UNAVAILABLE: rank 1 died");
   EXPECT_EQ(world->clock().Now(), 500ms);
 }
 

@@ -14,9 +14,7 @@ namespace {
 using base::Cat;
 
 // As if there was memory: what is refused is not touched.
-device::Buffer Pretend(int64_t address, int64_t bytes) {
-  return {reinterpret_cast<std::byte*>(address), bytes};
-}
+device::Buffer Pretend(int64_t address, int64_t bytes) { return {reinterpret_cast<std::byte*>(address), bytes}; }
 
 TEST(Mpi, CountsInInt) {
   const auto ranks = MpiRendezvous::Start();
@@ -31,11 +29,8 @@ TEST(Mpi, CountsInInt) {
   const TeamId team = *(*comm)->Team(all, 0);
   // A permutation in which no rank has a half: nothing moves, whatever the count. Its buffers hold one chunk, on any
   // number of ranks.
-  CommDesc desc = {.type = CommType::kCollectivePermute,
-                   .team = team,
-                   .dtype = DType::kBool,
-                   .count = kMpiElementsMax,
-                   .seq = 4};
+  CommDesc desc = {
+      .type = CommType::kCollectivePermute, .team = team, .dtype = DType::kBool, .count = kMpiElementsMax, .seq = 4};
   EXPECT_EQ((*comm)->Post(desc, *stream).ToString(), "OK");
   desc.count += 1;
   EXPECT_EQ((*comm)->Post(desc, *stream).ToString(),

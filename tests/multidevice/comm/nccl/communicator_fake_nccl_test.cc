@@ -46,9 +46,7 @@ struct Fake {
     }
     return lines;
   }
-  static int Alive() {
-    return reinterpret_cast<decltype(&FakeNcclAlive)>(dlsym(Handle(), "FakeNcclAlive"))();
-  }
+  static int Alive() { return reinterpret_cast<decltype(&FakeNcclAlive)>(dlsym(Handle(), "FakeNcclAlive"))(); }
 };
 
 using Body = std::function<void(Communicator&, device::Device&)>;
@@ -143,13 +141,11 @@ TEST_F(NcclTest, CallsOfEachType) {
   const std::string f16 = " 5 type=6";
   EXPECT_THAT(calls(1, CommType::kAllgather), ElementsAre("group", "allgather" + f16));
   EXPECT_THAT(calls(1, CommType::kAllreduce), ElementsAre("group", "allreduce" + f16 + " op=0"));
-  EXPECT_THAT(calls(1, CommType::kReduceScatter),
-              ElementsAre("group", "reducescatter" + f16 + " op=0"));
+  EXPECT_THAT(calls(1, CommType::kReduceScatter), ElementsAre("group", "reducescatter" + f16 + " op=0"));
   EXPECT_THAT(calls(1, CommType::kReduce), ElementsAre("group", "reduce" + f16 + " op=0 peer=0"));
   EXPECT_THAT(calls(0, CommType::kBroadcast), ElementsAre("group", "broadcast" + f16 + " peer=0"));
   // Elsewhere the root's src is not looked at.
-  EXPECT_THAT(calls(1, CommType::kBroadcast),
-              ElementsAre("group", "broadcast" + f16 + " peer=0 in place"));
+  EXPECT_THAT(calls(1, CommType::kBroadcast), ElementsAre("group", "broadcast" + f16 + " peer=0 in place"));
   // What a rank sends to itself is in the group, too.
   const std::string to_0 = "send" + f16 + " peer=0", from_0 = "recv" + f16 + " peer=0";
   const std::string to_1 = "send" + f16 + " peer=1", from_1 = "recv" + f16 + " peer=1";
@@ -197,9 +193,7 @@ TEST_F(NcclTest, AGroupIsOneGroup) {
     ASSERT_TRUE(one->Synchronize(seconds(20)).ok());
     const auto post = [&](int64_t seq, device::Stream& stream) {
       const device::Buffer part = memory.buffer().Slice(seq * 64, 64);
-      ASSERT_TRUE(
-          comm.Post({.team = team, .count = 16, .src = part, .dst = part, .seq = seq}, stream)
-              .ok());
+      ASSERT_TRUE(comm.Post({.team = team, .count = 16, .src = part, .dst = part, .seq = seq}, stream).ok());
     };
     all.arrive_and_wait();
     if (comm.rank() == 0) Fake::LogOf(0);
@@ -239,9 +233,8 @@ TEST_F(NcclTest, TeamsAreMadeOnce) {
   for (const std::string& line : Fake::LogOf(0)) {
     if (line.starts_with("init") || line.starts_with("split")) made.push_back(line);
   }
-  EXPECT_THAT(made,
-              ElementsAre("init size=3 nvls=0", "split color=0 key=0", "split color=0 key=0",
-                          "split color=0 key=2", "init size=2 nvls=0", "split color=0 key=0"));
+  EXPECT_THAT(made, ElementsAre("init size=3 nvls=0", "split color=0 key=0", "split color=0 key=0",
+                                "split color=0 key=2", "init size=2 nvls=0", "split color=0 key=0"));
 }
 
 TEST_F(NcclTest, WhatTheEnvironmentSaysOfMulticastStandsWhenAskedFor) {
@@ -275,13 +268,11 @@ TEST_F(NcclTest, TheLibraryIsFoundOrNamed) {
 TEST_F(NcclTest, AnOldLibraryIsRefused) {
   FakeGpu gpu(0);
   const NcclOptions options = OptionsOf(0, 1, gpu);
-  const std::pair<int, std::string> refused[] = {
-      {21705, "2.17.5"}, {2804, "2.8.4"}, {30000, "3.0.0"}};
+  const std::pair<int, std::string> refused[] = {{21705, "2.17.5"}, {2804, "2.8.4"}, {30000, "3.0.0"}};
   for (const auto& [version, text] : refused) {
     Fake::SetScript({.version = version});
-    EXPECT_EQ(CreateAlone(options).ToString(),
-              base::Cat("FAILED_PRECONDITION: nccl: ", HIR_FAKE_NCCL, " is version ", text,
-                        ", not 2.18.1 or a later 2.x"));
+    EXPECT_EQ(CreateAlone(options).ToString(), base::Cat("FAILED_PRECONDITION: nccl: ", HIR_FAKE_NCCL, " is version ",
+                                                         text, ", not 2.18.1 or a later 2.x"));
   }
 }
 
@@ -289,10 +280,9 @@ TEST_F(NcclTest, ARankThatDoesNotComeIsADeadline) {
   FakeGpu gpu(1);
   NcclOptions options = OptionsOf(1, 2, gpu);
   options.setup_timeout = milliseconds(30);
-  EXPECT_THAT(
-      CreateAlone(options).ToString(),
-      StartsWith("DEADLINE_EXCEEDED: nccl: rank 0 did not come: rendezvous: g3/nccl/0,1 was not "
-                 "published in 0.0"));
+  EXPECT_THAT(CreateAlone(options).ToString(),
+              StartsWith("DEADLINE_EXCEEDED: nccl: rank 0 did not come: rendezvous: g3/nccl/0,1 was not "
+                         "published in 0.0"));
   options.rank = 0;  // Brings the id, and waits.
   EXPECT_EQ(CreateAlone(options).ToString(),
             "DEADLINE_EXCEEDED: nccl: ncclCommInitRankConfig: a rank did not come in time");
@@ -300,8 +290,7 @@ TEST_F(NcclTest, ARankThatDoesNotComeIsADeadline) {
 
 TEST_F(NcclTest, BadOptionsAreNamed) {
   FakeGpu gpu(0);
-  EXPECT_EQ(CreateAlone(OptionsOf(2, 2, gpu)).ToString(),
-            "INVALID_ARGUMENT: nccl: rank 2 is not in [0, 2)");
+  EXPECT_EQ(CreateAlone(OptionsOf(2, 2, gpu)).ToString(), "INVALID_ARGUMENT: nccl: rank 2 is not in [0, 2)");
   EXPECT_EQ(CreateAlone({.library = HIR_FAKE_NCCL}).ToString(),
             "INVALID_ARGUMENT: nccl: no device, or not all of what its streams can do");
 }
@@ -320,8 +309,7 @@ TEST_F(NcclTest, ATeamThatIsNotMadePoisons) {
       EXPECT_TRUE(comm.ok()) << comm.status().ToString();
       if (comm.ok() && rank == 0) {
         const std::vector<int64_t> team = {0, 1};
-        const std::string refused =
-            "DEADLINE_EXCEEDED: team [0, 1]: nccl: ncclCommSplit: a rank did not come in time";
+        const std::string refused = "DEADLINE_EXCEEDED: team [0, 1]: nccl: ncclCommSplit: a rank did not come in time";
         EXPECT_EQ((*comm)->Team(team, 0).status().ToString(), refused);
         EXPECT_EQ((*comm)->Team(team, 0).status().ToString(), refused);
       }
@@ -355,8 +343,7 @@ TEST_F(NcclTest, ARefusedGroupIsOurBug) {
     both.arrive_and_wait();
     if (comm.rank() == 0) Fake::SetScript({.refuses_group = true});
     both.arrive_and_wait();
-    EXPECT_EQ(comm.Post(buffers.Desc(team, 1), *stream).ToString(),
-              "INTERNAL: nccl: ncclGroupEnd: some error");
+    EXPECT_EQ(comm.Post(buffers.Desc(team, 1), *stream).ToString(), "INTERNAL: nccl: ncclGroupEnd: some error");
     EXPECT_EQ(stream->Synchronize(seconds(20)).code(), Code::kInternal);
     both.arrive_and_wait();
   });
@@ -398,16 +385,14 @@ TEST_F(NcclTest, ScratchGrowsBehindWhatUsesIt) {
     ASSERT_TRUE(stream->Synchronize(seconds(20)).ok());
     const int64_t before = device.allocated_bytes();
     if (comm.rank() == 1) both.arrive_and_wait();  // Rank 0 has posted all of them.
-    for (int64_t i = 0; i < 8; ++i)
-      ASSERT_TRUE(comm.Post(buffers[static_cast<size_t>(i)].Desc(team, i), *stream).ok());
+    for (int64_t i = 0; i < 8; ++i) ASSERT_TRUE(comm.Post(buffers[static_cast<size_t>(i)].Desc(team, i), *stream).ok());
     if (comm.rank() == 0) both.arrive_and_wait();
     for (CaseBuffers& one : buffers) one.Fetch();
     ASSERT_TRUE(stream->Synchronize(seconds(20)).ok());
     for (const CaseBuffers& one : buffers) EXPECT_EQ(one.Check(), "");
     // What was replaced goes when the watch has seen that it is done.
     const base::Nanos end = base::Clock::Steady().Now() + seconds(20);
-    while (device.allocated_bytes() - before > 2 * 2 * 100 * 4 << 7 &&
-           base::Clock::Steady().Now() < end)
+    while (device.allocated_bytes() - before > 2 * 2 * 100 * 4 << 7 && base::Clock::Steady().Now() < end)
       std::this_thread::yield();
     EXPECT_LE(device.allocated_bytes() - before, 2 * 2 * 100 * 4 << 7);
   });

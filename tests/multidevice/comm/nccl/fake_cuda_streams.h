@@ -23,8 +23,8 @@ inline void* FakeNativeStream(device::Stream& stream) {
   static auto& streams = *new std::map<void*, std::unique_ptr<FakeStream>>();
   static const auto queue = reinterpret_cast<void (*)(void*, std::function<void()>)>(
       dlsym(dlopen(HIR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL), "fake_cuda_queue"));
-  static const auto capturing = reinterpret_cast<bool (*)(void*)>(
-      dlsym(dlopen(HIR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL), "fake_cuda_capturing"));
+  static const auto capturing =
+      reinterpret_cast<bool (*)(void*)>(dlsym(dlopen(HIR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL), "fake_cuda_capturing"));
   void* const handle = device::NativeStream(stream);
   std::lock_guard lock(mutex);
   std::unique_ptr<FakeStream>& known = streams[handle];

@@ -33,9 +33,7 @@ class FakeGpuStream final : public device::Stream {
   void Record(device::Event& event) override { host_->Record(event); }
   void Wait(const device::Event& event) override { host_->Wait(event); }
   void Enqueue(device::AsyncOp& op) override { host_->Enqueue(op); }
-  void HostCallback(std::function<Status()> callback) override {
-    host_->HostCallback(std::move(callback));
-  }
+  void HostCallback(std::function<Status()> callback) override { host_->HostCallback(std::move(callback)); }
   // A stream that has failed is waited for all the same: the device may still be in its work.
   Status Synchronize(base::Nanos timeout) override {
     HIR_TRY(host_->Synchronize(timeout));
@@ -68,17 +66,14 @@ class FakeGpuStream final : public device::Stream {
    public:
     explicit Op(std::function<void(FakeStream::Done)> start) : start_(std::move(start)) {}
     void Start(device::Completion completion) override {
-      start_(
-          [held = std::make_shared<device::Completion>(std::move(completion))] { held->Done({}); });
+      start_([held = std::make_shared<device::Completion>(std::move(completion))] { held->Done({}); });
     }
     void Skip(const Status&) override {}
 
    private:
     const std::function<void(FakeStream::Done)> start_;
   };
-  void Queue(std::function<void(FakeStream::Done)> start) {
-    host_->Enqueue(ops_.emplace_back(std::move(start)));
-  }
+  void Queue(std::function<void(FakeStream::Done)> start) { host_->Enqueue(ops_.emplace_back(std::move(start))); }
 
   std::deque<Op> ops_;  // Grows only: one test's.
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
@@ -88,8 +83,7 @@ class FakeGpuStream final : public device::Stream {
 
 class FakeGpu final : public device::Device {
  public:
-  explicit FakeGpu(int64_t rank)
-      : host_(*device::CreateHostDevice({.name = base::Cat("fake gpu:", rank)})) {}
+  explicit FakeGpu(int64_t rank) : host_(*device::CreateHostDevice({.name = base::Cat("fake gpu:", rank)})) {}
 
   std::string_view name() const override { return host_->name(); }
   Result<std::unique_ptr<device::Stream>> CreateStream() override {
@@ -97,15 +91,11 @@ class FakeGpu final : public device::Device {
     return std::make_unique<FakeGpuStream>(std::move(stream));
   }
   Result<std::unique_ptr<device::Event>> CreateEvent() override { return host_->CreateEvent(); }
-  Result<std::unique_ptr<device::Allocation>> Allocate(int64_t bytes) override {
-    return host_->Allocate(bytes);
-  }
+  Result<std::unique_ptr<device::Allocation>> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }
   int64_t allocated_bytes() const override { return host_->allocated_bytes(); }
   int64_t memory_bytes_max() const override { return host_->memory_bytes_max(); }
 
-  static void* NativeStream(device::Stream& stream) {
-    return &static_cast<FakeGpuStream&>(stream).native();
-  }
+  static void* NativeStream(device::Stream& stream) { return &static_cast<FakeGpuStream&>(stream).native(); }
   static device::Completion BeginWork(device::Stream& stream) {
     return static_cast<FakeGpuStream&>(stream).BeginWork();
   }

@@ -108,8 +108,7 @@ void Log(const ncclComm* comm, const std::string& text) {
 }
 
 [[noreturn]] void Mismatch(const Call& a, const Call& b) {
-  std::fprintf(stderr, "fake nccl: %s of %zu meets %s of %zu\n", a.name.c_str(), a.count,
-               b.name.c_str(), b.count);
+  std::fprintf(stderr, "fake nccl: %s of %zu meets %s of %zu\n", a.name.c_str(), a.count, b.name.c_str(), b.count);
   std::abort();
 }
 
@@ -212,8 +211,8 @@ void RunCollective(const std::vector<Call*>& calls) {
   std::vector<std::vector<char>> results(calls.size());
   for (size_t rank = 0; rank < calls.size(); ++rank) {
     const Call& call = *calls[rank];
-    if (call.name != calls[0]->name || call.count != calls[0]->count ||
-        call.type != calls[0]->type || call.op != calls[0]->op || call.peer != calls[0]->peer)
+    if (call.name != calls[0]->name || call.count != calls[0]->count || call.type != calls[0]->type ||
+        call.op != calls[0]->op || call.peer != calls[0]->peer)
       Mismatch(call, *calls[0]);
     std::vector<char>& out = results[rank];
     out.resize(bytes);
@@ -231,8 +230,7 @@ void RunCollective(const std::vector<Call*>& calls) {
     }
   }
   for (size_t rank = 0; rank < calls.size(); ++rank) {
-    if (!results[rank].empty())
-      std::memcpy(calls[rank]->dst, results[rank].data(), results[rank].size());
+    if (!results[rank].empty()) std::memcpy(calls[rank]->dst, results[rank].data(), results[rank].size());
   }
   for (Call* call : calls) call->done = true;
 }
@@ -265,9 +263,8 @@ std::vector<FakeStream::Done> Advance(Clique& clique) {
       for (int to = 0; to < clique.size; ++to) {
         Call* const send = FirstOf(clique.running[static_cast<size_t>(from)],
                                    [&](const Call& c) { return c.name == "send" && c.peer == to; });
-        Call* const recv = FirstOf(clique.running[static_cast<size_t>(to)], [&](const Call& c) {
-          return c.name == "recv" && c.peer == from;
-        });
+        Call* const recv = FirstOf(clique.running[static_cast<size_t>(to)],
+                                   [&](const Call& c) { return c.name == "recv" && c.peer == from; });
         if (send == nullptr || recv == nullptr) continue;
         if (send->count != recv->count || send->type != recv->type) Mismatch(*send, *recv);
         std::memcpy(recv->dst, send->src, send->count * BytesOf(send->type));
@@ -291,14 +288,13 @@ Launch& LaunchOf(Group& group, long time) {
   Launch*& launch = group.launches[time];
   if (launch != nullptr) return *launch;
   ncclComm& comm = *group.comm;
-  launch =
-      comm.made
-          .emplace_back(std::make_unique<Launch>(Launch{
-              .comm = &comm,
-              .calls = group.calls,
-              .waiting_streams = group.num_streams,
-              .deaf = comm.rank == script.deaf_rank && group.number + time >= script.deaf_after}))
-          .get();
+  launch = comm.made
+               .emplace_back(std::make_unique<Launch>(
+                   Launch{.comm = &comm,
+                          .calls = group.calls,
+                          .waiting_streams = group.num_streams,
+                          .deaf = comm.rank == script.deaf_rank && group.number + time >= script.deaf_after}))
+               .get();
   return *launch;
 }
 
@@ -330,10 +326,9 @@ ncclResult_t Queue(ncclComm_t comm, cudaStream_t stream, Call call) {
 }
 
 std::string Describe(const Call& call) {
-  std::string text = call.name + " " + std::to_string(call.count) +
-                     " type=" + std::to_string(static_cast<int>(call.type));
-  if (call.name.find("reduce") != std::string::npos)
-    text += " op=" + std::to_string(static_cast<int>(call.op));
+  std::string text =
+      call.name + " " + std::to_string(call.count) + " type=" + std::to_string(static_cast<int>(call.type));
+  if (call.name.find("reduce") != std::string::npos) text += " op=" + std::to_string(static_cast<int>(call.op));
   if (call.peer >= 0) text += " peer=" + std::to_string(call.peer);
   if (call.src != nullptr && call.src == call.dst) text += " in place";
   return text;
@@ -397,8 +392,7 @@ ncclResult_t Release(ncclComm_t comm, const char* how) {
   }
   // NCCL keeps what graphs refer to.
   std::unique_lock lock(mutex);
-  if (changed.wait_for(lock, std::chrono::seconds(20), [comm] { return comm->graphs == 0; }))
-    return ncclSuccess;
+  if (changed.wait_for(lock, std::chrono::seconds(20), [comm] { return comm->graphs == 0; })) return ncclSuccess;
   std::fprintf(stderr, "fake nccl: %s waits for a graph that is not destroyed\n", how);
   std::abort();
 }
@@ -420,13 +414,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                   : "some error";
+  return result == ncclRemoteError ? "remote process exited or there was a network error" : "some error";
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId id, int rank,
-                                    ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config == nullptr || config->blocking != 0) return ncclInvalidUsage;
   std::lock_guard lock(mutex);
   auto& clique = cliques[id.internal];
@@ -444,15 +436,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
   Log(comm, "init size=" + std::to_string(size) + " nvls=" + (multicast ? multicast : "unset"));
   if (rank == script.absent_rank) return ncclInProgress;
   clique->members[static_cast<size_t>(rank)] = comm;
-  if (std::all_of(clique->members.begin(), clique->members.end(),
-                  [](ncclComm* member) { return member != nullptr; })) {
+  if (std::all_of(clique->members.begin(), clique->members.end(), [](ncclComm* member) { return member != nullptr; })) {
     for (ncclComm* member : clique->members) member->joined = true;
   }
   return ncclInProgress;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* result,
-                           ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* result, ncclConfig_t* config) {
   if (config == nullptr || config->blocking != 1) return ncclInvalidUsage;
   std::lock_guard lock(mutex);
   Log(comm, "split color=" + std::to_string(color) + " key=" + std::to_string(key));
@@ -524,17 +514,15 @@ ncclResult_t ncclGroupEnd() {
   }
   for (const Start& start : starts) {
     std::shared_ptr<void> graph;
-    if (start.stream->capturing && start.stream->capturing())
-      graph = CountGraph(*start.group->comm);
-    start.stream->queue(
-        [group = start.group, times = std::make_shared<std::atomic<long>>(0),
-         graph](FakeStream::Done done) { StreamIsThere(*group, (*times)++, std::move(done)); });
+    if (start.stream->capturing && start.stream->capturing()) graph = CountGraph(*start.group->comm);
+    start.stream->queue([group = start.group, times = std::make_shared<std::atomic<long>>(0),
+                         graph](FakeStream::Done done) { StreamIsThere(*group, (*times)++, std::move(done)); });
   }
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllGather(const void* src, void* dst, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* src, void* dst, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
   return Queue(comm, stream,
                {.name = "allgather",
                 .src = static_cast<const char*>(src),
@@ -542,8 +530,8 @@ ncclResult_t ncclAllGather(const void* src, void* dst, size_t count, ncclDataTyp
                 .count = count,
                 .type = type});
 }
-ncclResult_t ncclAllReduce(const void* src, void* dst, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* src, void* dst, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
   return Queue(comm, stream,
                {.name = "allreduce",
                 .src = static_cast<const char*>(src),
@@ -552,8 +540,8 @@ ncclResult_t ncclAllReduce(const void* src, void* dst, size_t count, ncclDataTyp
                 .type = type,
                 .op = op});
 }
-ncclResult_t ncclReduceScatter(const void* src, void* dst, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* src, void* dst, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
   return Queue(comm, stream,
                {.name = "reducescatter",
                 .src = static_cast<const char*>(src),
@@ -562,8 +550,8 @@ ncclResult_t ncclReduceScatter(const void* src, void* dst, size_t count, ncclDat
                 .type = type,
                 .op = op});
 }
-ncclResult_t ncclReduce(const void* src, void* dst, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* src, void* dst, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
   return Queue(comm, stream,
                {.name = "reduce",
                 .src = static_cast<const char*>(src),
@@ -573,8 +561,8 @@ ncclResult_t ncclReduce(const void* src, void* dst, size_t count, ncclDataType_t
                 .op = op,
                 .peer = root});
 }
-ncclResult_t ncclBroadcast(const void* src, void* dst, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* src, void* dst, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
   return Queue(comm, stream,
                {.name = "broadcast",
                 .src = static_cast<const char*>(src),
@@ -586,17 +574,11 @@ ncclResult_t ncclBroadcast(const void* src, void* dst, size_t count, ncclDataTyp
 ncclResult_t ncclSend(const void* src, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   return Queue(comm, stream,
-               {.name = "send",
-                .src = static_cast<const char*>(src),
-                .count = count,
-                .type = type,
-                .peer = peer});
+               {.name = "send", .src = static_cast<const char*>(src), .count = count, .type = type, .peer = peer});
 }
-ncclResult_t ncclRecv(void* dst, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return Queue(
-      comm, stream,
-      {.name = "recv", .dst = static_cast<char*>(dst), .count = count, .type = type, .peer = peer});
+ncclResult_t ncclRecv(void* dst, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return Queue(comm, stream,
+               {.name = "recv", .dst = static_cast<char*>(dst), .count = count, .type = type, .peer = peer});
 }
 
 void FakeNcclSetScript(const FakeScript* next) {

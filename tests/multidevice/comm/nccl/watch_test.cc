@@ -22,8 +22,7 @@ struct Told final : device::Completion::Target {
 
 bool Until(const std::function<bool()>& holds) {
   const base::Nanos end = base::Clock::Steady().Now() + seconds(20);
-  while (!holds() && base::Clock::Steady().Now() < end)
-    std::this_thread::sleep_for(milliseconds(1));
+  while (!holds() && base::Clock::Steady().Now() < end) std::this_thread::sleep_for(milliseconds(1));
   return holds();
 }
 
@@ -70,10 +69,8 @@ TEST(Watch, WhatFollowsIsEnteredWhenItsPredecessorIsLeft) {
   const auto stream = *device->CreateStream();
   Told told[3];
   device::PendingOperation ops[3];
-  Watch watch({.op_timeout = seconds(60),
-               .device = device.get(),
-               .async_error = [] { return Status(); },
-               .abort = [] {}});
+  Watch watch(
+      {.op_timeout = seconds(60), .device = device.get(), .async_error = [] { return Status(); }, .abort = [] {}});
   for (int64_t i = 0; i < 3; ++i) {
     const auto at = static_cast<size_t>(i);
     InFlight what = *watch.Take();

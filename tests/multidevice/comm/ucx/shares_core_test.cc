@@ -28,13 +28,9 @@ struct Rank {
 
   void Post() {
     const device::Buffer buffer = {reinterpret_cast<std::byte*>(value.data()), sizeof value};
-    const Status posted = communicator->Post({.type = CommType::kAllreduce,
-                                              .team = team,
-                                              .dtype = DType::kInt64,
-                                              .count = 1,
-                                              .src = buffer,
-                                              .dst = buffer},
-                                             *stream);
+    const Status posted = communicator->Post(
+        {.type = CommType::kAllreduce, .team = team, .dtype = DType::kInt64, .count = 1, .src = buffer, .dst = buffer},
+        *stream);
     EXPECT_TRUE(posted.ok()) << posted.ToString();
   }
   void Await() {
@@ -151,8 +147,7 @@ TEST_F(SharesCore, SoDoesWhoKeepsASlot) {
                               .dst = {reinterpret_cast<std::byte*>(&ranks_[0].value), 8}};
   // The root of a broadcast waits for nobody, as long as there are slots.
   constexpr int kAhead = 9;
-  for (int i = 0; i < kAhead; ++i)
-    ASSERT_TRUE(ranks_[0].communicator->Post(broadcast, stream).ok());
+  for (int i = 0; i < kAhead; ++i) ASSERT_TRUE(ranks_[0].communicator->Post(broadcast, stream).ok());
   EXPECT_TRUE(NeedsCore());
   CommDesc received = broadcast;
   received.team = ranks_[1].team;

@@ -75,11 +75,7 @@ TEST_F(UcxProcesses, TwoRanksReduceAndExchange) {
       std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank + 1));
       const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), count * 4};
       OR_EXIT((*comm)
-                  ->Post({.type = CommType::kAllreduce,
-                          .team = *team,
-                          .count = count,
-                          .src = buffer,
-                          .dst = buffer},
+                  ->Post({.type = CommType::kAllreduce, .team = *team, .count = count, .src = buffer, .dst = buffer},
                          *stream)
                   .ok());
       OR_EXIT(stream->Synchronize(kLong).ok());
@@ -135,11 +131,7 @@ TEST_F(UcxProcesses, WhatRanksShareIsTheirUsersAlone) {
     std::vector<float> data(1 << 20, 1.0f);
     const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), 4 << 20};
     OR_EXIT((*comm)
-                ->Post({.type = CommType::kAllreduce,
-                        .team = *team,
-                        .count = 1 << 20,
-                        .src = buffer,
-                        .dst = buffer},
+                ->Post({.type = CommType::kAllreduce, .team = *team, .count = 1 << 20, .src = buffer, .dst = buffer},
                        *stream)
                 .ok());
     OR_EXIT(stream->Synchronize(kLong).ok());
@@ -166,11 +158,7 @@ TEST_F(UcxProcesses, ARankOutlivesAKilledPeer) {
     OR_EXIT(team.ok());
     std::vector<float> data(1 << 20, 1.0f);
     const device::Buffer buffer = {reinterpret_cast<std::byte*>(data.data()), 4 << 20};
-    const CommDesc desc = {.type = CommType::kAllreduce,
-                           .team = *team,
-                           .count = 1 << 20,
-                           .src = buffer,
-                           .dst = buffer};
+    const CommDesc desc = {.type = CommType::kAllreduce, .team = *team, .count = 1 << 20, .src = buffer, .dst = buffer};
     for (int64_t seq = 0;; ++seq) {
       CommDesc next = desc;
       next.seq = seq;
@@ -182,8 +170,7 @@ TEST_F(UcxProcesses, ARankOutlivesAKilledPeer) {
       (*comm)->Abort(Unavailable("rank 1 was killed"));
       const std::string end = stream->Synchronize(kLong).ToString();
       // UCX sometimes notices by itself that the peer is gone, and that is the first cause then.
-      OR_EXIT(end == "UNAVAILABLE: rank 1 was killed" ||
-              end.starts_with("UNAVAILABLE: allreduce #3: rank 1: ucx: "));
+      OR_EXIT(end == "UNAVAILABLE: rank 1 was killed" || end.starts_with("UNAVAILABLE: allreduce #3: rank 1: ucx: "));
       OR_EXIT(base::Clock::Steady().Now() - aborted < std::chrono::seconds(1));
       return 0;
     }
@@ -199,8 +186,7 @@ TEST_F(UcxProcesses, OfSharedMemoryNothingIsLeft) {
     const int64_t files = OpenFiles();
     {
       const auto device = *device::CreateHostDevice({});
-      auto comm = CreateUcx({.rank = rank, .size = 3, .op_timeout = std::chrono::milliseconds(700)},
-                            rendezvous_);
+      auto comm = CreateUcx({.rank = rank, .size = 3, .op_timeout = std::chrono::milliseconds(700)}, rendezvous_);
       OR_EXIT(comm.ok());
       const int64_t connected = OpenFiles();
       const std::vector<int64_t> all = {0, 1, 2};
@@ -275,10 +261,7 @@ TEST_F(UcxProcesses, WhoSleepsIsWoken) {
     const device::Buffer buffer = {reinterpret_cast<std::byte*>(&value), 4};
     for (int i = 0; i < 20; ++i) {
       if (rank == i % 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      OR_EXIT(
-          (*comm)
-              ->Post({.team = *team, .count = 1, .src = buffer, .dst = buffer, .seq = i}, *stream)
-              .ok());
+      OR_EXIT((*comm)->Post({.team = *team, .count = 1, .src = buffer, .dst = buffer, .seq = i}, *stream).ok());
       OR_EXIT(stream->Synchronize(kLong).ok());
     }
     OR_EXIT(value == 1'048'576.0f);
@@ -290,9 +273,8 @@ TEST_F(UcxProcesses, WhoSleepsIsWoken) {
 
 TEST_F(UcxProcesses, ARankThatDoesNotComeIsNamed) {
   const Ranks ranks(1, [&](int rank) {
-    const auto comm = CreateUcx(
-        {.rank = 0, .size = 2, .generation = 9, .setup_timeout = std::chrono::milliseconds(20)},
-        rendezvous_);
+    const auto comm =
+        CreateUcx({.rank = 0, .size = 2, .generation = 9, .setup_timeout = std::chrono::milliseconds(20)}, rendezvous_);
     OR_EXIT(comm.status().ToString().starts_with(
         "DEADLINE_EXCEEDED: ucx: rank 1 did not come: rendezvous: g9/domain/1 was not published"));
     return 0;

@@ -57,18 +57,15 @@ TEST(MpiRendezvous, RefusesWhatItCannotKeep) {
     EXPECT_TRUE(Ranks().Publish("once", "v").ok());
   }
   ASSERT_TRUE(Ranks().Get("once", kTimeout).ok());
-  EXPECT_EQ(Ranks().Publish("once", "w").ToString(),
-            "ALREADY_EXISTS: rendezvous: once holds other bytes already");
-  EXPECT_EQ(Ranks().Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).code(),
-            Code::kResourceExhausted);
+  EXPECT_EQ(Ranks().Publish("once", "w").ToString(), "ALREADY_EXISTS: rendezvous: once holds other bytes already");
+  EXPECT_EQ(Ranks().Publish("big", std::string(kRendezvousBytesMax + 1, 'x')).code(), Code::kResourceExhausted);
 }
 
 // A rank that waits must not take a processor from those that work.
 TEST(MpiRendezvous, WaitsWithoutSpinning) {
   Meet("before waiting");
   const std::clock_t begin = std::clock();
-  EXPECT_EQ(Ranks().Get("never", std::chrono::milliseconds(500)).status().code(),
-            Code::kDeadlineExceeded);
+  EXPECT_EQ(Ranks().Get("never", std::chrono::milliseconds(500)).status().code(), Code::kDeadlineExceeded);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_LT(seconds, 0.25);  // Of the process: its thread too.
 }

@@ -54,8 +54,7 @@ class DeviceRunner {
     std::vector<int64_t> grids;
   };
   Result<Ready> Prepare(const KernelPlan& plan, const Artifact& artifact,
-                        const std::map<const ir::Value*, device::Buffer>& buffers,
-                        const fusion::SymbolValues& symbols,
+                        const std::map<const ir::Value*, device::Buffer>& buffers, const fusion::SymbolValues& symbols,
                         const std::map<const ir::Value*, int64_t>& scalars) {
     Ready ready;
     HIR_ASSIGN(ready.kernels, Load(artifact, device_));
@@ -67,13 +66,10 @@ class DeviceRunner {
     }
     for (const codegen::Launch& launch : plan.launches) {
       std::vector<int64_t>& args = ready.args.emplace_back();
-      const auto pass = [&](device::Buffer buffer) {
-        args.push_back(reinterpret_cast<int64_t>(buffer.data));
-      };
+      const auto pass = [&](device::Buffer buffer) { args.push_back(reinterpret_cast<int64_t>(buffer.data)); };
       for (const ir::Value* input : launch.inputs) pass(buffers.at(input));
       for (const ir::Value* output : launch.outputs) pass(buffers.at(output));
-      for (const int workspace : launch.workspaces)
-        pass(workspaces[static_cast<size_t>(workspace)]);
+      for (const int workspace : launch.workspaces) pass(workspaces[static_cast<size_t>(workspace)]);
       for (const ir::Expr* extent : launch.extents) {
         HIR_ASSIGN(const int64_t value, fusion::ValueOf(extent, symbols));
         args.push_back(value);
@@ -89,8 +85,7 @@ class DeviceRunner {
   void Launch(const Ready& ready) { Launch(ready, ready.launches.size()); }
   // The first `count` launches.
   void Launch(const Ready& ready, size_t count) {
-    for (size_t i = 0; i < count; ++i)
-      stream_->Launch(*ready.launches[i], ready.args[i], ready.grids[i]);
+    for (size_t i = 0; i < count; ++i) stream_->Launch(*ready.launches[i], ready.args[i], ready.grids[i]);
   }
 
   // A multiple of the 128 bytes of a cache line: what straddles lines is slower to copy.

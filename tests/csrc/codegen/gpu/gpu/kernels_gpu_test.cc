@@ -71,11 +71,9 @@ class GpuKernels : public ::testing::Test {
       const bool is_library = (group.ops[0]->info->effects & ir::kLibrary) != 0;
       if (is_library || !Accepts(view).accepted) {
         for (const ir::Op* op : group.ops) {
-          HIR_ASSIGN(
-              whole[op->results[0]],
-              fusion::InterpretOp(*op, symbols, [&](const ir::Value* value) -> const HostTensor& {
-                return whole.at(value);
-              }));
+          HIR_ASSIGN(whole[op->results[0]],
+                     fusion::InterpretOp(*op, symbols,
+                                         [&](const ir::Value* value) -> const HostTensor& { return whole.at(value); }));
         }
         continue;
       }
@@ -110,26 +108,23 @@ class GpuKernels : public ::testing::Test {
           if (axes[i].kind == ir::AxisKind::kBroadcast) shape[i] = 1;
         }
         shapes[output] = fusion::ZeroTensor(output->type->dtype, shape);
-        HIR_ASSIGN(buffers[output],
-                   runner_->Allocate(static_cast<int64_t>(shapes[output].bytes.size()),
-                                     shifted ? DTypeBytes(output->type->dtype) : 0, 0x5a));
+        HIR_ASSIGN(buffers[output], runner_->Allocate(static_cast<int64_t>(shapes[output].bytes.size()),
+                                                      shifted ? DTypeBytes(output->type->dtype) : 0, 0x5a));
         runner_->stream().Fill(buffers[output], 0x7b, 1);  // A kernel writes every byte.
       }
       for (const ir::Value* scalar : launch.scalars) {
         const HostTensor& value = whole.at(scalar);
-        scalars[scalar] = IsFloat(value.dtype) ? std::bit_cast<int64_t>(fusion::ToDoubles(value)[0])
-                                               : fusion::ToInts(value)[0];
+        scalars[scalar] =
+            IsFloat(value.dtype) ? std::bit_cast<int64_t>(fusion::ToDoubles(value)[0]) : fusion::ToInts(value)[0];
       }
     }
-    HIR_ASSIGN(const DeviceRunner::Ready ready,
-               runner_->Prepare(plan, artifact, buffers, symbols, scalars));
+    HIR_ASSIGN(const DeviceRunner::Ready ready, runner_->Prepare(plan, artifact, buffers, symbols, scalars));
     runner_->Launch(ready);
     for (const ir::Value* output : view.outputs) {
       if (output->type->kind != ir::TypeKind::kTensor) continue;
       HostTensor tensor = shapes.at(output);
       constexpr auto kAround = static_cast<size_t>(DeviceRunner::kRedZone);
-      HIR_ASSIGN(const std::vector<std::byte> bytes,
-                 runner_->Download(buffers.at(output), DeviceRunner::kRedZone));
+      HIR_ASSIGN(const std::vector<std::byte> bytes, runner_->Download(buffers.at(output), DeviceRunner::kRedZone));
       std::memcpy(tensor.bytes.data(), bytes.data() + kAround, tensor.bytes.size());
       for (size_t i = 0; i < bytes.size(); ++i) {
         const bool is_own = i >= kAround && i < kAround + tensor.bytes.size();
@@ -201,8 +196,7 @@ TEST_F(GpuKernels, RandomProgramsEqualTheInterpreter) {
     const auto got = Run(*program.graph, program.inputs, groups);
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     for (size_t k = 0; k < want->size(); ++k)
-      EXPECT_EQ(testing::Difference((*got)[k], (*want)[k], program.tolerances[k]), "")
-          << "output " << k;
+      EXPECT_EQ(testing::Difference((*got)[k], (*want)[k], program.tolerances[k]), "") << "output " << k;
     if (::testing::Test::HasFailure()) return;  // One program is enough to read.
   }
 }
@@ -211,9 +205,8 @@ TEST_F(GpuKernels, RandomProgramsEqualTheInterpreter) {
 std::string RopeText(int64_t n, int64_t m) {
   const std::string whole = Cat("[", n, ", ", 2 * m, "]");
   return Cat("fusion @f(%x: bf16", whole, ", %c: f32", whole, ", %s: f32", whole,
-             ") {\n  %a = slice(%x) {start=[0, 0], end=[", n, ", ", m,
-             "], strides=[]}\n  %b = slice(%x) {start=[0, ", m, "], end=[", n, ", ", 2 * m,
-             "], strides=[]}\n", R"(  %n = neg(%b)
+             ") {\n  %a = slice(%x) {start=[0, 0], end=[", n, ", ", m, "], strides=[]}\n  %b = slice(%x) {start=[0, ",
+             m, "], end=[", n, ", ", 2 * m, "], strides=[]}\n", R"(  %n = neg(%b)
   %t = cat(%n, %a) {axis=1}
   %xf = cast(%x) {dtype=f32}
   %tf = cast(%t) {dtype=f32}
@@ -247,8 +240,8 @@ std::string CrossEntropyText(int64_t n, int64_t m) {
 // Sums over tokens, over batch and tokens, and over features: of 2 x n x m.
 std::string AdaptiveLayerNormBackwardText(int64_t n, int64_t m) {
   const std::string all = Cat("[2, ", n, ", ", m, "]");
-  return Cat("fusion @f(%weight: bf16[", m, "], %gain: f32[2, 1, ", m, "], %grad: bf16", all,
-             ", %mean: f32[2, ", n, ", 1], %rstd: f32[2, ", n, ", 1], %x: bf16", all, ") {\n",
+  return Cat("fusion @f(%weight: bf16[", m, "], %gain: f32[2, 1, ", m, "], %grad: bf16", all, ", %mean: f32[2, ", n,
+             ", 1], %rstd: f32[2, ", n, ", 1], %x: bf16", all, ") {\n",
              R"(  %xf = cast(%x) {dtype=f32}
   %centered = sub(%xf, %mean)
   %xhat = mul(%centered, %rstd)
@@ -302,15 +295,13 @@ TEST_F(GpuKernels, EverySize) {
     if (n * m > elements_max) continue;
     const SymbolValues symbols = {{"i0", n}, {"i1", m}};
     for (const int axis : {1, 0}) {
-      CheckText(
-          Cat("fusion @f(%x: bf16[i0, i1]) {\n  %f = cast(%x) {dtype=f32}\n  %m = max(%f) {axes=[",
-              axis,
-              "], keepdim=true, dtype=null}\n  %d = sub(%f, %m)\n  %e = exp(%d)\n  %s = sum(%e) "
-              "{axes=[",
-              axis,
-              "], keepdim=true, dtype=null}\n  %y = div(%e, %s)\n  %z = cast(%y) {dtype=bf16}\n  "
-              "return %z\n}"),
-          symbols);
+      CheckText(Cat("fusion @f(%x: bf16[i0, i1]) {\n  %f = cast(%x) {dtype=f32}\n  %m = max(%f) {axes=[", axis,
+                    "], keepdim=true, dtype=null}\n  %d = sub(%f, %m)\n  %e = exp(%d)\n  %s = sum(%e) "
+                    "{axes=[",
+                    axis,
+                    "], keepdim=true, dtype=null}\n  %y = div(%e, %s)\n  %z = cast(%y) {dtype=bf16}\n  "
+                    "return %z\n}"),
+                symbols);
       CheckText(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axis,
                     "], keepdim=false, dtype=null}\n  return %s\n}"),
                 symbols);

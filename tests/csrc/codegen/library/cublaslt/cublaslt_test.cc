@@ -20,8 +20,7 @@ class Memory final : public device::Allocation {
  public:
   explicit Memory(int64_t bytes)
       : bytes_(static_cast<size_t>(bytes + 63) / 64 * 64),
-        data_(static_cast<std::byte*>(std::aligned_alloc(256, (bytes_ + 128 + 255) / 256 * 256)) +
-              64) {
+        data_(static_cast<std::byte*>(std::aligned_alloc(256, (bytes_ + 128 + 255) / 256 * 256)) + 64) {
     std::memset(data_, 0xa5, bytes_ + 64);
   }
   ~Memory() override { std::free(data_ - 64); }
@@ -79,9 +78,8 @@ class HostMemoryDevice final : public device::Device {
 int activations = 0;  // Queued by calls, not done by the library.
 
 Status ActivateOnHost(Epilogue epilogue, DType dtype, device::Buffer buffer) {
-  const std::string text =
-      base::Cat("fusion @f(%x: ", DTypeName(dtype), "[", buffer.bytes / DTypeBytes(dtype),
-                "]) {\n  %y = ", EpilogueName(epilogue), "(%x)\n  return %y\n}\n");
+  const std::string text = base::Cat("fusion @f(%x: ", DTypeName(dtype), "[", buffer.bytes / DTypeBytes(dtype),
+                                     "]) {\n  %y = ", EpilogueName(epilogue), "(%x)\n  return %y\n}\n");
   HIR_ASSIGN(const auto graph, ir::Parse(text, fusion::kFusionOps));
   const fusion::HostTensor tensor = {
       dtype, {buffer.bytes / DTypeBytes(dtype)}, Bytes(buffer.data, buffer.data + buffer.bytes)};
@@ -95,8 +93,7 @@ CublasLtOptions Options() {
   options.libraries = {"libnone.so.1", HIR_FAKE_CUBLASLT};
   options.native_stream = [](device::Stream& stream) -> void* { return &stream; };
   options.make_current = [](device::Device&) {};
-  options.make_activation = [](Epilogue epilogue,
-                               DType dtype) -> Result<CublasLtOptions::Activation> {
+  options.make_activation = [](Epilogue epilogue, DType dtype) -> Result<CublasLtOptions::Activation> {
     return CublasLtOptions::Activation([=](device::Buffer buffer, device::Stream&) {
       ++activations;
       return ActivateOnHost(epilogue, dtype, buffer);
@@ -121,14 +118,12 @@ class CublasLtTest : public ::testing::Test {
   }
 
   // With operands that begin `offset` bytes behind an aligned address.
-  Result<Bytes> Run(const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes,
-                    int64_t offset = 0) {
+  Result<Bytes> Run(const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes, int64_t offset = 0) {
     HIR_ASSIGN(const auto call, library_->Make(desc));
     return RunCall(*call, inputs, bytes, offset);
   }
 
-  Result<Bytes> RunCall(DeviceCall& call, const std::vector<Bytes>& inputs, int64_t bytes,
-                        int64_t offset) {
+  Result<Bytes> RunCall(DeviceCall& call, const std::vector<Bytes>& inputs, int64_t bytes, int64_t offset) {
     std::vector<std::unique_ptr<Memory>> memory;
     std::vector<device::Buffer> buffers;
     const auto add = [&](int64_t size) {
@@ -145,8 +140,7 @@ class CublasLtTest : public ::testing::Test {
     call.Queue(buffers, output, stream_);
     HIR_TRY(stream_.Synchronize({}));
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!std::equal(inputs[i].begin(), inputs[i].end(), buffers[i].data))
-        return Internal("an operand was written");
+      if (!std::equal(inputs[i].begin(), inputs[i].end(), buffers[i].data)) return Internal("an operand was written");
     }
     return Bytes(output.data, output.data + bytes);
   }
@@ -227,11 +221,9 @@ TEST_F(CublasLtTest, EpiloguesAreTheLibrarysWhereItHasThem) {
   base::Prng prng(5);
   const auto queued = [&](DType dtype, Epilogue epilogue, int64_t columns) {
     activations = 0;
-    CheckCase({.op = "linear",
-               .dtype = dtype,
-               .operands = {{{6, 8}}, {{columns, 8}}, {{columns}}},
-               .epilogue = epilogue},
-              prng, runner());
+    CheckCase(
+        {.op = "linear", .dtype = dtype, .operands = {{{6, 8}}, {{columns, 8}}, {{columns}}}, .epilogue = epilogue},
+        prng, runner());
     return activations;
   };
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
@@ -239,7 +231,7 @@ TEST_F(CublasLtTest, EpiloguesAreTheLibrarysWhereItHasThem) {
     EXPECT_EQ(queued(dtype, Epilogue::kTanhGelu, 8), dtype == DType::kFloat32 ? 1 : 0);
     EXPECT_EQ(queued(dtype, Epilogue::kGelu, 8), 1);  // It has the one by tanh.
     EXPECT_EQ(queued(dtype, Epilogue::kRelu, 10),
-              1);  // The fake has no algorithm with it for these columns,
+              1);                                      // The fake has no algorithm with it for these columns,
     EXPECT_EQ(queued(dtype, Epilogue::kRelu, 16), 0);  // none with a bias,
     EXPECT_EQ(queued(dtype, Epilogue::kRelu, 38), 1);  // and none with either.
   }
@@ -263,23 +255,20 @@ TEST_F(CublasLtTest, WithoutActivationsOtherEpiloguesAreRefused) {
 
 TEST_F(CublasLtTest, RefusesByName) {
   const auto status = [&](DType dtype, int64_t m, int64_t n) {
-    const Tensor a = {dtype, {m, 8}, {8, 1}}, b = {dtype, {8, n}, {n, 1}},
-                 c = {dtype, {m, n}, {n, 1}};
+    const Tensor a = {dtype, {m, 8}, {8, 1}}, b = {dtype, {8, n}, {n, 1}}, c = {dtype, {m, n}, {n, 1}};
     return library_->Make({"matmul", {a, b}, c}).status().ToString();
   };
-  EXPECT_EQ(
-      status(DType::kInt64, 2, 2),
-      "UNIMPLEMENTED: matmul of i64 on a GPU: cuBLASLt multiplies f16, bf16, f32 and f64; cast "
-      "the operands");
+  EXPECT_EQ(status(DType::kInt64, 2, 2),
+            "UNIMPLEMENTED: matmul of i64 on a GPU: cuBLASLt multiplies f16, bf16, f32 and f64; cast "
+            "the operands");
   EXPECT_EQ(status(DType::kFloat32, 77, 77),
             "UNIMPLEMENTED: cuBLASLt has no algorithm for f32 [77, 8] ld 77 batch 0 x [8, 77] ld 8 "
             "batch 0 -> [77, 77] ld 77 "
             "batch 0, 1 batches at multiples of 64 bytes");
   const Tensor odd = {DType::kFloat32, {4, 4}, {8, 2}}, out = {DType::kFloat32, {4, 4}, {4, 1}};
-  EXPECT_EQ(
-      library_->Make({"matmul", {odd, out}, out}).status().ToString(),
-      "UNIMPLEMENTED: matmul of a matrix [4, 4] with strides [2, 8]: cuBLASLt wants one of its "
-      "axes contiguous");
+  EXPECT_EQ(library_->Make({"matmul", {odd, out}, out}).status().ToString(),
+            "UNIMPLEMENTED: matmul of a matrix [4, 4] with strides [2, 8]: cuBLASLt wants one of its "
+            "axes contiguous");
 }
 
 TEST_F(CublasLtTest, NoMemoryForAWorkspaceIsSaidWhenACallIsMade) {
@@ -307,11 +296,9 @@ TEST(CublasLtOpen, TheToolkitsLibraryHasEveryFunction) {
   CublasLtOptions options = Options();
   options.libraries = CublasLtOptions().libraries;
   const Status status = CublasLt::Open(device, options).status();
-  if (status.code() == Code::kUnimplemented ||
-      status.message().find("cannot be loaded") != std::string::npos)
+  if (status.code() == Code::kUnimplemented || status.message().find("cannot be loaded") != std::string::npos)
     GTEST_SKIP() << status.ToString();
-  EXPECT_TRUE(status.ok() ||
-              status.message().find("does not come up on fake:0") != std::string::npos)
+  EXPECT_TRUE(status.ok() || status.message().find("does not come up on fake:0") != std::string::npos)
       << status.ToString();
 }
 

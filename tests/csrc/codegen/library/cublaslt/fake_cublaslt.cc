@@ -49,9 +49,7 @@ Layout& Of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(la
 Product& Of(cublasLtMatmulDesc_t product) { return *reinterpret_cast<Product*>(product); }
 Preference& Of(cublasLtMatmulPreference_t p) { return *reinterpret_cast<Preference*>(p); }
 
-bool HasBias(const Product& product) {
-  return (static_cast<unsigned>(product.epilogue) & CUBLASLT_EPILOGUE_BIAS) != 0;
-}
+bool HasBias(const Product& product) { return (static_cast<unsigned>(product.epilogue) & CUBLASLT_EPILOGUE_BIAS) != 0; }
 
 // Of an address; the library takes one that it does not know for the best.
 uint64_t AlignmentOf(const void* address) {
@@ -98,8 +96,7 @@ void Narrow(void* data, int64_t at, cudaDataType_t type, double value) {
 }
 
 bool IsValid(const Layout& layout) {
-  return layout.rows > 0 && layout.columns > 0 && layout.batches > 0 &&
-         layout.ld >= static_cast<int64_t>(layout.rows);
+  return layout.rows > 0 && layout.columns > 0 && layout.batches > 0 && layout.ld >= static_cast<int64_t>(layout.rows);
 }
 
 struct Shape {
@@ -111,11 +108,9 @@ Shape ShapeOf(const Product& product, const Layout& a, const Layout& b, const La
   Shape shape = {ta ? a.columns : a.rows, tb ? b.rows : b.columns, ta ? a.rows : a.columns, false};
   const uint64_t b_k = tb ? b.columns : b.rows;
   const bool wide = d.type == CUDA_R_64F;
-  shape.ok = IsValid(a) && IsValid(b) && IsValid(d) && shape.k == b_k && d.rows == shape.m &&
-             d.columns == shape.n && a.type == d.type && b.type == d.type &&
-             a.batches == d.batches && b.batches == d.batches &&
-             (d.batches == 1 || d.batch_stride > 0) &&
-             product.scale == (wide ? CUDA_R_64F : CUDA_R_32F) &&
+  shape.ok = IsValid(a) && IsValid(b) && IsValid(d) && shape.k == b_k && d.rows == shape.m && d.columns == shape.n &&
+             a.type == d.type && b.type == d.type && a.batches == d.batches && b.batches == d.batches &&
+             (d.batches == 1 || d.batch_stride > 0) && product.scale == (wide ? CUDA_R_64F : CUDA_R_32F) &&
              (wide == (product.compute == CUBLAS_COMPUTE_64F)) &&
              (product.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || d.type == CUDA_R_32F);
   return shape;
@@ -126,14 +121,12 @@ uint64_t Fingerprint(const Product& product, const Layout& a, const Layout& b, c
   const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15; };
   for (const Layout* layout : {&a, &b, &d}) {
     for (const uint64_t value :
-         {static_cast<uint64_t>(layout->type), layout->rows, layout->columns,
-          static_cast<uint64_t>(layout->ld), static_cast<uint64_t>(layout->batch_stride),
-          static_cast<uint64_t>(layout->batches)})
+         {static_cast<uint64_t>(layout->type), layout->rows, layout->columns, static_cast<uint64_t>(layout->ld),
+          static_cast<uint64_t>(layout->batch_stride), static_cast<uint64_t>(layout->batches)})
       mix(value);
   }
-  for (const uint64_t value :
-       {static_cast<uint64_t>(product.left), static_cast<uint64_t>(product.right),
-        static_cast<uint64_t>(product.epilogue), static_cast<uint64_t>(product.compute)})
+  for (const uint64_t value : {static_cast<uint64_t>(product.left), static_cast<uint64_t>(product.right),
+                               static_cast<uint64_t>(product.epilogue), static_cast<uint64_t>(product.compute)})
     mix(value);
   return hash;
 }
@@ -150,17 +143,14 @@ struct Work {
 };
 
 void Run(const Work& w) {
-  const auto& [product, left, right, result, shape, workspace_bytes, a, b, c, d, workspace, alpha,
-               beta] = w;
+  const auto& [product, left, right, result, shape, workspace_bytes, a, b, c, d, workspace, alpha, beta] = w;
   const bool bias = HasBias(product);
   const bool tf32 = product.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   if (workspace_bytes > 0) std::memset(workspace, 0xee, workspace_bytes);
   std::vector<double> column(shape.m);
   for (int32_t batch = 0; batch < result.batches; ++batch) {
-    const auto read = [&](const void* data, const Layout& layout, bool transposed, uint64_t i,
-                          uint64_t j) {
-      const auto at = static_cast<int64_t>(transposed ? j : i) +
-                      static_cast<int64_t>(transposed ? i : j) * layout.ld +
+    const auto read = [&](const void* data, const Layout& layout, bool transposed, uint64_t i, uint64_t j) {
+      const auto at = static_cast<int64_t>(transposed ? j : i) + static_cast<int64_t>(transposed ? i : j) * layout.ld +
                       batch * layout.batch_stride;
       const double value = Widen(data, at, layout.type);
       return tf32 && data != c ? ToTf32(value) : value;
@@ -169,8 +159,7 @@ void Run(const Work& w) {
       for (uint64_t i = 0; i < shape.m; ++i) {
         double sum = 0;
         for (uint64_t k = 0; k < shape.k; ++k) {
-          sum += read(a, left, product.left == CUBLAS_OP_T, i, k) *
-                 read(b, right, product.right == CUBLAS_OP_T, k, j);
+          sum += read(a, left, product.left == CUBLAS_OP_T, i, k) * read(b, right, product.right == CUBLAS_OP_T, k, j);
         }
         sum *= alpha;
         if (beta != 0) sum += beta * read(c, result, false, i, j);
@@ -178,9 +167,7 @@ void Run(const Work& w) {
         column[i] = Activated(product.epilogue, sum);
       }
       for (uint64_t i = 0; i < shape.m; ++i) {
-        Narrow(d,
-               static_cast<int64_t>(i + j * static_cast<uint64_t>(result.ld)) +
-                   batch * result.batch_stride,
+        Narrow(d, static_cast<int64_t>(i + j * static_cast<uint64_t>(result.ld)) + batch * result.batch_stride,
                result.type, column[i]);
       }
     }
@@ -225,8 +212,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
   delete &Of(product);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
-                                              cublasLtMatmulDescAttributes_t attribute,
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
   Product& product = Of(desc);
   const auto set = [&](auto& field) {
@@ -242,8 +228,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
-                                          uint64_t rows, uint64_t columns, int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t ld) {
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, ld});
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -251,16 +237,14 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete &Of(layout);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t desc,
-                                                cublasLtMatrixLayoutAttribute_t attribute,
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t desc, cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void* value, size_t bytes) {
   Layout& layout = Of(desc);
   if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(layout.batches)) {
     std::memcpy(&layout.batches, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   }
-  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET &&
-      bytes == sizeof(layout.batch_stride)) {
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(layout.batch_stride)) {
     std::memcpy(&layout.batch_stride, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   }
@@ -276,8 +260,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    const void* value, size_t bytes) {
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    size_t bytes) {
   Preference& p = Of(preference);
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(size_t)) {
     std::memcpy(&p.workspace_bytes, value, bytes);
@@ -289,12 +273,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t results[],
-                                              int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
+                                              int wanted, cublasLtMatmulHeuristicResult_t results[], int* found) {
   ++heuristics;
   *found = 0;
   const Product& product = Of(desc);
@@ -308,8 +290,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (activates && shape.m % 7 == 3) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (HasBias(product) && shape.m % 11 == 5) return CUBLAS_STATUS_NOT_SUPPORTED;
   Chosen chosen;
-  chosen.workspace_bytes =
-      shape.k % 2 == 0 ? 0 : std::min<size_t>(Of(preference).workspace_bytes, 1000 + 8 * shape.k);
+  chosen.workspace_bytes = shape.k % 2 == 0 ? 0 : std::min<size_t>(Of(preference).workspace_bytes, 1000 + 8 * shape.k);
   for (int i = 0; i < 4; ++i) chosen.alignments[i] = Of(preference).alignments[i];
   chosen.problem = Fingerprint(product, Of(a), Of(b), Of(d));
   if (HasBias(product)) chosen.bias_alignment = AlignmentOf(product.bias);
@@ -321,11 +302,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
-                              const void* a, cublasLtMatrixLayout_t a_desc, const void* b,
-                              cublasLtMatrixLayout_t b_desc, const void* beta, const void* c,
-                              cublasLtMatrixLayout_t c_desc, void* d, cublasLtMatrixLayout_t d_desc,
-                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_desc, const void* b, cublasLtMatrixLayout_t b_desc,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_desc, void* d,
+                              cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   ++products;
   const Product& product = Of(desc);
@@ -335,10 +315,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   Chosen chosen;
   std::memcpy(static_cast<void*>(&chosen), algorithm, sizeof(chosen));
   const bool bias = HasBias(product);
-  if (!shape.ok || c_desc != d_desc || c != d || stream == nullptr ||
-      chosen.magic != Chosen().magic ||
-      chosen.problem != Fingerprint(product, left, right, result) ||
-      workspace_bytes < chosen.workspace_bytes || (workspace_bytes > 0 && workspace == nullptr) ||
+  if (!shape.ok || c_desc != d_desc || c != d || stream == nullptr || chosen.magic != Chosen().magic ||
+      chosen.problem != Fingerprint(product, left, right, result) || workspace_bytes < chosen.workspace_bytes ||
+      (workspace_bytes > 0 && workspace == nullptr) ||
       (bias && (product.bias == nullptr || product.bias_type != result.type ||
                 AlignmentOf(product.bias) < chosen.bias_alignment))) {
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -346,8 +325,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (reinterpret_cast<uint64_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const void* const addresses[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i) {
-    if (reinterpret_cast<uint64_t>(addresses[i]) % chosen.alignments[i] != 0)
-      return CUBLAS_STATUS_INVALID_VALUE;
+    if (reinterpret_cast<uint64_t>(addresses[i]) % chosen.alignments[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
   }
   const Work work = {product,
                      left,
@@ -370,8 +348,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const std::unique_ptr<Work> own(static_cast<Work*>(data));
     Run(*own);
   };
-  return queue(stream, run, new Work(work)) == 0 ? CUBLAS_STATUS_SUCCESS
-                                                 : CUBLAS_STATUS_EXECUTION_FAILED;
+  return queue(stream, run, new Work(work)) == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"

@@ -37,14 +37,12 @@ struct Case {
     for (size_t i = 0; i < operands.size(); ++i) {
       std::string axes;
       for (size_t k = 0; k < operands[i].shape.size(); ++k)
-        base::Append(axes, k > 0 ? ", " : "", operands[i].IsOnce(k) ? "b:" : "",
-                     operands[i].shape[k]);
+        base::Append(axes, k > 0 ? ", " : "", operands[i].IsOnce(k) ? "b:" : "", operands[i].shape[k]);
       base::Append(params, i > 0 ? ", %x" : "%x", i, ": ", DTypeName(dtype), "[", axes, "]");
       base::Append(names, i > 0 ? ", %x" : "%x", i);
     }
-    return base::Cat("fusion @f(", params, ") {\n  %y = ", op, "(", names,
-                     ") {epilogue=", EpilogueName(epilogue), ", precision=", tf32 ? "tf32" : "full",
-                     "}\n  return %y\n}\n");
+    return base::Cat("fusion @f(", params, ") {\n  %y = ", op, "(", names, ") {epilogue=", EpilogueName(epilogue),
+                     ", precision=", tf32 ? "tf32" : "full", "}\n  return %y\n}\n");
   }
 };
 
@@ -71,10 +69,8 @@ inline void CheckCase(const Case& c, base::Prng& prng, const Runner& run, double
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   std::vector<fusion::HostTensor> inputs;
   std::vector<Bytes> stored;
-  Desc desc = {.op = c.op,
-               .output = Described(*(*graph)->outputs[0].value->type),
-               .epilogue = c.epilogue,
-               .tf32 = c.tf32};
+  Desc desc = {
+      .op = c.op, .output = Described(*(*graph)->outputs[0].value->type), .epilogue = c.epilogue, .tf32 = c.tf32};
   int64_t k = 1;
   for (const ir::Value* param : (*graph)->params) {
     desc.inputs.push_back(Described(*param->type));
@@ -104,8 +100,7 @@ inline void CheckCase(const Case& c, base::Prng& prng, const Runner& run, double
                                                     : 1e-3;
   int faults = 0;
   for (size_t i = 0; i < a.size() && faults < 4; ++i) {
-    const double tolerance =
-        scale * unit * (std::fabs(b[i]) + std::sqrt(static_cast<double>(k + 1)));
+    const double tolerance = scale * unit * (std::fabs(b[i]) + std::sqrt(static_cast<double>(k + 1)));
     if (std::fabs(a[i] - b[i]) <= tolerance) continue;
     ++faults;
     ADD_FAILURE() << "element " << i << " is " << a[i] << ", not " << b[i];

@@ -37,14 +37,12 @@ done:
 }
 
 std::string Ptx() {
-  std::string text =
-      ".version 7.0\n.target sm_70\n.address_size 64\n" + StepPtx("step") + StepPtx("other");
+  std::string text = ".version 7.0\n.target sm_70\n.address_size 64\n" + StepPtx("step") + StepPtx("other");
   text.push_back('\0');
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, GraphSuite,
-                         testing::Values(GraphCase{"Gpu", std::string(kCudaDriver), Ptx()}),
+INSTANTIATE_TEST_SUITE_P(Cuda, GraphSuite, testing::Values(GraphCase{"Gpu", std::string(kCudaDriver), Ptx()}),
                          [](const auto& info) { return info.param.name; });
 
 class Gpu : public testing::Test {
@@ -77,8 +75,7 @@ TEST_F(Gpu, TellsFactsAndKernels) {
   const CudaKernelInfo bad[] = {{.name = "step", .threads = 32, .num_slots = 3}};
   const Status refused = LoadCubin(*device_, Ptx(), bad).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
-  EXPECT_EQ(LoadCubin(*device_, "neither cubin nor PTX", {}).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(LoadCubin(*device_, "neither cubin nor PTX", {}).status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(Gpu, CopiesAndTimes) {
@@ -100,8 +97,7 @@ TEST_F(Gpu, CopiesAndTimes) {
   EXPECT_GT(*ms, 0);
   ASSERT_TRUE(CopyToHost(*device_, got, b->buffer()).ok());
   EXPECT_TRUE(sent == got);
-  std::printf("upload %.1f GB/s, copy on the device %.0f GB/s\n", kBytes / up.count() / 1e9,
-              2 * kBytes / *ms / 1e6);
+  std::printf("upload %.1f GB/s, copy on the device %.0f GB/s\n", kBytes / up.count() / 1e9, 2 * kBytes / *ms / 1e6);
 }
 
 TEST_F(Gpu, ItsSlabIsMappedASecondTime) {

@@ -15,8 +15,7 @@
 namespace hir::device {
 namespace {
 
-constexpr int64_t kBytes =
-    (int64_t{300} << 20) + 4097;  // Of two parts of the slab, and no multiple of anything.
+constexpr int64_t kBytes = (int64_t{300} << 20) + 4097;  // Of two parts of the slab, and no multiple of anything.
 constexpr uint32_t kSeed = 20;
 
 std::vector<std::byte> RandomBytes(int64_t bytes, uint32_t seed) {

@@ -11,9 +11,7 @@ std::vector<std::byte> Read(Device& device, Buffer buffer) {
   return bytes;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, StreamSuite,
-                         testing::Values(DeviceCase{"Gpu", [] { return OpenCudaDevice({}); },
-                                                    Read}),
+INSTANTIATE_TEST_SUITE_P(Cuda, StreamSuite, testing::Values(DeviceCase{"Gpu", [] { return OpenCudaDevice({}); }, Read}),
                          CaseName);
 
 }  // namespace

@@ -17,8 +17,7 @@ struct OnGpu {
     stream.reset();
     builtins.reset();
   }
-  void Run(size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args,
-           int64_t grid, Bytes& out) {
+  void Run(size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args, int64_t grid, Bytes& out) {
     const std::string_view names[] = {kCopyKernel, kBinaryKernel, kReduceKernel};
     std::vector<std::unique_ptr<device::Allocation>> memory;
     const auto upload = [&](size_t at, const Bytes& bytes) {
@@ -39,16 +38,13 @@ Result<RunBuiltin> Open() {
   const auto gpu = std::make_shared<OnGpu>();
   HIR_ASSIGN(gpu->device, device::OpenCudaDevice({}));
   HIR_ASSIGN(gpu->builtins,
-             MakeCudaBuiltins(
-                 *gpu->device, [](std::string_view text, int architecture) -> Result<std::string> {
-                   HIR_ASSIGN(auto compiled,
-                              codegen::gpu::CompileCuda(std::string(text), architecture));
-                   return std::move(compiled.cubin);
-                 }));
+             MakeCudaBuiltins(*gpu->device, [](std::string_view text, int architecture) -> Result<std::string> {
+               HIR_ASSIGN(auto compiled, codegen::gpu::CompileCuda(std::string(text), architecture));
+               return std::move(compiled.cubin);
+             }));
   HIR_ASSIGN(gpu->stream, gpu->device->CreateStream());
-  return RunBuiltin([gpu](size_t index, const std::vector<const Bytes*>& inputs,
-                          std::vector<int64_t> args, int64_t grid,
-                          Bytes& out) { gpu->Run(index, inputs, std::move(args), grid, out); });
+  return RunBuiltin([gpu](size_t index, const std::vector<const Bytes*>& inputs, std::vector<int64_t> args,
+                          int64_t grid, Bytes& out) { gpu->Run(index, inputs, std::move(args), grid, out); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, BuiltinsSuite, testing::Values(BuiltinsCase{"Gpu", Open}),

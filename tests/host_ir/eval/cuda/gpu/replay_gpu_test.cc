@@ -31,10 +31,9 @@ extern "C" __global__ void scale(const __grid_constant__ Args<4> a) {
 // out[o][i] = salt + o + sum of (j + 2) * in[j][i]; slots: inputs, outputs, count, salt.
 std::string MixText(int inputs, int outputs) {
   const std::string slots = base::Cat(inputs + outputs + 2);
-  std::string text = base::Cat("extern \"C\" __global__ void mix_", inputs, "_", outputs,
-                               "(const __grid_constant__ Args<", slots,
-                               "> a) {\n  begin();\n  if (threadIdx.x != 0) return;\n",
-                               "  u64 sum = a.slot[", inputs + outputs + 1, "];\n");
+  std::string text = base::Cat(
+      "extern \"C\" __global__ void mix_", inputs, "_", outputs, "(const __grid_constant__ Args<", slots,
+      "> a) {\n  begin();\n  if (threadIdx.x != 0) return;\n", "  u64 sum = a.slot[", inputs + outputs + 1, "];\n");
   for (int j = 0; j < inputs; ++j) {
     base::Append(text, "  sum += ", j + 2, "ull * ((const u64*)a.slot[", j, "])[blockIdx.x];\n");
   }
@@ -52,15 +51,13 @@ Result<std::string> Code(int architecture) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaEvaluator,
-                         testing::Values(ReplayCase{
-                             "Gpu", std::string(device::kCudaDriver), Code, Compile, {}}),
+                         testing::Values(ReplayCase{"Gpu", std::string(device::kCudaDriver), Code, Compile, {}}),
                          [](const auto& info) { return info.param.name; });
 
 // Needs no GPU.
 TEST(ReplayKernels, AreCompiled) {
   const auto cubin = Code(90);
-  if (!cubin.ok() && cubin.status().code() == hir::Code::kFailedPrecondition)
-    GTEST_SKIP() << cubin.status().ToString();
+  if (!cubin.ok() && cubin.status().code() == hir::Code::kFailedPrecondition) GTEST_SKIP() << cubin.status().ToString();
   EXPECT_TRUE(cubin.ok()) << cubin.status().ToString();
 }
 

@@ -19,8 +19,7 @@ using std::chrono::seconds;
 // out[i] = salt + 2 in[i]; slots: in, out, count, salt.
 void Mix(const int64_t* slots, int64_t ctas) {
   for (int64_t i = 0; i < ctas; ++i)
-    reinterpret_cast<int64_t*>(slots[1])[i] =
-        slots[3] + 2 * reinterpret_cast<int64_t*>(slots[0])[i];
+    reinterpret_cast<int64_t*>(slots[1])[i] = slots[3] + 2 * reinterpret_cast<int64_t*>(slots[0])[i];
 }
 
 // On each rank: y = the sum over the ranks of 4 x + 3, and z = what the next rank has of x, through a group.
@@ -64,8 +63,7 @@ class ReplayRanks : public testing::Test {
       }
       int64_t x[6];
       for (int64_t& value : x) value = first++;
-      EXPECT_TRUE(
-          device::CopyFromHost(device, arguments[0].buffer, std::as_bytes(std::span(x))).ok());
+      EXPECT_TRUE(device::CopyFromHost(device, arguments[0].buffer, std::as_bytes(std::span(x))).ok());
       const Status bound = evaluator.Bind(arguments, {}, &binding);
       EXPECT_TRUE(bound.ok()) << bound.ToString();
     }
@@ -92,8 +90,8 @@ class ReplayRanks : public testing::Test {
       threads.emplace_back([&, number] {
         const auto device = *device::OpenCudaDevice({.ordinal = number, .driver = HIR_FAKE_CUDA});
         const device::CudaKernelInfo info = {.name = "mix", .threads = 32, .num_slots = 4};
-        const auto kernels = *device::LoadCubin(
-            *device, device::FakeCubin({device::MakeFakeKernel("mix", Mix, 4)}), {&info, 1});
+        const auto kernels =
+            *device::LoadCubin(*device, device::FakeCubin({device::MakeFakeKernel("mix", Mix, 4)}), {&info, 1});
         const auto streams = std::array{*device->CreateStream(), *device->CreateStream()};
         device::Stream* const pointers[] = {streams[0].get(), streams[1].get()};
         Pool pool(*device);
@@ -133,8 +131,7 @@ TEST_F(ReplayRanks, CommunicationsAreInTheGraph) {
         EXPECT_EQ(rank.Read(2)[static_cast<size_t>(i)], base + 10 * (1 - own) + i) << run;
       }
     }
-    EXPECT_THAT(rank.evaluator.DescribeGraphs(),
-                testing::Each(testing::StartsWith("4 nodes (4 kernel), ")));
+    EXPECT_THAT(rank.evaluator.DescribeGraphs(), testing::Each(testing::StartsWith("4 nodes (4 kernel), ")));
     EXPECT_EQ(rank.evaluator.DescribeGraphs().size(), 2U);
   });
   EXPECT_EQ(Fake().Calls("StreamBeginCapture"), 2 * kRanks);
@@ -153,9 +150,8 @@ TEST_F(ReplayRanks, APeerThatDoesNotComeIsADeadlineOfTheGraph) {
     ASSERT_TRUE(rank.evaluator.Run(rank.binding, {.seq_base = 200}).ok());
     const Status end = rank.evaluator.Synchronize(seconds(20));
     EXPECT_EQ(end.code(), Code::kDeadlineExceeded);
-    EXPECT_THAT(
-        std::string(end.message()),
-        testing::HasSubstr("a graph with communications #203 to #204: rank 0 waiting 0.3 s"));
+    EXPECT_THAT(std::string(end.message()),
+                testing::HasSubstr("a graph with communications #203 to #204: rank 0 waiting 0.3 s"));
     // What is poisoned is launched no more.
     EXPECT_THAT(rank.evaluator.Run(rank.binding, {.seq_base = 300}).ToString(),
                 testing::StartsWith("DEADLINE_EXCEEDED: program @p as a graph: "));
@@ -171,11 +167,9 @@ TEST_F(ReplayRanks, AnAbortEndsAGraph) {
     }
     if (rank.communicator.rank() == 1) return;
     ASSERT_TRUE(rank.evaluator.Run(rank.binding, {}).ok());
-    EXPECT_EQ(rank.evaluator.Synchronize(std::chrono::milliseconds(20)).code(),
-              Code::kDeadlineExceeded);
+    EXPECT_EQ(rank.evaluator.Synchronize(std::chrono::milliseconds(20)).code(), Code::kDeadlineExceeded);
     rank.evaluator.Abort(Unavailable("rank 1 was lost"));
-    EXPECT_THAT(rank.evaluator.Synchronize(seconds(1)).ToString(),
-                testing::HasSubstr("rank 1 was lost"));
+    EXPECT_THAT(rank.evaluator.Synchronize(seconds(1)).ToString(), testing::HasSubstr("rank 1 was lost"));
   });
 }
 

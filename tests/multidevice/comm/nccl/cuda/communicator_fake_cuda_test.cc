@@ -77,9 +77,7 @@ TEST(NcclOnCuda, DriverCallsOfACommunication) {
     const TeamId team = *comm.Team(std::vector<int64_t>{0, 1}, 0);
     const DeviceBytes data(device, *stream, Floats(64, 1));
     const auto post = [&] {
-      ASSERT_TRUE(
-          comm.Post({.team = team, .count = 8, .src = data.buffer(), .dst = data.buffer()}, *stream)
-              .ok());
+      ASSERT_TRUE(comm.Post({.team = team, .count = 8, .src = data.buffer(), .dst = data.buffer()}, *stream).ok());
     };
     const auto count = [&](Calls& calls, const std::function<void()>& body) {
       both.arrive_and_wait();
@@ -115,9 +113,7 @@ TEST(NcclOnCuda, DriverCallsOfACommunication) {
     const auto graph = *device.EndCapture(*stream);
     EXPECT_EQ(graph->Describe(), "10 nodes (10 kernel), 9 edges, 0 of them programmatic");
     work();
-    count(launched, [&] {
-      ASSERT_TRUE(comm.LaunchGraph(*graph, *stream, {.count = kPosts, .last_seq = 9}).ok());
-    });
+    count(launched, [&] { ASSERT_TRUE(comm.LaunchGraph(*graph, *stream, {.count = kPosts, .last_seq = 9}).ok()); });
   });
   EXPECT_EQ(first, (Calls{{"EventRecord", 2}}));
   EXPECT_EQ(following, (Calls{{"EventRecord", kPosts}}));

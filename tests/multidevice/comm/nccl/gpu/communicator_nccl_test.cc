@@ -124,8 +124,7 @@ void Await(std::vector<Child>& children) {
     for (Child& child : children) {
       if (child.status != -1 || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
       --running;
-      if (WIFSIGNALED(child.status))
-        deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+      if (WIFSIGNALED(child.status)) deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     }
     if (std::chrono::steady_clock::now() > deadline) {
       for (Child& child : children) {
@@ -160,8 +159,7 @@ int RunOnAllGpus(int64_t size) {
     std::printf("rank %zu ended with status %d\n", rank, children[rank].status);
     if (children[rank].output == nullptr) continue;
     std::rewind(children[rank].output);
-    for (int c = std::fgetc(children[rank].output); c != EOF; c = std::fgetc(children[rank].output))
-      std::putchar(c);
+    for (int c = std::fgetc(children[rank].output); c != EOF; c = std::fgetc(children[rank].output)) std::putchar(c);
   }
   return failed;
 }

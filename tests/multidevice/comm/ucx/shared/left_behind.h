@@ -9,16 +9,13 @@
 
 namespace hir::comm {
 
-inline int64_t OpenFiles() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-}
+inline int64_t OpenFiles() { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); }
 
 // Mappings of memory made by SharedMemory.
 inline int64_t SharedMappings() {
   std::ifstream maps("/proc/self/maps");
   int64_t count = 0;
-  for (std::string line; std::getline(maps, line);)
-    count += line.ends_with("/memfd:hostir (deleted)");
+  for (std::string line; std::getline(maps, line);) count += line.ends_with("/memfd:hostir (deleted)");
   return count;
 }
 

@@ -17,12 +17,10 @@ std::vector<std::unique_ptr<SharedSlots>> MakeSlots(int64_t ranks) {
   std::vector<std::unique_ptr<SharedSlots>> slots;
   SharedMemory memory = *SharedMemory::Create(SharedSlots::BytesFor(ranks, kMax));
   for (int64_t rank = 1; rank < ranks; ++rank) {
-    slots.push_back(
-        std::make_unique<SharedSlots>(*SharedMemory::Open(memory.Ticket()), ranks, rank, kMax));
+    slots.push_back(std::make_unique<SharedSlots>(*SharedMemory::Open(memory.Ticket()), ranks, rank, kMax));
   }
   memory.CloseFile();
-  slots.insert(slots.begin(),
-               std::make_unique<SharedSlots>(std::move(memory), ranks, int64_t{0}, kMax));
+  slots.insert(slots.begin(), std::make_unique<SharedSlots>(std::move(memory), ranks, int64_t{0}, kMax));
   return slots;
 }
 

@@ -19,9 +19,7 @@ namespace {
 class Misread final : public Rendezvous {
  public:
   explicit Misread(Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
-  Status Publish(std::string_view key, std::string_view bytes) override {
-    return rendezvous_.Publish(key, bytes);
-  }
+  Status Publish(std::string_view key, std::string_view bytes) override { return rendezvous_.Publish(key, bytes); }
   Result<std::string> Get(std::string_view key, base::Nanos timeout) override {
     HIR_ASSIGN(std::string text, rendezvous_.Get(key, timeout));
     if (key == "t/2") text.back() = text.back() == '1' ? '2' : '1';
@@ -42,12 +40,11 @@ std::vector<UcxTeam> Exchange(const std::vector<int64_t>& shared_bytes_max, bool
   for (size_t i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
       Rendezvous& mine = rendezvous;
-      const TeamExchange exchange = {
-          .rendezvous = misread && i == 1 ? misreading : mine,
-          .key = "t/",
-          .deadline = base::Clock::Steady().Now() + std::chrono::seconds(20),
-          .ranks = ranks,
-          .rank = ranks[i]};
+      const TeamExchange exchange = {.rendezvous = misread && i == 1 ? misreading : mine,
+                                     .key = "t/",
+                                     .deadline = base::Clock::Steady().Now() + std::chrono::seconds(20),
+                                     .ranks = ranks,
+                                     .rank = ranks[i]};
       teams[i].number = 10 + static_cast<int64_t>(i);
       const Status status = exchange.Run(shared_bytes_max[i], teams[i]);
       EXPECT_TRUE(status.ok()) << status.ToString();

@@ -40,8 +40,7 @@ class CublasLtOnGpu : public ::testing::Test {
 
   // With operands that begin `offset` bytes behind an aligned address.
   Runner runner(int64_t offset = 0) {
-    return [this, offset](const Desc& desc, const std::vector<Bytes>& inputs,
-                          int64_t bytes) -> Result<Bytes> {
+    return [this, offset](const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {
       std::vector<std::unique_ptr<device::Allocation>> memory;
       std::vector<device::Buffer> buffers;
       const auto add = [&](int64_t size) -> Status {
@@ -79,8 +78,7 @@ class CublasLtOnGpu : public ::testing::Test {
       return fusion::TensorOf(like.dtype, like.shape, values);
     };
     std::vector<Bytes> bytes;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      bytes.push_back(tensor(desc.inputs[i], inputs[i]).bytes);
+    for (size_t i = 0; i < inputs.size(); ++i) bytes.push_back(tensor(desc.inputs[i], inputs[i]).bytes);
     int64_t elements = 1;
     for (const int64_t extent : desc.output.shape) elements *= extent;
     fusion::HostTensor result = {desc.output.dtype, desc.output.shape, {}};
@@ -116,13 +114,11 @@ TEST_F(CublasLtOnGpu, LongSumsAndLargeResults) {
 
 // TF32 has 10 bits of mantissa: wrong by far more than float32, right by its own measure.
 TEST_F(CublasLtOnGpu, Tf32OnlyWhenAsked) {
-  const Tensor a = {DType::kFloat32, {256, 128}, {128, 1}},
-               b = {DType::kFloat32, {128, 256}, {256, 1}},
+  const Tensor a = {DType::kFloat32, {256, 128}, {128, 1}}, b = {DType::kFloat32, {128, 256}, {256, 1}},
                c = {DType::kFloat32, {256, 256}, {256, 1}};
   const std::vector<double> x = Random(256 * 128), y = Random(128 * 256);
   const auto error = [&](bool tf32) {
-    const std::vector<double> got =
-        Products({.op = "matmul", .inputs = {a, b}, .output = c, .tf32 = tf32}, {x, y});
+    const std::vector<double> got = Products({.op = "matmul", .inputs = {a, b}, .output = c, .tf32 = tf32}, {x, y});
     double worst = 0;
     for (int64_t i = 0; i < 256; ++i) {
       for (int64_t j = 0; j < 256; ++j) {
@@ -152,11 +148,9 @@ TEST_F(CublasLtOnGpu, EpiloguesAreOurFormulas) {
       x[i] = RoundTo(dtype, (static_cast<double>(i) / static_cast<double>(x.size()) - 0.5) * 16);
     for (const Epilogue epilogue : {Epilogue::kRelu, Epilogue::kTanhGelu}) {
       for (const bool bias : {false, true}) {
-        SCOPED_TRACE(
-            base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue), bias ? ", bias" : ""));
+        SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue), bias ? ", bias" : ""));
         const Tensor square = {dtype, {kSize, kSize}, {kSize, 1}}, row = {dtype, {kSize}, {1}};
-        Desc desc = {
-            .op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
+        Desc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
         std::vector<std::vector<double>> inputs = {x, one};
         if (bias) {
           desc.inputs.push_back(row);
@@ -170,12 +164,10 @@ TEST_F(CublasLtOnGpu, EpiloguesAreOurFormulas) {
           const double want =
               epilogue == Epilogue::kRelu
                   ? std::max(sum, 0.0)
-                  : 0.5 * sum *
-                        (1 + std::tanh(std::sqrt(2 / M_PI) * (sum + 0.044715 * sum * sum * sum)));
+                  : 0.5 * sum * (1 + std::tanh(std::sqrt(2 / M_PI) * (sum + 0.044715 * sum * sum * sum)));
           worst = std::max(worst, std::fabs(got[i] - want) / (1 + std::fabs(sum)));
         }
-        std::printf("%-5s %-9s %s: %s, error %.2e of (1 + |sum|)\n",
-                    std::string(DTypeName(dtype)).c_str(),
+        std::printf("%-5s %-9s %s: %s, error %.2e of (1 + |sum|)\n", std::string(DTypeName(dtype)).c_str(),
                     std::string(EpilogueName(epilogue)).c_str(), bias ? "bias" : "    ",
                     activations_ == 0 ? "the library's" : "a kernel of ours", worst);
         EXPECT_EQ(activations_, HasEpilogue(Provider::kCublasLt, epilogue, dtype) ? 0 : 1);
@@ -191,9 +183,9 @@ TEST_F(CublasLtOnGpu, EpiloguesKeepNaN) {
       const Tensor square = {dtype, {64, 64}, {64, 1}};
       std::vector<double> x(4096, 1);
       x[3 * 64 + 5] = NAN;
-      const std::vector<double> got = Products(
-          {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue},
-          {x, std::vector<double>(4096, 1)});
+      const std::vector<double> got =
+          Products({.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue},
+                   {x, std::vector<double>(4096, 1)});
       EXPECT_TRUE(std::isnan(got[3 * 64 + 5]))
           << DTypeName(dtype) << " " << EpilogueName(epilogue) << " of NaN is " << got[3 * 64 + 5];
     }
