@@ -27,10 +27,11 @@ class Array:
     The result of a run may still be pending; the first read waits, and raises the run's error if it failed. What reads
     (``numpy()``, ``a[0]``, ``a == b``, ``float(a)``, ``for row in a``) gathers the whole value on the host each time;
     whoever reads much of one keeps ``values = a.numpy()``. As of NumPy's arrays ``==`` is element by element, so that
-    there is no hash. Threads: any may read. ::
+    there is no hash. ``shape`` is a tuple of integers, ``data_type`` a DataType, ``sharding`` a Sharding. Threads: any
+    may read. In the examples y is [[2, 4, 6], [8, 10, 12]], of float32.
 
-        (y,) = client.run(fd, [x])          # y is a hostir.Array
-        print(y.shape, y.sharding, y[0, :4], float(y[0, 0]), (y == x).all())
+    >>> (y,) = client.run(fd, [x])  # y is a hostir.Array.
+    >>> print(y.shape, y.sharding, y[0, :2], float(y[0, 0]), (y == 2 * x).all())
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -59,24 +60,28 @@ class Array:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The element type as NumPy's: ``y.dtype  # dtype('float32')``."""
         return self.data_type.numpy
 
     @property
     def ndim(self) -> int:
+        """How many axes it has: ``y.ndim  # 2``."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """How many elements the global value has: ``y.size  # 6``."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
-        """Of the global value; an axis of stride 0 counts in full."""
+        """The bytes of the global value; an axis of stride 0 counts in full: ``y.nbytes  # 24``."""
         return self.size * self.dtype.itemsize
 
     @property
     def state(self) -> str:
-        """ "pending", "ready", "poisoned", "lost" or "freed", without waiting. Lost: a GPU's process died with it."""
+        """ "pending", "ready", "poisoned", "lost" or "freed", without waiting: ``y.wait().state  # 'ready'``. Poisoned:
+        its run failed. Lost: a GPU's process died with it."""
         return "freed" if self._gone else self._client._state(self)
 
     def wait(self) -> Array:
@@ -94,7 +99,11 @@ class Array:
 
     @property
     def shards(self) -> list[tuple[int, tuple[slice, ...], np.ndarray[Any, Any]]]:
-        """(rank, slices of the global array, values) for each device that holds a part, in mesh order."""
+        """(rank, slices of the global array, values) for each device that holds a part, in mesh order.
+
+        >>> for rank, slices, values in y.shards:
+        ...     print(rank, slices, values.shape)
+        """
         return self._client._shards(self)
 
     def item(self, *index: Any) -> bool | int | float:

@@ -89,10 +89,10 @@ def connect(
 
     log: where the log of a private daemon goes, and what its processes print: a path, which is appended to, or a file
     with a descriptor (``sys.stderr``). Without it a file of the daemon's own, which goes with it, and whose end is in
-    the errors about its death. ::
+    the errors about its death.
 
-        with hostir.connect(devices="cpu:4", log="hostir.log") as client:
-            (y,) = client.run(fd, [x])
+    >>> with hostir.connect(devices="cpu:4", log="hostir.log") as client:
+    ...     (y,) = client.run(fd, [x])
     """
     _check_process(_process)
     if address is not None and devices is not None:
@@ -136,7 +136,7 @@ def default_client() -> Client:
 
 class Client:
     """One session with a daemon. Closing it frees its arrays. ``hostir.connect()`` makes one, and so does
-    ``hostir.Client("unix:/run/hostir/socket")`` for a daemon that runs.
+    ``hostir.Client(address)`` for a daemon that runs, at "unix:/run/hostir/socket", say.
 
     Threads: a client may be shared; every call is a request of its own. Runs happen in the order in which ``run`` was
     called. Processes: a client is that of the process that made it, and refuses to be used by one forked from it, which
@@ -280,7 +280,7 @@ class Client:
 
     def from_shards(self, shards: Sequence[Any], sharding: Sharding) -> Array:
         """The global array made of local ones, one for each device of the mesh in mesh order. Copies must agree:
-        ``client.from_shards([top, bottom], Sharding([0, 1], {0: "mesh_x"}))``."""
+        ``client.from_shards([x[:1], x[1:]], Sharding([0, 1], {0: "mesh_x"}))``."""
         return self.put(assemble([as_numpy(shard) for shard in shards], sharding), sharding=sharding)
 
     def reshard(self, array: Array, sharding: Sharding) -> Array:
@@ -296,7 +296,7 @@ class Client:
         return copy  # type: ignore[no-any-return]
 
     def free(self, *arrays: Array) -> None:
-        """Frees arrays now; queued runs that use them still see them: ``client.free(x, y)``."""
+        """Frees arrays now; queued runs that use them still see them: ``client.free(y)``."""
         for array in arrays:
             self._check_live(array)
         for start in range(0, len(arrays), self._handles_max):
@@ -326,10 +326,10 @@ class Client:
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
         it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
         the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
-        timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before. ::
+        timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
 
-            (y,) = client.run(fd, [x, w])
-            loss, params = client.run(step, {"x": x, "params": params}, timeout=60)
+        >>> (y,) = client.run(fd, [x])
+        >>> loss, params = client.run(step, {"x": x, "params": params}, timeout=60)
         """
         values = inputs_.bind(fd, inputs)
         request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
@@ -606,7 +606,7 @@ class Client:
 
 def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
     """The global array made of local ones, on ``client`` or that of ``fd.execute``, as Client.from_shards:
-    ``hostir.from_shards([top, bottom], Sharding([0, 1], {0: "mesh_x"}))``."""
+    ``hostir.from_shards([x[:1], x[1:]], Sharding([0, 1], {0: "mesh_x"}))``."""
     return (client or default_client()).from_shards(shards, sharding)
 
 

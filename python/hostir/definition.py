@@ -41,7 +41,14 @@ class Fusion:
 class FusionDefinition:
     """A program of tensor operations, recorded inside a ``with`` block and frozen when it ends.
 
-    ``fd.ops`` holds the operations, ``fd.define_tensor`` makes inputs, ``fd.add_output`` names results.
+    ``fd.ops`` holds the operations, ``fd.define_tensor`` makes inputs, ``fd.add_output`` names results. A call that
+    does not fit raises InvalidArgument in its line, a call after the block FailedPrecondition. Threads: one records;
+    any may run what is frozen, as often as they like.
+
+    >>> with FusionDefinition("scale") as fd:
+    ...     x, s = fd.define_tensor(shape=[-1, 3]), fd.define_scalar()
+    ...     fd.add_output(x * s)
+    >>> print(fd)  # The program in text form.
     """
 
     def __init__(self, name: str = "main") -> None:
@@ -170,8 +177,15 @@ class FusionDefinition:
         return given
 
     def define_scalar(self, value: Any = None, dtype: DataType | object = None, *, name: str = "") -> Scalar:
-        """A host scalar: a constant, or with ``value=None`` an input that is given with each run. name: as of
-        define_tensor."""
+        """A host scalar: a constant, or with ``value=None`` an input that is given with each run, a float64 where
+        ``dtype`` is left out. A constant without one is a bool, int64 or float64, as its value. name: as of
+        define_tensor.
+
+        Raises InvalidArgument for what is no number, or no number of ``dtype``, and for integers beyond 2^53.
+
+        >>> half, s = fd.define_scalar(0.5), fd.define_scalar(dtype=np.float32)
+        >>> y = x * half + s  # run(fd, [x, 3.0]) makes s 3.
+        """
         self._check_open()
         if value is not None:
             return self._constant(value, dtype, self._input_name(name))
@@ -205,7 +219,11 @@ class FusionDefinition:
         return scalar
 
     def define_vector(self, values: Sequence[Any], dtype: DataType | object = DataType.Int) -> list[Any]:
-        """A vector of sizes, for ``shape=`` arguments."""
+        """A vector of sizes, for ``shape=`` arguments: numbers, sizes and scalars, as a list. Raises Unimplemented for
+        anything else: a vector cannot be an input.
+
+        >>> fd.ops.reshape(x, fd.define_vector([3, 2]))  # [[1, 2], [3, 4], [5, 6]]
+        """
         if not isinstance(values, (list, tuple)):
             raise Unimplemented(located(f"define_vector: a list of sizes, not {values!r}; a vector cannot be an input"))
         return list(values)
@@ -216,7 +234,12 @@ class FusionDefinition:
         """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's handle.
 
         ``output`` is a tensor, or a dict, list or (named) tuple of such, nested at will: a run then returns its results
-        in that structure. ``alias_input`` is nested as ``output`` is: ``fd.add_output({"w": new}, {"w": w})``.
+        in that structure. ``alias_input`` is nested as ``output`` is. Raises InvalidArgument for host scalars, and for
+        what is no value or no input of this definition.
+
+        >>> w = fd.define_tensor(shape=[3], name="w")
+        >>> fd.add_output((x * w).sum())
+        >>> fd.add_output({"w": w - 0.5}, {"w": w})  # A run returns (Array, {"w": Array}).
         """
         self._check_open()
         outputs, structure = flatten(output)

@@ -16,6 +16,8 @@ class DataType(enum.Enum):
 
     Element types of NumPy, PyTorch and JAX are accepted wherever a DataType is: ``np.float32``, ``torch.bfloat16``,
     ``jnp.int32``.
+
+    >>> x.astype(DataType.Half).dtype  # dtype('float16')
     """
 
     Double = "f64"

@@ -6,12 +6,22 @@ import grpc
 
 
 class HostirError(Exception):
-    """A request that failed. The message names the operation, the value seen, the limit and the user's line."""
+    """A request that failed. The message names the operation, the value seen, the limit and the user's line.
+
+    Its subclasses are the status codes of gRPC; ``code`` is the name of the code.
+
+    >>> try:
+    ...     client.run(fd, [x[0]])
+    ... except hostir.HostirError as error:
+    ...     print(error.code, error)
+    """
 
     code: str = "UNKNOWN"
 
 
 class Cancelled(HostirError):
+    """The client left before the answer: it was closed meanwhile."""
+
     code = "CANCELLED"
 
 
@@ -34,6 +44,8 @@ class NotFound(HostirError):
 
 
 class PermissionDenied(HostirError):
+    """The daemon may not serve there: a socket in a folder that others may enter, TCP beyond loopback."""
+
     code = "PERMISSION_DENIED"
 
 
@@ -56,6 +68,8 @@ class Aborted(HostirError):
 
 
 class Unimplemented(HostirError, NotImplementedError):
+    """Not built: an operation, type or layout; the message names another way."""
+
     code = "UNIMPLEMENTED"
 
 
@@ -72,10 +86,14 @@ class Unavailable(HostirError):
 
 
 class DataLoss(HostirError):
+    """The tensor is gone, with the GPU process whose memory held it: put it again, or run again what made it."""
+
     code = "DATA_LOSS"
 
 
 class Unauthenticated(HostirError):
+    """A proxy before the daemon wants to know who calls; the daemon itself does not ask."""
+
     code = "UNAUTHENTICATED"
 
 

@@ -27,39 +27,68 @@ class LoopAxis:
 
 class TensorLayout(Value):
     """Layout calls number the axes of the current loop domain: first the tensor's own axes, those just reduced
-    included, then as the splits and merges so far left them. Negative numbers count from the end. They may follow any
-    operation that uses the tensor; the service checks them.
+    included, then as the splits and merges so far left them. Negative numbers count from the end. The mesh comes first.
+    They may follow any operation that uses the tensor; the service checks them, when the program is first explained or
+    run.
     """
 
     def set_device_mesh(self, mesh: DeviceMesh | Any) -> None:
-        """Says which devices hold the tensor. Without a parallel axis it is replicated on them."""
+        """Says which devices hold the tensor: a DeviceMesh, or device numbers in one to three nested lists. Without a
+        parallel axis each holds all of it: ``x.set_device_mesh([0, 1])``. Raises InvalidArgument for what is no mesh.
+        """
         self._annotate("mesh", mesh=mesh if isinstance(mesh, DeviceMesh) else DeviceMesh(mesh))
 
     def axis(self, index: int) -> LoopAxis:
+        """Axis ``index`` of the loop domain as it is now, to run over a mesh dimension.
+
+        >>> x.set_device_mesh([0, 1])
+        >>> x.outer_split(0, 2)  # [i0, 3] becomes [2, i0 / 2, 3].
+        >>> x.axis(0).parallelize("mesh_x")  # Blocks of rows, as x.shard([0, 1], {0: "mesh_x"}) makes.
+        """
         return LoopAxis(self, as_axis("axis", index))
 
     def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
-        """Splits an axis in two: see outer_split and inner_split."""
+        """Splits an axis in two: ``inner_split``, or with ``inner_split=False`` an ``outer_split``.
+
+        >>> x.set_device_mesh([0, 1])
+        >>> x.split(0, 2, inner_split=False)  # [i0, 3] becomes [2, i0 / 2, 3].
+        """
         kind = "inner_split" if inner_split else "outer_split"
         self._annotate(kind, axis=as_axis(kind, axis), factor=as_axis(kind, factor))
 
     def outer_split(self, axis: int, factor: int) -> None:
-        """Axis i becomes i with extent ``factor`` and i + 1 with the rest."""
+        """Axis i becomes i with extent ``factor`` and i + 1 with the rest. Parallel, the outer one is blocks:
+        ceil-sized, the last ones short or empty.
+
+        >>> x.set_device_mesh([0, 1])
+        >>> x.outer_split(0, 2)  # [i0, 3] becomes [2, i0 / 2, 3].
+        >>> x.axis(0).parallelize("mesh_x")
+        """
         self.split(axis, factor, inner_split=False)
 
     def inner_split(self, axis: int, factor: int) -> None:
-        """Axis i becomes i with the rest and i + 1 with extent ``factor``."""
+        """Axis i becomes i with the rest and i + 1 with extent ``factor``. Parallel, the inner one deals elements in
+        whole turns: device k of d holds k, k + d, k + 2d, ...
+
+        >>> x.set_device_mesh([0, 1])
+        >>> x.inner_split(0, 2)  # [i0, 3] becomes [i0 / 2, 2, 3].
+        >>> x.axis(1).parallelize("mesh_x")  # Device 1 holds rows 1, 3, 5, ...
+        """
         self.split(axis, factor, inner_split=True)
 
     def merge(self, axis: int) -> None:
-        """Axes i and i + 1 become axis i."""
+        """Axes i and i + 1 become axis i. A merged axis cannot be parallel yet: a run raises Unimplemented.
+
+        >>> x.set_device_mesh([0, 1])
+        >>> x.merge(0)  # [i0, 3] becomes [3 i0].
+        """
         self._annotate("merge", axis=as_axis("merge", axis))
 
     def shard(self, mesh: DeviceMesh | Any, axes: Mapping[int, Any]) -> None:
-        """Splits value axes over mesh dimensions: ``x.shard(mesh, {0: "mesh_x"})``, or by the names that the mesh has.
+        """Splits value axes over mesh dimensions: ``x.shard([0, 1], {0: "mesh_x"})``, or by the mesh's own names.
 
         Value axes are those that operations see: reduced ones do not count. An axis over two dimensions, the outer one
-        first: ``{0: ("mesh_y", "mesh_x")}``.
+        first: ``{0: ("mesh_y", "mesh_x")}``. Blocks are ceil-sized: of 10 rows over 4 devices 3, 3, 3 and 1.
         """
         mesh = mesh if isinstance(mesh, DeviceMesh) else DeviceMesh(mesh)
         self.set_device_mesh(mesh)

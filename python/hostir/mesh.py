@@ -14,7 +14,13 @@ DIMENSIONS = ("mesh_x", "mesh_y", "mesh_z")  # From the last dimension of a mesh
 
 
 class ParallelType(enum.Enum):
-    """What one axis of a loop domain runs over: a dimension of the device mesh, or streams."""
+    """What one axis of a loop domain runs over: a dimension of the device mesh, or streams, which are not built. A
+    word does as well: ``"mesh_x"``.
+
+    >>> x.set_device_mesh([0, 1])
+    >>> x.outer_split(0, 2)
+    >>> x.axis(0).parallelize(ParallelType.mesh_x)
+    """
 
     serial = "serial"
     mesh_x = "mesh_x"  # the last dimension of the mesh
@@ -81,25 +87,31 @@ class DeviceMesh:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The extents of its dimensions, first to last: ``DeviceMesh([[0, 1, 2], [3, 4, 5]]).shape  # (2, 3)``."""
         return self._shape
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """In row-major order."""
+        """The numbers of its devices, in row-major order: ``DeviceMesh([[3, 2], [1, 0]]).devices  # (3, 2, 1, 0)``."""
         return self._devices
 
     @property
     def size(self) -> int:
+        """How many devices it has: ``DeviceMesh([[0, 1], [2, 3]]).size  # 4``."""
         return len(self._devices)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The names of the dimensions, first to last: ("mesh_y", "mesh_x") for a mesh of two."""
+        """The dimensions, first to last, by their own names:
+        ``DeviceMesh([[0, 1], [2, 3]]).dimensions  # ('mesh_y', 'mesh_x')``."""
         return DIMENSIONS[: len(self._shape)][::-1]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the dimensions are called, first to last: as given, else as ``dimensions``."""
+        """What the dimensions are called, first to last: as given, else as ``dimensions``.
+
+        >>> DeviceMesh([[0, 1], [2, 3]], names=("dp", "tp")).names  # ('dp', 'tp')
+        """
         return self._names
 
     def __eq__(self, other: object) -> bool:

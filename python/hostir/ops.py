@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 
 class Ops(PointwiseOps):  # type: ignore[misc]
+    """The operations of a definition. Each records itself, and knows the shape and element type of its result.
+
+    Axes are numbered from 0, negative ones from the end. Each raises InvalidArgument, naming the user's line, for
+    shapes, types and axes that do not fit, and FailedPrecondition when the definition's block has ended; a demand on a
+    size that is not known yet is checked by each run. In the examples x is [[1, 2, 3], [4, 5, 6]], of float32 and shape
+    [-1, 3], and i is [[2, 0], [1, 1]], of int64; comments show results.
+
+    >>> fd.ops.minimum(x, 4.5)  # [[1, 2, 3], [4, 4.5, 4.5]]
+    """
+
     def __init__(self, definition: FusionDefinition) -> None:
         self._definition = definition
 
@@ -60,15 +70,29 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     @overload
     def cast(self, arg: Scalar | Number, dtype: DataType | object) -> Scalar: ...
     def cast(self, arg: Any, dtype: DataType | object) -> Any:
-        """``arg`` converted to ``dtype``."""
+        """``arg`` converted to ``dtype``: a DataType, or what NumPy, PyTorch or JAX call one.
+
+        To a smaller float it rounds to nearest, ties to even. Floats become integers by truncation, clamped to the
+        type's range, and NaN becomes 0; integers wrap; as a bool all but 0 is true.
+
+        >>> fd.ops.cast(x / 2, np.int32)  # [[0, 1, 1], [2, 2, 3]]
+        """
         return self._record("cast", [arg], {"dtype": element_type(dtype).value})
 
     def set(self, arg: Tensor) -> Tensor:
-        """A copy; where its layout differs from that of ``arg``, a resharding."""
+        """A copy; where its layout differs from that of ``arg``, a resharding.
+
+        >>> y = fd.ops.set(x)
+        >>> x.shard([0, 1], {0: "mesh_x"})
+        >>> y.set_device_mesh([0, 1])  # Gathered: each device has all rows.
+        """
         return self._tensor("set", [arg])
 
     def segment_set(self, arg: Tensor) -> Tensor:
-        """A copy that always ends a segment."""
+        """A copy that always ends a segment: no kernel both makes ``arg`` and reads the copy.
+
+        >>> fd.ops.exp(fd.ops.segment_set(x * 0))  # [[1, 1, 1], [1, 1, 1]]
+        """
         return self._tensor("segment_set", [arg])
 
     # --- reductions ---------------------------------------------------------------------------------------------
@@ -82,43 +106,81 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self._tensor(name, [arg], attrs)
 
     def sum(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:
-        """The sum over axes ``dims`` (None: all). Of integers and bools: int64."""
+        """The sum over axes ``dims``, one or a list (None: all). They go; with ``keepdim`` they stay, with extent 1.
+
+        ``dtype``: of the result, to which elements are converted before they are added; without it floats keep their
+        type, and integers and bools are added as int64. 16-bit floats are added in float32. Of nothing the sum is 0.
+
+        >>> fd.ops.sum(x, [0])  # [5, 7, 9]
+        >>> fd.ops.sum(x, -1, keepdim=True)  # [[6], [15]]
+        """
         return self._reduce("sum", arg, dims, keepdim, dtype)
 
     def prod(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:
-        """The product over axes ``dims`` (None: all)."""
+        """The product over axes ``dims``, with arguments and types as of ``sum``; of nothing it is 1.
+
+        >>> fd.ops.prod(x, [0])  # [4, 10, 18]
+        """
         return self._reduce("prod", arg, dims, keepdim, dtype)
 
     def max(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:
-        """The greatest element over axes ``dims`` (None: all); NaN if any is."""
+        """The greatest element over axes ``dims``, with arguments as of ``sum``; NaN if any is. Without ``dtype`` the
+        type stays. An axis without elements is refused.
+
+        >>> fd.ops.max(x, 1)  # [3, 6]
+        """
         return self._reduce("max", arg, dims, keepdim, dtype)
 
     def min(self, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = DataType.Null) -> Tensor:
-        """The least element over axes ``dims`` (None: all); NaN if any is."""
+        """The least element over axes ``dims``, with arguments as of ``sum``; NaN if any is. Without ``dtype`` the type
+        stays. An axis without elements is refused.
+
+        >>> fd.ops.min(x)  # 1
+        """
         return self._reduce("min", arg, dims, keepdim, dtype)
 
     def mean(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
-        """The mean over axes ``dims`` (None: all). Of integers and bools: float32."""
+        """The mean over axes ``dims``, with arguments as of ``sum``. A float keeps its type, of integers and bools the
+        mean is float32; 16-bit floats are added in float32. Of nothing it is NaN.
+
+        >>> fd.ops.mean(x, [0], keepdim=True)  # [[2.5, 3.5, 4.5]]
+        """
         return self._tensor("mean", [arg], {"axes": _reduced_axes("mean", dims), "keepdim": bool(keepdim)})
 
     def var(self, arg: Tensor, dims: Any = None, correction: int = 1, keepdim: bool = False) -> Tensor:
-        """The sum of squared deviations from the mean over axes ``dims``, over the count less ``correction``."""
+        """The sum of squared deviations from the mean over axes ``dims``, over the count less ``correction``: 1, as of
+        PyTorch, is the unbiased estimate, 0, as of NumPy, the variance of what is there. Types as of ``mean``.
+
+        >>> fd.ops.var(x, [1])  # [1, 1]
+        >>> fd.ops.var(x, [0], correction=0)  # [2.25, 2.25, 2.25]
+        """
         attrs: dict[str, Attribute] = {"axes": _reduced_axes("var", dims), "correction": as_axis("var", correction)}
         return self._tensor("var", [arg], {**attrs, "keepdim": bool(keepdim)})
 
     def var_mean(
         self, arg: Tensor, dims: Any = None, correction: int = 1, keepdim: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """``var`` and ``mean`` of the same arguments; recorded as these two."""
+        """Variance and mean; recorded as the two operations ``var`` and ``mean``, with their arguments.
+
+        >>> fd.ops.var_mean(x, [1])  # ([1, 1], [2, 5])
+        """
         var = self._part(0, lambda: self.var(arg, dims, correction, keepdim))
         return var, self._part(1, lambda: self.mean(arg, dims, keepdim))
 
     def var_sum(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
-        """The sum of squared deviations from the mean over axes ``dims``."""
+        """The sum of squared deviations from the mean over axes ``dims``: ``var``, undivided.
+
+        >>> fd.ops.var_sum(x, [1])  # [2, 2]
+        """
         return self._tensor("var_sum", [arg], {"axes": _reduced_axes("var_sum", dims), "keepdim": bool(keepdim)})
 
     def welford(self, arg: Tensor, dims: Any) -> tuple[Tensor, Tensor, Scalar]:
-        """(mean, sum of squared deviations, count) over axes ``dims``; recorded as mean, var_sum and sizes."""
+        """(mean, sum of squared deviations, count) over axes ``dims``, not None; the count is a host scalar.
+        Recorded as ``mean``, ``var_sum`` and sizes.
+
+        >>> mean, deviations, count = fd.ops.welford(x, [1])
+        >>> deviations / (count - 1)  # [1, 1]
+        """
         count: Any = None
         for axis in _reduced_axes("welford", dims):
             size = self.size(arg, axis)
@@ -139,47 +201,80 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     # --- shape --------------------------------------------------------------------------------------------------
 
     def broadcast(self, arg: Tensor, is_broadcast_dim: Sequence[bool]) -> Tensor:
-        """New axes of extent 1 wherever ``is_broadcast_dim`` is true."""
+        """New axes of extent 1 wherever ``is_broadcast_dim``, one flag for each axis of the result, is true.
+
+        >>> fd.ops.broadcast(x, [False, True, False]).shape  # (i0, 1, 3)
+        """
         flags = [int(bool(flag)) for flag in _listed("broadcast", is_broadcast_dim, "bools")]
         return self._tensor("broadcast", [arg], {"is_broadcast_dim": flags})
 
     def broadcast_in_dim(self, arg: Tensor, shape: Sequence[Any], broadcast_dims: Sequence[int]) -> Tensor:
-        """``arg`` as a tensor of ``shape``, its axis k at ``broadcast_dims[k]``."""
+        """``arg`` as a tensor of ``shape``, its axis k at ``broadcast_dims[k]``, which ascend. Axes that are new, or
+        longer than those of ``arg``, which are 1 there, repeat its elements and are stored once.
+
+        >>> fd.ops.broadcast_in_dim(fd.ops.sum(x, [1]), [x.size(0), 3], [0])  # [[6, 6, 6], [15, 15, 15]]
+        """
         attrs: dict[str, Attribute] = {"shape": _extents("broadcast_in_dim", shape)}
         attrs["dims"] = _ints("broadcast_in_dim", broadcast_dims)
         return self._tensor("broadcast_in_dim", [arg], attrs)
 
     def reshape(self, arg: Tensor, new_shape: Sequence[Any]) -> Tensor:
-        """The elements of ``arg`` in row-major order, of ``new_shape``; one extent may be -1."""
+        """The elements of ``arg`` in row-major order, of ``new_shape``; one extent may be -1. Entries are numbers,
+        sizes (``Tensor.shape``), host scalars that ``size`` makes, or constant ones.
+
+        >>> fd.ops.reshape(x, [3, -1])  # [[1, 2], [3, 4], [5, 6]]
+        """
         return self._tensor("reshape", [arg], {"shape": _extents("reshape", new_shape)})
 
     def permute(self, arg: Tensor, dims: Sequence[int]) -> Tensor:
-        """Axis k of the result is axis ``dims[k]`` of ``arg``."""
+        """Axis k of the result is axis ``dims[k]`` of ``arg``.
+
+        >>> fd.ops.permute(x, [1, 0])  # [[1, 4], [2, 5], [3, 6]]
+        """
         return self._tensor("permute", [arg], {"dims": _ints("permute", dims)})
 
     def expand(self, arg: Tensor, shape: Sequence[Any]) -> Tensor:
-        """Axes of extent 1 repeated to ``shape``; -1 keeps an axis."""
+        """Axes of extent 1 repeated to ``shape``, which has an entry for each axis, and stored once; -1 keeps an axis.
+
+        >>> fd.ops.expand(fd.ops.max(x, [1], keepdim=True), [-1, 2])  # [[3, 3], [6, 6]]
+        """
         return self._tensor("expand", [arg], {"shape": _extents("expand", shape)})
 
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
-        """``arg`` without axes of extent 1; with ``squeeze_expanded`` also without broadcast ones of any extent."""
+        """``arg`` without axes ``dims``, whose extent is known to be 1; with ``squeeze_expanded`` also without
+        broadcast ones of any extent.
+
+        >>> fd.ops.squeeze(fd.ops.max(x, [1], keepdim=True), [1])  # [3, 6]
+        """
         if squeeze_expanded:
             return self._tensor("squeeze_expanded", [arg], {"axes": _ints("squeeze", dims)})
         return self._tensor("squeeze", [arg], {"axes": _ints("squeeze", dims)})
 
     def size(self, arg: Tensor, dim: int) -> Scalar:
-        """The extent of axis ``dim`` as a host scalar, which also serves in ``shape=`` arguments."""
+        """The extent of axis ``dim`` as a host scalar, which also serves in ``shape=`` arguments; of a tensor that is
+        sharded that of the whole.
+
+        >>> fd.ops.sum(x, [0]) / fd.ops.size(x, 0)  # [2.5, 3.5, 4.5]
+        """
         size: Scalar = self._append("size", [self._value("size", arg)], {"axis": as_axis("size", dim)}, True)
         if isinstance(arg, Tensor) and arg._type is not None:
             size.extent = arg.size(dim)
         return size
 
     def shape(self, arg: Tensor) -> list[Scalar]:
-        """The extents of a tensor, each as ``size`` gives it."""
+        """The extents of a tensor, each as ``size`` gives it.
+
+        >>> rows, columns = fd.ops.shape(x)
+        >>> fd.ops.sum(x) / (rows * columns)  # 3.5
+        """
         return [self.size(arg, dim) for dim in range(arg.ndim)]
 
     def stride_order(self, arg: Tensor, order: Sequence[int]) -> Tensor:
-        """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts")."""
+        """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts").
+        Memory on devices is row-major whatever it says.
+
+        >>> fd.ops.stride_order(x, [0, 1]).shape  # (i0, 3)
+        """
         result = self.set(arg)
         result._annotate("stride_order", order=tuple(_ints("stride_order", order)))
         return result
@@ -192,20 +287,35 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         strides: Sequence[int] | None = None,
         manual_normalization: bool = False,
     ) -> Tensor:
-        """``arg[start:end:stride]`` on every axis; negative indices count from the end, as in NumPy."""
+        """``arg[start:end:stride]`` on every axis, as in NumPy: negative indices count from the end. Strides are at
+        least 1, which they are where left out. Where a size is not known yet, an index beyond the end is not clamped:
+        the run is refused.
+
+        >>> fd.ops.slice(x, [0, 1], [2, 3])  # [[2, 3], [5, 6]]
+        >>> fd.ops.slice(x, [-1, 0], [2, 3], strides=[1, 2])  # [[4, 6]]
+        """
         del manual_normalization  # Indices are normalized in either case.
         start = _extents("slice", start_indices)
         steps = _ints("slice", strides) if strides is not None else [1] * len(start)
         return self._tensor("slice", [arg], {"start": start, "end": _extents("slice", end_indices), "strides": steps})
 
     def pad(self, arg: Tensor, pad_widths: Sequence[Any], value: float | Scalar | None = None) -> Tensor:
-        """``pad_widths`` holds (before, after) pairs from the last axis backwards; ``value`` (0) fills them."""
+        """``value`` (0) around ``arg``, converted to its type. ``pad_widths`` holds (before, after) pairs from the last
+        axis backwards; pairs that are missing are 0, negative widths crop.
+
+        >>> fd.ops.pad(x, [1, -1], value=9)  # [[9, 1, 2], [9, 4, 5]]
+        """
         widths = _ints("pad", _extents("pad", pad_widths))
         return self._tensor("pad", [arg], {"widths": widths, "value": 0.0 if value is None else _number("pad", value)})
 
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
-        """The tensors one after the other along axis ``dim``. With ``manual_padding`` they are results of ``pad``, each
-        as long as all of them together; recorded as ``cat`` of what was padded."""
+        """The tensors, whose other axes are equally long, one after the other along axis ``dim``; their types promote.
+
+        With ``manual_padding`` they are results of ``pad``, each as long as all of them together; recorded as ``cat``
+        of what was padded.
+
+        >>> fd.ops.cat([x, -x[:1]])  # [[1, 2, 3], [4, 5, 6], [-1, -2, -3]]
+        """
         tensors = _listed("cat", tensors, "tensors")
         if manual_padding:
             tensors = self._unpadded(tensors, dim)
@@ -240,40 +350,71 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return parts
 
     def triu(self, arg: Tensor, diagonal: int = 0) -> Tensor:
-        """``arg`` on and above a diagonal of its last two axes, 0 below it."""
+        """``arg`` on and above a diagonal of its last two axes, 0 below it: the main one, or that many places right of
+        it.
+
+        >>> fd.ops.triu(x, diagonal=1)  # [[0, 2, 3], [0, 0, 6]]
+        """
         return self._tensor("triu", [arg], {"diagonal": as_axis("triu", diagonal)})
 
     # --- indices that are data ----------------------------------------------------------------------------------
 
     def select(self, arg: Tensor, index: int | Scalar, dim: int) -> Tensor:
-        """``arg`` at ``index``, a number or a host scalar, along axis ``dim``, which goes."""
+        """``arg`` at ``index`` along axis ``dim``, which goes. Negative indices count from the end. A number outside is
+        refused; a host scalar outside takes the nearer end.
+
+        >>> fd.ops.select(x, -1, 0)  # [4, 5, 6]
+        """
         return self._tensor("select", [arg, index], {"axis": as_axis("select", dim)})
 
     def index_select(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """``arg`` at each of a list of indices along axis ``dim``; indices outside are clamped."""
+        """``arg`` along axis ``dim`` at each of ``index``, int32 or int64 of one axis. Negative indices count from the
+        end; outside the nearer end is taken.
+
+        >>> fd.ops.index_select(x, i[0], 1)  # [[3, 1], [6, 4]]
+        """
         return self._tensor("index_select", [arg, index], {"axis": as_axis("index_select", dim)})
 
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """``arg``, along axis ``dim`` at the integers ``index``, as PyTorch's; indices outside are clamped."""
+        """``arg`` along axis ``dim`` at the integers ``index``, as of PyTorch: the result has the shape of ``index``,
+        whose other axes are at most as long as those of ``arg``. Indices count as for ``index_select``.
+
+        >>> fd.ops.gather(x, i, 1)  # [[3, 1], [5, 5]]
+        """
         return self._tensor("gather", [arg, index], {"axis": as_axis("gather", dim)})
 
     def scatter(self, arg: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
-        """``arg`` with the elements of ``src`` at ``index`` along axis ``dim``; the last of equal indices counts."""
+        """``arg`` with the elements of ``src``, of its type, at the integers ``index`` along axis ``dim``. Of equal
+        indices the last counts; negative ones count from the end, and what is outside is put nowhere.
+
+        >>> fd.ops.scatter(x, i, -x[:, :2], 1)  # [[-2, 2, -1], [4, -5, 6]]
+        """
         return self._tensor("scatter", [arg, index, src], {"axis": as_axis("scatter", dim)})
 
     def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """``arg``, along axis ``dim`` at the integers ``index``, as NumPy's; indices outside are clamped."""
+        """``arg`` along axis ``dim`` at the integers ``index``, as of NumPy: along ``dim`` the result is as long as
+        ``index``, the other axes broadcast. Indices count as for ``index_select``.
+
+        >>> fd.ops.take_along_axis(x, i[:1], 1)  # [[3, 1], [6, 4]]
+        """
         return self._tensor("take_along_axis", [arg, index], {"axis": as_axis("take_along_axis", dim)})
 
     # --- new values ---------------------------------------------------------------------------------------------
 
     def full(self, shape: Sequence[Any], fill_value: Any, dtype: DataType | object) -> Tensor:
-        """``fill_value``, a number or a constant scalar, everywhere."""
+        """``fill_value``, a number or a constant scalar, everywhere, converted to ``dtype``.
+
+        >>> fd.ops.full([2, x.size(1)], 7, np.int32)  # [[7, 7, 7], [7, 7, 7]]
+        """
         attrs: dict[str, Attribute] = {"shape": _extents("full", shape), "value": _number("full", fill_value)}
         return self._tensor("full", [], {**attrs, "dtype": element_type(dtype).value})
 
     def iota(self, length: Any, start: Any = 0, step: Any = 1, dtype: DataType | object = DataType.Int) -> Tensor:
-        """``start + k * step`` for k below ``length``, a size; start and step are numbers or host scalars."""
+        """``start + k * step`` for k below ``length``, a size; start and step are numbers or host scalars, integers
+        where ``dtype`` is an integer type.
+
+        >>> fd.ops.iota(3, start=1, step=2)  # [1, 3, 5]
+        """
         attrs: dict[str, Attribute] = {"shape": _extents("iota", [length]), "offset": _extents("iota", [0])}
         operands = [self._value("iota", start), self._value("iota", step)]
         result: Tensor = self._append("iota", operands, {**attrs, "dtype": element_type(dtype).value}, False)
@@ -282,12 +423,22 @@ class Ops(PointwiseOps):  # type: ignore[misc]
     # --- contractions -------------------------------------------------------------------------------------------
 
     def matmul(self, a: Tensor, b: Tensor, *, precision: str = "full") -> Tensor:
-        """As NumPy's matmul. ``precision="tf32"`` allows products of float32 to round their operands to 10 bits of
-        mantissa, which GPUs multiply several times as fast; CPUs multiply in full either way."""
+        """As NumPy's matmul: [..., m, k] times [..., k, n], leading axes broadcast, one axis is a row or a column.
+
+        Both have one element type, no bools; 16-bit floats are added in float32. ``precision="tf32"`` allows products
+        of float32 to round their operands to 10 bits of mantissa, which GPUs multiply several times as fast; CPUs
+        multiply in full either way.
+
+        >>> fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))  # [[14, 32], [32, 77]]
+        """
         return self._tensor("matmul", [a, b], _precision(precision))
 
     def linear(self, a: Tensor, b: Tensor, bias: Tensor | None = None, *, precision: str = "full") -> Tensor:
-        """``a @ b.T + bias`` with ``b`` of shape [out, in]. ``precision``: as of matmul."""
+        """``a @ b.T + bias`` for ``a`` [..., in], ``b`` [out, in] and ``bias`` [out]. Types and ``precision`` as of
+        ``matmul``.
+
+        >>> fd.ops.linear(x, x, fd.ops.sum(x, [1]))  # [[20, 47], [38, 92]]
+        """
         return self._tensor("linear", [a, b] if bias is None else [a, b, bias], _precision(precision))
 
 

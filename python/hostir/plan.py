@@ -15,10 +15,10 @@ from .picture import draw
 
 @dataclass(frozen=True)
 class Segment:
-    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all). ::
+    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all).
 
-    for s in plan.segments:  # Of class Segment.
-        print(s.name, s.kind, s.bytes)
+    >>> for s in plan.segments:  # Each is a Segment.
+    ...     print(s.name, s.kind, s.launches, s.bytes)
     """
 
     name: str
@@ -33,10 +33,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Communication:
-    """One communication of the plan. team: the lists of ranks that run it side by side. ::
+    """One communication of the plan. team: the lists of ranks that run it side by side.
 
-    for c in plan.communications:  # Of class Communication.
-        print(c.type, c.tensor, c.bytes)
+    >>> for c in plan.communications:  # Each is a Communication.
+    ...     print(c.type, c.tensor, c.bytes)
     """
 
     # "Gather", "Allgather", "Scatter", "Reduce", "Allreduce", "ReduceScatter", "Broadcast", "SendRecv", "AllToAll",
@@ -60,10 +60,15 @@ class Memory:
 
 
 class Plan:
-    """The plan of a program. The plan explained is the plan executed. ::
+    """The plan of a program. The plan explained is the plan executed.
 
-    plan = client.explain(fd)  # A hostir.Plan: a notebook shows its picture and its tables,
-    print(plan)                # and this the tables.
+    ``segments`` and ``communications`` are lists. In text form, ``fusion`` is the program with its shardings and
+    reshardings, ``host_ir`` the host program, one for all ranks. ``guards`` are the conditions on sizes under which the
+    plan holds; ``pool_bytes`` are the bytes of intermediates on a rank: a number where sizes are known, else an
+    expression of them.
+
+    >>> plan: hostir.Plan = client.explain(fd)  # A notebook shows its picture and its tables,
+    >>> print(plan)  # and this the tables.
     """
 
     def __init__(self, reply: Any, name: str = "plan", sizes: Mapping[str, int] | None = None) -> None:

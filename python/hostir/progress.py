@@ -20,10 +20,15 @@ _STAGES = {1: "queued", 2: "planning", 3: "compiling", 4: "done"}  # PlanProgres
 
 @dataclass(frozen=True)
 class PlanProgress:
-    """How far a plan is: ``connect(progress=lambda p: print(p))`` is called with each PlanProgress.
+    """How far a plan is: ``connect(progress=...)`` is called with each, on a thread of the client's.
 
     stage: "queued" behind ``plans_before`` other plans, "planning", "compiling" the last of which so many kernels
-    are, or "done": made, or failed."""
+    are, or "done": made, or failed.
+
+    >>> def told(p: hostir.PlanProgress) -> None:
+    ...     print(p.stage, p.kernels_compiled, p.kernels)
+    >>> client = hostir.connect(progress=told)
+    """
 
     stage: str
     plans_before: int

@@ -22,7 +22,12 @@ class Sharding:
     ``axes`` maps an axis of the array to the mesh dimension that splits it into blocks: ``{0: "mesh_x"}``, or
     ``{0: ("mesh_y", "mesh_x")}``, the outer one first, by the mesh's own names where it has some. A mesh dimension that
     is not mentioned holds copies.
-    The elements of axes in ``dealt`` are dealt in turns instead: device k of d holds k, k + d, k + 2d, ...
+    The elements of axes in ``dealt`` are dealt in turns instead: device k of d holds k, k + d, k + 2d, ... Raises
+    InvalidArgument for what is no mesh, and for dimensions that the mesh lacks, that split two axes or that come in
+    another order. Shardings are compared by value, whatever their meshes' dimensions are called.
+
+    >>> x_dev = client.put(x, sharding=Sharding([0, 1], {0: "mesh_x"}))  # A row each.
+    >>> x_dev.sharding  # Sharding(DeviceMesh([0, 1]), {0: 'mesh_x'})
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class Sharding:
 
     @property
     def axes(self) -> dict[int, str | tuple[str, ...]]:
+        """The mesh dimension that splits each axis, as the mesh calls it, or several, the outer one first; axes that
+        are whole are left out: ``Sharding([0, 1], {1: "mesh_x"}).axes  # {1: 'mesh_x'}``."""
         by_axis: dict[int, tuple[str, ...]] = {}
         for name, dimension in zip(self.mesh.names, self.mesh.dimensions, strict=True):
             if dimension in self._axis_of:
@@ -64,18 +71,24 @@ class Sharding:
 
     @property
     def dealt(self) -> tuple[int, ...]:
-        """The axes whose elements are dealt in turns."""
+        """The axes whose elements are dealt in turns: ``Sharding([0, 1], {0: "mesh_x"}, dealt=[0]).dealt  # (0,)``."""
         return tuple(sorted(self._dealt))
 
     def axis_of(self, dimension: str, rank: int) -> int | None:
         """The axis of an array of ``rank`` axes that a mesh dimension splits, counted from the front, or None where the
-        dimension holds copies. Raises InvalidArgument where the array has no such axis."""
+        dimension holds copies. Raises InvalidArgument where the array has no such axis.
+
+        >>> Sharding([0, 1], {-1: "mesh_x"}).axis_of("mesh_x", rank=3)  # 2
+        """
         return self._value_axis(dimension, rank) if dimension in self._axis_of else None
 
     def block(self, position: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
         """What the device at ``position`` of the mesh (row-major) holds of an array of ``shape``.
 
         Blocks are ceil-sized: 10 rows over 4 devices are 3, 3, 3 and 1. Of a dealt axis it is a slice with a step.
+        Raises InvalidArgument for a shape without the axes that are split, or with a dealt one not in whole turns.
+
+        >>> Sharding([0, 1], {0: "mesh_x"}).block(1, (10, 3))  # (slice(5, 10, None), slice(0, 3, None))
         """
         at, step = [0] * len(shape), [1] * len(shape)
         block, end = list(shape), list(shape)

@@ -10,13 +10,18 @@ from .infer.extents import Extent
 
 class Size(str):
     """The extent of an axis that is not known yet: a text that prints as its name, and that ``+ - * // %`` with
-    numbers and other sizes make new sizes of: ``[x.shape[0] // 4, 4]`` in a ``shape=`` argument."""
+    numbers and other sizes make new sizes of. It counts elements, and serves in ``shape=`` arguments.
+
+    >>> rows: Size = x.shape[0]
+    >>> rows + 2  # i0 + 2
+    >>> x.reshape(rows // 2, 6)  # [[1, 2, 3, 4, 5, 6]]
+    """
 
     __slots__ = ("_extent",)
     _extent: Extent
 
     @classmethod
-    def of(cls, extent: Extent) -> int | Size:
+    def _of(cls, extent: Extent) -> int | Size:
         if isinstance(extent, int):
             return extent
         size = cls(extent_text.text(extent))
@@ -30,7 +35,7 @@ class Size(str):
         extent = getattr(other, "_extent", other)
         if isinstance(extent, bool) or not isinstance(extent, (int, extents.Expr)):
             return NotImplemented  # type: ignore[no-any-return]
-        return Size.of(made(extent, self._extent) if swap else made(self._extent, extent))
+        return Size._of(made(extent, self._extent) if swap else made(self._extent, extent))
 
     def __add__(self, other: int | Size) -> int | Size:  # type: ignore[override]
         return self._with(extents.add, other)

@@ -30,12 +30,17 @@ class Value:
 
     @property
     def name(self) -> str:
-        """What plans and errors call it: the variable it was assigned to, where there was one."""
+        """What plans and errors call it: the variable it was assigned to, where there was one.
+
+        >>> total = x.sum()
+        >>> total.name  # 'total'
+        """
         return self._name
 
     @property
     def data_type(self) -> DataType:
-        """The element type. Raises Unimplemented where only the service knows it."""
+        """The element type: ``x.data_type  # <DataType.Float: 'f32'>``. Raises Unimplemented where only the service
+        knows it."""
         return DataType(self._known("data_type").dtype)
 
     @property
@@ -62,7 +67,15 @@ class Value:
 
 
 class Scalar(ScalarOperators, Value):
-    """A host scalar; ``value`` is its number when it is a constant, else None."""
+    """A host scalar: one number, known when a program runs. ``value`` is its number when it is a constant, else None.
+
+    Operators of scalars alone make scalars, beside a tensor a tensor, whose type a scalar seldom changes
+    (docs/data_types.md).
+
+    >>> half: Scalar = fd.define_scalar(0.5)
+    >>> half.value  # 0.5
+    >>> x * half  # [[0.5, 1, 1.5], [2, 2.5, 3]]
+    """
 
     extent: int | str | None = None  # Of what ops.size made: the same size for ``shape=`` arguments.
 
