@@ -275,9 +275,12 @@ class SpmdEvaluator {
   }
 
   static HostTensor Reduce(const std::vector<const HostTensor*>& parts, std::string_view reduce) {
-    const auto combine = [&](auto a, auto b) {
-      if (reduce == "sum" || reduce == "mean") return a + b;
-      if (reduce == "prod") return a * b;
+    const auto combine = [&](auto a, auto b) -> decltype(a) {
+      // Integers wrap: those of padding may be any.
+      using Wide = std::conditional_t<std::is_integral_v<decltype(a)>, uint64_t, double>;
+      const auto x = static_cast<Wide>(a), y = static_cast<Wide>(b);
+      if (reduce == "sum" || reduce == "mean") return static_cast<decltype(a)>(x + y);
+      if (reduce == "prod") return static_cast<decltype(a)>(x * y);
       return reduce == "min" ? std::min(a, b) : std::max(a, b);
     };
     if (!IsFloat(parts[0]->dtype)) {
