@@ -48,8 +48,20 @@ struct Argument {
   int64_t scalar_bits = 0;     // A host scalar: the bits of the f64, or the int64.
 };
 
+// How long one piece of work took: a launch, a library call, a copy, a fill, a communication, or a
+// group of them.
+struct OpTime {
+  const ir::Op* op = nullptr;  // Of a group the first communication that this rank takes part in.
+  base::Nanos time = {};
+};
+
 struct RunOptions {
   int64_t seq_base = 0;  // Added to every seq: what errors and progress name communications by.
+  // Where set the run is a profile: each piece of work is waited for before the next is queued, up to
+  // `profile_timeout` each, and the wall time of both together is appended. So nothing overlaps, what queueing and
+  // waiting cost is in each time, no graph is replayed, and Run blocks; Abort ends it as it ends what was queued.
+  std::vector<OpTime>* times = nullptr;
+  base::Nanos profile_timeout = std::chrono::seconds(60);
 };
 
 class Binding;
@@ -74,9 +86,11 @@ class Evaluator {
   virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) = 0;
 
   // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
-  // host_wait. (The second run for the same sizes may be captured, which allocates; later ones
-  // replay it.) Stream 0 is behind all of it: synchronize it, or queue on it, to know the end.
-  // Errors: of a post, or a host_wait; what was queued before is behind stream 0 also then.
+  // host_wait, or as RunOptions::times says. (The second run for the same sizes may be captured,
+  // which allocates; later ones replay it.) Stream 0 is behind all of it: synchronize it, or queue
+  // on it, to know the end.
+  // Errors: of a post, a host_wait, or work that is timed; what was queued before is behind stream
+  // 0 also then.
   virtual Status Run(Binding& binding, const RunOptions& options) = 0;
 
   // Waits for what was queued. Errors: the first cause, with the communication that was under way;

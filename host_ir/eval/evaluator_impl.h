@@ -41,6 +41,9 @@ struct Binding::State {
   uint64_t bound = 0;         // The number of the Bind that made it so.
 };
 
+// Whether it is queued and does something there.
+bool IsWork(Instr::Kind kind);
+
 class EvaluatorImpl final : public Evaluator {
  public:
   EvaluatorImpl(const HostProgram& program, const EvaluatorOptions& options, Code code, PoolPlan plan);
@@ -85,6 +88,10 @@ class EvaluatorImpl final : public Evaluator {
   Status LaunchGraph(Replay& replay, const RunOptions& options);
   void Fixed(const device::Buffer& buffer);
 
+  // profile.cc
+  // Waits for what `instr` has queued since `began`, and notes the time of it.
+  Status TakeTime(const Instr& instr, base::Nanos began, const Binding::State& state, const RunOptions& options);
+
   // run.cc
   Status RunOnce(Binding::State& state, const RunOptions& options);
   Status RunInstrs(Binding::State& state, const RunOptions& options);
@@ -119,6 +126,8 @@ class EvaluatorImpl final : public Evaluator {
   std::vector<std::shared_ptr<const Sizes>> sizes_;    // The latest first.
   std::vector<std::shared_ptr<const Sizes>> retired_;  // Perhaps in queued runs still.
   bool in_group_ = false;
+  base::Nanos group_began_ = {};      // In a run that is timed.
+  const ir::Op* group_op_ = nullptr;  // Its first communication with others, there.
   int64_t seq_base_ = 0;
   uint64_t binds_ = 0;
 

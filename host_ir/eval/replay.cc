@@ -21,6 +21,8 @@ constexpr int64_t kCapturesMax = 16;
 // A graph is launched in about the time of three kernels.
 constexpr int64_t kWorkMin = 4;
 
+}  // namespace
+
 bool IsWork(Instr::Kind kind) {
   switch (kind) {
     case Instr::Kind::kLaunch:
@@ -41,8 +43,6 @@ bool IsWork(Instr::Kind kind) {
   }
   return false;
 }
-
-}  // namespace
 
 Status EvaluatorImpl::FindReplayable() const {
   if (!options_.replay) return Unimplemented("replay is switched off");

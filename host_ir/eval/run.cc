@@ -1,5 +1,5 @@
 // Run: queues the instructions of one binding. Nothing here allocates, looks up a name, or blocks
-// but at a host_wait.
+// but at a host_wait, or where the run is timed (profile.cc).
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -19,7 +19,7 @@ Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
   Binding::State& state = binding.state();
   HIR_CHECK(state.sizes != nullptr);
   seq_base_ = options.seq_base;
-  const bool repeats = replayable_.ok() && ++state.sizes->replays->runs > 1;
+  const bool repeats = options.times == nullptr && replayable_.ok() && ++state.sizes->replays->runs > 1;
   return repeats ? RunReplayed(state, options) : RunOnce(state, options);
 }
 
@@ -51,6 +51,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
   std::vector<int64_t>& values = state.values;
   for (size_t pc = 0; pc < code_.instrs.size(); ++pc) {
     const Instr& instr = code_.instrs[pc];
+    const base::Nanos began = options.times == nullptr ? base::Nanos{} : base::Clock::Steady().Now();
     switch (instr.kind) {
       case Instr::Kind::kView: HIR_TRY(ResolveView(code_.views[At(instr.at)], state)); break;
       case Instr::Kind::kLaunch: Launch(instr, state); break;
@@ -94,6 +95,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         if (values[At(instr.index)] == 0) pc = At(instr.target) - 1;
         break;
     }
+    if (options.times != nullptr) HIR_TRY(TakeTime(instr, began, state, options));
   }
   return {};
 }

@@ -67,6 +67,7 @@ struct SimulatedRun {
   std::vector<int64_t> symbols = {};
   int num_streams = 4;
   int num_runs = 1;  // Queued one after the other before the first is waited for.
+  bool profile = false;
   LibrarySource* libraries = nullptr;
   std::function<void(Evaluator&, int64_t rank)> after_run = {};  // Between queueing and waiting.
   // The parameters of a rank before the run: int64 tensors.
@@ -76,6 +77,7 @@ struct SimulatedRun {
 struct RankResult {
   Status status;
   std::vector<Values> params;  // After the run.
+  std::vector<OpTime> times;   // Of all runs, when they are profiles.
 };
 
 inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
@@ -115,7 +117,10 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
       Binding binding;
       HIR_TRY(evaluator->Bind(arguments, run.symbols, &binding));
       Status status;
-      for (int i = 0; i < run.num_runs && status.ok(); ++i) status = evaluator->Run(binding, {.seq_base = i * 1000});
+      for (int i = 0; i < run.num_runs && status.ok(); ++i)
+        status = evaluator->Run(binding, {.seq_base = i * 1000,
+                                          .times = run.profile ? &result.times : nullptr,
+                                          .profile_timeout = std::chrono::hours(1)});
       if (run.after_run) run.after_run(*evaluator, rank);
       const Status end = evaluator->Synchronize(std::chrono::hours(1));
       return status.ok() ? end : status;

@@ -140,8 +140,8 @@ class CudaEvaluator : public testing::TestWithParam<ReplayCase> {
     const Status bound = evaluator_->Bind(arguments, symbols, &binding_);
     ASSERT_TRUE(bound.ok()) << bound.ToString();
   }
-  void Run(int64_t seq_base = 0) {
-    const Status run = evaluator_->Run(binding_, {.seq_base = seq_base});
+  void Run(int64_t seq_base = 0, std::vector<OpTime>* times = nullptr) {
+    const Status run = evaluator_->Run(binding_, {.seq_base = seq_base, .times = times});
     ASSERT_TRUE(run.ok()) << run.ToString();
     const Status end = evaluator_->Synchronize(kLong);
     ASSERT_TRUE(end.ok()) << end.ToString();

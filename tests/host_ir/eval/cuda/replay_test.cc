@@ -155,6 +155,34 @@ TEST_P(FakeEvaluator, LibraryCallsHaveAGraphForEachSetOfOperands) {
   EXPECT_LE(Captured(), 16);
 }
 
+// Before the first run, and between runs that are replayed.
+TEST_P(FakeEvaluator, AProfileIsQueuedAndLeavesTheGraphs) {
+  const auto program = LoadFinished(kScaled);
+  Prepare(*program);
+  const Tensors a = Upload({{1, 2}, {0, 0}, {0, 0}});
+  const auto profiled = [&] {
+    std::vector<OpTime> times;
+    Run(0, &times);
+    std::string names;
+    for (const OpTime& time : times) {
+      EXPECT_GT(time.time.count(), 0);
+      base::Append(names, time.op->info->name, " ");
+    }
+    return names;
+  };
+  for (const double scale : {10.0, 20.0}) {
+    Bind(a, {2}, scale, true);
+    EXPECT_EQ(profiled(), "launch launch launch set ");
+    EXPECT_EQ(Captured(), scale == 10.0 ? 0 : 1);
+    const auto s = static_cast<int64_t>(scale);
+    EXPECT_EQ(Download(*a[2]), (Values{2 * s + 9, 4 * s + 15}));
+    Run();
+    Run();
+    EXPECT_EQ(Captured(), 1);
+  }
+  EXPECT_EQ(Launched(), 3);
+}
+
 TEST_P(FakeEvaluator, ShortProgramsAreQueuedAndAllWhenToldSo) {
   Prepare(*LoadFinished(R"(host @p(%y: i64[4]) {
   fill(%y) {value=3.0, stream=0}
