@@ -162,6 +162,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
     job.request = request.request;
+    job.profile = std::move(request.profile);
     made = sequencer_.Post(std::move(job));
   }
   if (!made.ok()) {

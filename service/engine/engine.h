@@ -80,6 +80,7 @@ class Engine {
     // When the run is over, with the time since its turn; may be null.
     std::function<void(const Status&, base::Nanos)> done = {};
     int64_t request = 0;
+    std::shared_ptr<::hostir::v1::RunProfile> profile = {};  // As of RunJob.
   };
   struct Accepted {
     int64_t run = 0;

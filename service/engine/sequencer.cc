@@ -14,6 +14,7 @@
 #include "csrc/base/quoted.h"
 #include "csrc/base/shortened.h"
 #include "csrc/base/text.h"
+#include "service/engine/profile.h"
 
 namespace hir::service {
 namespace {
@@ -390,6 +391,7 @@ void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
   if (fleet_.healthy() && status.ok()) {
     loaded_.insert(job.program->number());
     Settled(job);
+    if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, fleet_.op_times());
   } else if (fleet_.healthy() && options_.on_devices) {
     Unbind();
   }
@@ -398,7 +400,7 @@ void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
 }
 
 bool Sequencer::PostRun(const RunJob& job) {
-  if (options_.on_devices || FindReleased() || !HasAll(job)) return false;
+  if (options_.on_devices || job.profile || FindReleased() || !HasAll(job)) return false;
   execute_.Clear();
   Fill(job, execute_);
   return fleet_.Post(execute_);
@@ -443,8 +445,14 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_program(whole.program());
   execute_.set_timeout_ms(whole.timeout_ms());
   execute_.set_phase(pb::Execute::PHASE_RUN);
+  execute_.set_profile(whole.profile());
   for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
+  if (job.profile) {  // What is posted is answered without times.
+    messages = NoMessages();
+    for (auto& of_rank : messages) *of_rank.emplace_back().message.mutable_execute() = execute_;
+    return Call(std::move(messages), left(), what, kEachOther);
+  }
   HIR_CHECK(fleet_.Post(execute_));  // It is short.
   return Await(left(), what);
 }
@@ -502,6 +510,7 @@ void Sequencer::Fill(const RunJob& job, pb::Execute& execute) {
   execute.set_run(job.run);
   execute.set_program(job.program->number());
   execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
+  execute.set_profile(job.profile != nullptr);
   for (const auto& [name, value] : job.sizes) {
     pb::Symbol& symbol = *execute.add_symbols();
     symbol.set_name(name);

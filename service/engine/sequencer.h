@@ -39,6 +39,8 @@ struct RunJob {
   Sizes sizes;
   TimeLimit timeout = {};
   base::Nanos took = {};  // From its turn to its end.
+  // Where set, the run is a profile: filled before `done` of a run that went well.
+  std::shared_ptr<::hostir::v1::RunProfile> profile = {};
   // Called once when it is over, with `took`, on any thread, when nothing else here holds a tensor; may be null.
   std::function<void(const Status&, base::Nanos)> done;
 };

@@ -141,6 +141,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
 void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
   run.request = call->id();
+  if (request.profile()) run.profile = std::make_shared<pb::RunProfile>();
   for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
@@ -161,8 +162,10 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     claimed->IfUnheard([drop, accepted = std::move(accepted)] { drop(accepted); });
     claimed->End({});
   };
-  if (request.wait()) {
-    run.done = [call, reply, waited, drop, answer](const hir::Status& outcome, base::Nanos took) {
+  const bool wait = request.wait() || request.profile();
+  if (wait) {
+    run.done = [call, reply, waited, drop, answer, profile = run.profile](const hir::Status& outcome,
+                                                                          base::Nanos took) {
       const std::scoped_lock lock(waited->mutex);
       Engine::Accepted accepted = std::exchange(waited->accepted, {});
       if (!outcome.ok() || !call->Claim()) {
@@ -172,10 +175,11 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
         return;
       }
       reply->set_run_us(took.count() / 1000);
+      if (profile) reply->mutable_profile()->Swap(profile.get());
       answer(std::move(accepted), call);
     };
   }
-  const auto start = [this, call, waited, drop, answer, run, wait = request.wait()](const hir::Status& planned) {
+  const auto start = [this, call, waited, drop, answer, run, wait](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
     std::unique_lock lock(waited->mutex);
     Result<Engine::Accepted> accepted = engine_.Run(run);

@@ -27,6 +27,24 @@ std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
   return names;
 }
 
+// What an op is known by: see OpTime.
+void Name(const ir::Op& op, pb::OpTime& time) {
+  time.set_op(std::string(op.info->name));
+  const bool is_launch = op.info->name == "launch";
+  time.set_name(std::string(is_launch ? op.Name("kernel") : op.operands.back()->name));
+  if (op.info->name == "communication") time.set_seq(op.Int("seq"));
+}
+
+// The rounds of an op become one.
+void AddUp(const std::vector<host::OpTime>& taken, LoadedProgram::OpTimes& times) {
+  std::map<const ir::Op*, pb::OpTime*> by_op;
+  for (const host::OpTime& one : taken) {
+    pb::OpTime*& time = by_op[one.op];
+    if (time == nullptr) Name(*one.op, *(time = times.Add()));
+    time->set_us(time->us() + static_cast<double>(one.time.count()) / 1000);
+  }
+}
+
 bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
   return std::any_of(graph.meshes().begin(), graph.meshes().end(),
                      [&](const ir::Mesh& mesh) { return mesh.mesh.PositionOf(rank).has_value(); });
@@ -64,14 +82,19 @@ Status LoadedProgram::Bind(const pb::Execute& execute, const Memory& memory) {
   return evaluator_->Bind(arguments_, symbols_, &binding_);
 }
 
-Status LoadedProgram::Run(const pb::Execute& execute, bool& started) {
+Status LoadedProgram::Run(const pb::Execute& execute, bool& started, OpTimes& times) {
   if (!HasPart()) return {};
   started = true;
-  const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun});
+  const base::Nanos timeout = std::chrono::milliseconds(execute.timeout_ms()) + kSlack;
+  std::vector<host::OpTime> taken;
+  const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun,
+                                                   .times = execute.profile() ? &taken : nullptr,
+                                                   .profile_timeout = timeout});
   // Also after an error: what was queued before it uses the tensors still.
-  const Status done = evaluator_->Synchronize(std::chrono::milliseconds(execute.timeout_ms()) + kSlack);
+  const Status done = evaluator_->Synchronize(timeout);
   HIR_TRY(queued);
   HIR_TRY(done);
+  AddUp(taken, times);
   pool_->ReleaseReplaced();
   return {};
 }

@@ -33,8 +33,10 @@ class LoadedProgram {
   // Lets go of memory that Bind took.
   void Unbind() { binding_ = host::Binding(); }
   // Collective over all ranks; returns when the run is over. `started` is set when it may have communicated: after an
-  // error, communicator and streams are not to be used again. REQUIRES: Bind was OK.
-  Status Run(const ::hostir::v1::Execute& execute, bool& started);
+  // error, communicator and streams are not to be used again. `times` gets those of its ops, in order, when the
+  // message asks for them. REQUIRES: Bind was OK.
+  using OpTimes = google::protobuf::RepeatedPtrField<::hostir::v1::OpTime>;
+  Status Run(const ::hostir::v1::Execute& execute, bool& started, OpTimes& times);
 
   // "allgather #3" for the communication `seq` of a run; empty when there is none.
   std::string NameOf(int64_t seq) const;

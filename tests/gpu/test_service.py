@@ -98,6 +98,26 @@ def test_the_examples_are_right() -> None:
             print(f"  {name}: error {outcome.error:.1e}, first result {first:.2f} s, then {each:.3f} ms a run")
 
 
+def test_a_profile_times_every_segment() -> None:
+    with daemon() as client:
+        with FusionDefinition("column_sums") as fd:
+            x = fd.define_tensor(shape=[-1, 1024], contiguity=True, dtype=DataType.Float)
+            y = fd.ops.sum(x * 2, dims=[0])
+            fd.add_output(y)
+            x.shard(DeviceMesh(list(range(client.num_devices))), {0: "mesh_x"})
+            y.set_device_mesh(DeviceMesh(list(range(client.num_devices))))
+        rows = client.num_devices * 512
+        inputs = [np.ones((rows, 1024), np.float32)]
+        client.run(fd, inputs, wait=True)
+        profile = client.profile(fd, inputs, repeat=5)
+        plan = client.explain(fd, sizes={"i0": rows})
+        assert [s.name for s in profile.segments] == [s.name for s in plan.segments if s.kind != "view"]
+        for segment in profile.segments:
+            assert len(segment.rank_us) == client.num_devices and min(segment.rank_us) > 0, segment
+        np.testing.assert_array_equal(profile.outputs[0].numpy(), np.full(1024, 2 * rows, np.float32))
+        print("", *str(profile).splitlines(), sep="\n  ")
+
+
 def test_a_full_device_refuses_a_run_and_serves_the_next() -> None:
     with daemon(f"--device-bytes-max={256 * MIB}") as client:
         fd = negate(client.num_devices)

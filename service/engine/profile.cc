@@ -1,0 +1,88 @@
+#include "service/engine/profile.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/text.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using base::Cat;
+
+// "k0" of "k0.1" and "k0.workspace", "y" of "y: f32[8]".
+std::string Upto(std::string_view text, char end) { return std::string(text.substr(0, text.find(end))); }
+
+// The rows of the plan, by what is known of an op: see Key.
+class Rows {
+ public:
+  Rows(const Program& program, const Sizes& sizes, pb::RunProfile& profile) : profile_(profile) {
+    const pb::Explanation& explanation = program.plan().explanation();
+    for (const pb::SegmentRecord& segment : explanation.segments()) {
+      if (segment.kind() == "view") continue;  // No work.
+      pb::SegmentTime& row = Add(segment.name(), segment.kind());
+      if (const auto bytes = program.Evaluate(segment.bytes(), sizes); bytes.ok()) row.set_bytes(*bytes);
+      const int index = profile_.segments_size() - 1;
+      if (segment.kind() == "kernel") index_[Cat("kernel ", segment.name())] = index;
+      if (segment.kind() == "library") {
+        for (const std::string& output : segment.outputs()) index_[Cat("library ", Upto(output, ':'))] = index;
+      }
+      if (segment.kind() == "communication")
+        index_[Cat("communication ", segment.name().substr(segment.name().find('#') + 1))] = index;
+    }
+    for (const pb::CommunicationRecord& record : explanation.communications()) {
+      const auto first = index_.find(Cat("communication ", record.number()));
+      if (first == index_.end()) continue;
+      for (int64_t i = 1; i < record.count(); ++i) index_[Cat("communication ", record.number() + i)] = first->second;
+    }
+  }
+
+  pb::SegmentTime& Of(const pb::OpTime& time) {
+    auto [found, is_new] = index_.try_emplace(Key(time), profile_.segments_size());
+    if (is_new) Add(Cat(time.op(), " ", time.name()), "host");
+    return *profile_.mutable_segments(found->second);
+  }
+
+ private:
+  // A kernel by its name, with its launches and the fills of its workspaces; a communication by its number; the rest by
+  // what it writes.
+  std::string Key(const pb::OpTime& time) const {
+    if (time.op() == "communication") return Cat("communication ", time.seq());
+    std::string kernel = Cat("kernel ", Upto(time.name(), '.'));
+    const bool is_of_kernel =
+        time.op() == "launch" || (time.op() == "fill" && time.name().find('.') != std::string::npos);
+    return is_of_kernel && index_.contains(kernel) ? kernel : Cat(time.op(), " ", time.name());
+  }
+
+  pb::SegmentTime& Add(const std::string& name, const std::string& kind) {
+    pb::SegmentTime& row = *profile_.add_segments();
+    row.set_name(name);
+    row.set_kind(kind);
+    return row;
+  }
+
+  pb::RunProfile& profile_;
+  std::map<std::string, int, std::less<>> index_;  // Into its segments.
+};
+
+}  // namespace
+
+pb::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<const Fleet::OpTimes> times) {
+  pb::RunProfile profile;
+  Rows rows(program, sizes, profile);
+  for (size_t rank = 0; rank < times.size(); ++rank) {
+    for (const pb::OpTime& time : times[rank]) {
+      pb::SegmentTime& row = rows.Of(time);
+      row.mutable_rank_us()->Resize(static_cast<int>(times.size()), 0);
+      double& us = *row.mutable_rank_us()->Mutable(static_cast<int>(rank));
+      us += time.us();
+    }
+  }
+  for (pb::SegmentTime& row : *profile.mutable_segments())
+    row.mutable_rank_us()->Resize(static_cast<int>(times.size()), 0);
+  return profile;
+}
+
+}  // namespace hir::service
