@@ -39,6 +39,7 @@ from .errors import (
 )
 from .mesh import DeviceMesh, ParallelType
 from .plan import Communication, Plan, Segment
+from .profile import Profile, SegmentTime
 from .progress import PlanProgress
 from .sharding import Sharding
 from .size import Size
@@ -67,9 +68,11 @@ __all__ = [
     "PermissionDenied",
     "Plan",
     "PlanProgress",
+    "Profile",
     "ResourceExhausted",
     "Scalar",
     "Segment",
+    "SegmentTime",
     "Sharding",
     "Size",
     "Tensor",

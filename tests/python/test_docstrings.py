@@ -23,8 +23,8 @@ from test_reference import MEMBERS, examples, needs_example
 X, INDICES = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[2, 0], [1, 1]])
 NAMES = {name: getattr(hostir, name) for name in hostir.__all__}
 NAMES |= {"hostir": hostir, "np": np, "json": json, "Path": Path}
-OF_A_CLIENT = {"Array", "Client", "Communication", "HostirError", "Plan", "PlanProgress", "Segment", "Sharding"}
-OF_A_CLIENT |= {"FusionDefinition.execute", "connect", "from_shards"}
+OF_A_CLIENT = {"Array", "Client", "Communication", "HostirError", "Plan", "PlanProgress", "Profile", "Segment"}
+OF_A_CLIENT |= {"SegmentTime", "Sharding", "FusionDefinition.execute", "connect", "from_shards"}
 EXAMPLES = [
     pytest.param(name, code, id=name)
     for name, member in MEMBERS.items()
@@ -89,7 +89,8 @@ def check_client(code: str, client: hostir.Client) -> None:
         step.add_output({"w": w - 0.5}, {"w": w})
     with hostir.Client(client.address) as own:  # Its own, which may be closed.
         names = {**NAMES, "client": own, "address": client.address, "fd": fd, "step": step, "x": X}
-        names |= {"y": own.run(fd, [X])[0], "plan": own.explain(fd), "params": {"w": X[0]}}
+        names |= {"y": own.run(fd, [X])[0], "plan": own.explain(fd), "profile": own.profile(fd, [X])}
+        names |= {"params": {"w": X[0]}}
         names["loss"], _ = own.run(step, [X, X[0]])
         for value, comment in run(code, names):
             assert repr(value) == comment
