@@ -11,7 +11,7 @@
 
 namespace hir::host {
 
-// What is known of the work on one alloc: where it ends, and what all of it comes after.
+// The work on one alloc, as far as it is known: where it ends, and what all of it comes after.
 struct PoolLife {
   const ir::Op* alloc = nullptr;  // Null in another process than the program's.
   Clock ends = {};
@@ -20,7 +20,7 @@ struct PoolLife {
 
 class PoolPlan {
  public:
-  // Of lives that Make found, here or in another process.
+  // From lives that Make found, here or in another process.
   explicit PoolPlan(std::vector<PoolLife> lives);
   // For the allocs of `program` that `rank` touches. Errors: those of Unroll.
   static Result<PoolPlan> Make(const ir::Graph& program, int64_t rank);

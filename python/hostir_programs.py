@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-# What names a library to the programs, and its file in NVIDIA's wheels: nvidia/cu13/lib, nvidia/nccl/lib, ...
+# The variable that names a library to the programs, and its file in NVIDIA's wheels: nvidia/cu13/lib, .../nccl/lib
 _CUDA = {"HOSTIR_NVRTC": "libnvrtc.so.", "HOSTIR_CUBLASLT": "libcublasLt.so.", "HOSTIR_NCCL": "libnccl.so."}
 
 

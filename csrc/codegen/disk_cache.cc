@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kMagic = "hostir-kernels-2\n";
 constexpr std::string_view kSuffix = ".kernels";
 
-// Who can write here can do more than forge a digest.
+// Not against forgery: a process that can write here can do more.
 using base::Digest;
 
 // Longer than anybody writes one file.

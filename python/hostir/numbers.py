@@ -10,7 +10,7 @@ import numpy as np
 
 from .location import invalid
 
-# What as_number takes, as far as types can say it.
+# The argument of as_number, as far as types can say it.
 Number = SupportsFloat | np.generic
 
 

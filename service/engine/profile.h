@@ -1,4 +1,4 @@
-// What a profiled run took, by the segments of its plan.
+// The times of a profiled run, by the segments of its plan.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Who the kernel ends first where memory runs out.
+// The order in which the kernel ends processes where memory runs out.
 #pragma once
 
 namespace hir::service {

@@ -38,7 +38,7 @@ class Process {
   void Kill();
   // How it ended ("killed by signal 9", "exited with 1"), once it has, and it is reaped; nothing after `timeout`.
   std::optional<std::string> Ended(base::Nanos timeout);
-  // That ended it, once Ended has said so; 0: none.
+  // The signal that ended it, once Ended has said so; 0: none.
   int signal() const { return signal_; }
 
  private:

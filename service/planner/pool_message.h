@@ -6,7 +6,7 @@
 
 namespace hir::service {
 
-// Of a plan with more, no memory is told: who places them compares all with all.
+// A plan with more is told no memory: placing compares all with all.
 inline constexpr int64_t kPoolBuffersMax = 4096;
 
 // Sets pools and pool_alignment of `plan`, whose host program is `host`. Errors: those of host::Unroll.

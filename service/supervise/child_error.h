@@ -1,4 +1,4 @@
-// What a child process says went wrong.
+// The error that a child process reports.
 #pragma once
 
 #include "csrc/base/status.h"

@@ -81,7 +81,7 @@ class Fleet {
   enum class Waits { kEachOther, kNobody };
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
               Waits waits = Waits::kEachOther);
-  // What the ranks said of the times of their ops in the latest Call, by rank.
+  // The times of their ops that the ranks reported in the latest Call, by rank.
   using OpTimes = google::protobuf::RepeatedPtrField<::hostir::v1::OpTime>;
   const std::vector<OpTimes>& op_times() const { return op_times_; }
   // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no

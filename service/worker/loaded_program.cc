@@ -27,7 +27,7 @@ std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
   return names;
 }
 
-// What an op is known by: see OpTime.
+// The names by which OpTime knows an op.
 void Name(const ir::Op& op, pb::OpTime& time) {
   time.set_op(std::string(op.info->name));
   const bool is_launch = op.info->name == "launch";

@@ -17,7 +17,7 @@
 
 namespace hir::testing {
 
-// What a rank's run took, in bytes.
+// The memory of a rank's run, in bytes.
 struct RankBytes {
   int64_t inputs = 0, outputs = 0, pool = 0;
 };

@@ -181,7 +181,7 @@ def test_types_and_refusals() -> None:
             of = values.get(op.result)
             if of is not None:
                 now = text(of.dtype, read.sizes.axes(of) if of.is_tensor else None)
-                # What was settled after its line may have made a stored axis of one: its extent is the same.
+                # A size settled after its line may have made a stored axis of one: its extent is the same.
                 assert extents_of(now) == extents_of(op.declared or ""), where
     print(f"seeds {SEEDS}: {dict(counts)}")
     assert len(counts) > 30 and counts["refused"] > len(SEEDS) // 10

@@ -29,7 +29,7 @@ inline constexpr int64_t kStreamedBytesMin = int64_t{64} << 20;
 // in some milliseconds, when code that asks for it is loaded: kernels read it as @hir_streamed_bytes, so what was
 // compiled on one machine is right for another. Thread-safe.
 int64_t StreamedBytes();
-// What is made of the measurement: of writing the same memory through the caches and past them.
+// The same from the times of writing one memory through the caches and past them.
 int64_t StreamedBytesFor(double cached_ms, double streamed_ms);
 // All beside the IR that makes an object: LLVM's version, and what it is told.
 std::string CompilerIdentity();

@@ -27,7 +27,7 @@ T Integers(T a, T b) {
   return static_cast<T>(fusion::Wrap(sizeof(T) == 4 ? DType::kInt32 : DType::kInt64, fusion::IntFunction(prim)(a, b)));
 }
 
-// What code reads as @hir_streamed_bytes; known before any code that does runs.
+// Code reads it as @hir_streamed_bytes; it is known before any code that does runs.
 int64_t streamed_bytes = 0;
 void KnowStreamedBytes(std::span<const std::string> objects) {
   const auto asks = [](const std::string& object) { return object.find("hir_streamed_bytes") != std::string::npos; };

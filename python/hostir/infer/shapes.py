@@ -193,7 +193,7 @@ def _triu(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
         raise InvalidArgument(f"%{operands[0]._name} has {len(axes)} axes; two are needed")
     if not -(2**53) <= attrs["diagonal"] <= 2**53:
         raise InvalidArgument(f"diagonal={attrs['diagonal']} is not in [-2^53, 2^53]")
-    # What is stored once is not any more.
+    # An axis that was stored once is stored in full.
     return _like(operands[0], broadcast_axes([(operands[0], axes), (operands[0], stored(axes[-2:]))], sizes))
 
 

@@ -44,7 +44,7 @@ class PlanMessage : public ::testing::TestWithParam<std::string> {
     host_ = *std::move(host);
   }
 
-  // Of rank 0, whose places in meshes are 0.
+  // For rank 0, whose places in meshes are 0.
   int64_t ValueOf(const ir::Expr* expr) const {
     const auto value = ir::Evaluate(expr, [&](std::string_view symbol) {
       const auto found = sizes_.find(std::string(symbol));

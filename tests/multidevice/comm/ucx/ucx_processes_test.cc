@@ -99,7 +99,7 @@ TEST_F(UcxProcesses, TwoRanksReduceAndExchange) {
   EXPECT_EQ(ranks.Wait(1), 0);
 }
 
-// Of the System V segments that this process has made: how many, and how many of them others may read or write.
+// The System V segments that this process has made: how many, and how many of them others may read or write.
 struct Segments {
   int all = 0, open_to_others = 0;
 };
