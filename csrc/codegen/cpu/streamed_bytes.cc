@@ -15,11 +15,12 @@ namespace {
 
 using base::Cat;
 
-// Written by each measurement, four times: some milliseconds. Cached stores find them in the last-level cache, so that
-// they are up to three times as fast as stores past it where those pay.
+// Written by each measurement, four times: some milliseconds. Cached stores find them in the last-level cache, and are
+// faster than what a large output meets. Stores past it took .9 to 1.1 of their time on a Xeon, 2.8 to 3.2 on a Zen 4,
+// where they pay; the limit is far from both.
 constexpr int64_t kMeasuredBytes = int64_t{8} << 20;
 constexpr int64_t kLineBytes = 64;
-constexpr double kSlowdownMax = 4;
+constexpr double kSlowdownMax = 8;
 
 // A kernel `name` that writes bytes [begin, end) of its only tensor, a line at a time.
 std::string WriterIr(std::string_view name, bool streamed, const Target& target) {
