@@ -308,8 +308,8 @@ int Main(int argc, char** argv) {
     std::fputs(resolved.ToString().c_str(), stdout);
     return kExitDone;
   }
-  // Of the workers and the planner: UCX would print a stack where they crash, for which it allocates memory, and one
-  // that crashes while it allocates would hang instead of ending.
+  // The workers and the planner inherit it: UCX would print a stack where they crash, for which it allocates memory,
+  // and one that crashes while it allocates would hang instead of ending.
   setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
   StartLog(resolved.config.log_level);
   RaiseDescriptorLimit();

@@ -110,7 +110,7 @@ TEST(LineQueue, WhatIsRefusedIsCounted) {
 }
 
 TEST(LineQueue, EndsWhileAWriteIsUnderWay) {
-  const Pipe pipe;
+  static Pipe& pipe = *new Pipe;  // Open to the end of the process, as the write that goes on wants it.
   pipe.Fill();
   {
     LineQueue queue(pipe.writer(), 1 << 20, Notice);
