@@ -18,6 +18,8 @@ class Unroller {
  public:
   Unroller(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool) : ranks_(ranks), pool_(pool) {
     for (const auto& [symbol, value] : ranks.symbols) symbols_[symbol] = pool.Const(value);
+    always_ = symbols_;
+    shared_symbols_ = std::make_shared<const Symbols>(symbols_);
     for (const ir::Value* param : graph.params) {
       if (param->type->kind == ir::TypeKind::kTensor) regions_.emplace(param, WholeOf(pool, *param));
     }
@@ -69,22 +71,32 @@ class Unroller {
     HIR_ASSIGN(const Expr* end, ValueOf(op, op.ExprOf("end")));
     for (const Expr* bound : {op.ExprOf("begin"), op.ExprOf("end")}) HIR_TRY(CheckBound(op, bound));
     const int64_t step = op.ExprOf("step")->value;
-    int64_t iterations = 0;
-    bool cut = true;
-    if (const Expr* distance = pool_.Sub(end, begin); distance->IsConst()) {
-      iterations = distance->value <= 0 ? 0 : (distance->value - 1) / step + 1;
-      cut = iterations > kIterationsMax;
+    const Expr* const distance = pool_.Sub(end, begin);
+    const bool known = distance->IsConst();
+    int64_t iterations = !known || distance->value <= 0 ? 0 : (distance->value - 1) / step + 1;
+    const bool cut = !known || iterations > kIterationsMax;
+    if (cut) {
+      HIR_ASSIGN(const int64_t period, PeriodOf(op));
+      iterations = 2 * period + iterations % period;
     }
-    if (cut) iterations = IterationsToRepeat(op);
-    const std::string symbol = Cat("%", op.blocks[0]->args[0]->name);
-    const bool outer_cut = cut_;
-    cut_ = cut_ || cut;
+    const std::string_view symbol = pool_.Symbol(Cat("%", op.blocks[0]->args[0]->name))->symbol;  // Steps keep it.
+    const bool outer_cut = std::exchange(cut_, cut_ || cut);
+    const int outer_iteration = iteration_;
+    const std::shared_ptr<const Symbols> outer_symbols = shared_symbols_;
+    if (!known) steps_.push_back({.op = &op, .turn = Turn::kBegins});
     Status status;
     for (int64_t i = 0; i < iterations && status.ok(); ++i) {
       symbols_[symbol] = pool_.Add(begin, pool_.Mul(pool_.Const(i), pool_.Const(step)));
+      if (!cut) always_[symbol] = symbols_[symbol];
+      shared_symbols_ = std::make_shared<const Symbols>(symbols_);
+      if (!known) iteration_ = ++num_iterations_;
       status = Run(*op.blocks[0]);
+      if (!known) steps_.push_back({.op = &op, .turn = i + 1 < iterations ? Turn::kMayEnd : Turn::kEnds});
     }
     symbols_.erase(symbol);
+    always_.erase(symbol);
+    shared_symbols_ = outer_symbols;
+    iteration_ = outer_iteration;
     cut_ = outer_cut;
     return status;
   }
@@ -100,21 +112,33 @@ class Unroller {
     return {};
   }
 
-  // Twice the least common multiple of what the body takes indices modulo.
-  static int64_t IterationsToRepeat(const ir::Op& loop) {
-    int64_t period = 1;
-    const auto look = [&period](const auto& self, const Expr* e) -> void {
+  // The least common multiple of what the body takes indices modulo, at most kPeriodMax. A longer one is refused where
+  // streams or events go by it, as some would not be met.
+  static Result<int64_t> PeriodOf(const ir::Op& loop) {
+    int64_t all = 1, met = 1;
+    const auto look = [](const auto& self, const Expr* e, int64_t& period) -> void {
       if (e->kind == ExprKind::kMod && e->args[1]->IsConst() && e->args[1]->value > 0) {
-        period = std::min<int64_t>(std::lcm(period, std::min<int64_t>(e->args[1]->value, 16)), 16);
+        period = std::min(std::lcm(period, std::min(e->args[1]->value, kPeriodMax + 1)), kPeriodMax + 1);
       }
-      for (const Expr* arg : e->args) self(self, arg);
+      for (const Expr* arg : e->args) self(self, arg, period);
     };
+    const ir::Op* last = nullptr;
     ir::ForEachOp(*loop.blocks[0], [&](ir::Op* op) {
       for (const ir::Attr& attr : op->attrs) {
-        if (const auto* e = std::get_if<const Expr*>(&attr.value)) look(look, *e);
+        const auto* e = std::get_if<const Expr*>(&attr.value);
+        if (e == nullptr) continue;
+        look(look, *e, all);
+        if (attr.name != "stream" && (attr.name != "index" || MakesView(*op))) continue;
+        const int64_t before = met;
+        look(look, *e, met);
+        if (met != before) last = op;
       }
     });
-    return 2 * period;
+    if (met <= kPeriodMax) return std::min(all, kPeriodMax);
+    const std::string where = last->line > 0 ? Cat("line ", last->line, ": ") : std::string();
+    return Unimplemented(Cat(where, last->info->name, ": its streams and events repeat after more than ", kPeriodMax,
+                             " iterations of a loop that is not of a constant number of iterations, at most ",
+                             kIterationsMax, "; use fewer"));
   }
 
   // `expr` in pool_, with the symbols known here replaced.
@@ -175,10 +199,11 @@ class Unroller {
   }
 
   Status AddStep(ir::Op& op) {
-    Step step = {.op = &op, .group = group_, .cut = cut_};
+    Step step = {.op = &op, .group = group_, .cut = cut_, .iteration = iteration_, .symbols = shared_symbols_};
     for (const ir::Attr& attr : op.attrs) {
       if (attr.name == "stream") {
         HIR_ASSIGN(step.stream, ValueOf(op, op.ExprOf("stream")));
+        step.any_stream = pool_.Substitute(op.ExprOf("stream"), always_);
       }
       if (attr.name == "index" && CodeOf(op) != HostOp::kViewSelect) {
         HIR_ASSIGN(step.index, ValueOf(op, op.ExprOf("index")));
@@ -198,11 +223,15 @@ class Unroller {
 
   const RankClass& ranks_;
   ir::ExprPool& pool_;
-  std::unordered_map<std::string_view, const Expr*> symbols_;
+  Symbols symbols_;
+  Symbols always_;  // Those whose values here are all that there are.
+  std::shared_ptr<const Symbols> shared_symbols_;
   std::unordered_map<const ir::Value*, Region> regions_;
   std::vector<Step> steps_;
   int group_ = -1;
   int num_groups_ = 0;
+  int iteration_ = 0;
+  int num_iterations_ = 0;
   int64_t visits_ = 0;
   bool cut_ = false;
 };
@@ -215,6 +244,20 @@ Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
   return unroller.TakeSteps();
 }
 
+std::optional<int64_t> StreamsEnd(const ir::Expr* stream) {
+  const std::span<const Expr* const> terms =
+      stream->kind == ExprKind::kAdd ? stream->args : std::span<const Expr* const>(&stream, 1);
+  int64_t last = stream->kind == ExprKind::kAdd ? stream->value : 0;
+  if (last < 0) return std::nullopt;
+  for (const Expr* term : terms) {
+    const Expr* const value = term->kind == ExprKind::kMod ? term->args[1] : term;
+    const int64_t least = term->kind == ExprKind::kMod ? 1 : 0;
+    if (!value->IsConst() || value->value < least || last > kStreamsMax) return std::nullopt;
+    last += std::min(value->value - least, kStreamsMax);
+  }
+  return last < kStreamsMax ? std::optional(last + 1) : std::nullopt;
+}
+
 Result<int> CountStreams(const ir::Graph& graph) {
   int64_t streams = 1;
   for (const RankClass& ranks : RankClasses(graph)) {
@@ -222,8 +265,9 @@ Result<int> CountStreams(const ir::Graph& graph) {
     HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph, ranks, pool));
     for (const Step& step : steps) {
       if (step.stream == nullptr) continue;
-      const bool constant = step.stream->IsConst();
-      streams = std::max(streams, constant ? step.stream->value + 1 : step.stream->args[1]->value);
+      const std::optional<int64_t> end = StreamsEnd(step.any_stream);
+      if (!end) return Refuse(*step.op, 1, Cat("stream is ", ToString(step.any_stream), ", which has no bound"));
+      streams = std::max(streams, *end);
     }
   }
   return static_cast<int>(streams);

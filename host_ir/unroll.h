@@ -2,9 +2,11 @@
 // views resolved to regions. The verifier, the passes and the pool planner all look at this.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,14 +45,24 @@ struct AccessedRegion {
   Region region;
 };
 
-// One op in the order in which the host meets it. Ops that are not queued (alloc, views, blocks)
-// have no stream.
+// Of a loop whose number of iterations is not known: it begins; an iteration is over, and perhaps it was the last; the
+// last that is here is over.
+enum class Turn : uint8_t { kNone, kBegins, kMayEnd, kEnds };
+
+using Symbols = std::unordered_map<std::string_view, const ir::Expr*>;
+
+// One op in the order in which the host meets it. Ops that are not queued (alloc, views)
+// have no stream. A `for` is met at its turns alone.
 struct Step {
   ir::Op* op = nullptr;
   const ir::Expr* stream = nullptr;
-  const ir::Expr* index = nullptr;  // Of the event.
-  int group = -1;                   // Steps of one execution of a group share it.
-  bool cut = false;                 // In a loop of which only the first iterations are here.
+  const ir::Expr* any_stream = nullptr;  // The same, with the indices of loops left in of which not all is here.
+  const ir::Expr* index = nullptr;       // Of the event.
+  int group = -1;                        // Steps of one execution of a group share it.
+  bool cut = false;                      // In a loop of which only the first iterations are here.
+  int iteration = 0;  // Of the innermost loop around with turns: steps of one iteration share it. 0 in no such loop.
+  Turn turn = Turn::kNone;
+  std::shared_ptr<const Symbols> symbols = {};  // The values of those known here: of the rank, of loop indices.
   std::vector<AccessedRegion> accesses = {};
 };
 
@@ -58,15 +70,22 @@ inline constexpr int64_t kStepsMax = 1 << 18;  // Ops met in one rank's run.
 
 // Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others
 // come as many as the `mod`s in their bodies need to repeat, at least two: what holds between them
-// holds between later ones.
+// holds between later ones. A constant number of iterations then ends where all of them would, as far as the `mod`s
+// show; one that is not known may end anywhere, also before the first.
 inline constexpr int64_t kIterationsMax = 64;
+inline constexpr int64_t kPeriodMax = 16;  // Of the `mod`s in the body of a loop that is not unrolled whole.
 
 // Errors: kInvalidArgument for conditions and loop bounds that are not the same on all ranks where
 // they must be (H15);
-//         kUnimplemented for what cannot be followed; kResourceExhausted beyond kStepsMax.
+//         kUnimplemented for what cannot be followed, as streams of a longer period than kPeriodMax;
+//         kResourceExhausted beyond kStepsMax.
 Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool);
 
-// How many streams the program uses, on any rank; at least 1. Errors: those of Unroll.
+// What `stream` is below, whatever its symbols are: of a constant, of `e mod c`, and of sums of such. Nothing for other
+// forms, and where it may be negative or above kStreamsMax.
+std::optional<int64_t> StreamsEnd(const ir::Expr* stream);
+// How many streams the program uses, on any rank; at least 1. Errors: those of Unroll; kInvalidArgument for a stream
+// without a bound (H1).
 Result<int> CountStreams(const ir::Graph& graph);
 
 // "line 7: op: (H8) text", as all errors of the verifier are.

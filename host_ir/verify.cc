@@ -44,12 +44,10 @@ Status CheckRange(const ir::Op& op, int rule, std::string_view what, const ir::E
 Status CheckStreamsAndEvents(const Step& step) {
   const ir::Op& op = *step.op;
   if (step.stream != nullptr) {
-    const ir::Expr* stream = step.stream;
-    HIR_TRY(CheckRange(op, 1, "stream", stream, kStreamsMax));
-    const bool bounded = stream->kind == ir::ExprKind::kMod && stream->args[1]->IsConst() &&
-                         stream->args[1]->value > 0 && stream->args[1]->value <= kStreamsMax;
-    if (!stream->IsConst() && !bounded) {
-      return Refuse(op, 1, Cat("stream is ", ToString(stream), ", not known to be in [0, ", kStreamsMax, ")"));
+    HIR_TRY(CheckRange(op, 1, "stream", step.stream, kStreamsMax));
+    if (!StreamsEnd(step.any_stream)) {
+      return Refuse(op, 1,
+                    Cat("stream is ", ToString(step.any_stream), ", not known to be in [0, ", kStreamsMax, ")"));
     }
   }
   if (step.index != nullptr) HIR_TRY(CheckRange(op, 2, "index", step.index, op.operands[0]->type->count));
