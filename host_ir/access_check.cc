@@ -45,6 +45,7 @@ Status AccessCheck::Run(const std::vector<Step>& steps) {
 
 Status AccessCheck::RunStep(const Step& step) {
   const ir::Op& op = *step.op;
+  if (order_.Follow(step)) return {};
   HIR_TRY(CheckLives(step));
   switch (CodeOf(op)) {
     case HostOp::kAlloc: {
@@ -58,9 +59,9 @@ Status AccessCheck::RunStep(const Step& step) {
       return {};
     }
     case HostOp::kDealloc: bases_[op.operands[0]->id].dead = &op; return {};
-    case HostOp::kRecord: order_.Record(op.operands[0], step.index, step.stream); return {};
-    case HostOp::kWait: order_.Wait(op.operands[0], step.index, step.stream); return {};
-    case HostOp::kHostWait: order_.HostWait(op.operands[0], step.index); return {};
+    case HostOp::kRecord:
+    case HostOp::kWait:
+    case HostOp::kHostWait:
     case HostOp::kEvent:
     case HostOp::kViewPermute:
     case HostOp::kViewReshape:
@@ -190,14 +191,17 @@ Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access,
 
 void AccessCheck::Remember(const Step& step, const Point& point, const AccessedRegion& access) {
   Base& base = bases_[access.region.base->id];
-  const Past past = {step.op, point, step.group, access.access, access.region};
+  const Past past = {step.op, point, step.group, step.iteration, access.access, access.region};
   if (!Writes(access.access)) {
     base.reads.push_back(past);
     return;
   }
   // All that touched the same bytes before is ordered before this write: who is after it is after
-  // them.
-  const auto same = [&](const Past& p) { return p.group != step.group && Identical(p.region, access.region); };
+  // them, if it is there: not when the loop ends before.
+  const auto same = [&](const Past& p) {
+    const bool there = step.iteration == 0 || step.iteration == p.iteration;
+    return there && p.group != step.group && Identical(p.region, access.region);
+  };
   if (step.group < 0) {
     std::erase_if(base.reads, same);
     std::erase_if(base.writes, same);

@@ -24,6 +24,7 @@ class AccessCheck {
     const ir::Op* op = nullptr;
     Point point;
     int group = -1;
+    int iteration = 0;
     Access access = Access::kNone;
     Region region;
   };

@@ -1,4 +1,4 @@
-// What is known to come after what: vector clocks over the streams of one unrolled program.
+// What is known to come after what, over the streams of one unrolled program.
 #pragma once
 
 #include <map>
@@ -6,14 +6,25 @@
 #include <vector>
 
 #include "csrc/ir/graph.h"
+#include "host_ir/unroll.h"
 
 namespace hir::host {
 
-// The positions, one a stream, up to which work is known to be over. Streams are numbered as they
-// appear.
-using Clock = std::vector<int>;
-bool AtMost(const Clock& a, const Clock& b);  // Every entry of a is at most b's.
-void Join(Clock& into, const Clock& from);    // The entrywise maximum.
+// Work queued on one stream, at positions [from, to]. Streams are numbered as they appear, positions count from 1.
+struct Stretch {
+  int stream = -1;
+  int from = 0;
+  int to = 0;
+};
+
+// The work that is known to be over: stretches, sorted and apart. Of a stream mostly all up to some position; behind a
+// loop that may make no iteration perhaps what is in the loop, and not what is before it.
+using Clock = std::vector<Stretch>;
+bool AtMost(const Clock& a, const Clock& b);  // All of a is in b.
+void Join(Clock& into, const Clock& from);    // What is in either.
+void Meet(Clock& into, const Clock& from);    // What is in both.
+// The position up to which all of the stream's work is in it.
+int KnownUpTo(const Clock& clock, int stream);
 
 // A piece of queued work.
 struct Point {
@@ -22,7 +33,7 @@ struct Point {
 };
 
 // Streams and event indices are expressions of one pool, compared by address: two that differ may
-// still have one value, which is then not used.
+// still have one value, which is then not used. Events go by numbers of the caller's choice.
 class Order {
  public:
   // Work queued on `stream` now.
@@ -31,14 +42,19 @@ class Order {
   const Clock& Ahead(const ir::Expr* stream) { return streams_[static_cast<size_t>(Id(stream))].clock; }
   bool Before(const Point& point, const ir::Expr* stream);
 
-  void Record(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream);
+  void Record(int event, const ir::Expr* index, const ir::Expr* stream);
   // False when there was no such record yet.
-  bool Wait(const ir::Value* event, const ir::Expr* index, const ir::Expr* stream);
-  bool HostWait(const ir::Value* event, const ir::Expr* index);
+  bool Wait(int event, const ir::Expr* index, const ir::Expr* stream);
+  bool HostWait(int event, const ir::Expr* index);
   // The clock that a wait would join in; null before the first record.
-  const Clock* Recorded(const ir::Value* event, const ir::Expr* index) const;
+  const Clock* Recorded(int event, const ir::Expr* index) const;
+
   // `stream` comes after `clock` from now on.
   void After(const ir::Expr* stream, const Clock& clock);
+
+  // Does what `step` says, if it is a record, a wait, a host_wait (events go by their value's id) or a turn of a loop.
+  // False for others.
+  bool Follow(const Step& step);
 
   // Whether some record had an index that is not a constant.
   bool HasSymbolicIndex() const { return symbolic_; }
@@ -52,15 +68,26 @@ class Order {
     int position = 0;
   };
   struct Event {
-    const ir::Value* event = nullptr;
+    int event = 0;
     const ir::Expr* index = nullptr;
     Clock clock;
   };
+  // What is known wherever a loop may have ended until now. Work that is queued later would not be there then, which
+  // is as good as over.
+  struct Ends {
+    std::vector<Clock> streams, events;
+    Clock host;
+    std::vector<int> positions;  // Of the streams, when it was last brought up to date.
+  };
+
+  void MayEnd(Ends& ends) const;
+
   std::vector<Stream> streams_;
   std::vector<Event> events_;
-  std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_, by value id; for lookup alone.
+  std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_; for lookup alone.
   bool symbolic_ = false;                                      // Some index is not a constant.
-  Clock host_;  // What the host waited for: every later op comes after it.
+  Clock host_;               // What the host waited for: every later op comes after it.
+  std::vector<Ends> loops_;  // Of the loops around that may end early, the innermost last.
 };
 
 }  // namespace hir::host

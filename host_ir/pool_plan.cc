@@ -1,6 +1,7 @@
 #include "host_ir/pool_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -15,9 +16,20 @@ void Touch(PoolLife& life, bool first, const Point& point, const Clock& ahead) {
   const auto stream = static_cast<size_t>(point.stream);
   if (life.ends.size() <= stream) life.ends.resize(stream + 1, 0);
   life.ends[stream] = std::max(life.ends[stream], point.position);
-  if (first) life.after = ahead;
-  life.after.resize(std::min(life.after.size(), ahead.size()));
-  for (size_t i = 0; i < life.after.size(); ++i) life.after[i] = std::min(life.after[i], ahead[i]);
+  const auto num_streams = static_cast<size_t>(ahead.empty() ? 0 : ahead.back().stream + 1);
+  if (first) life.after.assign(num_streams, std::numeric_limits<int>::max());
+  life.after.resize(std::min(life.after.size(), num_streams));
+  for (size_t i = 0; i < life.after.size(); ++i) {
+    life.after[i] = std::min(life.after[i], KnownUpTo(ahead, static_cast<int>(i)));
+  }
+}
+
+// Whether all of a is over before b begins.
+bool Precedes(const PoolLife& a, const PoolLife& b) {
+  for (size_t i = 0; i < a.ends.size(); ++i) {
+    if (a.ends[i] > (i < b.after.size() ? b.after[i] : 0)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -30,11 +42,7 @@ Result<PoolPlan> PoolPlan::Make(const ir::Graph& program, int64_t rank) {
   int group = -1;
   std::map<int, Clock> before_group;  // By stream: what all of the group comes after.
   for (const Step& step : steps) {
-    const HostOp code = CodeOf(*step.op);
-    if (code == HostOp::kRecord) order.Record(step.op->operands[0], step.index, step.stream);
-    if (code == HostOp::kWait) order.Wait(step.op->operands[0], step.index, step.stream);
-    if (code == HostOp::kHostWait) order.HostWait(step.op->operands[0], step.index);
-    if (step.stream == nullptr || code == HostOp::kRecord || code == HostOp::kWait) continue;
+    if (order.Follow(step) || step.stream == nullptr) continue;
     Clock ahead = order.Ahead(step.stream);
     // The communications of a group start together: none is known to be over when another begins.
     if (step.group < 0 || step.group != group) before_group.clear();
@@ -63,7 +71,7 @@ PoolPlan::PoolPlan(std::vector<PoolLife> lives) : lives_(std::move(lives)) {
 }
 
 bool PoolPlan::MayShare(size_t a, size_t b) const {
-  return AtMost(lives_[a].ends, lives_[b].after) || AtMost(lives_[b].ends, lives_[a].after);
+  return Precedes(lives_[a], lives_[b]) || Precedes(lives_[b], lives_[a]);
 }
 
 Result<int64_t> PoolPlan::Place(std::span<const int64_t> bytes, int64_t alignment, std::span<int64_t> offsets) const {

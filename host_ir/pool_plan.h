@@ -11,11 +11,12 @@
 
 namespace hir::host {
 
-// The work on one alloc, as far as it is known: where it ends, and what all of it comes after.
+// The work on one alloc, as far as it is known: where it ends, and what all of it comes after. Positions, one a stream,
+// up to which work of the stream counts.
 struct PoolLife {
   const ir::Op* alloc = nullptr;  // Null in another process than the program's.
-  Clock ends = {};
-  Clock after = {};
+  std::vector<int> ends = {};
+  std::vector<int> after = {};
 };
 
 class PoolPlan {

@@ -62,7 +62,7 @@ class Streams {
     std::map<int, std::vector<Past>> pasts;  // By the id of the base.
     std::map<End, Clock> latest;
     for (const Step& step : steps) {
-      if (step.stream == nullptr) continue;
+      if (order.Follow(step) || step.stream == nullptr) continue;
       const End end = EndOf(step.op);
       for (const Edge& edge : edges_[end]) {
         if (const auto found = latest.find(edge.from); found != latest.end()) order.After(step.stream, found->second);

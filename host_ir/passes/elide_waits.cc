@@ -33,7 +33,7 @@ Clock WithoutIt(const std::vector<Step>& steps, size_t at, Order& order, Seen& s
   for (size_t i = at + 1; i < steps.size() && CodeOf(*steps[i].op) == HostOp::kWait; ++i) {
     if (steps[i].stream != steps[at].stream || steps[i].op == steps[at].op) continue;
     seen.followers.insert(steps[i].op);
-    const Clock* follower = order.Recorded(steps[i].op->operands[0], steps[i].index);
+    const Clock* follower = order.Recorded(steps[i].op->operands[0]->id, steps[i].index);
     if (follower != nullptr) Join(clock, *follower);
   }
   return clock;
@@ -46,20 +46,13 @@ Status LookAt(const ir::Graph& graph, const RankClass& ranks, Waits& waits) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     const ir::Op& op = *step.op;
-    const HostOp code = CodeOf(op);
-    if (code == HostOp::kRecord) {
-      order.Record(op.operands[0], step.index, step.stream);
-    } else if (code == HostOp::kHostWait) {
-      order.HostWait(op.operands[0], step.index);
-    } else if (code == HostOp::kWait) {
+    if (CodeOf(op) == HostOp::kWait) {
       // Without a record before it a wait waits for nothing, if the records can be told apart.
       Seen& seen = waits[&op];
-      const Clock* clock = order.Recorded(op.operands[0], step.index);
+      const Clock* clock = order.Recorded(op.operands[0]->id, step.index);
       seen.idle &= clock == nullptr ? !order.HasSymbolicIndex() : AtMost(*clock, WithoutIt(steps, i, order, seen));
-      order.Wait(op.operands[0], step.index, step.stream);
-    } else if (step.stream != nullptr) {
-      order.Queue(step.stream);
     }
+    if (!order.Follow(step) && step.stream != nullptr) order.Queue(step.stream);
   }
   return {};
 }
