@@ -21,8 +21,8 @@ std::string Line(const ir::Op& op) {
 
 }  // namespace
 
-AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, bool complete)
-    : ranks_(ranks), pool_(pool), complete_(complete) {
+AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, Stage stage)
+    : ranks_(ranks), pool_(pool), stage_(stage) {
   for (const ir::Output& output : graph.outputs) {
     returned_.insert(output.value->id);
     if (output.alias != nullptr) returned_.insert(output.alias->id);
@@ -50,7 +50,7 @@ Status AccessCheck::RunStep(const Step& step) {
   switch (CodeOf(op)) {
     case HostOp::kAlloc: {
       Base& base = bases_[op.results[0]->id];
-      if (complete_ && base.alloc != nullptr && base.dead == nullptr) {
+      if (stage_ == Stage::kComplete && base.alloc != nullptr && base.dead == nullptr) {
         return Refuse(op, 6, Cat("%", op.results[0]->name, " is allocated again before it is deallocated"));
       }
       base.alloc = &op;
@@ -84,7 +84,7 @@ Status AccessCheck::RunStep(const Step& step) {
     const Base& base = bases_[access.region.base->id];
     if (Writes(access.access)) HIR_TRY(CheckWritable(step, access));
     if (Reads(access.access)) HIR_TRY(CheckInitialised(step, access, base));
-    HIR_TRY(CheckOrdered(step, access, base));
+    if (stage_ != Stage::kUnordered) HIR_TRY(CheckOrdered(step, access, base));
   }
   const Point point = order_.Queue(step.stream);
   for (const AccessedRegion& access : step.accesses) Remember(step, point, access);
@@ -220,7 +220,7 @@ std::string AccessCheck::Name(const ir::Op& op, const AccessedRegion& access) co
 
 Status AccessCheck::CheckNothingLeaks() const {
   for (const auto& [id, base] : bases_) {
-    if (!complete_ || base.alloc == nullptr || base.dead != nullptr) continue;
+    if (stage_ != Stage::kComplete || base.alloc == nullptr || base.dead != nullptr) continue;
     return Refuse(*base.alloc, 6, Cat("%", base.alloc->results[0]->name, " is never deallocated"));
   }
   return {};

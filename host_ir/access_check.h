@@ -12,10 +12,13 @@
 
 namespace hir::host {
 
+// What holds of a program: before its streams are ordered, all but (H8); when it is ready to run, also that every alloc
+// is deallocated (H6).
+enum class Stage : uint8_t { kUnordered, kOrdered, kComplete };
+
 class AccessCheck {
  public:
-  // `complete`: also (H6), every alloc is deallocated.
-  AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, bool complete);
+  AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::ExprPool& pool, Stage stage);
 
   Status Run(const std::vector<Step>& steps);
 
@@ -50,7 +53,7 @@ class AccessCheck {
 
   const RankClass& ranks_;
   ir::ExprPool& pool_;
-  const bool complete_;
+  const Stage stage_;
   Order order_;
   std::map<int, Base> bases_;     // By value id.
   std::set<int> returned_;        // The parameters that are outputs.

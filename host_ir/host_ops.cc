@@ -36,6 +36,7 @@ Access LaunchAccess(const ir::Op& op, int64_t operand) {
 }  // namespace
 
 const ir::OpSet kHostOps = {.name = "host", .ops = kTable, .verify = &VerifyHost, .declares = true};
+const ir::OpSet kUnorderedHostOps = {.name = "host", .ops = kTable, .verify = &VerifyUnordered, .declares = true};
 
 Access AccessOf(const ir::Op& op, int operand) {
   const HostOp code = CodeOf(op);

@@ -17,6 +17,7 @@ enum class HostOp : uint16_t {
 };
 
 extern const ir::OpSet kHostOps;
+extern const ir::OpSet kUnorderedHostOps;  // For programs before assign_streams: verified but for (H8).
 
 inline HostOp CodeOf(const ir::Op& op) { return static_cast<HostOp>(op.info->code); }
 

@@ -49,9 +49,6 @@ class Order {
   // The clock that a wait would join in; null before the first record.
   const Clock* Recorded(int event, const ir::Expr* index) const;
 
-  // `stream` comes after `clock` from now on.
-  void After(const ir::Expr* stream, const Clock& clock);
-
   // Does what `step` says, if it is a record, a wait, a host_wait (events go by their value's id) or a turn of a loop.
   // False for others.
   bool Follow(const Step& step);
@@ -80,6 +77,8 @@ class Order {
     std::vector<int> positions;  // Of the streams, when it was last brought up to date.
   };
 
+  // `stream` comes after `clock` from now on.
+  void After(const ir::Expr* stream, const Clock& clock);
   void MayEnd(Ends& ends) const;
 
   std::vector<Stream> streams_;

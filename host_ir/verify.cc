@@ -46,8 +46,7 @@ Status CheckStreamsAndEvents(const Step& step) {
   if (step.stream != nullptr) {
     HIR_TRY(CheckRange(op, 1, "stream", step.stream, kStreamsMax));
     if (!StreamsEnd(step.any_stream)) {
-      return Refuse(op, 1,
-                    Cat("stream is ", ToString(step.any_stream), ", not known to be in [0, ", kStreamsMax, ")"));
+      return Refuse(op, 1, Cat("stream is ", ToString(step.any_stream), ", not known to be in [0, ", kStreamsMax, ")"));
     }
   }
   if (step.index != nullptr) HIR_TRY(CheckRange(op, 2, "index", step.index, op.operands[0]->type->count));
@@ -161,7 +160,7 @@ Status CheckPosts(const ir::Graph& graph, const Posts& posts, const std::vector<
   return status;
 }
 
-Status Check(const ir::Graph& graph, bool complete) {
+Status Check(const ir::Graph& graph, Stage stage) {
   HIR_TRY(CheckText(graph));
   const std::vector<RankClass> classes = RankClasses(graph);
   Posts posts;
@@ -172,14 +171,15 @@ Status Check(const ir::Graph& graph, bool complete) {
       HIR_TRY(CheckStreamsAndEvents(step));
       if (CodeOf(*step.op) == HostOp::kCommunication) ++posts[step.op][ranks.rank];
     }
-    HIR_TRY(AccessCheck(graph, ranks, pool, complete).Run(steps));
+    HIR_TRY(AccessCheck(graph, ranks, pool, stage).Run(steps));
   }
   return CheckPosts(graph, posts, classes);
 }
 
 }  // namespace
 
-Status VerifyHost(const ir::Graph& graph) { return Check(graph, false); }
-Status VerifyComplete(const ir::Graph& graph) { return Check(graph, true); }
+Status VerifyUnordered(const ir::Graph& graph) { return Check(graph, Stage::kUnordered); }
+Status VerifyHost(const ir::Graph& graph) { return Check(graph, Stage::kOrdered); }
+Status VerifyComplete(const ir::Graph& graph) { return Check(graph, Stage::kComplete); }
 
 }  // namespace hir::host

@@ -15,6 +15,7 @@
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "host_ir/verify.h"
 #include "multidevice/plan/localize.h"
 
 namespace hir::tools {
@@ -65,7 +66,7 @@ struct Step {
 constexpr Step kSteps[] = {{"localize", &Localize}, {"lower", &Lower}};
 
 std::span<const ir::Pass> PassesOf(const ir::OpSet& ops) {
-  return &ops == &host::kHostOps ? host::kHostPasses : fusion::kFusionPasses;
+  return &ops == &fusion::kFusionOps ? fusion::kFusionPasses : host::kHostPasses;
 }
 
 }  // namespace
@@ -80,7 +81,9 @@ const ir::OpSet& OpSetOf(std::string_view text) {
 }
 
 Result<std::string> Transform(std::string_view text, std::string_view passes) {
-  HIR_ASSIGN(GraphPtr graph, ir::Parse(text, OpSetOf(text)));
+  const bool unordered = passes.find("assign_streams") != std::string_view::npos;
+  const ir::OpSet& ops = OpSetOf(text);
+  HIR_ASSIGN(GraphPtr graph, ir::Parse(text, unordered && &ops == &host::kHostOps ? host::kUnorderedHostOps : ops));
   while (!passes.empty()) {
     const size_t comma = std::min(passes.find(','), passes.size());
     std::string_view name = passes.substr(0, comma);
@@ -104,6 +107,7 @@ Result<std::string> Transform(std::string_view text, std::string_view passes) {
       HIR_TRY(ir::RunPasses(*graph, PassesOf(graph->ops()), name));
     }
   }
+  if (&graph->ops() == &host::kUnorderedHostOps) HIR_TRY(host::VerifyHost(*graph));
   return ir::Print(*graph);
 }
 

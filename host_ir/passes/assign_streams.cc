@@ -1,13 +1,19 @@
-// Moves every communication to stream 1 and orders the streams by events: a record after an op, a
+// Moves the communications of stream 0 to stream 1 and orders the streams by events: a record after an op, a
 // wait before another, where the second touches bytes that the first touches, one of them writes,
-// and nothing orders them yet. A program that has events or a stream other than 0 is left alone, and
-// one whose communications all wait for what is right before them, and keep waiting what is right behind
+// and nothing orders them yet. A program that has events is left alone, and the communications stay where they are
+// when they all wait for what is right before them, and keep waiting what is right behind
 // them: a second stream would let nothing overlap, and each crossing costs the device some microseconds.
 // (All or none: communications of two streams are in no order, and may meet on a device that cannot hold both.)
 //
 // Before: launch(%x, %c) stream=0   communication(%c, %y) stream=0           launch(%x, %w) launch(%y, %z) stream=0
 // After:  launch(%x, %c) stream=0   record(e[0]) 0   wait(e[0]) 1   communication stream=1   record(e[1]) 1
 //         launch(%x, %w) stream=0   wait(e[1]) 0   launch(%y, %z) stream=0
+//
+// Streams may change from iteration to iteration. What such a stream has done is recorded in the element of its number:
+//
+// Before: for %i { launch(%x_i, %y_i) stream=2 + %i mod 3 }                                      launch(%y, %z) stream=0
+// After:  for %i { launch(%x_i, %y_i) stream=2 + %i mod 3   record(e[2 + %i mod 3]) 2 + %i mod 3 }
+//         wait(e[2]) 0   wait(e[3]) 0   wait(e[4]) 0   launch(%y, %z) stream=0
 //
 // Right because every conflict of every rank's run is looked at, in program order, loops unrolled:
 // what is not ordered when the later op comes gets its edge there and then. Edges only add order,
@@ -44,78 +50,137 @@ struct End {
 
 End EndOf(ir::Op* op) { return {AnchorOf(op), op->ExprOf("stream")}; }
 
-struct Edge {
-  End from;
-  End to;
+// A point to wait for: the latest record at `end` of one element of an event array. Those with a constant index share
+// one array; others have one each.
+struct Mark {
+  End end;
+  const ir::Expr* index = nullptr;  // As the graph has it.
 };
+
+struct Edge {
+  int mark = 0;                     // Into Streams::marks_.
+  const ir::Expr* index = nullptr;  // The element that is waited for; as the graph has it.
+  bool operator==(const Edge&) const = default;
+};
+
+bool InScope(const ir::Expr* expr, const Symbols& symbols) {
+  std::vector<std::string_view> named;
+  ir::CollectSymbols(expr, named);
+  return std::all_of(named.begin(), named.end(), [&symbols](std::string_view symbol) {
+    return !symbol.starts_with('%') || symbols.contains(symbol);
+  });
+}
 
 class Streams {
  public:
   explicit Streams(ir::Graph& graph) : graph_(graph) {
-    ir::ForEachOp(graph.body, [this](ir::Op* op) { place_.emplace(op, place_.size()); });
+    ir::ForEachOp(graph.body, [this](ir::Op* op) {
+      place_.emplace(op, place_.size());
+      if (!IsQueued(*op) || op->ExprOf("stream")->IsConst()) return;
+      const auto at = std::find(rotating_.begin(), rotating_.end(), op->ExprOf("stream"));
+      if (at == rotating_.end()) rotating_.push_back(op->ExprOf("stream"));
+    });
   }
 
   Status LookAt(const RankClass& ranks) {
     ir::ExprPool pool;
     HIR_ASSIGN(const std::vector<Step> steps, Unroll(graph_, ranks, pool));
-    Order order;
+    Order order;                             // Its events are marks.
     std::map<int, std::vector<Past>> pasts;  // By the id of the base.
-    std::map<End, Clock> latest;
     for (const Step& step : steps) {
       if (order.Follow(step) || step.stream == nullptr) continue;
       const End end = EndOf(step.op);
-      for (const Edge& edge : edges_[end]) {
-        if (const auto found = latest.find(edge.from); found != latest.end()) order.After(step.stream, found->second);
-      }
-      HIR_TRY(Connect(step, order, pasts, latest, pool));
+      for (const Edge& edge : edges_[end]) Wait(edge, step, order, pool);
+      HIR_TRY(Connect(step, order, pasts, pool));
       const Point point = order.Queue(step.stream);
-      latest[end] = order.Ahead(step.stream);
+      for (int mark : MarksOf(end, *step.symbols)) {
+        order.Record(mark, ValueOf(marks_[At(mark)].index, step, pool), step.stream);
+      }
       for (const AccessedRegion& access : step.accesses) {
-        Remember({step.op, point, access}, pasts[access.region.base->id]);
+        Remember({step.op, step.stream, point, step.iteration, step.symbols, access}, pasts[access.region.base->id]);
       }
     }
     return {};
   }
 
   void Insert() {
-    std::vector<Edge> edges;
-    for (const auto& [to, list] : edges_) edges.insert(edges.end(), list.begin(), list.end());
-    if (edges.empty()) return;
-    std::sort(edges.begin(), edges.end(), [this](const Edge& a, const Edge& b) {
-      const int from = Compare(a.from, b.from);
-      return from != 0 ? from < 0 : Compare(a.to, b.to) < 0;
-    });
-    int64_t num_records = 0;
-    for (size_t i = 0; i < edges.size(); ++i) num_records += i == 0 || edges[i].from != edges[i - 1].from ? 1 : 0;
-    const std::string_view names[] = {"sync"};
-    const ir::Type* const types[] = {graph_.Event(num_records)};
-    ir::Builder at_start(graph_, graph_.body, graph_.body.first);
-    const Result<ir::Op*> made = at_start.Add({.name = "event", .result_names = names, .declared = types});
-    HIR_CHECK(made.ok());
-    ir::Value* const event = (*made)->results[0];
-    End recorded;
-    int64_t index = -1;
-    for (const Edge& edge : edges) {
-      if (edge.from != recorded) {
-        recorded = edge.from;
-        const ir::Expr* number = graph_.exprs().Const(++index);
-        ir::Builder(graph_, *recorded.op->parent, recorded.op->next)
-            .Make("record", {event}, {{"index", number}, {"stream", recorded.stream}});
+    std::vector<int> used;  // Marks, in program order.
+    std::vector<std::pair<End, Edge>> edges;
+    for (const auto& [to, list] : edges_) {
+      for (const Edge& edge : list) {
+        edges.emplace_back(to, edge);
+        used.push_back(edge.mark);
       }
-      ir::Builder(graph_, *edge.to.op->parent, edge.to.op)
-          .Make("wait", {event}, {{"index", graph_.exprs().Const(index)}, {"stream", edge.to.stream}});
+    }
+    std::sort(used.begin(), used.end(), [this](int a, int b) { return Compare(marks_[At(a)], marks_[At(b)]) < 0; });
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    const std::vector<Element> elements = MakeEvents(used);
+    for (auto mark = used.rbegin(); mark != used.rend(); ++mark) {  // The last first: they go right behind the op.
+      const End& from = marks_[At(*mark)].end;
+      ir::Builder(graph_, *from.op->parent, from.op->next)
+          .Make("record", {elements[At(*mark)].event}, {{"index", elements[At(*mark)].index}, {"stream", from.stream}});
+    }
+    std::sort(edges.begin(), edges.end(), [this](const auto& a, const auto& b) {
+      const int from = Compare(marks_[At(a.second.mark)], marks_[At(b.second.mark)]);
+      if (from != 0) return from < 0;
+      const int to = Compare(a.first, b.first);
+      return to != 0 ? to < 0 : ir::Compare(a.second.index, b.second.index) < 0;
+    });
+    for (const auto& [to, edge] : edges) {
+      const bool shared = IsShared(marks_[At(edge.mark)]);
+      ir::Builder(graph_, *to.op->parent, to.op)
+          .Make("wait", {elements[At(edge.mark)].event},
+                {{"index", shared ? elements[At(edge.mark)].index : edge.index}, {"stream", to.stream}});
     }
   }
 
  private:
   struct Past {
     ir::Op* op = nullptr;
+    const ir::Expr* stream = nullptr;
     Point point;
+    int iteration = 0;
+    std::shared_ptr<const Symbols> symbols;
     AccessedRegion access;
   };
+  // Of an event array.
+  struct Element {
+    ir::Value* event = nullptr;
+    const ir::Expr* index = nullptr;
+  };
 
-  Status Connect(const Step& step, Order& order, const std::map<int, std::vector<Past>>& pasts,
-                 const std::map<End, Clock>& latest, ir::ExprPool& pool) {
+  static size_t At(int mark) { return static_cast<size_t>(mark); }
+  static bool IsShared(const Mark& mark) { return mark.index->IsConst(); }
+  static const ir::Expr* ValueOf(const ir::Expr* expr, const Step& step, ir::ExprPool& pool) {
+    return pool.Substitute(expr, *step.symbols);
+  }
+  static void Wait(const Edge& edge, const Step& step, Order& order, ir::ExprPool& pool) {
+    order.Wait(edge.mark, ValueOf(edge.index, step, pool), step.stream);
+  }
+
+  // What is recorded behind `end`, should something wait for it. On a stream that changes with the iteration, element k
+  // is for stream k: its latest record is behind all that the stream has done. On one stream the latest record is behind
+  // all; or, for who waits on streams that change, element k is for the iterations in which it waits on stream k: in
+  // its turn to use a slot of a buffer it then waits for the slot's last use, and not for the last use of any.
+  const std::vector<int>& MarksOf(const End& end, const Symbols& symbols) {
+    const auto [found, added] = marks_of_.try_emplace(end);
+    if (!added) return found->second;
+    const auto add = [&](const ir::Expr* index) {
+      found->second.push_back(static_cast<int>(marks_.size()));
+      marks_.push_back({end, index});
+    };
+    if (!end.stream->IsConst()) {
+      add(end.stream);
+      return found->second;
+    }
+    add(graph_.exprs().Const(0));
+    for (const ir::Expr* index : rotating_) {
+      if (InScope(index, symbols)) add(index);
+    }
+    return found->second;
+  }
+
+  Status Connect(const Step& step, Order& order, const std::map<int, std::vector<Past>>& pasts, ir::ExprPool& pool) {
     std::vector<const Past*> conflicts;
     for (const AccessedRegion& access : step.accesses) {
       const auto of_base = pasts.find(access.region.base->id);
@@ -134,26 +199,99 @@ class Streams {
       if (order.Before(past->point, step.stream)) continue;
       const End from = EndOf(past->op);
       if (from.op == to.op && from.op != step.op)
-        continue;                                 // In one group: no event can help, and the verifier says so.
-      order.After(step.stream, latest.at(from));  // A wait is for the latest record.
+        continue;  // In one group: no event can help, and the verifier says so.
+      const Edge edge = EdgeFrom(*past, step, order, pool);
+      Wait(edge, step, order, pool);
       if (!order.Before(past->point, step.stream)) {
-        return Unimplemented(base::Cat("the ", past->op->info->name, " of line ", past->op->line,
-                                       " changes its stream from iteration to iteration: give it events of its own"));
+        return Unimplemented(base::Cat("the ", past->op->info->name, " of line ", past->op->line, " is on stream ",
+                                       ToString(past->stream),
+                                       ", and which one that is is not known here: let its "
+                                       "loop begin at a constant, or give the program events"));
       }
       std::vector<Edge>& edges = edges_[to];
-      const auto known = [&from](const Edge& edge) { return edge.from == from; };
-      if (std::any_of(edges.begin(), edges.end(), known)) continue;
-      edges.push_back({from, to});
+      if (std::find(edges.begin(), edges.end(), edge) == edges.end()) edges.push_back(edge);
     }
     return {};
   }
 
-  // By now everything that conflicts with a write is before it: who is after it is after those.
+  // What orders `step` after `past`, and after as little else as there is.
+  Edge EdgeFrom(const Past& past, const Step& step, Order& order, ir::ExprPool& pool) {
+    const std::vector<int>& marks = marks_of_.at(EndOf(past.op));
+    const Edge first = {marks[0], ElementOf(marks[0], past, step, pool)};
+    if (!IsShared(marks_[At(first.mark)])) return first;
+    const Clock latest = *order.Recorded(first.mark, pool.Const(0));
+    for (size_t i = 1; i < marks.size(); ++i) {
+      if (!InScope(marks_[At(marks[i])].index, *step.symbols)) continue;
+      const Edge edge = {marks[i], ElementOf(marks[i], past, step, pool)};
+      const Clock* const recorded = order.Recorded(edge.mark, ValueOf(edge.index, step, pool));
+      if (recorded == nullptr || !AtMost({{past.point.stream, past.point.position, past.point.position}}, *recorded)) {
+        continue;
+      }
+      Clock known = order.Ahead(step.stream);
+      Join(known, *recorded);
+      if (!AtMost(latest, known)) return edge;
+    }
+    return first;
+  }
+
+  // The element of the mark that `past` recorded: from within the same loops as it goes with their indices, else the
+  // constant.
+  const ir::Expr* ElementOf(int mark, const Past& past, const Step& step, ir::ExprPool& pool) {
+    const ir::Expr* const index = marks_[At(mark)].index;
+    const ir::Expr* const wanted = pool.Substitute(index, *past.symbols);
+    if (InScope(index, *step.symbols)) {
+      const ir::Expr* const here = ValueOf(index, step, pool);
+      if (here == wanted) return index;
+      if (here->IsConst() && wanted->IsConst()) {
+        const ir::Expr* const shifted = Shifted(index, wanted->value - here->value);
+        if (ValueOf(shifted, step, pool) == wanted) return shifted;
+      }
+    }
+    return wanted->IsConst() ? graph_.exprs().Const(wanted->value) : index;
+  }
+
+  // `e mod c`, perhaps plus something, with an e that is larger by `by`. Other expressions as they are.
+  const ir::Expr* Shifted(const ir::Expr* index, int64_t by) {
+    ir::ExprPool& pool = graph_.exprs();
+    const ir::Expr* const turn = index->kind == ir::ExprKind::kAdd ? index->args[0] : index;
+    if (turn->kind != ir::ExprKind::kMod) return index;
+    const ir::Expr* const other = pool.Mod(pool.Add(turn->args[0], pool.Const(by)), turn->args[1]);
+    return pool.Add(pool.Sub(index, turn), other);
+  }
+
+  // By now everything that conflicts with a write is before it: who is after it is after those, if it is there: not
+  // when the loop ends before.
   static void Remember(Past past, std::vector<Past>& pasts) {
     if (Writes(past.access.access) && AnchorOf(past.op) == past.op) {
-      std::erase_if(pasts, [&](const Past& p) { return Identical(p.access.region, past.access.region); });
+      std::erase_if(pasts, [&](const Past& p) {
+        const bool there = past.iteration == 0 || past.iteration == p.iteration;
+        return there && Identical(p.access.region, past.access.region);
+      });
     }
     pasts.push_back(std::move(past));
+  }
+
+  // One a mark, filled in for those that are used.
+  std::vector<Element> MakeEvents(const std::vector<int>& used) {
+    std::vector<Element> elements(marks_.size());
+    ir::Builder at_start(graph_, graph_.body, graph_.body.first);
+    const auto make = [&](int64_t count) {
+      const std::string_view names[] = {"sync"};
+      const ir::Type* const types[] = {graph_.Event(count)};
+      const Result<ir::Op*> made = at_start.Add({.name = "event", .result_names = names, .declared = types});
+      HIR_CHECK(made.ok());
+      return (*made)->results[0];
+    };
+    const auto num_shared =
+        std::count_if(used.begin(), used.end(), [this](int mark) { return IsShared(marks_[At(mark)]); });
+    ir::Value* const shared = num_shared > 0 ? make(num_shared) : nullptr;
+    int64_t next = 0;
+    for (int mark : used) {
+      const ir::Expr* const index = marks_[At(mark)].index;
+      elements[At(mark)] = IsShared(marks_[At(mark)]) ? Element{shared, graph_.exprs().Const(next++)}
+                                                      : Element{make(StreamsEnd(index).value_or(kStreamsMax)), index};
+    }
+    return elements;
   }
 
   // In program order, then by stream.
@@ -161,18 +299,23 @@ class Streams {
     const size_t x = place_.at(a.op), y = place_.at(b.op);
     return x != y ? (x < y ? -1 : 1) : ir::Compare(a.stream, b.stream);
   }
+  int Compare(const Mark& a, const Mark& b) const {
+    const int end = Compare(a.end, b.end);
+    return end != 0 ? end : ir::Compare(a.index, b.index);
+  }
 
   ir::Graph& graph_;
   std::unordered_map<const ir::Op*, size_t> place_;  // In program order.
-  std::map<End, std::vector<Edge>> edges_;           // By their later end; sorted before use.
+  std::vector<const ir::Expr*> rotating_;            // The streams of ops that are no constants.
+  std::vector<Mark> marks_;
+  std::map<End, std::vector<int>> marks_of_;
+  std::map<End, std::vector<Edge>> edges_;  // By their later end; sorted before use.
 };
 
-bool IsAssigned(const ir::Graph& graph) {
-  bool assigned = false;
-  ir::ForEachOp(graph.body, [&assigned](ir::Op* op) {
-    assigned |= CodeOf(*op) == HostOp::kEvent || (IsQueued(*op) && !op->ExprOf("stream")->IsConst(0));
-  });
-  return assigned;
+bool HasEvents(const ir::Graph& graph) {
+  bool has = false;
+  ir::ForEachOp(graph.body, [&has](ir::Op* op) { has |= CodeOf(*op) == HostOp::kEvent; });
+  return has;
 }
 
 bool Conflict(const Step& a, const Step& b, ir::ExprPool& pool) {
@@ -198,8 +341,9 @@ bool Meets(const std::vector<Step>& steps, size_t at, const Step& outside, ir::E
   return false;
 }
 
-// Whether on these ranks some communication could run beside the op before it, or the one behind it. Of several in a
-// row the first and the last count: they are in order on either stream.
+// Whether on these ranks some communication of stream 0 could run beside the op before it, or the one behind it: an op of
+// another stream does in any case. Of several in a row the first and the last count: they are in order on either
+// stream.
 Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
   ir::ExprPool pool;
   HIR_ASSIGN(std::vector<Step> steps, Unroll(graph, ranks, pool));
@@ -208,10 +352,13 @@ Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
   const auto communicates = [&](size_t i) {
     return i < steps.size() && CodeOf(*steps[i].op) == HostOp::kCommunication;
   };
+  const auto beside = [&](size_t i, size_t other) {
+    return !communicates(other) && (!steps[other].stream->IsConst(0) || !Meets(steps, i, steps[other], pool));
+  };
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (!communicates(i)) continue;
-    if (i > 0 && !communicates(i - 1) && !Meets(steps, i, steps[i - 1], pool)) return true;
-    if (i + 1 < steps.size() && !communicates(i + 1) && !Meets(steps, i, steps[i + 1], pool)) return true;
+    if (!communicates(i) || !steps[i].stream->IsConst(0)) continue;
+    if (i > 0 && beside(i, i - 1)) return true;
+    if (i + 1 < steps.size() && beside(i, i + 1)) return true;
   }
   return false;
 }
@@ -219,20 +366,24 @@ Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
 }  // namespace
 
 Status AssignStreams(ir::Graph& graph) {
-  if (IsAssigned(graph)) return {};
+  if (HasEvents(graph)) return {};
   bool overlaps = false;
   for (const RankClass& ranks : RankClasses(graph)) {
     HIR_ASSIGN(const bool can, CanOverlap(graph, ranks));
     overlaps |= can;
   }
-  if (!overlaps) return {};
-  ir::ForEachOp(graph.body, [&graph](ir::Op* op) {
-    if (CodeOf(*op) != HostOp::kCommunication) return;
+  bool several = overlaps;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
     for (ir::Attr& attr : op->attrs) {
-      if (attr.name == "stream") attr.value = graph.exprs().Const(1);
+      if (attr.name != "stream") continue;
+      if (!std::get<const ir::Expr*>(attr.value)->IsConst(0)) {
+        several = true;
+      } else if (overlaps && CodeOf(*op) == HostOp::kCommunication) {
+        attr.value = graph.exprs().Const(1);
+      }
     }
   });
-  return OrderStreams(graph);
+  return several ? OrderStreams(graph) : Status();
 }
 
 Status OrderStreams(ir::Graph& graph) {
