@@ -1,5 +1,6 @@
 // Golden host programs with damage: whatever comes of it is refused or runs through the passes and
-// the compiler, and never crashes. What is accepted prints and reads back.
+// the compiler, and never crashes. What is accepted prints and reads back; where it has no events,
+// assign_streams orders it or says that it cannot.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +16,10 @@
 #include "csrc/ir/print.h"
 #include "host_ir/eval/code.h"
 #include "host_ir/host_ops.h"
+#include "host_ir/passes/assign_streams.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pool_plan.h"
+#include "host_ir/verify.h"
 
 namespace hir::host {
 namespace {
@@ -86,22 +89,34 @@ std::string Mutate(const std::vector<std::string>& programs, base::Prng& random)
   return base::Join(words, "");
 }
 
+bool HasEvents(const ir::Graph& graph) {
+  bool has = false;
+  ir::ForEachOp(graph.body, [&has](ir::Op* op) { has |= CodeOf(*op) == HostOp::kEvent; });
+  return has;
+}
+
 TEST(MutatedHostPrograms, AreRefusedOrRun) {
   const char* wanted = std::getenv("HOSTIR_MUTATIONS");
   const int64_t count = wanted != nullptr ? std::atoll(wanted) : 5000;
   const std::vector<std::string> programs = Programs();
   ASSERT_GT(programs.size(), 40u);
   base::Prng random(20);
-  int64_t accepted = 0;
+  int64_t accepted = 0, ordered_ones = 0;
   for (int64_t i = 0; i < count; ++i) {
     const std::string text = Mutate(programs, random);
-    auto graph = ir::Parse(text, kHostOps);
+    auto graph = ir::Parse(text, kUnorderedHostOps);
     if (!graph.ok()) continue;
     ++accepted;
     const std::string printed = ir::Print(**graph);
-    const auto again = ir::Parse(printed, kHostOps);
+    const auto again = ir::Parse(printed, kUnorderedHostOps);
     ASSERT_TRUE(again.ok()) << i << ": " << again.status().ToString() << "\n" << printed;
     ASSERT_EQ(ir::Print(**again), printed);
+    if (!HasEvents(**again) && AssignStreams(**again).ok()) {
+      const Status ordered = VerifyHost(**again);
+      const bool grouped = ordered.message().find("in the same group") != std::string::npos;
+      ASSERT_TRUE(ordered.ok() || grouped) << i << ": " << ordered.ToString() << "\n" << printed;
+      ++ordered_ones;
+    }
     if (!RunHostPasses(**graph, kFinish).ok()) continue;
     const auto program = HostProgram::Load(std::move(*graph));
     ASSERT_TRUE(program.ok()) << i << ": " << program.status().ToString();
@@ -110,7 +125,8 @@ TEST(MutatedHostPrograms, AreRefusedOrRun) {
       (void)PoolPlan::Make((*program)->graph(), rank).ok();
     }
   }
-  std::printf("%lld of %lld accepted\n", static_cast<long long>(accepted), static_cast<long long>(count));
+  std::printf("%lld of %lld accepted, %lld ordered\n", static_cast<long long>(accepted), static_cast<long long>(count),
+              static_cast<long long>(ordered_ones));
   EXPECT_GT(accepted, count / 50);
 }
 

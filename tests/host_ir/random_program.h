@@ -1,6 +1,6 @@
 // Random host programs from a seed: launches, host-level ops, communications, views, loops,
-// branches and groups over int64 buffers, everything on stream 0, without events or deallocs. For
-// tests.
+// branches and groups over int64 buffers, without events or deallocs. Everything on stream 0, or on streams of all kinds,
+// also such that change from iteration to iteration. For tests.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,14 @@ struct RandomProgram {
   std::string text = {};
   int64_t num_ranks = 2;
   std::vector<int64_t> param_elements = {};  // One a parameter.
+  bool counts = false;                       // Some loop goes to the symbol n.
 };
 
 class ProgramGenerator {
  public:
-  // alone: for one rank, without communications.
-  explicit ProgramGenerator(uint64_t seed, bool alone = false) : random_(seed), alone_(alone) {}
+  // alone: for one rank, without communications. streams: some launches are on streams of their own.
+  explicit ProgramGenerator(uint64_t seed, bool alone = false, bool streams = false)
+      : random_(seed), alone_(alone), streams_(streams) {}
 
   RandomProgram Make() {
     const bool square = random_.OneIn(4);
@@ -32,6 +34,7 @@ class ProgramGenerator {
     for (int i = 0; i < 3; ++i) AddBuffer(base::Cat("x", i), /*wide=*/i == 2, /*written=*/true, /*input=*/true);
     const int64_t num_ops = random_.Between(4, 16);
     for (int64_t i = 0; i < num_ops; ++i) AddOp();
+    if (streams_) AddTurningLoop();
     ReturnAll();
     return Finish();
   }
@@ -95,7 +98,11 @@ class ProgramGenerator {
     }
     Line(base::Cat(text, ") {kernel=\"mix_", reads.size(), "_", writes.size(), "\", inputs=", reads.size(),
                    ", outputs=", writes.size(), ", workspaces=0, extents=[", kCount, ", ", random_.Below(100),
-                   "], grid=", kCount, ", stream=0}"));
+                   "], grid=", kCount, ", stream=", Stream(), "}"));
+  }
+  std::string Stream() {
+    if (!stream_.empty()) return stream_;
+    return std::to_string(streams_ && random_.OneIn(4) ? random_.Between(1, 3) : 0);
   }
   void Communicate(std::string_view type, std::string_view reduce, const std::string& src, const std::string& dst) {
     const bool between = type == "broadcast" || type == "send_recv";
@@ -139,7 +146,7 @@ class ProgramGenerator {
         const std::string in = Read(false);
         return Communicate(random_.OneIn(2) ? "send_recv" : "broadcast", "none", in, Write(false, {in}));
       }
-      case 10: return AddLoop();
+      case 10: return streams_ && random_.OneIn(2) ? AddTurningLoop() : AddLoop();
       default: return random_.OneIn(2) && !alone_ ? AddGroup() : AddBranch();
     }
   }
@@ -164,6 +171,62 @@ class ProgramGenerator {
     if (random_.OneIn(2) && !alone_) Communicate("allreduce", "sum", out, out);
     const std::string kept = Write(false, {other});
     if (!kept.empty() && random_.OneIn(2)) Launch({out}, {kept});
+    --depth_;
+    Line("}");
+  }
+
+  // Iterations on streams in turn: each through a slot of a ring, from a slot of one wide buffer to one of another, which
+  // was written before where the loop may be short. Perhaps with a communication amid, a sum over all iterations, a
+  // loop within.
+  void AddTurningLoop() {
+    const bool counts = random_.OneIn(2);  // To n.
+    std::string to, sum;
+    for (const Buffer& b : buffers_) {
+      if (b.input || !b.written) continue;
+      if (b.wide && to.empty()) to = b.name;
+      if (!b.wide && sum.empty()) sum = b.name;
+    }
+    if (to.empty()) {
+      to = Fresh();
+      Line(base::Cat("%", to, ": ", TypeOf(true), " = alloc() {space=pool}"));
+      Line(base::Cat("set(%x2, %", to, ") {stream=0}"));
+      AddBuffer(to, true, true, false);
+    }
+    counts_ |= counts;
+    const std::string from = random_.OneIn(3) ? to : "x2", ring = Fresh(), index = Fresh();
+    const int64_t slots = random_.Between(1, 3), num_streams = random_.Between(2, 3), first = random_.Between(0, 2);
+    Line(base::Cat("%", ring, ": i64[", slots, ", ", kCount, "] = alloc() {space=pool}"));
+    Line(base::Cat("for() {begin=0, end=", counts ? "n" : std::to_string(random_.Between(1, 8)), ", step=1} { |%",
+                   index, ": index|"));
+    ++depth_;
+    std::string turn = base::Cat("%", index), inner;
+    if (random_.OneIn(4)) {
+      inner = Fresh();
+      Line(base::Cat("for() {begin=0, end=", random_.OneIn(2) && counts ? "n" : "2", ", step=1} { |%", inner,
+                     ": index|"));
+      ++depth_;
+      turn = base::Cat("(2*%", index, " + %", inner, ")");
+    }
+    stream_ = base::Cat(turn, " mod ", num_streams, " + ", first);
+    const std::string in = Slot(from, base::Cat(turn, " mod ", team_)), out = Slot(to, base::Cat(turn, " mod ", team_));
+    const std::string tmp = Slot(ring, base::Cat(turn, " mod ", slots));
+    Launch({in, "x0"}, {tmp});
+    if (random_.OneIn(2) && !alone_) Communicate("allreduce", "sum", tmp, tmp);
+    if (random_.OneIn(2)) {
+      Launch({tmp}, {out});
+    } else {
+      if (random_.OneIn(2)) stream_ = base::Cat("(", turn, " + 1) mod ", num_streams);
+      Line(base::Cat("set(%", tmp, ", %", out, ") {stream=", Stream(), "}"));
+    }
+    if (!inner.empty()) {
+      --depth_;
+      Line("}");
+      stream_.clear();
+    }
+    if (!sum.empty() && inner.empty() && random_.OneIn(4)) {
+      Line(base::Cat("binary(%", sum, ", %", tmp, ", %", sum, ") {op=add, stream=", Stream(), "}"));
+    }
+    stream_.clear();
     --depth_;
     Line("}");
   }
@@ -206,7 +269,7 @@ class ProgramGenerator {
   }
 
   RandomProgram Finish() {
-    RandomProgram program = {.num_ranks = num_ranks_};
+    RandomProgram program = {.num_ranks = num_ranks_, .counts = counts_};
     std::vector<std::string> devices, turned;
     for (int64_t i = 0; i < num_ranks_; ++i) {
       devices.push_back(std::to_string(i));
@@ -228,7 +291,9 @@ class ProgramGenerator {
   }
 
   base::Prng random_;
-  const bool alone_;
+  const bool alone_, streams_;
+  bool counts_ = false;
+  std::string stream_;  // Of launches now; "": of no loop.
   int64_t num_ranks_ = 2, team_ = 2;
   bool square_ = false;
   int depth_ = 1;

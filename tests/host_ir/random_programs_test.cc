@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
 
 #include "csrc/ir/clone.h"
 #include "csrc/ir/parse.h"
@@ -20,13 +21,15 @@ namespace {
 using Graph = std::unique_ptr<ir::Graph>;
 
 Graph ParseProgram(const RandomProgram& random) {
-  auto graph = ir::Parse(random.text, kHostOps);
+  auto graph = ir::Parse(random.text, kUnorderedHostOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString() << "\n" << random.text;
   return graph.ok() ? std::move(*graph) : nullptr;
 }
 
-SimulatedRun RunOf(const RandomProgram& random, const HostProgram& program, uint64_t seed) {
-  SimulatedRun run = {.program = &program, .num_ranks = random.num_ranks, .seed = seed};
+// count: the value of n.
+SimulatedRun RunOf(const RandomProgram& random, const HostProgram& program, uint64_t seed, int64_t count = 0) {
+  SimulatedRun run = {.program = &program, .num_ranks = random.num_ranks, .seed = seed, .num_streams = 8};
+  if (random.counts) run.symbols = {count};
   run.params = [&random](int64_t rank) {
     std::vector<Values> params;
     base::Prng values(static_cast<uint64_t>(rank) + 1);
@@ -49,20 +52,34 @@ std::string Outcome(const SimulatedRun& run) {
   return text;
 }
 
-Result<std::string> InProgramOrder(const RandomProgram& random) {
-  Graph graph = ParseProgram(random);
-  HIR_TRY(RunHostPasses(*graph, "deallocate"));
-  HIR_ASSIGN(const auto program, HostProgram::Load(std::move(graph)));
-  return Outcome(RunOf(random, *program, 0));
-}
-
-// Every queued op on a stream of its own choice.
-void ScatterStreams(ir::Graph& graph, uint64_t seed) {
-  base::Prng random(seed);
+void SetStreams(ir::Graph& graph, const std::function<const ir::Expr*(ir::Op*)>& stream_of) {
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
     for (ir::Attr& attr : op->attrs) {
-      if (attr.name == "stream") attr.value = graph.exprs().Const(random.Below(4));
+      if (attr.name == "stream") attr.value = stream_of(op);
     }
+  });
+}
+
+Result<std::string> InProgramOrder(const RandomProgram& random, int64_t count = 0) {
+  Graph graph = ParseProgram(random);
+  SetStreams(*graph, [&](ir::Op*) { return graph->exprs().Const(0); });
+  HIR_TRY(RunHostPasses(*graph, "deallocate"));
+  HIR_ASSIGN(const auto program, HostProgram::Load(std::move(graph)));
+  return Outcome(RunOf(random, *program, 0, count));
+}
+
+// Every queued op on a stream of its own choice; in loops that is often one that goes with the index.
+void ScatterStreams(ir::Graph& graph, uint64_t seed) {
+  base::Prng random(seed);
+  ir::ExprPool& pool = graph.exprs();
+  SetStreams(graph, [&](ir::Op* op) {
+    const ir::Op* const around = op->parent->owner;
+    const bool loop = around != nullptr && CodeOf(*around) == HostOp::kFor;
+    if (!loop || random.OneIn(2)) return pool.Const(random.Below(4));
+    const ir::Expr* const index = pool.Symbol(base::Cat("%", around->blocks[0]->args[0]->name));
+    const ir::Expr* const turn =
+        pool.Mod(pool.Add(index, pool.Const(random.Below(3))), pool.Const(random.Between(2, 4)));
+    return pool.Add(turn, pool.Const(random.Below(3)));
   });
 }
 
@@ -103,48 +120,100 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
   }
 }
 
-// Drops the `index`-th wait; false when there is none.
-bool DropWait(ir::Graph& graph, int64_t index) {
-  ir::Op* wait = nullptr;
-  ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    if (CodeOf(*op) == HostOp::kWait && index-- == 0) wait = op;
-  });
-  if (wait != nullptr) wait->parent->Erase(wait);
-  return wait != nullptr;
-}
-
-// After elide_waits no wait is idle: without any one of them the verifier refuses the program, and if it is run all the
-// same, some order of the work mostly shows.
-TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
-  int64_t removed = 0, shown = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
-    const RandomProgram random = ProgramGenerator(seed).Make();
-    const Result<std::string> want = InProgramOrder(random);
-    ASSERT_TRUE(want.ok());
-    const Graph graph = Ordered(random, seed % 2 == 0, seed);
-    ASSERT_NE(graph, nullptr);
-    for (int64_t index = 0;; ++index) {
-      Graph broken = ir::Clone(*graph);
-      if (!DropWait(*broken, index)) break;
-      ++removed;
-      const Status refused = VerifyComplete(*broken);
-      EXPECT_EQ(refused.code(), Code::kInvalidArgument) << "seed " << seed << ", wait " << index << "\n"
-                                                        << ir::Print(*graph);
-      EXPECT_NE(refused.message().find("(H8)"), std::string::npos) << refused.ToString();
-      const auto program = HostProgram::LoadUnchecked(std::move(broken));
-      bool differs = false;
-      for (uint64_t order = 1; order <= 12 && !differs; ++order) {
-        SimulatedRun run = RunOf(random, *program, order);
-        run.world = kDelays;
-        differs = Outcome(run) != *want;
+// Loops on streams in turn, of a number of iterations that the program knows or not: none, few, more than are looked at.
+TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
+  int64_t turning_waits = 0;  // For an element that goes with an index.
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    const RandomProgram random = ProgramGenerator(seed, /*alone=*/seed % 3 == 0, /*streams=*/true).Make();
+    for (const bool scattered : {false, true}) {
+      Graph graph = Ordered(random, scattered, seed);
+      ASSERT_NE(graph, nullptr);
+      const std::string text = ir::Print(*graph);
+      auto program = HostProgram::Load(text);
+      ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n" << text;
+      for (const int64_t count : {0, 1, 2, 3, 4, 7, 15}) {
+        const Result<std::string> want = InProgramOrder(random, count);
+        ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n" << random.text;
+        for (uint64_t order = 1; order <= 2; ++order) {
+          SimulatedRun run = RunOf(random, **program, order, count);
+          run.world = kDelays;
+          ASSERT_EQ(Outcome(run), *want) << "seed " << seed << ", n " << count << ", order " << order << "\n" << text;
+        }
+        if (!random.counts) break;
       }
-      shown += differs ? 1 : 0;
+      ir::ForEachOp(graph->body, [&](ir::Op* op) {
+        turning_waits += CodeOf(*op) == HostOp::kWait && !op->ExprOf("index")->IsConst() ? 1 : 0;
+      });
     }
   }
-  std::printf("%lld waits removed, %lld of them changed a result\n", static_cast<long long>(removed),
-              static_cast<long long>(shown));
-  EXPECT_GT(removed, 50);
-  EXPECT_GT(shown, removed / 2);
+  EXPECT_GT(turning_waits, 300);
+}
+
+// Drops the `index`-th of the ops of a kind; false when there is none.
+bool Drop(ir::Graph& graph, HostOp kind, int64_t index) {
+  ir::Op* dropped = nullptr;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) {
+    if (CodeOf(*op) == kind && index-- == 0) dropped = op;
+  });
+  if (dropped != nullptr) dropped->parent->Erase(dropped);
+  return dropped != nullptr;
+}
+
+struct Removed {
+  int64_t waits = 0;
+  int64_t shown = 0;  // Of these, how many changed a result when the program was run all the same.
+};
+
+// After elide_waits no wait is idle: without any one of them the verifier refuses the program. Nor is a record: what
+// waits for it then has none.
+void RemoveEach(const RandomProgram& random, const Graph& graph, uint64_t seed, Removed& removed) {
+  const std::vector<int64_t> counts = {7, 0, 1, 3};  // Some waits are for short loops.
+  std::vector<std::string> want;
+  for (const int64_t count : counts) {
+    const Result<std::string> outcome = InProgramOrder(random, count);
+    ASSERT_TRUE(outcome.ok());
+    want.push_back(*outcome);
+  }
+  for (int64_t index = 0;; ++index) {
+    Graph broken = ir::Clone(*graph);
+    if (!Drop(*broken, HostOp::kWait, index)) break;
+    ++removed.waits;
+    const Status refused = VerifyComplete(*broken);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << "seed " << seed << ", wait " << index << "\n"
+                                                      << ir::Print(*graph);
+    EXPECT_NE(refused.message().find("(H8)"), std::string::npos) << refused.ToString();
+    const auto program = HostProgram::LoadUnchecked(std::move(broken));
+    bool differs = false;
+    for (uint64_t order = 1; order <= 12 && !differs; ++order) {
+      const size_t which = order % counts.size();
+      SimulatedRun run = RunOf(random, *program, order, counts[which]);
+      run.world = kDelays;
+      differs = Outcome(run) != want[which];
+    }
+    removed.shown += differs ? 1 : 0;
+  }
+  for (int64_t index = 0;; ++index) {
+    Graph broken = ir::Clone(*graph);
+    if (!Drop(*broken, HostOp::kRecord, index)) break;
+    EXPECT_EQ(VerifyComplete(*broken).code(), Code::kInvalidArgument) << "seed " << seed << ", record " << index << "\n"
+                                                                      << ir::Print(*graph);
+  }
+}
+
+TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
+  for (const bool streams : {false, true}) {
+    Removed removed;
+    for (uint64_t seed = 1; seed <= 40; ++seed) {
+      const RandomProgram random = ProgramGenerator(seed, /*alone=*/false, streams).Make();
+      const Graph graph = Ordered(random, seed % 2 == 0, seed);
+      ASSERT_NE(graph, nullptr);
+      RemoveEach(random, graph, seed, removed);
+    }
+    std::printf("%lld waits removed, %lld of them changed a result\n", static_cast<long long>(removed.waits),
+                static_cast<long long>(removed.shown));
+    EXPECT_GT(removed.waits, 50);
+    EXPECT_GT(removed.shown, removed.waits / 2);
+  }
 }
 
 }  // namespace
