@@ -18,7 +18,7 @@ namespace hir::host {
 struct LibraryTensor {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape = {};
-  std::vector<int64_t> strides = {};  // In elements; 0 along broadcast axes, else row-major.
+  std::vector<int64_t> strides = {};  // In elements; 0 along broadcast axes.
 };
 
 // One call with all sizes known.
@@ -30,7 +30,7 @@ struct LibraryDesc {
   bool tf32 = false;              // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
-// A call made ready once and queued any number of times. One thread at a time queues.
+// A call made ready once and queued any number of times, on any streams. One thread at a time queues.
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;

@@ -1,5 +1,6 @@
 #include "host_ir/rank/cpu/libraries.h"
 
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,17 +17,20 @@ class CpuCall final : public host::LibraryCall {
  public:
   explicit CpuCall(std::unique_ptr<library::Call> call) : call_(std::move(call)) {}
 
-  // One call runs at a time: calls of a program are on one stream.
   void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     std::vector<const std::byte*> addresses;
     for (const device::Buffer& input : inputs) addresses.push_back(input.data);
-    stream.HostCallback([call = call_.get(), addresses = std::move(addresses), output] {
-      call->Run(addresses, output.data);
+    stream.HostCallback([this, addresses = std::move(addresses), output] {
+      const std::scoped_lock lock(mutex_);
+      call_->Run(addresses, output.data);
       return Status();
     });
   }
 
  private:
+  // A call may be queued on several streams at once, as a loop over streams does; it runs on one at a time, on all
+  // threads there are for it.
+  std::mutex mutex_;
   const std::unique_ptr<library::Call> call_;
 };
 
