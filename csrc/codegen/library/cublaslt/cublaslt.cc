@@ -313,10 +313,12 @@ class GemmCall final : public DeviceCall {
       // What there is none of counts as done; what the library does not know is not asked for.
       if ((!fused.bias && !bias) || (!fused.epilogue && !epilogue) || (fused.epilogue && !known)) continue;
       if (!fused.epilogue && library_.options.make_activation == nullptr) continue;
+      if (gemm_.gaps && !(fused.bias && fused.epilogue)) continue;
       HIR_ASSIGN(const Algorithm algorithm, Choose(alignment, fused));
       if (algorithm.found) return algorithm;
     }
-    return Unimplemented(Cat("cuBLASLt has no algorithm for ", key_, " at multiples of ", alignment, " bytes"));
+    return Unimplemented(Cat("cuBLASLt has no algorithm for ", key_, " at multiples of ", alignment, " bytes",
+                             gemm_.gaps ? ", all in one, as the result has gaps" : ""));
   }
 
   Status TryQueue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) {

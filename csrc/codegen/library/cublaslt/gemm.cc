@@ -134,6 +134,10 @@ Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
     if (p.n > 1 && p.bias_n != 1) return Unimplemented(Cat(desc.op, " with a bias of stride ", p.bias_n));
   }
   HIR_TRY(MakeBatches(desc, p, gemm));
+  int64_t elements = 1;
+  for (const int64_t extent : desc.output.shape) elements *= extent;
+  gemm.gaps = SpanOf(desc.output) != elements;
+  if (gemm.gaps && p.k == 0) return Unimplemented(Cat(desc.op, " of no elements into a result with gaps"));
   return gemm;
 }
 

@@ -44,6 +44,7 @@ struct Gemm {
   int64_t bias_elements = 0;
   Epilogue epilogue = Epilogue::kNone;
   bool tf32 = false;
+  bool gaps = false;  // Between elements of the result: its bytes from end to end are not all its own.
   // In order: of one operand, the later one repeats what the earlier one made.
   std::vector<Repeat> repeats = {};
 };
