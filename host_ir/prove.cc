@@ -144,7 +144,7 @@ bool BoxesCover(ir::ExprPool& pool, const Region& region, std::span<const Region
   for (size_t axis = 0; axis < region.box.size(); ++axis) {
     std::vector<Interval> along;
     for (const Region* part : parts) {
-      if (part->base != region.base || !SameRoot(*part, region)) continue;
+      if (part->base != region.base || !part->exact || !SameRoot(*part, region)) continue;
       bool spans = true;
       for (size_t i = 0; spans && i < region.box.size(); ++i) {
         spans = i == axis || Spans(pool, *part, region, i);
@@ -170,7 +170,7 @@ bool ProveLessEqual(ir::ExprPool& pool, const Expr* a, const Expr* b) {
 }
 
 bool Identical(const Region& a, const Region& b) {
-  return a.base == b.base && SameRoot(a, b) &&
+  return a.exact && b.exact && a.base == b.base && SameRoot(a, b) &&
          std::equal(a.box.begin(), a.box.end(), b.box.begin(), b.box.end(), Equal);
 }
 

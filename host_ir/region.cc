@@ -5,6 +5,15 @@
 namespace hir::host {
 namespace {
 
+void StoreBroadcastsOnce(ir::ExprPool& pool, Region* region, const ir::Type& type) {
+  size_t axis = 0;
+  for (const ir::Axis& logical : type.axes) {
+    if (logical.kind == ir::AxisKind::kReduction) continue;
+    if (logical.kind == ir::AxisKind::kBroadcast) region->axes[axis] = {pool.Const(1), pool.Const(0), kStoredOnce};
+    ++axis;
+  }
+}
+
 // Lays a `type` with these extents out densely over the elements `place` of region->base.
 void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::span<const ir::Expr* const> extents,
               const Interval& place) {
@@ -20,12 +29,73 @@ void SetDense(ir::ExprPool& pool, Region* region, const ir::Type& type, std::spa
     region->box[i] = {pool.Const(0), extents[i]};
     stride = pool.Mul(stride, extents[i]);
   }
-  size_t axis = 0;
-  for (const ir::Axis& logical : type.axes) {
-    if (logical.kind == ir::AxisKind::kReduction) continue;
-    if (logical.kind == ir::AxisKind::kBroadcast) region->axes[axis] = {pool.Const(1), pool.Const(0), -1};
-    ++axis;
+  StoreBroadcastsOnce(pool, region, type);
+}
+
+// How many of `extents` from `from` on multiply to `extent`; 0 when none do.
+size_t CountFactors(ir::ExprPool& pool, const ir::Expr* extent, std::span<const ir::Expr* const> extents, size_t from) {
+  const ir::Expr* product = pool.Const(1);
+  for (size_t i = from; i < extents.size(); ++i) {
+    product = pool.Mul(product, extents[i]);
+    if (product == extent) return i + 1 - from;
+    if (product->IsConst() && extent->IsConst() && extent->value > 0 && product->value > extent->value) return 0;
   }
+  return 0;
+}
+
+// Makes several axes of `extents` of axis `axis` of the region's root.
+void SplitRoot(ir::ExprPool& pool, Region& region, int axis, std::span<const ir::Expr* const> extents) {
+  const auto more = static_cast<int>(extents.size()) - 1;
+  for (ViewAxis& other : region.axes) {
+    if (other.root_axis > axis) other.root_axis += more;
+  }
+  std::vector<Interval> parts;
+  for (const ir::Expr* extent : extents) parts.push_back({pool.Const(0), extent});
+  region.root.erase(region.root.begin() + axis);
+  region.root.insert(region.root.begin() + axis, extents.begin(), extents.end());
+  region.box.erase(region.box.begin() + axis);
+  region.box.insert(region.box.begin() + axis, parts.begin(), parts.end());
+}
+
+// `region` as a `type`, each axis split into those of `extents` that multiply to it. The root is split with an axis that is
+// whole; a slice of an axis stays one there.
+std::optional<Region> Split(ir::ExprPool& pool, const Region& region, const ir::Type& type,
+                            std::span<const ir::Expr* const> extents) {
+  Region view = region;
+  view.axes.clear();
+  std::vector<ViewAxis> rest = region.axes;
+  size_t next = 0;
+  for (size_t axis = 0; axis < rest.size(); ++axis) {
+    const ViewAxis along = rest[axis];
+    size_t count = CountFactors(pool, along.extent, extents, next);
+    if (count == 0) return std::nullopt;
+    while (axis + 1 == rest.size() && next + count < extents.size() && extents[next + count]->IsConst(1)) ++count;
+    const std::span<const ir::Expr* const> parts = extents.subspan(next, count);
+    next += count;
+    const Interval* const box = along.root_axis < 0 ? nullptr : &view.box[static_cast<size_t>(along.root_axis)];
+    const bool whole =
+        box != nullptr && box->from->IsConst(0) && box->to == view.root[static_cast<size_t>(along.root_axis)];
+    if (whole && count > 1) {
+      SplitRoot(pool, view, along.root_axis, parts);
+      for (ViewAxis& other : rest) {
+        if (other.root_axis > along.root_axis) other.root_axis += static_cast<int>(count) - 1;
+      }
+    }
+    const ir::Expr* stride = along.stride;
+    std::vector<ViewAxis> made(count);
+    bool taken = false;  // A slice of an axis goes to one part, where the others are 1.
+    for (size_t i = count; i-- > 0;) {
+      made[i] = {parts[i], stride, along.root_axis};
+      if (whole) made[i].root_axis += static_cast<int>(i);
+      if (box != nullptr && !whole && (taken || parts[i] != along.extent)) made[i].root_axis = kPartOfAxis;
+      taken |= parts[i] == along.extent;
+      stride = pool.Mul(stride, parts[i]);
+    }
+    view.axes.insert(view.axes.end(), made.begin(), made.end());
+  }
+  if (next != extents.size()) return std::nullopt;
+  StoreBroadcastsOnce(pool, &view, type);
+  return view;
 }
 
 }  // namespace
@@ -41,9 +111,13 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value) {
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to) {
   Region view = region;
   ViewAxis& along = view.axes[static_cast<size_t>(axis)];
-  if (along.root_axis < 0) return view;  // Stored once, whatever part is taken.
-  Interval& part = view.box[static_cast<size_t>(along.root_axis)];
-  part = {pool.Add(part.from, from), pool.Add(part.from, to)};
+  if (along.root_axis == kStoredOnce) return view;  // Whatever part is taken.
+  if (along.root_axis == kPartOfAxis) {
+    view.exact &= from->IsConst(0) && to == along.extent;
+  } else {
+    Interval& part = view.box[static_cast<size_t>(along.root_axis)];
+    part = {pool.Add(part.from, from), pool.Add(part.from, to)};
+  }
   along.extent = pool.Sub(to, from);
   view.offset = pool.Add(view.offset, pool.Mul(from, along.stride));
   return view;
@@ -61,8 +135,9 @@ Region Permute(const Region& region, std::span<const int64_t> dims) {
   return view;
 }
 
-Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
-               std::span<const ir::Expr* const> stored_extents) {
+std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
+                              std::span<const ir::Expr* const> stored_extents) {
+  if (!IsContiguous(pool, region)) return Split(pool, region, type, stored_extents);
   Region view;
   view.base = region.base;
   SetDense(pool, &view, type, stored_extents, Flat(pool, region));
@@ -81,6 +156,7 @@ bool IsContiguous(ir::ExprPool& pool, const Region& region) {
 }
 
 bool IsWhole(const Region& region) {
+  if (!region.exact) return false;
   for (size_t i = 0; i < region.box.size(); ++i) {
     if (!region.box[i].from->IsConst(0) || region.box[i].to != region.root[i]) return false;
   }

@@ -2,6 +2,7 @@
 // two such sets. Every answer is conservative: "not proved" is false.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,10 +15,13 @@ struct Interval {
   const ir::Expr* to = nullptr;
 };
 
+inline constexpr int kStoredOnce = -1;  // Root axis of broadcast axes.
+inline constexpr int kPartOfAxis = -2;  // Root axis of axes that are a slice of one together.
+
 struct ViewAxis {
   const ir::Expr* extent = nullptr;  // As stored: broadcast axes are 1.
   const ir::Expr* stride = nullptr;  // In elements; 0 for broadcast axes.
-  int root_axis = -1;                // The axis of the root it runs along; -1 for broadcast axes.
+  int root_axis = kStoredOnce;       // The axis of the root it runs along.
 };
 
 // Expressions are of one pool, the one given to the functions below.
@@ -32,19 +36,20 @@ struct Region {
   const ir::Expr* root_end = nullptr;
   std::vector<const ir::Expr*> root;
   std::vector<Interval> box;
+  bool exact = true;  // Else it is perhaps less than the box.
 };
 
 // All of the parameter or alloc `value`.
 Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 
 // The results of the view ops on `region`.
-// REQUIRES: the region of a reshape is contiguous.
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
 Region Permute(const Region& region, std::span<const int64_t> dims);
-// `stored_extents` are those of `type` (shapes.h), in `pool`.
-Region Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
-               std::span<const ir::Expr* const> stored_extents);
+// `stored_extents` are those of `type` (shapes.h), in `pool`. Nothing when the region is not contiguous and an axis of it
+// does not become one or more axes, whose extents multiply to its own.
+std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
+                              std::span<const ir::Expr* const> stored_extents);
 
 // All of the dense array that holds it, in whatever order of axes.
 bool IsWhole(const Region& region);

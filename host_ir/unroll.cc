@@ -173,14 +173,16 @@ class Unroller {
     } else if (code == HostOp::kViewPermute) {
       view = Permute(region, op.Ints("dims"));
     } else {
-      if (!IsContiguous(pool_, region)) {
-        return Refuse(op, 10, Cat("%", op.operands[0]->name, " is not contiguous"));
-      }
       std::vector<const Expr*> extents;
       for (const Expr* extent : StoredExtents(pool_, *op.results[0]->type)) {
         HIR_ASSIGN(extents.emplace_back(), ValueOf(op, extent));
       }
-      view = Reshape(pool_, region, *op.results[0]->type, extents);
+      std::optional<Region> reshaped = Reshape(pool_, region, *op.results[0]->type, extents);
+      if (!reshaped) {
+        return Refuse(
+            op, 10, Cat("%", op.operands[0]->name, " is not contiguous, and the result does more than split its axes"));
+      }
+      view = *std::move(reshaped);
     }
     regions_.insert_or_assign(op.results[0], std::move(view));
     return {};
@@ -189,7 +191,7 @@ class Unroller {
   // What is provably outside is refused here; what depends on sizes is checked when they bind.
   Status CheckInside(const ir::Op& op, const Region& region, const Expr* from, const Expr* to) {
     const ViewAxis& axis = region.axes[static_cast<size_t>(op.Int("axis"))];
-    if (axis.root_axis < 0) return {};
+    if (axis.root_axis == kStoredOnce) return {};
     const Expr* above = pool_.Sub(to, axis.extent);
     const bool outside = (from->IsConst() && from->value < 0) || (above->IsConst() && above->value > 0);
     if (!outside) return {};

@@ -80,7 +80,11 @@ Status Compiler::CompileView(const ir::Op& op) {
     std::vector<const ir::Expr*> before;
     for (const ViewAxis& axis : region.axes) before.push_back(axis.extent);
     const std::vector<const ir::Expr*> after = StoredExtents(pool_, *to.type);
-    seen = Reshape(pool_, region, *to.type, after);
+    std::optional<Region> reshaped = Reshape(pool_, region, *to.type, after);
+    if (!reshaped) {
+      return Unimplemented(Cat("%", from.name, " is not seen to be contiguous for all values of the loops' indices"));
+    }
+    seen = *std::move(reshaped);
     HIR_ASSIGN(const int had, ProductSlot(before));
     HIR_ASSIGN(const int has, ProductSlot(after));
     if (had != has) view.equal.emplace_back(had, has);

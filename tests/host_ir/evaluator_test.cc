@@ -82,6 +82,24 @@ host @p(%x: i64[2, 2], %sum: i64[2, 2], %all: i64[2, 2, 2], %part: i64[2], %swap
   }
 }
 
+// Rows in pairs, of a slice of columns.
+TEST(Evaluator, SplitOfAStridedView) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[4, i0], %y: i64[2, 2, 2]) {
+  %c: i64[4, 2] = view_slice(%x) {axis=1, from=1, to=3}
+  %r: i64[2, 2, 2] = view_reshape(%c)
+  %t: i64[2, 2, 2] = view_permute(%r) {dims=[1, 0, 2]}
+  set(%t, %y) {stream=0}
+  return %y
+})");
+  ASSERT_NE(program, nullptr);
+  const auto params = Results({.program = program.get(), .symbols = {4}, .params = [](int64_t) {
+                                 Values x;
+                                 for (int64_t i = 0; i < 16; ++i) x.push_back(i);
+                                 return std::vector<Values>{x, Values(8)};
+                               }});
+  EXPECT_EQ(params[0][1], (Values{1, 2, 9, 10, 5, 6, 13, 14}));
+}
+
 TEST(Evaluator, BetweenMeshes) {
   const auto program = LoadFinished(R"(mesh @a = [0, 1]
 mesh @b = [3, 0]
