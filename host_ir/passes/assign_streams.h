@@ -1,4 +1,4 @@
-// Moves communications to a stream of their own; see assign_streams.cc.
+// Moves communications to a stream of their own, and orders the streams; see assign_streams.cc.
 #pragma once
 
 #include "csrc/ir/graph.h"
@@ -6,9 +6,5 @@
 namespace hir::host {
 
 Status AssignStreams(ir::Graph& graph);
-
-// The second half of it: orders the streams that the ops have by events, where bytes cross between
-// them.
-Status OrderStreams(ir::Graph& graph);
 
 }  // namespace hir::host

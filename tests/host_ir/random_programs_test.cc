@@ -9,7 +9,7 @@
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "host_ir/host_ops.h"
-#include "host_ir/passes/assign_streams.h"
+#include "host_ir/passes/order_streams.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/verify.h"
 #include "tests/host_ir/random_program.h"
