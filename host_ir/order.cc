@@ -61,6 +61,12 @@ void Meet(Clock& into, const Clock& from) {
   into = std::move(both);
 }
 
+bool Holds(const Clock& clock, const Point& point) {
+  return std::any_of(clock.begin(), clock.end(), [&point](const Stretch& part) {
+    return part.stream == point.stream && part.from <= point.position && point.position <= part.to;
+  });
+}
+
 int KnownUpTo(const Clock& clock, int stream) {
   for (const Stretch& part : clock) {
     if (part.stream == stream) return part.from == 1 ? part.to : 0;
@@ -84,9 +90,7 @@ Point Order::Queue(const ir::Expr* stream) {
   return {id, s.position};
 }
 
-bool Order::Before(const Point& point, const ir::Expr* stream) {
-  return AtMost({{point.stream, point.position, point.position}}, Ahead(stream));
-}
+bool Order::Before(const Point& point, const ir::Expr* stream) { return Holds(Ahead(stream), point); }
 
 void Order::Record(int event, const ir::Expr* index, const ir::Expr* stream) {
   const Clock clock = Ahead(stream);

@@ -23,14 +23,15 @@ using Clock = std::vector<Stretch>;
 bool AtMost(const Clock& a, const Clock& b);  // All of a is in b.
 void Join(Clock& into, const Clock& from);    // What is in either.
 void Meet(Clock& into, const Clock& from);    // What is in both.
-// The position up to which all of the stream's work is in it.
-int KnownUpTo(const Clock& clock, int stream);
 
 // A piece of queued work.
 struct Point {
   int stream = -1;
   int position = 0;
 };
+bool Holds(const Clock& clock, const Point& point);
+// The position up to which all of the stream's work is in it.
+int KnownUpTo(const Clock& clock, int stream);
 
 // Streams and event indices are expressions of one pool, compared by address: two that differ may
 // still have one value, which is then not used. Events go by numbers of the caller's choice.

@@ -220,9 +220,7 @@ class Streams {
       if (!InScope(marks_[At(marks[i])].index, *step.symbols)) continue;
       const Edge edge = {marks[i], ElementOf(marks[i], past, step, pool)};
       const Clock* const recorded = order.Recorded(edge.mark, ValueOf(edge.index, step, pool));
-      if (recorded == nullptr || !AtMost({{past.point.stream, past.point.position, past.point.position}}, *recorded)) {
-        continue;
-      }
+      if (recorded == nullptr || !Holds(*recorded, past.point)) continue;
       Clock known = order.Ahead(step.stream);
       Join(known, *recorded);
       if (!AtMost(latest, known)) return edge;
