@@ -177,11 +177,12 @@ Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access,
     for (const Past& past : pasts) {
       const bool together = step.group >= 0 && step.group == past.group;
       if (!together && order_.Before(past.point, step.stream)) continue;
-      if (ProveDisjoint(pool_, past.region, access.region)) continue;
+      const Region& before = SeenFrom(step.runs, past.runs, past.access);
+      if (ProveDisjoint(pool_, before, SeenFrom(past.runs, step.runs, access))) continue;
       return Refuse(*step.op, 8,
                     Cat(Writes(access.access) ? "writes " : "reads ", Name(*step.op, access), " on stream ",
                         ToString(step.stream), ", and nothing orders it after the ", Line(*past.op), " that ",
-                        Writes(past.access) ? "writes" : "reads", " it", together ? " in the same group" : ""));
+                        Writes(past.access.access) ? "writes" : "reads", " it", together ? " in the same group" : ""));
     }
     return {};
   };
@@ -191,7 +192,7 @@ Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access,
 
 void AccessCheck::Remember(const Step& step, const Point& point, const AccessedRegion& access) {
   Base& base = bases_[access.region.base->id];
-  const Past past = {step.op, point, step.group, step.iteration, access.access, access.region};
+  const Past past = {step.op, point, step.group, step.iteration, step.runs, access};
   if (!Writes(access.access)) {
     base.reads.push_back(past);
     return;
@@ -200,7 +201,7 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
   // them, if it is there: not when the loop ends before.
   const auto same = [&](const Past& p) {
     const bool there = step.iteration == 0 || step.iteration == p.iteration;
-    return there && p.group != step.group && Identical(p.region, access.region);
+    return there && p.group != step.group && Replaces(access, p.access);
   };
   if (step.group < 0) {
     std::erase_if(base.reads, same);

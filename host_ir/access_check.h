@@ -28,8 +28,8 @@ class AccessCheck {
     Point point;
     int group = -1;
     int iteration = 0;
-    Access access = Access::kNone;
-    Region region;
+    std::vector<int> runs;
+    AccessedRegion access;
   };
   struct Base {
     const ir::Op* alloc = nullptr;  // Null for a parameter.

@@ -57,8 +57,8 @@ void SplitRoot(ir::ExprPool& pool, Region& region, int axis, std::span<const ir:
   region.box.insert(region.box.begin() + axis, parts.begin(), parts.end());
 }
 
-// `region` as a `type`, each axis split into those of `extents` that multiply to it. The root is split with an axis that is
-// whole; a slice of an axis stays one there.
+// `region` as a `type`, each axis split into those of `extents` that multiply to it. The root is split with an axis
+// that is whole; a slice of an axis stays one there.
 std::optional<Region> Split(ir::ExprPool& pool, const Region& region, const ir::Type& type,
                             std::span<const ir::Expr* const> extents) {
   Region view = region;
@@ -142,6 +142,28 @@ std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir
   view.base = region.base;
   SetDense(pool, &view, type, stored_extents, Flat(pool, region));
   return view;
+}
+
+Region Hull(ir::ExprPool& pool, const Region& a, const Region& b) {
+  if (Identical(a, b)) return a;
+  Region hull = WholeOf(pool, *a.base);
+  hull.exact = false;
+  if (a.root_offset != b.root_offset || a.root != b.root) return hull;
+  // Dense along the axes of the root, of which each is as in both, or whole.
+  hull.root_offset = a.root_offset;
+  hull.root_end = a.root_end;
+  hull.offset = a.root_offset;
+  hull.root = a.root;
+  hull.box = a.box;
+  hull.axes.assign(a.root.size(), {});
+  const ir::Expr* stride = pool.Const(1);
+  for (size_t i = a.root.size(); i-- > 0;) {
+    if (a.box[i].from != b.box[i].from || a.box[i].to != b.box[i].to) hull.box[i] = {pool.Const(0), a.root[i]};
+    hull.axes[i] = {pool.Sub(hull.box[i].to, hull.box[i].from), stride, static_cast<int>(i)};
+    hull.offset = pool.Add(hull.offset, pool.Mul(hull.box[i].from, stride));
+    stride = pool.Mul(stride, a.root[i]);
+  }
+  return hull;
 }
 
 bool IsContiguous(ir::ExprPool& pool, const Region& region) {

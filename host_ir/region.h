@@ -46,10 +46,13 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
 Region Permute(const Region& region, std::span<const int64_t> dims);
-// `stored_extents` are those of `type` (shapes.h), in `pool`. Nothing when the region is not contiguous and an axis of it
-// does not become one or more axes, whose extents multiply to its own.
+// `stored_extents` are those of `type` (shapes.h), in `pool`. Nothing when the region is not contiguous and an axis of
+// it does not become one or more axes, whose extents multiply to its own.
 std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
                               std::span<const ir::Expr* const> stored_extents);
+
+// What holds both, of one base; perhaps more.
+Region Hull(ir::ExprPool& pool, const Region& a, const Region& b);
 
 // All of the dense array that holds it, in whatever order of axes.
 bool IsWhole(const Region& region);

@@ -1,6 +1,7 @@
 #include "host_ir/unroll.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 
@@ -13,6 +14,28 @@ namespace {
 using base::Cat;
 using ir::Expr;
 using ir::ExprKind;
+
+bool Mentions(const Expr* expr, std::string_view symbol) {
+  if (expr->kind == ExprKind::kSymbol) return expr->symbol == symbol;
+  return std::ranges::any_of(expr->args, [symbol](const Expr* arg) { return Mentions(arg, symbol); });
+}
+
+// Whether the first iterations may have one value, and later ones another.
+bool ChangesLate(const Expr* expr, std::string_view index) {
+  const bool steps = expr->kind == ExprKind::kFloorDiv || expr->kind == ExprKind::kCeilDiv ||
+                     expr->kind == ExprKind::kMin || expr->kind == ExprKind::kMax;
+  if (steps && Mentions(expr, index)) return true;
+  return std::ranges::any_of(expr->args, [index](const Expr* arg) { return ChangesLate(arg, index); });
+}
+bool ChangesLate(const ir::Value* view, std::string_view index) {
+  for (; view->def != nullptr && MakesView(*view->def); view = view->def->operands[0]) {
+    for (const ir::Attr& attr : view->def->attrs) {
+      const auto* expr = std::get_if<const Expr*>(&attr.value);
+      if (expr != nullptr && ChangesLate(*expr, index)) return true;
+    }
+  }
+  return false;
+}
 
 class Unroller {
  public:
@@ -84,6 +107,7 @@ class Unroller {
     const int outer_iteration = iteration_;
     const std::shared_ptr<const Symbols> outer_symbols = shared_symbols_;
     if (!known) steps_.push_back({.op = &op, .turn = Turn::kBegins});
+    const size_t first = steps_.size();
     Status status;
     for (int64_t i = 0; i < iterations && status.ok(); ++i) {
       symbols_[symbol] = pool_.Add(begin, pool_.Mul(pool_.Const(i), pool_.Const(step)));
@@ -93,6 +117,7 @@ class Unroller {
       status = Run(*op.blocks[0]);
       if (!known) steps_.push_back({.op = &op, .turn = i + 1 < iterations ? Turn::kMayEnd : Turn::kEnds});
     }
+    if (cut) AddHulls(first, symbol);
     symbols_.erase(symbol);
     always_.erase(symbol);
     shared_symbols_ = outer_symbols;
@@ -112,9 +137,32 @@ class Unroller {
     return {};
   }
 
+  // The steps from `first` on are a run of a loop of which there are more iterations.
+  void AddHulls(size_t first, std::string_view index) {
+    std::map<std::pair<const ir::Op*, int>, std::shared_ptr<Region>> hulls;  // For lookup alone.
+    for (size_t i = first; i < steps_.size(); ++i) {
+      for (AccessedRegion& access : steps_[i].accesses) {
+        std::shared_ptr<Region>& hull = hulls[{steps_[i].op, access.operand}];
+        if (hull == nullptr) {
+          hull = std::make_shared<Region>(access.region);
+          if (ChangesLate(steps_[i].op->operands[static_cast<size_t>(access.operand)], index)) {
+            *hull = WholeOf(pool_, *access.region.base);
+            hull->exact = false;
+          }
+        } else {
+          *hull = Hull(pool_, *hull, access.region);
+        }
+        access.hulls.push_back(hull);
+      }
+      steps_[i].runs.push_back(num_runs_);
+    }
+    ++num_runs_;
+  }
+
   // The least common multiple of what the body takes indices modulo, at most kPeriodMax. A longer one is refused where
   // streams or events go by it, as some would not be met.
   static Result<int64_t> PeriodOf(const ir::Op& loop) {
+    const std::string index = Cat("%", loop.blocks[0]->args[0]->name);
     int64_t all = 1, met = 1;
     const auto look = [](const auto& self, const Expr* e, int64_t& period) -> void {
       if (e->kind == ExprKind::kMod && e->args[1]->IsConst() && e->args[1]->value > 0) {
@@ -131,12 +179,13 @@ class Unroller {
         if (attr.name != "stream" && (attr.name != "index" || MakesView(*op))) continue;
         const int64_t before = met;
         look(look, *e, met);
+        if (ChangesLate(*e, index)) met = kPeriodMax + 1;
         if (met != before) last = op;
       }
     });
     if (met <= kPeriodMax) return std::min(all, kPeriodMax);
     const std::string where = last->line > 0 ? Cat("line ", last->line, ": ") : std::string();
-    return Unimplemented(Cat(where, last->info->name, ": its streams and events repeat after more than ", kPeriodMax,
+    return Unimplemented(Cat(where, last->info->name, ": its streams and events do not repeat within ", kPeriodMax,
                              " iterations of a loop that is not of a constant number of iterations, at most ",
                              kIterationsMax, "; use fewer"));
   }
@@ -234,6 +283,7 @@ class Unroller {
   int num_groups_ = 0;
   int iteration_ = 0;
   int num_iterations_ = 0;
+  int num_runs_ = 0;
   int64_t visits_ = 0;
   bool cut_ = false;
 };
@@ -244,6 +294,17 @@ Result<std::vector<Step>> Unroll(const ir::Graph& graph, const RankClass& ranks,
   Unroller unroller(graph, ranks, pool);
   HIR_TRY(unroller.Run(graph.body));
   return unroller.TakeSteps();
+}
+
+const Region& SeenFrom(const std::vector<int>& other, const std::vector<int>& runs, const AccessedRegion& access) {
+  size_t own = runs.size(), rest = other.size();
+  while (own > 0 && rest > 0 && runs[own - 1] == other[rest - 1]) --own, --rest;
+  return own == 0 ? access.region : *access.hulls[own - 1];
+}
+
+bool Replaces(const AccessedRegion& later, const AccessedRegion& earlier) {
+  const auto varies = [](const std::shared_ptr<const Region>& hull) { return !hull->exact; };
+  return Identical(later.region, earlier.region) && std::ranges::none_of(earlier.hulls, varies);
 }
 
 std::optional<int64_t> StreamsEnd(const ir::Expr* stream) {

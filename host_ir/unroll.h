@@ -43,6 +43,8 @@ struct AccessedRegion {
   int operand = 0;
   Access access = Access::kNone;
   Region region;
+  // What all iterations of the loops around come to that are not unrolled whole, one a loop, the innermost first.
+  std::vector<std::shared_ptr<const Region>> hulls = {};
 };
 
 // Of a loop whose number of iterations is not known: it begins; an iteration is over, and perhaps it was the last; the
@@ -60,18 +62,26 @@ struct Step {
   const ir::Expr* index = nullptr;       // Of the event.
   int group = -1;                        // Steps of one execution of a group share it.
   bool cut = false;                      // In a loop of which only the first iterations are here.
+  std::vector<int> runs =
+      {};             // Of such loops around, the innermost first: steps of one run of a loop share its number.
   int iteration = 0;  // Of the innermost loop around with turns: steps of one iteration share it. 0 in no such loop.
   Turn turn = Turn::kNone;
   std::shared_ptr<const Symbols> symbols = {};  // The values of those known here: of the rank, of loop indices.
   std::vector<AccessedRegion> accesses = {};
 };
 
+// What an access of a step with these `runs` comes to for a step with `other` runs: of loops around the first alone,
+// all iterations.
+const Region& SeenFrom(const std::vector<int>& other, const std::vector<int>& runs, const AccessedRegion& access);
+// Whether the later access touches all that the earlier does, wherever they are seen from.
+bool Replaces(const AccessedRegion& later, const AccessedRegion& earlier);
+
 inline constexpr int64_t kStepsMax = 1 << 18;  // Ops met in one rank's run.
 
 // Loops of a constant number of iterations, at most kIterationsMax, are unrolled whole; of others
 // come as many as the `mod`s in their bodies need to repeat, at least two: what holds between them
-// holds between later ones. A constant number of iterations then ends where all of them would, as far as the `mod`s
-// show; one that is not known may end anywhere, also before the first.
+// holds between later ones, and from outside all iterations are seen at once. A constant number of iterations then ends
+// where all of them would, as far as the `mod`s show; one that is not known may end anywhere, also before the first.
 inline constexpr int64_t kIterationsMax = 64;
 inline constexpr int64_t kPeriodMax = 16;  // Of the `mod`s in the body of a loop that is not unrolled whole.
 

@@ -10,8 +10,8 @@ namespace hir::host {
 // names"; kUnimplemented and kResourceExhausted for what the analysis cannot follow.
 Status VerifyHost(const ir::Graph& graph);
 
-// VerifyHost but for the order of conflicting accesses (H8), which assign_streams establishes where ops have streams and
-// the program has no events.
+// VerifyHost but for the order of conflicting accesses (H8), which assign_streams establishes where ops have streams
+// and the program has no events.
 Status VerifyUnordered(const ir::Graph& graph);
 
 // VerifyHost, and what passes only establish in the end: every alloc is deallocated (H6).

@@ -1,6 +1,6 @@
-// Moves the communications of stream 0 to stream 1, where something could run beside one, and orders what the program has
-// on several streams by events (order_streams.h). A program that has events is left alone. The communications stay where
-// they are when they all wait for what is right before them, and keep waiting what is right behind
+// Moves the communications of stream 0 to stream 1, where something could run beside one, and orders what the program
+// has on several streams by events (order_streams.h). A program that has events is left alone. The communications stay
+// where they are when they all wait for what is right before them, and keep waiting what is right behind
 // them: a second stream would let nothing overlap, and each crossing costs the device some microseconds.
 // (All or none: communications of two streams are in no order, and may meet on a device that cannot hold both.)
 //
@@ -48,8 +48,8 @@ bool Meets(const std::vector<Step>& steps, size_t at, const Step& outside, ir::E
   return false;
 }
 
-// Whether on these ranks some communication of stream 0 could run beside the op before it, or the one behind it: an op of
-// another stream does in any case. Of several in a row the first and the last count: they are in order on either
+// Whether on these ranks some communication of stream 0 could run beside the op before it, or the one behind it: an op
+// of another stream does in any case. Of several in a row the first and the last count: they are in order on either
 // stream.
 Result<bool> CanOverlap(const ir::Graph& graph, const RankClass& ranks) {
   ir::ExprPool pool;

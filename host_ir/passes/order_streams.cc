@@ -7,7 +7,7 @@
 //
 // Streams may change from iteration to iteration. What such a stream has done is recorded in the element of its number:
 //
-// Before: for %i { launch(%x_i, %y_i) stream=%i mod 3 + 2 }                                      launch(%y, %z) stream=0
+// Before: for %i { launch(%x_i, %y_i) stream=%i mod 3 + 2 }   launch(%y, %z) stream=0
 // After:  for %i { launch(%x_i, %y_i) stream=%i mod 3 + 2   record(e[%i mod 3 + 2]) %i mod 3 + 2 }
 //         wait(e[2]) 0   wait(e[3]) 0   wait(e[4]) 0   launch(%y, %z) stream=0
 //
@@ -93,7 +93,8 @@ class Streams {
         order.Record(mark, ValueOf(marks_[At(mark)].index, step, pool), step.stream);
       }
       for (const AccessedRegion& access : step.accesses) {
-        Remember({step.op, step.stream, point, step.iteration, step.symbols, access}, pasts[access.region.base->id]);
+        Remember({step.op, step.stream, point, step.iteration, step.runs, step.symbols, access},
+                 pasts[access.region.base->id]);
       }
     }
     return {};
@@ -136,6 +137,7 @@ class Streams {
     const ir::Expr* stream = nullptr;
     Point point;
     int iteration = 0;
+    std::vector<int> runs;
     std::shared_ptr<const Symbols> symbols;
     AccessedRegion access;
   };
@@ -155,9 +157,9 @@ class Streams {
   }
 
   // What is recorded behind `end`, should something wait for it. On a stream that changes with the iteration, element k
-  // is for stream k: its latest record is behind all that the stream has done. On one stream the latest record is behind
-  // all; or, for who waits on streams that change, element k is for the iterations in which it waits on stream k: in
-  // its turn to use a slot of a buffer it then waits for the slot's last use, and not for the last use of any.
+  // is for stream k: its latest record is behind all that the stream has done. On one stream the latest record is
+  // behind all; or, for who waits on streams that change, element k is for the iterations in which it waits on stream
+  // k: in its turn to use a slot of a buffer it then waits for the slot's last use, and not for the last use of any.
   const std::vector<int>& MarksOf(const End& end, const Symbols& symbols) {
     const auto [found, added] = marks_of_.try_emplace(end);
     if (!added) return found->second;
@@ -184,7 +186,8 @@ class Streams {
       for (const Past& past : of_base->second) {
         if (!Writes(access.access) && !Writes(past.access.access)) continue;
         if (order.Before(past.point, step.stream)) continue;
-        if (!ProveDisjoint(pool, past.access.region, access.region)) conflicts.push_back(&past);
+        const Region& before = SeenFrom(step.runs, past.runs, past.access);
+        if (!ProveDisjoint(pool, before, SeenFrom(past.runs, step.runs, access))) conflicts.push_back(&past);
       }
     }
     // The latest first: it is likely to be behind the others.
@@ -259,7 +262,7 @@ class Streams {
     if (Writes(past.access.access) && AnchorOf(past.op) == past.op) {
       std::erase_if(pasts, [&](const Past& p) {
         const bool there = past.iteration == 0 || past.iteration == p.iteration;
-        return there && Identical(p.access.region, past.access.region);
+        return there && Replaces(past.access, p.access);
       });
     }
     pasts.push_back(std::move(past));
