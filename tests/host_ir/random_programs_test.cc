@@ -123,7 +123,7 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
 // Loops on streams in turn, of a number of iterations that the program knows or not: none, few, more than are looked at.
 TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
   int64_t turning_waits = 0;  // For an element that goes with an index.
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     const RandomProgram random = ProgramGenerator(seed, /*alone=*/seed % 3 == 0, /*streams=*/true).Make();
     for (const bool scattered : {false, true}) {
       Graph graph = Ordered(random, scattered, seed);
@@ -131,7 +131,7 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
       const std::string text = ir::Print(*graph);
       auto program = HostProgram::Load(text);
       ASSERT_TRUE(program.ok()) << "seed " << seed << ": " << program.status().ToString() << "\n" << text;
-      for (const int64_t count : {0, 1, 2, 3, 4, 7, 15}) {
+      for (const int64_t count : {0, 1, 2, 3, 4, 7, 40}) {
         const Result<std::string> want = InProgramOrder(random, count);
         ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n" << random.text;
         for (uint64_t order = 1; order <= 2; ++order) {
@@ -146,7 +146,7 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
       });
     }
   }
-  EXPECT_GT(turning_waits, 300);
+  EXPECT_GT(turning_waits, 200);
 }
 
 // Drops the `index`-th of the ops of a kind; false when there is none.
