@@ -1,6 +1,6 @@
 // Random host programs from a seed: launches, host-level ops, communications, views, loops,
-// branches and groups over int64 buffers, without events or deallocs. Everything on stream 0, or on streams of all kinds,
-// also such that change from iteration to iteration. For tests.
+// branches and groups over int64 buffers, without events or deallocs. Everything on stream 0, or on streams of all
+// kinds, also such that change from iteration to iteration. For tests.
 #pragma once
 
 #include <algorithm>
@@ -175,9 +175,9 @@ class ProgramGenerator {
     Line("}");
   }
 
-  // Iterations on streams in turn: each through a slot of a ring, from a slot of one wide buffer to one of another, which
-  // was written before where the loop may be short. Perhaps with a communication amid, a sum over all iterations, a
-  // loop within.
+  // Iterations on streams in turn: each through a slot of a ring, from a slot of one wide buffer to one of another,
+  // which was written before where the loop may be short. Perhaps with a communication amid, a sum over all iterations,
+  // a loop within.
   void AddTurningLoop() {
     const bool counts = random_.OneIn(2);  // To n.
     std::string to, sum;

@@ -120,7 +120,8 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
   }
 }
 
-// Loops on streams in turn, of a number of iterations that the program knows or not: none, few, more than are looked at.
+// Loops on streams in turn, of a number of iterations that the program knows or not: none, few, more than are looked
+// at.
 TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
   int64_t turning_waits = 0;  // For an element that goes with an index.
   for (uint64_t seed = 1; seed <= 100; ++seed) {

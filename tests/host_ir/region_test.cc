@@ -170,8 +170,8 @@ TEST(Region, ProofsHoldOfElements) {
   EXPECT_GT(splits, 100);
 }
 
-// [8, i0] as [2, 4, i0] where it is a slice of columns: halves of rows are apart, and the whole when put together. Halves
-// of a slice of rows are not told apart from each other by their place in the rows, and cover nothing.
+// [8, i0] as [2, 4, i0] where it is a slice of columns: halves of rows are apart, and the whole when put together.
+// Halves of a slice of rows are not told apart from each other by their place in the rows, and cover nothing.
 TEST(Region, ASplitOfAxes) {
   ir::ExprPool pool;
   ir::Graph graph(kHostOps, "p");
