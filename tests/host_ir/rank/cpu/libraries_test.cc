@@ -1,5 +1,6 @@
-// Goal: a call that is queued on several streams at once, as a loop over streams does, works on the operands it was queued
-// with each time. Method: one product, on two streams of a device with two threads, each with operands of its own.
+// Goal: a call that is queued on several streams at once, as a loop over streams does, works on the operands it was
+// queued with each time. Method: one product, on two streams of a device with two threads, each with operands of its
+// own.
 #include "host_ir/rank/cpu/libraries.h"
 
 #include <gtest/gtest.h>

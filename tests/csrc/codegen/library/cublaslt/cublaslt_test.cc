@@ -273,8 +273,8 @@ TEST_F(CublasLtTest, RefusesByName) {
             "axes contiguous");
 }
 
-// A result that is part of each row of a larger one. What the library does not do alone is refused: biases and epilogues
-// of ours go through the bytes from end to end.
+// A result that is part of each row of a larger one. What the library does not do alone is refused: biases and
+// epilogues of ours go through the bytes from end to end.
 TEST_F(CublasLtTest, BetweenTheRowsOfAResultNothingIsWritten) {
   constexpr int64_t kRows = 6, kGap = 2;
   int done = 0, refused = 0;
