@@ -33,7 +33,7 @@ std::string DomainText(std::span<const Leaf> leaves) {
 
 // A layout being changed; written back only when the command has succeeded.
 struct Draft {
-  const Mesh* mesh = nullptr;
+  const Mesh* mesh = nullptr;  // Null: not set yet.
   std::vector<LoopTransform> transforms;
   std::vector<ParallelType> parallel;
   std::vector<int64_t> stride_order;
@@ -42,6 +42,7 @@ struct Draft {
 class Annotator {
  public:
   Annotator(Graph& graph, const Value& value) : graph_(graph), value_(value) {
+    draft_.parallel.assign(value.type->axes.size(), ParallelType::kSerial);
     if (value.layout != nullptr) {
       const Layout& layout = *value.layout;
       draft_.mesh = layout.mesh;
@@ -55,7 +56,6 @@ class Annotator {
   Status Apply(const Annotation& a) {
     if (a.kind == Kind::kMesh) return SetMesh(a);
     if (a.kind == Kind::kStrideOrder) return SetStrideOrder(a);
-    if (draft_.mesh == nullptr) return InvalidArgument("the value has no mesh yet; set it first");
     if (a.kind == Kind::kShard) return Shard(a);
     HIR_ASSIGN(const size_t axis, LoopAxis(a.axis));
     if (a.kind == Kind::kParallelize) return Parallelize(axis, a.type);
@@ -63,7 +63,9 @@ class Annotator {
   }
 
   const Layout* Finish() {
-    if (draft_.mesh == nullptr) return nullptr;
+    const bool serial = std::ranges::count(draft_.parallel, ParallelType::kSerial) == std::ssize(draft_.parallel);
+    // Splits alone say nothing yet; the next command may.
+    if (draft_.mesh == nullptr && serial && draft_.transforms.empty()) return nullptr;
     return graph_.New(Layout{.mesh = draft_.mesh,
                              .transforms = graph_.Copy(draft_.transforms),
                              .parallel = graph_.Copy(draft_.parallel),
@@ -86,7 +88,6 @@ class Annotator {
       return InvalidArgument(Cat("the value is on @", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(),
                                  " already, got @", a.mesh->name, " = ", a.mesh->mesh.ToString()));
     }
-    if (draft_.mesh == nullptr) draft_.parallel.assign(leaves_.size(), ParallelType::kSerial);
     draft_.mesh = a.mesh;
     return {};
   }
@@ -146,10 +147,12 @@ class Annotator {
   }
 
   Status Parallelize(size_t axis, ParallelType type) {
-    if (type == ParallelType::kStream) {
-      return Unimplemented(Cat("axis ", axis, " of ", DomainText(leaves_), ": parallel type stream is not built yet"));
-    }
     if (type == ParallelType::kSerial) {
+      draft_.parallel[axis] = type;
+      return {};
+    }
+    if (type == ParallelType::kStream) {
+      if (draft_.parallel[axis] != type) HIR_TRY(CheckSerial(axis));
       draft_.parallel[axis] = type;
       return {};
     }
@@ -173,6 +176,7 @@ class Annotator {
   }
 
   Status CheckHas(ParallelType type) const {
+    if (draft_.mesh == nullptr) return InvalidArgument("the value has no mesh yet; set it first");
     if (draft_.mesh->mesh.Has(type)) return {};
     return InvalidArgument(
         Cat("@", draft_.mesh->name, " = ", draft_.mesh->mesh.ToString(), " has no ", mesh::ParallelTypeName(type)));
@@ -185,9 +189,8 @@ class Annotator {
       return InvalidArgument(Cat("axis ", a.axis, " is out of range: the value has ", n, n == 1 ? " axis" : " axes"));
     }
     if (!mesh::IsMesh(a.type)) {
-      return a.type == ParallelType::kStream
-                 ? Unimplemented(Cat("axis ", a.axis, ": parallel type stream is not built yet"))
-                 : InvalidArgument(Cat("axis ", a.axis, ": ", mesh::ParallelTypeName(a.type), " is no mesh dimension"));
+      return InvalidArgument(Cat("axis ", a.axis, ": ", mesh::ParallelTypeName(a.type), " is no mesh dimension",
+                                 a.type == ParallelType::kStream ? "; use outer_split and parallelize" : ""));
     }
     HIR_TRY(CheckHas(a.type));
     const int logical = LogicalIndex(*value_.type, static_cast<int>(a.axis < 0 ? a.axis + n : a.axis));

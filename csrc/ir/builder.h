@@ -88,10 +88,9 @@ struct Annotation {
   std::span<const int64_t> order = {};
   std::string_view location = {};
 };
-// Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range,
-// no mesh yet, a mesh type used twice, a mesh the value has not), kUnimplemented
-// for ParallelType::kStream, naming the axis; the layout is unchanged. A stride order of a value
-// without a mesh is checked and then forgotten.
+// Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range, a mesh type without
+// a mesh or used twice, a mesh the value has not); the layout is unchanged. A stride order of a value without a mesh is
+// checked and then forgotten.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
 
 // Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one

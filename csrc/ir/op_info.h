@@ -42,6 +42,7 @@ enum Effect : uint32_t {
   kComm = 4,      // communicates: keeps its order among all kComm ops
   kSyncs = 8,     // orders streams
   kLibrary = 16,  // runs as one library call: a segment of its own
+  kLoop = 32,     // runs as a loop on the host: a segment of its own
 };
 
 inline constexpr int kVariadic = -1;

@@ -90,13 +90,15 @@ bool Equal(const Layout& a, const Layout& b) {
   const auto same_step = [](const LoopTransform& x, const LoopTransform& y) {
     return x.kind == y.kind && x.axis == y.axis && (x.kind == LoopTransform::Kind::kMerge || x.factor == y.factor);
   };
-  return a.mesh->mesh == b.mesh->mesh &&
+  if ((a.mesh == nullptr) != (b.mesh == nullptr)) return false;
+  return (a.mesh == nullptr || a.mesh->mesh == b.mesh->mesh) &&
          std::equal(a.transforms.begin(), a.transforms.end(), b.transforms.begin(), b.transforms.end(), same_step) &&
          std::equal(a.parallel.begin(), a.parallel.end(), b.parallel.begin(), b.parallel.end());
 }
 
 std::string ToString(const Layout& layout) {
-  std::string out = Cat("{mesh=@", layout.mesh->name);
+  std::string out;
+  if (layout.mesh != nullptr) Append(out, ", mesh=@", layout.mesh->name);
   for (const LoopTransform& step : layout.transforms) {
     switch (step.kind) {
       case LoopTransform::Kind::kOuterSplit: Append(out, ", outer_split(", step.axis, ", ", step.factor, ")"); break;
@@ -109,8 +111,7 @@ std::string ToString(const Layout& layout) {
     Append(out, ", parallelize(", i, ", ", mesh::ParallelTypeName(layout.parallel[i]), ")");
   }
   if (!layout.stride_order.empty()) Append(out, ", stride_order(", base::JoinInts(layout.stride_order, ", "), ")");
-  out += '}';
-  return out;
+  return Cat("{", out.empty() ? std::string_view() : std::string_view(out).substr(2), "}");
 }
 
 }  // namespace hir::ir

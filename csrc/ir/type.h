@@ -67,17 +67,20 @@ struct Mesh {
   mesh::DeviceMesh mesh;
 };
 
-// Where a tensor lies: on which devices, and which part of it on each. A null layout is not decided yet.
+// Where a tensor lies, on which devices and which part of it on each, and over which loop axes the host goes through it
+// when it is computed (parallel type stream). A null layout is not decided yet.
 struct Layout {
-  const Mesh* mesh = nullptr;                         // Never null in a layout.
+  // Null: where it lies is not decided, only its stream axes are, of the part that a rank will hold.
+  const Mesh* mesh = nullptr;
   std::span<const LoopTransform> transforms = {};     // From the logical axes (reduced ones count), in order.
   std::span<const mesh::ParallelType> parallel = {};  // One per leaf of the loop domain.
   std::span<const int64_t> stride_order = {};         // As declared by the user, or empty.
 };
 
-// Equal mesh and shards; the stride order does not matter.
+// Equal mesh, shards and stream axes; the stride order does not matter.
 bool Equal(const Layout& a, const Layout& b);
-// "{mesh=@m, outer_split(1, 4), parallelize(1, mesh_x)}": steps in order, then parallel axes, then the stride order.
+// "{mesh=@m, outer_split(1, 4), parallelize(1, mesh_x)}": the mesh where there is one, steps in order, then parallel
+// axes, then the stride order.
 std::string ToString(const Layout& layout);
 
 }  // namespace hir::ir

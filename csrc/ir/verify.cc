@@ -97,8 +97,8 @@ class Verifier {
 
   Status CheckLayout(const Value& value, const Layout& layout) {
     if (value.type->kind != TypeKind::kTensor) return InvalidArgument("only a tensor has a layout");
-    if (layout.mesh == nullptr || !Owns(layout.mesh))
-      return InvalidArgument("its layout is on a mesh of no or another graph");
+    if (layout.mesh != nullptr && !Owns(layout.mesh))
+      return InvalidArgument("its layout is on a mesh of another graph");
     size_t leaves = value.type->axes.size();
     for (const LoopTransform& step : layout.transforms) {
       const bool merge = step.kind == LoopTransform::Kind::kMerge;
@@ -114,6 +114,8 @@ class Verifier {
     for (const mesh::ParallelType type : mesh::kMeshTypes) {
       const auto count = std::count(layout.parallel.begin(), layout.parallel.end(), type);
       if (count > 1) return InvalidArgument(Cat(mesh::ParallelTypeName(type), " is on ", count, " loop axes"));
+      if (count == 1 && layout.mesh == nullptr)
+        return InvalidArgument(Cat("its layout has ", mesh::ParallelTypeName(type), " and no mesh"));
       if (count == 1 && !layout.mesh->mesh.Has(type)) {
         return InvalidArgument(
             Cat("@", layout.mesh->name, " = ", layout.mesh->mesh.ToString(), " has no ", mesh::ParallelTypeName(type)));

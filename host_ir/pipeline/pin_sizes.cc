@@ -47,10 +47,11 @@ class Pinned {
   void Keep(const ir::Value& from, ir::Value* to) {
     values_.emplace(&from, to);
     if (from.layout == nullptr) return;
-    to->layout = graph_->New(ir::Layout{.mesh = graph_->AddMesh(from.layout->mesh->mesh),
-                                        .transforms = graph_->Copy(from.layout->transforms),
-                                        .parallel = graph_->Copy(from.layout->parallel),
-                                        .stride_order = graph_->Copy(from.layout->stride_order)});
+    to->layout = graph_->New(
+        ir::Layout{.mesh = from.layout->mesh == nullptr ? nullptr : graph_->AddMesh(from.layout->mesh->mesh),
+                   .transforms = graph_->Copy(from.layout->transforms),
+                   .parallel = graph_->Copy(from.layout->parallel),
+                   .stride_order = graph_->Copy(from.layout->stride_order)});
   }
 
   Status Add(const ir::Op& op) {

@@ -72,7 +72,7 @@ class Writer {
       annotation.set_axis(axis);
       return annotation;
     };
-    add(v1::ProgramAnnotation::MESH, 0).set_mesh(layout.mesh->name);
+    if (layout.mesh != nullptr) add(v1::ProgramAnnotation::MESH, 0).set_mesh(layout.mesh->name);
     for (const LoopTransform& step : layout.transforms) {
       switch (step.kind) {
         case LoopTransform::Kind::kOuterSplit:

@@ -262,8 +262,7 @@ TEST_F(BuilderTest, VerifyFindsWhatAPassBroke) {
   EXPECT_TRUE(Verify(graph).ok());
   const Mesh other = {.name = "m", .mesh = *DeviceMesh::Make({1}, {0})};
   z->layout = graph.New(Layout{.mesh = &other, .parallel = {}});
-  EXPECT_EQ(Verify(graph).ToString(),
-            "INVALID_ARGUMENT: line 7: relu: z: its layout is on a mesh of no or another graph");
+  EXPECT_EQ(Verify(graph).ToString(), "INVALID_ARGUMENT: line 7: relu: z: its layout is on a mesh of another graph");
   const ParallelType twice[] = {ParallelType::kMeshX, ParallelType::kMeshX};
   const LoopTransform split[] = {{LoopTransform::Kind::kOuterSplit, 0, 2}};
   z->layout = graph.New(Layout{.mesh = graph.AddMesh(*DeviceMesh::Make({2}, {0, 1})),

@@ -175,7 +175,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"mesh @m = [0] mesh @m = [1]\ntest @p() {}", "line 1: mesh @m is defined twice"},
         Bad{WithLayout("mesh=@q"), "line 3: undefined mesh '@q'"},
         Bad{WithLayout("mesh=@m, mesh=@n"), "line 3: x: mesh: the value is on @m = [0, 1] already, got @n = [2, 3]"},
-        Bad{WithLayout("outer_split(0, 2)"), "line 3: x: outer_split: the value has no mesh yet; set it first"},
+        Bad{WithLayout("outer_split(0, 2), parallelize(0, mesh_x)"),
+            "line 3: x: parallelize: the value has no mesh yet; set it first"},
+        Bad{WithLayout("parallelize(0, stream), outer_split(0, 2)"),
+            "line 3: x: outer_split: axis 0 is parallel on stream already"},
+        Bad{WithLayout("mesh=@m, shard(0, stream)"),
+            "line 3: x: shard: axis 0: stream is no mesh dimension; use outer_split and parallelize"},
         Bad{WithLayout("mesh=@m, outer_split(3, 2)"),
             "line 3: x: outer_split: axis 3 is out of range: the loop domain [6, i0, 5] has 3 "
             "axes"},
@@ -210,10 +215,14 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"mesh @m = [0]\ntest @p(%s: f64 {mesh=@m}) {}",
             "line 2: s: mesh: only a tensor has a layout, this is f64"}));
 
-TEST(Layouts, StreamIsNotBuiltYet) {
-  EXPECT_EQ(Again(WithLayout("mesh=@m, parallelize(1, stream)")),
-            "UNIMPLEMENTED: line 3: x: parallelize: axis 1 of [6, i0, 5]: parallel type stream is "
-            "not built yet");
+TEST(Layouts, StreamAxesNeedNoMesh) {
+  for (const std::string_view layout :
+       {"parallelize(1, stream)", "mesh=@m, parallelize(1, stream)", "outer_split(0, 2), parallelize(0, stream)",
+        "merge(0), parallelize(0, stream)",
+        "mesh=@m, outer_split(0, 2), inner_split(1, 3), parallelize(0, mesh_x), parallelize(1, stream)"}) {
+    const std::string again = Again(WithLayout(layout));
+    EXPECT_NE(again.find(base::Cat("{", layout, "}")), std::string::npos) << again;
+  }
 }
 
 // --- limits, each at its boundary ---

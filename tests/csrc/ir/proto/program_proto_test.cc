@@ -158,10 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{With("annotations {value: 'x'}"), "x: no annotation kind 0"},
         Bad{With("annotations {value: 'x' kind: PARALLELIZE parallel_type: 'tid'}"),
             "x: 'tid' is no parallel type (mesh_x, mesh_y, mesh_z, stream or serial)"},
-        Bad{With("annotations {value: 'x' kind: OUTER_SPLIT axis: 0 factor: 2 location: 'a.py:6: "
-                 "x.outer_split(0, 2)'}"),
-            "x: outer_split: the value has no mesh yet; set it first (a.py:6: x.outer_split(0, "
-            "2))"},
+        Bad{With("annotations {value: 'x' kind: PARALLELIZE axis: 0 parallel_type: 'mesh_x' location: 'a.py:6: "
+                 "x.axis(0)'}"),
+            "x: parallelize: the value has no mesh yet; set it first (a.py:6: x.axis(0))"},
         Bad{With("annotations {value: 'x' kind: MESH mesh: 'm'} "
                  "annotations {value: 'x' kind: SHARD axis: 2 parallel_type: 'mesh_x' location: "
                  "'a.py:6: x'}"),
