@@ -265,6 +265,7 @@ class Localizer {
     ir::Value* local = made->results[0];
     if (IsTensor(result)) {
       emitter_.Place(*local, Of(result).mesh);
+      SetStreams(result, *local);
       HIR_ASSIGN(local, emitter_.StoreLike(local, *ShareType(*graph_, extents_, *result.type, Of(result))));
     }
     locals_.emplace(&result, local);
@@ -275,7 +276,8 @@ class Localizer {
     const ir::Value& from = *op.operands[0];
     const ir::Value& to = *op.results[0];
     const bool partial = fusion::HasPartial(*from.type, Of(from));
-    HIR_ASSIGN(ir::Value* const local,
+    const size_t num_values = graph_->values().size();
+    HIR_ASSIGN(ir::Value * local,
                emitter_.Reshard({.value = locals_.at(&from),
                                  .global = &to,
                                  .from = fusion::ToSharding(*from.type, Of(from)),
@@ -283,8 +285,32 @@ class Localizer {
                                  .reduce = partial ? fusion::ReduceName(*from.def) : std::string_view(),
                                  .source = from.name,
                                  .location = op.location}));
+    const auto is_new = [&](const ir::Value& value) { return static_cast<size_t>(value.id) >= num_values; };
+    if (const std::vector<fusion::StreamAxis> streams = *fusion::StreamAxesOf(to); !streams.empty()) {
+      // What was there before has its own stream axes, or none; the last op of the steps may be none for a loop.
+      const fusion::StreamMap map(*local->def);
+      const auto fits = [&](const fusion::StreamAxis& stream) { return map.CanCompute(stream); };
+      if (!is_new(*local) || !std::ranges::all_of(streams, fits)) {
+        ir::Builder builder(*graph_);
+        ir::Value* const copy = builder.Make("set", {local}, {}, local->name);
+        copy->def->location = op.location;
+        emitter_.Place(*copy, local->layout->mesh);
+        graph_->TakeName(*copy, *local);
+        local = copy;
+      }
+      SetStreams(to, *local);
+      fusion::CarryStreamsBack(*graph_, *local, is_new);
+    }
     locals_.emplace(&to, local);
     return {};
+  }
+
+  // Stream axes cut what a rank holds.
+  void SetStreams(const ir::Value& global, ir::Value& local) {
+    const std::vector<fusion::StreamAxis> streams = *fusion::StreamAxesOf(global);
+    if (streams.empty()) return;
+    local.layout = fusion::LayoutFor(
+        *graph_, *local.type, {local.layout->mesh, std::vector<fusion::Types>(local.type->axes.size())}, streams);
   }
 
   Status Uneven(const ir::Op& op, std::string_view value, std::string_view split, const ir::Expr* extent,

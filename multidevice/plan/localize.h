@@ -41,9 +41,9 @@ struct Boundary {
 
 // Every rank of any mesh runs `graph`: an op is run by the devices of its result's mesh, and a communication by those
 // of its operand's as well. Extents are of the rank's part, over the symbols of the global program; `@m.x`, `@m.y`,
-// `@m.z` are this rank's coordinates in mesh m. Layouts say only {mesh=@m}. The guards are the global ones and one for
-// each axis of symbolic extent that is split: that its blocks are even, or, where the sizes at hand say so, that some
-// are not. Parameters and outputs are in the order of the global program.
+// `@m.z` are this rank's coordinates in mesh m. Layouts say {mesh=@m} and stream axes alone. The guards are the global
+// ones and one for each axis of symbolic extent that is split: that its blocks are even, or, where the sizes at hand
+// say so, that some are not. Parameters and outputs are in the order of the global program.
 struct LocalProgram {
   std::unique_ptr<ir::Graph> graph;
   std::vector<Boundary> inputs;

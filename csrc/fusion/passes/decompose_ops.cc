@@ -9,11 +9,13 @@
 // axes, schedule or code for a composite op, and sizes are still those of the whole tensors.
 #include "csrc/fusion/passes/decompose_ops.h"
 
+#include <set>
 #include <unordered_map>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/decompose.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/placement.h"
 
 namespace hir::fusion {
 
@@ -40,6 +42,9 @@ Status DecomposeOps(ir::Graph& graph) {
                                   ", made of others it is ", ir::ToString(*now->type)));
       }
       now->layout = before.layout;
+      std::set<const ir::Value*> parts;  // Lookups only.
+      for (ir::Op* made = op->prev; made != last; made = made->prev) parts.insert(made->results[0]);
+      CarryStreamsBack(graph, *now, [&](const ir::Value& value) { return parts.contains(&value); });
       replaced.emplace(&before, now);
       graph.TakeName(*now, before);
       graph.body.Erase(op);

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "csrc/base/text.h"
@@ -64,20 +65,25 @@ class Decomposition {
   Result<ir::Op*> Decompose(ir::Op* op) {
     ir::Value* result = op->results[0];
     HIR_ASSIGN(const Placement wanted, PlacementOf(*result));
+    HIR_ASSIGN(const std::vector<StreamAxis> streams, StreamAxesOf(*result));
     HIR_ASSIGN(const std::vector<Placement> operands, OperandPlacements(*op));
     const AxisMap map(*op);
     const Placement execution = ChooseExecution(map, operands, WithoutPartial(*result->type, wanted));
     if (IsPartial(map, execution) && KeepsAxes(*op)) return WithoutKeepdim(op, wanted);
-    if (IsPartial(map, execution) && HasBias(*op)) return WithoutBias(op, wanted);
+    const bool in_chunks = std::ranges::any_of(
+        streams, [&](const StreamAxis& s) { return map.IsReduced(static_cast<size_t>(s.axes[0])); });
+    if ((IsPartial(map, execution) || in_chunks) && HasBias(*op)) return WithoutBias(op, wanted);
+    std::set<const ir::Value*> made;  // Lookups only.
     for (const int i : map.tensors()) {
       ir::Value*& operand = op->operands[static_cast<size_t>(i)];
       const Placement required = FromValueTypes(*operand->type, execution.mesh, map.Required(i, execution));
-      if (required != operands[static_cast<size_t>(i)]) operand = SetBefore(op, operand, required);
+      if (required != operands[static_cast<size_t>(i)]) made.insert(operand = SetBefore(op, operand, required));
     }
+    CarryStreamsBack(graph_, *result, [&](const ir::Value& value) { return made.contains(&value); });
     if (execution == wanted && !HasPartial(*result->type, wanted)) return op->next;
-    result->layout = LayoutFor(graph_, *result->type, execution);
+    result->layout = LayoutFor(graph_, *result->type, execution, StreamsWithin(execution, streams));
     if (ReducedBySetOfTheUser(*result)) return op->next;
-    return SetBehind(op, WithoutPartial(*result->type, wanted))->next;
+    return SetBehind(op, WithoutPartial(*result->type, wanted), streams)->next;
   }
 
   static bool IsPartial(const AxisMap& map, const Placement& execution) {
@@ -108,35 +114,51 @@ class Decomposition {
   }
 
   // A set behind `op` that takes over name, layout and readers of its result.
-  ir::Op* SetBehind(ir::Op* op, const Placement& placement) {
+  ir::Op* SetBehind(ir::Op* op, const Placement& placement, const std::vector<StreamAxis>& streams) {
     ir::Value* result = op->results[0];
     ir::Builder builder(graph_, graph_.body, op->next);
     ir::Value* set = builder.Make("set", {result});
     replaced_.emplace(result, set);
-    Finish(*result, *set, placement, op->location);
+    Finish(*result, *set, placement, streams, op->location);
     return set->def;
   }
 
-  // `placement` is of `value`; its set has no reduction axes of its own.
-  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value, const Placement& placement) {
-    return LayoutFor(graph_, *set.type, FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)));
+  // `placement` is of `value`; its set has no reduction axes of its own. `streams`: those of the set.
+  const ir::Layout* LayoutOfSet(const ir::Value& set, const ir::Value& value, const Placement& placement,
+                                const std::vector<StreamAxis>& streams = {}) {
+    return LayoutFor(graph_, *set.type, FromValueTypes(*set.type, placement.mesh, ValueTypes(*value.type, placement)),
+                     streams);
+  }
+
+  // Those of `streams`, of `value`, that cut elements of it, by VALUE axes: not those that make partial results.
+  static std::vector<StreamAxis> StreamsOfElements(const ir::Value& value, std::vector<StreamAxis> streams) {
+    const std::span<const ir::Axis> axes = value.type->axes;
+    const auto is_partial = [&](int axis) { return axes[static_cast<size_t>(axis)].kind == ir::AxisKind::kReduction; };
+    std::erase_if(streams, [&](const StreamAxis& stream) { return is_partial(stream.axes[0]); });
+    for (StreamAxis& stream : streams) {
+      for (int& axis : stream.axes)
+        axis -= static_cast<int>(std::count_if(axes.begin(), axes.begin() + axis,
+                                               [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; }));
+    }
+    return streams;
   }
 
   // `now` stands in for `before`, whose name becomes "y.partial" or "y.local".
-  void Finish(ir::Value& before, ir::Value& now, const Placement& placement, std::string_view location) {
+  void Finish(ir::Value& before, ir::Value& now, const Placement& placement, const std::vector<StreamAxis>& streams,
+              std::string_view location) {
     const std::string name(before.name);
     const bool partial =
         std::ranges::any_of(before.type->axes, [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; });
     graph_.Rename(before, Cat(name, partial ? ".partial" : ".local"));
     graph_.Rename(now, name);
-    now.layout = LayoutOfSet(now, before, placement);
+    now.layout = LayoutOfSet(now, before, placement, StreamsOfElements(before, streams));
     now.def->location = location;
   }
 
   // Puts `core`, `rest` in the place of `op`, where rest computes from core's result what op did. Both stand before op.
   ir::Op* Replace(ir::Op* op, ir::Value* core, ir::Value* rest, const Placement& core_placement,
                   std::string_view suffix) {
-    core->layout = LayoutFor(graph_, *core->type, core_placement);
+    core->layout = LayoutFor(graph_, *core->type, core_placement, *StreamAxesOf(*op->results[0]));
     rest->layout = op->results[0]->layout;
     core->def->location = rest->def->location = op->location;
     replaced_.emplace(op->results[0], rest);
@@ -167,8 +189,7 @@ class Decomposition {
     const Placement core_placement = WithoutPartial(*core->type, wanted);
     ir::Op* next = Replace(op, core, rest, core_placement, ".sum");
     // The sum has no reduction axis of its own.
-    rest->layout = LayoutFor(graph_, *rest->type,
-                             FromValueTypes(*rest->type, wanted.mesh, ValueTypes(*core->type, core_placement)));
+    rest->layout = LayoutOfSet(*rest, *core, core_placement, StreamsOfElements(*core, *StreamAxesOf(*core)));
     return next;
   }
 

@@ -4,6 +4,7 @@
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
 
 namespace hir::fusion {
 namespace {
@@ -90,7 +91,7 @@ int64_t Shares(const Placement& placement) {
 }
 
 Result<Placement> PlacementOf(const ir::Value& value) {
-  HIR_CHECK(value.layout != nullptr && value.type->kind == ir::TypeKind::kTensor);
+  HIR_CHECK(value.layout != nullptr && value.layout->mesh != nullptr && value.type->kind == ir::TypeKind::kTensor);
   const ir::Layout& layout = *value.layout;
   const mesh::DeviceMesh& mesh = layout.mesh->mesh;
   Placement placement = Replicated(layout.mesh, *value.type);
@@ -102,11 +103,10 @@ Result<Placement> PlacementOf(const ir::Value& value) {
     const Part& part = parts[i];
     const ParallelType type = layout.parallel[i];
     const auto logical = static_cast<size_t>(part.logical);
-    if (type == ParallelType::kSerial) {
+    if (type == ParallelType::kSerial || type == ParallelType::kStream) {
       if (part.logical >= 0 && part.extent != 1) blocked[logical] = true;
       continue;
     }
-    if (!mesh::IsMesh(type)) return NotBuilt(value, part.logical, type);
     if (mesh.Size(type) == 1) continue;
     if (part.logical < 0 || part.extent != mesh.Size(type)) return NotBuilt(value, part.logical, type);
     if (part.outer && !blocked[logical]) {
@@ -124,28 +124,86 @@ Placement Replicated(const ir::Mesh* mesh, const ir::Type& type) {
   return {mesh, std::vector<Types>(type.axes.size())};
 }
 
-const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placement& placement) {
+const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placement& placement,
+                            const std::vector<StreamAxis>& streams) {
   std::vector<ir::LoopTransform> transforms;
   std::vector<ParallelType> parallel;
+  const auto split = [&](Kind kind, int64_t factor, std::initializer_list<ParallelType> types) {
+    transforms.push_back({.kind = kind, .axis = static_cast<int>(parallel.size()), .factor = factor});
+    parallel.insert(parallel.end(), types);
+  };
   for (size_t axis = 0; axis < type.axes.size(); ++axis) {
     const Types& types = placement.axes[axis];
     if (types.is_dealt()) {
       HIR_CHECK(types.size() == 1 && Ways(*placement.mesh, types) == types.dealt);
       transforms.push_back(
           {.kind = Kind::kInnerSplit, .axis = static_cast<int>(parallel.size()), .factor = types.dealt});
-      parallel.insert(parallel.end(), {ParallelType::kSerial, types[0]});
-      continue;
+    } else {
+      for (const ParallelType t : types) split(Kind::kOuterSplit, placement.mesh->mesh.Size(t), {t});
     }
-    for (const ParallelType split : types) {
-      transforms.push_back({.kind = Kind::kOuterSplit,
-                            .axis = static_cast<int>(parallel.size()),
-                            .factor = placement.mesh->mesh.Size(split)});
-      parallel.push_back(split);
+    ParallelType rest = ParallelType::kSerial;
+    bool is_dealt = false;
+    for (const StreamAxis& stream : streams) {
+      if (stream.axes[0] != static_cast<int>(axis)) continue;
+      switch (stream.kind) {
+        case StreamAxis::Kind::kWhole: rest = ParallelType::kStream; break;
+        case StreamAxis::Kind::kWays: split(Kind::kOuterSplit, stream.factor, {ParallelType::kStream}); break;
+        case StreamAxis::Kind::kChunks: split(Kind::kInnerSplit, stream.factor, {ParallelType::kStream}); break;
+        case StreamAxis::Kind::kDealt:
+          split(Kind::kInnerSplit, stream.factor, {ParallelType::kSerial, ParallelType::kStream});
+          is_dealt = true;
+          break;
+      }
+      for (size_t i = 1; i < stream.axes.size(); ++i, ++axis) {
+        transforms.push_back({.kind = Kind::kMerge, .axis = static_cast<int>(parallel.size())});
+      }
     }
-    parallel.push_back(ParallelType::kSerial);
+    if (!is_dealt) parallel.push_back(rest);
+    if (types.is_dealt()) parallel.push_back(types[0]);
   }
   return graph.New(
       ir::Layout{.mesh = placement.mesh, .transforms = graph.Copy(transforms), .parallel = graph.Copy(parallel)});
+}
+
+std::vector<StreamAxis> StreamsWithin(const Placement& placement, std::vector<StreamAxis> streams) {
+  std::erase_if(streams, [&](const StreamAxis& stream) {
+    for (size_t i = 0; stream.axes.size() > 1 && i < stream.axes.size(); ++i) {
+      const Types& types = placement.axes[static_cast<size_t>(stream.axes[i])];
+      if (types.is_dealt() || (i > 0 && !types.empty())) return true;
+    }
+    return false;
+  });
+  return streams;
+}
+
+void CarryStreamsBack(ir::Graph& graph, const ir::Value& value, const std::function<bool(const ir::Value&)>& may) {
+  const Result<std::vector<StreamAxis>> streams = StreamAxesOf(value);
+  if (!streams.ok() || streams->empty() || value.def == nullptr || IsComposite(CodeOf(*value.def))) return;
+  const StreamMap map(*value.def);
+  for (size_t i = 0; i < value.def->operands.size(); ++i) {
+    ir::Value& operand = *value.def->operands[i];
+    if (operand.type->kind != ir::TypeKind::kTensor || operand.def == nullptr || !may(operand)) continue;
+    const Result<std::vector<StreamAxis>> own = StreamAxesOf(operand);
+    if (!own.ok() || !own->empty() || IsComposite(CodeOf(*operand.def))) continue;
+    const StreamMap maker(*operand.def);
+    std::vector<StreamAxis> carried;
+    for (StreamAxis stream : *streams) {
+      if (!map.CanCompute(stream)) break;
+      stream.axes = map.Needed(static_cast<int>(i), stream);
+      if (std::ranges::count(stream.axes, -1) > 0) break;
+      for (int& axis : stream.axes) axis = ir::LogicalIndex(*operand.type, axis);
+      if (!maker.CanCompute(stream)) break;
+      carried.push_back(std::move(stream));
+    }
+    const bool placed = operand.layout != nullptr && operand.layout->mesh != nullptr;
+    const Result<Placement> placement =
+        placed ? PlacementOf(operand) : Placement{nullptr, std::vector<Types>(operand.type->axes.size())};
+    if (!placement.ok()) continue;
+    carried = StreamsWithin(*placement, std::move(carried));
+    if (carried.empty()) continue;
+    operand.layout = LayoutFor(graph, *operand.type, *placement, carried);
+    CarryStreamsBack(graph, operand, may);
+  }
 }
 
 bool HasPartial(const ir::Type& type, const Placement& placement) {

@@ -1,4 +1,4 @@
-// Gives every tensor without a layout one, so that as little as possible has to be communicated.
+// Gives every tensor without a mesh a layout, so that as little as possible has to be communicated.
 //
 // Before: fusion @f(%x: f32[i0, 8] {mesh=@m, outer_split(0, 2), parallelize(0, mesh_x)}, %b: f32[8]) {
 //           %y: f32[i0, 8] = add(%x, %b)
@@ -60,6 +60,8 @@ class Propagation {
   Status ReadLayouts() {
     const auto read = [&](const ir::Value& value) -> Status {
       if (!IsTensor(value) || value.layout == nullptr) return {};
+      HIR_TRY(StreamAxesOf(value).status());
+      if (value.layout->mesh == nullptr) return {};
       HIR_ASSIGN(Of(value), PlacementOf(value));
       return {};
     };
@@ -140,7 +142,9 @@ class Propagation {
   }
 
   void WriteLayout(ir::Value& value) {
-    if (IsTensor(value) && value.layout == nullptr) value.layout = LayoutFor(graph_, *value.type, *Of(value));
+    if (!IsTensor(value) || (value.layout != nullptr && value.layout->mesh != nullptr)) return;
+    // How a value is computed changes nothing about where it lies.
+    value.layout = LayoutFor(graph_, *value.type, *Of(value), StreamsWithin(*Of(value), *StreamAxesOf(value)));
   }
 
   ir::Graph& graph_;

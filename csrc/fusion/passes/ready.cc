@@ -11,7 +11,8 @@ Status NotReady(const ir::Value& value, std::string_view what) {
 }
 
 Status CheckHasLayout(const ir::Value& value) {
-  if (value.type->kind != ir::TypeKind::kTensor || value.layout != nullptr) return {};
+  if (value.type->kind != ir::TypeKind::kTensor) return {};
+  if (value.layout != nullptr && value.layout->mesh != nullptr) return {};
   return NotReady(value,
                   "has no layout; propagate_shardings must come before, and behind "
                   "decompose_ops");
