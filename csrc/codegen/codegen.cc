@@ -43,8 +43,8 @@ Status AddLaunch(KernelPlan& plan, NestBuilder& builder, std::string name,
 }
 
 Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
-                      const std::string& name, KernelPlan& plan) {
-  NestBuilder builder(group, classes, structure, plan.target, plan.sizes);
+                      const std::string& name, const Strides& strides, KernelPlan& plan) {
+  NestBuilder builder(group, classes, structure, plan.target, plan.sizes, strides);
   if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
   const RowSums sums = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
@@ -59,14 +59,15 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   for (const ir::Value* value : sums.kept) add_workspace(value);
   HIR_TRY(AddLaunch(plan, builder, name));
   if (sums.partials.empty()) return {};
-  NestBuilder second(group, classes, structure, plan.target, plan.sizes);
+  NestBuilder second(group, classes, structure, plan.target, plan.sizes, strides);
   AddSumsOfParts(second, sums);
   return AddLaunch(plan, second, Cat(name, ".1"), std::move(of_partials));
 }
 
 // Reductions part by part: see partials.cc. `region` is what MakeReductionRegion made of `builder`, which decided so.
 Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
-                   const std::string& name, NestBuilder& builder, Region region, KernelPlan& plan) {
+                   const std::string& name, const Strides& strides, NestBuilder& builder, Region region,
+                   KernelPlan& plan) {
   const std::vector<size_t> reducing = ReducingPhases(region);
   std::vector<size_t> storing;
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -86,7 +87,7 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
     return parts.made();
   };
   const auto anew = [&](const auto& make) {
-    NestBuilder own(group, classes, structure, plan.target, plan.sizes);
+    NestBuilder own(group, classes, structure, plan.target, plan.sizes, strides);
     Region whole = MakeReductionRegion(own);
     return launch(own, std::move(whole), make);
   };
@@ -114,7 +115,7 @@ Verdict Accepts(const segment::GroupView& group) {
 }
 
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
-                        const Sizes& sizes) {
+                        const Sizes& sizes, const Strides& strides) {
   const AxisClasses classes(group);
   const Structure structure = Analyse(group, classes);
   if (!structure.reason.empty()) return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
@@ -124,21 +125,21 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   plan.schedule = structure.schedule;
   if (structure.outputs.empty()) return plan;  // Host scalars: whoever reads them computes them.
   if (!structure.columns.empty()) {
-    HIR_TRY(PlanInnerOuter(group, classes, structure, name, plan));
+    HIR_TRY(PlanInnerOuter(group, classes, structure, name, strides, plan));
     return plan;
   }
-  NestBuilder builder(group, classes, structure, target, sizes);
+  NestBuilder builder(group, classes, structure, target, sizes, strides);
   if (target.kind == Target::Kind::kCpu && structure.schedule == "reduction") {
     const Structure in_order = AnalyseInOrder(group, classes);
     if (in_order.reason.empty() && RowsInOrderPay(builder)) {
-      HIR_TRY(PlanInnerOuter(group, classes, in_order, name, plan));
+      HIR_TRY(PlanInnerOuter(group, classes, in_order, name, strides, plan));
       return plan;
     }
   }
   if (!structure.reductions.empty()) {
     Region region = MakeReductionRegion(builder);
     if (!region.phases.empty() && WantsParts(builder, region)) {
-      HIR_TRY(PlanInParts(group, classes, structure, name, builder, std::move(region), plan));
+      HIR_TRY(PlanInParts(group, classes, structure, name, strides, builder, std::move(region), plan));
       return plan;
     }
     if (!region.phases.empty()) AddRegion(builder, std::move(region));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -52,10 +53,14 @@ struct KernelPlan {
   std::vector<ir::Guard> guards;
 };
 
+// Elements between neighbours along each value axis, of inputs and outputs of a group that are a part of a larger
+// tensor and have gaps; others are row-major. Expressions of the group's graph.
+using Strides = std::unordered_map<const ir::Value*, std::vector<const ir::Expr*>>;  // Lookups only.
+
 // Plans the kernels of `group`, which Accepts, for `target`. `name` starts the kernels' names. Extents are
 // expressions of the group's graph. `sizes` choose among schedules; a plan that is wrong for other sizes has guards.
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
-                        const Sizes& sizes);
+                        const Sizes& sizes, const Strides& strides = {});
 
 // Code for one plan: bytes a loader of the same backend understands.
 struct Artifact {

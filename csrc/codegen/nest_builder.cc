@@ -10,8 +10,13 @@ namespace hir::codegen {
 using base::Cat;
 
 NestBuilder::NestBuilder(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
-                         const Target& target, const Sizes& sizes)
-    : group_(group), classes_(classes), structure_(structure), target_(target), facts_(sizes, nest_->exprs) {
+                         const Target& target, const Sizes& sizes, const Strides& strides)
+    : group_(group),
+      classes_(classes),
+      structure_(structure),
+      target_(target),
+      strides_(strides),
+      facts_(sizes, nest_->exprs) {
   for (const ir::Op* op : group.ops) {
     for (const ir::Value* result : op->results) makers_[result] = op;
   }
@@ -110,7 +115,7 @@ int NestBuilder::AddTensor(Tensor::Role role, const ir::Value* value) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].value == value && tensors[i].role == role) return static_cast<int>(i);
   }
-  tensors.push_back({role, value, value->type->dtype, StridesOf(nest_->exprs, *value->type)});
+  tensors.push_back({role, value, value->type->dtype, StridesOf(*value)});
   return static_cast<int>(tensors.size()) - 1;
 }
 
@@ -195,7 +200,7 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   std::vector<Tensor> inputs;
   for (const ir::Value* value : group_.inputs) {
     if (!loaded.erase(value)) continue;
-    inputs.push_back({Tensor::Role::kInput, value, value->type->dtype, StridesOf(nest_->exprs, *value->type)});
+    inputs.push_back({Tensor::Role::kInput, value, value->type->dtype, StridesOf(*value)});
   }
   for (const Tensor& tensor : nest_->tensors) loaded.erase(tensor.value);
   if (!loaded.empty())
@@ -240,8 +245,15 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   return std::make_pair(std::move(launch), std::shared_ptr<const LoopNest>(nest_));
 }
 
-std::vector<const ir::Expr*> StridesOf(ir::ExprPool& pool, const ir::Type& type) {
-  const std::vector<ir::Axis> axes = ir::ValueAxes(type);
+// Row-major over the stored extents; 0 along axes that are stored once.
+std::vector<const ir::Expr*> NestBuilder::StridesOf(const ir::Value& value) {
+  ir::ExprPool& pool = nest_->exprs;
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
+  if (const auto given = strides_.find(&value); given != strides_.end()) {
+    std::vector<const ir::Expr*> own;
+    for (const ir::Expr* stride : given->second) own.push_back(pool.Import(stride));
+    return own;
+  }
   std::vector<const ir::Expr*> strides(axes.size(), pool.Const(0));
   const ir::Expr* stride = pool.Const(1);
   for (size_t i = axes.size(); i-- > 0;) {

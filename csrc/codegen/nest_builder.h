@@ -19,7 +19,7 @@ class NestBuilder {
   using Element = fusion::Element;
 
   NestBuilder(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
-              const Target& target, const Sizes& sizes);
+              const Target& target, const Sizes& sizes, const Strides& strides);
 
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
@@ -61,6 +61,9 @@ class NestBuilder {
   // The slot of an output or workspace; made when asked for the first time.
   int AddTensor(Tensor::Role role, const ir::Value* value);
 
+  // Of `value` in memory.
+  std::vector<const ir::Expr*> StridesOf(const ir::Value& value);
+
   // Adds the inputs, symbols and scalars that the regions use, in their order; slots of stores are renumbered.
   // Returns a launch without its name.
   Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> Finish();
@@ -76,6 +79,7 @@ class NestBuilder {
   const AxisClasses& classes_;
   const Structure& structure_;
   const Target& target_;
+  const Strides& strides_;
   std::shared_ptr<LoopNest> nest_ = std::make_shared<LoopNest>();
   SizeFacts facts_;
   std::unordered_map<const ir::Value*, const ir::Op*> makers_;  // Ops of the group, by result.
@@ -89,8 +93,6 @@ class NestBuilder {
   Status error_;
 };
 
-// Row-major strides over the stored extents of `value`; 0 along axes that are stored once.
-std::vector<const ir::Expr*> StridesOf(ir::ExprPool& pool, const ir::Type& type);
 // Bytes that `value` takes.
 const ir::Expr* BytesOf(ir::ExprPool& pool, const ir::Type& type);
 

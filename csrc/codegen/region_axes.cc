@@ -101,7 +101,7 @@ class Layout {
       }
     }
     auto [at, added] = strides_.try_emplace(value);
-    if (added) at->second = StridesOf(builder_.nest().exprs, *value->type);
+    if (added) at->second = builder_.StridesOf(*value);
     return &at->second;
   }
 
