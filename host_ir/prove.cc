@@ -130,30 +130,68 @@ bool ChainCovers(ir::ExprPool& pool, const Interval& whole, const Expr* end, std
   return false;
 }
 
-// Whether `part` reaches at least as far as `region` along `axis` of their root.
-bool Spans(ir::ExprPool& pool, const Region& part, const Region& region, size_t axis) {
-  const Interval& have = part.box[axis];
+using Box = std::vector<Interval>;  // One interval an axis of a root.
+
+// Whether `part` reaches at least as far as `region`, whose root it is in, along `axis`.
+bool Spans(ir::ExprPool& pool, const Box& part, const Region& region, size_t axis) {
+  const Interval& have = part[axis];
   const Interval& want = region.box[axis];
   if (have.from->IsConst(0) && have.to == region.root[axis]) return true;
   return ProveLessEqual(pool, have.from, want.from) && ProveLessEqual(pool, want.to, have.to);
 }
 
-// Whether those of `parts` of one root with `region`, boxes that agree with it, or reach further, in all axes but one,
-// lie side by side along that one and cover it.
-bool BoxesCover(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts) {
+// Whether those of `boxes` that agree with `region`, or reach further, in all axes but one, lie side by side along that
+// one and cover it.
+bool RowCovers(ir::ExprPool& pool, const Region& region, const std::vector<Box>& boxes) {
   for (size_t axis = 0; axis < region.box.size(); ++axis) {
     std::vector<Interval> along;
-    for (const Region* part : parts) {
-      if (part->base != region.base || !part->exact || !SameRoot(*part, region)) continue;
+    for (const Box& box : boxes) {
       bool spans = true;
-      for (size_t i = 0; spans && i < region.box.size(); ++i) {
-        spans = i == axis || Spans(pool, *part, region, i);
-      }
-      if (spans) along.push_back(part->box[axis]);
+      for (size_t i = 0; spans && i < box.size(); ++i) spans = i == axis || Spans(pool, box, region, i);
+      if (spans) along.push_back(box[axis]);
     }
     if (ChainCovers(pool, region.box[axis], region.root[axis], along)) return true;
   }
   return false;
+}
+
+// Makes one box of two that lie side by side along `axis` and agree in the others, as long as there are such.
+bool JoinAlong(size_t axis, std::vector<Box>& boxes) {
+  const auto side_by_side = [axis](const Box& a, const Box& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (i != axis && !Equal(a[i], b[i])) return false;
+    }
+    return a[axis].to == b[axis].from;
+  };
+  bool joined = false;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    for (size_t j = 0; j < boxes.size();) {
+      if (i == j || !side_by_side(boxes[i], boxes[j])) {
+        ++j;
+        continue;
+      }
+      boxes[i][axis].to = boxes[j][axis].to;
+      boxes.erase(boxes.begin() + static_cast<ptrdiff_t>(j));
+      if (j < i) --i;
+      j = 0;
+      joined = true;
+    }
+  }
+  return joined;
+}
+
+// Whether `parts` of one root with `region` cover it: in a row, or as a grid, of which each row is joined first.
+bool BoxesCover(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts) {
+  std::vector<Box> boxes;
+  for (const Region* part : parts) {
+    if (part->base == region.base && part->exact && SameRoot(*part, region)) boxes.push_back(part->box);
+  }
+  while (!RowCovers(pool, region, boxes)) {
+    bool joined = false;
+    for (size_t axis = region.box.size(); !joined && axis-- > 0;) joined = JoinAlong(axis, boxes);
+    if (!joined) return false;
+  }
+  return true;
 }
 
 // All of the array that `region` is a part of.

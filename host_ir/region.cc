@@ -43,6 +43,19 @@ size_t CountFactors(ir::ExprPool& pool, const ir::Expr* extent, std::span<const 
   return 0;
 }
 
+// How many of `extents` from `from` on are left for axes[at], when the axes behind it are the last of them, each as it
+// is; 0 when they are not. That those multiply to its extent is checked when sizes bind, as of every reshape.
+size_t CountBetween(const std::vector<ViewAxis>& axes, size_t at, std::span<const ir::Expr* const> extents,
+                    size_t from) {
+  const size_t behind = axes.size() - at - 1;
+  if (extents.size() < from + behind + 1) return 0;
+  const size_t end = extents.size() - behind;
+  for (size_t i = 0; i < behind; ++i) {
+    if (axes[at + 1 + i].extent != extents[end + i]) return 0;
+  }
+  return end - from;
+}
+
 // Makes several axes of `extents` of axis `axis` of the region's root.
 void SplitRoot(ir::ExprPool& pool, Region& region, int axis, std::span<const ir::Expr* const> extents) {
   const auto more = static_cast<int>(extents.size()) - 1;
@@ -68,6 +81,7 @@ std::optional<Region> Split(ir::ExprPool& pool, const Region& region, const ir::
   for (size_t axis = 0; axis < rest.size(); ++axis) {
     const ViewAxis along = rest[axis];
     size_t count = CountFactors(pool, along.extent, extents, next);
+    if (count == 0) count = CountBetween(rest, axis, extents, next);
     if (count == 0) return std::nullopt;
     while (axis + 1 == rest.size() && next + count < extents.size() && extents[next + count]->IsConst(1)) ++count;
     const std::span<const ir::Expr* const> parts = extents.subspan(next, count);

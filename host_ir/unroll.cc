@@ -126,6 +126,11 @@ class Unroller {
     return status;
   }
 
+  static bool Names(const Expr& expr, std::string_view symbol) {
+    if (expr.kind == ExprKind::kSymbol) return expr.symbol == symbol;
+    return std::ranges::any_of(expr.args, [&](const Expr* arg) { return Names(*arg, symbol); });
+  }
+
   static Status CheckBound(const ir::Op& op, const Expr* bound) {
     std::vector<std::string_view> symbols;
     ir::CollectSymbols(bound, symbols);
@@ -159,13 +164,14 @@ class Unroller {
     ++num_runs_;
   }
 
-  // The least common multiple of what the body takes indices modulo, at most kPeriodMax. A longer one is refused where
-  // streams or events go by it, as some would not be met.
+  // The least common multiple of what the body takes the loop's index modulo, at most kPeriodMax. A longer one is
+  // refused where streams or events go by it, as some would not be met.
   static Result<int64_t> PeriodOf(const ir::Op& loop) {
     const std::string index = Cat("%", loop.blocks[0]->args[0]->name);
     int64_t all = 1, met = 1;
-    const auto look = [](const auto& self, const Expr* e, int64_t& period) -> void {
-      if (e->kind == ExprKind::kMod && e->args[1]->IsConst() && e->args[1]->value > 0) {
+    const auto look = [&index](const auto& self, const Expr* e, int64_t& period) -> void {
+      const bool repeats = e->kind == ExprKind::kMod && e->args[1]->IsConst() && e->args[1]->value > 0;
+      if (repeats && Names(*e->args[0], index)) {
         period = std::min(std::lcm(period, std::min(e->args[1]->value, kPeriodMax + 1)), kPeriodMax + 1);
       }
       for (const Expr* arg : e->args) self(self, arg, period);
