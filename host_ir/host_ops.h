@@ -43,5 +43,8 @@ bool MakesView(const ir::Op& op);
 const ir::Value* BaseOf(const ir::Value* value);
 
 inline constexpr int64_t kStreamsMax = 64;  // Streams of one program: `stream` is in [0, kStreamsMax).
+// What planning uses of them: 0, the caller's, 1 for communications, and from here on those of stream loops.
+inline constexpr int kFirstLoopStream = 2;
+inline constexpr int kLoopStreamsMax = 14;
 
 }  // namespace hir::host

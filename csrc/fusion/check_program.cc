@@ -69,6 +69,10 @@ Status CheckUserProgram(const ir::Graph& graph) {
   Status status;
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     if (!status.ok()) return;
+    if (IsPlanned(CodeOf(*op)) && !IsCommunication(CodeOf(*op))) {
+      status = InvalidArgument(Located(*op, "planning makes it of stream axes; a program cannot hold it"));
+      return;
+    }
     if (IsCommunication(CodeOf(*op))) {
       status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
       return;

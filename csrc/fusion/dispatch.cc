@@ -13,6 +13,7 @@ constexpr AxesFn kAxes[] = {
 #define OP(Name, ...) Axes##Name,
 #define COMPOSITE(...) nullptr,
 #define COMM(Name, ...) Axes##Name,
+#define PLANNED(Name, ...) Axes##Name,
 #include "csrc/fusion/fusion_ops.def"
 };
 
@@ -21,6 +22,7 @@ constexpr DefineFn kDefine[] = {
 #define OP(Name, ...) Define##Name,
 #define COMPOSITE(Name, ...) Define##Name,
 #define COMM(...) nullptr,
+#define PLANNED(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
 };
 
@@ -29,6 +31,7 @@ constexpr DecomposeFn kDecompose[] = {
 #define OP(...) nullptr,
 #define COMPOSITE(Name, ...) Decompose##Name,
 #define COMM(...) nullptr,
+#define PLANNED(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
 };
 

@@ -19,6 +19,8 @@ constexpr ir::OpInfo kTable[] = {
   {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, 1, 0, kPure, doc, Infer##Name, {__VA_ARGS__}},
 #define COMM(Name, mnemonic, doc, ...) \
   {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), 1, 1, 0, kComm, doc, Infer##Name, {__VA_ARGS__}},
+#define PLANNED(Name, mnemonic, operands, results, effects, doc, ...) \
+  {mnemonic, static_cast<uint16_t>(FusionOp::k##Name), operands, results, 0, effects, doc, Infer##Name, {__VA_ARGS__}},
 #include "csrc/fusion/fusion_ops.def"
 };
 static_assert(std::size(kTable) == kNumFusionOps);
@@ -33,6 +35,7 @@ bool IsPointwise(FusionOp op) {
 #define OP(...) false,
 #define COMPOSITE(...) false,
 #define COMM(...) false,
+#define PLANNED(...) false,
 #include "csrc/fusion/fusion_ops.def"
   };
   return op == FusionOp::kCast || kIs[static_cast<int>(op)];
@@ -48,12 +51,15 @@ bool IsComposite(FusionOp op) {
 #define OP(...) false,
 #define COMPOSITE(...) true,
 #define COMM(...) false,
+#define PLANNED(...) false,
 #include "csrc/fusion/fusion_ops.def"
   };
   return kIs[static_cast<int>(op)];
 }
 
 bool IsCommunication(FusionOp op) { return (kFusionOps.ops[static_cast<size_t>(op)].effects & kComm) != 0; }
+
+bool IsPlanned(FusionOp op) { return (kFusionOps.ops[static_cast<size_t>(op)].effects & (kComm | kLoop)) != 0; }
 
 bool IsBetweenMeshes(FusionOp op) {
   return op == FusionOp::kBroadcastTo || op == FusionOp::kCollectivePermute || op == FusionOp::kGatherTo ||

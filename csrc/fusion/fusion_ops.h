@@ -13,6 +13,7 @@ enum class FusionOp : uint16_t {
 #define OP(Name, ...) k##Name,
 #define COMPOSITE(Name, ...) k##Name,
 #define COMM(Name, ...) k##Name,
+#define PLANNED(Name, ...) k##Name,
 #include "csrc/fusion/fusion_ops.def"
 };
 
@@ -21,6 +22,7 @@ inline constexpr int kNumFusionOps = 0
 #define OP(...) +1
 #define COMPOSITE(...) +1
 #define COMM(...) +1
+#define PLANNED(...) +1
 #include "csrc/fusion/fusion_ops.def"
     ;
 
@@ -32,6 +34,7 @@ bool IsPointwise(FusionOp op);      // A POINTWISE row, or cast.
 bool IsReduction(FusionOp op);      // sum, prod, min, max.
 bool IsComposite(FusionOp op);      // A COMPOSITE row.
 bool IsCommunication(FusionOp op);  // A COMM row.
+bool IsPlanned(FusionOp op);        // A COMM or PLANNED row: no user's program holds it.
 bool IsBetweenMeshes(FusionOp op);  // A COMM row with meshes `from` and `to`.
 
 }  // namespace hir::fusion

@@ -30,6 +30,9 @@ using DefineFn = const Element* (*)(ElementBuilder& builder, const ir::Op& op,
 #define COMM(Name, ...)                                                                        \
   Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared); \
   void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);
+#define PLANNED(Name, ...)                                                                     \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const> declared); \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links);
 #include "csrc/fusion/fusion_ops.def"
 
 // All POINTWISE rows.

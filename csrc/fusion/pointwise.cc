@@ -16,6 +16,7 @@ TypeRule RuleOf(FusionOp op) {
 #define OP(...) TypeRule::kAny,
 #define COMPOSITE(...) TypeRule::kAny,
 #define COMM(...) TypeRule::kAny,
+#define PLANNED(...) TypeRule::kAny,
 #include "csrc/fusion/fusion_ops.def"
   };
   return kRules[static_cast<size_t>(op)];
@@ -29,6 +30,7 @@ constexpr Formula kFormulas[] = {
 #define OP(...) nullptr,
 #define COMPOSITE(...) nullptr,
 #define COMM(...) nullptr,
+#define PLANNED(...) nullptr,
 #include "csrc/fusion/fusion_ops.def"
 };
 

@@ -1,6 +1,7 @@
 #include "host_ir/lower/lower.h"
 
 #include <algorithm>
+#include <deque>
 #include <unordered_map>
 
 #include "csrc/base/text.h"
@@ -21,17 +22,22 @@ using ir::Type;
 using ir::Value;
 using segment::Group;
 
-SegmentKind KindOf(const ir::Graph& local, const Group& group) {
+SegmentKind KindOf(const Segmented& program, const Group& group) {
+  if (group.ops[0]->info->effects & ir::kLoop) return SegmentKind::kLoop;
   if (group.ops[0]->info->effects & ir::kComm) return SegmentKind::kCommunication;
   if (group.ops[0]->info->effects & ir::kLibrary) return SegmentKind::kLibrary;
   const bool views = std::all_of(group.ops.begin(), group.ops.end(), [&](const Op* op) {
     return IsView(*op) && op->operands[0]->type->kind == ir::TypeKind::kTensor;
   });
   if (!views) return SegmentKind::kKernel;
-  // A program's output has memory of its own.
-  const bool returned = std::any_of(local.outputs.begin(), local.outputs.end(), [&](const ir::Output& output) {
-    return std::find(group.outputs.begin(), group.outputs.end(), output.value) != group.outputs.end();
-  });
+  // A program's output has memory of its own. What has gaps is seen under no other shape.
+  const std::vector<ir::Output>& outputs = program.graph->outputs;
+  const bool returned =
+      std::any_of(outputs.begin(), outputs.end(),
+                  [&](const ir::Output& output) {
+                    return std::find(group.outputs.begin(), group.outputs.end(), output.value) != group.outputs.end();
+                  }) ||
+      std::ranges::any_of(group.inputs, [&](const Value* value) { return program.strides.contains(value); });
   return returned ? SegmentKind::kKernel : SegmentKind::kView;
 }
 
@@ -43,29 +49,43 @@ std::string DescribeCall(const Op& op) {
   return base::Join(said, ", ");
 }
 
+// The program, or an iteration of a loop of it, that is being lowered.
+struct Level {
+  const Segmented* program = nullptr;
+  const StreamLoop* loop = nullptr;  // Null: the program itself.
+  bool in_rest = false;
+  ir::Block* block = nullptr;           // Where its ops go.
+  const ir::Expr* stream = nullptr;     // That its work runs on.
+  const ir::Expr* iteration = nullptr;  // Its number, through all loops around; null: there is none.
+  // What lives in an iteration alone lies in slice `turn` of `turns`, allocated before the outermost loop.
+  const ir::Expr* turn = nullptr;
+  int64_t turns = 0;
+  Op* outermost = nullptr;  // The outermost loop's op.
+  std::vector<SegmentKind> kinds = {};
+  std::unordered_map<const Value*, Value*> buffer = {};            // Local value to host buffer.
+  std::unordered_map<const Value*, const Value*> storage_of = {};  // Value to the output whose memory it is.
+};
+
 class Lowering {
  public:
-  Lowering(ir::Graph& local, std::span<const Group> groups, const codegen::Target& target, const codegen::Sizes& sizes)
-      : local_(local),
-        groups_(groups),
-        target_(target),
-        sizes_(sizes),
-        host_(std::make_unique<ir::Graph>(kHostOps, local.name())),
-        stream_(host_->exprs().Const(0)) {}
+  Lowering(const Segmented& program, const LowerOptions& options)
+      : program_(program), options_(options), host_(std::make_unique<ir::Graph>(kHostOps, program.graph->name())) {}
 
   Result<Lowered> Run() {
-    for (const ir::Mesh& mesh : local_.meshes()) host_->AddMesh(mesh.mesh, mesh.name);
-    for (Value* param : local_.params) buffer_[param] = host_->AddParam(param->name, Import(*param->type));
-    for (const ir::Output& output : local_.outputs) {
-      if (!buffer_.contains(output.value)) {
-        buffer_[output.value] = host_->AddParam(output.value->name, Import(*output.value->type));
+    ir::Graph& local = *program_.graph;
+    Level level = {.program = &program_, .block = &host_->body, .stream = host_->exprs().Const(0)};
+    at_ = &level;
+    for (const ir::Mesh& mesh : local.meshes()) host_->AddMesh(mesh.mesh, mesh.name);
+    for (Value* param : local.params) level.buffer[param] = host_->AddParam(param->name, Import(*param->type));
+    for (const ir::Output& output : local.outputs) {
+      if (!level.buffer.contains(output.value)) {
+        level.buffer[output.value] = host_->AddParam(output.value->name, Import(*output.value->type));
       }
-      host_->outputs.push_back({buffer_[output.value], output.alias == nullptr ? nullptr : buffer_[output.alias]});
+      host_->outputs.push_back(
+          {level.buffer[output.value], output.alias == nullptr ? nullptr : level.buffer[output.alias]});
     }
-    for (const Group& group : groups_) kinds_.push_back(KindOf(local_, group));
-    AliasOutputs();
-    for (size_t i = 0; i < groups_.size(); ++i) HIR_TRY(LowerGroup(i));
-    for (const ir::Guard& guard : local_.guards) {
+    HIR_TRY(LowerGroups());
+    for (const ir::Guard& guard : local.guards) {
       HIR_TRY(host_->AddGuard(
           {guard.kind, host_->exprs().Import(guard.left), host_->exprs().Import(guard.right), guard.reason}));
     }
@@ -74,11 +94,21 @@ class Lowering {
   }
 
  private:
+  Status LowerGroups() {
+    for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group));
+    AliasOutputs();
+    for (size_t i = 0; i < at_->program->groups.size(); ++i) HIR_TRY(LowerGroup(i));
+    return {};
+  }
+
+  // Of the level's pool, in the host program's: the indices of loops have their names there.
+  const ir::Expr* Import(const ir::Expr* expr) { return host_->exprs().Substitute(expr, indices_); }
+
   const Type* Import(const Type& type) {
     if (type.kind != ir::TypeKind::kTensor) return host_->New(type);
     std::vector<ir::Axis> axes;  // Reduced axes are not stored: buffers do not show them.
     for (const ir::Axis& axis : type.axes) {
-      if (axis.kind != ir::AxisKind::kReduction) axes.push_back({axis.kind, host_->exprs().Import(axis.extent)});
+      if (axis.kind != ir::AxisKind::kReduction) axes.push_back({axis.kind, Import(axis.extent)});
     }
     return host_->Tensor(type.dtype, axes);
   }
@@ -87,21 +117,24 @@ class Lowering {
   // output's memory:
   // `%y = reshape(%c); return %y` makes the buffer of %c a view of %y, and the reshape nothing.
   void AliasOutputs() {
+    const std::vector<Group>& groups = at_->program->groups;
     std::unordered_map<const Op*, size_t> group_of;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      for (const Op* op : groups_[i].ops) group_of[op] = i;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const Op* op : groups[i].ops) group_of[op] = i;
     }
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      const Group& group = groups_[i];
-      const bool views = std::all_of(group.ops.begin(), group.ops.end(), [](const Op* op) { return IsView(*op); });
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const Group& group = groups[i];
+      const bool views = std::all_of(group.ops.begin(), group.ops.end(),
+                                     [](const Op* op) { return (op->info->effects & ir::kLoop) == 0 && IsView(*op); });
       if (!views || group.inputs.size() != 1 || group.outputs.size() != 1) continue;
-      if (!buffer_.contains(group.outputs[0])) continue;  // Not returned: an ordinary view.
+      if (!at_->buffer.contains(group.outputs[0])) continue;  // Not returned: an ordinary view.
+      if (at_->program->strides.contains(group.outputs[0])) continue;
       const Value* from = group.inputs[0];
-      const bool computed = from->def != nullptr && kinds_[group_of.at(from->def)] != SegmentKind::kView;
-      if (!computed || buffer_.contains(from) || storage_of_.contains(from)) continue;
+      const bool computed = from->def != nullptr && at_->kinds[group_of.at(from->def)] != SegmentKind::kView;
+      if (!computed || at_->buffer.contains(from) || at_->storage_of.contains(from)) continue;
       if (!IsHeldWherever(*from, *group.outputs[0])) continue;
-      storage_of_[from] = group.outputs[0];
-      kinds_[i] = SegmentKind::kView;
+      at_->storage_of[from] = group.outputs[0];
+      at_->kinds[i] = SegmentKind::kView;
     }
   }
 
@@ -120,22 +153,47 @@ class Lowering {
     return host_->Tensor(type.dtype, axes);
   }
 
+  // Memory for one `type`: in a loop, for one in each turn.
+  Value* Memory(const Type* type, std::string_view name) {
+    const ir::Attr space = {"space", host_->Copy("pool")};
+    if (at_->turns == 0) return AddOp("alloc", {}, {space}, type, name);
+    std::vector<ir::Axis> axes(type->axes.begin(), type->axes.end());
+    axes.insert(axes.begin(), {ir::AxisKind::kIteration, host_->exprs().Const(at_->turns)});
+    ir::Builder before(*host_, *at_->outermost->parent, at_->outermost);
+    const std::string turns = Cat(name, ".turns");
+    const std::string_view names[] = {turns};
+    const Type* const types[] = {host_->Tensor(type->dtype, axes)};
+    const auto alloc = before.Add({.name = "alloc", .attrs = {&space, 1}, .result_names = names, .declared = types});
+    if (!alloc.ok()) {
+      first_error_ = first_error_.ok() ? alloc.status() : first_error_;
+      return nullptr;
+    }
+    return Select((*alloc)->results[0], 0, at_->turn, name);
+  }
+
   // The buffer of a value that is about to be written.
   Value* Allocate(const Value* value) {
-    if (const auto found = buffer_.find(value); found != buffer_.end()) return found->second;
+    if (const auto found = at_->buffer.find(value); found != at_->buffer.end()) return found->second;
     const Type* type = Import(*value->type);
-    const auto storage = storage_of_.find(value);
-    Value* buffer = storage == storage_of_.end()
-                        ? AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, Largest(*type), value->name)
-                        : AddOp("view_reshape", {buffer_.at(storage->second)}, {}, type, value->name);
-    buffer_[value] = buffer;
+    const auto storage = at_->storage_of.find(value);
+    Value* buffer = storage == at_->storage_of.end()
+                        ? Memory(Largest(*type), value->name)
+                        : AddOp("view_reshape", {at_->buffer.at(storage->second)}, {}, type, value->name);
+    at_->buffer[value] = buffer;
     return buffer;
+  }
+
+  Value* Select(Value* from, int64_t axis, const ir::Expr* index, std::string_view name) {
+    std::vector<ir::Axis> axes(from->type->axes.begin(), from->type->axes.end());
+    axes.erase(axes.begin() + axis);
+    return AddOp("view_select", {from}, {{"axis", axis}, {"index", index}}, host_->Tensor(from->type->dtype, axes),
+                 name);
   }
 
   // `declared` is the result's type; null for an op without a result.
   Value* AddOp(std::string_view name, std::vector<Value*> operands, std::vector<Attr> attrs,
                const Type* declared = nullptr, std::string_view result = {}) {
-    ir::Builder builder(*host_, block_ == nullptr ? host_->body : *block_);
+    ir::Builder builder(*host_, block_ == nullptr ? *at_->block : *block_);
     ir::Builder::OpSpec spec{.name = name, .operands = operands, .attrs = attrs};
     const std::string_view names[] = {result};
     const Type* const types[] = {declared};
@@ -149,33 +207,44 @@ class Lowering {
   }
 
   Status LowerGroup(size_t index) {
-    const Group& group = groups_[index];
-    switch (kinds_[index]) {
+    const Group& group = at_->program->groups[index];
+    switch (at_->kinds[index]) {
       case SegmentKind::kView: LowerViews(group); break;
-      case SegmentKind::kCommunication: LowerCommunication(*group.ops[0]); break;
-      case SegmentKind::kLibrary: LowerLibrary(*group.ops[0]); break;
+      case SegmentKind::kCommunication: LowerCommunication(group); break;
+      case SegmentKind::kLibrary: LowerLibrary(group); break;
       case SegmentKind::kKernel: HIR_TRY(LowerKernel(group)); break;
+      case SegmentKind::kLoop: HIR_TRY(LowerLoop(group)); break;
     }
     block_ = nullptr;
     return first_error_;
   }
 
+  LoweredSegment& AddSegment(const Group& group, SegmentKind kind, std::string name) {
+    LoweredSegment segment;
+    segment.group = &group;
+    segment.loop = at_->loop;
+    segment.in_rest = at_->in_rest;
+    segment.kind = kind;
+    segment.name = std::move(name);
+    return lowered_.segments.emplace_back(std::move(segment));
+  }
+
   void LowerViews(const Group& group) {
     for (const Op* op : group.ops) {
       const Value* result = op->results[0];
-      if (buffer_.contains(result)) continue;  // The output whose memory the producer has written.
-      buffer_[result] = AddOp("view_reshape", {buffer_.at(op->operands[0])}, {}, Import(*result->type), result->name);
+      if (at_->buffer.contains(result)) continue;  // The output whose memory the producer has written.
+      at_->buffer[result] =
+          AddOp("view_reshape", {at_->buffer.at(op->operands[0])}, {}, Import(*result->type), result->name);
     }
-    lowered_.segments.push_back({SegmentKind::kView, std::string(group.ops[0]->info->name), "", 0});
+    AddSegment(group, SegmentKind::kView, std::string(group.ops[0]->info->name));
   }
 
   // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,
   // where all can see them.
   void Guard(const Value& written) {
     const ir::Layout* layout = written.layout;
-    const std::deque<ir::Mesh>& meshes = local_.meshes();
-    if (layout == nullptr || meshes.size() < 2) return;
-    ir::Builder builder(*host_);
+    if (layout == nullptr || program_.graph->meshes().size() < 2) return;
+    ir::Builder builder(*host_, *at_->block);
     const Attr cond{"cond", host_->exprs().Symbol(Cat("@", layout->mesh->name, ".in"))};
     auto added = builder.Add({.name = "if", .attrs = {&cond, 1}});
     if (!added.ok()) {
@@ -185,9 +254,10 @@ class Lowering {
     block_ = (*added)->blocks[0];
   }
 
-  void LowerCommunication(const Op& op) {
+  void LowerCommunication(const Group& group) {
+    const Op& op = *group.ops[0];
     const fusion::FusionOp code = fusion::CodeOf(op);
-    Value* source = buffer_.at(op.operands[0]);
+    Value* source = at_->buffer.at(op.operands[0]);
     Value* destination = Allocate(op.results[0]);
     const int64_t first_seq = next_seq_;
     if (fusion::IsBetweenMeshes(code)) {  // Whoever has no part in it skips it.
@@ -195,8 +265,9 @@ class Lowering {
     } else {
       LowerInTeams(op, code, source, destination);
     }
-    lowered_.segments.push_back({SegmentKind::kCommunication, std::string(TypeOf(code, op)), "",
-                                 static_cast<int>(next_seq_ - first_seq), first_seq});
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kCommunication, std::string(TypeOf(code, op)));
+    segment.launches = static_cast<int>(next_seq_ - first_seq);
+    segment.first_seq = first_seq;
   }
 
   void LowerInTeams(const Op& op, fusion::FusionOp code, Value* source, Value* destination) {
@@ -224,7 +295,7 @@ class Lowering {
            {"mesh", mesh},
            {"dim", host_->Copy(dim)},
            {"to", to},
-           {"stream", stream_},
+           {"stream", host_->exprs().Const(0)},
            {"seq", next_seq_++}});
   }
 
@@ -270,7 +341,7 @@ class Lowering {
   // Opens a group: the ops that follow are in it.
   void Grouped(bool wanted) {
     if (!wanted) return;
-    ir::Builder builder(*host_);
+    ir::Builder builder(*host_, *at_->block);
     const auto group = builder.Add({.name = "group"});
     if (group.ok()) block_ = (*group)->blocks[0];
     if (!group.ok() && first_error_.ok()) first_error_ = group.status();
@@ -286,20 +357,17 @@ class Lowering {
       const ir::Mesh* const others = MeshOf(column);
       Value*& chunked = spreads ? source : destination;
       Value* const whole = chunked;
-      chunked = AddOp("view_select", {whole},
-                      {{"axis", int64_t{0}}, {"index", host_->exprs().Const(static_cast<int64_t>(j))}},
-                      ChunkType(*whole->type), Cat(whole->name, ".chunk"));
+      chunked = Select(whole, 0, host_->exprs().Const(static_cast<int64_t>(j)), Cat(whole->name, ".chunk"));
       AddCommunication("send_recv", "none", spreads ? &roots : others, "none", spreads ? others : &roots, source,
                        destination);
       chunked = whole;
     }
   }
 
-  const Type* ChunkType(const Type& type) { return host_->Tensor(type.dtype, type.axes.subspan(1)); }
-
-  void LowerLibrary(const Op& op) {
+  void LowerLibrary(const Group& group) {
+    const Op& op = *group.ops[0];
     std::vector<Value*> operands;
-    for (const Value* operand : op.operands) operands.push_back(buffer_.at(operand));
+    for (const Value* operand : op.operands) operands.push_back(at_->buffer.at(operand));
     operands.push_back(Allocate(op.results[0]));
     Guard(*op.results[0]);
     AddOp("library", operands,
@@ -307,59 +375,191 @@ class Lowering {
            {"inputs", static_cast<int64_t>(op.operands.size())},
            {"epilogue", host_->Copy(op.Name("epilogue"))},
            {"precision", host_->Copy(op.Name("precision"))},
-           {"stream", stream_}});
-    lowered_.segments.push_back({SegmentKind::kLibrary, std::string(op.info->name), DescribeCall(op), 1});
+           {"stream", at_->stream}});
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kLibrary, std::string(op.info->name));
+    segment.schedule = DescribeCall(op);
+    segment.launches = 1;
   }
 
   Status LowerKernel(const Group& group) {
     const std::string name = Cat("k", lowered_.kernels.size());
-    HIR_ASSIGN(codegen::KernelPlan plan, codegen::Plan(group.View(local_), name, target_, sizes_));
+    HIR_ASSIGN(codegen::KernelPlan plan, codegen::Plan(group.View(*at_->program->graph), name, options_.target,
+                                                       options_.sizes, at_->program->strides));
     for (const Value* output : group.outputs) Allocate(output);
     std::vector<Value*> workspaces;
     for (const codegen::Workspace& workspace : plan.workspaces) {
-      const ir::Axis axis{ir::AxisKind::kIteration, LargestOnAnyRank(*host_, workspace.bytes)};
-      workspaces.push_back(AddOp("alloc", {}, {{"space", host_->Copy("pool")}}, host_->Tensor(DType::kBool, {&axis, 1}),
-                                 Cat(name, ".workspace")));
+      const ir::Axis axis{ir::AxisKind::kIteration, LargestOnAnyRank(*host_, Import(workspace.bytes))};
+      workspaces.push_back(Memory(host_->Tensor(DType::kBool, {&axis, 1}), Cat(name, ".workspace")));
     }
     Guard(*group.outputs[0]);
     for (size_t i = 0; i < plan.workspaces.size(); ++i) {
-      if (plan.workspaces[i].zeroed) AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", stream_}});
+      if (plan.workspaces[i].zeroed) AddOp("fill", {workspaces[i]}, {{"value", 0.0}, {"stream", at_->stream}});
     }
     for (const codegen::Launch& launch : plan.launches) AddLaunch(launch, workspaces);
-    for (const ir::Guard& guard : plan.guards) HIR_TRY(local_.AddGuard(guard));
-    lowered_.segments.push_back({SegmentKind::kKernel, name, plan.schedule, static_cast<int>(plan.launches.size())});
+    ir::Graph& root = *program_.graph;
+    for (const ir::Guard& guard : plan.guards) {
+      HIR_TRY(
+          root.AddGuard({guard.kind, root.exprs().Import(guard.left), root.exprs().Import(guard.right), guard.reason}));
+    }
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kKernel, name);
+    segment.schedule = plan.schedule;
+    segment.launches = static_cast<int>(plan.launches.size());
     lowered_.kernels.push_back(std::move(plan));
     return {};
   }
 
   void AddLaunch(const codegen::Launch& launch, const std::vector<Value*>& workspaces) {
     std::vector<Value*> operands;
-    for (const Value* input : launch.inputs) operands.push_back(buffer_.at(input));
-    for (const Value* output : launch.outputs) operands.push_back(buffer_.at(output));
+    for (const Value* input : launch.inputs) operands.push_back(at_->buffer.at(input));
+    for (const Value* output : launch.outputs) operands.push_back(at_->buffer.at(output));
     for (int workspace : launch.workspaces) operands.push_back(workspaces[static_cast<size_t>(workspace)]);
-    for (const Value* scalar : launch.scalars) operands.push_back(buffer_.at(scalar));
+    for (const Value* scalar : launch.scalars) operands.push_back(at_->buffer.at(scalar));
     std::vector<const ir::Expr*> extents;
-    for (const ir::Expr* extent : launch.extents) extents.push_back(host_->exprs().Import(extent));
+    for (const ir::Expr* extent : launch.extents) extents.push_back(Import(extent));
     AddOp("launch", operands,
           {{"kernel", host_->Copy(launch.kernel)},
            {"inputs", static_cast<int64_t>(launch.inputs.size())},
            {"outputs", static_cast<int64_t>(launch.outputs.size())},
            {"workspaces", static_cast<int64_t>(launch.workspaces.size())},
            {"extents", std::span<const ir::Expr* const>(host_->Copy(extents))},
-           {"grid", host_->exprs().Import(launch.grid)},
-           {"stream", stream_}});
+           {"grid", Import(launch.grid)},
+           {"stream", at_->stream}});
   }
 
-  ir::Graph& local_;
-  const std::span<const Group> groups_;
-  const codegen::Target& target_;
-  const codegen::Sizes& sizes_;
+  // --- loops ---
+
+  Status LowerLoop(const Group& group) {
+    const Op& op = *group.ops[0];
+    const StreamLoop& loop = at_->program->loops[static_cast<size_t>(op.Int("loop"))];
+    for (const Value* result : op.results) Allocate(result);
+    ir::ExprPool& pool = host_->exprs();
+    const ir::Expr* const iterations = Import(loop.iterations);
+    int64_t turns = options_.streams;
+    if (at_->iteration == nullptr && iterations->IsConst()) turns = std::clamp<int64_t>(iterations->value, 1, turns);
+    AddSegment(group, SegmentKind::kLoop, loop.name).schedule =
+        Cat(Describe(loop.axis), ", ", turns, turns == 1 ? " stream" : " streams");
+    Level body = {.program = &loop.body.segments, .loop = &loop};
+    const ir::Expr* const index = BeginLoop(loop, iterations, body);
+    HIR_TRY(first_error_);
+    body.iteration = index;
+    if (at_->iteration != nullptr) {  // Any number does that is known in each iteration.
+      const ir::Expr* const stride = iterations->IsConst() ? iterations : pool.Const(1);
+      body.iteration = pool.Add(pool.Mul(at_->iteration, stride), index);
+    }
+    body.turn = pool.Mod(body.iteration, pool.Const(turns));
+    body.turns = turns;
+    body.stream = pool.Add(pool.Const(kFirstLoopStream), body.turn);
+    HIR_TRY(LowerBody(op, loop.body, body));
+    if (loop.rest == nullptr) return {};
+    // One iteration, or none: on the stream of what is around.
+    Level rest = {.program = &loop.rest_body.segments, .loop = &loop, .in_rest = true};
+    BeginLoop(loop, Import(loop.rest), rest);
+    HIR_TRY(first_error_);
+    rest.stream = at_->stream;
+    rest.iteration = at_->iteration;
+    rest.turn = at_->turns == 0 ? pool.Const(0) : at_->turn;
+    rest.turns = std::max<int64_t>(at_->turns, 1);
+    return LowerBody(op, loop.rest_body, rest);
+  }
+
+  // The op, and its index as the body's expressions name it.
+  const ir::Expr* BeginLoop(const StreamLoop& loop, const ir::Expr* iterations, Level& body) {
+    ir::ExprPool& pool = host_->exprs();
+    ir::Builder builder(*host_, *at_->block);
+    const ir::Attr attrs[] = {{"begin", pool.Const(0)}, {"end", iterations}, {"step", pool.Const(1)}};
+    const auto made = builder.Add({.name = "for", .attrs = attrs});
+    if (!made.ok()) {
+      first_error_ = made.status();
+      return nullptr;
+    }
+    body.block = (*made)->blocks[0];
+    body.outermost = at_->outermost == nullptr ? *made : at_->outermost;
+    const Value* const index = host_->AddBlockArg(*body.block, loop.index, host_->Index());
+    const ir::Expr* const symbol = pool.Symbol(Cat("%", index->name));
+    names_.push_back(Cat("%", loop.index));
+    indices_[names_.back()] = symbol;
+    return symbol;
+  }
+
+  Status LowerBody(const Op& op, const LoopBody& body, Level& level) {
+    Level* const around = at_;
+    at_ = &level;
+    const ir::Graph& graph = *body.graph;
+    for (size_t i = 0; i < graph.params.size(); ++i) {
+      const Part& part = body.inputs[i];
+      level.buffer[graph.params[i]] = Chunk(around->buffer.at(op.operands[part.number]), part, graph.params[i]->name);
+    }
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      const Part& part = body.outputs[i];
+      const Value* const value = graph.outputs[i].value;
+      level.buffer[value] = Chunk(around->buffer.at(op.results[part.number]), part, value->name);
+    }
+    HIR_TRY(first_error_);
+    HIR_TRY(LowerGroups());
+    at_ = around;
+    return {};
+  }
+
+  // The view of `buffer` that `part` is.
+  Value* Chunk(Value* buffer, const Part& part, std::string_view name) {
+    if (buffer == nullptr) return nullptr;
+    ir::ExprPool& pool = host_->exprs();
+    if (part.select != nullptr) buffer = Select(buffer, 0, Import(part.select), name);
+    for (const Cut& cut : part.cuts) {
+      if (buffer == nullptr) return nullptr;
+      const ir::Expr* const size = Import(cut.size);
+      if (cut.merged > 1) {
+        buffer = OneOfMerged(buffer, cut, name);
+        continue;
+      }
+      if (cut.index == nullptr) {
+        const ir::Expr* const begin = Import(cut.begin);
+        std::vector<ir::Axis> axes(buffer->type->axes.begin(), buffer->type->axes.end());
+        axes[static_cast<size_t>(cut.axis)].extent = size;
+        buffer =
+            AddOp("view_slice", {buffer}, {{"axis", int64_t{cut.axis}}, {"from", begin}, {"to", pool.Add(begin, size)}},
+                  host_->Tensor(buffer->type->dtype, axes), name);
+        continue;
+      }
+      std::vector<ir::Axis> axes(buffer->type->axes.begin(), buffer->type->axes.end());
+      ir::Axis& axis = axes[static_cast<size_t>(cut.axis)];
+      ir::Axis ways = axis;
+      ways.extent = pool.Const(cut.ways);
+      axis.extent = size;
+      const bool dealt = cut.step > 1;
+      axes.insert(axes.begin() + cut.axis + (dealt ? 1 : 0), ways);
+      buffer = AddOp("view_reshape", {buffer}, {}, host_->Tensor(buffer->type->dtype, axes), Cat(name, ".chunks"));
+      if (buffer != nullptr) buffer = Select(buffer, cut.axis + (dealt ? 1 : 0), Import(cut.index), name);
+    }
+    return buffer;
+  }
+
+  // One element of each of the axes that `cut` merges.
+  Value* OneOfMerged(Value* buffer, const Cut& cut, std::string_view name) {
+    ir::ExprPool& pool = host_->exprs();
+    std::vector<ir::Axis> axes(buffer->type->axes.begin(), buffer->type->axes.end());
+    const auto first = axes.begin() + cut.axis;
+    for (int i = 1; i < cut.merged; ++i) first->extent = pool.Mul(first->extent, (first + i)->extent);
+    axes.erase(first + 1, first + cut.merged);
+    const DType dtype = buffer->type->dtype;
+    buffer = AddOp("view_reshape", {buffer}, {}, host_->Tensor(dtype, axes), Cat(name, ".merged"));
+    axes[static_cast<size_t>(cut.axis)].extent = pool.Const(1);
+    const ir::Expr* const begin = Import(cut.begin);
+    if (buffer == nullptr) return nullptr;
+    buffer = AddOp("view_slice", {buffer},
+                   {{"axis", int64_t{cut.axis}}, {"from", begin}, {"to", pool.Add(begin, pool.Const(1))}},
+                   host_->Tensor(dtype, axes), name);
+    axes.insert(axes.begin() + cut.axis, static_cast<size_t>(cut.merged - 1), axes[static_cast<size_t>(cut.axis)]);
+    return buffer == nullptr ? nullptr : AddOp("view_reshape", {buffer}, {}, host_->Tensor(dtype, axes), name);
+  }
+
+  const Segmented& program_;
+  const LowerOptions& options_;
   std::unique_ptr<ir::Graph> host_;
-  const ir::Expr* stream_;
-  ir::Block* block_ = nullptr;  // Of the `if` around the current group, or null.
-  std::vector<SegmentKind> kinds_;
-  std::unordered_map<const Value*, Value*> buffer_;            // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*> storage_of_;  // Value to the output whose memory it is.
+  Level* at_ = nullptr;
+  ir::Block* block_ = nullptr;     // Of the `if` or group around the current group, or null.
+  std::deque<std::string> names_;  // Of the indices, as the bodies have them.
+  std::unordered_map<std::string_view, const ir::Expr*> indices_;
   int64_t next_seq_ = 0;
   Status first_error_;
   Lowered lowered_;
@@ -373,13 +573,14 @@ std::string_view SegmentKindName(SegmentKind kind) {
     case SegmentKind::kLibrary: return "library";
     case SegmentKind::kCommunication: return "communication";
     case SegmentKind::kView: return "view";
+    case SegmentKind::kLoop: return "loop";
   }
   return {};
 }
 
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups, const codegen::Target& target,
-                      const codegen::Sizes& sizes) {
-  return Lowering(local, groups, target, sizes).Run();
+Result<Lowered> Lower(const Segmented& program, const LowerOptions& options) {
+  HIR_CHECK(options.streams >= 1 && options.streams <= kLoopStreamsMax);
+  return Lowering(program, options).Run();
 }
 
 }  // namespace hir::host

@@ -1,8 +1,8 @@
 // From a segmented local graph to the host program that every rank runs.
 //
-// Every group becomes one of: a communication, a library call, views (no work at all), or the
-// launches of a kernel plan. The program is the same on all ranks; extents, mesh coordinates and
-// membership are symbols that each rank binds.
+// Every group becomes one of: a communication, a library call, views (no work at all), the
+// launches of a kernel plan, or a loop over the groups of its body. The program is the same on all
+// ranks; extents, mesh coordinates and membership are symbols that each rank binds.
 #pragma once
 
 #include <memory>
@@ -13,34 +13,45 @@
 #include "csrc/codegen/codegen.h"
 #include "csrc/ir/graph.h"
 #include "csrc/segment/segment.h"
+#include "host_ir/lower/stream_loops.h"
 
 namespace hir::host {
 
-enum class SegmentKind { kKernel, kLibrary, kCommunication, kView };
-std::string_view SegmentKindName(SegmentKind kind);  // "kernel", "library", "communication", "view"
+enum class SegmentKind { kKernel, kLibrary, kCommunication, kView, kLoop };
+std::string_view SegmentKindName(SegmentKind kind);  // "kernel", "library", "communication", "view", "loop"
 
 // What became of one group, for `explain`.
 struct LoweredSegment {
+  const segment::Group* group = nullptr;
+  const StreamLoop* loop = nullptr;  // That one iteration of it is in, the innermost; of a loop the one around it.
+  bool in_rest = false;              // Of that loop's last, short iteration.
   SegmentKind kind = SegmentKind::kKernel;
-  std::string name;       // "k0", "matmul", "allreduce"
-  std::string schedule;   // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); else empty.
+  std::string name;  // "k0", "matmul", "allreduce", "loop0"
+  // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); of a loop what it goes through, and on
+  // how many streams ("axis 0 in 4 chunks, 3 streams"); else empty.
+  std::string schedule;
   int launches = 0;       // Kernel launches, library calls or communications.
   int64_t first_seq = 0;  // Of a communication: the `seq` of its first one; they have no gaps.
 };
 
 struct Lowered {
   // Parameters: the local graph's, in order, then one for each distinct computed output. `return`
-  // names one parameter for each output of the local graph. Everything is on stream 0, without
-  // events: the host passes come next.
+  // names one parameter for each output of the local graph. Iterations of loops are on streams from 2 on in turns, all
+  // else is on stream 0; there are no events: the host passes come next.
   std::unique_ptr<ir::Graph> program;
   std::vector<codegen::KernelPlan> kernels;  // Their expressions belong to the local graph.
-  std::vector<LoweredSegment> segments;      // One for each group.
+  std::vector<LoweredSegment> segments;      // One for each group, those of a loop's body behind the loop.
 };
 
-// `groups` partition the ops of `local` in topological order. Both outlive the result. Kernels are planned for
-// `target` and `sizes`, values of symbols of `local`.
+struct LowerOptions {
+  codegen::Target target = {};  // What kernels are planned for.
+  codegen::Sizes sizes = {};    // Values of symbols of the program.
+  int streams = 4;              // Over which loops rotate; in [1, kLoopStreamsMax].
+};
+
+// The groups of `program`, and of the bodies of its loops, partition the ops of their graphs in topological order. It
+// outlives the result, which points into it.
 // Errors: those of codegen::Plan, for the group it refused.
-Result<Lowered> Lower(ir::Graph& local, std::span<const segment::Group> groups, const codegen::Target& target,
-                      const codegen::Sizes& sizes);
+Result<Lowered> Lower(const Segmented& program, const LowerOptions& options);
 
 }  // namespace hir::host

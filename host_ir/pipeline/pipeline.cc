@@ -53,17 +53,23 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, 
 }
 
 // Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
-Result<std::vector<segment::Group>> SegmentLocal(ir::Graph& local, const codegen::Target& target) {
+Status CutIntoGroups(Segmented& program, const codegen::Target& target) {
+  ir::Graph& graph = *program.graph;
   // Copies of ops are inferred again. What that finds is known of the ops, and may name a rank's place in a mesh.
-  const std::vector<ir::Guard> guards = local.guards;
-  HIR_TRY(FitProducts(local, target));
-  HIR_TRY(segment::Forward(local));
-  std::vector<segment::Group> groups = segment::Segment(
-      local, OneKernelHoldsIt, {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
-  HIR_TRY(segment::Rematerialize(local, groups, FitsOneKernel));
-  segment::MergeCopies(local, groups, FitsOneKernel);
-  local.guards = guards;
-  return OrderForOverlap(std::move(groups));
+  const std::vector<ir::Guard> guards = graph.guards;
+  HIR_TRY(FitProducts(graph, target));
+  HIR_TRY(segment::Forward(graph));
+  program.groups = segment::Segment(graph, OneKernelHoldsIt,
+                                    {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
+  HIR_TRY(segment::Rematerialize(graph, program.groups, FitsOneKernel));
+  segment::MergeCopies(graph, program.groups, FitsOneKernel);
+  graph.guards = guards;
+  program.groups = OrderForOverlap(std::move(program.groups));
+  for (StreamLoop& loop : program.loops) {
+    HIR_TRY(CutIntoGroups(loop.body.segments, target));
+    if (loop.rest != nullptr) HIR_TRY(CutIntoGroups(loop.rest_body.segments, target));
+  }
+  return {};
 }
 
 // HOSTIR_DUMP=segments,kernels
@@ -98,10 +104,14 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
     plan.pinned = options.sizes;
   }
   HIR_TRY(localized);
-  // 3. Segments.
-  HIR_ASSIGN(plan.groups, SegmentLocal(*plan.local.graph, options.target));
+  // 3. Segments: first what runs in one loop on the host, then, there and outside, what one kernel holds.
+  plan.segmented = std::make_unique<Segmented>();
+  plan.segmented->graph = plan.local.graph.get();
+  HIR_TRY(FormStreamLoops(*plan.segmented, {options.sizes}, plan.local.communications, plan.local.evenness));
+  HIR_TRY(CutIntoGroups(*plan.segmented, options.target));
   // 4, 5. Kernels, and the host program.
-  HIR_ASSIGN(Lowered lowered, Lower(*plan.local.graph, plan.groups, options.target, options.sizes));
+  HIR_ASSIGN(Lowered lowered,
+             Lower(*plan.segmented, {.target = options.target, .sizes = options.sizes, .streams = options.streams}));
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);
@@ -119,7 +129,7 @@ std::vector<QueuedCommunication> CommunicationsInQueueOrder(const ProgramPlan& p
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const LoweredSegment& segment = plan.segments[i];
     if (segment.kind != SegmentKind::kCommunication) continue;
-    const auto found = of_op.find(plan.groups[i].ops[0]);
+    const auto found = of_op.find(segment.group->ops[0]);
     HIR_CHECK(found != of_op.end());  // Nothing but Localize makes communications.
     queued.push_back({found->second, i, segment.first_seq, segment.launches});
   }
@@ -128,16 +138,24 @@ std::vector<QueuedCommunication> CommunicationsInQueueOrder(const ProgramPlan& p
 
 std::string DescribeSegments(const ProgramPlan& plan) {
   std::string out;
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const segment::Group& group = plan.groups[i];
-    const LoweredSegment& segment = plan.segments[i];
-    std::vector<std::string> ops;
-    for (const ir::Op* op : group.ops) ops.push_back(Cat(op->results[0]->name, " = ", op->info->name));
+  for (const LoweredSegment& segment : plan.segments) {
+    const segment::Group& group = *segment.group;
+    if (segment.loop != nullptr) base::Append(out, segment.loop->name, segment.in_rest ? " rest: " : ": ");
     base::Append(out, segment.name, ": ", SegmentKindName(segment.kind), segment.schedule.empty() ? "" : " ",
-                 segment.schedule, ": ", base::Join(ops, ", "), " (", Names(group.inputs), " -> ", Names(group.outputs),
-                 ")\n");
+                 segment.schedule, ": ", base::Join(OpsOf(segment), ", "), " (", Names(group.inputs), " -> ",
+                 Names(group.outputs), ")\n");
   }
   return out;
+}
+
+std::vector<std::string> OpsOf(const LoweredSegment& segment) {
+  std::vector<std::string> ops;
+  for (const ir::Op* op : segment.group->ops) {
+    std::vector<std::string_view> results;
+    for (const ir::Value* result : op->results) results.push_back(result->name);
+    ops.push_back(Cat(base::Join(results, ", "), " = ", op->info->name));
+  }
+  return ops;
 }
 
 }  // namespace hir::host

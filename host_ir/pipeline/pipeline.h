@@ -20,8 +20,8 @@ namespace hir::host {
 struct ProgramPlan {
   std::unique_ptr<ir::Graph> global;     // Simplified, every value with its sharding, reshardings alone in a `set`.
   plan::LocalProgram local;              // One rank's program.
-  std::vector<segment::Group> groups;    // Of local.graph.
-  std::vector<LoweredSegment> segments;  // One a group: what became of it.
+  std::unique_ptr<Segmented> segmented;  // local.graph, its stream loops and all groups.
+  std::vector<LoweredSegment> segments;  // What became of the groups, those of loops included.
   std::vector<codegen::KernelPlan> kernels;
   std::unique_ptr<ir::Graph> host;  // The host program, streams and deallocations included.
   // Sizes that the plan was made for alone: its inputs have them as constants. Empty where it serves others, too.
@@ -33,6 +33,7 @@ struct PlanOptions {
   codegen::Target target = {};       // What the kernels are for.
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known: they choose schedules.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
+  int streams = 4;                   // Over which stream loops rotate; in [1, kLoopStreamsMax].
 };
 
 // `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan
@@ -51,6 +52,9 @@ struct QueuedCommunication {
 
 // In the order in which they are queued, which need not be the program's: local.communications has that.
 std::vector<QueuedCommunication> CommunicationsInQueueOrder(const ProgramPlan& plan);
+
+// "a = cast", "b = sum".
+std::vector<std::string> OpsOf(const LoweredSegment& segment);
 
 // The segments, one line each, for goldens and dumps:
 //   k0: kernel reduction: a = cast, b = sum (x -> b)

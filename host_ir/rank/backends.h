@@ -16,13 +16,14 @@
 #include "csrc/device/device.h"
 #include "csrc/device/kernel.h"
 #include "host_ir/eval/library.h"
+#include "host_ir/host_ops.h"
 #include "multidevice/comm/communicator.h"
 #include "multidevice/rendezvous/rendezvous.h"
 
 namespace hir::rank {
 
-// Streams of a rank, shared by all its programs. One for computation and one for communications are used.
-inline constexpr int kStreams = 4;
+// Streams of a rank, shared by all its programs.
+inline constexpr int kStreams = host::kFirstLoopStream + host::kLoopStreamsMax;
 
 struct DeviceOptions {
   int64_t rank = 0;

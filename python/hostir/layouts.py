@@ -20,16 +20,25 @@ class LoopAxis:
         self._index = index
 
     def parallelize(self, parallel_type: ParallelType | str) -> None:
-        """Lets this axis run over a dimension of the tensor's mesh."""
+        """Lets this axis run over a dimension of the tensor's mesh, or over streams.
+
+        On ``stream`` the tensor is computed chunk by chunk, in a loop on the host whose iterations are on streams in
+        turn; no mesh is needed. Tensors whose stream axes map onto each other share one loop; one without stays
+        outside.
+
+        >>> y = x * 2
+        >>> y.outer_split(0, 4)  # [i0, 3] becomes [4, i0 / 4, 3].
+        >>> y.axis(0).parallelize(ParallelType.stream)  # Four chunks of rows.
+        """
         kind = as_parallel_type(parallel_type, self._tensor._mesh())
         self._tensor._annotate("parallelize", axis=self._index, parallel_type=kind.value)
 
 
 class TensorLayout(Value):
     """Layout calls number the axes of the current loop domain: first the tensor's own axes, those just reduced
-    included, then as the splits and merges so far left them. Negative numbers count from the end. The mesh comes first.
-    They may follow any operation that uses the tensor; the service checks them, when the program is first explained or
-    run.
+    included, then as the splits and merges so far left them. Negative numbers count from the end. The mesh comes before
+    what is parallel on it. They may follow any operation that uses the tensor; the service checks them, when the
+    program is first explained or run.
     """
 
     def set_device_mesh(self, mesh: DeviceMesh | Any) -> None:
@@ -77,10 +86,11 @@ class TensorLayout(Value):
         self.split(axis, factor, inner_split=True)
 
     def merge(self, axis: int) -> None:
-        """Axes i and i + 1 become axis i. A merged axis cannot be parallel yet: a run raises Unimplemented.
+        """Axes i and i + 1 become axis i, which may be parallel on ``stream``, but on no mesh dimension.
 
-        >>> x.set_device_mesh([0, 1])
-        >>> x.merge(0)  # [i0, 3] becomes [3 i0].
+        >>> y = x * 2
+        >>> y.merge(0)  # [i0, 3] becomes [3 i0].
+        >>> y.axis(0).parallelize("stream")  # Element by element.
         """
         self._annotate("merge", axis=as_axis("merge", axis))
 

@@ -14,7 +14,7 @@ DIMENSIONS = ("mesh_x", "mesh_y", "mesh_z")  # From the last dimension of a mesh
 
 
 class ParallelType(enum.Enum):
-    """What one axis of a loop domain runs over: a dimension of the device mesh, or streams, which are not built. A
+    """What one axis of a loop domain runs over: a dimension of the device mesh, or streams. A
     word does as well: ``"mesh_x"``.
 
     >>> x.set_device_mesh([0, 1])

@@ -15,7 +15,8 @@ from .picture import draw
 
 @dataclass(frozen=True)
 class Segment:
-    """Ops that run together. kind: "kernel", "library", "communication" or "view" (no work at all).
+    """Ops that run together. kind: "kernel", "library", "communication", "view" (no work at all) or "loop": a stream
+    loop, whose parts follow it, with its name in ``loop``.
 
     >>> for s in plan.segments:  # Each is a Segment.
     ...     print(s.name, s.kind, s.launches, s.bytes)
@@ -23,12 +24,16 @@ class Segment:
 
     name: str
     kind: str
-    schedule: str  # of a kernel; of a library call what it does behind its sums ("gelu", "relu, tf32")
+    # of a kernel; of a library call what it does behind its sums ("gelu, tf32"); of a loop what it goes through, and on
+    # how many streams ("axis 0 in 4 chunks, 3 streams")
+    schedule: str
     ops: list[str]
     launches: int
     inputs: list[str]
     outputs: list[str]
     bytes: int | str  # read and written per rank: a number where the sizes are known, else an expression
+    loop: str = ""  # the loop that it is a part of; launches and bytes are then those of one iteration
+    iterations: str = ""  # of that loop: a number or an expression
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,10 @@ class Plan:
         explanation = reply.explanation
         self.program_id: str = reply.program_id
         self.segments = [
-            Segment(s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s))
+            Segment(
+                *(s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s)),
+                *(s.loop, s.iterations),
+            )
             for s in explanation.segments
         ]
         self.communications = [
@@ -127,7 +135,10 @@ class Plan:
         for s in self.segments:
             ops = ", ".join(op.split("= ")[-1] for op in s.ops)
             work = f"{ops}, {s.schedule}" if s.kind == "library" and s.schedule else s.schedule or ops
-            rows.append((s.name, s.kind, work, _short(s.inputs), _short(s.outputs), _amount(s.bytes)))
+            name, amount = s.name, _amount(s.bytes)
+            if s.loop:
+                name, amount = f"{s.loop}.{name}", f"{amount} x {s.iterations}"
+            rows.append((name, s.kind, work, _short(s.inputs), _short(s.outputs), amount))
         lines = _columns(rows)
         if self.communications:
             lines.append("")

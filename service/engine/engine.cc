@@ -71,9 +71,10 @@ Engine::Engine(EngineOptions options)
               .staging_bytes_max = options_.limits.staging_bytes_max,
               .recycled_bytes_max = options_.limits.recycled_bytes_max},
              released_),
-      programs_({options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
-                 options_.num_devices(), options_.devices.target(), options_.limits.resharding_bytes_max},
-                options_.limits),
+      programs_(
+          {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"), options_.num_devices(),
+           options_.devices.target(), options_.limits.resharding_bytes_max, options_.limits.loop_streams},
+          options_.limits),
       sequencer_({FleetOf(options_),
                   options_.limits.queued_runs_max,
                   options_.devices.own_memory,

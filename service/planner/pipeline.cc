@@ -35,7 +35,8 @@ Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineO
   return host::PlanProgram(std::move(graph), {.num_devices = options.num_devices,
                                               .target = options.target,
                                               .sizes = sizes,
-                                              .resharding_bytes_max = options.resharding_bytes_max});
+                                              .resharding_bytes_max = options.resharding_bytes_max,
+                                              .streams = options.loop_streams});
 }
 
 // Whether some sizes of `symbols` have a plan of their own: its schedules have guards then.

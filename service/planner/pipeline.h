@@ -17,6 +17,7 @@ struct PipelineOptions {
   codegen::Target target = {};
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
+  int loop_streams = 4;              // Over which stream loops rotate.
   std::string backend = {};          // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};
   base::WorkPool* pool = nullptr;  // Its threads compile, too; null: the caller's alone.

@@ -34,14 +34,18 @@ std::string Typed(const ir::Value& value) { return Cat(value.name, ": ", ir::ToS
 
 void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* out) {
   ir::ExprPool pool;
-  const segment::Group& group = plan.groups[index];
   const host::LoweredSegment& segment = plan.segments[index];
+  const segment::Group& group = *segment.group;
   v1::SegmentRecord* record = out->add_segments();
   const bool communicates = segment.kind == host::SegmentKind::kCommunication;
   record->set_name(communicates ? Cat(segment.name, " #", segment.first_seq) : segment.name);
   record->set_kind(std::string(host::SegmentKindName(segment.kind)));
   record->set_schedule(segment.schedule);
-  for (const ir::Op* op : group.ops) record->add_ops(Cat("%", op->results[0]->name, " = ", op->info->name));
+  for (std::string& op : host::OpsOf(segment)) record->add_ops(Cat("%", op));
+  if (segment.loop != nullptr) {
+    record->set_loop(segment.loop->name);
+    record->set_iterations(ir::ToString(segment.in_rest ? segment.loop->rest : segment.loop->iterations));
+  }
   const ir::Expr* bytes = pool.Const(0);
   for (const ir::Value* value : group.inputs) {
     record->add_inputs(Typed(*value));
@@ -51,7 +55,7 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
     record->add_outputs(Typed(*value));
     bytes = pool.Add(bytes, StoredBytes(pool, *value));
   }
-  const bool works = segment.kind != host::SegmentKind::kView;
+  const bool works = segment.kind != host::SegmentKind::kView && segment.kind != host::SegmentKind::kLoop;
   record->set_launches(segment.launches);
   SetBytes(works ? bytes : pool.Const(0), record);
 }
@@ -144,7 +148,7 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
     AddGuard(guard, {Condition(guard)}, &out);
   }
   v1::Explanation* explanation = out.mutable_explanation();
-  for (size_t i = 0; i < plan.groups.size(); ++i) AddSegment(plan, i, explanation);
+  for (size_t i = 0; i < plan.segments.size(); ++i) AddSegment(plan, i, explanation);
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
     AddCommunication(queued, explanation);
   explanation->set_host_ir(out.host_program());

@@ -62,7 +62,8 @@ Status PlannerProcess::Start() {
   HIR_ASSIGN(auto ends, Channel::Pair());
   std::vector<std::string> args = {"--role=planner", base::Cat("--device=", options_.device),
                                    base::Cat("--parent-pid=", getpid()),
-                                   base::Cat("--resharding-bytes-max=", options_.resharding_bytes_max)};
+                                   base::Cat("--resharding-bytes-max=", options_.resharding_bytes_max),
+                                   base::Cat("--loop-streams=", options_.loop_streams)};
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
   channel_ = std::make_unique<Channel>(std::move(ends.first));

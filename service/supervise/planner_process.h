@@ -26,6 +26,7 @@ struct PlannerOptions {
   int64_t num_devices = 1;
   ::hostir::v1::Target target = {};
   int64_t resharding_bytes_max = 0;  // The limit.
+  int64_t loop_streams = 4;          // The limit.
 };
 
 // Threads: one owns it (and lives as long); pid() and Interrupt() from any.

@@ -14,6 +14,7 @@
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
 #include "service/log/log.h"
@@ -79,6 +80,9 @@ int Main(int argc, char** argv) {
   int64_t resharding_bytes_max = 0;
   app.add_option("--resharding-bytes-max", resharding_bytes_max,
                  "of a planner: bytes that one resharding may hold on a rank; 0: any");
+  int loop_streams = 4;
+  app.add_option("--loop-streams", loop_streams, "of a planner: streams over which stream loops rotate")
+      ->check(CLI::Range(1, host::kLoopStreamsMax));
   Cores cores;
   app.add_option("--cores", cores, "the cores it runs on: 0,1; none: any")->delimiter(',');
   std::string segments;
@@ -116,9 +120,10 @@ int Main(int argc, char** argv) {
   if (role == "planner") {
     // While the ranks open their devices. Without a compiler a program whose kernels are known runs all the same.
     if (backends.warm_compiler) std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
-    ServePlanner(
-        Fd(kInheritedFd),
-        {.resharding_bytes_max = resharding_bytes_max, .backend = backends.kind, .compile = backends.make_compiler()});
+    ServePlanner(Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
+                                    .loop_streams = loop_streams,
+                                    .backend = backends.kind,
+                                    .compile = backends.make_compiler()});
   }
   ServeRank(options, std::move(backends));
 }

@@ -122,7 +122,7 @@ class Runs {
     if (!codegen::gpu::CanEmulate()) return WriteError(stem, Unavailable("no C++ compiler (c++) on this machine"));
     auto plan = host::PlanProgram(ir::Clone(graph), {.target = codegen::kHopper});
     if (!plan.ok()) return WriteError(stem, plan.status());
-    emulated_.AddGroups(stem, std::move(plan->local.graph), inputs, {}, std::move(plan->groups));
+    emulated_.AddGroups(stem, std::move(plan->local.graph), inputs, {}, std::move(plan->segmented->groups));
     if (emulated_.size() != stems_.size() + 1) return WriteError(stem, Internal("not planned: see above"));
     stems_.push_back(stem);
   }

@@ -227,7 +227,7 @@ GeneratedProgram Generator::Run() {
   std::vector<FusionOp> movers;
   for (int i = 0; i < fusion::kNumFusionOps; ++i) {
     const auto op = static_cast<FusionOp>(i);
-    if (fusion::IsCommunication(op)) continue;
+    if (fusion::IsPlanned(op)) continue;
     ops.push_back(op);
     if (!fusion::IsPointwise(op)) movers.push_back(op);
   }

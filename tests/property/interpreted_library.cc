@@ -30,6 +30,20 @@ std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
   return graph;
 }
 
+// Calls `visit(dense, at, bytes)` for every element of `shape`: where it lies, in bytes, in a tensor without gaps and
+// in `tensor`.
+template <typename Visit>
+void ForEachElement(const host::LibraryTensor& tensor, const std::vector<int64_t>& shape, const Visit& visit) {
+  const int64_t bytes = DTypeBytes(tensor.dtype);
+  int64_t elements = 1;
+  for (const int64_t extent : shape) elements *= extent;
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t rest = i, at = 0;
+    for (size_t axis = shape.size(); axis-- > 0; rest /= shape[axis]) at += rest % shape[axis] * tensor.strides[axis];
+    visit(i * bytes, at * bytes, static_cast<size_t>(bytes));
+  }
+}
+
 class InterpretedCall final : public host::LibraryCall {
  public:
   explicit InterpretedCall(const host::LibraryDesc& desc) : desc_(desc), graph_(GraphOf(desc)) {}
@@ -44,12 +58,16 @@ class InterpretedCall final : public host::LibraryCall {
           const int64_t extent = desc_.inputs[i].shape[axis];
           stored.shape.push_back(desc_.inputs[i].strides[axis] == 0 && extent > 1 ? 1 : extent);
         }
-        stored.bytes.assign(buffers[i].data, buffers[i].data + stored.num_elements() * DTypeBytes(stored.dtype));
+        stored.bytes.resize(static_cast<size_t>(stored.num_elements() * DTypeBytes(stored.dtype)));
+        ForEachElement(desc_.inputs[i], stored.shape, [&](int64_t dense, int64_t at, size_t bytes) {
+          std::memcpy(stored.bytes.data() + dense, buffers[i].data + at, bytes);
+        });
         tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
       }
       HIR_ASSIGN(const auto results, fusion::Interpret(*graph_, tensors));
-      const auto& bytes = results[0].bytes;
-      if (!bytes.empty()) std::memcpy(output.data, bytes.data(), bytes.size());
+      ForEachElement(desc_.output, desc_.output.shape, [&](int64_t dense, int64_t at, size_t bytes) {
+        std::memcpy(output.data + at, results[0].bytes.data() + dense, bytes);
+      });
       return {};
     });
   }

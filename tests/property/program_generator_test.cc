@@ -40,7 +40,7 @@ TEST(ProgramGenerator, ReachesEveryOpAndType) {
   }
   for (const ir::OpInfo& info : fusion::kFusionOps.ops) {
     const bool reached = ops.contains(std::string(info.name));
-    EXPECT_NE(reached, fusion::IsCommunication(static_cast<fusion::FusionOp>(info.code))) << info.name;
+    EXPECT_NE(reached, fusion::IsPlanned(static_cast<fusion::FusionOp>(info.code))) << info.name;
   }
   EXPECT_EQ(dtypes.size(), std::size(kAllDTypes));
   EXPECT_EQ(rank_max, 5u);

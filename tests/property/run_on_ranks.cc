@@ -19,7 +19,6 @@ namespace {
 using fusion::HostTensor;
 using mesh::Range;
 constexpr std::byte kPoison{0x7b};
-constexpr int kStreams = 2;
 
 // The code of all kernels of a program.
 Result<std::vector<codegen::Artifact>> CompileAll(const host::ProgramPlan& plan, const RankRunOptions& options) {
@@ -187,7 +186,7 @@ class RankRun {
   Status Execute() {
     const ir::Graph& graph = run_.program->graph();
     if (!IsInAMesh(graph, rank_)) return {};
-    for (int i = 0; i < kStreams; ++i) {
+    for (int i = 0; i < rank::kStreams; ++i) {
       HIR_ASSIGN(owned_.emplace_back(), device_.CreateStream());
       streams_.push_back(owned_.back().get());
     }

@@ -19,12 +19,11 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 // The plan that a daemon would use: made without sizes on every second seed, and again for them where it does not serve
 // them.
-Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_devices, const codegen::Target& target) {
-  const host::PlanOptions sized = {
-      .num_devices = num_devices, .target = target, .sizes = {program.sizes.begin(), program.sizes.end()}};
+Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, host::PlanOptions options) {
+  host::PlanOptions sized = options;
+  sized.sizes = {program.sizes.begin(), program.sizes.end()};
   if (program.seed % 2 == 0) {
-    HIR_ASSIGN(host::ProgramPlan plan,
-               host::PlanProgram(ir::Clone(*program.graph), {.num_devices = num_devices, .target = target}));
+    HIR_ASSIGN(host::ProgramPlan plan, host::PlanProgram(ir::Clone(*program.graph), options));
     bool serves = true;
     for (const ir::Guard& guard : plan.local.evenness) {
       HIR_ASSIGN(const int64_t left, fusion::ValueOf(guard.left, program.sizes));
@@ -39,13 +38,18 @@ Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, int64_t num_d
 }  // namespace
 
 Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
-                                          const codegen::Target& target) {
+                                          const codegen::Target& target, int streams) {
   ShardedProgram made;
   made.program =
       Generate(seed, {.num_ops_max = 10, .elements_max = 512, .mesh_shape = mesh_shape, .uneven = seed % 3 != 0});
   auto expected = fusion::Interpret(*made.program.graph, made.program.inputs);
   if (!expected.ok()) return expected.status().WithContext(made.program.Describe());
-  auto plan = PlanFor(made.program, num_devices, target);
+  host::PlanOptions options = {.num_devices = num_devices, .target = target};
+  if (streams > 0) {
+    made.streams = AnnotateStreams(made.program, seed);
+    options.streams = streams;
+  }
+  auto plan = PlanFor(made.program, options);
   if (!plan.ok()) return plan.status().WithContext(made.program.Describe());
   made.expected = *std::move(expected);
   made.plan = *std::move(plan);
@@ -60,7 +64,8 @@ void ShardedTally::Count(const ShardedProgram& made) {
   pinned += plan.pinned.empty() ? 0 : 1;
   bool has_uneven = false, has_dealt = false;
   for (const ir::Value* value : plan.global->values()) {
-    if (value->layout == nullptr || value->type->kind != ir::TypeKind::kTensor) continue;
+    if (value->type->kind != ir::TypeKind::kTensor) continue;
+    if (value->layout == nullptr || value->layout->mesh == nullptr) continue;  // Of an op that is gone.
     const auto placement = fusion::PlacementOf(*value);
     for (size_t i = 0; i < value->type->axes.size(); ++i) {
       const int64_t extent = *fusion::ValueOf(value->type->axes[i].extent, sizes);

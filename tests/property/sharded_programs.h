@@ -9,6 +9,7 @@
 #include "csrc/fusion/interpret/host_tensor.h"
 #include "host_ir/pipeline/pipeline.h"
 #include "tests/property/program_generator.h"
+#include "tests/property/stream_annotations.h"
 
 namespace hir::testing {
 
@@ -16,13 +17,15 @@ struct ShardedProgram {
   GeneratedProgram program;
   std::vector<fusion::HostTensor> expected;  // Of the unsharded program, by the interpreter.
   host::ProgramPlan plan;
+  StreamTally streams = {};
 };
 
 // Sharded over a mesh of that shape, by blocks that are even on every third seed and else may not be; of at most 10 ops
-// and 512 elements a tensor. `num_devices`: of the plan. Errors: those of the interpreter and of planning, with the
+// and 512 elements a tensor. `num_devices`: of the plan. `streams` not 0: with random stream axes, of which the loops
+// rotate over so many streams. Errors: those of the interpreter and of planning, with the
 // program.
 Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
-                                          const codegen::Target& target = {});
+                                          const codegen::Target& target = {}, int streams = 0);
 
 // What the programs of a run had.
 struct ShardedTally {

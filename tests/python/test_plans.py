@@ -45,7 +45,7 @@ def test_explain(client: hostir.Client) -> None:
     decoded = json.loads(plan.json())
     assert decoded["communications"][0]["team"] == [[0, 1, 2, 3]]
     assert decoded["segments"][0].keys() == {
-        *("name", "kind", "schedule", "ops", "launches", "inputs", "outputs", "bytes")
+        *("name", "kind", "schedule", "ops", "launches", "inputs", "outputs", "bytes", "loop", "iterations")
     }
 
 

@@ -131,19 +131,38 @@ def test_programs(
     assert client.put(np.ones(2)).numpy().sum() == 2
 
 
+def sliced(fd: FusionDefinition, x: Any, w: Any, b: Any) -> None:
+    y = fd.ops.slice(x, [0, 1], [1, 3])
+    y.axis(1).parallelize("stream")
+    fd.add_output(y)
+
+
+def inside_of_a_serial_part(fd: FusionDefinition, x: Any, w: Any, b: Any) -> None:
+    y = fd.ops.relu(x)
+    y.outer_split(0, 2)
+    y.outer_split(1, 2)
+    y.axis(1).parallelize("stream")
+    fd.add_output(y)
+
+
 @pytest.mark.parametrize(
     ("message", "call"),
     [
-        (
-            "x: parallelize: axis 0 of [4, ceildiv(i0, 4), 4]: parallel type stream is not built yet",
-            lambda fd, x, w, b: (x.set_device_mesh(FOUR), x.outer_split(0, 4), x.axis(0).parallelize("stream")),
-        ),
-        ("x: shard: axis 1: parallel type stream is not built yet", lambda fd, x, w, b: x.shard(FOUR, {1: "stream"})),
+        ("a loop over axis 1, element by element cannot make it: slice needs more than one chunk", sliced),
+        ("a part is parallel on stream that is no row of chunks", inside_of_a_serial_part),
     ],
 )
-def test_streams_are_not_built_yet(client: hostir.Client, message: str, call: Call) -> None:
+def test_what_no_loop_can_make_names_axis_and_remedy(client: hostir.Client, message: str, call: Call) -> None:
     with pytest.raises(hostir.Unimplemented) as caught:
         compile_case(client, call)
+    assert message in str(caught.value)
+    assert "annotate a set of it" in str(caught.value) or "use outer_split" in str(caught.value)
+
+
+def test_a_mesh_dimension_is_no_stream(client: hostir.Client) -> None:
+    with pytest.raises(hostir.InvalidArgument) as caught:
+        compile_case(client, lambda fd, x, w, b: x.shard(FOUR, {1: "stream"}))
+    message = "x: shard: axis 1: stream is no mesh dimension; use outer_split and parallelize"
     assert re.fullmatch(re.escape(message) + HERE, str(caught.value)), str(caught.value)
 
 

@@ -70,12 +70,17 @@ std::string MemoryText(const pb::Explanation& plan) {
   return Table(rows);
 }
 
+// "1.0 KiB x 4": of a loop's parts, for each of its iterations.
+std::string AmountOf(const pb::SegmentRecord& segment) {
+  return segment.loop().empty() ? Amount(segment) : Cat(Amount(segment), " x ", segment.iterations());
+}
+
 std::string PlanText(const pb::ExplainReply& reply) {
   const pb::Explanation& plan = reply.explanation();
   std::vector<std::vector<std::string>> rows = {{"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
   for (const pb::SegmentRecord& segment : plan.segments()) {
-    rows.push_back({segment.name(), segment.kind(), WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()),
-                    Amount(segment)});
+    rows.push_back({segment.loop().empty() ? segment.name() : Cat(segment.loop(), ".", segment.name()), segment.kind(),
+                    WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()), AmountOf(segment)});
   }
   std::string out = Table(rows);
   if (plan.communications().empty()) {

@@ -73,7 +73,8 @@ void Count(Planned& planned) {
       case host::SegmentKind::kKernel: planned.launches += segment.launches; break;
       case host::SegmentKind::kLibrary: planned.library_calls += segment.launches; break;
       case host::SegmentKind::kCommunication: planned.communications += segment.launches; break;
-      case host::SegmentKind::kView: break;
+      case host::SegmentKind::kView:
+      case host::SegmentKind::kLoop: break;
     }
   }
 }

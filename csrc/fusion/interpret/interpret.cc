@@ -11,7 +11,7 @@ namespace hir::fusion {
 namespace {
 
 Result<Array> RunOp(const ir::Op& op, const SymbolValues& symbols, const ArrayOf& array_of) {
-  if (IsCommunication(CodeOf(op))) {
+  if (IsPlanned(CodeOf(op))) {
     return Unimplemented(base::Cat(op.info->name, ": the interpreter runs programs of one rank"));
   }
   const ir::Type& type = *op.results[0]->type;

@@ -28,16 +28,17 @@ std::vector<std::vector<int64_t>> MeshesOf(int64_t num_ranks) {
 
 std::string Where(std::string_view comm, int64_t num_ranks) { return base::Cat(comm, ", ", num_ranks, " processes"); }
 
-// `count` of each mesh: HOSTIR_SEEDS, HOSTIR_SEED.
-void RunRandomPrograms(std::string_view comm, const rank::Backends& backends, uint64_t count) {
+// `count` of each mesh: HOSTIR_SEEDS, HOSTIR_SEED. `streams`: with random stream axes.
+void RunRandomPrograms(std::string_view comm, const rank::Backends& backends, uint64_t count, bool streams = false) {
   OnProcessRanks(backends, [&](const RankRunOptions& options, const codegen::Target& target) {
-    uint64_t first = 10'000;
+    uint64_t first = streams ? 100'000 : 10'000;
     for (const std::vector<int64_t>& mesh : MeshesOf(options.num_ranks)) {
       const Seeds seeds = SeedsFromEnvironment({.first = first, .count = count});
       first += 10'000;
       ShardedTally tally;
+      StreamTally of_streams;
       for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-        auto made = MakeShardedProgram(seed, mesh, options.num_ranks, target);
+        auto made = MakeShardedProgram(seed, mesh, options.num_ranks, target, streams ? StreamsOf(seed) : 0);
         ASSERT_TRUE(made.ok()) << made.status().ToString();
         SCOPED_TRACE(made->program.Describe());
         const PartCheck check = [&](size_t output, const HostTensor& got, const HostTensor& want) {
@@ -46,10 +47,12 @@ void RunRandomPrograms(std::string_view comm, const rank::Backends& backends, ui
         const Status status = CheckOnRanks(made->plan, made->program.inputs, made->expected, check, options);
         ASSERT_TRUE(status.ok()) << status.ToString();
         tally.Count(*made);
+        of_streams.Add(made->streams);
       }
       if (comm::Ranks().rank() == 0) {
         std::cout << "mesh " << base::JoinInts(mesh, " x ") << ": "
-                  << tally.Describe(Where(comm, options.num_ranks), seeds.first) << "\n";
+                  << tally.Describe(Where(comm, options.num_ranks), seeds.first)
+                  << (streams ? base::Cat("; ", of_streams.Describe()) : std::string()) << "\n";
       }
     }
   });
@@ -90,6 +93,10 @@ void RunCorpus(std::string_view comm, const rank::Backends& backends) {
 TEST(Ucx, RandomPrograms) { RunRandomPrograms("ucx", eval::CpuKind("ucx").backends, 15); }
 TEST(Mpi, RandomPrograms) { RunRandomPrograms("mpi", eval::CpuKind("mpi").backends, 15); }
 TEST(Nccl, RandomPrograms) { RunRandomPrograms("nccl", eval::CudaKind().backends, 15); }
+
+TEST(Ucx, StreamPrograms) { RunRandomPrograms("ucx", eval::CpuKind("ucx").backends, 15, true); }
+TEST(Mpi, StreamPrograms) { RunRandomPrograms("mpi", eval::CpuKind("mpi").backends, 15, true); }
+TEST(Nccl, StreamPrograms) { RunRandomPrograms("nccl", eval::CudaKind().backends, 15, true); }
 
 // On CPU ranks they run through hostir-eval: test_corpus.py.
 TEST(Nccl, Corpus) { RunCorpus("nccl", eval::CudaKind().backends); }

@@ -175,7 +175,7 @@ std::vector<std::string> Ops() {
   for (const ir::OpInfo& info : fusion::kFusionOps.ops) {
     const auto code = static_cast<fusion::FusionOp>(info.code);
     // A constant is a host scalar: it has no code of its own.
-    if (!fusion::IsCommunication(code) && code != fusion::FusionOp::kConstant) names.emplace_back(info.name);
+    if (!fusion::IsPlanned(code) && code != fusion::FusionOp::kConstant) names.emplace_back(info.name);
   }
   return names;
 }
