@@ -172,8 +172,8 @@ TEST_F(Fault, TheLastOfALongChainNamesTheCause) {
 }
 
 TEST_F(Fault, PlannerKilledAtRest) {
-  const int64_t planner = client.Status().planner_pid();
-  kill(static_cast<pid_t>(planner), SIGKILL);
+  const pid_t planner = client.Planner();
+  kill(planner, SIGKILL);
   EXPECT_TRUE(client.WaitUntil(
       [&](const pb::StatusReply& status) { return status.planner_pid() != planner && status.planner_pid() != 0; }));
   EXPECT_NE(daemon.Log().find("planner=" + std::to_string(planner) + " ended at rest error=\"killed by signal 9\""),
@@ -242,7 +242,7 @@ std::future<std::string> Compiling(Client& client, const std::string& program) {
 // Two programs are in its care when the planner dies: of neither, or of the first.
 class TwoPrograms : public ::testing::Test {
  protected:
-  pid_t Planner() { return static_cast<pid_t>(watching_.Status().planner_pid()); }
+  pid_t Planner() { return watching_.Planner(); }
   bool BothAreThere() {
     return watching_.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 2; });
   }
@@ -279,7 +279,7 @@ TEST_F(TwoPrograms, TheFirstWasBegun) {
 }
 
 TEST_F(Fault, APlannerThatHangsIsReplaced) {
-  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGSTOP);
+  kill(client.Planner(), SIGSTOP);
   EXPECT_EQ(Text(client.Compile(kColumnSums).status),
             "DEADLINE_EXCEEDED: planning took longer than plan_timeout_ms = 3000; make the program "
             "smaller, or start the daemon with a higher limit");

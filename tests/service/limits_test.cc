@@ -326,7 +326,7 @@ TEST(Limits, TimeOfTheSetupAgain) {
 // What is accepted and ends in time is tested in lifecycle_test.
 TEST(Limits, TimeOfTheDrain) {
   Served served({"--drain-timeout-ms=300"});
-  const pid_t planner = static_cast<pid_t>(served.client.Status().planner_pid());
+  const pid_t planner = served.client.Planner();
   kill(served.Worker(), SIGSTOP);
   kill(planner, SIGSTOP);
   auto running = std::async(std::launch::async, [&] { return served.Run(0); });
@@ -380,7 +380,7 @@ TEST(Limits, TimeOfAPlan) {
   {
     Daemon daemon({"--devices=cpu:1", "--plan-timeout-ms=30000"});
     Client client(daemon);
-    const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
+    const pid_t planner = client.Planner();
     kill(planner, SIGSTOP);
     auto compiling = std::async(std::launch::async, [&] { return Text(client.Compile(Negate("p")).status); });
     WaitForPlanning(daemon, client, planner);
@@ -389,7 +389,7 @@ TEST(Limits, TimeOfAPlan) {
   }
   Daemon daemon({"--devices=cpu:1", "--plan-timeout-ms=2000"});
   Client client(daemon);
-  kill(static_cast<pid_t>(client.Status().planner_pid()), SIGSTOP);
+  kill(client.Planner(), SIGSTOP);
   EXPECT_EQ(Text(client.Compile(Negate("p")).status),
             "DEADLINE_EXCEEDED: planning took longer than plan_timeout_ms = 2000; make the program "
             "smaller, or start the daemon with a higher limit");
@@ -421,7 +421,7 @@ TEST(Limits, QueuedRuns) {
 TEST(Limits, QueuedPlans) {
   Daemon daemon({"--devices=cpu:1", "--queued-plans-max=2"});
   Client client(daemon);
-  const pid_t planner = static_cast<pid_t>(client.Status().planner_pid());
+  const pid_t planner = client.Planner();
   kill(planner, SIGSTOP);
   std::vector<std::future<std::string>> compiling;
   for (int i = 0; i < 2; ++i) {

@@ -222,6 +222,15 @@ bool Client::WaitUntil(const std::function<bool(const pb::StatusReply&)>& done) 
   return false;
 }
 
+pid_t Client::Planner() {
+  pid_t planner = 0;
+  HIR_CHECK(WaitUntil([&](const pb::StatusReply& status) {
+    planner = static_cast<pid_t>(status.planner_pid());
+    return planner != 0;
+  }));
+  return planner;
+}
+
 grpc::Status Client::Free(const std::vector<std::string>& handles) {
   pb::FreeRequest request;
   request.set_session_id(session());

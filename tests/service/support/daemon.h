@@ -83,6 +83,8 @@ class Client {
   pb::StatusReply Status();
   // Asks for the status until `done` says so; false after 30 s.
   bool WaitUntil(const std::function<bool(const pb::StatusReply&)>& done);
+  // The planner's, once it runs: 0 would be every process of the test's group.
+  pid_t Planner();
   grpc::Status Free(const std::vector<std::string>& handles);
 
   struct Compiled {
