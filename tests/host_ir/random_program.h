@@ -196,11 +196,12 @@ class ProgramGenerator {
     const std::string from = random_.OneIn(3) ? to : "x2", ring = Fresh(), index = Fresh();
     const int64_t slots = random_.Between(1, 3), num_streams = random_.Between(2, 3), first = random_.Between(0, 2);
     Line(base::Cat("%", ring, ": i64[", slots, ", ", kCount, "] = alloc() {space=pool}"));
-    Line(base::Cat("for() {begin=0, end=", counts ? "n" : std::to_string(random_.OneIn(6) ? 70 : random_.Between(1, 8)),
-                   ", step=1} { |%", index, ": index|"));
+    Line(
+        base::Cat("for() {begin=0, end=", counts ? "n" : std::to_string(random_.OneIn(12) ? 70 : random_.Between(1, 8)),
+                  ", step=1} { |%", index, ": index|"));
     ++depth_;
     std::string turn = base::Cat("%", index), inner;
-    if (random_.OneIn(4)) {
+    if (random_.OneIn(8)) {
       inner = Fresh();
       Line(base::Cat("for() {begin=0, end=", random_.OneIn(2) && counts ? "n" : "2", ", step=1} { |%", inner,
                      ": index|"));
