@@ -46,5 +46,7 @@ inline constexpr int64_t kStreamsMax = 64;  // Streams of one program: `stream` 
 // What planning uses of them: 0, the caller's, 1 for communications, and from here on those of stream loops.
 inline constexpr int kFirstLoopStream = 2;
 inline constexpr int kLoopStreamsMax = 14;
+// Communications of at most so many bytes are queued side by side and start together: what they cost is to begin.
+inline constexpr int64_t kGroupedBytesMax = 64 << 10;
 
 }  // namespace hir::host

@@ -3,12 +3,49 @@
 #include <set>
 #include <tuple>
 
+#include "csrc/fusion/fusion_ops.h"
+#include "host_ir/host_ops.h"
 #include "host_ir/lower/segmentation.h"
 
 namespace hir::host {
 namespace {
 
 bool Communicates(const segment::Group& group) { return (group.ops[0]->info->effects & ir::kComm) != 0; }
+
+// Of constant sizes, and so few bytes that what it costs is to begin.
+bool IsSmall(const segment::Group& group) {
+  if (!Communicates(group) || fusion::IsBetweenMeshes(fusion::CodeOf(*group.ops[0]))) return false;
+  for (const ir::Value* value : {group.ops[0]->operands[0], group.ops[0]->results[0]}) {
+    for (const ir::Axis& axis : ir::ValueAxes(*value->type)) {
+      if (!axis.extent->IsConst()) return false;
+    }
+    if (segment::StorageBytes(*value) > kGroupedBytesMax) return false;
+  }
+  return true;
+}
+
+bool SameTeam(const ir::Op& a, const ir::Op& b) {
+  return a.MeshOf("mesh") == b.MeshOf("mesh") && a.Name("dim") == b.Name("dim");
+}
+
+bool Reads(const segment::Group& reader, const segment::Group& group) {
+  return std::ranges::any_of(reader.inputs, [&](const ir::Value* value) {
+    return std::ranges::find(group.outputs, value) != group.outputs.end();
+  });
+}
+
+// Small communications go to the next of their team, unless something in between reads them.
+void BringTogether(std::vector<segment::Group>& groups) {
+  for (size_t i = groups.size(); i-- > 0;) {
+    if (!IsSmall(groups[i])) continue;
+    for (size_t j = i + 1; j < groups.size() && !Reads(groups[j], groups[i]); ++j) {
+      if (!IsSmall(groups[j]) || !SameTeam(*groups[i].ops[0], *groups[j].ops[0])) continue;
+      const auto at = groups.begin() + static_cast<ptrdiff_t>(i);
+      std::rotate(at, at + 1, groups.begin() + static_cast<ptrdiff_t>(j));
+      break;
+    }
+  }
+}
 
 }  // namespace
 
@@ -43,6 +80,7 @@ std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups) 
     }
     ordered.push_back(std::move(groups[next]));
   }
+  BringTogether(ordered);
   return ordered;
 }
 

@@ -21,7 +21,8 @@ segment::Gain GainOfOneKernel(const segment::GroupView& producer, const segment:
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks
-// talk. Otherwise as given.
+// talk. Small communications of one team stand side by side where nothing needs the earlier ones before. Otherwise as
+// given.
 std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups);
 
 // Rules (1) to (4) for a group on its own.

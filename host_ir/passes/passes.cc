@@ -4,6 +4,8 @@
 #include "host_ir/passes/check_complete.h"
 #include "host_ir/passes/deallocate.h"
 #include "host_ir/passes/elide_waits.h"
+#include "host_ir/passes/group_communications.h"
+#include "host_ir/verify.h"
 
 namespace hir::host {
 namespace {
@@ -16,6 +18,12 @@ constexpr ir::Pass kTable[] = {
 }  // namespace
 
 const std::span<const ir::Pass> kHostPasses = kTable;
+
+Status FinishProgram(ir::Graph& graph) {
+  HIR_TRY(ir::RunPasses(graph, kHostPasses, kGroup, {.dump = ir::DumpFromEnvironment("host_ir"), .verify = false}));
+  HIR_TRY(VerifyUnordered(graph));
+  return RunHostPasses(graph, kFinish);
+}
 
 Status RunHostPasses(ir::Graph& graph, std::string_view names) {
   return ir::RunPasses(graph, kHostPasses, names, {.dump = ir::DumpFromEnvironment("host_ir")});

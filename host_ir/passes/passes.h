@@ -10,11 +10,14 @@ namespace hir::host {
 
 extern const std::span<const ir::Pass> kHostPasses;
 
-// What every lowered program goes through: in, everything on stream 0 and nothing deallocated; out,
-// ready to load.
+// What every lowered program goes through: in, nothing is ordered and nothing deallocated; out, ready to load. Before
+// the second the streams of a program may be in no order yet (H8).
+inline constexpr std::string_view kGroup = "group_communications";
 inline constexpr std::string_view kFinish = "assign_streams,elide_waits,deallocate,check_complete";
 
-// Runs `names` with the dumps that HOSTIR_DUMP=host_ir asks for.
-Status RunHostPasses(ir::Graph& graph, std::string_view names = kFinish);
+// Runs both.
+Status FinishProgram(ir::Graph& graph);
+// Runs `names`. Both dump what HOSTIR_DUMP=host_ir asks for.
+Status RunHostPasses(ir::Graph& graph, std::string_view names);
 
 }  // namespace hir::host

@@ -117,7 +117,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.host = std::move(lowered.program);
   DumpPlan(plan);
   // 6. Streams, events, deallocations.
-  HIR_TRY(RunHostPasses(*plan.host));
+  HIR_TRY(FinishProgram(*plan.host));
   return plan;
 }
 

@@ -22,7 +22,7 @@ std::vector<RankResult> RunProgram(const comm::WorldOptions& world,
                                    std::function<void(Evaluator&, int64_t rank)> after_run = {}) {
   auto graph = ir::Parse(kProgram, kHostOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-  EXPECT_TRUE(RunHostPasses(**graph).ok());
+  EXPECT_TRUE(FinishProgram(**graph).ok());
   const auto program = HostProgram::Load(std::move(*graph));
   EXPECT_TRUE(program.ok()) << program.status().ToString();
   return RunSimulated({.program = program->get(),

@@ -13,7 +13,7 @@ std::unique_ptr<HostProgram> LoadFinished(std::string_view text) {
   auto graph = ir::Parse(text, kHostOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
   if (!graph.ok()) return nullptr;
-  const Status finished = RunHostPasses(**graph);
+  const Status finished = FinishProgram(**graph);
   EXPECT_TRUE(finished.ok()) << finished.ToString();
   auto program = HostProgram::Load(std::move(*graph));
   EXPECT_TRUE(program.ok()) << program.status().ToString();
