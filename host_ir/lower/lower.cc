@@ -486,11 +486,11 @@ class Lowering {
     at_ = &level;
     const ir::Graph& graph = *body.graph;
     for (size_t i = 0; i < graph.params.size(); ++i) {
-      const Part& part = body.inputs[i];
+      const LoopPart& part = body.inputs[i];
       level.buffer[graph.params[i]] = Chunk(around->buffer.at(op.operands[part.number]), part, graph.params[i]->name);
     }
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
-      const Part& part = body.outputs[i];
+      const LoopPart& part = body.outputs[i];
       const Value* const value = graph.outputs[i].value;
       level.buffer[value] = Chunk(around->buffer.at(op.results[part.number]), part, value->name);
     }
@@ -501,7 +501,7 @@ class Lowering {
   }
 
   // The view of `buffer` that `part` is.
-  Value* Chunk(Value* buffer, const Part& part, std::string_view name) {
+  Value* Chunk(Value* buffer, const LoopPart& part, std::string_view name) {
     if (buffer == nullptr) return nullptr;
     ir::ExprPool& pool = host_->exprs();
     if (part.select != nullptr) buffer = Select(buffer, 0, Import(part.select), name);

@@ -474,7 +474,7 @@ class BodyMaker {
     const Op& op = *outer.def;
     const Streamed& streamed = streamed_.at(&op);
     Value* value = values_.at(&outer);
-    Part part = {.number = number};
+    LoopPart part = {.number = number};
     if (IsPartial(op, streamed)) {
       part.select = rest_ ? fusion::ChunksOf(pool_, streamed.outermost(), ExtentsOf(op)[0]).full : Index();
     } else {

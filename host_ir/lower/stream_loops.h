@@ -30,7 +30,7 @@ struct Cut {
 };
 
 // What a parameter or output of a body is: a chunk of an operand or result of the stream_loop, or all of it.
-struct Part {
+struct LoopPart {
   size_t number = 0;  // Of the operand or result.
   std::vector<Cut> cuts = {};
   // The result holds what each iteration made, to be reduced by who reads it: the chunk is its element `select` along a
@@ -51,7 +51,7 @@ struct Segmented {
 // The program of one iteration: a local program of its own, over sizes and the loop's index ("%i0").
 struct LoopBody {
   std::unique_ptr<ir::Graph> graph;
-  std::vector<Part> inputs, outputs;  // One a parameter, one an output.
+  std::vector<LoopPart> inputs, outputs;  // One a parameter, one an output.
   Segmented segments;
 };
 

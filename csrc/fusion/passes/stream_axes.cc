@@ -93,6 +93,40 @@ std::vector<Part> PartsOf(const ir::Value& value) {
   return held.empty() ? parts : PartsOf(value, held);
 }
 
+// A split of merged axes as loops over each: where its chunks are so many of the outermost axis, or so many times as
+// many of it are whole and the next is cut. Nothing where chunks begin and end inside of rows.
+std::optional<std::vector<StreamAxis>> OfMerged(const ir::Type& type, Part part) {
+  std::vector<StreamAxis> streams;
+  const auto extent = [&](size_t i) { return type.axes[static_cast<size_t>(part.axes[i])].extent; };
+  while (true) {
+    const bool last = part.axes.size() == 1;
+    const ir::Expr* const outer = extent(0);
+    if (part.form == Part::Form::kWays) {
+      if (last || (outer->IsConst() && outer->value > 0 && outer->value % part.factor == 0)) {
+        streams.push_back({{part.axes[0]}, Kind::kWays, part.factor});
+        return streams;
+      }
+      if (!outer->IsConst() || outer->value == 0 || part.factor % outer->value != 0) return std::nullopt;
+      part.factor /= outer->value;
+    } else if (part.form == Part::Form::kChunks) {
+      int64_t row = 1;
+      for (size_t i = 1; i < part.axes.size(); ++i) {
+        if (!extent(i)->IsConst() || extent(i)->value == 0) return std::nullopt;
+        row *= extent(i)->value;
+      }
+      if (part.factor % row == 0) {
+        streams.push_back({{part.axes[0]}, Kind::kChunks, part.factor / row});
+        return streams;
+      }
+      if (row % part.factor != 0) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+    streams.push_back({{part.axes[0]}, Kind::kWhole, 1});
+    part.axes.erase(part.axes.begin());
+  }
+}
+
 std::string AxesText(const std::vector<int>& axes) {
   return Cat(axes.size() == 1 ? "axis " : "the merged axes ",
              base::JoinInts(std::vector<int64_t>(axes.begin(), axes.end()), ", "));
@@ -138,9 +172,14 @@ Result<std::vector<StreamAxis>> StreamAxesOf(const ir::Value& value) {
     if (parallel[i] != ParallelType::kStream) continue;
     StreamAxis stream = {.axes = part.axes};
     if (part.axes.size() > 1) {
-      if (part.form != Part::Form::kAll) return NotBuilt(value, part);
       for (const int axis : part.axes) {
         if (value.type->axes[static_cast<size_t>(axis)].kind == ir::AxisKind::kReduction) return NotBuilt(value, part);
+      }
+      if (part.form != Part::Form::kAll) {
+        const std::optional<std::vector<StreamAxis>> apart = OfMerged(*value.type, part);
+        if (!apart || outside[first] > 0) return NotBuilt(value, part);
+        streams.insert(streams.end(), apart->begin(), apart->end());
+        continue;
       }
     } else if (outside[first] == 0) {
       switch (part.form) {
