@@ -125,32 +125,35 @@ class OneLoop {
 
 class LoopMaker {
  public:
-  LoopMaker(const LoopOptions& options, std::vector<plan::Communication>& communications,
+  // `root`: the graph of the program, not of a body.
+  LoopMaker(ir::Graph& root, const LoopOptions& options, std::vector<plan::Communication>& communications,
             std::vector<ir::Guard>& evenness)
-      : options_(options), communications_(communications), evenness_(evenness) {}
+      : root_(root), options_(options), communications_(communications), evenness_(evenness) {}
 
   Status Form(Segmented& program);
 
  private:
-  friend class BodyMaker;
-
   Result<StreamedOps> FindStreamed(const ir::Graph& graph) const;
   Status Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed);
   bool LooksEven(const ir::Expr* extent, int64_t ways) const;
 
+  ir::Graph& root_;
   const LoopOptions& options_;
   std::vector<plan::Communication>& communications_;
   std::vector<ir::Guard>& evenness_;
   int next_loop_ = 0;
 };
 
+// The entry of a plan for one iteration of a communication, and the op that it is of outside of the loop.
+using Followed = std::pair<const Op*, plan::Communication>;
+
 // One body of a loop.
 class BodyMaker {
  public:
   // `rest`: of the last, short iteration.
-  BodyMaker(LoopMaker& maker, Segmented& program, const segment::Group& group, const StreamedOps& streamed,
-            const StreamLoop& loop, bool even, bool rest)
-      : maker_(maker),
+  BodyMaker(const std::vector<plan::Communication>& communications, const Segmented& program,
+            const segment::Group& group, const StreamedOps& streamed, const StreamLoop& loop, bool even, bool rest)
+      : communications_(communications),
         program_(program),
         group_(group),
         streamed_(streamed),
@@ -160,11 +163,12 @@ class BodyMaker {
         graph_(std::make_unique<ir::Graph>(program.graph->ops(), Cat(program.graph->name(), ".", loop.name))),
         pool_(graph_->exprs()) {}
 
-  // `operands`: what the stream_loop reads, extended where needed.
-  Result<LoopBody> Make(std::vector<Value*>& operands) {
+  // `operands`: what the stream_loop reads, extended where needed; `followed`: the communications that went in.
+  Result<LoopBody> Make(std::vector<Value*>& operands, std::vector<Followed>& followed) {
     for (const ir::Expr* symbol : program_.graph->exprs().symbols()) pool_.Symbol(symbol->symbol);
     for (const ir::Mesh& mesh : program_.graph->meshes()) graph_->AddMesh(mesh.mesh, mesh.name);
     for (const Op* op : group_.ops) HIR_TRY(ir::WithLocation(Add(*op, operands), op->location));
+    followed.insert(followed.end(), followed_.begin(), followed_.end());
     for (size_t i = 0; i < group_.outputs.size(); ++i) HIR_TRY(AddOutput(i));
     HIR_TRY(pool_.status());
     body_.graph = std::move(graph_);
@@ -448,8 +452,8 @@ class BodyMaker {
 
   // The plan's entry for a communication says what one iteration does.
   void Follow(const Op& op, const Op& made) {
-    const auto at = std::ranges::find(maker_.communications_, &op, &plan::Communication::op);
-    if (at == maker_.communications_.end()) return;
+    const auto at = std::ranges::find(communications_, &op, &plan::Communication::op);
+    if (at == communications_.end()) return;
     plan::Communication own = *at;
     const auto bytes = [&](const Value& value) {
       const ir::Expr* product = pool_.Const(DTypeBytes(value.type->dtype));
@@ -464,11 +468,6 @@ class BodyMaker {
     followed_.emplace_back(&op, std::move(own));
   }
 
- public:
-  // The entries of communications that went into the body, by the op they were of.
-  std::vector<std::pair<const Op*, plan::Communication>> followed_;
-
- private:
   Status AddOutput(size_t number) {
     const Value& outer = *group_.outputs[number];
     const Op& op = *outer.def;
@@ -506,8 +505,8 @@ class BodyMaker {
     return axis;
   }
 
-  LoopMaker& maker_;
-  Segmented& program_;
+  const std::vector<plan::Communication>& communications_;
+  const Segmented& program_;
   const segment::Group& group_;
   const StreamedOps& streamed_;
   const StreamLoop& loop_;
@@ -518,6 +517,7 @@ class BodyMaker {
   std::unordered_map<const Value*, Value*> values_;            // Outer to own: of the group's ops, and scalars.
   std::map<std::pair<int, std::vector<int>>, Value*> params_;  // By outer id and axes cut.
   std::unordered_map<const Value*, Value*> packed_;
+  std::vector<Followed> followed_;
 };
 
 Result<StreamedOps> LoopMaker::FindStreamed(const ir::Graph& graph) const {
@@ -585,9 +585,9 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
             first.location);
       }
       if (even && !rest->IsConst(0)) {
-        const ir::Guard guard = {ir::Guard::Kind::kEqual, rest, pool.Const(0),
+        const ir::Guard guard = {ir::Guard::Kind::kEqual, root_.exprs().Import(rest), root_.exprs().Const(0),
                                  Cat(leader.name, ": ", Describe(stream), " on stream")};
-        HIR_TRY(graph.AddGuard(guard));
+        HIR_TRY(root_.AddGuard(guard));
         evenness_.push_back(guard);
       }
       const fusion::Chunks chunks = fusion::ChunksOf(pool, stream, extent);
@@ -601,13 +601,12 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
   const bool only_rest = loop.iterations->IsConst(0) && loop.rest != nullptr;
   if (only_rest) loop.iterations = std::exchange(loop.rest, nullptr);
   std::vector<Value*> operands;
-  BodyMaker main(*this, program, group, streamed, loop, even, only_rest);
-  HIR_ASSIGN(loop.body, main.Make(operands));
-  std::vector<std::pair<const Op*, plan::Communication>> followed = std::move(main.followed_);
+  std::vector<Followed> followed;
+  BodyMaker main(communications_, program, group, streamed, loop, even, only_rest);
+  HIR_ASSIGN(loop.body, main.Make(operands, followed));
   if (loop.rest != nullptr) {
-    BodyMaker rest(*this, program, group, streamed, loop, even, true);
-    HIR_ASSIGN(loop.rest_body, rest.Make(operands));
-    followed.insert(followed.end(), rest.followed_.begin(), rest.followed_.end());
+    BodyMaker rest(communications_, program, group, streamed, loop, even, true);
+    HIR_ASSIGN(loop.rest_body, rest.Make(operands, followed));
   }
   for (auto& [op, own] : followed) {
     const auto at = std::ranges::find(communications_, op, &plan::Communication::op);
@@ -689,7 +688,7 @@ Status LoopMaker::Form(Segmented& program) {
 
 Status FormStreamLoops(Segmented& program, const LoopOptions& options, std::vector<plan::Communication>& communications,
                        std::vector<ir::Guard>& evenness) {
-  return LoopMaker(options, communications, evenness).Form(program);
+  return LoopMaker(*program.graph, options, communications, evenness).Form(program);
 }
 
 }  // namespace hir::host

@@ -55,6 +55,20 @@ TEST(StreamLoops, ThePartsOfALoopFollowIt) {
   }
 }
 
+// Guards of loops in loops are the program's: whoever binds sizes sees them.
+TEST(StreamLoops, EvenChunksOfInnerLoopsAreGuarded) {
+  auto graph = ir::Parse(R"(fusion @f(%x: f32[i0, i1]) {
+  %y: f32[i0, i1] {outer_split(0, 2), outer_split(2, 3), parallelize(0, stream), parallelize(2, stream)} = exp(%x)
+  return %y
+})",
+                         fusion::kFusionOps);
+  const auto plan = PlanProgram(*std::move(graph), {.num_devices = 1});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  std::vector<std::string> guarded;
+  for (const ir::Guard& guard : plan->host->guards) guarded.push_back(ir::ToString(guard.left));
+  EXPECT_EQ(guarded, (std::vector<std::string>{"i0 mod 2", "i1 mod 3"}));
+}
+
 // A communication in a loop is one iteration's, of as many bytes as that moves.
 TEST(StreamLoops, ACommunicationInALoopIsOneIterations) {
   auto graph = ir::Parse(R"(mesh @m = [0, 1]
