@@ -58,7 +58,7 @@ def test_two_ops_share_a_loop(client: hostir.Client, annotate: Callable[[hostir.
     x_np = np.linspace(-1, 1, rows * 7, dtype=np.float32).reshape(rows, 7)
     np.testing.assert_allclose(client.run(fd, [x_np])[0].numpy(), np.exp(x_np) ** 2, rtol=1e-5)
     plan = client.explain(fd)
-    assert [s.name for s in plan.segments if s.kind == "loop"][0] == "loop0"
+    assert next(s.name for s in plan.segments if s.kind == "loop") == "loop0"
     assert all(s.kind == "loop" or s.loop for s in plan.segments), kinds(plan)
 
 
