@@ -133,7 +133,8 @@ class SumOfProducts {
 
 class Fusing {
  public:
-  Fusing(ir::Graph& graph, Provider provider) : graph_(graph), provider_(provider), uses_(ir::UsesOf(graph)) {
+  Fusing(ir::Graph& graph, Provider provider, const codegen::Strides& strides)
+      : graph_(graph), provider_(provider), strides_(strides), uses_(ir::UsesOf(graph)) {
     for (const ir::Output& output : graph.outputs) returned_.push_back(output.value);
   }
 
@@ -187,6 +188,7 @@ class Fusing {
     Value* other = add->operands[add->operands[0] == sum ? 1 : 0];
     Value* bias = PerColumn(other, *sum);
     if (bias == nullptr || other == sum) return nullptr;
+    if (RowsHaveGaps(*bias, strides_) || RowsHaveGaps(*add->results[0], strides_)) return nullptr;
     return Replace(product, {product->operands[0], product->operands[1], bias}, fusion::kNoEpilogue, add);
   }
 
@@ -237,7 +239,7 @@ class Fusing {
       last = OnlyReader(activation->results[0]);
       if (last == nullptr || fusion::CodeOf(*last) != FusionOp::kCast) return;
     }
-    if (!SameValueType(*sum, *last->results[0])) return;
+    if (!SameValueType(*sum, *last->results[0]) || RowsHaveGaps(*last->results[0], strides_)) return;
     std::vector<Value*> operands(product->operands.begin(), product->operands.end());
     Replace(product, std::move(operands), name, last);
     if (!casts) return;
@@ -247,6 +249,7 @@ class Fusing {
 
   ir::Graph& graph_;
   const Provider provider_;
+  const codegen::Strides& strides_;
   std::vector<std::vector<Op*>> uses_;  // By value id.
   std::vector<const Value*> returned_;
 };
@@ -272,14 +275,21 @@ void EraseUnread(ir::Graph& graph) {
 
 }  // namespace
 
-Status FitProducts(ir::Graph& local, const codegen::Target& target) {
+bool RowsHaveGaps(const Value& value, const codegen::Strides& strides) {
+  const auto known = strides.find(&value);
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
+  if (known == strides.end() || axes.empty()) return false;
+  return !known->second.back()->IsConst(1) && !IsBroadcast(axes.back()) && !axes.back().extent->IsConst(1);
+}
+
+Status FitProducts(ir::Graph& local, const codegen::Target& target, const codegen::Strides& strides) {
   const Provider provider = ProviderOf(target);
   std::vector<Op*> lacking;
   for (Op* op = local.body.first; op != nullptr; op = op->next) {
     if (IsProduct(*op) && !HasProducts(provider, op->results[0]->type->dtype)) lacking.push_back(op);
   }
   for (Op* op : lacking) SumOfProducts(local, op).Run();
-  Fusing(local, provider).Run();
+  Fusing(local, provider, strides).Run();
   EraseUnread(local);
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "csrc/base/status.h"
+#include "csrc/codegen/codegen.h"
 #include "csrc/codegen/target.h"
 #include "csrc/ir/graph.h"
 
@@ -16,6 +17,10 @@ namespace hir::host {
 //
 // Before: %p = matmul(%x, %w)   %s = add(%p, %b)   %y = relu(%s)
 // After:  %y = matmul(%x, %w, %b) {epilogue=relu}
-Status FitProducts(ir::Graph& local, const codegen::Target& target);
+// `strides`: of values that have gaps. A product takes over no bias and no result whose rows have gaps.
+Status FitProducts(ir::Graph& local, const codegen::Target& target, const codegen::Strides& strides = {});
+
+// Whether the elements of a row of `value` lie apart, which library calls do not know.
+bool RowsHaveGaps(const ir::Value& value, const codegen::Strides& strides);
 
 }  // namespace hir::host

@@ -15,6 +15,8 @@
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/ir/builder.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/lower/products.h"
 
 namespace hir::host {
 namespace {
@@ -79,6 +81,8 @@ class OneLoop {
                                           const segment::GroupView& merged) const {
     std::set<const Op*> ops(merged.ops.begin(), merged.ops.end());  // Lookups only.
     bool connected = false;
+    // One op stands for the loop.
+    if (std::max(merged.inputs.size(), merged.outputs.size()) > ir::kOperandsMax) return std::nullopt;
     for (const Op* op : merged.ops) {
       const auto at = streamed_.find(op);
       if (at == streamed_.end()) return std::nullopt;
@@ -123,6 +127,9 @@ class OneLoop {
   const StreamedOps& streamed_;
 };
 
+// Host programs are read again as text: a loop's body may have one block more, an `if` or a `group`, around its ops.
+constexpr size_t kNestedLoopsMax = ir::kNestingMax - 2;
+
 class LoopMaker {
  public:
   // `root`: the graph of the program, not of a body.
@@ -135,7 +142,7 @@ class LoopMaker {
  private:
   Result<StreamedOps> FindStreamed(const ir::Graph& graph) const;
   Status Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed);
-  bool LooksEven(const ir::Expr* extent, int64_t ways) const;
+  std::optional<int64_t> SizeAtHand(const ir::Expr* extent) const;
 
   ir::Graph& root_;
   const LoopOptions& options_;
@@ -317,6 +324,14 @@ class BodyMaker {
         fusion::LayoutFor(*graph_, *value.type, {mesh, std::vector<fusion::Types>(value.type->axes.size())}, streams);
   }
 
+  // `copy` has no reduction axes: it does not make what partial results make.
+  Status PlaceCopy(Value& copy, const Value& of) {
+    if (of.layout == nullptr) return {};
+    HIR_ASSIGN(const std::vector<StreamAxis> streams, fusion::StreamAxesOf(of));
+    Place(copy, of, fusion::StreamsOfElements(of, streams));
+    return {};
+  }
+
   // What of a larger tensor `value` is, where it has gaps.
   void SetStrides(const Value& value, const Value& outer, const std::vector<Cut>& cuts) {
     const std::vector<ir::Axis> whole = ir::ValueAxes(*outer.type);
@@ -362,19 +377,15 @@ class BodyMaker {
     ir::Builder builder(*graph_);
     const ir::Attr axis = {"axis", int64_t{0}};
     HIR_ASSIGN(Op* const op, builder.Add({.name = "cat", .operands = {&value, 1}, .attrs = {&axis, 1}}));
-    op->results[0]->layout = value->layout;
+    HIR_TRY(PlaceCopy(*op->results[0], *value));
     return packed = op->results[0];
   }
 
   // Communications move whole buffers; library calls know gaps, but not along the last axis.
   bool MustBePacked(const Op& op, const Value* value) const {
-    const auto strides = body_.segments.strides.find(value);
-    if (strides == body_.segments.strides.end()) return false;
+    if (!body_.segments.strides.contains(value)) return false;
     if (op.info->effects & ir::kComm) return true;
-    const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
-    const bool last = !axes.empty() && !strides->second.back()->IsConst(1) &&
-                      axes.back().kind == ir::AxisKind::kIteration && !axes.back().extent->IsConst(1);
-    return (op.info->effects & ir::kLibrary) != 0 && last;
+    return (op.info->effects & ir::kLibrary) != 0 && RowsHaveGaps(*value, body_.segments.strides);
   }
 
   // Attributes that name extents name those of the chunk. `streamed` null: of a host scalar.
@@ -444,7 +455,7 @@ class BodyMaker {
       ir::Builder builder(*graph_);
       const ir::Attr along = {"axis", static_cast<int64_t>(i)};
       HIR_ASSIGN(Op* const op, builder.Add({.name = "cat", .operands = {&value, 1}, .attrs = {&along, 1}}));
-      op->results[0]->layout = value->layout;
+      HIR_TRY(PlaceCopy(*op->results[0], *value));
       value = op->results[0];
     }
     return value;
@@ -528,6 +539,12 @@ Result<StreamedOps> LoopMaker::FindStreamed(const ir::Graph& graph) const {
     if (!IsTensor(result)) continue;
     HIR_ASSIGN(std::vector<StreamAxis> axes, fusion::StreamAxesOf(result));
     if (axes.empty()) continue;
+    if (axes.size() > kNestedLoopsMax) {
+      return ir::WithLocation(ResourceExhausted(Cat(result.name, ": ", op->info->name, " has ", axes.size(),
+                                                    " stream axes, which are loops in each other; the limit is ",
+                                                    kNestedLoopsMax, ": leave some of them serial")),
+                              op->location);
+    }
     const bool differs =
         std::ranges::any_of(op->operands, [](const Value* operand) { return DiffersByRank(*operand); });
     if (differs || DiffersByRank(result)) continue;  // Computed as a whole.
@@ -548,12 +565,12 @@ Result<StreamedOps> LoopMaker::FindStreamed(const ir::Graph& graph) const {
   return streamed;
 }
 
-bool LoopMaker::LooksEven(const ir::Expr* extent, int64_t ways) const {
+std::optional<int64_t> LoopMaker::SizeAtHand(const ir::Expr* extent) const {
   const Result<int64_t> size = ir::Evaluate(extent, [&](std::string_view symbol) -> std::optional<int64_t> {
     const auto at = options_.sizes.find(std::string(symbol));
     return at == options_.sizes.end() ? std::nullopt : std::optional(at->second);
   });
-  return !size.ok() || *size % ways == 0;
+  return size.ok() ? std::optional(*size) : std::nullopt;
 }
 
 Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed) {
@@ -577,11 +594,14 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
     case StreamAxis::Kind::kDealt:
     case StreamAxis::Kind::kChunks: {
       const ir::Expr* const rest = pool.Mod(extent, pool.Const(stream.factor));
-      even = LooksEven(extent, stream.factor);
+      const std::optional<int64_t> size = SizeAtHand(extent);
+      even = !size || *size % stream.factor == 0;
       if (!even && stream.kind == StreamAxis::Kind::kDealt) {
         return ir::WithLocation(
-            Unimplemented(Cat(leader.name, ": ", Describe(stream), " of ", ir::ToString(extent),
-                              " elements, which is no whole number of turns: pad it, or use an outer split")),
+            Unimplemented(Cat(leader.name, ": ", first.info->name, " in a loop over ", Describe(stream), " of ",
+                              extent->IsConst() ? "" : Cat(ir::ToString(extent), " = "), *size,
+                              " elements, which is no whole number of turns: pad it to a multiple of ", stream.factor,
+                              ", or use an outer split")),
             first.location);
       }
       if (even && !rest->IsConst(0)) {

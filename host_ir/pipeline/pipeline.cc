@@ -57,7 +57,7 @@ Status CutIntoGroups(Segmented& program, const codegen::Target& target) {
   ir::Graph& graph = *program.graph;
   // Copies of ops are inferred again. What that finds is known of the ops, and may name a rank's place in a mesh.
   const std::vector<ir::Guard> guards = graph.guards;
-  HIR_TRY(FitProducts(graph, target));
+  HIR_TRY(FitProducts(graph, target, program.strides));
   HIR_TRY(segment::Forward(graph));
   program.groups = segment::Segment(graph, OneKernelHoldsIt,
                                     {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});

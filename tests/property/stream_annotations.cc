@@ -98,9 +98,12 @@ class Annotator {
     const auto rank = std::ssize(op.results[0]->type->axes);
     std::vector<StreamAxis> streams;
     int64_t axis = rank == 0 ? 0 : rng_.Below(rank);
+    // A product's rows with gaps, and partial sums of them in a loop inside: what libraries do not know.
+    const bool gaps = (op.info->effects & ir::kLibrary) != 0 && rank >= 2 && rng_.OneIn(3);
+    if (gaps) axis = rank - 2;
     while (axis < rank && streams.size() < 2) {
       StreamAxis stream = {.axes = {static_cast<int>(axis)}};
-      stream.kind = static_cast<Kind>(rng_.Below(4));
+      stream.kind = gaps && streams.empty() ? Kind::kDealt : static_cast<Kind>(rng_.Below(4));
       stream.factor = stream.kind == Kind::kWhole ? 1 : rng_.Between(1, 5);
       if (stream.kind == Kind::kWhole && axis + 1 < rank && rng_.OneIn(2)) {
         stream.axes.push_back(static_cast<int>(++axis));

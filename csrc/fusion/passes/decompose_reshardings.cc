@@ -130,19 +130,6 @@ class Decomposition {
                      streams);
   }
 
-  // Those of `streams`, of `value`, that cut elements of it, by VALUE axes: not those that make partial results.
-  static std::vector<StreamAxis> StreamsOfElements(const ir::Value& value, std::vector<StreamAxis> streams) {
-    const std::span<const ir::Axis> axes = value.type->axes;
-    const auto is_partial = [&](int axis) { return axes[static_cast<size_t>(axis)].kind == ir::AxisKind::kReduction; };
-    std::erase_if(streams, [&](const StreamAxis& stream) { return is_partial(stream.axes[0]); });
-    for (StreamAxis& stream : streams) {
-      for (int& axis : stream.axes)
-        axis -= static_cast<int>(std::count_if(axes.begin(), axes.begin() + axis,
-                                               [](const ir::Axis& a) { return a.kind == ir::AxisKind::kReduction; }));
-    }
-    return streams;
-  }
-
   // `now` stands in for `before`, whose name becomes "y.partial" or "y.local".
   void Finish(ir::Value& before, ir::Value& now, const Placement& placement, const std::vector<StreamAxis>& streams,
               std::string_view location) {

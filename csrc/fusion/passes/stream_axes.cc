@@ -59,6 +59,8 @@ std::vector<Part> PartsOf(const ir::Value& value, const std::map<size_t, bool>& 
   const std::span<const ir::LoopTransform> transforms = value.layout->transforms;
   for (size_t number = 0; number < transforms.size(); ++number) {
     const ir::LoopTransform& step = transforms[number];
+    const int step_axes = step.kind == Split::kMerge ? 2 : 1;
+    HIR_CHECK(step.axis >= 0 && step.axis + step_axes <= static_cast<int>(parts.size()));
     const auto at = parts.begin() + step.axis;
     if (step.kind == Split::kMerge) {
       const bool whole = at->form == Part::Form::kAll && (at + 1)->form == Part::Form::kAll;
@@ -202,6 +204,18 @@ Result<std::vector<StreamAxis>> StreamAxesOf(const ir::Value& value) {
       }
     }
     streams.push_back(std::move(stream));
+  }
+  return streams;
+}
+
+std::vector<StreamAxis> StreamsOfElements(const ir::Value& value, std::vector<StreamAxis> streams) {
+  const std::span<const ir::Axis> axes = value.type->axes;
+  const auto is_reduction = [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kReduction; };
+  std::erase_if(streams,
+                [&](const StreamAxis& stream) { return is_reduction(axes[static_cast<size_t>(stream.axes[0])]); });
+  for (StreamAxis& stream : streams) {
+    for (int& axis : stream.axes)
+      axis -= static_cast<int>(std::count_if(axes.begin(), axes.begin() + axis, is_reduction));
   }
   return streams;
 }

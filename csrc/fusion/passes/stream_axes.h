@@ -36,6 +36,9 @@ std::string Describe(const StreamAxis& stream);
 // Errors: kUnimplemented for a stream axis that is none of these, naming value, axis and remedy.
 Result<std::vector<StreamAxis>> StreamAxesOf(const ir::Value& value);
 
+// Those of `streams`, of `value`, that cut elements of it, by VALUE axes: not those that make partial results.
+std::vector<StreamAxis> StreamsOfElements(const ir::Value& value, std::vector<StreamAxis> streams);
+
 // What a loop over `extent` elements does. In `pool`.
 struct Chunks {
   const ir::Expr* full = nullptr;  // Iterations of `size` elements each.
