@@ -174,10 +174,11 @@ TEST_F(Fault, TheLastOfALongChainNamesTheCause) {
 TEST_F(Fault, PlannerKilledAtRest) {
   const pid_t planner = client.Planner();
   kill(planner, SIGKILL);
-  EXPECT_TRUE(client.WaitUntil(
-      [&](const pb::StatusReply& status) { return status.planner_pid() != planner && status.planner_pid() != 0; }));
-  EXPECT_NE(daemon.Log().find("planner=" + std::to_string(planner) + " ended at rest error=\"killed by signal 9\""),
-            std::string::npos);
+  const std::string line = "planner=" + std::to_string(planner) + " ended at rest error=\"killed by signal 9\"";
+  EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) {  // Another thread writes the log.
+    const bool replaced = status.planner_pid() != planner && status.planner_pid() != 0;
+    return replaced && daemon.Log().find(line) != std::string::npos;
+  })) << line;
   ExpectRunsRight(Id(), Put());
 }
 

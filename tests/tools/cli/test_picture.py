@@ -216,8 +216,17 @@ def test_each_communication_has_its_bytes(four, tmp_path):
 
 
 def test_results_that_cross_streams_have_arrows(daemon, tmp_path):
-    """Two all-reduces beside the kernels: each reads a sum of theirs, and is read by the last of them."""
-    picture = Picture(draw(daemon, FOLDER / "clip_by_global_norm.hir", tmp_path))
+    """Two large all-reduces beside the kernels: each reads a sum of theirs, and is read by the last of them."""
+    program = tmp_path / "sums.hir"
+    program.write_text("""mesh @m = [0, 1]
+fusion @sums(%a: f32[8, 32768] {mesh=@m, shard(0, mesh_x)}, %b: f32[8, 6, 32768] {mesh=@m, shard(0, mesh_x)}) {
+  %a_sum {mesh=@m} = sum(%a) {axes=[0], keepdim=false, dtype=null}
+  %b_sum {mesh=@m} = sum(%b) {axes=[0, 1], keepdim=false, dtype=null}
+  %y = add(%a_sum, %b_sum)
+  return %y
+}
+""")
+    picture = Picture(draw(daemon, program, tmp_path))
     drawn = {texts[0].name: box for box, texts, _, _ in picture.boxes}
     found = set()
     for edge in picture.edges:
