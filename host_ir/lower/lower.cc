@@ -57,7 +57,7 @@ struct Level {
   ir::Block* block = nullptr;           // Where its ops go.
   const ir::Expr* stream = nullptr;     // That its work runs on.
   const ir::Expr* iteration = nullptr;  // Its number, through all loops around; null: there is none.
-  // What lives in an iteration alone lies in slice `turn` of `turns`, allocated before the outermost loop.
+  // Values of one iteration alone lie in slice `turn` of `turns`, allocated before the outermost loop.
   const ir::Expr* turn = nullptr;
   int64_t turns = 0;
   Op* outermost = nullptr;  // The outermost loop's op.
@@ -101,7 +101,7 @@ class Lowering {
     return {};
   }
 
-  // Of the level's pool, in the host program's: the indices of loops have their names there.
+  // From the level's pool into the host program's, where the indices of loops have their names.
   const ir::Expr* Import(const ir::Expr* expr) { return host_->exprs().Substitute(expr, indices_); }
 
   const Type* Import(const Type& type) {

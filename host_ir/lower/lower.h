@@ -27,8 +27,8 @@ struct LoweredSegment {
   bool in_rest = false;              // Of that loop's last, short iteration.
   SegmentKind kind = SegmentKind::kKernel;
   std::string name;  // "k0", "matmul", "allreduce", "loop0"
-  // Of a kernel; of a library call its epilogue and precision ("relu, tf32"); of a loop what it goes through, and on
-  // how many streams ("axis 0 in 4 chunks, 3 streams"); else empty.
+  // A kernel's; a library call's epilogue and precision ("relu, tf32"); the axis that a loop goes through, and its
+  // number of streams ("axis 0 in 4 chunks, 3 streams"); else empty.
   std::string schedule;
   int launches = 0;       // Kernel launches, library calls or communications.
   int64_t first_seq = 0;  // Of a communication: the `seq` of its first one; they have no gaps.

@@ -12,7 +12,7 @@ namespace {
 
 bool Communicates(const segment::Group& group) { return (group.ops[0]->info->effects & ir::kComm) != 0; }
 
-// Of constant sizes, and so few bytes that what it costs is to begin.
+// Sizes are constants, and so few bytes that the start is all that it costs.
 bool IsSmall(const segment::Group& group) {
   if (!Communicates(group) || fusion::IsBetweenMeshes(fusion::CodeOf(*group.ops[0]))) return false;
   for (const ir::Value* value : {group.ops[0]->operands[0], group.ops[0]->results[0]}) {

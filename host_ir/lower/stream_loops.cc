@@ -64,8 +64,8 @@ bool IsPartial(const Op& op, const Streamed& streamed) {
   return op.results[0]->type->axes[static_cast<size_t>(streamed.outermost().axes[0])].kind == ir::AxisKind::kReduction;
 }
 
-// What is left of uneven blocks without their padding: loops run alike on all ranks, and memory is as large on all, so
-// no chunk of it lies where another rank has it.
+// Whether its extents are those of uneven blocks without their padding: loops run alike on all ranks, and memory is as
+// large on all, so no chunk of it lies where another rank has it.
 bool DiffersByRank(const Value& value) {
   std::vector<std::string_view> symbols;
   for (const ir::Axis& axis : value.type->axes) ir::CollectSymbols(axis.extent, symbols);
@@ -205,7 +205,7 @@ class BodyMaker {
         const ir::Expr* begin = Index();
         const ir::Expr* inner = pool_.Const(1);
         for (size_t j = k + 1; j < extents.size(); ++j) inner = pool_.Mul(inner, extents[j]);
-        // Of axes without elements there is no iteration, and no division by what they lack.
+        // Axes without elements have no iteration; Max avoids the division by 0.
         begin = pool_.FloorDiv(begin, pool_.Max(inner, pool_.Const(1)));
         if (k > 0) begin = pool_.Mod(begin, pool_.Max(extent, pool_.Const(1)));
         return {.begin = begin, .size = pool_.Const(1)};
@@ -332,7 +332,7 @@ class BodyMaker {
     return {};
   }
 
-  // What of a larger tensor `value` is, where it has gaps.
+  // The strides of `value`, a part of a larger tensor, where it has gaps.
   void SetStrides(const Value& value, const Value& outer, const std::vector<Cut>& cuts) {
     const std::vector<ir::Axis> whole = ir::ValueAxes(*outer.type);
     std::vector<const ir::Expr*> strides(whole.size());
@@ -361,7 +361,7 @@ class BodyMaker {
     if (gaps) body_.segments.strides.emplace(&value, std::move(strides));
   }
 
-  // Of an axis that is seen as [ways, size]: their product, as the view says.
+  // The extent of an axis; where it is seen as [ways, size], their product, as the view says.
   const ir::Expr* WholeExtent(const ir::Axis& axis, const std::vector<Cut>& cuts, size_t number) {
     for (const Cut& cut : cuts) {
       if (static_cast<size_t>(cut.axis) == number && cut.index != nullptr)
@@ -617,7 +617,7 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
       break;
     }
   }
-  // Of a chunk that is longer than the axis there is the rest alone.
+  // A chunk that is longer than the axis leaves the rest alone.
   const bool only_rest = loop.iterations->IsConst(0) && loop.rest != nullptr;
   if (only_rest) loop.iterations = std::exchange(loop.rest, nullptr);
   std::vector<Value*> operands;

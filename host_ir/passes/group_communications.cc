@@ -19,7 +19,7 @@
 namespace hir::host {
 namespace {
 
-// Of the larger buffer; nothing where sizes are not constants.
+// Bytes of the larger buffer; nothing where sizes are not constants.
 std::optional<int64_t> BytesOf(const ir::Op& op) {
   int64_t most = 0;
   for (const ir::Value* operand : op.operands) {

@@ -10,7 +10,7 @@ namespace hir::host {
 
 extern const std::span<const ir::Pass> kHostPasses;
 
-// What every lowered program goes through: in, nothing is ordered and nothing deallocated; out, ready to load. Before
+// The passes of every lowered program: in, nothing is ordered and nothing deallocated; out, ready to load. Before
 // the second the streams of a program may be in no order yet (H8).
 inline constexpr std::string_view kGroup = "group_communications";
 inline constexpr std::string_view kFinish = "assign_streams,elide_waits,deallocate,check_complete";
