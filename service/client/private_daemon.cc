@@ -34,13 +34,13 @@ constexpr int kAliveFd = 4;
 constexpr int kFarFd = 100;  // Numbers that no descriptor of ours has, on the way there.
 
 struct Pipe {
-  Fd read, write;
+  base::Fd read, write;
 };
 
 Result<Pipe> MakePipe() {
   std::array<int, 2> ends = {};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return ErrnoStatus("pipe");
-  return Pipe{Fd(ends[0]), Fd(ends[1])};
+  return Pipe{base::Fd(ends[0]), base::Fd(ends[1])};
 }
 
 int Milliseconds(base::Nanos time) {
@@ -98,7 +98,7 @@ Status PrivateDaemon::Spawn(const std::string& program, const std::string& devic
     pid_ = 0;
     return status;
   }
-  pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  pidfd_ = base::Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   alive_ = std::move(alive.write);
   ready_ = std::move(ready.read);
   return {};

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -37,9 +37,9 @@ class PrivateDaemon {
   std::string directory_;
   std::string address_;
   pid_t pid_ = 0;
-  Fd pidfd_;
-  Fd alive_;  // The writing end.
-  Fd ready_;  // The reading end.
+  base::Fd pidfd_;
+  base::Fd alive_;  // The writing end.
+  base::Fd ready_;  // The reading end.
 };
 
 }  // namespace hir::service

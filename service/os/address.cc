@@ -33,7 +33,7 @@ Result<HeldAddress> InUse(const Address& address) {
 }
 
 // The lock beside the socket at `path`. Errors: HeldAddress::Take's.
-Result<Fd> LockPath(const std::string& path) {
+Result<base::Fd> LockPath(const std::string& path) {
   const std::string directory = path.substr(0, std::max<size_t>(1, path.rfind('/')));
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(directory);
   struct stat info = {};
@@ -43,7 +43,7 @@ Result<Fd> LockPath(const std::string& path) {
                                                " must be this user's alone (chmod 700): whoever can "
                                                "reach the socket can run programs"));
   }
-  Fd lock(open(Cat(path, ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  base::Fd lock(open(Cat(path, ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock.valid()) return ErrnoStatus(Cat(path, ".lock"));
   return lock;
 }
@@ -75,7 +75,7 @@ Status TryBind(const Address& address) {
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
     return Unavailable(Cat(address.ToString(), ": ", gai_strerror(error)));
-  const Fd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::Fd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;  // As the server does: connections that just ended are in nobody's way.
   setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const bool bound = bind(probe.get(), found->ai_addr, found->ai_addrlen) == 0;
@@ -134,9 +134,9 @@ Status CheckListen(const Address& address, bool insecure_tcp) {
 Result<HeldAddress> HeldAddress::Take(const Address& address) {
   if (!address.is_unix) {
     HIR_TRY(TryBind(address));
-    return HeldAddress(address, Fd());
+    return HeldAddress(address, base::Fd());
   }
-  HIR_ASSIGN(Fd lock, LockPath(address.target));
+  HIR_ASSIGN(base::Fd lock, LockPath(address.target));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return InUse(address);
   HIR_TRY(RemoveSocket(address.target));
   return HeldAddress(address, std::move(lock));

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -45,10 +45,10 @@ class HeldAddress {
   const Address& address() const { return address_; }
 
  private:
-  HeldAddress(Address address, Fd lock) : address_(std::move(address)), lock_(std::move(lock)) {}
+  HeldAddress(Address address, base::Fd lock) : address_(std::move(address)), lock_(std::move(lock)) {}
 
   Address address_;
-  Fd lock_;  // Of a socket's path.
+  base::Fd lock_;  // Of a socket's path.
 };
 
 }  // namespace hir::service

@@ -29,7 +29,7 @@ Result<BroadcastSender> BroadcastSender::Create(int64_t num_receivers) {
   BroadcastSender sender;
   HIR_ASSIGN(sender.memory_, SharedMemory::Create(sizeof(BroadcastPage)));
   new (sender.memory_.data()) BroadcastPage();
-  sender.answered_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  sender.answered_ = base::Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!sender.answered_.valid()) return ErrnoStatus("eventfd");
   sender.num_receivers_ = static_cast<uint32_t>(num_receivers);
   return sender;
@@ -64,7 +64,7 @@ void BroadcastSender::Clear() {
   (void)eventfd_read(answered_.get(), &count);
 }
 
-Result<BroadcastReceiver> BroadcastReceiver::Map(Fd memory, Fd answered) {
+Result<BroadcastReceiver> BroadcastReceiver::Map(base::Fd memory, base::Fd answered) {
   BroadcastReceiver receiver;
   HIR_ASSIGN(receiver.memory_, SharedMemory::Map(std::move(memory), sizeof(BroadcastPage)));
   receiver.answered_ = std::move(answered);

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 #include "service/os/shared_memory.h"
 
 namespace hir::service {
@@ -63,7 +63,7 @@ class BroadcastSender {
   BroadcastPage& page() const { return *reinterpret_cast<BroadcastPage*>(memory_.data()); }
 
   SharedMemory memory_;
-  Fd answered_;
+  base::Fd answered_;
   uint32_t num_receivers_ = 0;
 };
 
@@ -71,7 +71,7 @@ class BroadcastSender {
 class BroadcastReceiver {
  public:
   // Errors: kInvalidArgument when `memory` is too small.
-  static Result<BroadcastReceiver> Map(Fd memory, Fd answered);
+  static Result<BroadcastReceiver> Map(base::Fd memory, base::Fd answered);
 
   // A message that has not been taken; valid until it is answered.
   std::optional<std::string_view> Take();
@@ -89,7 +89,7 @@ class BroadcastReceiver {
   BroadcastPage& page() const { return *reinterpret_cast<BroadcastPage*>(memory_.data()); }
 
   SharedMemory memory_;
-  Fd answered_;
+  base::Fd answered_;
   uint32_t taken_ = 0;  // Messages.
   uint32_t rings_ = 0;
 };

@@ -36,8 +36,8 @@ void AttachFds(msghdr& header, Control& control, std::span<const int> fds) {
   std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
 }
 
-std::vector<Fd> DetachFds(msghdr& header) {
-  std::vector<Fd> fds;
+std::vector<base::Fd> DetachFds(msghdr& header) {
+  std::vector<base::Fd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -50,7 +50,7 @@ std::vector<Fd> DetachFds(msghdr& header) {
   return fds;
 }
 
-Result<std::string> ReadMemory(Fd fd) {
+Result<std::string> ReadMemory(base::Fd fd) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
   HIR_ASSIGN(SharedMemory memory, SharedMemory::Map(std::move(fd), info.st_size));
@@ -59,10 +59,10 @@ Result<std::string> ReadMemory(Fd fd) {
 
 }  // namespace
 
-Result<std::pair<Fd, Fd>> Channel::Pair() {
+Result<std::pair<base::Fd, base::Fd>> Channel::Pair() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return ErrnoStatus("socketpair");
-  return std::pair<Fd, Fd>(Fd(ends[0]), Fd(ends[1]));
+  return std::pair<base::Fd, base::Fd>(base::Fd(ends[0]), base::Fd(ends[1]));
 }
 
 Status Channel::Send(std::string_view bytes, std::span<const int> fds, base::Nanos timeout) {

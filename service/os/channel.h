@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -21,14 +21,14 @@ inline constexpr int kChannelFdsMax = 128;  // Of one message.
 // Threads: one at a time receives; any may send.
 class Channel {
  public:
-  explicit Channel(Fd socket) : socket_(std::move(socket)) {}
+  explicit Channel(base::Fd socket) : socket_(std::move(socket)) {}
 
   // Both ends; neither survives exec.
-  static Result<std::pair<Fd, Fd>> Pair();
+  static Result<std::pair<base::Fd, base::Fd>> Pair();
 
   struct Message {
     std::string bytes;
-    std::vector<Fd> fds;
+    std::vector<base::Fd> fds;
   };
 
   // A message of any size; beyond what a packet holds it goes through shared memory. REQUIRES: at most kChannelFdsMax.
@@ -43,7 +43,7 @@ class Channel {
   int fd() const { return socket_.get(); }
 
  private:
-  Fd socket_;
+  base::Fd socket_;
   std::mutex sending_;
   std::string buffer_;
 };

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "service/os/fd.h"
+#include "csrc/base/fd.h"
 
 namespace hir::service {
 
@@ -20,7 +20,7 @@ bool NotifyManager(std::string_view state) {
   if (length >= sizeof(address.sun_path)) return false;
   std::memcpy(address.sun_path, path, length);
   if (*path == '@') address.sun_path[0] = '\0';  // An abstract address.
-  const Fd socket_fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const base::Fd socket_fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
   return sendto(socket_fd.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
                 bytes) == static_cast<ssize_t>(state.size());

@@ -16,7 +16,8 @@ extern char** environ;
 
 namespace hir::service {
 
-Result<Process> Process::Spawn(const std::string& path, const std::vector<std::string>& args, const Fd& inherited) {
+Result<Process> Process::Spawn(const std::string& path, const std::vector<std::string>& args,
+                               const base::Fd& inherited) {
   std::vector<char*> argv = {const_cast<char*>(path.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -42,7 +43,7 @@ Result<Process> Process::Spawn(const std::string& path, const std::vector<std::s
 
   Process process;
   process.pid_ = pid;
-  process.pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // Close-on-exec by definition.
+  process.pidfd_ = base::Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // Close-on-exec by definition.
   if (!process.pidfd_.valid()) {
     const Status status = ErrnoStatus("pidfd_open");
     kill(pid, SIGKILL);

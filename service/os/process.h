@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -21,7 +21,8 @@ class Process {
  public:
   // Runs `path` with `args`; it inherits standard streams and `inherited`, nothing else. When the calling THREAD ends,
   // a child that asked for PR_SET_PDEATHSIG dies: spawn from one that stays.
-  static Result<Process> Spawn(const std::string& path, const std::vector<std::string>& args, const Fd& inherited);
+  static Result<Process> Spawn(const std::string& path, const std::vector<std::string>& args,
+                               const base::Fd& inherited);
 
   Process() = default;
   Process(Process&& other) noexcept
@@ -43,7 +44,7 @@ class Process {
 
  private:
   pid_t pid_ = 0;
-  Fd pidfd_;
+  base::Fd pidfd_;
   std::optional<std::string> ending_;  // Set when reaped.
   int signal_ = 0;
 };

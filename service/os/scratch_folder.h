@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -24,9 +24,9 @@ class ScratchFolder {
   const std::string& path() const { return path_; }
 
  private:
-  ScratchFolder(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  ScratchFolder(std::string path, base::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;  // Empty when moved from.
-  Fd lock_;
+  base::Fd lock_;
 };
 
 }  // namespace hir::service

@@ -22,14 +22,14 @@ SharedMemory::~SharedMemory() {
 
 Result<SharedMemory> SharedMemory::Create(int64_t bytes) {
   if (bytes == 0) return SharedMemory();
-  Fd fd(memfd_create("hostir", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  base::Fd fd(memfd_create("hostir", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create");
   if (ftruncate(fd.get(), bytes) != 0) return ErrnoStatus(base::Cat("memfd of ", bytes, " bytes"));
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return ErrnoStatus("memfd seals");
   return Map(std::move(fd), bytes);
 }
 
-Result<SharedMemory> SharedMemory::Map(Fd fd, int64_t bytes) {
+Result<SharedMemory> SharedMemory::Map(base::Fd fd, int64_t bytes) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
   if (info.st_size < bytes) {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
-#include "service/os/fd.h"
 
 namespace hir::service {
 
@@ -18,7 +18,7 @@ class SharedMemory {
   static Result<SharedMemory> Create(int64_t bytes);
   // What another process created. The descriptor is not needed once it is mapped.
   // Errors: kInvalidArgument when it is smaller than `bytes`.
-  static Result<SharedMemory> Map(Fd fd, int64_t bytes);
+  static Result<SharedMemory> Map(base::Fd fd, int64_t bytes);
 
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept
@@ -31,7 +31,7 @@ class SharedMemory {
   int fd() const { return fd_.get(); }
 
  private:
-  Fd fd_;
+  base::Fd fd_;
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };

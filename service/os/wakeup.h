@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "csrc/base/check.h"
-#include "service/os/fd.h"
+#include "csrc/base/fd.h"
 
 namespace hir::service {
 
@@ -23,7 +23,7 @@ class Wakeup {
   int fd() const { return fd_.get(); }
 
  private:
-  Fd fd_;
+  base::Fd fd_;
 };
 
 }  // namespace hir::service

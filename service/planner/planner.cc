@@ -60,7 +60,7 @@ int NumThreads() { return static_cast<int>(std::thread::hardware_concurrency());
 
 }  // namespace
 
-void ServePlanner(Fd socket, PipelineOptions options) {
+void ServePlanner(base::Fd socket, PipelineOptions options) {
   Channel channel(std::move(socket));
   // A plan is made at a time; ranks are idle meanwhile, or wait for it.
   base::WorkPool pool({.num_threads = std::max(1, NumThreads()) - 1});

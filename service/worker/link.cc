@@ -24,7 +24,7 @@ constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(5);
 
 }  // namespace
 
-Link::Link(Fd socket, Options options, std::function<pb::Dumped()> dump)
+Link::Link(base::Fd socket, Options options, std::function<pb::Dumped()> dump)
     : options_(options),
       dump_(std::move(dump)),
       channel_(std::move(socket)),

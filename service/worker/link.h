@@ -33,12 +33,12 @@ class Link final : public comm::Rendezvous {
     int64_t generation = 0;
   };
   // `dump` answers Dump, on the link's thread.
-  Link(Fd socket, Options options, std::function<::hostir::v1::Dumped()> dump);
+  Link(base::Fd socket, Options options, std::function<::hostir::v1::Dumped()> dump);
 
   struct Request {
     const ::hostir::v1::Execute* posted = nullptr;  // To all ranks, until the next one; or else
     ::hostir::v1::ToWorker message;                 // what came by the socket.
-    std::vector<Fd> fds;
+    std::vector<base::Fd> fds;
   };
   // The next message for the main thread; blocks.
   Request Next();
@@ -66,7 +66,7 @@ class Link final : public comm::Rendezvous {
   const std::function<::hostir::v1::Dumped()> dump_;
   Channel channel_;
 
-  const Fd timer_;                // Runs out when the main thread may have been at a request for long.
+  const base::Fd timer_;          // Runs out when the main thread may have been at a request for long.
   ::hostir::v1::Execute posted_;  // The main thread's.
 
   std::mutex mutex_;

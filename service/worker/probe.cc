@@ -62,7 +62,7 @@ pb::Probed Probe(const rank::Backends& backends, const pb::Probe& probe) {
   return probed;
 }
 
-void ServeProbe(Fd socket, const rank::Backends& backends) {
+void ServeProbe(base::Fd socket, const rank::Backends& backends) {
   Channel channel(std::move(socket));
   const auto received = channel.Receive(/*block=*/true);
   pb::ToWorker message;

@@ -19,7 +19,7 @@ Ending::Ending() {
   sigaddset(&ending, SIGINT);
   sigaddset(&ending, SIGTERM);
   sigprocmask(SIG_BLOCK, &ending, nullptr);
-  signals_ = service::Fd(signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = base::Fd(signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
   // In the background, setting the mode would stop the process.
   termios mode = {};
   if (tcgetpgrp(STDIN_FILENO) != getpgrp() || tcgetattr(STDIN_FILENO, &mode) != 0) return;

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "service/os/fd.h"
+#include "csrc/base/fd.h"
 
 namespace hir::cli {
 
@@ -25,7 +25,7 @@ class Ending {
   // Whether q is among the keys that were pressed.
   bool AskedByKey();
 
-  service::Fd signals_;
+  base::Fd signals_;
   std::optional<termios> before_;  // The terminal's mode; nothing where no keys are read.
 };
 

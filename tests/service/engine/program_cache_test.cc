@@ -57,7 +57,7 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
 }
 
 [[noreturn]] void ServePlans() {
-  Channel channel{Fd(kInheritedFd)};
+  Channel channel{base::Fd(kInheritedFd)};
   for (;;) {
     auto received = channel.Receive(/*block=*/true);
     pb::ToWorker message;

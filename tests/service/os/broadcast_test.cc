@@ -26,7 +26,8 @@ BroadcastSender Sender(int64_t num_receivers) {
 }
 
 BroadcastReceiver Receiver(const BroadcastSender& sender) {
-  Result<BroadcastReceiver> made = BroadcastReceiver::Map(Fd(dup(sender.memory_fd())), Fd(dup(sender.answered_fd())));
+  Result<BroadcastReceiver> made =
+      BroadcastReceiver::Map(base::Fd(dup(sender.memory_fd())), base::Fd(dup(sender.answered_fd())));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return *std::move(made);
 }
@@ -222,7 +223,7 @@ TEST(Broadcast, AReceiverThatDiesDoesNotAnswer) {
 TEST(Broadcast, MemoryOfAnotherSize) {
   Result<SharedMemory> small = SharedMemory::Create(64);
   ASSERT_TRUE(small.ok());
-  const auto mapped = BroadcastReceiver::Map(Fd(dup(small->fd())), Fd());
+  const auto mapped = BroadcastReceiver::Map(base::Fd(dup(small->fd())), base::Fd());
   EXPECT_EQ(mapped.status().code(), Code::kInvalidArgument);
 }
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace hir::service {
+namespace hir::base {
 
 class Fd {
  public:
@@ -33,4 +33,4 @@ class Fd {
   int fd_ = -1;
 };
 
-}  // namespace hir::service
+}  // namespace hir::base
