@@ -46,6 +46,10 @@ void Capture::Add(CudaStream& stream, GraphNode node) {
   nodes_.push_back(std::move(node));
 }
 
+void Capture::AddUnknown() {
+  if (!is_fixed_) Fail(Internal(Cat(streams_[0]->name(), ": a word is taken in what updates compare")));
+}
+
 // What the next work of the stream would depend on: the one node just made.
 Result<CUgraphNode> Capture::LastNode(const CudaStream& stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -6,6 +6,7 @@
 #include "csrc/base/text.h"
 #include "csrc/device/cuda/cuda_stream.h"
 #include "csrc/device/cuda/graph_update.h"
+#include "csrc/device/cuda/shared_memory.h"
 #include "csrc/device/cuda/slab.h"
 #include "csrc/device/cuda/staging.h"
 
@@ -163,10 +164,12 @@ Completion BeginWork(Stream& stream) { return static_cast<cuda::CudaStream&>(str
 void* NativeContext(Device& device) { return cuda::Of(device).context().handle(); }
 void MakeCurrent(Device& device) { cuda::Of(device).context().Enter(); }
 
-Buffer SlabOf(Device& device) { return cuda::Of(device).slab().range(); }
-Result<std::vector<SlabPart>> ExportSlab(Device& device) { return cuda::Of(device).slab().Export(); }
-Result<std::unique_ptr<Allocation>> ImportSlab(Device& device, std::span<const SlabPart> parts) {
-  return cuda::Slab::Import(cuda::Of(device).context(), parts);
+Result<SharedMemory> AllocateShared(Device& device, int64_t bytes) {
+  return cuda::AllocateShared(cuda::Of(device).context(), cuda::Of(device).slab(), bytes);
 }
+Result<std::unique_ptr<Allocation>> MapShared(Device& device, int fd, int64_t bytes) {
+  return cuda::MapShared(cuda::Of(device).context(), fd, bytes);
+}
+void TakeWord(Stream& stream, Buffer word) { static_cast<cuda::CudaStream&>(stream).TakeWord(word); }
 
 }  // namespace hir::device

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
 #include "csrc/device/device.h"
 
@@ -129,19 +130,21 @@ Completion BeginWork(Stream& stream);
 void* NativeContext(Device& device);  // CUcontext
 void MakeCurrent(Device& device);     // On the calling thread.
 
-// --- the slab, for the other processes of this node ------------------------------------------------
+// --- for the other processes of this machine -------------------------------------------------------
 
-// A part of the slab that has physical memory.
-struct SlabPart {
-  int64_t offset = 0;  // From the slab's begin.
-  int64_t bytes = 0;
-  int fd = -1;  // The caller's to close.
+// Memory of the device that other processes can map by a file descriptor.
+struct SharedMemory {
+  std::unique_ptr<Allocation> memory = {};  // Others that have mapped it keep it.
+  base::Fd fd = {};
 };
-// The range of addresses; parts of it may have no memory yet.
-Buffer SlabOf(Device& device);
-Result<std::vector<SlabPart>> ExportSlab(Device& device);
-// Maps another process's parts at their offsets behind one address. The descriptors stay the
-// caller's.
-Result<std::unique_ptr<Allocation>> ImportSlab(Device& device, std::span<const SlabPart> parts);
+// At least `bytes`, uninitialised. Errors: as Device::Allocate; kUnimplemented: the driver shares no memory.
+Result<SharedMemory> AllocateShared(Device& device, int64_t bytes);
+// The `bytes` of another device's AllocateShared, of this process or another, at an address of this device. The
+// descriptor stays the caller's. Errors: kUnavailable: this device cannot reach that one.
+Result<std::unique_ptr<Allocation>> MapShared(Device& device, int fd, int64_t bytes);
+
+// In stream order: waits until the word, 8 bytes, is 1, and makes it 0. A Fill of 8 bytes with 1, from any device, is
+// what it waits for. In a capture that is not fixed (Device::CaptureFixed) it is an error.
+void TakeWord(Stream& stream, Buffer word);
 
 }  // namespace hir::device

@@ -249,6 +249,24 @@ void CudaStream::Enqueue(AsyncOp& op) {
   Queued(driver.StreamWaitValue32(stream_, word_.address, number, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
 }
 
+void CudaStream::TakeWord(Buffer word) {
+  HIR_CHECK(word.bytes == 8);
+  if (Skips()) return;
+  ++mark_;
+  context_.Enter();
+  CUstreamBatchMemOpParams ops[2] = {};
+  ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  ops[0].waitValue.address = Address(word.data);
+  ops[0].waitValue.value64 = 1;
+  ops[0].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  ops[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  ops[1].writeValue.address = Address(word.data);
+  ops[1].writeValue.value64 = 0;
+  if (Queued(context_.driver().StreamBatchMemOp(stream_, 2, ops, 0), "cuStreamBatchMemOp") && capture_ != nullptr) {
+    capture_->AddUnknown();
+  }
+}
+
 void CudaStream::HostCallback(std::function<Status()> callback) {
   if (capture_ != nullptr) return capture_->Fail(Unimplemented(Cat(name_, ": a host callback cannot be captured")));
   if (Skips()) return;

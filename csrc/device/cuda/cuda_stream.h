@@ -63,6 +63,7 @@ class CudaStream final : public Stream {
   Context& context() const { return context_; }
   // See cuda_device.h.
   Completion BeginWork();
+  void TakeWord(Buffer word);
   // A graph is queued.
   void Launch(CUgraphExec graph);
 

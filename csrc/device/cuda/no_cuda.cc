@@ -49,11 +49,8 @@ void* NativeContext(Device&) {
   return nullptr;
 }
 void MakeCurrent(Device&) { HIR_CHECK(false); }
-Buffer SlabOf(Device&) {
-  HIR_CHECK(false);
-  return {};
-}
-Result<std::vector<SlabPart>> ExportSlab(Device&) { return NotBuilt(); }
-Result<std::unique_ptr<Allocation>> ImportSlab(Device&, std::span<const SlabPart>) { return NotBuilt(); }
+Result<SharedMemory> AllocateShared(Device&, int64_t) { return NotBuilt(); }
+Result<std::unique_ptr<Allocation>> MapShared(Device&, int, int64_t) { return NotBuilt(); }
+void TakeWord(Stream&, Buffer) { HIR_CHECK(false); }
 
 }  // namespace hir::device

@@ -1,11 +1,10 @@
 #include "csrc/device/cuda/slab.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
+#include "csrc/device/cuda/shared_memory.h"
 
 namespace hir::device::cuda {
 namespace {
@@ -20,51 +19,6 @@ constexpr std::string_view kRemedy = "; free tensors, run smaller sizes, or rais
 
 int64_t RoundUp(int64_t bytes, int64_t grain) { return base::CeilDiv(bytes, grain) * grain; }
 
-Status SetAccess(const Context& context, CUdeviceptr address, int64_t bytes) {
-  CUmemAccessDesc access = {};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = static_cast<int>(context.ordinal());
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return context.Check(context.driver().MemSetAccess(address, static_cast<size_t>(bytes), &access, 1),
-                       "cuMemSetAccess");
-}
-
-// Another slab's parts at an address of ours.
-class ImportedSlab final : public Allocation {
- public:
-  ImportedSlab(Context& context, CUdeviceptr base, int64_t bytes) : context_(context), base_(base), bytes_(bytes) {}
-  ~ImportedSlab() override {
-    context_.Enter();
-    for (const auto& [offset, bytes] : mapped_) {
-      context_.driver().MemUnmap(base_ + static_cast<CUdeviceptr>(offset), static_cast<size_t>(bytes));
-    }
-    context_.driver().MemAddressFree(base_, static_cast<size_t>(bytes_));
-  }
-  Buffer buffer() const override { return {Pointer(base_), bytes_}; }
-
-  Status Map(const SlabPart& part) {
-    const Driver& driver = context_.driver();
-    const CUdeviceptr address = base_ + static_cast<CUdeviceptr>(part.offset);
-    CUmemGenericAllocationHandle handle = 0;
-    HIR_TRY(context_.Check(driver.MemImportFromShareableHandle(&handle,
-                                                               reinterpret_cast<void*>(static_cast<intptr_t>(
-                                                                   part.fd)),  // NOLINT: as the driver wants it.
-                                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                           "cuMemImportFromShareableHandle"));
-    const CUresult mapped = driver.MemMap(address, static_cast<size_t>(part.bytes), 0, handle, 0);
-    driver.MemRelease(handle);  // The mapping keeps the memory.
-    HIR_TRY(context_.Check(mapped, "cuMemMap"));
-    mapped_.emplace_back(part.offset, part.bytes);
-    return SetAccess(context_, address, part.bytes);
-  }
-
- private:
-  Context& context_;
-  const CUdeviceptr base_;
-  const int64_t bytes_;
-  std::vector<std::pair<int64_t, int64_t>> mapped_;
-};
-
 }  // namespace
 
 class SlabAllocation final : public Allocation {
@@ -72,7 +26,7 @@ class SlabAllocation final : public Allocation {
   SlabAllocation(Slab& slab, int64_t offset, int64_t rounded, int64_t bytes)
       : slab_(slab), offset_(offset), rounded_(rounded), bytes_(bytes) {}
   ~SlabAllocation() override { slab_.Free(offset_, rounded_, bytes_); }
-  Buffer buffer() const override { return {slab_.range().data + offset_, bytes_}; }
+  Buffer buffer() const override { return {Pointer(slab_.base_) + offset_, bytes_}; }
 
  private:
   Slab& slab_;
@@ -93,9 +47,6 @@ Result<std::unique_ptr<Slab>> Slab::Create(Context& context, int64_t bytes_max) 
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = static_cast<int>(context.ordinal());
-  if (context.Attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0) {
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  }
   HIR_TRY(
       context.Check(driver.MemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                     "cuMemGetAllocationGranularity"));
@@ -142,6 +93,18 @@ Result<std::unique_ptr<Allocation>> Slab::Allocate(int64_t bytes) {
   return std::make_unique<SlabAllocation>(*this, *offset, rounded, bytes);
 }
 
+Status Slab::Charge(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes > bytes_max_ - in_use_) return DoesNotFit(bytes, kRemedy);
+  in_use_ += bytes;
+  return {};
+}
+
+void Slab::Discharge(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  in_use_ -= bytes;
+}
+
 void Slab::Free(int64_t offset, int64_t rounded, int64_t bytes) {
   std::lock_guard lock(mutex_);
   in_use_ -= bytes;
@@ -182,39 +145,6 @@ Result<Slab::Part> Slab::MapPart(int64_t bytes) {
   }
   driver.MemRelease(part.handle);
   return status;
-}
-
-Result<std::vector<SlabPart>> Slab::Export() {
-  if (properties_.requestedHandleTypes == 0) {
-    return Unimplemented(Cat(context_.name(), ": this driver shares no memory by file descriptors"));
-  }
-  context_.Enter();
-  std::lock_guard lock(mutex_);
-  std::vector<SlabPart> exported;
-  for (const Part& part : parts_) {
-    SlabPart& made = exported.emplace_back(SlabPart{part.offset, part.bytes, -1});
-    const Status status = context_.Check(context_.driver().MemExportToShareableHandle(
-                                             &made.fd, part.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                                         "cuMemExportToShareableHandle");
-    if (status.ok()) continue;
-    exported.pop_back();
-    for (const SlabPart& other : exported) close(other.fd);
-    return status;
-  }
-  return exported;
-}
-
-Result<std::unique_ptr<Allocation>> Slab::Import(Context& context, std::span<const SlabPart> parts) {
-  context.Enter();
-  int64_t bytes = 0;
-  for (const SlabPart& part : parts) bytes = std::max(bytes, part.offset + part.bytes);
-  if (bytes == 0) return InvalidArgument(Cat(context.name(), ": a slab without parts"));
-  CUdeviceptr base = 0;
-  HIR_TRY(context.Check(context.driver().MemAddressReserve(&base, static_cast<size_t>(bytes), 0, 0, 0),
-                        "cuMemAddressReserve"));
-  auto imported = std::make_unique<ImportedSlab>(context, base, bytes);
-  for (const SlabPart& part : parts) HIR_TRY(imported->Map(part));
-  return std::unique_ptr<Allocation>(std::move(imported));
 }
 
 }  // namespace hir::device::cuda

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "csrc/device/cuda/context.h"
@@ -22,10 +21,9 @@ class Slab {
   int64_t in_use() const { return in_use_.load(); }
   int64_t bytes_max() const { return bytes_max_; }
 
-  Buffer range() const { return {Pointer(base_), reserved_}; }
-  Result<std::vector<SlabPart>> Export();
-  // Another process's parts, mapped here.
-  static Result<std::unique_ptr<Allocation>> Import(Context& context, std::span<const SlabPart> parts);
+  // Counts `bytes` that were allocated elsewhere on the device in in_use(), and no longer.
+  Status Charge(int64_t bytes);
+  void Discharge(int64_t bytes);
 
  private:
   friend class SlabAllocation;

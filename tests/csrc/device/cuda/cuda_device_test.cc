@@ -2,11 +2,12 @@
 #include "csrc/device/cuda/cuda_device.h"
 
 #include <cuda.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <numeric>
 
+#include "csrc/base/text.h"
 #include "tests/csrc/device/cuda/fake_driver.h"
 #include "tests/csrc/device/stream_suite.h"
 
@@ -145,20 +146,72 @@ TEST_F(CudaDevice, NinetyPercentOfTheFreeMemoryByDefault) {
   EXPECT_EQ(device->memory_bytes_max(), (int64_t{1} << 30) / 10 * 9);
 }
 
-TEST_F(CudaDevice, ItsSlabIsMappedByOthers) {
+TEST_F(CudaDevice, MemoryIsSharedWithOthers) {
   const auto device = *Open();
-  const auto memory = *device->Allocate(1000);
-  ASSERT_TRUE(CopyFromHost(*device, memory->buffer().Slice(8, 4), std::as_bytes(std::span("abc"))).ok());
-  const std::vector<SlabPart> parts = *ExportSlab(*device);
-  ASSERT_EQ(parts.size(), 1u);
+  SharedMemory shared = *AllocateShared(*device, 1000);
+  EXPECT_EQ(device->allocated_bytes(), 2 << 20);  // As much as is mapped.
+  ASSERT_TRUE(CopyFromHost(*device, shared.memory->buffer().Slice(8, 4), std::as_bytes(std::span("abc"))).ok());
   const auto other = *Open({.ordinal = 1});
-  const auto imported = *ImportSlab(*other, parts);
-  const int64_t offset = memory->buffer().data - SlabOf(*device).data;
-  EXPECT_EQ(imported->buffer().data[offset + 9], std::byte{'b'});
-  close(parts[0].fd);
-  Fake().FailNext("MemExportToShareableHandle", CUDA_ERROR_NOT_FOUND);
-  EXPECT_EQ(ExportSlab(*device).status().message(),
-            "cuda:0: cuMemExportToShareableHandle: CUDA_ERROR_NOT_FOUND (simulated)");
+  const auto mapped = *MapShared(*other, shared.fd.get(), 1000);
+  EXPECT_EQ(mapped->buffer().bytes, 1000);
+  EXPECT_EQ(mapped->buffer().data[9], std::byte{'b'});
+  shared.memory = nullptr;  // The other keeps it.
+  EXPECT_EQ(mapped->buffer().data[9], std::byte{'b'});
+  EXPECT_EQ(device->allocated_bytes(), 0);
+  EXPECT_EQ(other->allocated_bytes(), 0);
+}
+
+TEST_F(CudaDevice, RefusesToShareMemory) {
+  const auto device = *Open({.memory_bytes_max = 3 << 20});
+  EXPECT_THAT(AllocateShared(*device, 4 << 20).status().ToString(),
+              testing::StartsWith("RESOURCE_EXHAUSTED: cuda:0: limit device_bytes_max: 3145728 bytes"));
+  for (const char* call : {"MemCreate", "MemAddressReserve", "MemMap", "MemSetAccess", "MemExportToShareableHandle"}) {
+    Fake().FailNext(call, CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(AllocateShared(*device, 1000).status().message(),
+              base::Cat("cuda:0: cu", call, ": CUDA_ERROR_NOT_FOUND (simulated)"));
+    EXPECT_EQ(device->allocated_bytes(), 0) << call;
+  }
+  const SharedMemory shared = *AllocateShared(*device, 1000);
+  for (const char* call : {"MemImportFromShareableHandle", "MemAddressReserve", "MemMap", "MemSetAccess"}) {
+    Fake().FailNext(call, CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(MapShared(*device, shared.fd.get(), 1000).status().message(),
+              base::Cat("cuda:0: cu", call, ": CUDA_ERROR_NOT_FOUND (simulated)"));
+  }
+}
+
+// One takes what the other gives, again and again, in a graph too.
+TEST_F(CudaDevice, WordsAreGivenAndTaken) {
+  const auto device = *Open();
+  const auto memory = *device->Allocate(32);
+  const Buffer word = memory->buffer().Slice(0, 8), back = memory->buffer().Slice(8, 8),
+               count = memory->buffer().Slice(16, 8);
+  const auto giver = *device->CreateStream(), taker = *device->CreateStream();
+  giver->Fill(memory->buffer(), 0, 8);
+  ASSERT_TRUE(giver->Synchronize(std::chrono::seconds(10)).ok());
+  const auto take = [&](uint64_t number) {
+    TakeWord(*taker, word);
+    taker->Fill(count, number, 8);
+    taker->Fill(back, 1, 8);
+  };
+  const auto give = [&] {
+    giver->Fill(word, 1, 8);
+    TakeWord(*giver, back);
+  };
+  ASSERT_TRUE(device->BeginCapture(*taker).ok());
+  device->CaptureFixed(true);
+  take(7);
+  const auto graph = *device->EndCapture(*taker);
+  for (uint64_t number : {1, 2, 7, 4}) {
+    number == 7 ? graph->Launch(*taker) : take(number);
+    give();
+    ASSERT_TRUE(giver->Synchronize(std::chrono::seconds(10)).ok());
+    uint64_t now = 0;
+    ASSERT_TRUE(CopyToHost(*device, std::as_writable_bytes(std::span(&now, 1)), count).ok());
+    EXPECT_EQ(now, number);
+  }
+  ASSERT_TRUE(device->BeginCapture(*taker).ok());
+  TakeWord(*taker, word);
+  EXPECT_EQ(device->EndCapture(*taker).status().code(), Code::kInternal);
 }
 
 TEST_F(CudaDevice, CopiesAnyAmountThroughStagingMemory) {

@@ -516,6 +516,28 @@ CUresult StreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t valu
 Work WriteWord(CUdeviceptr address, uint64_t value) {
   return [word = reinterpret_cast<std::atomic<uint64_t>*>(address), value] { word->store(value); };
 }
+CUresult StreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned) {
+  CALLED_IN_CONTEXT();
+  const std::vector<CUstreamBatchMemOpParams> all(ops, ops + count);
+  for (const CUstreamBatchMemOpParams& op : all) {
+    const bool waits = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    if (!waits && op.operation != CU_STREAM_MEM_OP_WRITE_VALUE_64) return CUDA_ERROR_INVALID_VALUE;
+    if (waits && op.waitValue.flags != CU_STREAM_WAIT_VALUE_EQ) return CUDA_ERROR_INVALID_VALUE;
+  }
+  Of(stream).Add(
+      [all] {
+        for (const CUstreamBatchMemOpParams& op : all) {
+          if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64) {
+            WriteWord(op.writeValue.address, op.writeValue.value64)();
+            continue;
+          }
+          const auto* const word = reinterpret_cast<std::atomic<uint64_t>*>(op.waitValue.address);
+          while (word->load() != op.waitValue.value64) std::this_thread::yield();
+        }
+      },
+      CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+  return CUDA_SUCCESS;
+}
 CUresult StreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned) {
   CALLED_IN_CONTEXT();
   Of(stream).Add(WriteWord(address, value), CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);

@@ -100,18 +100,15 @@ TEST_F(Gpu, CopiesAndTimes) {
   std::printf("upload %.1f GB/s, copy on the device %.0f GB/s\n", kBytes / up.count() / 1e9, 2 * kBytes / *ms / 1e6);
 }
 
-TEST_F(Gpu, ItsSlabIsMappedASecondTime) {
-  const auto memory = *device_->Allocate(1000);
+TEST_F(Gpu, SharedMemoryIsMappedASecondTime) {
+  const SharedMemory shared = *AllocateShared(*device_, 1000);
   const auto stream = *device_->CreateStream();
-  auto parts = ExportSlab(*device_);
-  ASSERT_TRUE(parts.ok()) << parts.status().ToString();
-  const auto imported = ImportSlab(*device_, *parts);
-  ASSERT_TRUE(imported.ok()) << imported.status().ToString();
-  const int64_t offset = memory->buffer().data - SlabOf(*device_).data;
-  stream->Fill((*imported)->buffer().Slice(offset, 1000), 0x5a, 1);
+  const auto mapped = MapShared(*device_, shared.fd.get(), 1000);
+  ASSERT_TRUE(mapped.ok()) << mapped.status().ToString();
+  stream->Fill((*mapped)->buffer(), 0x5a, 1);
   ASSERT_TRUE(stream->Synchronize(std::chrono::seconds(10)).ok());
   std::vector<std::byte> got(1000);
-  ASSERT_TRUE(CopyToHost(*device_, got, memory->buffer()).ok());
+  ASSERT_TRUE(CopyToHost(*device_, got, shared.memory->buffer()).ok());
   EXPECT_EQ(got, std::vector<std::byte>(1000, std::byte{0x5a}));
 }
 
