@@ -4,7 +4,7 @@
 // on the host. The way "nccl_graph" is NCCL alone: its calls replayed from a graph beside its calls.
 //
 // `collectives_gpu [--ranks N] [--pairs N] [--types A,B] [--sizes BYTES,BYTES] [--ways post,run,graph,nccl_graph]
-//     [--json FILE]`
+//     [--paths chosen|nccl|pushes|copies] [--json FILE]`
 //
 // Both sides of a pair are timed alike, one right after the other, by events around calls that are queued back to back
 // behind one that is not timed: that one lets the devices start together, and the host get ahead of them.
@@ -24,12 +24,14 @@
 
 #include "benchmarks/measurement.h"
 #include "benchmarks/payload.h"
+#include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/eval/evaluator.h"
 #include "multidevice/comm/check_desc.h"
 #include "multidevice/comm/nccl/library.h"
 #include "multidevice/comm/nccl/nccl.h"
 #include "multidevice/comm/nccl/nccl_comm.h"
+#include "multidevice/comm/peer/peer_memory.h"
 #include "multidevice/comm/team.h"
 #include "multidevice/rendezvous/forked.h"
 
@@ -42,6 +44,14 @@ using comm::CommType;
 constexpr base::Nanos kLong = std::chrono::seconds(60);
 constexpr int kPostsInGraph = 20;
 constexpr std::array<std::string_view, 4> kWays = {"post", "run", "graph", "nccl_graph"};
+constexpr int64_t kAnyBytes = int64_t{1} << 40;
+struct Paths {
+  std::string_view name;
+  comm::PeerPaths paths;
+};
+// Which way comm/nccl takes: as chosen, or one way as far as it goes.
+constexpr std::array<Paths, 4> kPaths = {Paths{"chosen", {}}, Paths{"nccl", {0, kAnyBytes}},
+                                         Paths{"pushes", {kAnyBytes, kAnyBytes}}, Paths{"copies", {0, 1}}};
 
 struct Arguments {
   int64_t ranks = 0;
@@ -49,6 +59,7 @@ struct Arguments {
   std::vector<CommType> types = {std::begin(comm::kAllCommTypes), std::end(comm::kAllCommTypes)};
   std::vector<int64_t> sizes = {4 << 10, 1 << 20, 64 << 20, 256 << 20, int64_t{1} << 30};
   std::vector<std::string> ways = {kWays.begin(), kWays.end()};
+  std::string paths = "chosen";
   std::string json = {};
   std::string command = {};
 };
@@ -110,7 +121,8 @@ class Rank {
  public:
   static Result<std::unique_ptr<Rank>> Make(int64_t rank, const Arguments& arguments, comm::Rendezvous& rendezvous) {
     auto made = std::unique_ptr<Rank>(new Rank(rank, arguments.ranks));
-    HIR_TRY(made->Start(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()), rendezvous));
+    const auto* const paths = std::ranges::find(kPaths, arguments.paths, &Paths::name);
+    HIR_TRY(made->Start(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()), paths->paths, rendezvous));
     return made;
   }
   ~Rank() {
@@ -243,7 +255,7 @@ class Rank {
  private:
   Rank(int64_t rank, int64_t size) : rank_(rank), size_(size) {}
 
-  Status Start(int64_t bytes_max, comm::Rendezvous& rendezvous) {
+  Status Start(int64_t bytes_max, const comm::PeerPaths& paths, comm::Rendezvous& rendezvous) {
     HIR_ASSIGN(device_, device::OpenCudaDevice({.ordinal = rank_}));
     HIR_ASSIGN(stream_, device_->CreateStream());
     HIR_ASSIGN(src_, device_->Allocate(bytes_max));
@@ -257,13 +269,22 @@ class Rank {
       HIR_TRY(device::CopyFromHost(*device_, src_->buffer().Slice(at, bytes),
                                    std::as_bytes(std::span(random)).first(static_cast<size_t>(bytes))));
     }
+    const auto compile = [](std::string_view text, int architecture) -> Result<std::string> {
+      HIR_ASSIGN(codegen::gpu::Compiled compiled, codegen::gpu::CompileCuda(std::string(text), architecture));
+      return std::move(compiled.cubin);
+    };
+    HIR_ASSIGN(
+        std::shared_ptr<comm::PeerMemory> peers,
+        comm::PeerMemory::Create(
+            {.rank = rank_, .size = size_, .device = device_.get(), .compile = compile, .paths = paths}, rendezvous));
     HIR_ASSIGN(communicator_, comm::CreateNccl({.rank = rank_,
                                                 .size = size_,
                                                 .device = device_.get(),
                                                 .native_stream = &device::NativeStream,
                                                 .begin_work = &device::BeginWork,
                                                 .work_mark = &device::WorkMark,
-                                                .is_capturing = &device::IsCapturing},
+                                                .is_capturing = &device::IsCapturing,
+                                                .peers = std::move(peers)},
                                                rendezvous));
     std::vector<int64_t> everyone;
     for (int64_t rank = 0; rank < size_; ++rank) everyone.push_back(rank);
@@ -524,11 +545,14 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
     } else if (name == "--ways") {
       arguments.ways = Split(value);
       for (const std::string& way : arguments.ways) known = known && std::ranges::find(kWays, way) != kWays.end();
+    } else if (name == "--paths") {
+      arguments.paths = value;
+      known = known && std::ranges::find(kPaths, value, &Paths::name) != kPaths.end();
     } else if (name == "--sizes") {
       arguments.sizes.clear();
       for (const std::string& size : Split(value)) {
         arguments.sizes.push_back(base::ParseInt(size).value_or(0));
-        known = known && arguments.sizes.back() >= 4096;
+        known = known && arguments.sizes.back() >= 1024;
       }
     } else if (name == "--types") {
       arguments.types.clear();
@@ -550,8 +574,8 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, arguments)) {
     std::fprintf(stderr,
                  "collectives_gpu [--ranks N] [--pairs N] [--types gather,...] [--sizes BYTES,... "
-                 "of 4096 or more] "
-                 "[--ways post,run,graph,nccl_graph] [--json FILE]\n");
+                 "of 1024 or more] "
+                 "[--ways post,run,graph,nccl_graph] [--paths chosen|nccl|pushes|copies] [--json FILE]\n");
     return 2;
   }
   const int64_t gpus = CountGpus();

@@ -46,6 +46,7 @@ struct CommOptions {
   base::Nanos setup_timeout = {};
   base::Nanos op_timeout = {};
   bool nvlink_multicast = false;  // Of GPUs (comm::NcclOptions); others have none.
+  bool peer_memory = true;        // Of GPUs: what PeerMemory takes goes by it, where ranks reach each other.
 };
 
 // Code for one plan of kernels, for the plan's target. Needs no device. Thread-safe.

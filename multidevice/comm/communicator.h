@@ -123,7 +123,8 @@ struct GraphPosts {
 // aside). f16 and bf16 are accumulated in f32 and rounded once. Integers wrap. bool: min and prod
 // are "and", max and sum are "or". min and max of a NaN are NaN. A mean is the sum, divided by n before
 // it is rounded.
-//   nccl: the sum and product of floats are in an order that NCCL picks by type, dtype, count, team
+//   nccl: what goes by peer memory (comm/peer) is like that too; else sums and products of floats are in an order that
+// NCCL picks by type, dtype, count, team
 // and machine. Every rank of a call gets the same bits, and so does a repeated call as far as NCCL
 // keeps to that choice, which it does not promise. A sum differs from the exact one by at most
 // (n - 1) u / (1 - (n - 1) u) times the sum of absolute values, u the unit roundoff of the dtype (f16

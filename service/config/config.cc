@@ -44,6 +44,11 @@ std::vector<Setting> MakeSettings() {
       {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests", &Config::own_memory},
       {"nvlink_multicast", "let NCCL reduce in the NVLink switch, where every GPU of it is free",
        &Config::nvlink_multicast},
+      {.key = "peer_memory",
+       .what = "whether GPUs of this machine write into each other's memory, where they can: small "
+               "communications are faster, and large ones leave the multiprocessors to the kernels beside them",
+       .field = &Config::peer_memory,
+       .words = {"on", "off"}},
       {"worker", "the worker program", &Config::worker},
   };
   for (const LimitInfo& info : kLimits) {

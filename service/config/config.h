@@ -24,6 +24,7 @@ struct Config {
   std::string busy_wait = "on";
   bool own_memory = false;
   bool nvlink_multicast = false;
+  std::string peer_memory = "on";
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};
 };

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "csrc/base/version.h"
@@ -26,7 +27,6 @@
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
-#include "service/os/fd.h"
 #include "service/os/machine_memory.h"
 #include "service/os/notify.h"
 #include "service/rpc/server.h"
@@ -145,7 +145,7 @@ void RaiseDescriptorLimit() {
 
 // Blocks until a signal asks for the end (true: drain), or the opener of --alive-fd is gone (false:
 // nobody to drain for).
-bool WaitForEnd(const Fd& signals, const Fd& alive) {
+bool WaitForEnd(const base::Fd& signals, const base::Fd& alive) {
   for (;;) {
     pollfd fds[2] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) continue;
@@ -191,6 +191,7 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   std::vector<std::string> worker_args = {Cat("--log-level=", config.log_level)};
   if (config.own_memory) worker_args.push_back("--own-memory");
   if (config.nvlink_multicast) worker_args.push_back("--nvlink-multicast");
+  if (config.peer_memory == "off") worker_args.push_back("--no-peer-memory");
   Devices devices = FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
   if (config.own_memory) devices.own_memory = true;
   Log(devices);
@@ -212,7 +213,7 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   return options;
 }
 
-void SayReady(const std::string& address, Fd& ready) {
+void SayReady(const std::string& address, base::Fd& ready) {
   NotifyManager(Cat("READY=1\nSTATUS=serving on ", address));
   if (!ready.valid()) return;
   const std::string line = address + "\n";
@@ -230,9 +231,9 @@ void Drain(int64_t timeout_ms, Server& server) {
 }
 
 // Returns when asked to end.
-Ending Serve(const Config& config, const Plumbing& plumbing, const Fd& signals) {
-  const Fd alive(plumbing.alive_fd);
-  Fd ready(plumbing.ready_fd);
+Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
+  const base::Fd alive(plumbing.alive_fd);
+  base::Fd ready(plumbing.ready_fd);
   // First, since it takes no time: what is in the way of the address is known before any worker starts.
   Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
@@ -271,7 +272,7 @@ Resolution Configure(CLI::App& app, const std::vector<Given>& flags, const Plumb
 }
 
 // Blocks the signals that ask for the end, before there are threads: they all block them. They arrive here.
-Fd EndingSignals() {
+base::Fd EndingSignals() {
   sigset_t ending;
   sigemptyset(&ending);
   sigaddset(&ending, SIGTERM);
@@ -279,7 +280,7 @@ Fd EndingSignals() {
   sigprocmask(SIG_BLOCK, &ending, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // What is too large for `ulimit -f` fails, and the rest goes on.
-  return Fd(signalfd(-1, &ending, SFD_CLOEXEC));
+  return base::Fd(signalfd(-1, &ending, SFD_CLOEXEC));
 }
 
 int Main(int argc, char** argv) {

@@ -45,7 +45,7 @@ int64_t RunOf(const Link::Request& request) {
 [[noreturn]] void ServeRank(const Worker::Options& options, rank::Backends backends) {
   const int64_t rank = options.rank, generation = options.generation;
   Worker worker(options, std::move(backends));
-  Link link(Fd(kInheritedFd), {rank, generation}, [&worker] { return worker.Dump(); });
+  Link link(base::Fd(kInheritedFd), {rank, generation}, [&worker] { return worker.Dump(); });
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
     const int64_t seq = request.message.seq();
@@ -77,6 +77,7 @@ int Main(int argc, char** argv) {
   app.add_option("--device-bytes-max", options.device_bytes_max, "of its memory; 0: as it likes");
   app.add_flag("--own-memory", options.own_memory, "shards live in the device's memory");
   app.add_flag("--nvlink-multicast", options.nvlink_multicast, "NCCL may reduce in the NVLink switch");
+  app.add_flag("!--no-peer-memory", options.peer_memory, "GPUs do not write into each other's memory");
   int64_t resharding_bytes_max = 0;
   app.add_option("--resharding-bytes-max", resharding_bytes_max,
                  "of a planner: bytes that one resharding may hold on a rank; 0: any");
@@ -116,14 +117,14 @@ int Main(int argc, char** argv) {
   }
   options.ordinal = *ordinal;
   rank::Backends backends = kind == "cuda" ? rank::CudaBackends() : rank::CpuBackends();
-  if (role == "probe") ServeProbe(Fd(kInheritedFd), backends);
+  if (role == "probe") ServeProbe(base::Fd(kInheritedFd), backends);
   if (role == "planner") {
     // While the ranks open their devices. Without a compiler a program whose kernels are known runs all the same.
     if (backends.warm_compiler) std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
-    ServePlanner(Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
-                                    .loop_streams = loop_streams,
-                                    .backend = backends.kind,
-                                    .compile = backends.make_compiler()});
+    ServePlanner(base::Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
+                                          .loop_streams = loop_streams,
+                                          .backend = backends.kind,
+                                          .compile = backends.make_compiler()});
   }
   ServeRank(options, std::move(backends));
 }

@@ -89,7 +89,8 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
                                      .generation = options_.generation,
                                      .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
                                      .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms()),
-                                     .nvlink_multicast = options_.nvlink_multicast};
+                                     .nvlink_multicast = options_.nvlink_multicast,
+                                     .peer_memory = options_.peer_memory};
   HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));
   const std::scoped_lock lock(mutex_);
   watched_.communicator = communicator_.get();
@@ -117,7 +118,7 @@ Status Worker::Load(const pb::Load& load) {
   return {};
 }
 
-Status Worker::Bind(const pb::Bind& bind, std::vector<Fd>& fds) {
+Status Worker::Bind(const pb::Bind& bind, std::vector<base::Fd>& fds) {
   size_t next = 0;
   for (const pb::DeviceShard& shard : bind.shards()) {
     Shard bound;
@@ -138,7 +139,7 @@ Status Worker::Bind(const pb::Bind& bind, std::vector<Fd>& fds) {
   return {};
 }
 
-Status Worker::Fetch(const pb::Fetch& fetch, std::vector<Fd>& fds) {
+Status Worker::Fetch(const pb::Fetch& fetch, std::vector<base::Fd>& fds) {
   size_t next = 0;
   for (const pb::DeviceShard& shard : fetch.shards()) {
     if (next == fds.size()) return Internal("fewer descriptors than shards");

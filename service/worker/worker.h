@@ -28,6 +28,7 @@ class Worker {
     // Shards live in the device's memory even if it could work on the daemon's.
     bool own_memory = false;
     bool nvlink_multicast = false;
+    bool peer_memory = true;
   };
   Worker(Options options, rank::Backends backends) : options_(options), backends_(std::move(backends)) {}
 
@@ -40,8 +41,8 @@ class Worker {
   Status DoAll(Link::Request& request, comm::Rendezvous& rendezvous);  // A batch.
   Status Hello(const ::hostir::v1::Hello& hello, comm::Rendezvous& rendezvous);
   Status Load(const ::hostir::v1::Load& load);
-  Status Bind(const ::hostir::v1::Bind& bind, std::vector<Fd>& fds);
-  Status Fetch(const ::hostir::v1::Fetch& fetch, std::vector<Fd>& fds);
+  Status Bind(const ::hostir::v1::Bind& bind, std::vector<base::Fd>& fds);
+  Status Fetch(const ::hostir::v1::Fetch& fetch, std::vector<base::Fd>& fds);
   Status Execute(const ::hostir::v1::Execute& execute);
   // LoadedProgram::Bind, with all of the device's memory where it must be.
   Status BindRun(const ::hostir::v1::Execute& execute, LoadedProgram& program);

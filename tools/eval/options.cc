@@ -72,6 +72,12 @@ constexpr Row kRows[] = {
        return Status();
      },
      "let NCCL reduce in the NVLink switch, where every GPU of it is free (cuda)"},
+    {"--no-peer-memory", "",
+     [](Options& o, std::string_view) {
+       o.peer_memory = false;
+       return Status();
+     },
+     "leave all communications to NCCL; without it GPUs write into each other's memory where they can (cuda)"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },

@@ -33,6 +33,7 @@ struct Options {
   bool compile_again = false;
   bool tf32 = false;
   bool nvlink_multicast = false;
+  bool peer_memory = true;
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

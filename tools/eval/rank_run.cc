@@ -78,7 +78,8 @@ Status RankRun::Connect() {
                                      .size = ranks_.size(),
                                      .setup_timeout = Timeout(),
                                      .op_timeout = Timeout(),
-                                     .nvlink_multicast = options_.nvlink_multicast};
+                                     .nvlink_multicast = options_.nvlink_multicast,
+                                     .peer_memory = options_.peer_memory};
   HIR_ASSIGN(communicator_, kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
   return {};
 }

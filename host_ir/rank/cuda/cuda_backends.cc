@@ -1,7 +1,10 @@
 #include "host_ir/rank/cuda/cuda_backends.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 
+#include "csrc/base/text.h"
 #include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
@@ -10,6 +13,7 @@
 #include "host_ir/rank/cuda/cuda_libraries.h"
 #include "host_ir/rank/joined_kernels.h"
 #include "multidevice/comm/nccl/nccl.h"
+#include "multidevice/comm/peer/peer_memory.h"
 
 namespace hir::rank {
 namespace {
@@ -32,8 +36,41 @@ Result<std::unique_ptr<device::Device>> MakeDevice(const DeviceOptions& options)
   return device::OpenCudaDevice({.ordinal = options.ordinal, .memory_bytes_max = options.memory_bytes_max});
 }
 
+// A cubin that any process may have compiled before.
+Result<std::string> CompileText(std::string_view text, int architecture) {
+  static const codegen::DiskCache cache(codegen::DefaultCacheDirectory(), gpu::Compiler::Options().cache_bytes_max);
+  const auto key = [&]() -> Result<std::string> {
+    HIR_ASSIGN(const std::string compiler, gpu::NvrtcIdentity());
+    return base::Cat("cubin of a text\n", compiler, "\n", gpu::kNvrtcOptions, "\n", architecture, "\n", text);
+  };
+  HIR_ASSIGN(const std::string known, key());
+  if (std::optional<std::string> cubin = cache.Read(known)) return *std::move(cubin);
+  HIR_ASSIGN(gpu::Compiled compiled, gpu::CompileCuda(std::string(text), architecture));
+  HIR_ASSIGN(const std::string made, key());  // By the compiler that was loaded.
+  cache.Write(made, compiled.cubin);
+  return std::move(compiled.cubin);
+}
+
+// Null where the ranks do not reach each other's memory: NCCL does all then.
+Result<std::shared_ptr<comm::PeerMemory>> MakePeers(const CommOptions& options, comm::Rendezvous& rendezvous,
+                                                    device::Device& device) {
+  if (!options.peer_memory || options.size == 1) return std::shared_ptr<comm::PeerMemory>();
+  auto peers = comm::PeerMemory::Create({.rank = options.rank,
+                                         .size = options.size,
+                                         .generation = options.generation,
+                                         .setup_timeout = options.setup_timeout,
+                                         .op_timeout = options.op_timeout,
+                                         .device = &device,
+                                         .compile = &CompileText},
+                                        rendezvous);
+  if (peers.ok()) return std::shared_ptr<comm::PeerMemory>(*std::move(peers));
+  if (peers.status().code() == Code::kUnavailable) return std::shared_ptr<comm::PeerMemory>();
+  return peers.status();
+}
+
 Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& options, comm::Rendezvous& rendezvous,
                                                              device::Device& device) {
+  HIR_ASSIGN(const std::shared_ptr<comm::PeerMemory> peers, MakePeers(options, rendezvous, device));
   return comm::CreateNccl({.rank = options.rank,
                            .size = options.size,
                            .generation = options.generation,
@@ -44,7 +81,8 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                            .native_stream = &device::NativeStream,
                            .begin_work = &device::BeginWork,
                            .work_mark = &device::WorkMark,
-                           .is_capturing = &device::IsCapturing},
+                           .is_capturing = &device::IsCapturing,
+                           .peers = peers},
                           rendezvous);
 }
 
@@ -56,11 +94,6 @@ Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codege
     joined->Add(artifact.kernels, std::move(source));
   }
   return std::unique_ptr<device::KernelSource>(std::move(joined));
-}
-
-Result<std::string> CompileText(std::string_view text, int architecture) {
-  HIR_ASSIGN(gpu::Compiled compiled, gpu::CompileCuda(std::string(text), architecture));
-  return std::move(compiled.cubin);
 }
 
 // Compiles them when the first is asked for: few programs need any.

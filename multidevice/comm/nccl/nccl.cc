@@ -85,8 +85,8 @@ class NcclCommunicator final : public Communicator {
     HIR_ASSIGN(const std::optional<TeamId> known, teams_.Find(ranks, lane));
     if (known) return *known;
     std::lock_guard lock(calls_);
+    const std::string team = Cat("team [", base::JoinInts(ranks, ", "), "]");
     if (ranks.size() > 1) {
-      const std::string team = Cat("team [", base::JoinInts(ranks, ", "), "]");
       if (const Status made = MakeComm(ranks, team); !made.ok()) {
         watch_.Poison(made.WithContext(team));  // Its members may believe that it exists.
         return watch_.failure();
@@ -94,7 +94,13 @@ class NcclCommunicator final : public Communicator {
     }
     const TeamId id = teams_.Add(ranks, lane);
     if (making_ != nullptr) comms_.emplace(id, std::move(making_));
-    return id;
+    if (options_.peers == nullptr) return id;
+    watch_.SetDeadline(Now() + options_.setup_timeout, team);
+    const Status added = options_.peers->AddTeam(id, *teams_.Get(id));
+    watch_.SetDeadline(std::nullopt);
+    if (added.ok() || added.code() == Code::kUnavailable) return id;  // NCCL takes what is the team's.
+    watch_.Poison(added.WithContext(team));
+    return watch_.failure();
   }
 
   Status Post(const CommDesc& desc, device::Stream& stream) override {
@@ -103,7 +109,8 @@ class NcclCommunicator final : public Communicator {
     HIR_TRY(CheckDesc(desc, team, rank()));
     HIR_TRY(CheckStream(stream));
     NcclOp op = {.desc = desc, .team = team, .stream = &stream};
-    if (const int64_t bytes = ScratchBytes(desc, *team, rank()); bytes > 0) {
+    op.by_peers = options_.peers != nullptr && options_.peers->Takes(desc, *team);
+    if (const int64_t bytes = op.by_peers ? 0 : ScratchBytes(desc, *team, rank()); bytes > 0) {
       HIR_ASSIGN(op.scratch, TakeScratch(stream, bytes));
     }
     ops_.push_back(op);
@@ -240,8 +247,11 @@ class NcclCommunicator final : public Communicator {
     const bool captured = IsCaptured(ops_[0]);
     Status status = captured ? CheckCapture() : Enter();
     if (status.ok()) {
-      for (const NcclOp& op : ops_) QueueCopies(op, rank());
-      status = Issue();
+      for (const NcclOp& op : ops_) {
+        if (!op.by_peers) QueueCopies(op, rank());
+        if (op.by_peers && status.ok()) status = options_.peers->Queue(op.desc, *op.team, *op.stream);
+      }
+      if (status.ok()) status = Issue();
     }
     if (!status.ok()) {
       // The library says what it met; the device, why.
@@ -316,8 +326,10 @@ class NcclCommunicator final : public Communicator {
     return {};
   }
 
+  bool GoesToNccl(const NcclOp& op) const { return !op.by_peers && NeedsNccl(op, rank()); }
+
   Status Issue() {
-    if (std::none_of(ops_.begin(), ops_.end(), [this](const NcclOp& op) { return NeedsNccl(op, rank()); })) {
+    if (std::none_of(ops_.begin(), ops_.end(), [this](const NcclOp& op) { return GoesToNccl(op); })) {
       return {};
     }
     std::lock_guard lock(calls_);
@@ -325,7 +337,7 @@ class NcclCommunicator final : public Communicator {
     HIR_TRY(NcclStatus(nccl_, nccl_.GroupStart(), "ncclGroupStart", nullptr));
     Status status;
     for (NcclOp& op : ops_) {
-      if (!NeedsNccl(op, rank()) || !status.ok()) continue;
+      if (!GoesToNccl(op) || !status.ok()) continue;
       op.comm = comms_.at(op.desc.team)->handle();
       const auto stream = static_cast<cudaStream_t>(options_.native_stream(*op.stream));
       status = IssueCalls(nccl_, op, rank(), stream);
@@ -355,6 +367,7 @@ class NcclCommunicator final : public Communicator {
 
   // The watch's thread, once. All at the same time: one alone may wait for what another holds up.
   void AbortComms() {
+    if (options_.peers != nullptr) options_.peers->Abort();
     // Without the lock NCCL is told to end what another thread is in.
     std::unique_lock lock(calls_, std::defer_lock);
     for (const base::Nanos end = Now() + kLockForAbort; !lock.try_lock() && Now() < end;)

@@ -12,6 +12,7 @@
 #include "csrc/device/device.h"
 #include "csrc/device/stream.h"
 #include "multidevice/comm/communicator.h"
+#include "multidevice/comm/peer/peer_memory.h"
 #include "multidevice/rendezvous/rendezvous.h"
 
 namespace hir::comm {
@@ -42,6 +43,8 @@ struct NcclOptions {
   int64_t (*work_mark)(device::Stream& stream) = nullptr;
   // Optional: whether the stream is in a capture. Without it posts cannot be captured.
   bool (*is_capturing)(device::Stream& stream) = nullptr;
+  // Optional: takes what it can, on all ranks alike; NCCL the rest.
+  std::shared_ptr<PeerMemory> peers = {};
 };
 
 // True when this build knows NCCL; whether the library is there, CreateNccl finds out.

@@ -21,6 +21,7 @@ struct NcclOp {
   ncclComm_t comm = nullptr;  // Null for a team of one, which needs none.
   device::Stream* stream = nullptr;
   std::byte* scratch = nullptr;  // ScratchBytes of it.
+  bool by_peers = false;         // PeerMemory carries it out, without NCCL.
 };
 
 // What NCCL cannot do in place is sent from a copy: as many bytes as that takes.

@@ -1,4 +1,5 @@
-// The communicator suite over NCCL, a process for each GPU: run alone, this program forks them
+// The communicator suite over NCCL, and over peer memory beside it, a process for each GPU: run alone, this program
+// forks them
 // before anything touches CUDA, each runs all tests as its rank, and the exit status is the worst of
 // theirs. Where there are fewer than two GPUs, or no NCCL, every test says so and is skipped.
 #include <gtest/gtest.h>
@@ -9,11 +10,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "multidevice/comm/nccl/nccl.h"
+#include "multidevice/comm/peer/peer_memory.h"
 #include "multidevice/rendezvous/forked.h"
 #include "tests/conformance/communicator_graph_suite.h"
 
@@ -35,8 +40,17 @@ struct Place {
 };
 Place place;  // Set by main.
 
+// Always the same text.
+Result<std::string> Compile(std::string_view text, int architecture) {
+  static const Result<codegen::gpu::Compiled> compiled = codegen::gpu::CompileCuda(std::string(text), architecture);
+  HIR_TRY(compiled.status());
+  return compiled->cubin;
+}
+
 class NcclBackend final : public CommBackend {
  public:
+  // Nothing: NCCL alone.
+  explicit NcclBackend(std::optional<PeerPaths> paths) : paths_(paths) {}
   std::string Absent() const override { return place.absent; }
   int64_t size_max() const override { return place.size; }
   bool fixed_order() const override { return false; }
@@ -47,6 +61,20 @@ class NcclBackend final : public CommBackend {
     const int64_t generation = ++place.generation;
     if (place.rank >= size) return;
     {
+      std::shared_ptr<PeerMemory> peers;
+      if (paths_) {
+        auto made = PeerMemory::Create({.rank = place.rank,
+                                        .size = size,
+                                        .generation = generation,
+                                        .op_timeout = op_timeout,
+                                        .device = place.gpu,
+                                        .compile = &Compile,
+                                        .team_bytes = int64_t{2} << 20,
+                                        .paths = *paths_},
+                                       *place.rendezvous);
+        ASSERT_TRUE(made.ok()) << made.status().ToString();
+        peers = *std::move(made);
+      }
       auto comm = CreateNccl({.rank = place.rank,
                               .size = size,
                               .generation = generation,
@@ -55,7 +83,8 @@ class NcclBackend final : public CommBackend {
                               .native_stream = &device::NativeStream,
                               .begin_work = &device::BeginWork,
                               .work_mark = &device::WorkMark,
-                              .is_capturing = &device::IsCapturing},
+                              .is_capturing = &device::IsCapturing,
+                              .peers = std::move(peers)},
                              *place.rendezvous);
       EXPECT_TRUE(comm.ok()) << comm.status().ToString();
       if (comm.ok()) body(**comm, *place.gpu);
@@ -73,11 +102,20 @@ class NcclBackend final : public CommBackend {
       EXPECT_TRUE(there.ok()) << there.status().ToString();
     }
   }
+
+  const std::optional<PeerPaths> paths_;
 };
 
-std::unique_ptr<CommBackend> Nccl() { return std::make_unique<NcclBackend>(); }
-INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, testing::Values(&Nccl));
-INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorGraphSuite, testing::Values(&Nccl));
+// As far as they go.
+constexpr int64_t kAll = int64_t{1} << 40;
+std::unique_ptr<CommBackend> Nccl() { return std::make_unique<NcclBackend>(std::nullopt); }
+std::unique_ptr<CommBackend> Pushes() { return std::make_unique<NcclBackend>(PeerPaths{kAll, kAll}); }
+std::unique_ptr<CommBackend> Copies() { return std::make_unique<NcclBackend>(PeerPaths{0, 1}); }
+std::string Name(const testing::TestParamInfo<CommBackendFactory>& info) {
+  return info.param == &Pushes ? "Pushes" : info.param == &Copies ? "Copies" : "Library";
+}
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, testing::Values(&Nccl, &Pushes, &Copies), Name);
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorGraphSuite, testing::Values(&Nccl, &Pushes, &Copies), Name);
 
 // The number of GPUs, asked by a process that then ends: forking after it would lose the driver.
 int64_t CountGpus(std::string& why_none) {

@@ -1,0 +1,26 @@
+// Which communications go by peer memory, and how: the one table of crossovers.
+#pragma once
+
+#include <cstdint>
+
+#include "multidevice/comm/communicator.h"
+
+namespace hir::comm {
+
+enum class PeerPath : uint8_t {
+  kNone,    // The library's.
+  kPush,    // A kernel that pushes all of it at once.
+  kCopies,  // The copy engine, piece by piece.
+};
+
+// Bytes are those of a message from one rank to one other.
+struct PeerPaths {
+  // From docs/performance.md, "Small messages" and "Collectives by peer memory": medians on two H100s.
+  int64_t push_bytes_max = int64_t{1} << 20;
+  int64_t copies_bytes_min = int64_t{4} << 20;
+};
+
+// What a communication of a team of `ranks` is carried by, when there is room in a push for `push_bytes`.
+PeerPath PathOf(const CommDesc& desc, int64_t ranks, int64_t push_bytes, const PeerPaths& paths);
+
+}  // namespace hir::comm

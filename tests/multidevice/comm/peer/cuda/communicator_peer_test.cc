@@ -1,0 +1,148 @@
+// Peer memory on the streams of csrc/device/cuda, with a driver and a libnccl made for tests and the kernels as CPU
+// code: the communicator suites with all that can going by pushes, by copies, and by both; teams that cannot.
+#include <barrier>
+#include <cmath>
+#include <thread>
+
+#include "csrc/base/prng.h"
+#include "multidevice/comm/peer/peer_memory.h"
+#include "multidevice/comm/reduce.h"
+#include "multidevice/rendezvous/memory.h"
+#include "tests/conformance/communicator_graph_suite.h"
+#include "tests/multidevice/comm/nccl/fake_cuda_streams.h"
+#include "tests/multidevice/comm/peer/cpu_kernels.h"
+
+namespace hir::comm {
+namespace {
+
+using device::Fake;
+using std::chrono::seconds;
+
+constexpr int64_t kAll = int64_t{1} << 40;
+
+// Everything that can goes one way.
+constexpr PeerPaths kPushes = {.push_bytes_max = kAll, .copies_bytes_min = kAll};
+constexpr PeerPaths kCopies = {.push_bytes_max = 0, .copies_bytes_min = 1};
+constexpr PeerPaths kBoth = {.push_bytes_max = 2000, .copies_bytes_min = 8000};
+
+class FakePeers final : public CommBackend {
+ public:
+  // Of device memory; 0: as much as there is.
+  void set_bytes_max(int64_t (*bytes_max)(int64_t rank)) { bytes_max_ = bytes_max; }
+  explicit FakePeers(PeerPaths paths, int64_t team_bytes = int64_t{1} << 20) : paths_(paths), team_bytes_(team_bytes) {
+    Fake().Reset();
+    Fake().num_devices = 4;
+    Fake().memory_bytes = int64_t{8} << 30;  // A slab begins with 256 MiB.
+  }
+  bool fixed_order() const override { return false; }
+  bool names_missing_rank() const override { return false; }
+  void Run(int64_t size, base::Nanos op_timeout,
+           const std::function<void(Communicator&, device::Device&)>& body) override {
+    MemoryRendezvous rendezvous;
+    std::barrier all(size);
+    {
+      std::vector<std::jthread> threads;
+      for (int64_t rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto device =
+              *device::OpenCudaDevice({.ordinal = rank, .memory_bytes_max = bytes_max_(rank), .driver = HIR_FAKE_CUDA});
+          auto peers = PeerMemory::Create({.rank = rank,
+                                           .size = size,
+                                           .generation = 3,
+                                           .setup_timeout = seconds(20),
+                                           .op_timeout = op_timeout,
+                                           .device = device.get(),
+                                           .compile = &CompilePeerForCpu,
+                                           .team_bytes = team_bytes_,
+                                           .paths = paths_},
+                                          rendezvous);
+          ASSERT_TRUE(peers.ok()) << peers.status().ToString();
+          NcclOptions options = FakeGpuOptions(rank, size, *device);
+          options.op_timeout = op_timeout;
+          options.peers = *std::move(peers);
+          auto comm = CreateNccl(options, rendezvous);
+          EXPECT_TRUE(comm.ok()) << comm.status().ToString();
+          if (comm.ok()) body(**comm, *device);
+          all.arrive_and_wait();  // A rank that is done early stays as long as others may need it.
+        });
+      }
+    }
+    EXPECT_EQ(Fake().live_objects, 0);
+  }
+
+ private:
+  const PeerPaths paths_;
+  const int64_t team_bytes_;
+  int64_t (*bytes_max_)(int64_t rank) = [](int64_t) { return int64_t{0}; };
+};
+
+std::unique_ptr<CommBackend> Pushes() { return std::make_unique<FakePeers>(kPushes); }
+std::unique_ptr<CommBackend> Copies() { return std::make_unique<FakePeers>(kCopies); }
+std::unique_ptr<CommBackend> Both() { return std::make_unique<FakePeers>(kBoth); }
+std::string Name(const testing::TestParamInfo<CommBackendFactory>& info) {
+  return info.param == &Pushes ? "Pushes" : info.param == &Copies ? "Copies" : "Both";
+}
+INSTANTIATE_TEST_SUITE_P(Peers, CommunicatorSuite, testing::Values(&Pushes, &Copies, &Both), Name);
+INSTANTIATE_TEST_SUITE_P(Peers, CommunicatorGraphSuite, testing::Values(&Pushes, &Copies, &Both), Name);
+
+// Unlike NCCL's: equal to the bit to what the other backends give.
+TEST(PeerMemoryOfRanks, SumsAreInTheOrderOfTheTeam) {
+  constexpr int64_t kRanks = 4, kCount = 3000;
+  const auto random = [](int64_t rank, DType dtype) {
+    Bytes bytes(static_cast<size_t>(kRanks * kCount * DTypeBytes(dtype)));
+    base::Prng prng(static_cast<uint64_t>(rank + 7));
+    for (int64_t i = 0; i < kRanks * kCount; ++i) {
+      const double value = (prng.Unit() - 0.5) * std::exp2(static_cast<double>(i % 9));
+      if (dtype == DType::kFloat32) StoreAs(bytes, i, static_cast<float>(value));
+      if (dtype == DType::kBFloat16) StoreAs(bytes, i, FloatToBFloat16(static_cast<float>(value)));
+      if (dtype == DType::kFloat16) StoreAs(bytes, i, FloatToFloat16(static_cast<float>(value)));
+    }
+    return bytes;
+  };
+  for (const PeerPaths& paths : {kPushes, kCopies}) {
+    FakePeers(paths, int64_t{4} << 20).Run(kRanks, seconds(60), [&](Communicator& comm, device::Device& device) {
+      const auto stream = *device.CreateStream();
+      const TeamId team = *comm.Team(std::vector<int64_t>{2, 0, 3, 1}, 0);
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+          std::vector<Bytes> all;
+          std::vector<const std::byte*> srcs;
+          for (const int64_t rank : {2, 0, 3, 1}) all.push_back(random(rank, dtype));
+          for (const Bytes& bytes : all) srcs.push_back(bytes.data());
+          Bytes expected(all[0].size());
+          Reduce(op, dtype, srcs, expected.data(), kRanks * kCount);
+          const DeviceBytes src(device, *stream, random(comm.rank(), dtype)),
+              dst(device, *stream, Bytes(all[0].size()));
+          CommDesc desc = {.team = team, .reduce = op, .dtype = dtype, .count = kRanks * kCount};
+          desc.src = src.buffer();
+          desc.dst = dst.buffer();
+          ASSERT_TRUE(comm.Post(desc, *stream).ok());
+          ASSERT_TRUE(stream->Synchronize(seconds(60)).ok());
+          const Bytes got = dst.Read();
+          const auto apart = std::ranges::mismatch(got, expected);
+          EXPECT_TRUE(got == expected) << DTypeName(dtype) << " " << ReduceOpName(op) << ": byte "
+                                       << apart.in1 - got.begin() << " of " << got.size();
+        }
+      }
+    });
+  }
+}
+
+// Where one rank has no memory for a team, NCCL does all of its work, on all ranks.
+TEST(PeerMemoryOfRanks, ATeamWithoutMemoryGoesByNccl) {
+  FakePeers backend(kPushes);
+  backend.set_bytes_max([](int64_t rank) { return rank == 1 ? int64_t{3} << 20 : int64_t{64} << 20; });
+  backend.Run(2, seconds(60), [&](Communicator& comm, device::Device& device) {
+    const auto stream = *device.CreateStream();
+    for (const int64_t lane : {0, 1, 2, 3}) {  // There is room for some.
+      const TeamId team = *comm.Team(std::vector<int64_t>{0, 1}, lane);
+      const DeviceBytes data(device, *stream, Floats(64, 1));
+      ASSERT_TRUE(comm.Post({.team = team, .count = 64, .src = data.buffer(), .dst = data.buffer()}, *stream).ok());
+      ASSERT_TRUE(stream->Synchronize(seconds(60)).ok());
+      EXPECT_TRUE(data.Read() == Floats(64, 2));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hir::comm
