@@ -44,14 +44,15 @@ using comm::CommType;
 constexpr base::Nanos kLong = std::chrono::seconds(60);
 constexpr int kPostsInGraph = 20;
 constexpr std::array<std::string_view, 4> kWays = {"post", "run", "graph", "nccl_graph"};
-constexpr int64_t kAnyBytes = int64_t{1} << 40;
 struct Paths {
   std::string_view name;
   comm::PeerPaths paths;
 };
 // Which way comm/nccl takes: as chosen, or one way as far as it goes.
-constexpr std::array<Paths, 4> kPaths = {Paths{"chosen", {}}, Paths{"nccl", {0, kAnyBytes}},
-                                         Paths{"pushes", {kAnyBytes, kAnyBytes}}, Paths{"copies", {0, 1}}};
+constexpr std::array<Paths, 4> kPaths = {
+    Paths{"chosen", {}}, Paths{"nccl", {.push_bytes_max = 0, .reduce_scatter_bytes_min = comm::kNoBytes}},
+    Paths{"pushes", {.push_bytes_max = comm::kNoBytes, .reduce_scatter_bytes_min = comm::kNoBytes}},
+    Paths{"copies", {.push_bytes_max = 0, .copies_alone_bytes_min = 1}}};
 
 struct Arguments {
   int64_t ranks = 0;

@@ -104,6 +104,8 @@ Status InferCommunication(ir::Graph& graph, ir::Op& op, std::span<const ir::Type
   }
   HIR_TRY(CheckReduce(*rule, op.Name("reduce")));
   HIR_TRY(CheckMeshes(*rule, op));
+  if (op.Name("by") != "any" && op.Name("by") != "copies")
+    return InvalidArgument(Cat("by is ", op.Name("by"), ", not any or copies"));
   for (const ir::Value* value : op.operands) {
     if (value->type->kind != ir::TypeKind::kTensor) {
       return InvalidArgument(Cat("%", value->name, " is ", ToString(*value->type), ", not a buffer"));

@@ -15,13 +15,20 @@ using mesh::ParallelType;
 
 bool IsRankSymbol(std::string_view symbol) { return symbol == "rank" || symbol.starts_with('@'); }
 
-// The rank symbols that conditions use, and the membership of every mesh, once each.
+// A place in a row that turns around: which chunk that is can be told when it is known.
+bool HasMod(const ir::Expr* expr) {
+  return expr->kind == ir::ExprKind::kMod || std::ranges::any_of(expr->args, HasMod);
+}
+
+// The rank symbols that conditions use, or `mod`s in the indices of views, and the membership of every mesh, once each.
 std::vector<std::string> DecidingSymbols(const ir::Graph& graph) {
   std::vector<std::string> symbols;
   for (const ir::Mesh& mesh : graph.meshes()) symbols.push_back(base::Cat("@", mesh.name, ".in"));
   std::vector<std::string_view> used;
   ir::ForEachOp(graph.body, [&used](ir::Op* op) {
     if (CodeOf(*op) == HostOp::kIf) ir::CollectSymbols(op->ExprOf("cond"), used);
+    if (CodeOf(*op) != HostOp::kViewSelect || !HasMod(op->ExprOf("index"))) return;
+    ir::CollectSymbols(op->ExprOf("index"), used);
   });
   for (std::string_view symbol : used) {
     const bool known = std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();

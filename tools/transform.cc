@@ -32,14 +32,14 @@ int64_t NumDevices(const ir::Graph& graph) {
   return last + 1;
 }
 
-Result<host::ProgramPlan> Plan(GraphPtr graph, const codegen::Target& target = {}) {
-  const int64_t num_devices = NumDevices(*graph);
-  return host::PlanProgram(std::move(graph), {.num_devices = num_devices, .target = target});
+Result<host::ProgramPlan> Plan(GraphPtr graph, host::PlanOptions options = {}) {
+  options.num_devices = NumDevices(*graph);
+  return host::PlanProgram(std::move(graph), options);
 }
 
 // The CUDA C++ of its kernels.
 Result<std::string> Cuda(GraphPtr graph) {
-  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), codegen::kHopper));
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.target = codegen::kHopper}));
   std::string text;
   for (const codegen::KernelPlan& kernel : plan.kernels) {
     HIR_ASSIGN(const std::string own, codegen::gpu::EmitKernels(kernel));
@@ -58,12 +58,18 @@ Result<GraphPtr> Lower(GraphPtr graph) {
   return std::move(plan.host);
 }
 
+// As `lower`, with products of any size beside their communications.
+Result<GraphPtr> Overlap(GraphPtr graph) {
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.overlap_bytes_min = 0}));
+  return std::move(plan.host);
+}
+
 // A step of the pipeline that makes another graph of a fusion program.
 struct Step {
   std::string_view name;
   Result<GraphPtr> (*run)(GraphPtr);
 };
-constexpr Step kSteps[] = {{"localize", &Localize}, {"lower", &Lower}};
+constexpr Step kSteps[] = {{"localize", &Localize}, {"lower", &Lower}, {"overlap", &Overlap}};
 
 std::span<const ir::Pass> PassesOf(const ir::OpSet& ops) {
   return &ops == &fusion::kFusionOps ? fusion::kFusionPasses : host::kHostPasses;
@@ -118,6 +124,7 @@ std::string PassList() {
   return out +
          "  localize, segments, lower: steps that make one rank's program, its segments, the host "
          "program\n"
+         "  overlap: as lower, with products of any size in parts beside their communications\n"
          "  cuda: the CUDA C++ of one rank's kernels\n";
 }
 

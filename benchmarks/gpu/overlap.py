@@ -1,12 +1,13 @@
-"""Products beside their communications: stream loops of 1, 2, 4 chunks, and the product alone.
+"""Products beside their communications: in parts, in stream loops, one behind the other, and the product alone.
 
 python3 benchmarks/gpu/overlap.py --ranks 2 --json benchmarks/results/NAME.json
 
 Of each size and form: all-gather + product (rows of x gathered, columns of w split), product + reduce-scatter
-and product + all-reduce (the contracted axis split), in bfloat16. One chunk is the communication before or behind
-all of the product. With n chunks a loop on the host goes through n parts of what each rank holds, each communicated
-by NCCL on a stream of its own while another is multiplied. Each variant is a process a GPU by mpirun; the variants
-take turns, in rounds.
+and product + all-reduce (the contracted axis split), in bfloat16. "whole" is the communication before or behind all
+of the product, by NCCL. "parts" is what hostir makes of the same program by itself: rows of one rank after the other,
+which the copy engine brings or takes away meanwhile. "N chunks" is the same program with a stream axis: a loop on the
+host goes through n parts of what each rank holds. Each variant is a process a GPU by mpirun; the variants take turns,
+in rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from machine import machine
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [(8192, 8192, 28672), (8192, 4096, 14336), (4096, 4096, 4096)]  # M, K, N of the whole product.
 FORMS = ["all-gather", "reduce-scatter", "all-reduce"]
-CHUNKS = [1, 2, 4]
+VARIANTS = ["whole", "parts", "2 chunks", "4 chunks"]
 
 
 def stream(axis: int, chunks: int) -> str:
@@ -74,13 +75,20 @@ def program(form: str, m: int, k: int, n: int, ranks: int, chunks: int) -> str:
 """
 
 
-def samples(args: argparse.Namespace, text: str, ranks: int) -> list[float]:
+def chunks_of(variant: str) -> int:
+    return int(variant.split()[0]) if variant.endswith("chunks") else 1
+
+
+def samples(args: argparse.Namespace, text: str, ranks: int, variant: str) -> list[float]:
     """Milliseconds of a run, of the slowest rank, as hostir-eval times them."""
     with tempfile.TemporaryDirectory(prefix="hostir-") as name:
         file, times = Path(name) / "program.hir", Path(name) / "times.json"
         file.write_text(text)
         command = ["mpirun", "-n", ranks, "--allow-run-as-root", "--oversubscribe", args.program, file, "--random", 1]
         command += ["--device", args.device, "--repeat", args.samples, "--batch", args.batch, "--json", times]
+        command += ["--overlap-bytes-min", 1 if variant == "parts" else -1]
+        command += ["--no-peer-memory"] if variant == "whole" else []
+        command += ["--graph"] if args.graph else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
         if done.returncode != 0:
             raise RuntimeError(f"{args.program} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -90,25 +98,27 @@ def samples(args: argparse.Namespace, text: str, ranks: int) -> list[float]:
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for m, k, n in args.sizes:
-        variants = [("product", 1)] + [(form, chunks) for form in args.forms for chunks in CHUNKS]
-        taken: dict[tuple[str, int], list[float]] = {variant: [] for variant in variants}
+        variants = [("product", "alone")] + [(form, variant) for form in args.forms for variant in args.variants]
+        taken: dict[tuple[str, str], list[float]] = {variant: [] for variant in variants}
         for _ in range(args.rounds):
-            for form, chunks in variants:
+            for form, variant in variants:
                 ranks = 1 if form == "product" else args.ranks
-                taken[form, chunks] += samples(args, program(form, m, k, n, args.ranks, chunks), ranks)
-        alone = statistics.median(taken["product", 1])
-        for (form, chunks), times in taken.items():
+                text = program(form, m, k, n, args.ranks, chunks_of(variant))
+                taken[form, variant] += samples(args, text, ranks, variant)
+        alone = statistics.median(taken["product", "alone"])
+        for (form, variant), times in taken.items():
             row = {
                 "form": form,
                 "size": [m, k, n],
-                "chunks": chunks,
+                "variant": variant,
                 "samples": len(times),
                 "ms_quartiles": quartiles(times),
             }
             row["of_product"] = statistics.median(times) / alone
             rows.append(row)
             print(
-                f"{form:15} {m}x{k}x{n:<6} {chunks} chunks {statistics.median(times):9.4f} ms {row['of_product']:6.2f}"
+                f"{form:15} {m}x{k}x{n:<6} {variant:9} {statistics.median(times):9.4f} ms {row['of_product']:6.3f}",
+                flush=True,
             )
     return rows
 
@@ -120,6 +130,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu for a trial")
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     parser.add_argument("--sizes", nargs="+", default=SIZES, type=lambda t: tuple(map(int, t.split("x"))), help="MxKxN")
+    parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--graph", action="store_true", help="replay each program as a graph, as the service does")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=5, help="of a variant in a round")
     parser.add_argument("--batch", type=int, default=5, help="runs of a sample")

@@ -62,6 +62,7 @@ Status Compiler::CompileCommunication(const ir::Op& op) {
   desc.reduce = ReduceOf(op.Name("reduce"));
   desc.dtype = op.operands[0]->type->dtype;
   desc.seq = op.Int("seq");
+  desc.by_copies = op.Name("by") == "copies";
   if (desc.type == CommType::kBroadcast) {
     code.team = BroadcastTeam(from, to);
     desc.root = code.team[0];

@@ -9,6 +9,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
+#include "host_ir/lower/overlap.h"
 #include "host_ir/lower/storage.h"
 #include "multidevice/plan/resharding.h"
 
@@ -64,6 +65,7 @@ struct Level {
   std::vector<SegmentKind> kinds = {};
   std::unordered_map<const Value*, Value*> buffer = {};            // Local value to host buffer.
   std::unordered_map<const Value*, const Value*> storage_of = {};  // Value to the output whose memory it is.
+  std::unordered_map<size_t, const Overlap*> overlap_of = {};      // Of groups, by index.
 };
 
 class Lowering {
@@ -97,6 +99,13 @@ class Lowering {
   Status LowerGroups() {
     for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group));
     AliasOutputs();
+    if (at_->loop == nullptr) {
+      overlaps_ = FindOverlaps(*at_->program, options_.overlap_bytes_min);
+      for (const Overlap& overlap : overlaps_) {
+        at_->overlap_of[overlap.communication] = &overlap;
+        for (const size_t product : overlap.products) at_->overlap_of[product] = &overlap;
+      }
+    }
     for (size_t i = 0; i < at_->program->groups.size(); ++i) HIR_TRY(LowerGroup(i));
     return {};
   }
@@ -208,10 +217,14 @@ class Lowering {
 
   Status LowerGroup(size_t index) {
     const Group& group = at_->program->groups[index];
+    const auto overlap = at_->overlap_of.find(index);
+    const bool overlaps = overlap != at_->overlap_of.end();
     switch (at_->kinds[index]) {
       case SegmentKind::kView: LowerViews(group); break;
-      case SegmentKind::kCommunication: LowerCommunication(group); break;
-      case SegmentKind::kLibrary: LowerLibrary(group); break;
+      case SegmentKind::kCommunication:
+        overlaps ? LowerShifts(group, *overlap->second) : LowerCommunication(group);
+        break;
+      case SegmentKind::kLibrary: overlaps ? LowerParts(group, *overlap->second) : LowerLibrary(group); break;
       case SegmentKind::kKernel: HIR_TRY(LowerKernel(group)); break;
       case SegmentKind::kLoop: HIR_TRY(LowerLoop(group)); break;
     }
@@ -288,7 +301,7 @@ class Lowering {
   }
 
   void AddCommunication(std::string_view type, std::string_view reduce, const ir::Mesh* mesh, std::string_view dim,
-                        const ir::Mesh* to, Value* source, Value* destination) {
+                        const ir::Mesh* to, Value* source, Value* destination, std::string_view by = "any") {
     AddOp("communication", {source, destination},
           {{"type", host_->Copy(type)},
            {"reduce", host_->Copy(reduce)},
@@ -296,7 +309,110 @@ class Lowering {
            {"dim", host_->Copy(dim)},
            {"to", to},
            {"stream", host_->exprs().Const(0)},
-           {"seq", next_seq_++}});
+           {"seq", next_seq_++},
+           {"by", host_->Copy(by)}});
+  }
+
+  // The place in its team that is `ahead` of this rank's.
+  const ir::Expr* PlaceAhead(const Op& communication, int64_t ahead, int64_t ways) {
+    const std::string_view dim = communication.Name("dim");  // "mesh_x"
+    ir::ExprPool& pool = host_->exprs();
+    const ir::Expr* const place =
+        pool.Symbol(Cat("@", communication.MeshOf("mesh")->name, ".", dim.substr(dim.size() - 1)));
+    return ahead == 0 ? place : pool.Mod(pool.Add(place, pool.Const(ahead)), pool.Const(ways));
+  }
+
+  // The mesh of `communication` with every device in the place of the one `ahead` of it along the dimension.
+  const ir::Mesh* Shifted(const Op& communication, int64_t ahead) {
+    const mesh::DeviceMesh& devices = communication.MeshOf("mesh")->mesh;
+    const mesh::ParallelType dim = *mesh::ParseParallelType(communication.Name("dim"));
+    std::vector<int64_t> shifted;
+    for (const int64_t device : devices.devices()) {
+      const std::vector<int64_t> team = devices.Team(device, dim);
+      const auto place = std::find(team.begin(), team.end(), device) - team.begin();
+      shifted.push_back(team[static_cast<size_t>(place + ahead) % team.size()]);
+    }
+    return host_->AddMesh(
+        *mesh::DeviceMesh::Make({devices.shape().begin(), devices.shape().end()}, std::move(shifted)));
+  }
+
+  // The communication of an overlap: each shift brings the chunk of one other rank.
+  void LowerShifts(const Group& group, const Overlap& overlap) {
+    const Op& op = *group.ops[0];
+    const bool gathers = overlap.kind == Overlap::Kind::kGathers;
+    Value* const source = at_->buffer.at(op.operands[0]);
+    Value* const destination = Allocate(op.results[0]);
+    const int64_t first_seq = next_seq_, ways = overlap.ways;
+    const std::string_view from_name = op.operands[0]->name, to_name = op.results[0]->name;
+    for (int64_t k = 1; k < ways; ++k) {
+      // Gathered are the rows of the rank that is k ahead, sent those for it.
+      Value* const out = gathers ? source : Select(source, 0, PlaceAhead(op, k, ways), Cat(from_name, ".to", k));
+      Value* const in = Select(destination, 0, PlaceAhead(op, gathers ? k : ways - k, ways), Cat(to_name, ".from", k));
+      Guard(*op.results[0]);
+      AddCommunication("collective_permute", "none", host_->FindMesh(op.MeshOf("mesh")->name), "none",
+                       Shifted(op, gathers ? ways - k : k), out, in, "copies");
+      block_ = nullptr;
+    }
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kCommunication, std::string(op.info->name));
+    segment.schedule = Cat(ways - 1, ways == 2 ? " shift" : " shifts");
+    segment.launches = static_cast<int>(next_seq_ - first_seq);
+    segment.first_seq = first_seq;
+  }
+
+  // `type` with the rows of one of `ways` parts.
+  const Type* PartType(const Type& type, int64_t ways) {
+    std::vector<ir::Axis> axes(type.axes.begin(), type.axes.end());
+    ir::Axis& rows = axes[static_cast<size_t>(RowAxis(type, ways))];
+    rows.extent = host_->exprs().Const(rows.extent->value / ways);
+    return host_->Tensor(type.dtype, axes);
+  }
+  Value* PartOf(Value* buffer, int64_t ways, const ir::Expr* index, std::string_view name) {
+    const int axis = RowAxis(*buffer->type, ways);
+    std::vector<ir::Axis> axes(buffer->type->axes.begin(), buffer->type->axes.end());
+    ir::Axis& rows = axes[static_cast<size_t>(axis)];
+    rows.extent = host_->exprs().Const(rows.extent->value / ways);
+    axes.insert(axes.begin() + axis, ir::Axis{ir::AxisKind::kIteration, host_->exprs().Const(ways)});
+    Value* const parts =
+        AddOp("view_reshape", {buffer}, {}, host_->Tensor(buffer->type->dtype, axes), Cat(name, ".parts"));
+    return parts == nullptr ? nullptr : Select(parts, axis, index, name);
+  }
+
+  // A product of an overlap, a part of rows at a time: those that are at hand first, or those that others wait for.
+  void LowerParts(const Group& group, const Overlap& overlap) {
+    const Op& op = *group.ops[0];
+    const Op& communication = *at_->program->groups[overlap.communication].ops[0];
+    const bool gathers = overlap.kind == Overlap::Kind::kGathers;
+    const int64_t ways = overlap.ways;
+    Value* const rows = at_->buffer.at(op.operands[0]);
+    Value* const result = Allocate(op.results[0]);
+    for (int64_t i = 0; i < ways; ++i) {
+      const int64_t ahead = gathers ? i : (i + 1) % ways;
+      const ir::Expr* const place = PlaceAhead(communication, ahead, ways);
+      const auto named = [&](const Value* value) { return Cat(value->name, ".part", i); };
+      std::vector<Value*> operands;
+      for (const Value* operand : op.operands) operands.push_back(at_->buffer.at(operand));
+      if (gathers && ahead == 0) {  // Its own rows need not arrive.
+        operands[0] = AddOp("view_reshape", {at_->buffer.at(communication.operands[0])}, {},
+                            PartType(*rows->type, ways), named(op.operands[0]));
+      } else {
+        operands[0] = PartOf(rows, ways, place, named(op.operands[0]));
+      }
+      if (!gathers && ahead == 0) {  // Its own part is made where the others' arrive.
+        Value* const own = Select(Allocate(communication.results[0]), 0, place, Cat(named(op.results[0]), ".own"));
+        operands.push_back(AddOp("view_reshape", {own}, {}, PartType(*result->type, ways), named(op.results[0])));
+      } else {
+        operands.push_back(PartOf(result, ways, place, named(op.results[0])));
+      }
+      if (!first_error_.ok()) return;
+      Guard(*op.results[0]);
+      AddCall(op, operands);
+      block_ = nullptr;
+    }
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kLibrary, std::string(op.info->name));
+    const std::string call = DescribeCall(op);
+    segment.schedule =
+        Cat(call, call.empty() ? "" : ", ", "in ", ways, " parts, own rows ", gathers ? "first" : "last");
+    segment.launches = static_cast<int>(ways);
   }
 
   // A mesh of the host program with these devices, in one dimension.
@@ -370,15 +486,20 @@ class Lowering {
     for (const Value* operand : op.operands) operands.push_back(at_->buffer.at(operand));
     operands.push_back(Allocate(op.results[0]));
     Guard(*op.results[0]);
+    AddCall(op, operands);
+    LoweredSegment& segment = AddSegment(group, SegmentKind::kLibrary, std::string(op.info->name));
+    segment.schedule = DescribeCall(op);
+    segment.launches = 1;
+  }
+
+  // `operands`: the op's, and its result.
+  void AddCall(const Op& op, const std::vector<Value*>& operands) {
     AddOp("library", operands,
           {{"op", op.info->name},
            {"inputs", static_cast<int64_t>(op.operands.size())},
            {"epilogue", host_->Copy(op.Name("epilogue"))},
            {"precision", host_->Copy(op.Name("precision"))},
            {"stream", at_->stream}});
-    LoweredSegment& segment = AddSegment(group, SegmentKind::kLibrary, std::string(op.info->name));
-    segment.schedule = DescribeCall(op);
-    segment.launches = 1;
   }
 
   Status LowerKernel(const Group& group) {
@@ -560,6 +681,7 @@ class Lowering {
   ir::Block* block_ = nullptr;     // Of the `if` or group around the current group, or null.
   std::deque<std::string> names_;  // Of the indices, as the bodies have them.
   std::unordered_map<std::string_view, const ir::Expr*> indices_;
+  std::vector<Overlap> overlaps_;  // Of the program; its loops have none.
   int64_t next_seq_ = 0;
   Status first_error_;
   Lowered lowered_;

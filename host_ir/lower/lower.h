@@ -47,6 +47,9 @@ struct LowerOptions {
   codegen::Target target = {};  // What kernels are planned for.
   codegen::Sizes sizes = {};    // Values of symbols of the program.
   int streams = 4;              // Over which loops rotate; in [1, kLoopStreamsMax].
+  // Products and communications of chunks of at least so many bytes run side by side in parts (overlap.h); negative:
+  // none do.
+  int64_t overlap_bytes_min = -1;
 };
 
 // The groups of `program`, and of the bodies of its loops, partition the ops of their graphs in topological order. It

@@ -37,8 +37,7 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
 
 // Stages 1 and 2.
-Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, int64_t resharding_bytes_max,
-               ProgramPlan& plan) {
+Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& options, ProgramPlan& plan) {
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
   std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
@@ -47,7 +46,7 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const codegen::Sizes& sizes, 
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, Dumped("presegment")));
   // 2. One rank's program.
-  HIR_ASSIGN(plan.local, plan::Localize(global, {.sizes = sizes, .resharding_bytes_max = resharding_bytes_max}));
+  HIR_ASSIGN(plan.local, plan::Localize(global, options));
   for (size_t i = 0; i < names.size(); ++i) plan.local.outputs[i].name = std::move(names[i]);
   return {};
 }
@@ -92,15 +91,24 @@ std::string Names(std::span<ir::Value* const> values) {
 
 }  // namespace
 
+int64_t OverlapBytesMin(const codegen::Target& target) {
+  return target.kind == codegen::Target::Kind::kGpu ? int64_t{4} << 20 : -1;
+}
+
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
   HIR_TRY(fusion::CheckUserProgram(*program));
   HIR_TRY(CheckDevices(*program, options.num_devices));
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  Status localized = ToLocal(std::move(program), options.sizes, options.resharding_bytes_max, plan);
+  const int64_t overlap_bytes_min = options.overlap_bytes_min.value_or(OverlapBytesMin(options.target));
+  plan::LocalizeOptions localize = {.sizes = options.sizes,
+                                    .resharding_bytes_max = options.resharding_bytes_max,
+                                    .exchanged_sums_bytes_min = overlap_bytes_min};
+  Status localized = ToLocal(std::move(program), localize, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
-    localized = ToLocal(std::move(program), {}, options.resharding_bytes_max, plan);
+    localize.sizes = {};
+    localized = ToLocal(std::move(program), localize, plan);
     plan.pinned = options.sizes;
   }
   HIR_TRY(localized);
@@ -110,8 +118,10 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(FormStreamLoops(*plan.segmented, {options.sizes}, plan.local.communications, plan.local.evenness));
   HIR_TRY(CutIntoGroups(*plan.segmented, options.target));
   // 4, 5. Kernels, and the host program.
-  HIR_ASSIGN(Lowered lowered,
-             Lower(*plan.segmented, {.target = options.target, .sizes = options.sizes, .streams = options.streams}));
+  HIR_ASSIGN(Lowered lowered, Lower(*plan.segmented, {.target = options.target,
+                                                      .sizes = options.sizes,
+                                                      .streams = options.streams,
+                                                      .overlap_bytes_min = overlap_bytes_min}));
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);

@@ -89,6 +89,8 @@ struct CommDesc {
   device::Buffer dst = {};
   int64_t to = kNoRank;  // Ranks of the communicator, in the team.
   int64_t from = kNoRank;
+  // Where a backend has the choice, by copies, slower ones too, rather than by what takes processors from work beside.
+  bool by_copies = false;
   int64_t seq = 0;  // The number that errors and Progress() name it by; matching does not use it.
 };
 

@@ -217,7 +217,57 @@ bool StepEmitter::LosesStoredOnce(const Step& step) const {
   return along && loses(step.axis);
 }
 
+// The sum of a product's partial results along a mesh dimension, of sizes that are known, whose share along `axis`, the
+// first that has more than one element, is large.
+bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_t axis) {
+  if (step.kind != StepKind::kReduceScatter && step.kind != StepKind::kAllreduce) return false;
+  const bool product = value.def != nullptr && (value.def->info->name == "matmul" || value.def->info->name == "linear");
+  if (exchanged_sums_bytes_min_ < 0 || request_->reduce != "sum" || !product) return false;
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
+  const int64_t ways = at_.mesh.Size(step.type);
+  int64_t bytes = DTypeBytes(value.type->dtype);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const ir::Expr* const extent = axes[i].extent;
+    if (extent->IsConst(1)) continue;
+    if (i < axis || axes[i].kind != ir::AxisKind::kIteration || !extent->IsConst()) return false;
+    bytes *= extent->value;
+  }
+  return axis < axes.size() && axes[axis].extent->value % ways == 0 && IsEven(axis) &&
+         bytes / ways >= exchanged_sums_bytes_min_;
+}
+
+// To every rank its share of each rank's results, which it adds up in their order.
+Result<ir::Value*> StepEmitter::ExchangeSum(const Step& step, ir::Value* value, size_t axis) {
+  const ir::Attr dim = {"dim", mesh::ParallelTypeName(step.type)};
+  const ir::Attr mesh = {"mesh", graph_.AddMesh(step.after.mesh)};
+  std::vector<int64_t> chunks(step.after.axes.size(), 1);
+  chunks[axis] = at_.mesh.Size(step.type);
+  ir::Value* sent = value;
+  HIR_ASSIGN(sent, SplitToFront(value, chunks));
+  HIR_ASSIGN(ir::Value* const got, Emit("all_to_all", sent, {mesh, dim}));
+  Record(StepKind::kAllToAll, step, *sent, *got);
+  const int64_t front[] = {0};
+  return Emit(
+      "sum", got,
+      {{"axes", std::span<const int64_t>(front)}, {"keepdim", false}, {"dtype", DTypeName(value->type->dtype)}});
+}
+
 Result<ir::Value*> StepEmitter::Communicate(const Step& step, ir::Value* value) {
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
+  const auto rows = static_cast<size_t>(
+      std::ranges::find_if(axes, [](const ir::Axis& axis) { return !axis.extent->IsConst(1); }) - axes.begin());
+  const size_t shared = step.kind == StepKind::kReduceScatter ? step.axis : rows;
+  if (IsExchangedSum(step, *value, shared)) {
+    HIR_ASSIGN(ir::Value* const sum, ExchangeSum(step, value, shared));
+    if (step.kind == StepKind::kReduceScatter) return sum;
+    HIR_ASSIGN(ir::Value* const all,
+               Emit("allgather", sum,
+                    {{"mesh", graph_.AddMesh(step.after.mesh)}, {"dim", mesh::ParallelTypeName(step.type)}}));
+    Record(StepKind::kAllgather, step, *sum, *all);
+    std::vector<int64_t> chunks(axes.size(), 1);
+    chunks[shared] = at_.mesh.Size(step.type);
+    return MergeFromFront(all, chunks, ShareOf(step.after));
+  }
   const ir::Mesh* const to = graph_.AddMesh(step.after.mesh);
   const ir::Attr dim = {"dim", mesh::ParallelTypeName(step.type)};
   const ir::Attr reduce = {"reduce", request_->reduce};
@@ -576,11 +626,15 @@ const ir::Expr* StepEmitter::BytesOf(const ir::Value& value) {
 }
 
 void StepEmitter::Record(const Step& step, const ir::Value& operand, const ir::Value& result) {
+  Record(step.kind, step, operand, result);
+}
+
+void StepEmitter::Record(StepKind kind, const Step& step, const ir::Value& operand, const ir::Value& result) {
   const bool meshes = !(request_->from.mesh == request_->to.mesh);
   communications_.push_back(
-      {.type = StepName(step.kind),
+      {.type = StepName(kind),
        .teams = TeamsOf(step, at_),
-       .bytes = BytesOf(step.kind == StepKind::kAllgather || step.kind == StepKind::kGather ? result : operand),
+       .bytes = BytesOf(kind == StepKind::kAllgather || kind == StepKind::kGather ? result : operand),
        .tensor = std::string(UserName(request_->source)),
        .reason = Cat(Describe(request_->from, meshes), " -> ", Describe(request_->to, meshes)),
        .op = result.def});

@@ -32,9 +32,13 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 //   AllToAll, b/d dealt:  reshape -> [a, d, c]   permute -> [d, a, c]   all_to_all   permute -> [a, c, d]   reshape
 class StepEmitter {
  public:
-  // All outlive it. Ops go to the end of graph.body. `resharding_bytes_max`: as of LocalizeOptions.
-  StepEmitter(ir::Graph& graph, LocalExtents& extents, const CostModel& cost, int64_t resharding_bytes_max)
-      : graph_(graph), extents_(extents), cost_(cost), resharding_bytes_max_(resharding_bytes_max) {}
+  // All outlive it. Ops go to the end of graph.body.
+  StepEmitter(ir::Graph& graph, LocalExtents& extents, const LocalizeOptions& options)
+      : graph_(graph),
+        extents_(extents),
+        cost_(options.cost),
+        resharding_bytes_max_(options.resharding_bytes_max),
+        exchanged_sums_bytes_min_(options.exchanged_sums_bytes_min) {}
 
   struct Request {
     ir::Value* value = nullptr;         // A rank's part.
@@ -72,6 +76,8 @@ class StepEmitter {
                           std::initializer_list<ir::Attr> attrs);
   Result<ir::Value*> Take(const Step& step, ir::Value* value);
   Result<ir::Value*> Communicate(const Step& step, ir::Value* value);
+  bool IsExchangedSum(const Step& step, const ir::Value& value, size_t axis);
+  Result<ir::Value*> ExchangeSum(const Step& step, ir::Value* value, size_t axis);
   Result<ir::Value*> Slice(const Step& step, ir::Value* value);
   Result<ir::Value*> Spread(const Step& step, ir::Value* value);
   Result<ir::Value*> Reorder(const Step& step, ir::Value* value);
@@ -102,11 +108,13 @@ class StepEmitter {
   TensorSize SizeOf(const ir::Value& value) const;
   const ir::Expr* BytesOf(const ir::Value& value);
   void Record(const Step& step, const ir::Value& operand, const ir::Value& result);
+  void Record(StepKind kind, const Step& step, const ir::Value& operand, const ir::Value& result);
 
   ir::Graph& graph_;
   LocalExtents& extents_;
   const CostModel& cost_;
   const int64_t resharding_bytes_max_;
+  const int64_t exchanged_sums_bytes_min_;
   std::map<Key, ir::Value*> taken_;
   std::set<const ir::Value*> merged_;  // By Merge: what is split again at once need not be merged.
   std::vector<Communication> communications_;

@@ -38,7 +38,7 @@ class Localizer {
       : global_(global),
         graph_(new ir::Graph(global.ops(), global.name())),
         extents_(graph_->exprs(), options.sizes),
-        emitter_(*graph_, extents_, options.cost, options.resharding_bytes_max) {}
+        emitter_(*graph_, extents_, options) {}
 
   Result<LocalProgram> Run() {
     for (const ir::Expr* symbol : global_.exprs().symbols()) graph_->exprs().Symbol(symbol->symbol);

@@ -62,6 +62,10 @@ struct LocalizeOptions {
   // Bytes that one rank may hold at once for one resharding: its parts, and what is packed and unpacked; 0: any. Where
   // sizes are not at hand, a guard says up to which the steps stay within it.
   int64_t resharding_bytes_max = 0;
+  // Sums of a product's partial results, of at least so many bytes a rank's share, are exchanges and sums behind them,
+  // and gathered where all ranks want them: so the product can run beside the exchange. Negative: they are what one
+  // communication does.
+  int64_t exchanged_sums_bytes_min = -1;
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.

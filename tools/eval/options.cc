@@ -78,6 +78,15 @@ constexpr Row kRows[] = {
        return Status();
      },
      "leave all communications to NCCL; without it GPUs write into each other's memory where they can (cuda)"},
+    {"--overlap-bytes-min", "N",
+     [](Options& o, std::string_view v) {
+       int64_t bytes = 0;
+       HIR_TRY(SetInt(bytes, v, -1, INT64_MAX));
+       o.overlap_bytes_min = bytes;
+       return Status();
+     },
+     "products run beside their communications, in parts, where a rank's chunk has N bytes or more; -1: none do "
+     "(4194304 on cuda, -1 on cpu)"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },

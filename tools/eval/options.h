@@ -34,6 +34,7 @@ struct Options {
   bool tf32 = false;
   bool nvlink_multicast = false;
   bool peer_memory = true;
+  std::optional<int64_t> overlap_bytes_min = {};
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

@@ -89,8 +89,10 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
   HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
   std::string name(graph->name());
   HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(graph),
-                               {.num_devices = num_ranks, .target = target, .sizes = {sizes.begin(), sizes.end()}}));
+             host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
+                                                  .target = target,
+                                                  .sizes = {sizes.begin(), sizes.end()},
+                                                  .overlap_bytes_min = options.overlap_bytes_min}));
   // Planning may have found sizes equal.
   HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
   HIR_TRY(CheckGuards(*plan.host, sizes));

@@ -25,7 +25,10 @@ PeerPath PathOf(const CommDesc& desc, int64_t ranks, int64_t push_bytes, const P
   // A rank that has no half, or only one, would run ahead of what the rooms of a push allow.
   const bool pushes = desc.type != CommType::kCollectivePermute;
   if (pushes && bytes <= std::min(push_bytes, paths.push_bytes_max)) return PeerPath::kPush;
-  return bytes >= paths.copies_bytes_min ? PeerPath::kCopies : PeerPath::kNone;
+  const int64_t alone = desc.type == CommType::kReduceScatter
+                            ? std::min(paths.reduce_scatter_bytes_min, paths.copies_alone_bytes_min)
+                            : paths.copies_alone_bytes_min;
+  return bytes >= (desc.by_copies ? paths.copies_bytes_min : alone) ? PeerPath::kCopies : PeerPath::kNone;
 }
 
 }  // namespace hir::comm

@@ -107,10 +107,11 @@ class NcclBackend final : public CommBackend {
 };
 
 // As far as they go.
-constexpr int64_t kAll = int64_t{1} << 40;
 std::unique_ptr<CommBackend> Nccl() { return std::make_unique<NcclBackend>(std::nullopt); }
-std::unique_ptr<CommBackend> Pushes() { return std::make_unique<NcclBackend>(PeerPaths{kAll, kAll}); }
-std::unique_ptr<CommBackend> Copies() { return std::make_unique<NcclBackend>(PeerPaths{0, 1}); }
+std::unique_ptr<CommBackend> Pushes() { return std::make_unique<NcclBackend>(PeerPaths{.push_bytes_max = kNoBytes}); }
+std::unique_ptr<CommBackend> Copies() {
+  return std::make_unique<NcclBackend>(PeerPaths{.push_bytes_max = 0, .copies_alone_bytes_min = 1});
+}
 std::string Name(const testing::TestParamInfo<CommBackendFactory>& info) {
   return info.param == &Pushes ? "Pushes" : info.param == &Copies ? "Copies" : "Library";
 }

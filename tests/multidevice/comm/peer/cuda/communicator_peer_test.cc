@@ -18,12 +18,10 @@ namespace {
 using device::Fake;
 using std::chrono::seconds;
 
-constexpr int64_t kAll = int64_t{1} << 40;
-
 // Everything that can goes one way.
-constexpr PeerPaths kPushes = {.push_bytes_max = kAll, .copies_bytes_min = kAll};
-constexpr PeerPaths kCopies = {.push_bytes_max = 0, .copies_bytes_min = 1};
-constexpr PeerPaths kBoth = {.push_bytes_max = 2000, .copies_bytes_min = 8000};
+constexpr PeerPaths kPushes = {.push_bytes_max = kNoBytes};
+constexpr PeerPaths kCopies = {.push_bytes_max = 0, .copies_alone_bytes_min = 1};
+constexpr PeerPaths kBoth = {.push_bytes_max = 2000, .copies_alone_bytes_min = 8000};
 
 class FakePeers final : public CommBackend {
  public:
