@@ -2,12 +2,12 @@
 
 python3 benchmarks/gpu/overlap.py --ranks 2 --json benchmarks/results/NAME.json
 
-Of each size and form: all-gather + product (rows of x gathered, columns of w split), product + reduce-scatter
-and product + all-reduce (the contracted axis split), in bfloat16. "whole" is the communication before or behind all
-of the product, by NCCL. "parts" is what hostir makes of the same program by itself: rows of one rank after the other,
-which the copy engine brings or takes away meanwhile. "N chunks" is the same program with a stream axis: a loop on the
-host goes through n parts of what each rank holds. Each variant is a process a GPU by mpirun; the variants take turns,
-in rounds.
+Of each size and form, beside the product alone on all GPUs at the same time: all-gather + product (rows of x gathered,
+columns of w split), product + reduce-scatter and product + all-reduce (the contracted axis split), in bfloat16.
+"whole" is the communication before or behind all of the product, by NCCL. "parts" is the same program with rows of
+one rank after the other, which the copy engine brings or takes away meanwhile; "chosen" is what hostir makes of it by
+itself: in parts or whole. "N chunks" is the same program with a stream axis: a loop on the host goes through n parts of
+what each rank holds. Each variant is a process a GPU by mpirun; the variants take turns, in rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from machine import machine
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [(8192, 8192, 28672), (8192, 4096, 14336), (4096, 4096, 4096)]  # M, K, N of the whole product.
 FORMS = ["all-gather", "reduce-scatter", "all-reduce"]
-VARIANTS = ["whole", "parts", "2 chunks", "4 chunks"]
+VARIANTS = ["whole", "chosen", "parts", "2 chunks", "4 chunks"]
 
 
 def stream(axis: int, chunks: int) -> str:
@@ -41,7 +41,7 @@ def program(form: str, m: int, k: int, n: int, ranks: int, chunks: int) -> str:
     mesh = f"mesh @m = {list(range(ranks))}\n"
     if form == "product":
         columns = n // ranks
-        return f"""fusion @product(%x: bf16[{m}, {k}], %w: bf16[{k}, {columns}]) {{
+        return f"""{mesh}fusion @product(%x: bf16[{m}, {k}] {{mesh=@m}}, %w: bf16[{k}, {columns}] {{mesh=@m}}) {{
   %y = matmul(%x, %w)
   return %y
 }}
@@ -86,9 +86,9 @@ def samples(args: argparse.Namespace, text: str, ranks: int, variant: str) -> li
         file.write_text(text)
         command = ["mpirun", "-n", ranks, "--allow-run-as-root", "--oversubscribe", args.program, file, "--random", 1]
         command += ["--device", args.device, "--repeat", args.samples, "--batch", args.batch, "--json", times]
-        command += ["--overlap-bytes-min", 1 if variant == "parts" else -1]
+        if variant != "chosen":
+            command += ["--overlap-bytes-min", 1 if variant == "parts" else -1]
         command += ["--no-peer-memory"] if variant == "whole" else []
-        command += ["--graph"] if args.graph else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
         if done.returncode != 0:
             raise RuntimeError(f"{args.program} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -102,9 +102,8 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         taken: dict[tuple[str, str], list[float]] = {variant: [] for variant in variants}
         for _ in range(args.rounds):
             for form, variant in variants:
-                ranks = 1 if form == "product" else args.ranks
                 text = program(form, m, k, n, args.ranks, chunks_of(variant))
-                taken[form, variant] += samples(args, text, ranks, variant)
+                taken[form, variant] += samples(args, text, args.ranks, variant)
         alone = statistics.median(taken["product", "alone"])
         for (form, variant), times in taken.items():
             row = {
@@ -131,7 +130,6 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     parser.add_argument("--sizes", nargs="+", default=SIZES, type=lambda t: tuple(map(int, t.split("x"))), help="MxKxN")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
-    parser.add_argument("--graph", action="store_true", help="replay each program as a graph, as the service does")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=5, help="of a variant in a round")
     parser.add_argument("--batch", type=int, default=5, help="runs of a sample")

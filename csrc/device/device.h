@@ -25,6 +25,8 @@ class Device {
 
   // kResourceExhausted, naming the limit, when there are too many.
   virtual Result<std::unique_ptr<Stream>> CreateStream() = 0;
+  // One whose work goes first where several streams have work and the device is full: for what others wait for.
+  virtual Result<std::unique_ptr<Stream>> CreateUrgentStream() { return CreateStream(); }
   virtual Result<std::unique_ptr<Event>> CreateEvent() = 0;
 
   // Uninitialised memory. kResourceExhausted, naming the limit, what is in use and what was asked,

@@ -37,7 +37,9 @@ Status EvaluatorImpl::Bind(std::span<const Argument> arguments, std::span<const 
   const device::Buffer pool = state.memory->buffer();
   for (size_t i = 0; i < used_allocs_.size(); ++i) {
     const auto buffer = static_cast<size_t>(code_.allocs[used_allocs_[i]].buffer);
-    state.buffers[buffer] = pool.Slice(state.sizes->pool_offsets[i], state.sizes->alloc_bytes[i]);
+    const InWindow& in = windows_[used_allocs_[i]];
+    state.buffers[buffer] = in.window == nullptr ? pool.Slice(state.sizes->pool_offsets[i], state.sizes->alloc_bytes[i])
+                                                 : in.window->own().Slice(in.offset, state.sizes->alloc_bytes[i]);
   }
   for (int view : code_.bind_views) HIR_TRY(ResolveView(code_.views[static_cast<size_t>(view)], state));
   FillArgs(arguments, state);
@@ -72,7 +74,11 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
     sizes->alloc_bytes.push_back(*bytes);
   }
   sizes->pool_offsets.resize(used_allocs_.size());
-  HIR_ASSIGN(sizes->pool_bytes, plan_.Place(sizes->alloc_bytes, device::kAlignmentBytes, sizes->pool_offsets));
+  std::vector<int64_t> in_pool = sizes->alloc_bytes;
+  for (size_t i = 0; i < used_allocs_.size(); ++i) {
+    if (windows_[used_allocs_[i]].window != nullptr) in_pool[i] = 0;
+  }
+  HIR_ASSIGN(sizes->pool_bytes, plan_.Place(in_pool, device::kAlignmentBytes, sizes->pool_offsets));
   HIR_TRY(MakeCalls(*sizes));
   sizes_.insert(sizes_.begin(), sizes);
   if (sizes_.size() > kSizesKept) {

@@ -90,6 +90,10 @@ struct CommunicationCode {
   std::vector<comm::TeamId> teams = {};  // By stream; made at prepare for the streams it may run on.
   int stream_begin = 0;                  // It runs on streams in [stream_begin, stream_end).
   int stream_end = 0;
+  // Of one by copies into an alloc of constant size, at a place that is the same in every run: the alloc, and where in
+  // that of rank `to` src goes. -1: dst is no such.
+  int window_alloc = -1;
+  int64_t put_bytes = 0;
   int src = -1, dst = -1;  // Buffer slots; -1: this rank has no such side.
   int elements = 0;        // Slot of the elements of src (of dst without src) ...
   int64_t divisor = 1;     // ... which hold this many counts.

@@ -39,6 +39,7 @@ class Compiler {
 
   // compile_communication.cc
   Status CompileCommunication(const ir::Op& op);
+  void FindWindow(const ir::Op& op, CommunicationCode& code);
 
   // Appends an instruction; fills in its stream when the op has one.
   Status Add(const ir::Op& op, Instr::Kind kind, size_t at, Instr** added = nullptr);

@@ -3,6 +3,7 @@
 
 #include "csrc/base/text.h"
 #include "host_ir/eval/compile.h"
+#include "host_ir/unroll.h"
 #include "multidevice/mesh.h"
 
 namespace hir::host {
@@ -51,6 +52,26 @@ int64_t DeviceAt(const mesh::DeviceMesh& mesh, std::optional<int64_t> position) 
 
 }  // namespace
 
+// The program is the same on all ranks, and so is where an alloc of constant size lies among those that others write;
+// which part of it a rank receives into, its coordinates say.
+void Compiler::FindWindow(const ir::Op& op, CommunicationCode& code) {
+  if (code.desc.type != CommType::kCollectivePermute || code.desc.to == comm::kNoRank) return;
+  const Region& region = RegionOf(*op.operands[1]);
+  const ir::Op* const alloc = region.base->def;
+  if (alloc == nullptr || CodeOf(*alloc) != HostOp::kAlloc || !IsContiguous(pool_, region)) return;
+  for (const ir::Axis& axis : alloc->results[0]->type->axes) {
+    if (!axis.extent->IsConst()) return;
+  }
+  const Result<int64_t> put = ir::Evaluate(region.offset, [&](std::string_view symbol) {
+    return RankSymbol(graph_, symbol, code.desc.to);  // Nothing of a loop's index.
+  });
+  if (!put.ok()) return;
+  const auto known = std::ranges::find(code_.allocs, alloc, &AllocCode::op);
+  HIR_CHECK(known != code_.allocs.end());
+  code.window_alloc = static_cast<int>(known - code_.allocs.begin());
+  code.put_bytes = *put * DTypeBytes(code.desc.dtype);
+}
+
 Status Compiler::CompileCommunication(const ir::Op& op) {
   const Part part = PartOf(op, rank_);
   if (!part.sends && !part.receives) return {};
@@ -95,6 +116,7 @@ Status Compiler::CompileCommunication(const ir::Op& op) {
     code.stream_begin = static_cast<int>(stream->value);
     code.stream_end = code.stream_begin + 1;
   }
+  if (desc.by_copies) FindWindow(op, code);
   code_.communications.push_back(std::move(code));
   return Add(op, Instr::Kind::kCommunication, code_.communications.size() - 1);
 }

@@ -67,6 +67,7 @@ class EvaluatorImpl final : public Evaluator {
   // prepare.cc
   Status FindKernels();
   Status MakeTeams();
+  Status MakeWindows();
   Status MakeEvents();
 
   // bind.cc
@@ -119,6 +120,12 @@ class EvaluatorImpl final : public Evaluator {
   Code code_;
   const PoolPlan plan_;
   std::vector<size_t> used_allocs_;  // Into code_.allocs.
+  // Where an alloc lies that other ranks write into.
+  struct InWindow {
+    std::shared_ptr<const comm::Window> window = {};
+    int64_t offset = 0;
+  };
+  std::vector<InWindow> windows_;  // One an alloc of code_; mostly none.
   std::vector<const device::Kernel*> kernels_, builtins_;
   std::vector<std::vector<std::unique_ptr<device::Event>>> events_;
   std::unique_ptr<device::Event> fork_;

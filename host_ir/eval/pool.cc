@@ -11,4 +11,18 @@ Result<std::shared_ptr<const device::Allocation>> Pool::Reserve(int64_t bytes) {
   return memory_;
 }
 
+Result<std::shared_ptr<const comm::Window>> Pool::ReserveWindow(comm::Communicator& communicator, comm::TeamId team,
+                                                                int64_t bytes) {
+  TeamWindow& known = windows_[{&communicator, team}];
+  const bool large_enough = known.window != nullptr && known.window->own().bytes >= bytes;
+  const bool refused = known.refused_bytes >= 0 && bytes >= known.refused_bytes;
+  if (large_enough) return known.window;
+  if (refused) return std::shared_ptr<const comm::Window>();
+  auto made = communicator.MakeWindow(team, bytes);
+  if (made.ok()) return known.window = *std::move(made);
+  if (made.status().code() != Code::kUnavailable && made.status().code() != Code::kUnimplemented) return made.status();
+  known.refused_bytes = bytes;
+  return std::shared_ptr<const comm::Window>();
+}
+
 }  // namespace hir::host

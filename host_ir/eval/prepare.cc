@@ -1,10 +1,29 @@
 // Prepare: everything a run needs and a size does not change.
+#include <algorithm>
+#include <set>
+
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "host_ir/eval/evaluator_impl.h"
 
 namespace hir::host {
 
 using base::Cat;
+
+namespace {
+
+constexpr int64_t kWindowGrain = 512;
+
+// REQUIRES: its extents are constants.
+int64_t BytesOf(const AllocCode& alloc) {
+  int64_t bytes = alloc.element_bytes;
+  for (const ir::Axis& axis : alloc.op->results[0]->type->axes) {
+    if (axis.kind != ir::AxisKind::kBroadcast) bytes *= axis.extent->value;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 Binding::Binding() : state_(std::make_unique<State>()) {}
 Binding::Binding(Binding&&) noexcept = default;
@@ -44,6 +63,7 @@ Status EvaluatorImpl::Prepare() {
   HIR_TRY(FindKernels());
   HIR_TRY(MakeEvents());
   HIR_TRY(MakeTeams());
+  HIR_TRY(MakeWindows());
   replayable_ = FindReplayable();
   return {};
 }
@@ -89,6 +109,34 @@ Status EvaluatorImpl::MakeTeams() {
       if (!team.ok()) return team.status().WithContext(what);
       communication.teams[static_cast<size_t>(stream)] = *team;
     }
+  }
+  return {};
+}
+
+// What other ranks write into lies in the window of their team, one alloc behind the other: at the same place on all.
+// Those who have no part in it are no members, and allocs that two teams write are the first one's.
+Status EvaluatorImpl::MakeWindows() {
+  windows_.resize(code_.allocs.size());
+  std::vector<std::pair<comm::TeamId, std::vector<size_t>>> teams;  // In program order, and their allocs.
+  std::set<size_t> placed;
+  for (CommunicationCode& communication : code_.communications) {
+    const bool one_stream = communication.stream_end == communication.stream_begin + 1;
+    if (communication.window_alloc < 0 || communication.team.size() < 2 || !one_stream) continue;
+    const comm::TeamId team = communication.teams[static_cast<size_t>(communication.stream_begin)];
+    const auto alloc = static_cast<size_t>(communication.window_alloc);
+    auto of_team = std::ranges::find(teams, team, &std::pair<comm::TeamId, std::vector<size_t>>::first);
+    if (of_team == teams.end()) of_team = teams.insert(teams.end(), {team, {}});
+    if (placed.insert(alloc).second) of_team->second.push_back(alloc);
+  }
+  for (const auto& [team, allocs] : teams) {
+    int64_t bytes = 0;
+    std::vector<int64_t> offsets;
+    for (const size_t alloc : allocs) {
+      offsets.push_back(bytes);
+      bytes += base::CeilDiv(BytesOf(code_.allocs[alloc]), kWindowGrain) * kWindowGrain;
+    }
+    HIR_ASSIGN(const auto window, options_.pool->ReserveWindow(*options_.communicator, team, bytes));
+    for (size_t i = 0; i < allocs.size(); ++i) windows_[allocs[i]] = {window, offsets[i]};
   }
   return {};
 }

@@ -168,6 +168,11 @@ Status EvaluatorImpl::Post(const Instr& instr, Binding::State& state, const RunO
   if (desc.type == comm::CommType::kBroadcast && communication.dst < 0) desc.dst = desc.src;
   desc.count = state.values[At(communication.elements)] / communication.divisor;
   desc.team = communication.teams[At(number)];
+  if (const InWindow* const in = communication.window_alloc < 0 ? nullptr : &windows_[At(communication.window_alloc)];
+      in != nullptr && in->window != nullptr) {
+    desc.window = in->window.get();
+    desc.put_at = in->offset + communication.put_bytes;
+  }
   desc.seq += options.seq_base;
   if (mode_ != Mode::kQueue) {
     Fixed(desc.src);

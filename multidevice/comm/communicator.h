@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,14 @@ enum class TeamId : int32_t {};
 
 inline constexpr int64_t kNoRank = -1;
 
+// Memory of this rank that the other members of a team write into; every member has as much. Made by
+// Communicator::MakeWindow; may outlive the communicator.
+class Window {
+ public:
+  virtual ~Window() = default;
+  virtual device::Buffer own() const = 0;
+};
+
 // One communication, as one rank sees it. n is the size of the team, `count` counts elements of
 // `dtype`. A chunk is `count` elements; chunk j belongs to the j-th rank of the team. Buffers hold
 // at least what is named here:
@@ -91,6 +100,10 @@ struct CommDesc {
   int64_t from = kNoRank;
   // Where a backend has the choice, by copies, slower ones too, rather than by what takes processors from work beside.
   bool by_copies = false;
+  // Of a kCollectivePermute, optional: dst lies in this rank's memory of it, and src goes into that of `to`, `put_at`
+  // bytes behind its begin, without a copy on the way. All ranks of the team name one, or none.
+  const Window* window = nullptr;
+  int64_t put_at = 0;
   int64_t seq = 0;  // The number that errors and Progress() name it by; matching does not use it.
 };
 
@@ -154,6 +167,15 @@ class Communicator {
   // lacks rank();
   //          kDeadlineExceeded  a member did not call it in time.
   virtual Result<TeamId> Team(std::span<const int64_t> ranks, int64_t lane) = 0;
+
+  // Memory of `bytes` on every member of `team`. Collective over them; slow.
+  //
+  // Errors:  kUnavailable, kUnimplemented   there is none, on all of them alike;
+  //          kDeadlineExceeded              a member did not call it in time.
+  virtual Result<std::shared_ptr<const Window>> MakeWindow(TeamId team, int64_t bytes) {
+    static_cast<void>(team), static_cast<void>(bytes);
+    return Status(Code::kUnimplemented, "this communicator has no memory that ranks share");
+  }
 
   // Queues `desc` on `stream`. Never blocks.
   //

@@ -79,7 +79,7 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
   pool_ = std::make_unique<host::Pool>(*device_);
   for (int i = 0; i < rank::kStreams; ++i) {
-    HIR_ASSIGN(auto stream, device_->CreateStream());
+    HIR_ASSIGN(auto stream, i == 1 ? device_->CreateUrgentStream() : device_->CreateStream());  // Of communications.
     streams_.push_back(stream.get());
     owned_streams_.push_back(std::move(stream));
   }

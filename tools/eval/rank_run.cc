@@ -36,7 +36,7 @@ Status RankRun::OpenDevice() {
   HIR_ASSIGN(device_,
              backends.make_device({.rank = ranks_.rank(), .ordinal = ranks_.node_rank(), .num_threads = num_threads}));
   for (int i = 0; i < rank::kStreams; ++i) {
-    HIR_ASSIGN(auto stream, device_->CreateStream());
+    HIR_ASSIGN(auto stream, streams_.size() == 1 ? device_->CreateUrgentStream() : device_->CreateStream());
     streams_.push_back(stream.get());
     owned_streams_.push_back(std::move(stream));
   }

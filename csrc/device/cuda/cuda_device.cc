@@ -29,7 +29,8 @@ class CudaDevice final : public Device {
   int64_t allocated_bytes() const override { return slab_->in_use(); }
   int64_t memory_bytes_max() const override { return slab_->bytes_max(); }
 
-  Result<std::unique_ptr<Stream>> CreateStream() override;
+  Result<std::unique_ptr<Stream>> CreateStream() override { return CreateStreamOf(0); }
+  Result<std::unique_ptr<Stream>> CreateUrgentStream() override;
   Result<std::unique_ptr<Event>> CreateEvent() override {
     context_->Enter();
     HIR_ASSIGN(const CUevent event, context_->TakeEvent());
@@ -50,6 +51,7 @@ class CudaDevice final : public Device {
   Staging& staging() { return staging_; }
 
  private:
+  Result<std::unique_ptr<Stream>> CreateStreamOf(int priority);
   const std::unique_ptr<Context> context_;
   const std::unique_ptr<Slab> slab_;
   Staging staging_;
@@ -59,17 +61,25 @@ class CudaDevice final : public Device {
   int64_t captures_ = 0;
 };
 
-Result<std::unique_ptr<Stream>> CudaDevice::CreateStream() {
+Result<std::unique_ptr<Stream>> CudaDevice::CreateUrgentStream() {
+  context_->Enter();
+  int least = 0, greatest = 0;
+  HIR_TRY(
+      context_->Check(context_->driver().CtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange"));
+  return CreateStreamOf(greatest);
+}
+
+Result<std::unique_ptr<Stream>> CudaDevice::CreateStreamOf(int priority) {
   context_->Enter();
   HIR_ASSIGN(CompletionWord* const word, words_.TakeWord());
   if (word == nullptr) {
     return ResourceExhausted(Cat(name(), ": limit streams_max: ", streams_max_, " streams exist"));
   }
   CUstream stream = nullptr;
-  const CUresult result = context_->driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  const CUresult result = context_->driver().StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority);
   if (result != CUDA_SUCCESS) {
     words_.GiveWord(*word);
-    return context_->Check(result, "cuStreamCreate");
+    return context_->Check(result, "cuStreamCreateWithPriority");
   }
   return std::make_unique<CudaStream>(*context_, words_, stream, *word, Cat(name(), " stream ", word->index));
 }

@@ -103,6 +103,19 @@ class NcclCommunicator final : public Communicator {
     return watch_.failure();
   }
 
+  Result<std::shared_ptr<const Window>> MakeWindow(TeamId id, int64_t bytes) override {
+    HIR_TRY(watch_.failure());
+    const TeamInfo* const team = teams_.Get(id);
+    if (team == nullptr) return InvalidArgument("a window of no team");
+    if (options_.peers == nullptr) return Communicator::MakeWindow(id, bytes);
+    watch_.SetDeadline(Now() + options_.setup_timeout, "a window");
+    auto made = options_.peers->MakeWindow(id, *team, bytes);
+    watch_.SetDeadline(std::nullopt);
+    if (made.ok() || made.status().code() == Code::kUnavailable) return made;
+    watch_.Poison(made.status());
+    return watch_.failure();
+  }
+
   Status Post(const CommDesc& desc, device::Stream& stream) override {
     HIR_TRY(watch_.failure());
     const TeamInfo* const team = teams_.Get(desc.team);

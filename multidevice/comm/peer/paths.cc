@@ -21,6 +21,7 @@ PeerPath PathOf(const CommDesc& desc, int64_t ranks, int64_t push_bytes, const P
     case CommType::kBroadcast:
     case CommType::kSendRecv: return PeerPath::kNone;
   }
+  if (desc.window != nullptr) return PeerPath::kPuts;
   const int64_t bytes = ChunkBytes(desc);
   // A rank that has no half, or only one, would run ahead of what the rooms of a push allow.
   const bool pushes = desc.type != CommType::kCollectivePermute;

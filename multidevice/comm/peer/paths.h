@@ -11,6 +11,7 @@ enum class PeerPath : uint8_t {
   kNone,    // The library's.
   kPush,    // A kernel that pushes all of it at once.
   kCopies,  // The copy engine, piece by piece.
+  kPuts,    // The copy engine, straight into the other's window.
 };
 
 inline constexpr int64_t kNoBytes = int64_t{1} << 60;  // More than anything has.

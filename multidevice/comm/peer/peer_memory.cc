@@ -41,6 +41,18 @@ Status Agree(int64_t rank, int64_t size, const std::string& key, const Status& m
 
 }  // namespace
 
+class PeerWindow final : public Window {
+ public:
+  PeerWindow(std::unique_ptr<device::Allocation> own, std::vector<std::unique_ptr<device::Allocation>> others)
+      : own_(std::move(own)), others_(std::move(others)) {}
+  device::Buffer own() const override { return own_->buffer(); }
+  device::Buffer Of(int64_t place) const { return others_[static_cast<size_t>(place)]->buffer(); }
+
+ private:
+  const std::unique_ptr<device::Allocation> own_;
+  const std::vector<std::unique_ptr<device::Allocation>> others_;  // By place; null in this rank's.
+};
+
 // Pushes of more than a piece run beside the receipts, on a stream of their own.
 struct PeerMemory::Side {
   std::unique_ptr<device::Stream> stream;
@@ -74,7 +86,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::Create(const PeerOptions& option
 
 Status PeerMemory::Prepare() {
   device::Device& device = *options_.device;
-  HIR_ASSIGN(stream_, device.CreateStream());
+  HIR_ASSIGN(stream_, device.CreateUrgentStream());
   HIR_ASSIGN(const device::CudaFacts facts, device::FactsOf(device));
   multiprocessors_ = facts.multiprocessors;
   HIR_ASSIGN(const std::string cubin, options_.compile(Cat(kPeerIntrinsics, kPeerText), facts.architecture));
@@ -98,7 +110,7 @@ PeerMemory::~PeerMemory() {
 
 Status PeerMemory::AddTeam(TeamId id, const TeamInfo& info) {
   if (info.size() < 2) return {};
-  const std::string name = Cat("lane ", info.lane, " of ", base::JoinInts(info.ranks, ","));
+  const std::string name = Cat("team of lane ", info.lane, " of ", base::JoinInts(info.ranks, ","));
   const int64_t ranks = info.size(), bytes = options_.team_bytes;
   Status why;
   device::SharedMemory shared;
@@ -111,33 +123,56 @@ Status PeerMemory::AddTeam(TeamId id, const TeamInfo& info) {
   } else {
     why = made.status();
   }
-  HIR_ASSIGN(const std::vector<base::Fd> fds,
-             descriptors_->Swap(name, info.ranks, why.ok() ? shared.fd.get() : -1, options_.setup_timeout));
   auto team = std::make_unique<PeerTeam>(PeerTeam{.layout = PeerLayout(ranks, bytes), .place = info.index});
-  for (int64_t place = 0; place < ranks; ++place) {
-    team->others.emplace_back();
-    if (place == info.index || !why.ok()) continue;
-    const base::Fd& fd = fds[static_cast<size_t>(place)];
-    if (!fd.valid()) {
-      why = Unavailable(Cat("rank ", info.ranks[static_cast<size_t>(place)], " has no memory for it"));
-      continue;
-    }
-    Result<std::unique_ptr<device::Allocation>> mapped = device::MapShared(*options_.device, fd.get(), bytes);
-    if (!mapped.ok()) why = mapped.status();
-    if (mapped.ok()) team->others.back() = *std::move(mapped);
-  }
-  team->own = std::move(shared.memory);
   if (why.ok()) {
     Result<std::unique_ptr<device::Event>> behind = options_.device->CreateEvent();
     why = behind.status();
     if (behind.ok()) team->behind = *std::move(behind);
   }
-  // All of them use it, or none.
-  HIR_ASSIGN(const bool all, descriptors_->AllAgree(Cat(name, " ready"), info.ranks, why.ok(), options_.setup_timeout));
-  if (!all) return Unavailable(std::string(why.ok() ? "another member cannot reach the memory of all" : why.message()));
+  HIR_ASSIGN(team->others, MapAll(name, info, bytes, shared.fd.get(), why));
+  HIR_TRY(why);
+  team->own = std::move(shared.memory);
   std::lock_guard lock(mutex_);
   teams_.emplace(id, std::move(team));
   return {};
+}
+
+Result<std::vector<std::unique_ptr<device::Allocation>>> PeerMemory::MapAll(std::string_view name, const TeamInfo& info,
+                                                                            int64_t bytes, int fd, Status& mine) {
+  HIR_ASSIGN(const std::vector<base::Fd> fds,
+             descriptors_->Swap(name, info.ranks, mine.ok() ? fd : -1, options_.setup_timeout));
+  std::vector<std::unique_ptr<device::Allocation>> others;
+  for (int64_t place = 0; place < info.size(); ++place) {
+    others.emplace_back();
+    if (place == info.index || !mine.ok()) continue;
+    const base::Fd& theirs = fds[static_cast<size_t>(place)];
+    if (!theirs.valid()) {
+      mine = Unavailable(Cat("rank ", info.ranks[static_cast<size_t>(place)], " has no memory for it"));
+      continue;
+    }
+    Result<std::unique_ptr<device::Allocation>> mapped = device::MapShared(*options_.device, theirs.get(), bytes);
+    if (!mapped.ok()) mine = mapped.status();
+    if (mapped.ok()) others.back() = *std::move(mapped);
+  }
+  // All of them use it, or none.
+  HIR_ASSIGN(const bool all,
+             descriptors_->AllAgree(Cat(name, " ready"), info.ranks, mine.ok(), options_.setup_timeout));
+  if (!all) {
+    mine = Unavailable(std::string(mine.ok() ? "another member cannot reach the memory of all" : mine.message()));
+  }
+  return others;
+}
+
+Result<std::shared_ptr<const Window>> PeerMemory::MakeWindow(TeamId id, const TeamInfo& info, int64_t bytes) {
+  if (!teams_.contains(id)) return Status(Code::kUnavailable, "a team without peer memory has no windows");
+  // Members number their windows alike: each is made by all of them.
+  const std::string name = Cat("window ", teams_.at(id)->num_windows++, " of lane ", info.lane, " of ",
+                               base::JoinInts(info.ranks, ","), ", ", bytes, " bytes");
+  Result<device::SharedMemory> shared = device::AllocateShared(*options_.device, bytes);
+  Status why = shared.status();
+  HIR_ASSIGN(auto others, MapAll(name, info, bytes, shared.ok() ? shared->fd.get() : -1, why));
+  HIR_TRY(why);
+  return std::shared_ptr<const Window>(std::make_shared<PeerWindow>(std::move(shared->memory), std::move(others)));
 }
 
 // No message has arrived, and every piece is free.
@@ -156,10 +191,11 @@ bool PeerMemory::Takes(const CommDesc& desc, const TeamInfo& team) const {
 Status PeerMemory::Queue(const CommDesc& desc, const TeamInfo& info, device::Stream& stream) {
   PeerTeam& team = *teams_.at(desc.team);
   if (team.last != nullptr && team.last != &stream) stream.Wait(*team.behind);
-  if (PathOf(desc, info.size(), team.layout.push_bytes(), options_.paths) == PeerPath::kPush) {
-    QueuePush(desc, team, stream);
-  } else {
-    HIR_TRY(QueueCopies(desc, info, team, stream));
+  switch (PathOf(desc, info.size(), team.layout.push_bytes(), options_.paths)) {
+    case PeerPath::kPush: QueuePush(desc, team, stream); break;
+    case PeerPath::kCopies: HIR_TRY(QueueCopies(desc, info, team, stream)); break;
+    case PeerPath::kPuts: QueuePut(desc, info, team, stream); break;
+    case PeerPath::kNone: HIR_CHECK(false);
   }
   stream.Record(*team.behind);
   team.last = &stream;
@@ -190,11 +226,33 @@ void PeerMemory::QueuePush(const CommDesc& desc, const PeerTeam& team, device::S
                 std::min(base::CeilDiv(units, int64_t{kPeerThreads}), kPushCtasPerMultiprocessor * multiprocessors_));
 }
 
+// Who receives says that its memory may be written, once its stream is there; words are taken and given in turn.
+void PeerMemory::QueuePut(const CommDesc& desc, const TeamInfo& info, const PeerTeam& team,
+                          device::Stream& stream) const {
+  const int64_t bytes = ChunkBytes(desc), place = team.place;
+  if (desc.to == options_.rank) {
+    if (desc.src.data != desc.dst.data) stream.Copy({desc.dst.data, bytes}, {desc.src.data, bytes});
+    return;
+  }
+  const bool receives = desc.from != kNoRank;
+  const int64_t from = receives ? *info.IndexOf(desc.from) : 0;
+  if (receives) stream.Fill(team.WordAt(from, team.layout.ready(place)), 1, 8);
+  if (desc.to != kNoRank) {
+    const int64_t to = *info.IndexOf(desc.to);
+    const device::Buffer theirs = static_cast<const PeerWindow&>(*desc.window).Of(to);
+    HIR_CHECK(desc.put_at >= 0 && desc.put_at + bytes <= theirs.bytes);
+    device::TakeWord(stream, team.WordAt(place, team.layout.ready(to)));
+    stream.Copy(theirs.Slice(desc.put_at, bytes), {desc.src.data, bytes});
+    stream.Fill(team.WordAt(to, team.layout.written(place)), 1, 8);
+  }
+  if (receives) device::TakeWord(stream, team.WordAt(place, team.layout.written(from)));
+}
+
 Result<PeerMemory::Side*> PeerMemory::SideOf(device::Stream& stream) {
   std::unique_ptr<Side>& side = sides_[&stream];
   if (side == nullptr) {
     auto made = std::make_unique<Side>();
-    HIR_ASSIGN(made->stream, options_.device->CreateStream());
+    HIR_ASSIGN(made->stream, options_.device->CreateUrgentStream());
     HIR_ASSIGN(made->fork, options_.device->CreateEvent());
     HIR_ASSIGN(made->join, options_.device->CreateEvent());
     side = std::move(made);

@@ -52,6 +52,9 @@ class PeerMemory {
   //         what is the team's. kDeadlineExceeded: a member did not come.
   Status AddTeam(TeamId id, const TeamInfo& team);
 
+  // Collective over the members of `team`, one of AddTeam's. Errors: as of Communicator::MakeWindow.
+  Result<std::shared_ptr<const Window>> MakeWindow(TeamId id, const TeamInfo& team, int64_t bytes);
+
   // Whether `desc` goes this way: the same on every rank that posts it. REQUIRES: CheckDesc passed.
   bool Takes(const CommDesc& desc, const TeamInfo& team) const;
   // REQUIRES: Takes. Errors: of the device.
@@ -66,10 +69,14 @@ class PeerMemory {
   explicit PeerMemory(const PeerOptions& options);
 
   Status Prepare();
+  // What all members have mapped of each other, by place; null in this rank's. Empty: `mine` says no, or another does.
+  Result<std::vector<std::unique_ptr<device::Allocation>>> MapAll(std::string_view name, const TeamInfo& info,
+                                                                  int64_t bytes, int fd, Status& mine);
   Status Clear(device::Buffer memory, const PeerLayout& layout);
   Result<Side*> SideOf(device::Stream& stream);
   void QueuePush(const CommDesc& desc, const PeerTeam& team, device::Stream& stream) const;
   Status QueueCopies(const CommDesc& desc, const TeamInfo& info, const PeerTeam& team, device::Stream& stream);
+  void QueuePut(const CommDesc& desc, const TeamInfo& info, const PeerTeam& team, device::Stream& stream) const;
   Status QueuePhase(const Phase& phase, const PeerTeam& team, device::Stream& stream);
   void ReducePiece(const Phase& phase, const PeerTeam& team, int64_t offset, int64_t bytes, int half,
                    device::Stream& stream) const;

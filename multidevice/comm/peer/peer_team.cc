@@ -17,7 +17,7 @@ int64_t RoomBytes(int64_t ranks, int64_t bytes) { return RoundDown(bytes / 4 / (
 
 }  // namespace
 
-int64_t PeerLayout::WordsEnd(int64_t ranks) { return RoundUp(Word(ranks * 4 + 1)); }
+int64_t PeerLayout::WordsEnd(int64_t ranks) { return RoundUp(Word(ranks * 6 + 1)); }
 
 int64_t PeerLayout::LeastBytes(int64_t ranks) { return WordsEnd(ranks) + 16 * ranks * kGrain; }
 
@@ -32,13 +32,13 @@ PeerLayout::PeerLayout(int64_t ranks, int64_t bytes)
 
 std::vector<int64_t> PeerLayout::words() const {
   std::vector<int64_t> words;
-  for (int64_t index = 0; index < ranks_ * 4; ++index) words.push_back(Word(index));
+  for (int64_t index = 0; index < ranks_ * 6; ++index) words.push_back(Word(index));
   return words;
 }
 
 std::vector<int64_t> PeerLayout::free_words() const {
   const std::vector<int64_t> all = words();
-  return {all.begin() + ranks_ * 2, all.end()};
+  return {all.begin() + ranks_ * 2, all.begin() + ranks_ * 4};
 }
 
 }  // namespace hir::comm

@@ -25,8 +25,11 @@ class PeerLayout {
 
   int64_t arrived(int64_t from, int half) const { return Word(from * 2 + half); }
   int64_t free(int64_t to, int half) const { return Word((ranks_ + to) * 2 + half); }
-  int64_t control() const { return Word(ranks_ * 4); }  // kPushControlWords words, side by side.
-  std::vector<int64_t> words() const;                   // All arrived and free: for who is aborted.
+  // Of windows: the rank `to` lets this one write; what `from` writes is there.
+  int64_t ready(int64_t to) const { return Word(ranks_ * 4 + to); }
+  int64_t written(int64_t from) const { return Word(ranks_ * 5 + from); }
+  int64_t control() const { return Word(ranks_ * 6); }  // kPushControlWords words, side by side.
+  std::vector<int64_t> words() const;                   // All that are awaited.
   std::vector<int64_t> free_words() const;              // What is 1 in the beginning.
   int64_t rooms() const { return words_end_; }
   int64_t push_bytes() const { return push_units_ * 8; }  // Of a message.
@@ -55,6 +58,7 @@ struct PeerTeam {
   std::unique_ptr<device::Allocation> own = {};
   std::vector<std::unique_ptr<device::Allocation>> others = {};  // By place; null at this rank's.
 
+  int64_t num_windows = 0;
   // What the calls of a team are queued on takes turns: one begins behind the last.
   device::Stream* last = nullptr;
   std::unique_ptr<device::Event> behind = {};

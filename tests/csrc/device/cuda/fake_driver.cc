@@ -420,6 +420,16 @@ CUresult StreamCreate(CUstream* stream, unsigned) {
   *stream = reinterpret_cast<CUstream>(new FakeStream);
   return CUDA_SUCCESS;
 }
+CUresult CtxGetStreamPriorityRange(int* least, int* greatest) {
+  CALLED_IN_CONTEXT();
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+CUresult StreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  CALLED();
+  return priority > 0 || priority < -5 ? CUDA_ERROR_INVALID_VALUE : StreamCreate(stream, flags);
+}
 CUresult StreamDestroy(CUstream stream) {
   CALLED();
   --State().live_objects;

@@ -46,7 +46,7 @@ TEST(PeerLayout, EverythingHasItsPlace) {
         EXPECT_GT(parts[i].second, 0);
         EXPECT_LE(parts[i].first + parts[i].second, i + 1 < parts.size() ? parts[i + 1].first : bytes) << ranks;
       }
-      EXPECT_EQ(layout.words().size(), static_cast<size_t>(4 * ranks));
+      EXPECT_EQ(layout.words().size(), static_cast<size_t>(6 * ranks));
       EXPECT_EQ(layout.free_words().front(), layout.free(0, 0));
       EXPECT_EQ(layout.free_words().back(), layout.free(ranks - 1, 1));
     }

@@ -126,6 +126,62 @@ TEST(PeerMemoryOfRanks, SumsAreInTheOrderOfTheTeam) {
   }
 }
 
+// Shifts of random chunks into windows, each rank's into another place, again and again; in a graph, too.
+TEST(PeerMemoryOfRanks, PutsIntoWindows) {
+  static constexpr int64_t kRanks = 3, kBytes = 5000, kRounds = 20;
+  FakePeers(kBoth).Run(kRanks, seconds(60), [&](Communicator& comm, device::Device& device) {
+    const auto stream = *device.CreateStream();
+    const std::vector<int64_t> ranks = {2, 0, 1};
+    const TeamId team = *comm.Team(ranks, 0);
+    const auto first = *comm.MakeWindow(team, 64), window = *comm.MakeWindow(team, kRanks * kBytes);
+    EXPECT_EQ(first->own().bytes, 64);
+    const device::Buffer own = window->own();
+    const auto src = *device.Allocate(kBytes);
+    const auto random = [](int64_t rank, int64_t round) {
+      Bytes bytes(kBytes);
+      base::Prng prng(static_cast<uint64_t>(100 * round + rank));
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.Next());
+      return bytes;
+    };
+    // What rank r sends lies at place r in the window of the next one but k.
+    const auto post = [&](int64_t k) {
+      CommDesc desc = {.type = CommType::kCollectivePermute, .team = team, .dtype = DType::kBool, .count = kBytes};
+      desc.to = (comm.rank() + k) % kRanks;
+      desc.from = (comm.rank() + kRanks - k) % kRanks;
+      desc.src = src->buffer();
+      desc.dst = own.Slice(desc.from * kBytes, kBytes);
+      desc.window = window.get();
+      desc.put_at = comm.rank() * kBytes;
+      const Status posted = comm.Post(desc, *stream);
+      EXPECT_TRUE(posted.ok()) << posted.ToString();
+    };
+    const auto check = [&](int64_t k, int64_t round) {
+      const int64_t from = (comm.rank() + kRanks - k) % kRanks;
+      Bytes got(kBytes);
+      ASSERT_TRUE(device::CopyToHost(device, got, own.Slice(from * kBytes, kBytes)).ok());
+      EXPECT_TRUE(got == random(from, round)) << "round " << round << ", shift " << k;
+    };
+    std::unique_ptr<device::Graph> graph;
+    for (int64_t round = 0; round < kRounds; ++round) {
+      ASSERT_TRUE(device::CopyFromHost(device, src->buffer(), random(comm.rank(), round)).ok());
+      stream->Fill(own, 0, 1);
+      if (round == kRounds / 2) {
+        ASSERT_TRUE(device.BeginCapture(*stream).ok());
+        device.CaptureFixed(true);
+        for (int64_t k = 0; k < kRanks; ++k) post(k);
+        graph = *device.EndCapture(*stream);
+      }
+      if (graph == nullptr) {
+        for (int64_t k = 0; k < kRanks; ++k) post(k);
+      } else {
+        ASSERT_TRUE(comm.LaunchGraph(*graph, *stream, {.count = kRanks, .last_seq = kRanks - 1}).ok());
+      }
+      ASSERT_TRUE(stream->Synchronize(seconds(60)).ok());
+      for (int64_t k = 0; k < kRanks; ++k) check(k, round);
+    }
+  });
+}
+
 // Where one rank has no memory for a team, NCCL does all of its work, on all ranks.
 TEST(PeerMemoryOfRanks, ATeamWithoutMemoryGoesByNccl) {
   FakePeers backend(kPushes);
