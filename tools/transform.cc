@@ -60,7 +60,7 @@ Result<GraphPtr> Lower(GraphPtr graph) {
 
 // As `lower`, with products of any size beside their communications.
 Result<GraphPtr> Overlap(GraphPtr graph) {
-  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.overlap_bytes_min = 0}));
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.overlap = host::OverlapChoice::kAlways}));
   return std::move(plan.host);
 }
 

@@ -87,7 +87,7 @@ def samples(args: argparse.Namespace, text: str, ranks: int, variant: str) -> li
         command = ["mpirun", "-n", ranks, "--allow-run-as-root", "--oversubscribe", args.program, file, "--random", 1]
         command += ["--device", args.device, "--repeat", args.samples, "--batch", args.batch, "--json", times]
         if variant != "chosen":
-            command += ["--overlap-bytes-min", 1 if variant == "parts" else -1]
+            command += ["--overlap", "always" if variant == "parts" else "never"]
         command += ["--no-peer-memory"] if variant == "whole" else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
         if done.returncode != 0:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "csrc/ir/graph.h"
 #include "csrc/segment/segment.h"
 #include "host_ir/lower/stream_loops.h"
+#include "multidevice/plan/localize.h"
 
 namespace hir::host {
 
@@ -44,12 +46,10 @@ struct Lowered {
 };
 
 struct LowerOptions {
-  codegen::Target target = {};  // What kernels are planned for.
-  codegen::Sizes sizes = {};    // Values of symbols of the program.
-  int streams = 4;              // Over which loops rotate; in [1, kLoopStreamsMax].
-  // Products and communications of chunks of at least so many bytes run side by side in parts (overlap.h); negative:
-  // none do.
-  int64_t overlap_bytes_min = -1;
+  codegen::Target target = {};                      // What kernels are planned for.
+  codegen::Sizes sizes = {};                        // Values of symbols of the program.
+  int streams = 4;                                  // Over which loops rotate; in [1, kLoopStreamsMax].
+  std::optional<plan::OverlapLimits> overlap = {};  // Products in parts (overlap.h); without it none are.
 };
 
 // The groups of `program`, and of the bodies of its loops, partition the ops of their graphs in topological order. It

@@ -63,7 +63,7 @@ bool IsProduct(const Group& group) {
 }
 
 // Rows of the result are rows of the first operand, and nothing else has rows.
-bool ComesApart(const Op& op, int64_t ways) {
+bool ComesApart(const Op& op, int64_t ways, int64_t rows_min) {
   const Value& rows = *op.operands[0];
   const Value& result = *op.results[0];
   const size_t rank = ir::ValueAxes(*result.type).size();
@@ -71,7 +71,8 @@ bool ComesApart(const Op& op, int64_t ways) {
     return op.operands.size() <= operand || ir::ValueAxes(*op.operands[operand]->type).size() <= rank_max;
   };
   const int axis = RowAxis(*rows.type, ways);
-  return axis >= 0 && axis == RowAxis(*result.type, ways) && ir::ValueAxes(*rows.type).size() == rank &&
+  if (axis < 0 || ir::ValueAxes(*rows.type)[static_cast<size_t>(axis)].extent->value / ways < rows_min) return false;
+  return axis == RowAxis(*result.type, ways) && ir::ValueAxes(*rows.type).size() == rank &&
          static_cast<size_t>(axis) + 1 < rank && IsConstant(rows) && IsConstant(result) && is_shared(1, 2) &&
          is_shared(2, 1);
 }
@@ -81,16 +82,18 @@ bool IsLarge(const Value& chunk, int64_t bytes_min) {
 }
 
 // The products that read what `communication` gathered, if those and views are all that do.
-bool CollectProducts(const Uses& uses, const Value* value, int64_t ways, std::vector<size_t>& products) {
+bool CollectProducts(const Uses& uses, const Value* value, int64_t ways, int64_t rows_min,
+                     std::vector<size_t>& products) {
   if (uses.IsReturned(value) || uses.HasGaps(value)) return false;
   for (const size_t reader : uses.ReadersOf(value)) {
     if (uses.IsView(reader)) {
-      if (!CollectProducts(uses, uses.At(reader).outputs[0], ways, products)) return false;
+      if (!CollectProducts(uses, uses.At(reader).outputs[0], ways, rows_min, products)) return false;
       continue;
     }
     const Op& op = uses.OpAt(reader);
     const bool once = std::ranges::count(op.operands, value) == 1;
-    if (!IsProduct(uses.At(reader)) || op.operands[0] != value || !once || !ComesApart(op, ways)) return false;
+    if (!IsProduct(uses.At(reader)) || op.operands[0] != value || !once) return false;
+    if (!ComesApart(op, ways, rows_min)) return false;
     products.push_back(reader);
   }
   return true;
@@ -124,17 +127,17 @@ int RowAxis(const ir::Type& type, int64_t ways) {
   return -1;
 }
 
-std::vector<Overlap> FindOverlaps(const Segmented& program, int64_t bytes_min) {
+std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapLimits& limits) {
   std::vector<Overlap> found;
-  if (bytes_min < 0) return found;
   const Uses uses(program);
   std::set<size_t> taken;  // Products.
   for (size_t i = 0; i < program.groups.size(); ++i) {
     const Op& op = uses.OpAt(i);
     if ((op.info->effects & ir::kComm) == 0 || fusion::CodeOf(op) != FusionOp::kAllgather) continue;
     Overlap overlap = {.kind = Overlap::Kind::kGathers, .communication = i, .ways = WaysOf(op)};
-    if (!IsLarge(*op.operands[0], bytes_min) || uses.HasGaps(op.operands[0])) continue;
-    if (!CollectProducts(uses, op.results[0], overlap.ways, overlap.products) || overlap.products.empty()) continue;
+    if (!IsLarge(*op.operands[0], limits.gathered_bytes_min) || uses.HasGaps(op.operands[0])) continue;
+    if (!CollectProducts(uses, op.results[0], overlap.ways, limits.rows_min, overlap.products)) continue;
+    if (overlap.products.empty()) continue;
     taken.insert(overlap.products.begin(), overlap.products.end());
     found.push_back(std::move(overlap));
   }
@@ -145,8 +148,8 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, int64_t bytes_min) {
     if (!communication) continue;
     const Op& op = uses.OpAt(*communication);
     const int64_t ways = WaysOf(op);
-    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= bytes_min;
-    if (!large || !ComesApart(uses.OpAt(i), ways) || uses.HasGaps(op.results[0])) continue;
+    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= limits.gathered_bytes_min;
+    if (!large || !ComesApart(uses.OpAt(i), ways, limits.rows_min) || uses.HasGaps(op.results[0])) continue;
     found.push_back({.kind = Overlap::Kind::kSends, .communication = *communication, .products = {i}, .ways = ways});
   }
   return found;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host_ir/lower/stream_loops.h"
+#include "multidevice/plan/localize.h"
 
 namespace hir::host {
 
@@ -23,9 +24,8 @@ struct Overlap {
   int64_t ways = 0;
 };
 
-// Those of `program`, whose loops are left alone. Sizes are constants, and a chunk has at least `bytes_min` bytes; of a
-// negative `bytes_min` there are none. No product is in two of them.
-std::vector<Overlap> FindOverlaps(const Segmented& program, int64_t bytes_min);
+// Those of `program`, within `limits`; its loops are left alone. No product is in two of them.
+std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapLimits& limits);
 
 // The first axis of more than one element: rows that `ways` divides are those of chunks, one behind the other. -1: it
 // does not divide them.

@@ -91,8 +91,14 @@ std::string Names(std::span<ir::Value* const> values) {
 
 }  // namespace
 
-int64_t OverlapBytesMin(const codegen::Target& target) {
-  return target.kind == codegen::Target::Kind::kGpu ? int64_t{4} << 20 : -1;
+std::optional<plan::OverlapLimits> OverlapLimitsOf(const codegen::Target& target) {
+  if (target.kind != codegen::Target::Kind::kGpu) return std::nullopt;
+  // A part of fewer rows reads the weights once more for nothing; a sum of fewer terms is over before its exchange,
+  // and then takes a pass over memory that the library's does not.
+  return plan::OverlapLimits{.gathered_bytes_min = int64_t{4} << 20,
+                             .summed_bytes_min = int64_t{8} << 20,
+                             .rows_min = 256,
+                             .contracted_min = 1024};
 }
 
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
@@ -100,10 +106,11 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(CheckDevices(*program, options.num_devices));
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  const int64_t overlap_bytes_min = options.overlap_bytes_min.value_or(OverlapBytesMin(options.target));
-  plan::LocalizeOptions localize = {.sizes = options.sizes,
-                                    .resharding_bytes_max = options.resharding_bytes_max,
-                                    .exchanged_sums_bytes_min = overlap_bytes_min};
+  std::optional<plan::OverlapLimits> overlap;
+  if (options.overlap == OverlapChoice::kChosen) overlap = OverlapLimitsOf(options.target);
+  if (options.overlap == OverlapChoice::kAlways) overlap = plan::OverlapLimits();
+  plan::LocalizeOptions localize = {
+      .sizes = options.sizes, .resharding_bytes_max = options.resharding_bytes_max, .overlap = overlap};
   Status localized = ToLocal(std::move(program), localize, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
@@ -118,10 +125,9 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(FormStreamLoops(*plan.segmented, {options.sizes}, plan.local.communications, plan.local.evenness));
   HIR_TRY(CutIntoGroups(*plan.segmented, options.target));
   // 4, 5. Kernels, and the host program.
-  HIR_ASSIGN(Lowered lowered, Lower(*plan.segmented, {.target = options.target,
-                                                      .sizes = options.sizes,
-                                                      .streams = options.streams,
-                                                      .overlap_bytes_min = overlap_bytes_min}));
+  HIR_ASSIGN(Lowered lowered,
+             Lower(*plan.segmented,
+                   {.target = options.target, .sizes = options.sizes, .streams = options.streams, .overlap = overlap}));
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);

@@ -29,19 +29,24 @@ struct ProgramPlan {
   codegen::Sizes pinned = {};
 };
 
+// Whether products run in parts beside their communications.
+enum class OverlapChoice : uint8_t {
+  kChosen,  // Where it pays on the target (OverlapLimitsOf).
+  kNever,
+  kAlways,  // Wherever it can be.
+};
+// Above these it was never slower, as measured (docs/performance.md). None on CPUs: the cores that multiply are those
+// that copy.
+std::optional<plan::OverlapLimits> OverlapLimitsOf(const codegen::Target& target);
+
 struct PlanOptions {
   int64_t num_devices = 1;
   codegen::Target target = {};       // What the kernels are for.
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known: they choose schedules.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
   int streams = 4;                   // Over which stream loops rotate; in [1, kLoopStreamsMax].
-  // Products run beside their communications, in parts, where a rank's chunk has at least so many bytes; negative: none
-  // do. Without it, as OverlapBytesMin says of the target.
-  std::optional<int64_t> overlap_bytes_min = {};
+  OverlapChoice overlap = OverlapChoice::kChosen;
 };
-
-// GPUs copy beside a product at no cost to it; cores that multiply are the ones that copy.
-int64_t OverlapBytesMin(const codegen::Target& target);
 
 // `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan
 // is for those sizes alone: as constants they are known early enough to gather what the op reads.

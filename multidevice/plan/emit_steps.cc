@@ -222,7 +222,9 @@ bool StepEmitter::LosesStoredOnce(const Step& step) const {
 bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_t axis) {
   if (step.kind != StepKind::kReduceScatter && step.kind != StepKind::kAllreduce) return false;
   const bool product = value.def != nullptr && (value.def->info->name == "matmul" || value.def->info->name == "linear");
-  if (exchanged_sums_bytes_min_ < 0 || request_->reduce != "sum" || !product) return false;
+  if (!overlap_ || request_->reduce != "sum" || !product) return false;
+  const ir::Expr* const terms = ir::ValueAxes(*value.def->operands[0]->type).back().extent;
+  if (!terms->IsConst() || terms->value < overlap_->contracted_min) return false;
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
   const int64_t ways = at_.mesh.Size(step.type);
   int64_t bytes = DTypeBytes(value.type->dtype);
@@ -232,8 +234,8 @@ bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_
     if (i < axis || axes[i].kind != ir::AxisKind::kIteration || !extent->IsConst()) return false;
     bytes *= extent->value;
   }
-  return axis < axes.size() && axes[axis].extent->value % ways == 0 && IsEven(axis) &&
-         bytes / ways >= exchanged_sums_bytes_min_;
+  if (axis >= axes.size() || axes[axis].extent->value % ways != 0 || !IsEven(axis)) return false;
+  return bytes / ways >= overlap_->summed_bytes_min && axes[axis].extent->value / ways >= overlap_->rows_min;
 }
 
 // To every rank its share of each rank's results, which it adds up in their order.

@@ -38,7 +38,7 @@ class StepEmitter {
         extents_(extents),
         cost_(options.cost),
         resharding_bytes_max_(options.resharding_bytes_max),
-        exchanged_sums_bytes_min_(options.exchanged_sums_bytes_min) {}
+        overlap_(options.overlap) {}
 
   struct Request {
     ir::Value* value = nullptr;         // A rank's part.
@@ -114,7 +114,7 @@ class StepEmitter {
   LocalExtents& extents_;
   const CostModel& cost_;
   const int64_t resharding_bytes_max_;
-  const int64_t exchanged_sums_bytes_min_;
+  const std::optional<OverlapLimits> overlap_;
   std::map<Key, ir::Value*> taken_;
   std::set<const ir::Value*> merged_;  // By Merge: what is split again at once need not be merged.
   std::vector<Communication> communications_;

@@ -54,6 +54,15 @@ struct LocalProgram {
   std::vector<ir::Guard> evenness = {};
 };
 
+// Which products run in parts beside their communications (host_ir/lower/overlap.h): of sizes that are constants, and
+// no smaller than these. Without any, none do.
+struct OverlapLimits {
+  int64_t gathered_bytes_min = 0;  // Of a rank's rows that are gathered, or of what is sent to it.
+  int64_t summed_bytes_min = 0;    // Of a rank's share of a sum of partial results.
+  int64_t rows_min = 0;            // Of a part.
+  int64_t contracted_min = 0;      // Terms that each rank adds up of such a sum.
+};
+
 struct LocalizeOptions {
   // At hand: they choose between sequences of steps, and say which symbolic extents are split into uneven blocks
   // (docs/decisions/0006). Without a size, blocks are even.
@@ -62,10 +71,9 @@ struct LocalizeOptions {
   // Bytes that one rank may hold at once for one resharding: its parts, and what is packed and unpacked; 0: any. Where
   // sizes are not at hand, a guard says up to which the steps stay within it.
   int64_t resharding_bytes_max = 0;
-  // Sums of a product's partial results, of at least so many bytes a rank's share, are exchanges and sums behind them,
-  // and gathered where all ranks want them: so the product can run beside the exchange. Negative: they are what one
-  // communication does.
-  int64_t exchanged_sums_bytes_min = -1;
+  // Within these, sums of a product's partial results are exchanges and sums behind them, and gathered where all ranks
+  // want them: so the product can run beside the exchange.
+  std::optional<OverlapLimits> overlap = {};
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.

@@ -159,7 +159,8 @@ void RunSeeds(uint64_t count, const std::function<Ranks*(int64_t num_ranks)>& ra
     const std::vector<HostTensor> inputs = InputsOf(made, seed);
     const auto expected = fusion::Interpret(**graph, inputs);
     ASSERT_TRUE(expected.ok()) << expected.status().ToString();
-    auto plan = host::PlanProgram(*std::move(graph), {.num_devices = made.num_ranks, .overlap_bytes_min = 0});
+    auto plan =
+        host::PlanProgram(*std::move(graph), {.num_devices = made.num_ranks, .overlap = host::OverlapChoice::kAlways});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     for (const host::LoweredSegment& segment : plan->segments) {
       if (segment.kind == host::SegmentKind::kLibrary) ++products;

@@ -1,6 +1,5 @@
 #include "tests/property/sharded_programs.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "csrc/base/text.h"
@@ -46,7 +45,6 @@ Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64
   auto expected = fusion::Interpret(*made.program.graph, made.program.inputs);
   if (!expected.ok()) return expected.status().WithContext(made.program.Describe());
   host::PlanOptions options = {.num_devices = num_devices, .target = target};
-  options.overlap_bytes_min = seed % 4 == 0 ? -1 : 0;
   if (streams > 0) {
     made.streams = AnnotateStreams(made.program, seed);
     options.streams = streams;
@@ -63,9 +61,6 @@ void ShardedTally::Count(const ShardedProgram& made) {
   const fusion::SymbolValues& sizes = made.program.sizes;
   ++programs;
   communications += std::ssize(plan.local.communications);
-  overlapped += std::ranges::count_if(plan.segments, [](const host::LoweredSegment& segment) {
-    return segment.kind == host::SegmentKind::kLibrary && segment.launches > 1;
-  });
   pinned += plan.pinned.empty() ? 0 : 1;
   bool has_uneven = false, has_dealt = false;
   for (const ir::Value* value : plan.global->values()) {
@@ -86,7 +81,7 @@ std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) 
   return Cat(programs, " programs equal on ", where, ", seeds ", first_seed, " to ",
              first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven, " with uneven blocks, ", dealt,
              " with elements dealt in turns, ", pinned, " planned for their sizes alone, ", communications,
-             " communications, ", overlapped, " products beside theirs in parts");
+             " communications");
 }
 
 Seeds SeedsFromEnvironment(Seeds otherwise) {

@@ -29,7 +29,7 @@ Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64
 
 // What the programs of a run had.
 struct ShardedTally {
-  int64_t programs = 0, communications = 0, uneven = 0, dealt = 0, pinned = 0, overlapped = 0;
+  int64_t programs = 0, communications = 0, uneven = 0, dealt = 0, pinned = 0;
 
   void Count(const ShardedProgram& made);
   // "60 programs equal on ucx, seeds 1 to 60: 31 with uneven blocks, ..."

@@ -78,15 +78,16 @@ constexpr Row kRows[] = {
        return Status();
      },
      "leave all communications to NCCL; without it GPUs write into each other's memory where they can (cuda)"},
-    {"--overlap-bytes-min", "N",
+    {"--overlap", "WHICH",
      [](Options& o, std::string_view v) {
-       int64_t bytes = 0;
-       HIR_TRY(SetInt(bytes, v, -1, INT64_MAX));
-       o.overlap_bytes_min = bytes;
-       return Status();
+       o.overlap = v == "always"  ? host::OverlapChoice::kAlways
+                   : v == "never" ? host::OverlapChoice::kNever
+                                  : host::OverlapChoice::kChosen;
+       return v == "always" || v == "never" || v == "chosen"
+                  ? Status()
+                  : InvalidArgument(Cat("wants chosen, always or never, got ", v));
      },
-     "products run beside their communications, in parts, where a rank's chunk has N bytes or more; -1: none do "
-     "(4194304 on cuda, -1 on cpu)"},
+     "products run in parts beside their communications: where it pays (chosen, the default), always, or never"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },

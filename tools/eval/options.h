@@ -8,6 +8,7 @@
 #include <string>
 
 #include "csrc/base/status.h"
+#include "host_ir/pipeline/pipeline.h"
 
 namespace hir::eval {
 
@@ -34,7 +35,7 @@ struct Options {
   bool tf32 = false;
   bool nvlink_multicast = false;
   bool peer_memory = true;
-  std::optional<int64_t> overlap_bytes_min = {};
+  host::OverlapChoice overlap = host::OverlapChoice::kChosen;
   bool explain = false;
   std::string json;
   int64_t timeout_s = 120;

@@ -88,11 +88,10 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
   HIR_ASSIGN(Inputs inputs, Inputs::Open(TypesOf(*graph), options));
   HIR_ASSIGN(Sizes sizes, inputs.BindSizes(TypesOf(*graph)));
   std::string name(graph->name());
-  HIR_ASSIGN(host::ProgramPlan plan,
-             host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
-                                                  .target = target,
-                                                  .sizes = {sizes.begin(), sizes.end()},
-                                                  .overlap_bytes_min = options.overlap_bytes_min}));
+  HIR_ASSIGN(host::ProgramPlan plan, host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
+                                                                          .target = target,
+                                                                          .sizes = {sizes.begin(), sizes.end()},
+                                                                          .overlap = options.overlap}));
   // Planning may have found sizes equal.
   HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
   HIR_TRY(CheckGuards(*plan.host, sizes));

@@ -1,0 +1,73 @@
+// Which products run in parts beside their communications: on GPUs those that it pays for, by sizes that were
+// measured; elsewhere none.
+#include <gtest/gtest.h>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+
+std::string Text(std::string_view form, int64_t m, int64_t k, int64_t n) {
+  const std::string mesh = "mesh @m = [0, 1]\n";
+  if (form == "gather") {
+    return Cat(mesh, "fusion @f(%x: bf16[", m, ", ", k, "] {mesh=@m, shard(0, mesh_x)}, %w: bf16[", k, ", ", n,
+               "] {mesh=@m, shard(1, mesh_x)}) {\n  %g: bf16[", m, ", ", k, "] {mesh=@m} = set(%x)\n  %y: bf16[", m,
+               ", ", n, ", r:", k, "] {mesh=@m, shard(1, mesh_x)} = matmul(%g, %w)\n  return %y\n}\n");
+  }
+  return Cat(mesh, "fusion @f(%x: bf16[", m, ", ", n, "] {mesh=@m, shard(1, mesh_x)}, %w: bf16[", n, ", ", k,
+             "] {mesh=@m, shard(0, mesh_x)}) {\n  %y: bf16[", m, ", ", k, ", r:", n, "] {mesh=@m",
+             form == "scatter" ? ", shard(0, mesh_x)" : "", "} = matmul(%x, %w)\n  return %y\n}\n");
+}
+
+// Calls of the program's one product.
+int CallsOf(const std::string& text, const PlanOptions& options) {
+  auto graph = ir::Parse(text, fusion::kFusionOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  PlanOptions of_two = options;
+  of_two.num_devices = 2;
+  const auto plan = PlanProgram(*std::move(graph), of_two);
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  int calls = 0;
+  for (const LoweredSegment& segment : plan->segments) {
+    if (segment.kind == SegmentKind::kLibrary) calls += segment.launches;
+  }
+  return calls;
+}
+
+struct Case {
+  int64_t m, k, n;
+  bool gathers, scatters, sums;  // In parts.
+};
+
+// benchmarks/results/h100x2_overlap.json says which were faster.
+TEST(Overlap, IsChosenWhereItWasFaster) {
+  const PlanOptions on_gpus = {.target = codegen::kHopper};
+  for (const Case& c : {Case{8192, 8192, 28672, true, true, true}, Case{8192, 4096, 14336, true, true, true},
+                        Case{4096, 4096, 4096, true, true, true}, Case{2048, 4096, 14336, true, true, true},
+                        Case{512, 8192, 28672, true, false, false}, Case{64, 8192, 28672, false, false, false},
+                        // Parts of few rows; sums of few terms.
+                        Case{256, 32768, 1024, false, false, false}, Case{8192, 8192, 1024, true, false, false}}) {
+    SCOPED_TRACE(Cat(c.m, "x", c.k, "x", c.n));
+    EXPECT_EQ(CallsOf(Text("gather", c.m, c.k, c.n), on_gpus), c.gathers ? 2 : 1);
+    EXPECT_EQ(CallsOf(Text("scatter", c.m, c.k, c.n), on_gpus), c.scatters ? 2 : 1);
+    EXPECT_EQ(CallsOf(Text("sum", c.m, c.k, c.n), on_gpus), c.sums ? 2 : 1);
+  }
+}
+
+TEST(Overlap, IsAsOneAsks) {
+  for (const char* form : {"gather", "scatter", "sum"}) {
+    const std::string large = Text(form, 8192, 8192, 28672), small = Text(form, 4, 8, 6);
+    EXPECT_EQ(CallsOf(large, {}), 1) << form;  // On CPUs.
+    EXPECT_EQ(CallsOf(large, {.target = codegen::kHopper, .overlap = OverlapChoice::kNever}), 1) << form;
+    EXPECT_EQ(CallsOf(small, {.overlap = OverlapChoice::kAlways}), 2) << form;
+    EXPECT_EQ(CallsOf(small, {.target = codegen::kHopper}), 1) << form;
+  }
+}
+
+}  // namespace
+}  // namespace hir::host
