@@ -58,6 +58,18 @@ void Compiler::FindWindow(const ir::Op& op, CommunicationCode& code) {
   if (code.desc.type != CommType::kCollectivePermute || code.desc.to == comm::kNoRank) return;
   const Region& region = RegionOf(*op.operands[1]);
   const ir::Op* const alloc = region.base->def;
+  // One that is read by it may be written before it is sent.
+  if (BaseOf(op.operands[0]) == region.base) return;
+  // All members are asked for the window, and of an alloc's writers all have one team.
+  const auto members = [](const ir::Op& of) { return UnionTeam(of.MeshOf("mesh")->mesh, of.MeshOf("to")->mesh); };
+  const std::vector<int64_t> team = members(op);
+  bool alike = std::ssize(team) == op.MeshOf("mesh")->mesh.num_devices() &&
+               std::ssize(team) == op.MeshOf("to")->mesh.num_devices();
+  ir::ForEachOp(graph_.body, [&](const ir::Op* other) {
+    if (CodeOf(*other) != HostOp::kCommunication || other->Name("by") != "copies") return;
+    if (BaseOf(other->operands[1]) == region.base) alike = alike && members(*other) == team;
+  });
+  if (!alike) return;
   if (alloc == nullptr || CodeOf(*alloc) != HostOp::kAlloc || !IsContiguous(pool_, region)) return;
   for (const ir::Axis& axis : alloc->results[0]->type->axes) {
     if (!axis.extent->IsConst()) return;

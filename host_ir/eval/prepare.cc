@@ -13,6 +13,8 @@ using base::Cat;
 namespace {
 
 constexpr int64_t kWindowGrain = 512;
+// Of one program: allocs share no bytes in a window, as they do in the pool. What has no room is received by pieces.
+constexpr int64_t kWindowBytesMax = int64_t{1} << 30;
 
 // REQUIRES: its extents are constants.
 int64_t BytesOf(const AllocCode& alloc) {
@@ -130,13 +132,16 @@ Status EvaluatorImpl::MakeWindows() {
   }
   for (const auto& [team, allocs] : teams) {
     int64_t bytes = 0;
-    std::vector<int64_t> offsets;
+    std::vector<std::pair<size_t, int64_t>> offsets;
     for (const size_t alloc : allocs) {
-      offsets.push_back(bytes);
-      bytes += base::CeilDiv(BytesOf(code_.allocs[alloc]), kWindowGrain) * kWindowGrain;
+      const int64_t more = base::CeilDiv(BytesOf(code_.allocs[alloc]), kWindowGrain) * kWindowGrain;
+      if (more == 0 || bytes + more > kWindowBytesMax) continue;
+      offsets.emplace_back(alloc, bytes);
+      bytes += more;
     }
+    if (bytes == 0) continue;
     HIR_ASSIGN(const auto window, options_.pool->ReserveWindow(*options_.communicator, team, bytes));
-    for (size_t i = 0; i < allocs.size(); ++i) windows_[allocs[i]] = {window, offsets[i]};
+    for (const auto& [alloc, offset] : offsets) windows_[alloc] = {window, offset};
   }
   return {};
 }

@@ -235,6 +235,8 @@ bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_
     bytes *= extent->value;
   }
   if (axis >= axes.size() || axes[axis].extent->value % ways != 0 || !IsEven(axis)) return false;
+  // It holds the results, what is exchanged for them, and the sum.
+  if (resharding_bytes_max_ > 0 && 3 * bytes > resharding_bytes_max_) return false;
   return bytes / ways >= overlap_->summed_bytes_min && axes[axis].extent->value / ways >= overlap_->rows_min;
 }
 

@@ -112,9 +112,12 @@ Result<std::unique_ptr<DescriptorExchange>> DescriptorExchange::Create(int64_t r
   return std::unique_ptr<DescriptorExchange>(new DescriptorExchange(rank, std::move(mine->socket), std::move(peers)));
 }
 
-Status DescriptorExchange::Send(const Peer& peer, std::string_view what, bool yes, int fd) const {
+Status DescriptorExchange::Send(const Peer& peer, std::string_view what, bool yes, int fd, base::Nanos end) const {
   const base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return Failed("socket");
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(end - Now()).count();
+  const timeval timeout = {.tv_sec = std::max<int64_t>(left, 1), .tv_usec = 0};  // Of connecting, too.
+  if (setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0) return Failed("setsockopt");
   socklen_t bytes = 0;
   const sockaddr_un address = AddressOf(peer.address, &bytes);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) return Failed("connect");
@@ -137,16 +140,35 @@ Status DescriptorExchange::Send(const Peer& peer, std::string_view what, bool ye
 }
 
 Status DescriptorExchange::Receive(base::Nanos end) {
-  const auto wait = [end](int fd) {
-    pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Now()).count();
-    return poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
-  };
-  if (wait(socket_.get()) <= 0) return {};  // The caller looks at the time.
-  const base::Fd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection.valid()) return errno == EAGAIN || errno == ECONNABORTED ? Status() : Failed("accept");
-  if (wait(connection.get()) <= 0) return {};  // Its sender is gone, or a stranger.
-  std::array<char, kMessageBytesMax> text;     // NOLINT: filled by recvmsg.
+  std::vector<pollfd> ready = {{.fd = socket_.get(), .events = POLLIN, .revents = 0}};
+  for (const base::Fd& connection : connections_) {
+    ready.push_back({.fd = connection.get(), .events = POLLIN, .revents = 0});
+  }
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Now()).count();
+  if (poll(ready.data(), ready.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1000))) <= 0) {
+    return {};  // The caller looks at the time.
+  }
+  std::vector<base::Fd> silent;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (ready[i + 1].revents == 0) {
+      silent.push_back(std::move(connections_[i]));
+    } else {
+      Read(connections_[i]);
+    }
+  }
+  connections_ = std::move(silent);
+  if (ready[0].revents == 0) return {};
+  base::Fd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (connection.valid()) {
+    connections_.push_back(std::move(connection));
+    return {};
+  }
+  return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? Status() : Failed("accept");
+}
+
+// Its one message; what a stranger says is dropped.
+void DescriptorExchange::Read(const base::Fd& connection) {
+  std::array<char, kMessageBytesMax> text;  // NOLINT: filled by recvmsg.
   iovec data = {text.data(), text.size()};
   msghdr message = {};
   message.msg_iov = &data;
@@ -163,13 +185,12 @@ Status DescriptorExchange::Receive(base::Nanos end) {
   }
   const std::string_view said(text.data(), got < 0 ? 0 : static_cast<size_t>(got));
   const std::string& token = peers_[static_cast<size_t>(rank_)].token;
-  if (!said.starts_with(token)) return {};  // A stranger's.
+  if (!said.starts_with(token)) return;
   const size_t space = said.find(' ', token.size());
-  if (space == std::string_view::npos || space + 1 == said.size()) return {};
+  if (space == std::string_view::npos || space + 1 == said.size()) return;
   const std::optional<int64_t> from = base::ParseInt(said.substr(token.size(), space - token.size()));
   Message received = {.yes = said[space + 1] == 'y', .fd = std::move(fd)};
   if (from) arrived_.insert_or_assign({std::string(said.substr(space + 2)), *from}, std::move(received));
-  return {};
 }
 
 Result<std::vector<DescriptorExchange::Message>> DescriptorExchange::Exchange(std::string_view what,
@@ -177,7 +198,7 @@ Result<std::vector<DescriptorExchange::Message>> DescriptorExchange::Exchange(st
                                                                               int fd, base::Nanos timeout) {
   const base::Nanos end = Now() + timeout;
   for (int64_t other : ranks) {
-    if (other != rank_) HIR_TRY(Send(peers_[static_cast<size_t>(other)], what, yes, fd));
+    if (other != rank_) HIR_TRY(Send(peers_[static_cast<size_t>(other)], what, yes, fd, end));
   }
   std::vector<Message> received;
   for (int64_t other : ranks) {

@@ -50,13 +50,15 @@ class DescriptorExchange {
   // To all other ranks, then from all: by their order.
   Result<std::vector<Message>> Exchange(std::string_view what, std::span<const int64_t> ranks, bool yes, int fd,
                                         base::Nanos timeout);
-  Status Send(const Peer& peer, std::string_view what, bool yes, int fd) const;
-  // The next message that comes, into arrived_.
+  Status Send(const Peer& peer, std::string_view what, bool yes, int fd, base::Nanos end) const;
+  // What comes next, into connections_ or arrived_.
   Status Receive(base::Nanos end);
+  void Read(const base::Fd& connection);
 
   const int64_t rank_;
   const base::Fd socket_;
   const std::vector<Peer> peers_;
+  std::vector<base::Fd> connections_;                           // Whoever has said nothing yet.
   std::map<std::pair<std::string, int64_t>, Message> arrived_;  // By name and sender.
 };
 

@@ -152,6 +152,9 @@ class NcclCommunicator final : public Communicator {
     what.last_seq = posts.last_seq;
     what.graph_posts = posts.count;
     graph.Launch(stream);
+    if (options_.peers != nullptr) {
+      if (const Status followed = options_.peers->FollowGraph(stream); !followed.ok()) watch_.Poison(followed);
+    }
     Follow(stream, std::move(what));
     return watch_.failure();
   }

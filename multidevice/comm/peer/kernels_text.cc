@@ -189,9 +189,11 @@ extern "C" __global__ void __launch_bounds__(512) hir_peer_push(const __grid_con
   const i64 ranks = args.slot[7], place = args.slot[8], room = args.slot[10] * 16;
   u64* const control = (u64*)args.slot[9];
   // Calls take turns with two halves: a rank is at most one call ahead of another, which sends to all in each.
-  const unsigned number = (unsigned)LoadWord(control) + 1;
+  const unsigned last = (unsigned)LoadWord(control);
+  const unsigned number = last == 0xfffffffeu ? 1 : last + 1;  // Never 0, which rooms hold in the beginning.
   const Messages messages = {args, number, room, (u64)((number & 1) * ranks * room),
                              Nanoseconds() + (u64)args.slot[11]};
+  if (LoadWord(control + 2) != 0) return;  // Aborted: what it was given to send may be anything.
   const i64 units = (bytes + 7) / 8;
   const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = (i64)gridDim.x * blockDim.x;
   for (i64 unit = first; unit < units; unit += step) {

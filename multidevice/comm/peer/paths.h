@@ -19,7 +19,7 @@ inline constexpr int64_t kNoBytes = int64_t{1} << 60;  // More than anything has
 // Bytes are those of a message from one rank to one other.
 struct PeerPaths {
   // From docs/performance.md, "Small messages" and "Collectives by peer memory": medians on two H100s.
-  int64_t push_bytes_max = int64_t{1} << 20;
+  int64_t push_bytes_max = int64_t{512} << 10;
   int64_t copies_bytes_min = int64_t{1} << 20;           // Of those that are wanted by copies.
   int64_t copies_alone_bytes_min = kNoBytes;             // Of others: the library is 2 to 10 % faster alone,
   int64_t reduce_scatter_bytes_min = int64_t{16} << 20;  // but for this one.

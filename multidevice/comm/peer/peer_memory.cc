@@ -17,11 +17,16 @@ namespace {
 using base::Cat;
 
 constexpr std::string_view kPushKernel = "peer.push", kReduceKernel = "peer.reduce";
-// CTAs of a push on each multiprocessor: as many as run at the same time.
-constexpr int64_t kPushCtasPerMultiprocessor = 2;
+// Two CTAs of a push run on a multiprocessor. One push takes a quarter of them: those of other lanes, which wait for
+// other ranks like it, find room beside it.
+constexpr int64_t kMultiprocessorsPerPushCta = 2;
 constexpr int64_t kReduceElementBytes = 16;  // What a thread reads at a time.
 // An aborted wait may stand in front of others, each taking its word again.
 constexpr auto kReleaseEvery = std::chrono::microseconds(200);
+// So long an aborted rank holds back what it would write without the others' leave: by then they have heard of it.
+constexpr base::Nanos kHoldBack = std::chrono::milliseconds(500);
+// After an abort, what is queued ends within this time.
+constexpr base::Nanos kEndsWithin = std::chrono::seconds(2);
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -104,6 +109,11 @@ Status PeerMemory::Prepare() {
 PeerMemory::PeerMemory(const PeerOptions& options) : options_(options) {}
 
 PeerMemory::~PeerMemory() {
+  if (aborted_) {  // Waits of what is queued are let go until all of it is over: it uses this memory.
+    const base::Nanos end = Now() + kEndsWithin;
+    for (const auto& [id, team] : teams_) (void)team->behind->Synchronize(std::max(end - Now(), base::Nanos())).ok();
+    for (const auto& [stream, event] : graph_ends_) (void)event->Synchronize(std::max(end - Now(), base::Nanos())).ok();
+  }
   release_ = {};
   if (stream_ != nullptr) (void)stream_->Synchronize(options_.setup_timeout).ok();
 }
@@ -123,14 +133,16 @@ Status PeerMemory::AddTeam(TeamId id, const TeamInfo& info) {
   } else {
     why = made.status();
   }
-  auto team = std::make_unique<PeerTeam>(PeerTeam{.layout = PeerLayout(ranks, bytes), .place = info.index});
+  std::unique_ptr<PeerTeam> team;
   if (why.ok()) {
+    team = std::make_unique<PeerTeam>(PeerTeam{.layout = PeerLayout(ranks, bytes), .place = info.index});
     Result<std::unique_ptr<device::Event>> behind = options_.device->CreateEvent();
     why = behind.status();
     if (behind.ok()) team->behind = *std::move(behind);
   }
-  HIR_ASSIGN(team->others, MapAll(name, info, bytes, shared.fd.get(), why));
+  HIR_ASSIGN(auto others, MapAll(name, info, bytes, shared.fd.get(), why));
   HIR_TRY(why);
+  team->others = std::move(others);
   team->own = std::move(shared.memory);
   std::lock_guard lock(mutex_);
   teams_.emplace(id, std::move(team));
@@ -223,7 +235,8 @@ void PeerMemory::QueuePush(const CommDesc& desc, const PeerTeam& team, device::S
   }
   const int64_t units = base::CeilDiv(bytes, int64_t{8});
   stream.Launch(*push_, {slots.data(), static_cast<size_t>(kPushRooms + ranks)},
-                std::min(base::CeilDiv(units, int64_t{kPeerThreads}), kPushCtasPerMultiprocessor * multiprocessors_));
+                std::min(base::CeilDiv(units, int64_t{kPeerThreads}),
+                         std::max<int64_t>(multiprocessors_ / kMultiprocessorsPerPushCta, 1)));
 }
 
 // Who receives says that its memory may be written, once its stream is there; words are taken and given in turn.
@@ -401,22 +414,38 @@ void PeerMemory::ReducePiece(const Phase& phase, const PeerTeam& team, int64_t o
                 std::min(base::CeilDiv(bytes, kPeerThreads * kReduceElementBytes), 2 * multiprocessors_));
 }
 
+Status PeerMemory::FollowGraph(device::Stream& stream) {
+  std::unique_ptr<device::Event>& end = graph_ends_[&stream];
+  if (end == nullptr) {
+    HIR_ASSIGN(end, options_.device->CreateEvent());
+  }
+  stream.Record(*end);
+  return {};
+}
+
 void PeerMemory::Abort() {
   if (aborted_.exchange(true)) return;
   std::lock_guard lock(mutex_);
   release_ = std::jthread([this](const std::stop_token& stop) {
+    const base::Nanos begin = Now();
     while (!stop.stop_requested()) {
-      Release();
+      Release(Now() > begin + kHoldBack);
       std::this_thread::sleep_for(kReleaseEvery);
     }
   });
 }
 
-// Every word is given: a wait takes it and goes on, and one behind it waits for the next time.
-void PeerMemory::Release() {
+// Every word is given: a wait takes it and goes on, and one behind it waits for the next time. What lets this rank
+// write into others comes later: a rank that goes on in good faith must not find garbage.
+void PeerMemory::Release(bool also_sends) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, team] : teams_) {
-    for (const int64_t offset : team->layout.words()) stream_->Fill(team->WordAt(team->place, offset), 1, 8);
+    for (const int64_t offset : team->layout.words_of_receipts()) {
+      stream_->Fill(team->WordAt(team->place, offset), 1, 8);
+    }
+    for (const int64_t offset : team->layout.words_of_sends()) {
+      if (also_sends) stream_->Fill(team->WordAt(team->place, offset), 1, 8);
+    }
     stream_->Fill(team->WordAt(team->place, team->layout.control() + 8 * kPushAbort), 1, 8);
   }
   (void)stream_->Synchronize(options_.setup_timeout).ok();  // One that cannot be queued any more is over.

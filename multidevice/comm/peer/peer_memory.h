@@ -60,7 +60,10 @@ class PeerMemory {
   // REQUIRES: Takes. Errors: of the device.
   Status Queue(const CommDesc& desc, const TeamInfo& team, device::Stream& stream);
 
-  // Lets every wait of what was queued end, now and from here on; what is received then is anything.
+  // A graph with posts of this was launched on `stream`.
+  Status FollowGraph(device::Stream& stream);
+
+  // Lets every wait of what was queued end, within a second and from here on; what is received then is anything.
   void Abort();
 
  private:
@@ -80,7 +83,7 @@ class PeerMemory {
   Status QueuePhase(const Phase& phase, const PeerTeam& team, device::Stream& stream);
   void ReducePiece(const Phase& phase, const PeerTeam& team, int64_t offset, int64_t bytes, int half,
                    device::Stream& stream) const;
-  void Release();
+  void Release(bool also_sends);
 
   const PeerOptions options_;
   std::unique_ptr<DescriptorExchange> descriptors_;
@@ -90,6 +93,7 @@ class PeerMemory {
   const device::Kernel* reduce_ = nullptr;
   int64_t multiprocessors_ = 0;
   std::map<device::Stream*, std::unique_ptr<Side>> sides_;
+  std::map<device::Stream*, std::unique_ptr<device::Event>> graph_ends_;
 
   std::mutex mutex_;  // Of teams_ and the work of stream_; whoever posts alone changes teams_, and reads without it.
   std::map<TeamId, std::unique_ptr<PeerTeam>> teams_;

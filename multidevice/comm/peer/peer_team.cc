@@ -30,15 +30,21 @@ PeerLayout::PeerLayout(int64_t ranks, int64_t bytes)
   HIR_CHECK(ranks >= 2 && push_units_ > 0 && piece_bytes_ > 0);
 }
 
-std::vector<int64_t> PeerLayout::words() const {
+std::vector<int64_t> PeerLayout::Words(int64_t from, int64_t to) const {
   std::vector<int64_t> words;
-  for (int64_t index = 0; index < ranks_ * 6; ++index) words.push_back(Word(index));
+  for (int64_t index = from * ranks_; index < to * ranks_; ++index) words.push_back(Word(index));
   return words;
 }
 
-std::vector<int64_t> PeerLayout::free_words() const {
-  const std::vector<int64_t> all = words();
-  return {all.begin() + ranks_ * 2, all.begin() + ranks_ * 4};
+std::vector<int64_t> PeerLayout::words_of_receipts() const {
+  std::vector<int64_t> words = Words(0, 2);
+  const std::vector<int64_t> written = Words(5, 6);
+  words.insert(words.end(), written.begin(), written.end());
+  return words;
 }
+
+std::vector<int64_t> PeerLayout::words_of_sends() const { return Words(2, 5); }
+
+std::vector<int64_t> PeerLayout::free_words() const { return Words(2, 4); }
 
 }  // namespace hir::comm

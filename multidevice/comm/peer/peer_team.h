@@ -29,8 +29,10 @@ class PeerLayout {
   int64_t ready(int64_t to) const { return Word(ranks_ * 4 + to); }
   int64_t written(int64_t from) const { return Word(ranks_ * 5 + from); }
   int64_t control() const { return Word(ranks_ * 6); }  // kPushControlWords words, side by side.
-  std::vector<int64_t> words() const;                   // All that are awaited.
-  std::vector<int64_t> free_words() const;              // What is 1 in the beginning.
+  // What this rank awaits before it goes on with what others sent, and before it writes into their memory.
+  std::vector<int64_t> words_of_receipts() const;  // All of arrived and written.
+  std::vector<int64_t> words_of_sends() const;     // All of free and ready.
+  std::vector<int64_t> free_words() const;         // What is 1 in the beginning.
   int64_t rooms() const { return words_end_; }
   int64_t push_bytes() const { return push_units_ * 8; }  // Of a message.
   int64_t push_units() const { return push_units_; }
@@ -44,6 +46,7 @@ class PeerLayout {
   static constexpr int64_t kWordBytes = 128;  // One a line of the device's cache.
   static int64_t Word(int64_t index) { return index * kWordBytes; }
   static int64_t WordsEnd(int64_t ranks);
+  std::vector<int64_t> Words(int64_t from, int64_t to) const;  // Those of kinds [from, to), `ranks` of each.
 
   const int64_t ranks_;
   const int64_t words_end_;
