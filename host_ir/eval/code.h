@@ -90,7 +90,7 @@ struct CommunicationCode {
   std::vector<comm::TeamId> teams = {};  // By stream; made at prepare for the streams it may run on.
   int stream_begin = 0;                  // It runs on streams in [stream_begin, stream_end).
   int stream_end = 0;
-  // Of one by copies into an alloc of constant size, at a place that is the same in every run: the alloc, and where in
+  // For copies into an alloc of constant size, at a place that is the same in every run: the alloc, and where in
   // that of rank `to` src goes. -1: dst is no such.
   int window_alloc = -1;
   int64_t put_bytes = 0;

@@ -13,7 +13,7 @@ using base::Cat;
 namespace {
 
 constexpr int64_t kWindowGrain = 512;
-// Of one program: allocs share no bytes in a window, as they do in the pool. What has no room is received by pieces.
+// A program's limit: allocs share no bytes in a window, as they do in the pool. Those without room get pieces.
 constexpr int64_t kWindowBytesMax = int64_t{1} << 30;
 
 // REQUIRES: its extents are constants.
@@ -115,8 +115,8 @@ Status EvaluatorImpl::MakeTeams() {
   return {};
 }
 
-// What other ranks write into lies in the window of their team, one alloc behind the other: at the same place on all.
-// Those who have no part in it are no members, and allocs that two teams write are the first one's.
+// Allocs that other ranks write into lie in the window of their team, one behind the other: at the same place on all.
+// Ranks that have no part in it are no members; FindWindow leaves out allocs that several teams write.
 Status EvaluatorImpl::MakeWindows() {
   windows_.resize(code_.allocs.size());
   std::vector<std::pair<comm::TeamId, std::vector<size_t>>> teams;  // In program order, and their allocs.

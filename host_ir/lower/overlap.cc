@@ -16,7 +16,7 @@ using ir::Op;
 using ir::Value;
 using segment::Group;
 
-// Who makes and who reads each value of a program.
+// The makers and readers of each value of a program.
 class Uses {
  public:
   explicit Uses(const Segmented& program) : program_(program) {

@@ -100,7 +100,7 @@ struct CommDesc {
   int64_t from = kNoRank;
   // Where a backend has the choice, by copies, slower ones too, rather than by what takes processors from work beside.
   bool by_copies = false;
-  // Of a kCollectivePermute, optional: dst lies in this rank's memory of it, and src goes into that of `to`, `put_at`
+  // Optional, for a kCollectivePermute: dst lies in this rank's memory of it, and src goes into that of `to`, `put_at`
   // bytes behind its begin, without a copy on the way. All ranks of the team name one, or none.
   const Window* window = nullptr;
   int64_t put_at = 0;

@@ -40,7 +40,7 @@ class Capture {
   void set_fixed(bool fixed) { is_fixed_ = fixed; }
   // Notes a call on `stream` just made, unless it is fixed; node.node is found here.
   void Add(CudaStream& stream, GraphNode node);
-  // Of a call that no update can compare.
+  // Notes a call that no update can compare.
   void AddUnknown();
   void Fail(const Status& status);
   void Leave(CudaStream& stream);

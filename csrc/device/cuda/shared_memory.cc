@@ -21,7 +21,7 @@ CUmemAllocationProp Properties(const Context& context) {
   return properties;
 }
 
-// What both sides map of `bytes`.
+// Both sides map so many bytes for `bytes`.
 Result<int64_t> RoundedBytes(const Context& context, int64_t bytes) {
   const CUmemAllocationProp properties = Properties(context);
   size_t granularity = 0;

@@ -35,7 +35,7 @@ enum PushSlot {
 // The slots of hir_peer_reduce: dst[i] = srcs[0][i] op srcs[1][i] op ...
 enum ReduceSlot { kReduceDst, kReduceCount, kReduceOp, kReduceDType, kReduceRanks, kReduceSrcs = 16 };
 
-// What pushes of a team keep in device memory from call to call: 64-bit words.
+// The state of a team's pushes, in device memory from call to call: 64-bit words.
 enum PushControl { kPushNumber, kPushDone, kPushAbort, kPushControlWords };
 
 }  // namespace hir::comm
