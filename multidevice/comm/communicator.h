@@ -98,7 +98,7 @@ struct CommDesc {
   device::Buffer dst = {};
   int64_t to = kNoRank;  // Ranks of the communicator, in the team.
   int64_t from = kNoRank;
-  // Where a backend has the choice, by copies, slower ones too, rather than by what takes processors from work beside.
+  // Where a backend has the choice: by copies, also slower ones, which take no processors from work beside it.
   bool by_copies = false;
   // Optional, for a kCollectivePermute: dst lies in this rank's memory of it, and src goes into that of `to`, `put_at`
   // bytes behind its begin, without a copy on the way. All ranks of the team name one, or none.

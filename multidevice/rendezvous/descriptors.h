@@ -51,7 +51,7 @@ class DescriptorExchange {
   Result<std::vector<Message>> Exchange(std::string_view what, std::span<const int64_t> ranks, bool yes, int fd,
                                         base::Nanos timeout);
   Status Send(const Peer& peer, std::string_view what, bool yes, int fd, base::Nanos end) const;
-  // What comes next, into connections_ or arrived_.
+  // Takes the next connection or message, into connections_ or arrived_.
   Status Receive(base::Nanos end);
   void Read(const base::Fd& connection);
 

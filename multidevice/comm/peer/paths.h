@@ -25,7 +25,7 @@ struct PeerPaths {
   int64_t reduce_scatter_bytes_min = int64_t{16} << 20;  // but for this one.
 };
 
-// What a communication of a team of `ranks` is carried by, when there is room in a push for `push_bytes`.
+// The path of a communication in a team of `ranks`, whose rooms take pushes of `push_bytes`.
 PeerPath PathOf(const CommDesc& desc, int64_t ranks, int64_t push_bytes, const PeerPaths& paths);
 
 }  // namespace hir::comm

@@ -141,6 +141,7 @@ Status PeerMemory::AddTeam(TeamId id, const TeamInfo& info) {
     if (behind.ok()) team->behind = *std::move(behind);
   }
   HIR_ASSIGN(auto others, MapAll(name, info, bytes, shared.fd.get(), why));
+  if (!why.ok()) ++num_refused_;
   HIR_TRY(why);
   team->others = std::move(others);
   team->own = std::move(shared.memory);
@@ -189,6 +190,7 @@ Result<std::shared_ptr<const Window>> PeerMemory::MakeWindow(TeamId id, const Te
 
 // No message has arrived, and every piece is free.
 Status PeerMemory::Clear(device::Buffer memory, const PeerLayout& layout) {
+  std::lock_guard lock(mutex_);
   stream_->Fill(memory.Slice(0, layout.piece(1, 0, 0)), 0, 8);
   for (const int64_t offset : layout.free_words()) stream_->Fill(memory.Slice(offset, 8), 1, 8);
   return stream_->Synchronize(options_.setup_timeout);
@@ -239,7 +241,7 @@ void PeerMemory::QueuePush(const CommDesc& desc, const PeerTeam& team, device::S
                          std::max<int64_t>(multiprocessors_ / kMultiprocessorsPerPushCta, 1)));
 }
 
-// Who receives says that its memory may be written, once its stream is there; words are taken and given in turn.
+// The receiver says that its memory may be written, once its stream is there; words are taken and given in turn.
 void PeerMemory::QueuePut(const CommDesc& desc, const TeamInfo& info, const PeerTeam& team,
                           device::Stream& stream) const {
   const int64_t bytes = ChunkBytes(desc), place = team.place;

@@ -55,6 +55,10 @@ class PeerMemory {
   // Collective over the members of `team`, one of AddTeam's. Errors: as of Communicator::MakeWindow.
   Result<std::shared_ptr<const Window>> MakeWindow(TeamId id, const TeamInfo& team, int64_t bytes);
 
+  // Teams that have memory, and those that AddTeam refused.
+  int64_t num_teams() const { return static_cast<int64_t>(teams_.size()); }
+  int64_t num_refused() const { return num_refused_; }
+
   // Whether `desc` goes this way: the same on every rank that posts it. REQUIRES: CheckDesc passed.
   bool Takes(const CommDesc& desc, const TeamInfo& team) const;
   // REQUIRES: Takes. Errors: of the device.
@@ -72,7 +76,7 @@ class PeerMemory {
   explicit PeerMemory(const PeerOptions& options);
 
   Status Prepare();
-  // What all members have mapped of each other, by place; null in this rank's. Empty: `mine` says no, or another does.
+  // The other members' memory, mapped here, by place; null in this rank's. Where one has none, `mine` says so on all.
   Result<std::vector<std::unique_ptr<device::Allocation>>> MapAll(std::string_view name, const TeamInfo& info,
                                                                   int64_t bytes, int fd, Status& mine);
   Status Clear(device::Buffer memory, const PeerLayout& layout);
@@ -92,6 +96,7 @@ class PeerMemory {
   const device::Kernel* push_ = nullptr;
   const device::Kernel* reduce_ = nullptr;
   int64_t multiprocessors_ = 0;
+  int64_t num_refused_ = 0;
   std::map<device::Stream*, std::unique_ptr<Side>> sides_;
   std::map<device::Stream*, std::unique_ptr<device::Event>> graph_ends_;
 

@@ -25,11 +25,11 @@ class PeerLayout {
 
   int64_t arrived(int64_t from, int half) const { return Word(from * 2 + half); }
   int64_t free(int64_t to, int half) const { return Word((ranks_ + to) * 2 + half); }
-  // Of windows: the rank `to` lets this one write; what `from` writes is there.
+  // For windows: the rank `to` lets this one write; what `from` writes is there.
   int64_t ready(int64_t to) const { return Word(ranks_ * 4 + to); }
   int64_t written(int64_t from) const { return Word(ranks_ * 5 + from); }
   int64_t control() const { return Word(ranks_ * 6); }  // kPushControlWords words, side by side.
-  // What this rank awaits before it goes on with what others sent, and before it writes into their memory.
+  // Words that this rank awaits before it uses what others sent, and before it writes into their memory.
   std::vector<int64_t> words_of_receipts() const;  // All of arrived and written.
   std::vector<int64_t> words_of_sends() const;     // All of free and ready.
   std::vector<int64_t> free_words() const;         // What is 1 in the beginning.
@@ -62,7 +62,7 @@ struct PeerTeam {
   std::vector<std::unique_ptr<device::Allocation>> others = {};  // By place; null at this rank's.
 
   int64_t num_windows = 0;
-  // What the calls of a team are queued on takes turns: one begins behind the last.
+  // Calls on several streams take turns: one begins behind the last.
   device::Stream* last = nullptr;
   std::unique_ptr<device::Event> behind = {};
 

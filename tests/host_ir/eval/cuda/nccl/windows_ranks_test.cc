@@ -104,7 +104,7 @@ int64_t RunRanks(int64_t bytes_max) {
           ASSERT_TRUE(device::CopyToHost(*device, std::as_writable_bytes(std::span(got)), y->buffer()).ok());
           ASSERT_TRUE(device::CopyToHost(*device, std::as_writable_bytes(std::span(one)), z->buffer()).ok());
           for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(got[static_cast<size_t>(i)], 100 * run + i / 4) << run;
-          // What the next rank had from the one behind it.
+          // The next rank had it from the one behind it.
           for (const int64_t value : one) EXPECT_EQ(value, 100 * run + (number + 2) % 3) << run;
         }
         all.arrive_and_wait();

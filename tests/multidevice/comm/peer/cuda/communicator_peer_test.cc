@@ -1,5 +1,6 @@
 // Peer memory on the streams of csrc/device/cuda, with a driver and a libnccl made for tests and the kernels as CPU
 // code: the communicator suites with all that can going by pushes, by copies, and by both; teams that cannot.
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <thread>
@@ -38,6 +39,7 @@ class FakePeers final : public CommBackend {
            const std::function<void(Communicator&, device::Device&)>& body) override {
     MemoryRendezvous rendezvous;
     std::barrier all(size);
+    std::atomic<int64_t> teams = 0, refused = 0;
     {
       std::vector<std::jthread> threads;
       for (int64_t rank = 0; rank < size; ++rank) {
@@ -61,11 +63,15 @@ class FakePeers final : public CommBackend {
           auto comm = CreateNccl(options, rendezvous);
           EXPECT_TRUE(comm.ok()) << comm.status().ToString();
           if (comm.ok()) body(**comm, *device);
+          teams += options.peers->num_teams();
+          refused += options.peers->num_refused();
           all.arrive_and_wait();  // A rank that is done early stays as long as others may need it.
         });
       }
     }
     EXPECT_EQ(Fake().live_objects, 0);
+    // Else NCCL alone would pass.
+    EXPECT_EQ(refused > 0, bytes_max_(1) > 0) << teams << " teams with peer memory, " << refused << " without";
   }
 
  private:
