@@ -9,6 +9,7 @@
 #include "csrc/device/buffer.h"
 #include "csrc/device/graph.h"
 #include "csrc/device/kernel.h"
+#include "csrc/device/marks.h"
 #include "csrc/device/stream.h"
 
 namespace hir::device {
@@ -28,6 +29,8 @@ class Device {
   // One whose work goes first where several streams have work and the device is full: for what others wait for.
   virtual Result<std::unique_ptr<Stream>> CreateUrgentStream() { return CreateStream(); }
   virtual Result<std::unique_ptr<Event>> CreateEvent() = 0;
+  // May block for some microseconds, to compare the device's clock with the machine's.
+  virtual Result<std::unique_ptr<Marks>> CreateMarks() { return Unimplemented("this device keeps no times"); }
 
   // Uninitialised memory. kResourceExhausted, naming the limit, what is in use and what was asked,
   // when it does not fit. bytes may be 0. REQUIRES: bytes >= 0.

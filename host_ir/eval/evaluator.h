@@ -55,14 +55,31 @@ struct OpTime {
   base::Nanos time = {};
 };
 
+// One piece of work of a run, or a wait for an event, as it was queued and as its stream came to it. Times are of the
+// machine's steady clock; a device's are known to some microseconds (device/marks.h).
+struct OpSpan {
+  const ir::Op* op = nullptr;
+  int stream = 0;
+  base::Nanos queued = {}, queued_end = {};  // On the host. Those of a group's members are the group's.
+  base::Nanos began = {}, ended = {};        // On the stream; a communication's waiting for its peers is within.
+};
+
+// "k0.1", "matmul -> %y", "allreduce #2", "wait %e": how timelines name it.
+std::string NameOf(const ir::Op& op);
+
 struct RunOptions {
   int64_t seq_base = 0;  // Added to every seq: what errors and progress name communications by.
-  // Where set the run is a profile: each piece of work is waited for before the next is queued, up to
-  // `profile_timeout` each, and the wall time of both together is appended. So nothing overlaps, what queueing and
-  // waiting cost is in each time, no graph is replayed, and Run blocks; Abort ends it as it ends what was queued.
+  // Where one of the two is set, no graph is replayed, and Run blocks, up to `wait_timeout` at a time; Abort ends it as
+  // it ends what was queued.
+  // A profile: each piece of work is waited for before the next is queued, and the wall time of both together is
+  // appended. So nothing overlaps, and what queueing and waiting cost is in each time.
   std::vector<OpTime>* times = nullptr;
-  base::Nanos profile_timeout = std::chrono::seconds(60);
+  // A timeline: the run goes as it would, with a mark before and behind each piece of work; its spans are appended when
+  // it is over, in the order in which they were queued, kSpansMax at most.
+  std::vector<OpSpan>* spans = nullptr;
+  base::Nanos wait_timeout = std::chrono::seconds(60);
 };
+inline constexpr size_t kSpansMax = 20000;
 
 class Binding;
 
@@ -86,7 +103,7 @@ class Evaluator {
   virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) = 0;
 
   // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
-  // host_wait, or as RunOptions::times says. (The second run for the same sizes may be captured,
+  // host_wait, or as RunOptions says. (The second run for the same sizes may be captured,
   // which allocates; later ones replay it.) Stream 0 is behind all of it: synchronize it, or queue
   // on it, to know the end.
   // Errors: of a post, a host_wait, or work that is timed; what was queued before is behind stream

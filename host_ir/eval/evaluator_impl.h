@@ -1,6 +1,8 @@
 // The evaluator's parts. Private to host_ir/eval.
 #pragma once
 
+#include <optional>
+
 #include "host_ir/eval/code.h"
 #include "host_ir/eval/evaluator.h"
 #include "host_ir/pool_plan.h"
@@ -93,6 +95,13 @@ class EvaluatorImpl final : public Evaluator {
   // Waits for what `instr` has queued since `began`, and notes the time of it.
   Status TakeTime(const Instr& instr, base::Nanos began, const Binding::State& state, const RunOptions& options);
 
+  // timeline.cc
+  Status RunMarked(Binding::State& state, const RunOptions& options);
+  // Marks the streams before `instr` is queued, and behind all that was since.
+  Status BeginSpans(const Instr& instr, const Binding::State& state);
+  Status BeginSpan(const Instr& instr, const Binding::State& state);
+  Status EndSpans();
+
   // run.cc
   Status RunOnce(Binding::State& state, const RunOptions& options);
   Status RunInstrs(Binding::State& state, const RunOptions& options);
@@ -133,6 +142,12 @@ class EvaluatorImpl final : public Evaluator {
   std::vector<std::shared_ptr<const Sizes>> sizes_;    // The latest first.
   std::vector<std::shared_ptr<const Sizes>> retired_;  // Perhaps in queued runs still.
   bool in_group_ = false;
+  struct Marked {
+    std::unique_ptr<device::Marks> marks = {};
+    std::vector<OpSpan> spans = {};
+    std::vector<int64_t> begins = {}, ends = {};  // Marks, one a span.
+  };
+  std::optional<Marked> marked_;      // While a run with a timeline is queued.
   base::Nanos group_began_ = {};      // In a run that is timed.
   const ir::Op* group_op_ = nullptr;  // Its first communication with others, there.
   int64_t seq_base_ = 0;

@@ -22,7 +22,7 @@ Status EvaluatorImpl::TakeTime(const Instr& instr, base::Nanos began, const Bind
   if (op == nullptr) return {};  // A group in which this rank has no part.
   for (device::Stream* stream : queues_.first(static_cast<size_t>(code_.num_streams))) {
     if (!ends_group && stream != &StreamOf(instr, state)) continue;
-    const Status done = stream->Synchronize(options.profile_timeout);
+    const Status done = stream->Synchronize(options.wait_timeout);
     if (!done.ok()) return done.WithContext(Describe(*op));
   }
   const base::Nanos now = base::Clock::Steady().Now();

@@ -1,5 +1,5 @@
 // Run: queues the instructions of one binding. Nothing here allocates, looks up a name, or blocks
-// but at a host_wait, or where the run is timed (profile.cc).
+// but at a host_wait, or where the run is timed (profile.cc, timeline.cc).
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -19,6 +19,7 @@ Status EvaluatorImpl::Run(Binding& binding, const RunOptions& options) {
   Binding::State& state = binding.state();
   HIR_CHECK(state.sizes != nullptr);
   seq_base_ = options.seq_base;
+  if (options.spans != nullptr) return RunMarked(state, options);
   const bool repeats = options.times == nullptr && replayable_.ok() && ++state.sizes->replays->runs > 1;
   return repeats ? RunReplayed(state, options) : RunOnce(state, options);
 }
@@ -52,6 +53,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
   for (size_t pc = 0; pc < code_.instrs.size(); ++pc) {
     const Instr& instr = code_.instrs[pc];
     const base::Nanos began = options.times == nullptr ? base::Nanos{} : base::Clock::Steady().Now();
+    if (marked_) HIR_TRY(BeginSpans(instr, state));
     switch (instr.kind) {
       case Instr::Kind::kView: HIR_TRY(ResolveView(code_.views[At(instr.at)], state)); break;
       case Instr::Kind::kLaunch: Launch(instr, state); break;
@@ -96,6 +98,7 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         break;
     }
     if (options.times != nullptr) HIR_TRY(TakeTime(instr, began, state, options));
+    if (marked_) HIR_TRY(EndSpans());
   }
   return {};
 }

@@ -164,6 +164,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     job.done = std::move(request.done);
     job.request = request.request;
     job.profile = std::move(request.profile);
+    job.timeline = std::move(request.timeline);
     made = sequencer_.Post(std::move(job));
   }
   if (!made.ok()) {

@@ -80,7 +80,8 @@ class Engine {
     // When the run is over, with the time since its turn; may be null.
     std::function<void(const Status&, base::Nanos)> done = {};
     int64_t request = 0;
-    std::shared_ptr<::hostir::v1::RunProfile> profile = {};  // As of RunJob.
+    std::shared_ptr<::hostir::v1::RunProfile> profile = {};  // As of RunJob, as the next.
+    std::shared_ptr<std::string> timeline = {};
   };
   struct Accepted {
     int64_t run = 0;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "csrc/base/text.h"
+#include "csrc/base/trace.h"
 
 namespace hir::service {
 namespace {
@@ -69,20 +70,37 @@ class Rows {
 
 }  // namespace
 
-pb::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<const Fleet::OpTimes> times) {
+pb::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<const pb::Measured> measured) {
   pb::RunProfile profile;
   Rows rows(program, sizes, profile);
-  for (size_t rank = 0; rank < times.size(); ++rank) {
-    for (const pb::OpTime& time : times[rank]) {
+  for (size_t rank = 0; rank < measured.size(); ++rank) {
+    for (const pb::OpTime& time : measured[rank].times()) {
       pb::SegmentTime& row = rows.Of(time);
-      row.mutable_rank_us()->Resize(static_cast<int>(times.size()), 0);
+      row.mutable_rank_us()->Resize(static_cast<int>(measured.size()), 0);
       double& us = *row.mutable_rank_us()->Mutable(static_cast<int>(rank));
       us += time.us();
     }
   }
   for (pb::SegmentTime& row : *profile.mutable_segments())
-    row.mutable_rank_us()->Resize(static_cast<int>(times.size()), 0);
+    row.mutable_rank_us()->Resize(static_cast<int>(measured.size()), 0);
   return profile;
+}
+
+std::string TimelineOf(const Program& program, std::span<const pb::Measured> measured) {
+  std::vector<base::TraceSpan> spans;
+  for (size_t rank = 0; rank < measured.size(); ++rank) {
+    for (const pb::OpSpan& span : measured[rank].spans()) {
+      spans.push_back({.rank = static_cast<int64_t>(rank),
+                       .stream = span.stream(),
+                       .name = span.name(),
+                       .kind = span.kind(),
+                       .queued = base::Nanos(span.queued()),
+                       .queued_end = base::Nanos(span.queued_end()),
+                       .began = base::Nanos(span.began()),
+                       .ended = base::Nanos(span.ended())});
+    }
+  }
+  return base::TraceJson(program.plan().name(), spans);
 }
 
 }  // namespace hir::service

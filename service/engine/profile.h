@@ -1,7 +1,8 @@
-// The times of a profiled run, by the segments of its plan.
+// What was measured in a run: times by the segments of its plan, or a timeline.
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "hostir/v1/plan.pb.h"
 #include "service/engine/program.h"
@@ -9,8 +10,11 @@
 
 namespace hir::service {
 
-// `times`, by rank, are of a run of `program` with `sizes`. The ops of a segment are one; a copy or fill that is of no
-// segment has a row of its own, of the kind "host", behind them.
-::hostir::v1::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<const Fleet::OpTimes> times);
+// `measured`, by rank, is of a run of `program` with `sizes`. The ops of a segment are one; a copy or fill that is of
+// no segment has a row of its own, of the kind "host", behind them.
+::hostir::v1::RunProfile ProfileOf(const Program& program, const Sizes& sizes,
+                                   std::span<const ::hostir::v1::Measured> measured);
+// What RunReply::timeline is.
+std::string TimelineOf(const Program& program, std::span<const ::hostir::v1::Measured> measured);
 
 }  // namespace hir::service

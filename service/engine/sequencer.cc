@@ -391,7 +391,8 @@ void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
   if (fleet_.healthy() && status.ok()) {
     loaded_.insert(job.program->number());
     Settled(job);
-    if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, fleet_.op_times());
+    if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, fleet_.measured());
+    if (job.timeline) *job.timeline = TimelineOf(*job.program, fleet_.measured());
   } else if (fleet_.healthy() && options_.on_devices) {
     Unbind();
   }
@@ -400,7 +401,7 @@ void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
 }
 
 bool Sequencer::PostRun(const RunJob& job) {
-  if (options_.on_devices || job.profile || FindReleased() || !HasAll(job)) return false;
+  if (options_.on_devices || job.is_measured() || FindReleased() || !HasAll(job)) return false;
   execute_.Clear();
   Fill(job, execute_);
   return fleet_.Post(execute_);
@@ -446,9 +447,10 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_timeout_ms(whole.timeout_ms());
   execute_.set_phase(pb::Execute::PHASE_RUN);
   execute_.set_profile(whole.profile());
+  execute_.set_timeline(whole.timeline());
   for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
-  if (job.profile) {  // What is posted is answered without times.
+  if (job.is_measured()) {  // What is posted is answered without what was measured.
     messages = NoMessages();
     for (auto& of_rank : messages) *of_rank.emplace_back().message.mutable_execute() = execute_;
     return Call(std::move(messages), left(), what, kEachOther);
@@ -511,6 +513,7 @@ void Sequencer::Fill(const RunJob& job, pb::Execute& execute) {
   execute.set_program(job.program->number());
   execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
   execute.set_profile(job.profile != nullptr);
+  execute.set_timeline(job.timeline != nullptr);
   for (const auto& [name, value] : job.sizes) {
     pb::Symbol& symbol = *execute.add_symbols();
     symbol.set_name(name);

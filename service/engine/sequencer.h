@@ -41,6 +41,8 @@ struct RunJob {
   base::Nanos took = {};  // From its turn to its end.
   // Where set, the run is a profile: filled before `done` of a run that went well.
   std::shared_ptr<::hostir::v1::RunProfile> profile = {};
+  std::shared_ptr<std::string> timeline = {};  // The same for a timeline. Not both.
+  bool is_measured() const { return profile != nullptr || timeline != nullptr; }
   // Called once when it is over, with `took`, on any thread, when nothing else here holds a tensor; may be null.
   std::function<void(const Status&, base::Nanos)> done;
 };

@@ -141,7 +141,13 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
 void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
   run.request = call->id();
+  if (request.profile() && request.timeline()) {
+    return call->ClaimAndEnd(InvalidArgument(
+        "profile and timeline: the first waits for each piece of work before the next, the second shows what overlaps; "
+        "run once for each"));
+  }
   if (request.profile()) run.profile = std::make_shared<pb::RunProfile>();
+  if (request.timeline()) run.timeline = std::make_shared<std::string>();
   for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
@@ -162,10 +168,10 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     claimed->IfUnheard([drop, accepted = std::move(accepted)] { drop(accepted); });
     claimed->End({});
   };
-  const bool wait = request.wait() || request.profile();
+  const bool wait = request.wait() || request.profile() || request.timeline();
   if (wait) {
-    run.done = [call, reply, waited, drop, answer, profile = run.profile](const hir::Status& outcome,
-                                                                          base::Nanos took) {
+    run.done = [call, reply, waited, drop, answer, profile = run.profile, timeline = run.timeline](
+                   const hir::Status& outcome, base::Nanos took) {
       const std::scoped_lock lock(waited->mutex);
       Engine::Accepted accepted = std::exchange(waited->accepted, {});
       if (!outcome.ok() || !call->Claim()) {
@@ -176,6 +182,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
       }
       reply->set_run_us(took.count() / 1000);
       if (profile) reply->mutable_profile()->Swap(profile.get());
+      if (timeline) reply->set_timeline(std::move(*timeline));
       answer(std::move(accepted), call);
     };
   }

@@ -148,7 +148,7 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
                    Waits waits) {
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
-  op_times_.assign(workers_.size(), {});
+  measured_.assign(workers_.size(), {});
   began_ = Now();
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     for (RankMessage& message : Batches(std::move(messages[rank]))) {
@@ -291,8 +291,8 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
       failed_at_ = Now();
     }
     first_error_.poisoned |= from.reply().poisoned();
-    if (!from.reply().op_times().empty())
-      op_times_[static_cast<size_t>(rank)].Swap(from.mutable_reply()->mutable_op_times());
+    if (from.reply().has_measured())
+      measured_[static_cast<size_t>(rank)].Swap(from.mutable_reply()->mutable_measured());
   } else if (from.has_rendezvous_publish()) {
     const std::string key = from.rendezvous_publish().key();
     keys_.emplace(key, from.rendezvous_publish().value());

@@ -81,9 +81,8 @@ class Fleet {
   enum class Waits { kEachOther, kNobody };
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
               Waits waits = Waits::kEachOther);
-  // The times of their ops that the ranks reported in the latest Call, by rank.
-  using OpTimes = google::protobuf::RepeatedPtrField<::hostir::v1::OpTime>;
-  const std::vector<OpTimes>& op_times() const { return op_times_; }
+  // What the ranks measured in the latest Call, by rank.
+  const std::vector<::hostir::v1::Measured>& measured() const { return measured_; }
   // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no
   // system call but one that wakes them; when it says no (it is too long for that) nothing was sent.
   // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
@@ -169,12 +168,12 @@ class Fleet {
   bool starting_ = false;
   int64_t seq_ = 0;
   Status failure_;
-  base::Nanos began_ = {};                    // The call in progress.
-  Failure first_error_;                       // Of it.
-  base::Nanos failed_at_ = {};                // When it came.
-  std::vector<OpTimes> op_times_;             // Of the latest Call.
-  std::map<std::string, std::string> keys_;   // The rendezvous of this generation.
-  std::vector<::hostir::v1::Dumped> dumped_;  // Answers while a stuck call is explained.
+  base::Nanos began_ = {};                        // The call in progress.
+  Failure first_error_;                           // Of it.
+  base::Nanos failed_at_ = {};                    // When it came.
+  std::vector<::hostir::v1::Measured> measured_;  // In the latest Call.
+  std::map<std::string, std::string> keys_;       // The rendezvous of this generation.
+  std::vector<::hostir::v1::Dumped> dumped_;      // Answers while a stuck call is explained.
 
   Wakeup interrupted_;
   mutable std::mutex mutex_;

@@ -36,13 +36,24 @@ void Name(const ir::Op& op, pb::OpTime& time) {
 }
 
 // The rounds of an op become one.
-void AddUp(const std::vector<host::OpTime>& taken, LoadedProgram::OpTimes& times) {
+void AddUp(const std::vector<host::OpTime>& taken, pb::Measured& measured) {
   std::map<const ir::Op*, pb::OpTime*> by_op;
   for (const host::OpTime& one : taken) {
     pb::OpTime*& time = by_op[one.op];
-    if (time == nullptr) Name(*one.op, *(time = times.Add()));
+    if (time == nullptr) Name(*one.op, *(time = measured.add_times()));
     time->set_us(time->us() + static_cast<double>(one.time.count()) / 1000);
   }
+}
+
+void Add(const host::OpSpan& from, pb::Measured& measured) {
+  pb::OpSpan& span = *measured.add_spans();
+  span.set_name(host::NameOf(*from.op));
+  span.set_kind(std::string(from.op->info->name));
+  span.set_stream(from.stream);
+  span.set_queued(from.queued.count());
+  span.set_queued_end(from.queued_end.count());
+  span.set_began(from.began.count());
+  span.set_ended(from.ended.count());
 }
 
 bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
@@ -82,19 +93,22 @@ Status LoadedProgram::Bind(const pb::Execute& execute, const Memory& memory) {
   return evaluator_->Bind(arguments_, symbols_, &binding_);
 }
 
-Status LoadedProgram::Run(const pb::Execute& execute, bool& started, OpTimes& times) {
+Status LoadedProgram::Run(const pb::Execute& execute, bool& started, pb::Measured& measured) {
   if (!HasPart()) return {};
   started = true;
   const base::Nanos timeout = std::chrono::milliseconds(execute.timeout_ms()) + kSlack;
   std::vector<host::OpTime> taken;
+  std::vector<host::OpSpan> spans;
   const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun,
                                                    .times = execute.profile() ? &taken : nullptr,
-                                                   .profile_timeout = timeout});
+                                                   .spans = execute.timeline() ? &spans : nullptr,
+                                                   .wait_timeout = timeout});
   // Also after an error: what was queued before it uses the tensors still.
   const Status done = evaluator_->Synchronize(timeout);
   HIR_TRY(queued);
   HIR_TRY(done);
-  AddUp(taken, times);
+  AddUp(taken, measured);
+  for (const host::OpSpan& span : spans) Add(span, measured);
   pool_->ReleaseReplaced();
   return {};
 }

@@ -33,10 +33,9 @@ class LoadedProgram {
   // Lets go of memory that Bind took.
   void Unbind() { binding_ = host::Binding(); }
   // Collective over all ranks; returns when the run is over. `started` is set when it may have communicated: after an
-  // error, communicator and streams are not to be used again. `times` gets those of its ops, in order, when the
+  // error, communicator and streams are not to be used again. `measured` gets what `execute` asks for, when the
   // message asks for them. REQUIRES: Bind was OK.
-  using OpTimes = google::protobuf::RepeatedPtrField<::hostir::v1::OpTime>;
-  Status Run(const ::hostir::v1::Execute& execute, bool& started, OpTimes& times);
+  Status Run(const ::hostir::v1::Execute& execute, bool& started, ::hostir::v1::Measured& measured);
 
   // "allgather #3" for the communication `seq` of a run; empty when there is none.
   std::string NameOf(int64_t seq) const;

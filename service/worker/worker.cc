@@ -20,7 +20,7 @@ pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvou
   pb::FromWorker answer;
   pb::Reply& reply = *answer.mutable_reply();
   reply.set_poisoned(poisoned_);
-  reply.mutable_op_times()->Swap(&op_times_);
+  if (measured_.ByteSizeLong() > 0) reply.mutable_measured()->Swap(&measured_);
   if (!status.ok()) {
     reply.mutable_error()->set_code(static_cast<int>(status.code()));
     reply.mutable_error()->set_message(std::string(status.message()));
@@ -189,7 +189,7 @@ Status Worker::Execute(const pb::Execute& execute) {
   };
   watch(execute.run(), program->second.get());
   bool started = false;
-  const Status status = program->second->Run(execute, started, op_times_);
+  const Status status = program->second->Run(execute, started, measured_);
   poisoned_ |= started && !status.ok();
   watch(0, nullptr);
   return status;

@@ -68,7 +68,7 @@ class Worker {
   std::map<int64_t, Shard> shards_;
   std::map<int64_t, std::unique_ptr<LoadedProgram>> programs_;
   bool poisoned_ = false;
-  LoadedProgram::OpTimes op_times_;  // For the reply to the message at hand.
+  ::hostir::v1::Measured measured_;  // For the reply to the message at hand.
 
   struct Watched {  // What Dump looks at.
     comm::Communicator* communicator = nullptr;

@@ -68,6 +68,7 @@ struct SimulatedRun {
   int num_streams = 4;
   int num_runs = 1;  // Queued one after the other before the first is waited for.
   bool profile = false;
+  bool timeline = false;
   LibrarySource* libraries = nullptr;
   std::function<void(Evaluator&, int64_t rank)> after_run = {};  // Between queueing and waiting.
   // The parameters of a rank before the run: int64 tensors.
@@ -78,6 +79,7 @@ struct RankResult {
   Status status;
   std::vector<Values> params;  // After the run.
   std::vector<OpTime> times;   // Of all runs, when they are profiles.
+  std::vector<OpSpan> spans;   // The same for timelines.
 };
 
 inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
@@ -120,7 +122,8 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
       for (int i = 0; i < run.num_runs && status.ok(); ++i)
         status = evaluator->Run(binding, {.seq_base = i * 1000,
                                           .times = run.profile ? &result.times : nullptr,
-                                          .profile_timeout = std::chrono::hours(1)});
+                                          .spans = run.timeline ? &result.spans : nullptr,
+                                          .wait_timeout = std::chrono::hours(1)});
       if (run.after_run) run.after_run(*evaluator, rank);
       const Status end = evaluator->Synchronize(std::chrono::hours(1));
       return status.ok() ? end : status;

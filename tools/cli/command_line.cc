@@ -89,6 +89,10 @@ struct Parser {
     AddConnection(command, options);
     AddInputs(command, options, sizes);
     command.add_option("--out", options.out, "write output %y to DIR/y.npy; the folder is made")->type_name("DIR");
+    command
+        .add_option("--timeline", options.timeline,
+                    "write when each rank's streams did what, as a trace that ui.perfetto.dev opens")
+        ->type_name("FILE");
     command.footer(Cat(kInputsHelp,
                        "\n\n  hostir run mlp.hir --in inputs --out outputs\n"
                        "  hostir run mlp.hir --devices cpu:4 --random 1 --size i0=128\n\n",

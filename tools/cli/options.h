@@ -24,6 +24,7 @@ struct Options {
   std::optional<int64_t> random;         // Seed of inputs made up.
   std::map<std::string, int64_t> sizes;  // "i0": 128
   int64_t timeout_s = 0;                 // Of one run; 0: the daemon's run_timeout_ms.
+  std::string timeline;                  // Path of the run's timeline.
   std::string svg;                       // Path of the picture.
   bool reply = false;                    // `program` is what a daemon answered to Explain.
   bool json = false;

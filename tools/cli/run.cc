@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -114,6 +115,11 @@ Outcome RunProgram(const Options& options) {
     if (Outcome outcome = session.Run(&reply); !outcome.ok()) return outcome;
   }
   const double run_ms = run_watch.Ms();
+  if (!options.timeline.empty()) {
+    std::ofstream file(options.timeline, std::ios::binary);
+    file << reply.timeline();
+    if (!file.flush()) return Usage(Unavailable(Cat("cannot write ", options.timeline)));
+  }
   std::vector<std::string> paths;
   const base::Stopwatch fetch_watch;
   if (!options.out.empty()) {
@@ -132,6 +138,7 @@ Outcome RunProgram(const Options& options) {
     base::Append(text, "output %", output.name(), ": ", output.type(),
                  paths.empty() ? "" : Cat(" -> ", paths[static_cast<size_t>(i)]), "\n");
   }
+  if (!options.timeline.empty()) base::Append(text, "timeline -> ", options.timeline, "\n");
   std::fputs(text.c_str(), stdout);
   return {};
 }

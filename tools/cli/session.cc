@@ -99,6 +99,7 @@ Outcome ProgramSession::Run(pb::RunReply* reply) {
   pb::RunRequest request;
   request.set_program_id(compiled_.program_id());
   request.set_wait(true);
+  request.set_timeline(!options_.timeline.empty());
   request.set_timeout_ms(options_.timeout_s * 1000);
   for (const pb::RunArg& arg : args_) *request.add_args() = arg;
   Result<pb::RunReply> ran = connection_.client().Run(std::move(request));

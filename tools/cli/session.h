@@ -27,7 +27,8 @@ class ProgramSession {
   double upload_ms() const { return upload_ms_; }
   int64_t upload_bytes() const { return upload_bytes_; }
 
-  // One run, to its end. An input that an output takes over is put again before the next.
+  // One run, to its end, with its timeline where the options name a file for it. An input that an output takes over is
+  // put again before the next.
   Outcome Run(::hostir::v1::RunReply* reply);
 
  private:

@@ -89,6 +89,54 @@ Result<std::vector<Memory>> MemoryOfEach(const Memory& mine, Ranks& ranks) {
   return memory;
 }
 
+// Lines of text, in pieces that an exchange carries.
+Result<std::vector<std::string>> ExchangeLong(std::string_view what, std::string_view mine, Ranks& ranks) {
+  constexpr size_t kPiece = 48 * 1024;
+  std::vector<std::string> all(static_cast<size_t>(ranks.size()));
+  for (bool more = true; more;) {
+    HIR_ASSIGN(const std::vector<std::string> pieces, ranks.Exchange(what, mine.substr(0, kPiece)));
+    mine.remove_prefix(std::min(mine.size(), kPiece));
+    more = false;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      all[rank] += pieces[rank];
+      more |= !pieces[rank].empty();
+    }
+  }
+  return all;
+}
+
+std::string ToText(const std::vector<base::TraceSpan>& spans) {
+  std::string text;
+  for (const base::TraceSpan& span : spans)
+    base::Append(text, span.stream, " ", span.queued.count(), " ", span.queued_end.count(), " ", span.began.count(),
+                 " ", span.ended.count(), " ", span.kind, " ", span.name, "\n");
+  return text;
+}
+
+void FromText(const std::string& text, int64_t rank, std::vector<base::TraceSpan>& spans) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    base::TraceSpan span = {.rank = rank};
+    int64_t times[4] = {};
+    fields >> span.stream >> times[0] >> times[1] >> times[2] >> times[3] >> span.kind >> std::ws;
+    std::getline(fields, span.name);
+    span.queued = base::Nanos(times[0]);
+    span.queued_end = base::Nanos(times[1]);
+    span.began = base::Nanos(times[2]);
+    span.ended = base::Nanos(times[3]);
+    spans.push_back(std::move(span));
+  }
+}
+
+Status WriteTimeline(const Options& options, const Planned& planned, const RankRun& run, Ranks& ranks) {
+  HIR_ASSIGN(const std::vector<std::string> all, ExchangeLong("timeline of ranks", ToText(run.timeline()), ranks));
+  if (ranks.rank() != 0) return {};
+  std::vector<base::TraceSpan> spans;
+  for (size_t rank = 0; rank < all.size(); ++rank) FromText(all[rank], static_cast<int64_t>(rank), spans);
+  return WriteText(options.timeline, base::TraceJson(planned.name, spans));
+}
+
 Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned, const rank::Backends& backends) {
   // Where one rank fails, all end: none is left to wait in a communication.
   HIR_TRY(ranks.Agree("open the device", run.OpenDevice()));
@@ -100,6 +148,10 @@ Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& plan
   if (options.repeat > 0) {
     HIR_TRY(ranks.Agree("measure", run.Measure(), run.RunsQueued()));
     if (!options.out.empty()) HIR_TRY(ranks.Agree("run again", run.RunOnce()));
+  }
+  if (!options.timeline.empty()) {
+    HIR_TRY(ranks.Agree("run for the timeline", run.RunMarked()));
+    HIR_TRY(ranks.Agree("write the timeline", WriteTimeline(options, planned, run, ranks)));
   }
   if (options.out.empty()) return {};
   HIR_TRY(ranks.Agree("create outputs", run.CreateOutputs()));

@@ -135,6 +135,13 @@ constexpr Row kRows[] = {
        return Status();
      },
      "write what was measured to FILE"},
+    {"--timeline", "FILE",
+     [](Options& o, std::string_view v) {
+       o.timeline = v;
+       return Status();
+     },
+     "after all else run once more, no graph replayed, and write when each rank's streams did what, as a trace that "
+     "ui.perfetto.dev opens"},
     {"--explain", "",
      [](Options& o, std::string_view) {
        o.explain = true;

@@ -38,6 +38,7 @@ struct Options {
   host::OverlapChoice overlap = host::OverlapChoice::kChosen;
   bool explain = false;
   std::string json;
+  std::string timeline;  // File of one more run's; empty: none.
   int64_t timeout_s = 120;
 };
 

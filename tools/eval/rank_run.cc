@@ -188,6 +188,26 @@ Status RankRun::Queue() {
 
 Status RankRun::Synchronize(int64_t runs) { return HasPart() ? evaluator_->Synchronize(WaitFor(runs)) : Status(); }
 
+// The ranks start together, and have run before: otherwise the first communication shows how far they were apart.
+Status RankRun::RunMarked() {
+  HIR_TRY(ranks_.Exchange("timeline", "").status());
+  if (!HasPart()) return {};
+  std::vector<host::OpSpan> spans;
+  const int64_t seq_base = num_runs_++ * kSeqsPerRun;
+  HIR_TRY(evaluator_->Run(binding_, {.seq_base = seq_base, .spans = &spans, .wait_timeout = WaitFor(1)}));
+  for (const host::OpSpan& span : spans) {
+    timeline_.push_back({.rank = ranks_.rank(),
+                         .stream = span.stream,
+                         .name = host::NameOf(*span.op),
+                         .kind = std::string(span.op->info->name),
+                         .queued = span.queued,
+                         .queued_end = span.queued_end,
+                         .began = span.began,
+                         .ended = span.ended});
+  }
+  return {};
+}
+
 Status RankRun::RunOnce() {
   HIR_TRY(Poison());
   base::Stopwatch watch;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/trace.h"
 #include "host_ir/eval/evaluator.h"
 #include "tools/eval/device_kind.h"
 #include "tools/eval/planned.h"
@@ -46,6 +47,7 @@ class RankRun {
   Status LoadInputs();  // And memory for the outputs.
   Status RunOnce();     // Collective. Outputs hold no values of earlier runs before.
   Status Measure();     // Collective.
+  Status RunMarked();   // Collective: a run with a timeline.
   // Makes the files (rank 0), and writes this rank's elements.
   Status CreateOutputs();
   Status WriteOutputs();
@@ -53,7 +55,8 @@ class RankRun {
   // The most that Measure queues before it waits for them, or for other ranks.
   int64_t RunsQueued() const;
   const Timing& timing() const { return timing_; }
-  Memory memory() const;  // After a run.
+  Memory memory() const;                                                      // After a run.
+  const std::vector<base::TraceSpan>& timeline() const { return timeline_; }  // This rank's.
   // Written files, without repeats.
   std::vector<std::string> OutputPaths() const;
 
@@ -102,6 +105,7 @@ class RankRun {
   host::Binding binding_;
   int64_t num_runs_ = 0;
   std::vector<double> queue_us_;
+  std::vector<base::TraceSpan> timeline_;
 };
 
 }  // namespace hir::eval

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "csrc/device/cuda/cuda_marks.h"
 #include "csrc/device/cuda/cuda_stream.h"
 #include "csrc/device/cuda/graph_update.h"
 #include "csrc/device/cuda/shared_memory.h"
@@ -37,6 +38,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(*context_, event, false);
   }
   Result<std::unique_ptr<Event>> CreateTimedEvent();
+  Result<std::unique_ptr<Marks>> CreateMarks() override { return CudaMarks::Create(*this); }
   Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) override { return slab_->Allocate(bytes); }
 
   bool can_capture() const override { return true; }

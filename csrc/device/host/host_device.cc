@@ -14,6 +14,7 @@
 #include "csrc/base/check.h"
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
+#include "csrc/device/host/host_marks.h"
 #include "csrc/device/host/host_stream.h"
 #include "csrc/device/host/pool_executor.h"
 #include "csrc/device/host/stream_core.h"
@@ -108,6 +109,7 @@ class HostDevice final : public Device {
   }
 
   Result<std::unique_ptr<Event>> CreateEvent() override { return std::make_unique<HostEvent>(); }
+  Result<std::unique_ptr<Marks>> CreateMarks() override { return std::make_unique<HostMarks>(); }
 
   Result<std::unique_ptr<Allocation>> Allocate(int64_t bytes) override {
     HIR_CHECK(bytes >= 0);

@@ -93,6 +93,17 @@ def test_run_on_two_ranks(daemon, program, tmp_path):
     assert said.endswith(f"output %y: f32[i1] -> {out}/y.npy\n")
 
 
+def test_run_with_a_timeline(daemon, program, tmp_path):
+    path = tmp_path / "run.json"
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    arguments = ["run", program(COLUMN_SUMS), "--in", save(tmp_path / "in", x=x), "--address", daemon.address]
+    said = good(*arguments, "--timeline", path)
+    assert said.endswith(f"timeline -> {path}\n")
+    trace = json.loads(path.read_text())
+    assert {e["pid"] for e in trace["traceEvents"]} == {0, 1}
+    assert any(e.get("cat") == "communication" for e in trace["traceEvents"])
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_run_with_every_kind_of_input(daemon, program, tmp_path, full):
     rng = np.random.default_rng(7)

@@ -433,3 +433,21 @@ def test_the_first_failing_rank_is_told_by_all(folder: Path) -> None:
     done = launch([1, 1], [[str(EVAL), program, "--in", str(folder / where)] for where in (".", "other")])
     assert done.returncode == 1, done.stderr
     assert "rank 1: " in done.stderr and "has extent 5; the program wants 4" in done.stderr
+
+
+def test_timeline_of_two_ranks(tmp_path: Path) -> None:
+    program = tmp_path / "sum.hir"
+    program.write_text("""mesh @m = [0, 1]
+fusion @total(%x: f32[i0, 8] {mesh=@m, shard(0, mesh_x)}) {
+  %s {mesh=@m} = sum(%x) {axes=[0], keepdim=false, dtype=f32}
+  return %s
+}
+""")
+    path = tmp_path / "run.json"
+    done = evaluate(program, "--random", 1, "--size", "i0=64", "--repeat", 3, "--timeline", path, ranks=2)
+    assert done.returncode == 0, done.stderr
+    trace = json.loads(path.read_text())
+    assert trace["otherData"] == {"program": "total"}
+    sums = [e for e in trace["traceEvents"] if e.get("cat") == "communication" and e["ph"] == "X" and e["tid"] > 0]
+    assert [(e["pid"], e["name"]) for e in sums] == [(0, "allreduce #0"), (1, "allreduce #0")]
+    assert min(e["ts"] + e["dur"] for e in sums) >= max(e["ts"] for e in sums)

@@ -415,6 +415,22 @@ TEST_F(CudaDevice, TimedEventsTellTheTime) {
             "FAILED_PRECONDITION: an event keeps no time: make it by CreateTimedEvent");
 }
 
+TEST_F(CudaDevice, MarksAreOnTheMachinesClock) {
+  const auto device = *Open();
+  const auto stream = *device->CreateStream();
+  const base::Nanos before = base::Clock::Steady().Now();
+  const auto marks = *device->CreateMarks();
+  const base::Nanos after = base::Clock::Steady().Now();
+  const auto first = marks->Mark(*stream), second = marks->Mark(*stream);
+  ASSERT_EQ(*first, 0);
+  ASSERT_EQ(*second, 1);
+  ASSERT_TRUE(stream->Synchronize(1s).ok());
+  for (const int64_t mark : {0, 1}) {  // 1.5 ms after the origin, says the driver.
+    EXPECT_GE(*marks->TimeOf(mark), before + 1500us);
+    EXPECT_LE(*marks->TimeOf(mark), after + 1500us);
+  }
+}
+
 TEST_F(CudaDevice, StreamsAreLimitedByNameAndServeAgain) {
   const auto device = *Open({.streams_max = 2});
   const auto first = *device->CreateStream();
