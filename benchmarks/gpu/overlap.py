@@ -4,10 +4,10 @@ python3 benchmarks/gpu/overlap.py --ranks 2 --json benchmarks/results/NAME.json
 
 Of each size and form, beside the product alone on all GPUs at the same time: all-gather + product (rows of x gathered,
 columns of w split), product + reduce-scatter and product + all-reduce (the contracted axis split), in bfloat16.
-"whole" is the communication before or behind all of the product, by NCCL. "parts" is the same program with rows of
-one rank after the other, which the copy engine brings or takes away meanwhile; "chosen" is what hostir makes of it by
-itself: in parts or whole. "N chunks" is the same program with a stream axis: a loop on the host goes through n parts of
-what each rank holds. Each variant is a process a GPU by mpirun; the variants take turns, in rounds.
+"whole" is the communication before or behind all of the product, "NCCL" the same by NCCL alone. "parts" is the same
+program with rows of one rank after the other, which the copy engine brings or takes away meanwhile; "chosen" is what
+hostir makes of it by itself: in parts or whole. "N chunks" is the same program with a stream axis: a loop on the host
+goes through n parts of what each rank holds. Samples of one program take turns, in one process a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -29,7 +29,13 @@ from machine import machine
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [(8192, 8192, 28672), (8192, 4096, 14336), (4096, 4096, 4096)]  # M, K, N of the whole product.
 FORMS = ["all-gather", "reduce-scatter", "all-reduce"]
-VARIANTS = ["whole", "chosen", "parts", "2 chunks", "4 chunks"]
+VARIANTS = ["NCCL", "whole", "chosen", "parts", "2 chunks", "4 chunks"]
+# Weights of models that people run, and rows of a batch from decoding to training.
+GRID = [
+    (m, k, n)
+    for k, n in ((4096, 14336), (8192, 8192), (5120, 13824))
+    for m in (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)
+]
 
 
 def stream(axis: int, chunks: int) -> str:
@@ -75,51 +81,80 @@ def program(form: str, m: int, k: int, n: int, ranks: int, chunks: int) -> str:
 """
 
 
-def chunks_of(variant: str) -> int:
-    return int(variant.split()[0]) if variant.endswith("chunks") else 1
+class Variant(NamedTuple):
+    """How hostir-eval is asked for it."""
+
+    overlap: str  # --overlap
+    chunks: int = 1
+    nccl: bool = False  # No peer memory.
 
 
-def samples(args: argparse.Namespace, text: str, ranks: int, variant: str) -> list[float]:
-    """Milliseconds of a run, of the slowest rank, as hostir-eval times them."""
-    with tempfile.TemporaryDirectory(prefix="hostir-") as name:
-        file, times = Path(name) / "program.hir", Path(name) / "times.json"
-        file.write_text(text)
-        command = ["mpirun", "-n", ranks, "--allow-run-as-root", "--oversubscribe", args.program, file, "--random", 1]
-        command += ["--device", args.device, "--repeat", args.samples, "--batch", args.batch, "--json", times]
-        if variant != "chosen":
-            command += ["--overlap", "always" if variant == "parts" else "never"]
-        command += ["--no-peer-memory"] if variant == "whole" else []
+def variant_of(name: str) -> Variant:
+    if name.endswith("chunks"):
+        return Variant("never", chunks=int(name.split()[0]))
+    return {
+        "NCCL": Variant("never", nccl=True),
+        "whole": Variant("never"),
+        "chosen": Variant("chosen"),
+        "parts": Variant("always"),
+    }[name]
+
+
+def evaluate(args: argparse.Namespace, programs: dict[str, str], overlaps: list[str], nccl: bool) -> dict[Any, Any]:
+    """By program and overlap milliseconds of a run, of the slowest rank; plans of one program take turns."""
+    with tempfile.TemporaryDirectory(prefix="hostir-") as folder:
+        files, times = [], Path(folder) / "times.json"
+        for name, text in programs.items():
+            files.append(Path(folder) / f"{name}.hir")
+            files[-1].write_text(text)
+        command = ["mpirun", "-n", args.ranks, "--allow-run-as-root", "--oversubscribe", args.program, *files]
+        command += ["--random", 1, "--device", args.device, "--repeat", args.samples, "--batch", args.batch]
+        command += ["--overlap", ",".join(overlaps), "--json", times] + (["--no-peer-memory"] if nccl else [])
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
         if done.returncode != 0:
             raise RuntimeError(f"{args.program} ended with {done.returncode}: {done.stderr[-2000:]}")
-        return json.loads(times.read_text())["samples_ms"]
+        rows = json.loads(times.read_text())
+    rows = rows if isinstance(rows, list) else [rows]
+    keys = [(name, overlap) for name in programs for overlap in overlaps]
+    return {key: row["samples_ms"] for key, row in zip(keys, rows, strict=True)}
+
+
+def measure_size(args: argparse.Namespace, m: int, k: int, n: int) -> list[dict[str, Any]]:
+    """One process a GPU for all that peer memory carries, and one for NCCL alone."""
+    taken: dict[tuple[str, str], list[float]] = {}
+    named = {name: variant_of(name) for name in args.variants}
+    for _ in range(args.rounds):
+        for nccl in sorted({variant.nccl for variant in named.values()}):
+            of_process = {name: variant for name, variant in named.items() if variant.nccl == nccl}
+            programs = {} if nccl else {"product": program("product", m, k, n, args.ranks, 1)}
+            for form in args.forms:
+                for chunks in sorted({variant.chunks for variant in of_process.values()}):
+                    programs[f"{form}-{chunks}"] = program(form, m, k, n, args.ranks, chunks)
+            overlaps = list(dict.fromkeys(variant.overlap for variant in of_process.values()))
+            times = evaluate(args, programs, overlaps, nccl)
+            if not nccl:
+                taken.setdefault(("product", "alone"), []).extend(times["product", overlaps[0]])
+            for form in args.forms:
+                for name, variant in of_process.items():
+                    taken.setdefault((form, name), []).extend(times[f"{form}-{variant.chunks}", variant.overlap])
+    rows = []
+    alone = statistics.median(taken["product", "alone"])
+    for (form, name), samples in taken.items():
+        row = {"form": form, "size": [m, k, n], "variant": name, "samples": len(samples)}
+        row |= {"ms_quartiles": quartiles(samples), "of_product": statistics.median(samples) / alone}
+        if (whole := taken.get((form, "whole"))) is not None:
+            row["of_whole"] = statistics.median(samples) / statistics.median(whole)
+        rows.append(row)
+        print(
+            f"{form:15} {m}x{k}x{n:<6} {name:9} {statistics.median(samples):9.4f} ms {row['of_product']:6.3f} of the"
+            f" product {row.get('of_whole', 1):6.3f} of whole",
+            flush=True,
+        )
+    return rows
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for m, k, n in args.sizes:
-        variants = [("product", "alone")] + [(form, variant) for form in args.forms for variant in args.variants]
-        taken: dict[tuple[str, str], list[float]] = {variant: [] for variant in variants}
-        for _ in range(args.rounds):
-            for form, variant in variants:
-                text = program(form, m, k, n, args.ranks, chunks_of(variant))
-                taken[form, variant] += samples(args, text, args.ranks, variant)
-        alone = statistics.median(taken["product", "alone"])
-        for (form, variant), times in taken.items():
-            row = {
-                "form": form,
-                "size": [m, k, n],
-                "variant": variant,
-                "samples": len(times),
-                "ms_quartiles": quartiles(times),
-            }
-            row["of_product"] = statistics.median(times) / alone
-            rows.append(row)
-            print(
-                f"{form:15} {m}x{k}x{n:<6} {variant:9} {statistics.median(times):9.4f} ms {row['of_product']:6.3f}",
-                flush=True,
-            )
-    return rows
+    return [row for m, k, n in args.sizes for row in measure_size(args, m, k, n)]
 
 
 def main() -> None:
@@ -129,6 +164,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu for a trial")
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     parser.add_argument("--sizes", nargs="+", default=SIZES, type=lambda t: tuple(map(int, t.split("x"))), help="MxKxN")
+    parser.add_argument("--grid", action="store_true", help="chosen beside whole at 27 sizes of 16 to 16384 rows")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=5, help="of a variant in a round")
@@ -136,6 +172,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one variant")
     parser.add_argument("--json", help="keep the figures there")
     args = parser.parse_args()
+    if args.grid:
+        args.sizes, args.variants = GRID, ["whole", "chosen"]
     rows = measure(args)
     if args.json:
         write(Path(args.json), {"machine": machine(), "ranks": args.ranks, "rows": rows})

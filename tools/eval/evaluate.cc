@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -40,17 +41,42 @@ Status WriteText(const std::string& path, const std::string& text) {
   return file.flush() ? Status() : Unavailable(Cat("cannot write ", path));
 }
 
-Result<Planned> PlanFile(const Options& options, const Ranks& ranks, const codegen::Target& target) {
-  HIR_ASSIGN(const std::string text, ReadText(options.program));
+// A program, planned one way.
+struct Variant {
+  Planned planned;
+  host::OverlapChoice overlap = host::OverlapChoice::kChosen;
+};
+
+Result<Planned> PlanFile(const Options& options, const std::string& program, host::OverlapChoice overlap,
+                         const Ranks& ranks, const codegen::Target& target) {
+  HIR_ASSIGN(const std::string text, ReadText(program));
   const bool is_host = &tools::OpSetOf(text) == &host::kHostOps;
-  Result<Planned> planned = is_host ? LoadHost(options, text, ranks.size()) : Plan(options, text, ranks.size(), target);
-  if (!planned.ok() && planned.status().code() != Code::kNotFound) return planned.status().WithContext(options.program);
+  Result<Planned> planned =
+      is_host ? LoadHost(options, text, ranks.size()) : Plan(options, overlap, text, ranks.size(), target);
+  if (!planned.ok() && planned.status().code() != Code::kNotFound) return planned.status().WithContext(program);
   return planned;
 }
 
+// Those of each program.
+using Variants = std::vector<std::vector<Variant>>;
+Result<Variants> PlanAll(const Options& options, const Ranks& ranks, const codegen::Target& target) {
+  Variants variants(options.programs.size());
+  for (size_t i = 0; i < variants.size(); ++i) {
+    for (const host::OverlapChoice overlap : options.overlaps) {
+      HIR_ASSIGN(Planned planned, PlanFile(options, options.programs[i], overlap, ranks, target));
+      variants[i].push_back({std::move(planned), overlap});
+    }
+  }
+  return variants;
+}
+
 // Ranks that run different plans would wait for each other for ever.
-Status ComparePlans(const Planned& planned, Ranks& ranks) {
-  HIR_ASSIGN(const std::vector<std::string> digests, ranks.Exchange("compare plans", Cat(DigestOf(planned))));
+Status ComparePlans(const Variants& variants, Ranks& ranks) {
+  std::string mine;
+  for (const std::vector<Variant>& of_program : variants) {
+    for (const Variant& variant : of_program) base::Append(mine, mine.empty() ? "" : " ", DigestOf(variant.planned));
+  }
+  HIR_ASSIGN(const std::vector<std::string> digests, ranks.Exchange("compare plans", mine));
   for (size_t peer = 1; peer < digests.size(); ++peer) {
     if (digests[peer] == digests[0]) continue;
     return {Code::kFailedPrecondition,
@@ -137,25 +163,34 @@ Status WriteTimeline(const Options& options, const Planned& planned, const RankR
   return WriteText(options.timeline, base::TraceJson(planned.name, spans));
 }
 
-Status Execute(const Options& options, Ranks& ranks, RankRun& run, Planned& planned, const rank::Backends& backends) {
-  // Where one rank fails, all end: none is left to wait in a communication.
-  HIR_TRY(ranks.Agree("open the device", run.OpenDevice()));
+// From a plan to a run that went well. Where one rank fails, all end: none is left to wait in a communication.
+Status Start(const Options& options, Ranks& ranks, RankRun& run, Planned& planned, const rank::Backends& backends) {
   HIR_TRY(ranks.Agree("compile", Compile(options, backends, planned)));
-  HIR_TRY(ranks.Agree("connect", run.Connect()));
   HIR_TRY(ranks.Agree("prepare", run.Prepare()));
   HIR_TRY(ranks.Agree("load inputs", run.LoadInputs()));
-  HIR_TRY(ranks.Agree("run", run.RunOnce()));
-  if (options.repeat > 0) {
-    HIR_TRY(ranks.Agree("measure", run.Measure(), run.RunsQueued()));
-    if (!options.out.empty()) HIR_TRY(ranks.Agree("run again", run.RunOnce()));
+  return ranks.Agree("run", run.RunOnce());
+}
+
+// Runs of one program: what drifts meanwhile is in the samples of all.
+Status Measure(const Options& options, Ranks& ranks, std::deque<RankRun>& runs) {
+  for (RankRun& run : runs) HIR_TRY(ranks.Agree("prepare to measure", run.PrepareMeasure(), run.RunsQueued()));
+  const int64_t turns = runs.size() > 1 ? options.repeat : 1;
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    for (RankRun& run : runs) HIR_TRY(ranks.Agree("measure", run.Measure(options.repeat / turns), run.RunsQueued()));
   }
-  if (!options.timeline.empty()) {
-    HIR_TRY(ranks.Agree("run for the timeline", run.RunMarked()));
-    HIR_TRY(ranks.Agree("write the timeline", WriteTimeline(options, planned, run, ranks)));
+  return {};
+}
+
+// What is of one run alone.
+Status Finish(const Options& options, Ranks& ranks, RankRun& run, const Planned& planned) {
+  if (!options.out.empty()) {
+    if (options.repeat > 0) HIR_TRY(ranks.Agree("run again", run.RunOnce()));
+    HIR_TRY(ranks.Agree("create outputs", run.CreateOutputs()));
+    HIR_TRY(ranks.Agree("write outputs", run.WriteOutputs()));
   }
-  if (options.out.empty()) return {};
-  HIR_TRY(ranks.Agree("create outputs", run.CreateOutputs()));
-  return ranks.Agree("write outputs", run.WriteOutputs());
+  if (options.timeline.empty()) return {};
+  HIR_TRY(ranks.Agree("run for the timeline", run.RunMarked()));
+  return ranks.Agree("write the timeline", WriteTimeline(options, planned, run, ranks));
 }
 
 void Tell(const Outcome& outcome, const Ranks& ranks) {
@@ -171,48 +206,82 @@ void Tell(const Outcome& outcome, const Ranks& ranks) {
   std::_Exit(outcome.code);
 }
 
+Result<Report> ReportOf(const Options& options, const Variant& variant, const RankRun& run, std::string_view model,
+                        Ranks& ranks) {
+  const Planned& planned = variant.planned;
+  Report report = {.program = planned.name,
+                   .overlap = std::string(NameOf(variant.overlap)),
+                   .device = options.device,
+                   .model = std::string(model),
+                   .ranks = ranks.size(),
+                   .launches = planned.launches,
+                   .library_calls = planned.library_calls,
+                   .communications = planned.communications,
+                   .plan_ms = planned.plan_ms,
+                   .warm_compiler_ms = planned.warm_compiler_ms,
+                   .compile_ms = planned.compile_ms,
+                   .compile_again_ms = planned.compile_again_ms,
+                   .timing = run.timing(),
+                   .memory = {}};
+  if (!options.out.empty()) report.outputs = run.OutputPaths();
+  HIR_ASSIGN(report.timing.samples_ms, SlowestSamples(run.timing(), ranks));
+  HIR_ASSIGN(report.memory, MemoryOfEach(run.memory(), ranks));
+  return report;
+}
+
+// Runs the plans of one program, and reports them. Errors end the process.
+Status EvaluateProgram(const Options& options, std::vector<Variant>& variants, std::string_view model,
+                       const DeviceKind& kind, RankDevice& on, Ranks& ranks, std::vector<std::string>& json) {
+  std::deque<RankRun> runs;
+  for (Variant& variant : variants) {
+    RankRun& run = runs.emplace_back(options, ranks, kind, on, variant.planned);
+    if (Status status = Start(options, ranks, run, variant.planned, kind.backends); !status.ok())
+      EndAtOnce({status, kExitFailed}, ranks);
+  }
+  Status status = options.repeat == 0 ? Status() : Measure(options, ranks, runs);
+  if (status.ok()) status = Finish(options, ranks, runs.front(), variants.front().planned);
+  if (!status.ok()) EndAtOnce({status, kExitFailed}, ranks);
+  for (size_t i = 0; i < variants.size(); ++i) {
+    HIR_ASSIGN(const Report report, ReportOf(options, variants[i], runs[i], model, ranks));
+    if (ranks.rank() != 0) continue;
+    std::fputs(ReportText(report, options).c_str(), stdout);
+    std::fflush(stdout);
+    if (!options.json.empty()) json.push_back(ReportJson(report, options));
+  }
+  return {};
+}
+
 Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks) {
   const Result<rank::DeviceFacts> facts = kind.backends.facts_of(ranks.node_rank());
   if (Status status = ranks.Agree("find the device", facts.status()); !status.ok()) return {status, kExitFailed};
-  Result<Planned> planned = PlanFile(options, ranks, facts->target);
-  if (Status status = ranks.Agree("plan", planned.status()); !status.ok()) {
+  Result<Variants> variants = PlanAll(options, ranks, facts->target);
+  if (Status status = ranks.Agree("plan", variants.status()); !status.ok()) {
     const int code = status.code() == Code::kNotFound           ? kExitUsage
                      : status.code() == Code::kDeadlineExceeded ? kExitFailed
                                                                 : kExitRefused;
     return {status, code};
   }
-  if (Status status = ComparePlans(*planned, ranks); !status.ok()) return {status, kExitFailed};
-  if (options.explain && ranks.rank() == 0) std::fputs(Explain(*planned).c_str(), stdout);
-
-  RankRun run(options, ranks, kind, *planned);
-  if (Status status = ranks.Agree("make up inputs", run.InputsFit()); !status.ok()) return {status, kExitRefused};
-  if (Status status = Execute(options, ranks, run, *planned, kind.backends); !status.ok())
-    EndAtOnce({status, kExitFailed}, ranks);
-
-  Report report = {.program = planned->name,
-                   .device = options.device,
-                   .model = facts->model,
-                   .ranks = ranks.size(),
-                   .launches = planned->launches,
-                   .library_calls = planned->library_calls,
-                   .communications = planned->communications,
-                   .plan_ms = planned->plan_ms,
-                   .warm_compiler_ms = planned->warm_compiler_ms,
-                   .compile_ms = planned->compile_ms,
-                   .compile_again_ms = planned->compile_again_ms,
-                   .timing = run.timing(),
-                   .memory = {}};
-  if (!options.out.empty()) report.outputs = run.OutputPaths();
-  Result<std::vector<double>> slowest = SlowestSamples(run.timing(), ranks);
-  if (!slowest.ok()) return {slowest.status(), kExitFailed};
-  report.timing.samples_ms = *std::move(slowest);
-  Result<std::vector<Memory>> memory = MemoryOfEach(run.memory(), ranks);
-  if (!memory.ok()) return {memory.status(), kExitFailed};
-  report.memory = *std::move(memory);
-  if (ranks.rank() != 0) return {};
-  std::fputs(ReportText(report, options).c_str(), stdout);
-  if (options.json.empty()) return {};
-  return {WriteText(options.json, ReportJson(report, options)), kExitUsage};
+  if (Status status = ComparePlans(*variants, ranks); !status.ok()) return {status, kExitFailed};
+  Status fit;
+  for (const std::vector<Variant>& of_program : *variants) {
+    for (const Variant& variant : of_program) {
+      if (options.explain && ranks.rank() == 0) std::fputs(Explain(variant.planned).c_str(), stdout);
+      if (fit.ok()) fit = InputsFit(options, variant.planned, ranks.rank());
+    }
+  }
+  if (Status status = ranks.Agree("make up inputs", fit); !status.ok()) return {status, kExitRefused};
+  RankDevice on;
+  Status status = ranks.Agree("open the device", on.Open(options, ranks, kind.backends));
+  if (status.ok()) status = ranks.Agree("connect", on.Connect(options, ranks, kind.backends));
+  if (!status.ok()) EndAtOnce({status, kExitFailed}, ranks);
+  std::vector<std::string> json;
+  for (std::vector<Variant>& of_program : *variants) {
+    status = EvaluateProgram(options, of_program, facts->model, kind, on, ranks, json);
+    if (!status.ok()) return {status, kExitFailed};
+  }
+  if (ranks.rank() != 0 || options.json.empty()) return {};
+  const std::string all = json.size() == 1 ? json[0] : Cat("[", base::Join(json, ",\n"), "]");
+  return {WriteText(options.json, all + "\n"), kExitUsage};
 }
 
 }  // namespace

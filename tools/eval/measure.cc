@@ -24,17 +24,13 @@ int64_t RankRun::RunsQueued() const {
   return std::max({int64_t{1}, options_.warmup, ranks_.size() == 1 ? options_.repeat * sample : sample});
 }
 
-Status RankRun::Measure() {
+Status RankRun::PrepareMeasure() {
   if (HasPart()) HIR_TRY(MeasureBind());
   if (options_.cold_l2 && flushed_ == nullptr) {
-    HIR_ASSIGN(flushed_, device_->Allocate(kFlushBytes));
+    HIR_ASSIGN(flushed_, on_.device().Allocate(kFlushBytes));
   }
   for (int64_t i = 0; i < options_.warmup; ++i) HIR_TRY(Queue());
-  HIR_TRY(Synchronize(RunsQueued()));
-  HIR_TRY(Samples());
-  timing_.queue_us = Median(queue_us_);
-  if (HasPart()) timing_.graphs = evaluator_->DescribeGraphs();
-  return {};
+  return Synchronize(RunsQueued());
 }
 
 Status RankRun::MeasureBind() {
@@ -54,13 +50,13 @@ Status RankRun::QueueSample() {
   return {};
 }
 
-Status RankRun::Samples() {
+Status RankRun::Measure(int64_t samples) {
   const bool timed = kind_.make_timed_event != nullptr;
-  const auto num_samples = static_cast<size_t>(options_.repeat);
+  const auto num_samples = static_cast<size_t>(samples);
   std::vector<std::unique_ptr<device::Event>> begins, ends;
   for (size_t i = 0; i < num_samples && timed; ++i) {
-    HIR_ASSIGN(begins.emplace_back(), kind_.make_timed_event(*device_));
-    HIR_ASSIGN(ends.emplace_back(), kind_.make_timed_event(*device_));
+    HIR_ASSIGN(begins.emplace_back(), kind_.make_timed_event(on_.device()));
+    HIR_ASSIGN(ends.emplace_back(), kind_.make_timed_event(on_.device()));
   }
   for (size_t i = 0; i < num_samples; ++i) {
     // One rank alone queues ahead of its device, so that no sample waits for the host. Several start together: they
@@ -70,25 +66,27 @@ Status RankRun::Samples() {
       HIR_TRY(ranks_.Exchange("sample", "", RunsQueued()).status());
       HIR_TRY(Queue());
     }
-    if (flushed_ != nullptr) streams_[0]->Fill(flushed_->buffer(), 0, 1);
+    if (flushed_ != nullptr) on_.streams()[0]->Fill(flushed_->buffer(), 0, 1);
     if (timed) {
-      streams_[0]->Record(*begins[i]);
+      on_.streams()[0]->Record(*begins[i]);
       HIR_TRY(QueueSample());
-      streams_[0]->Record(*ends[i]);
+      on_.streams()[0]->Record(*ends[i]);
     } else {
-      HIR_TRY(streams_[0]->Synchronize(WaitFor(1)));
+      HIR_TRY(on_.streams()[0]->Synchronize(WaitFor(1)));
       base::Stopwatch watch;
       HIR_TRY(QueueSample());
       HIR_TRY(Synchronize(RunsQueued()));
       timing_.samples_ms.push_back(watch.Ms() / static_cast<double>(options_.batch));
     }
   }
-  HIR_TRY(streams_[0]->Synchronize(WaitFor(RunsQueued())));
+  HIR_TRY(on_.streams()[0]->Synchronize(WaitFor(RunsQueued())));
   HIR_TRY(Synchronize(RunsQueued()));
   for (size_t i = 0; i < begins.size(); ++i) {
     HIR_ASSIGN(const double ms, kind_.elapsed_ms(*begins[i], *ends[i]));
     timing_.samples_ms.push_back(ms / static_cast<double>(options_.batch));
   }
+  timing_.queue_us = Median(queue_us_);
+  if (HasPart()) timing_.graphs = evaluator_->DescribeGraphs();
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "tools/eval/options.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -7,9 +9,22 @@
 #include "csrc/base/text.h"
 
 namespace hir::eval {
+
+std::string_view NameOf(host::OverlapChoice choice) {
+  switch (choice) {
+    case host::OverlapChoice::kChosen: return "chosen";
+    case host::OverlapChoice::kAlways: return "always";
+    case host::OverlapChoice::kNever: return "never";
+  }
+  return "";
+}
+
 namespace {
 
 using base::Cat;
+
+constexpr host::OverlapChoice kChoices[] = {host::OverlapChoice::kChosen, host::OverlapChoice::kAlways,
+                                            host::OverlapChoice::kNever};
 
 // One row: the option's name, what its value is called (empty: it has none), how it is set, and its help.
 struct Row {
@@ -34,6 +49,19 @@ Status SetSize(Options& options, std::string_view text) {
   int64_t extent = 0;
   HIR_TRY(SetInt(extent, text.substr(equals + 1), 0, int64_t{1} << 40));
   options.sizes[std::string(text.substr(0, equals))] = extent;
+  return {};
+}
+
+Status SetOverlaps(Options& options, std::string_view text) {
+  options.overlaps.clear();
+  for (size_t end = 0; end != std::string_view::npos;) {
+    end = text.find(',');
+    const std::string_view word = text.substr(0, end);
+    if (end != std::string_view::npos) text.remove_prefix(end + 1);
+    const auto* const found = std::ranges::find(kChoices, word, &NameOf);
+    if (found == std::end(kChoices)) return InvalidArgument(Cat("wants chosen, always or never, got ", word));
+    options.overlaps.push_back(*found);
+  }
   return {};
 }
 
@@ -78,16 +106,9 @@ constexpr Row kRows[] = {
        return Status();
      },
      "leave all communications to NCCL; without it GPUs write into each other's memory where they can (cuda)"},
-    {"--overlap", "WHICH",
-     [](Options& o, std::string_view v) {
-       o.overlap = v == "always"  ? host::OverlapChoice::kAlways
-                   : v == "never" ? host::OverlapChoice::kNever
-                                  : host::OverlapChoice::kChosen;
-       return v == "always" || v == "never" || v == "chosen"
-                  ? Status()
-                  : InvalidArgument(Cat("wants chosen, always or never, got ", v));
-     },
-     "products run in parts beside their communications: where it pays (chosen, the default), always, or never"},
+    {"--overlap", "WHICH,...", &SetOverlaps,
+     "products run in parts beside their communications: where it pays (chosen, the default), always, or never; of "
+     "several each is a run of its own"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },
@@ -175,7 +196,7 @@ Status Unknown(std::string_view name) {
 
 Status Check(const Options& options) {
   if (options.help) return {};
-  if (options.program.empty()) return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
+  if (options.programs.empty()) return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
   if (!options.random && !options.sizes.empty())
@@ -183,6 +204,8 @@ Status Check(const Options& options) {
   if (!options.comm.empty() && (options.comm == "nccl") != (options.device == "cuda"))
     return InvalidArgument(Cat("--comm ", options.comm, " does not go with --device ", options.device,
                                ": cpu has ucx and mpi, cuda has nccl"));
+  if (options.programs.size() * options.overlaps.size() > 1 && !(options.out.empty() && options.timeline.empty()))
+    return InvalidArgument("--out and --timeline are for one program and one --overlap");
   if (options.repeat == 0 && (options.cold_l2 || options.graph || options.batch != 1))
     return InvalidArgument("--cold-l2, --graph and --batch go with --repeat N");
   return {};
@@ -195,9 +218,7 @@ Result<Options> ParseOptions(std::span<const char* const> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     if (!argument.starts_with("-")) {
-      if (!options.program.empty())
-        return InvalidArgument(Cat("one program, not both ", options.program, " and ", argument));
-      options.program = argument;
+      options.programs.emplace_back(argument);
       continue;
     }
     const size_t equals = argument.find('=');
@@ -223,9 +244,10 @@ Result<Options> ParseOptions(std::span<const char* const> arguments) {
 std::string HelpText() {
   std::string out =
       "hostir-eval PROGRAM.hir [options]\n"
+      "hostir-eval A.hir B.hir --overlap chosen,never --random 1 --repeat 9 --json times.json\n"
       "mpirun -n 4 hostir-eval PROGRAM.hir --in DIR --out DIR\n\n"
       "Runs a program in text form (docs/ir.md) without a daemon: on one rank, or on as many as "
-      "mpirun starts.\n\n";
+      "mpirun starts. Several programs run one after the other; samples of one program's plans take turns.\n\n";
   constexpr size_t kColumn = 22;
   for (const Row& row : kRows) {
     std::string line = Cat("  ", row.name, row.value.empty() ? "" : " ", row.value);

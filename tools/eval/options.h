@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "host_ir/pipeline/pipeline.h"
@@ -17,7 +19,7 @@ inline constexpr int64_t kFlushBytes = int64_t{256} << 20;
 
 struct Options {
   bool help = false;
-  std::string program;
+  std::vector<std::string> programs;
   std::string in;                        // Folder of the inputs; empty: none are read.
   std::string out;                       // Folder for the outputs; empty: none are written.
   std::optional<int64_t> random;         // Seed of inputs made up.
@@ -35,12 +37,15 @@ struct Options {
   bool tf32 = false;
   bool nvlink_multicast = false;
   bool peer_memory = true;
-  host::OverlapChoice overlap = host::OverlapChoice::kChosen;
+  std::vector<host::OverlapChoice> overlaps = {host::OverlapChoice::kChosen};  // A plan of each program for each.
   bool explain = false;
   std::string json;
   std::string timeline;  // File of one more run's; empty: none.
   int64_t timeout_s = 120;
 };
+
+// "chosen"
+std::string_view NameOf(host::OverlapChoice choice);
 
 // `arguments`: without the program's name. Errors: kInvalidArgument naming the option and what it takes.
 Result<Options> ParseOptions(std::span<const char* const> arguments);

@@ -81,7 +81,8 @@ void Count(Planned& planned) {
 
 }  // namespace
 
-Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks, const codegen::Target& target) {
+Result<Planned> Plan(const Options& options, host::OverlapChoice overlap, std::string_view text, int64_t num_ranks,
+                     const codegen::Target& target) {
   base::Stopwatch watch;
   HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
   if (options.tf32) AllowTf32(*graph);
@@ -91,7 +92,7 @@ Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_
   HIR_ASSIGN(host::ProgramPlan plan, host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
                                                                           .target = target,
                                                                           .sizes = {sizes.begin(), sizes.end()},
-                                                                          .overlap = options.overlap}));
+                                                                          .overlap = overlap}));
   // Planning may have found sizes equal.
   HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
   HIR_TRY(CheckGuards(*plan.host, sizes));

@@ -31,7 +31,8 @@ struct Planned {
 
 // Reads the program and its inputs and plans it for `num_ranks` devices of `target`; deterministic.
 // Errors: the parser's; those of Inputs and host::PlanProgram; kInvalidArgument for sizes that the plan cannot have.
-Result<Planned> Plan(const Options& options, std::string_view text, int64_t num_ranks, const codegen::Target& target);
+Result<Planned> Plan(const Options& options, host::OverlapChoice overlap, std::string_view text, int64_t num_ranks,
+                     const codegen::Target& target);
 
 // A host program (docs/host_ops.md) whose parameters are made up; one without launches, which have no code here.
 // Errors: the parser's; kInvalidArgument for files, which hold whole arrays, and for devices that there are not.

@@ -30,63 +30,35 @@ bool IsInAMesh(const ir::Graph& graph, int64_t rank) {
 
 }  // namespace
 
-Status RankRun::OpenDevice() {
-  const rank::Backends& backends = kind_.backends;
-  const int num_threads = static_cast<int>(options_.threads);
-  HIR_ASSIGN(device_,
-             backends.make_device({.rank = ranks_.rank(), .ordinal = ranks_.node_rank(), .num_threads = num_threads}));
-  for (int i = 0; i < rank::kStreams; ++i) {
-    HIR_ASSIGN(auto stream, streams_.size() == 1 ? device_->CreateUrgentStream() : device_->CreateStream());
-    streams_.push_back(stream.get());
-    owned_streams_.push_back(std::move(stream));
-  }
-  HIR_ASSIGN(builtins_, backends.make_builtins(*device_));
-  HIR_ASSIGN(libraries_, backends.make_libraries(*device_, num_threads));
-  pool_ = std::make_unique<host::Pool>(*device_);
-  return {};
-}
-
-Status RankRun::InputsFit() const {
-  if (!options_.random) return {};
+Status InputsFit(const Options& options, const Planned& planned, int64_t rank) {
+  if (!options.random) return {};
   const auto fits = [&](std::string_view name, const ir::Type& type, const mesh::Sharding* sharding,
                         std::span<const int64_t> shape) -> Status {
     const arrays::Part part = sharding == nullptr
                                   ? arrays::Part::All(shape, shape, StoredOnce(type), DTypeBytes(type.dtype))
-                                  : arrays::Part::Of(shape, mesh::ElementsOf(*sharding, shape, ranks_.rank()),
-                                                     StoredOnce(type), DTypeBytes(type.dtype));
+                                  : arrays::Part::Of(shape, mesh::ElementsOf(*sharding, shape, rank), StoredOnce(type),
+                                                     DTypeBytes(type.dtype));
     return arrays::FitsMemory(part.bytes).WithContext(Cat("input %", name));
   };
-  if (planned_.is_host) {
-    for (const ir::Value* param : planned_.plan.host->params) {
+  if (planned.is_host) {
+    for (const ir::Value* param : planned.plan.host->params) {
       if (param->type->kind == ir::TypeKind::kScalar) continue;
-      HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param->type, planned_.sizes));
+      HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*param->type, planned.sizes));
       HIR_TRY(fits(param->name, *param->type, nullptr, shape));
     }
   }
-  for (const plan::Boundary& input : planned_.plan.local.inputs) {
+  for (const plan::Boundary& input : planned.plan.local.inputs) {
     if (input.global->kind == ir::TypeKind::kScalar) continue;
-    if (!input.sharding->mesh.PositionOf(ranks_.rank()).has_value()) continue;
-    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned_.sizes));
+    if (!input.sharding->mesh.PositionOf(rank).has_value()) continue;
+    HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*input.global, planned.sizes));
     HIR_TRY(fits(input.name, *input.global, &*input.sharding, shape));
   }
   return {};
 }
 
-Status RankRun::Connect() {
-  if (ranks_.size() == 1) return {};
-  const rank::CommOptions options = {.rank = ranks_.rank(),
-                                     .size = ranks_.size(),
-                                     .setup_timeout = Timeout(),
-                                     .op_timeout = Timeout(),
-                                     .nvlink_multicast = options_.nvlink_multicast,
-                                     .peer_memory = options_.peer_memory};
-  HIR_ASSIGN(communicator_, kind_.backends.make_communicator(options, ranks_.rendezvous(), *device_));
-  return {};
-}
-
 Status RankRun::Prepare() {
   base::Stopwatch watch;
-  HIR_ASSIGN(kernels_, kind_.backends.load_kernels(planned_.artifacts, *device_));
+  HIR_ASSIGN(kernels_, kind_.backends.load_kernels(planned_.artifacts, on_.device()));
   HIR_ASSIGN(program_, host::HostProgram::Load(std::move(planned_.plan.host)));
   arguments_.resize(program_->graph().params.size());
   memory_.resize(arguments_.size());
@@ -98,13 +70,13 @@ Status RankRun::Prepare() {
   if (!IsInAMesh(program_->graph(), ranks_.rank())) return {};
   host::EvaluatorOptions options;
   options.rank = ranks_.rank();
-  options.device = device_.get();
-  options.streams = streams_;
+  options.device = &on_.device();
+  options.streams = on_.streams();
   options.kernels = kernels_.get();
-  options.builtins = builtins_.get();
-  options.libraries = libraries_.get();
-  options.communicator = communicator_.get();
-  options.pool = pool_.get();
+  options.builtins = on_.builtins();
+  options.libraries = on_.libraries();
+  options.communicator = on_.communicator();
+  options.pool = &pool_;
   options.host_wait_timeout = WaitFor(RunsQueued());
   options.replay = options_.graph;
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
@@ -122,7 +94,7 @@ Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<c
 }
 
 Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part& part) {
-  Result<std::unique_ptr<device::Allocation>> memory = device_->Allocate(part.bytes);
+  Result<std::unique_ptr<device::Allocation>> memory = on_.device().Allocate(part.bytes);
   if (!memory.ok()) return memory.status().WithContext(Cat("%", name));
   memory_[param] = *std::move(memory);
   arguments_[param].buffer = memory_[param]->buffer();
@@ -132,7 +104,7 @@ Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part
 Status RankRun::LoadPart(size_t input, std::string_view name, DType dtype, const arrays::Part& part) {
   HIR_TRY(Allocate(input, name, part));
   std::vector<std::byte> staging;
-  return kind_.backends.copy_from_host(*device_, arguments_[input].buffer,
+  return kind_.backends.copy_from_host(on_.device(), arguments_[input].buffer,
                                        planned_.inputs.Bytes(input, dtype, part, staging));
 }
 
@@ -176,14 +148,14 @@ Status RankRun::LoadInputs() {
 
 Status RankRun::Poison() {
   for (size_t param = NumInputs(); param < memory_.size(); ++param) {
-    if (memory_[param] != nullptr) streams_[0]->Fill(memory_[param]->buffer(), kPoison, 1);
+    if (memory_[param] != nullptr) on_.streams()[0]->Fill(memory_[param]->buffer(), kPoison, 1);
   }
   return Synchronize();
 }
 
 Status RankRun::Queue() {
   if (!HasPart()) return {};
-  return evaluator_->Run(binding_, {.seq_base = num_runs_++ * kSeqsPerRun});
+  return evaluator_->Run(binding_, {.seq_base = on_.NextSeqBase()});
 }
 
 Status RankRun::Synchronize(int64_t runs) { return HasPart() ? evaluator_->Synchronize(WaitFor(runs)) : Status(); }
@@ -193,7 +165,7 @@ Status RankRun::RunMarked() {
   HIR_TRY(ranks_.Exchange("timeline", "").status());
   if (!HasPart()) return {};
   std::vector<host::OpSpan> spans;
-  const int64_t seq_base = num_runs_++ * kSeqsPerRun;
+  const int64_t seq_base = on_.NextSeqBase();
   HIR_TRY(evaluator_->Run(binding_, {.seq_base = seq_base, .spans = &spans, .wait_timeout = WaitFor(1)}));
   for (const host::OpSpan& span : spans) {
     timeline_.push_back({.rank = ranks_.rank(),
@@ -216,13 +188,13 @@ Status RankRun::RunOnce() {
   const Status done = Synchronize();  // Also after an error: what was queued before it uses the memory.
   HIR_TRY(queued);
   HIR_TRY(done);
-  if (num_runs_ <= 1) timing_.first_run_ms = watch.Ms();
+  if (timing_.first_run_ms == 0) timing_.first_run_ms = watch.Ms();
   return {};
 }
 
 Memory RankRun::memory() const {
-  Memory memory = {.pool_bytes = pool_->bytes()};
-  if (communicator_ != nullptr) memory.communication_bytes = communicator_->peak_bytes();
+  Memory memory = {.pool_bytes = pool_.bytes()};
+  if (on_.communicator() != nullptr) memory.communication_bytes = on_.communicator()->peak_bytes();
   for (const auto& allocation : memory_) memory.shard_bytes += allocation == nullptr ? 0 : allocation->buffer().bytes;
   return memory;
 }
@@ -258,7 +230,7 @@ Status RankRun::WriteOutputs() {
     if (std::find(owners.begin(), owners.end(), ranks_.rank()) == owners.end()) continue;
     staging.resize(static_cast<size_t>(part.bytes));
     const device::Buffer buffer = arguments_[static_cast<size_t>(program_->outputs()[i])].buffer;
-    HIR_TRY(kind_.backends.copy_to_host(*device_, staging, {buffer.data, part.bytes}));
+    HIR_TRY(kind_.backends.copy_to_host(on_.device(), staging, {buffer.data, part.bytes}));
     HIR_ASSIGN(const std::vector<int64_t> shape, ShapeOf(*output.global, planned_.sizes));
     HIR_ASSIGN(arrays::NpyWriter file, arrays::NpyWriter::Open(Cat(options_.out, "/", output.name, ".npy"),
                                                                output.global->dtype, shape, /*create=*/false));

@@ -1,4 +1,4 @@
-// RankRun: one rank's part of a planned program: its device, its memory, its runs.
+// RankRun: one rank's part of a planned program: its memory, its runs.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "host_ir/eval/evaluator.h"
 #include "tools/eval/device_kind.h"
 #include "tools/eval/planned.h"
+#include "tools/eval/rank_device.h"
 #include "tools/eval/ranks.h"
 
 namespace hir::eval {
@@ -32,22 +33,23 @@ struct Memory {
   int64_t communication_bytes = 0;  // Data on its way, at most at any time.
 };
 
+// Whether this machine has memory for each input that is made up, of which `rank` makes its part.
+Status InputsFit(const Options& options, const Planned& planned, int64_t rank);
+
 // One thread. The steps are called in this order; those marked collective by every rank. After an error work may still
 // be queued that uses what is held here: the process ends without destroying it.
 class RankRun {
  public:
   // What is given outlives it.
-  RankRun(const Options& options, Ranks& ranks, const DeviceKind& kind, Planned& planned)
-      : options_(options), ranks_(ranks), kind_(kind), planned_(planned) {}
-  // Whether this machine has memory for each input that is made up, of which this rank makes its part.
-  Status InputsFit() const;
-  Status OpenDevice();
-  Status Connect();     // Collective.
+  RankRun(const Options& options, Ranks& ranks, const DeviceKind& kind, RankDevice& on, Planned& planned)
+      : options_(options), ranks_(ranks), kind_(kind), on_(on), planned_(planned), pool_(on.device()) {}
   Status Prepare();     // Collective: loads kernels, makes teams.
   Status LoadInputs();  // And memory for the outputs.
   Status RunOnce();     // Collective. Outputs hold no values of earlier runs before.
-  Status Measure();     // Collective.
-  Status RunMarked();   // Collective: a run with a timeline.
+  // Both collective. What is measured is added to timing().
+  Status PrepareMeasure();
+  Status Measure(int64_t samples);
+  Status RunMarked();  // Collective: a run with a timeline.
   // Makes the files (rank 0), and writes this rank's elements.
   Status CreateOutputs();
   Status WriteOutputs();
@@ -61,8 +63,6 @@ class RankRun {
   std::vector<std::string> OutputPaths() const;
 
  private:
-  static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
-
   Status Allocate(size_t param, std::string_view name, const arrays::Part& part);
   Result<arrays::Part> PartOf(const plan::Boundary& boundary, std::span<const int64_t> whole, bool* held) const;
   // Memory of an input for a rank's part of it, filled from its file or made up.
@@ -73,7 +73,6 @@ class RankRun {
   Status QueueSample();
   Status Synchronize(int64_t runs = 1);
   Status MeasureBind();
-  Status Samples();
   base::Nanos Timeout() const { return std::chrono::seconds(options_.timeout_s); }
   // Of the host, for so many runs: long enough for one that is stuck to end by the deadline of its communication.
   base::Nanos WaitFor(int64_t runs) const { return TimesRuns(Timeout(), runs) + kTellTime; }
@@ -84,17 +83,12 @@ class RankRun {
   const Options& options_;
   Ranks& ranks_;
   const DeviceKind& kind_;
+  RankDevice& on_;
   Planned& planned_;
   Timing timing_;
 
   // In the order in which they are made.
-  std::unique_ptr<device::Device> device_;
-  std::vector<std::unique_ptr<device::Stream>> owned_streams_;
-  std::vector<device::Stream*> streams_;
-  std::unique_ptr<device::KernelSource> builtins_;
-  std::unique_ptr<host::LibrarySource> libraries_;
-  std::unique_ptr<host::Pool> pool_;
-  std::unique_ptr<comm::Communicator> communicator_;
+  host::Pool pool_;
   std::unique_ptr<device::KernelSource> kernels_;
   std::unique_ptr<host::HostProgram> program_;
   std::unique_ptr<host::Evaluator> evaluator_;               // Null when this rank is in no mesh of the program.
@@ -103,7 +97,6 @@ class RankRun {
   std::vector<host::Argument> arguments_;
   std::vector<int64_t> symbols_;
   host::Binding binding_;
-  int64_t num_runs_ = 0;
   std::vector<double> queue_us_;
   std::vector<base::TraceSpan> timeline_;
 };

@@ -48,9 +48,10 @@ std::string List(std::span<const double> values) {
 std::string ReportText(const Report& report, const Options& options) {
   const double compile_ms = std::accumulate(report.compile_ms.begin(), report.compile_ms.end(), 0.0);
   std::string out =
-      Cat("@", report.program, " on ", report.ranks, " ", report.device,
-          report.ranks == 1 ? " rank: " : " ranks: ", Counted(report.launches, "kernel launch"), ", ",
-          Counted(report.library_calls, "library call"), ", ", Counted(report.communications, "communication"), "\n");
+      Cat("@", report.program, " on ", report.ranks, " ", report.device, report.ranks == 1 ? " rank" : " ranks",
+          options.overlaps.size() > 1 ? Cat(" (overlap ", report.overlap, ")") : "", ": ",
+          Counted(report.launches, "kernel launch"), ", ", Counted(report.library_calls, "library call"), ", ",
+          Counted(report.communications, "communication"), "\n");
   base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms), " ms, prepare ",
                Short(report.timing.prepare_ms), " ms, first run ", Short(report.timing.first_run_ms), " ms\n");
   if (!report.timing.samples_ms.empty()) {
@@ -66,17 +67,17 @@ std::string ReportText(const Report& report, const Options& options) {
 }
 
 std::string ReportJson(const Report& report, const Options& options) {
-  std::string out =
-      Cat("{\n  \"program\": ", base::Quoted(report.program), ",\n  \"device\": ", base::Quoted(report.device),
-          ",\n  \"model\": ", base::Quoted(report.model), ",\n  \"ranks\": ", report.ranks,
-          ",\n  \"launches\": ", report.launches, ",\n  \"library_calls\": ", report.library_calls,
-          ",\n  \"communications\": ", report.communications, ",\n  \"plan_ms\": ", report.plan_ms,
-          ",\n  \"warm_compiler_ms\": ", report.warm_compiler_ms, ",\n  \"compile_ms\": ", List(report.compile_ms),
-          ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
-          ",\n  \"prepare_ms\": ", report.timing.prepare_ms, ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
-          ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
-          ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes),
-          ",\n  \"communication_bytes\": ", EachRank(report.memory, &Memory::communication_bytes));
+  std::string out = Cat(
+      "{\n  \"program\": ", base::Quoted(report.program), ",\n  \"overlap\": ", base::Quoted(report.overlap),
+      ",\n  \"device\": ", base::Quoted(report.device), ",\n  \"model\": ", base::Quoted(report.model),
+      ",\n  \"ranks\": ", report.ranks, ",\n  \"launches\": ", report.launches,
+      ",\n  \"library_calls\": ", report.library_calls, ",\n  \"communications\": ", report.communications,
+      ",\n  \"plan_ms\": ", report.plan_ms, ",\n  \"warm_compiler_ms\": ", report.warm_compiler_ms,
+      ",\n  \"compile_ms\": ", List(report.compile_ms), ",\n  \"compile_again_ms\": ", List(report.compile_again_ms),
+      ",\n  \"prepare_ms\": ", report.timing.prepare_ms, ",\n  \"first_run_ms\": ", report.timing.first_run_ms,
+      ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
+      ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes),
+      ",\n  \"communication_bytes\": ", EachRank(report.memory, &Memory::communication_bytes));
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,
@@ -86,7 +87,7 @@ std::string ReportJson(const Report& report, const Options& options) {
                  base::Join(Mapped(report.timing.graphs, &base::Quoted), ", "),
                  "],\n  \"bind_us\": ", report.timing.bind_us, ",\n  \"queue_us\": ", report.timing.queue_us);
   }
-  return out + "\n}\n";
+  return out + "\n}";
 }
 
 }  // namespace hir::eval

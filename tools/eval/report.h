@@ -13,8 +13,9 @@ namespace hir::eval {
 
 struct Report {
   std::string program;
-  std::string device;  // "cuda"
-  std::string model;   // "NVIDIA H200"; empty when nobody knows.
+  std::string overlap;  // "chosen"
+  std::string device;   // "cuda"
+  std::string model;    // "NVIDIA H200"; empty when nobody knows.
   int64_t ranks = 1;
   int64_t launches = 0, library_calls = 0, communications = 0;
   double plan_ms = 0;

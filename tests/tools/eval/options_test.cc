@@ -16,12 +16,21 @@ TEST(Options, ReadsBothSpellingsOfAValue) {
   const char* const arguments[] = {"p.hir", "--in=a", "--out", "b", "--repeat", "50", "--cold-l2", "--device=cuda"};
   const auto options = ParseOptions(arguments);
   ASSERT_TRUE(options.ok()) << options.status().ToString();
-  EXPECT_EQ(options->program, "p.hir");
+  EXPECT_EQ(options->programs, std::vector<std::string>{"p.hir"});
+  EXPECT_EQ(options->overlaps, std::vector{host::OverlapChoice::kChosen});
   EXPECT_EQ(options->in, "a");
   EXPECT_EQ(options->out, "b");
   EXPECT_EQ(options->repeat, 50);
   EXPECT_TRUE(options->cold_l2);
   EXPECT_EQ(options->device, "cuda");
+}
+
+TEST(Options, ReadsSeveralProgramsAndPlans) {
+  const char* const arguments[] = {"p.hir", "--random=1", "--overlap", "never,chosen", "q.hir"};
+  const auto options = ParseOptions(arguments);
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->programs, (std::vector<std::string>{"p.hir", "q.hir"}));
+  EXPECT_EQ(options->overlaps, (std::vector{host::OverlapChoice::kNever, host::OverlapChoice::kChosen}));
 }
 
 TEST(Options, SaysWhatIsWrong) {
@@ -31,7 +40,8 @@ TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf({"p.hir", "--repeat"}), "--repeat wants N");
   EXPECT_EQ(ErrorOf({"p.hir", "--cold-l2=yes", "--repeat=1"}), "--cold-l2 takes no value");
   EXPECT_EQ(ErrorOf({"p.hir", "--cold-l2"}), "--cold-l2, --graph and --batch go with --repeat N");
-  EXPECT_EQ(ErrorOf({"p.hir", "q.hir"}), "one program, not both p.hir and q.hir");
+  EXPECT_EQ(ErrorOf({"p.hir", "q.hir", "--out", "d"}), "--out and --timeline are for one program and one --overlap");
+  EXPECT_EQ(ErrorOf({"p.hir", "--overlap", "never,"}), "--overlap: wants chosen, always or never, got ");
   EXPECT_EQ(ErrorOf({"p.hir", "--device", "tpu"}), "--device: wants cpu or cuda, got tpu");
   EXPECT_EQ(ErrorOf({"p.hir", "--comm", "gloo"}), "--comm: wants ucx, mpi or nccl, got gloo");
   EXPECT_EQ(ErrorOf({"p.hir", "--comm", "mpi", "--device", "cuda"}),

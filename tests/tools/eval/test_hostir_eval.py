@@ -451,3 +451,22 @@ fusion @total(%x: f32[i0, 8] {mesh=@m, shard(0, mesh_x)}) {
     sums = [e for e in trace["traceEvents"] if e.get("cat") == "communication" and e["ph"] == "X" and e["tid"] > 0]
     assert [(e["pid"], e["name"]) for e in sums] == [(0, "allreduce #0"), (1, "allreduce #0")]
     assert min(e["ts"] + e["dur"] for e in sums) >= max(e["ts"] for e in sums)
+
+
+def test_plans_of_several_programs_take_turns(tmp_path: Path) -> None:
+    for name, op in (("twice", "add"), ("squares", "mul")):
+        (tmp_path / f"{name}.hir").write_text(f"""fusion @{name}(%x: f32[i0, 8]) {{
+  %y = {op}(%x, %x)
+  return %y
+}}
+""")
+    programs = [tmp_path / "twice.hir", tmp_path / "squares.hir"]
+    times = tmp_path / "times.json"
+    arguments = ["--overlap", "never,chosen", "--random", 1, "--size", "i0=64", "--repeat", 3, "--json", times]
+    done = evaluate(*programs, *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(times.read_text())
+    assert [(row["program"], row["overlap"], len(row["samples_ms"])) for row in rows] == [
+        (name, overlap, 3) for name in ("twice", "squares") for overlap in ("never", "chosen")
+    ]
+    assert done.stdout.count("(overlap never)") == 2
