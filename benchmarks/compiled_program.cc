@@ -132,7 +132,6 @@ Status CompiledProgram::Prepare(std::string_view text) {
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, {.device = machine_.device.get(),
                                                               .streams = machine_.streams,
                                                               .kernels = kernels_.get(),
-                                                              .builtins = &machine_.builtins,
                                                               .pool = machine_.pool.get()}));
   return {};
 }

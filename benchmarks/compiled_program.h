@@ -12,7 +12,6 @@
 #include "csrc/device/host/host_device.h"
 #include "csrc/fusion/interpret/interpret.h"
 #include "host_ir/eval/evaluator.h"
-#include "host_ir/eval/host/host_builtins.h"
 #include "host_ir/pipeline/pipeline.h"
 
 namespace hir::bench {
@@ -23,7 +22,6 @@ struct Machine {
   std::vector<std::unique_ptr<device::Stream>> owned;
   std::vector<device::Stream*> streams;
   std::unique_ptr<host::Pool> pool;
-  host::HostBuiltins builtins;
 
   static Result<std::unique_ptr<Machine>> Make();
 };

@@ -10,11 +10,6 @@ namespace {
 
 using base::Cat;
 
-bool SameAxes(const Region& a, const Region& b) {
-  const auto equal = [](const ViewAxis& x, const ViewAxis& y) { return x.extent == y.extent && x.stride == y.stride; };
-  return std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), equal);
-}
-
 std::string Line(const ir::Op& op) {
   return op.line > 0 ? Cat(op.info->name, " of line ", op.line) : std::string(op.info->name);
 }
@@ -61,22 +56,17 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kDealloc: bases_[op.operands[0]->id].dead = &op; return {};
     case HostOp::kRecord:
     case HostOp::kWait:
-    case HostOp::kHostWait:
     case HostOp::kEvent:
-    case HostOp::kViewPermute:
     case HostOp::kViewReshape:
     case HostOp::kViewSelect:
     case HostOp::kViewSlice:
     case HostOp::kIf:
     case HostOp::kFor:
     case HostOp::kGroup: return {};
-    case HostOp::kBinary:
     case HostOp::kCommunication:
     case HostOp::kFill:
     case HostOp::kLaunch:
-    case HostOp::kLibrary:
-    case HostOp::kReduce:
-    case HostOp::kSet: break;
+    case HostOp::kLibrary: break;
   }
   HIR_TRY(CheckContiguous(step));
   HIR_TRY(CheckWithinOp(step));
@@ -115,11 +105,8 @@ Status AccessCheck::CheckContiguous(const Step& step) {
   return {};
 }
 
-// In place: elementwise ops over the very same elements; the forms that communications know.
+// In place: the forms that communications know.
 bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b) {
-  if (CodeOf(op) == HostOp::kBinary) {
-    return ProveSame(pool_, a.region, b.region) && SameAxes(a.region, b.region);
-  }
   if (CodeOf(op) != HostOp::kCommunication) return false;
   const std::string_view type = op.Name("type");
   const bool gathers = type == "gather" || type == "allgather";

@@ -60,8 +60,7 @@ bool IsQueued(const ir::Op& op) {
 
 bool MakesView(const ir::Op& op) {
   const HostOp code = CodeOf(op);
-  return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape ||
-         code == HostOp::kViewPermute;
+  return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape;
 }
 
 const ir::Value* BaseOf(const ir::Value* value) {

@@ -32,16 +32,6 @@ Status CheckOneOf(std::string_view what, std::string_view word, std::span<const 
   return InvalidArgument(Cat(what, " is ", word, ", not one of ", base::Join(words, ", ")));
 }
 
-Status CheckSameShape(const ir::Op& op, size_t a, size_t b) {
-  HIR_TRY(CheckTensor(op, a));
-  HIR_TRY(CheckTensor(op, b));
-  const ir::Value& left = *op.operands[a];
-  const ir::Value& right = *op.operands[b];
-  if (left.type->dtype == right.type->dtype && SameShape(*left.type, *right.type)) return {};
-  return InvalidArgument(Cat("%", left.name, " is ", ToString(*left.type), ", %", right.name, " is ",
-                             ToString(*right.type), "; they must be equal"));
-}
-
 Status CheckAxis(const ir::Op& op, const std::vector<ir::Axis>& axes, int64_t axis) {
   if (axis >= 0 && axis < static_cast<int64_t>(axes.size())) return {};
   return InvalidArgument(Cat("axis ", axis, " of %", op.operands[0]->name, " is not in [0, ", axes.size(), ")"));
@@ -82,7 +72,6 @@ Status InferEvent(ir::Graph&, ir::Op& op, Declared declared) {
 
 Status InferRecord(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
 Status InferWait(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
-Status InferHostWait(ir::Graph&, ir::Op& op, Declared) { return CheckEvent(op); }
 Status InferGroup(ir::Graph&, ir::Op&, Declared) { return {}; }
 Status InferIf(ir::Graph&, ir::Op&, Declared) { return {}; }
 Status InferFor(ir::Graph&, ir::Op& op, Declared) {
@@ -92,32 +81,6 @@ Status InferFor(ir::Graph&, ir::Op& op, Declared) {
 }
 
 Status InferFill(ir::Graph&, ir::Op& op, Declared) { return CheckTensor(op, 0); }
-Status InferSet(ir::Graph&, ir::Op& op, Declared) { return CheckSameShape(op, 0, 1); }
-
-Status InferBinary(ir::Graph&, ir::Op& op, Declared) {
-  constexpr std::string_view kOps[] = {"add", "sub", "mul", "div", "max", "min"};
-  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
-  HIR_TRY(CheckSameShape(op, 0, 1));
-  return CheckSameShape(op, 0, 2);
-}
-
-Status InferReduce(ir::Graph& graph, ir::Op& op, Declared) {
-  constexpr std::string_view kOps[] = {"sum", "prod", "max", "min"};
-  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
-  HIR_TRY(CheckTensor(op, 0));
-  HIR_TRY(CheckTensor(op, 1));
-  std::vector<ir::Axis> kept = ir::ValueAxes(*op.operands[0]->type);
-  const std::span<const int64_t> axes = op.Ints("axes");
-  for (size_t i = axes.size(); i-- > 0;) {
-    HIR_TRY(CheckAxis(op, ir::ValueAxes(*op.operands[0]->type), axes[i]));
-    if (i + 1 < axes.size() && axes[i] >= axes[i + 1]) return InvalidArgument("axes must ascend");
-    kept.erase(kept.begin() + axes[i]);
-  }
-  const ir::Type* want = graph.Tensor(op.operands[0]->type->dtype, kept);
-  if (want->dtype == op.operands[1]->type->dtype && SameShape(*want, *op.operands[1]->type)) return {};
-  return InvalidArgument(
-      Cat("%", op.operands[1]->name, " is ", ToString(*op.operands[1]->type), ", the result ", ToString(*want)));
-}
 
 Status InferLaunch(ir::Graph&, ir::Op& op, Declared) {
   const int64_t inputs = op.Int("inputs"), outputs = op.Int("outputs"), workspaces = op.Int("workspaces");
@@ -190,24 +153,6 @@ Status InferViewReshape(ir::Graph& graph, ir::Op& op, Declared declared) {
         Cat("%", op.operands[0]->name, " is ", ToString(from), ", which is not ", ToString(*declared[0]), " reshaped"));
   }
   op.results[0]->type = declared[0];
-  return {};
-}
-
-Status InferViewPermute(ir::Graph& graph, ir::Op& op, Declared) {
-  HIR_TRY(CheckTensor(op, 0));
-  const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);
-  const std::span<const int64_t> dims = op.Ints("dims");
-  std::vector<int64_t> sorted(dims.begin(), dims.end());
-  std::sort(sorted.begin(), sorted.end());
-  bool ok = sorted.size() == axes.size();
-  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
-  if (!ok) {
-    return InvalidArgument(Cat("dims [", base::JoinInts(dims, ", "), "] is not a permutation of the ", axes.size(),
-                               " axes of %", op.operands[0]->name));
-  }
-  std::vector<ir::Axis> permuted;
-  for (int64_t dim : dims) permuted.push_back(axes[static_cast<size_t>(dim)]);
-  SetTensor(graph, op, permuted);
   return {};
 }
 

@@ -78,7 +78,7 @@ int Order::Id(const ir::Expr* stream) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i].name == stream) return static_cast<int>(i);
   }
-  streams_.push_back({stream, host_, 0});
+  streams_.push_back({stream, {}, 0});
   return static_cast<int>(streams_.size()) - 1;
 }
 
@@ -120,16 +120,8 @@ void Order::After(const ir::Expr* stream, const Clock& clock) {
   Join(streams_[static_cast<size_t>(Id(stream))].clock, clock);
 }
 
-bool Order::HostWait(int event, const ir::Expr* index) {
-  const Clock* clock = Recorded(event, index);
-  if (clock == nullptr) return false;
-  Join(host_, *clock);
-  for (Stream& s : streams_) Join(s.clock, host_);
-  return true;
-}
-
 void Order::MayEnd(Ends& ends) const {
-  ends.streams.resize(streams_.size(), ends.host);  // As a stream would have started then.
+  ends.streams.resize(streams_.size());  // Those that appeared since had waited for nothing then.
   ends.events.resize(events_.size());
   ends.positions.resize(streams_.size(), 0);
   Clock later;
@@ -144,20 +136,17 @@ void Order::MayEnd(Ends& ends) const {
   };
   for (size_t i = 0; i < streams_.size(); ++i) update(ends.streams[i], streams_[i].clock);
   for (size_t i = 0; i < events_.size(); ++i) update(ends.events[i], events_[i].clock);
-  update(ends.host, host_);
 }
 
 bool Order::Follow(const Step& step) {
   const HostOp code = CodeOf(*step.op);
   if (code == HostOp::kRecord) Record(step.op->operands[0]->id, step.index, step.stream);
   if (code == HostOp::kWait) Wait(step.op->operands[0]->id, step.index, step.stream);
-  if (code == HostOp::kHostWait) HostWait(step.op->operands[0]->id, step.index);
   if (step.turn == Turn::kBegins) {
     Ends& ends = loops_.emplace_back();
     for (const Stream& s : streams_) ends.streams.push_back(s.clock);
     for (const Event& e : events_) ends.events.push_back(e.clock);
     for (const Stream& s : streams_) ends.positions.push_back(s.position);
-    ends.host = host_;
   } else if (step.turn != Turn::kNone) {
     MayEnd(loops_.back());
   }
@@ -165,10 +154,9 @@ bool Order::Follow(const Step& step) {
     Ends& ends = loops_.back();
     for (size_t i = 0; i < streams_.size(); ++i) streams_[i].clock = std::move(ends.streams[i]);
     for (size_t i = 0; i < events_.size(); ++i) events_[i].clock = std::move(ends.events[i]);
-    host_ = std::move(ends.host);
     loops_.pop_back();
   }
-  return code == HostOp::kRecord || code == HostOp::kWait || code == HostOp::kHostWait || step.turn != Turn::kNone;
+  return code == HostOp::kRecord || code == HostOp::kWait || step.turn != Turn::kNone;
 }
 
 }  // namespace hir::host

@@ -46,12 +46,11 @@ class Order {
   void Record(int event, const ir::Expr* index, const ir::Expr* stream);
   // False when there was no such record yet.
   bool Wait(int event, const ir::Expr* index, const ir::Expr* stream);
-  bool HostWait(int event, const ir::Expr* index);
   // The clock that a wait would join in; null before the first record.
   const Clock* Recorded(int event, const ir::Expr* index) const;
 
-  // Does what `step` says, if it is a record, a wait, a host_wait (events go by their value's id) or a turn of a loop.
-  // False for others.
+  // Does what `step` says, if it is a record, a wait (events go by their value's id) or a turn of a loop. False for
+  // others.
   bool Follow(const Step& step);
 
   // Whether some record had an index that is not a constant.
@@ -74,7 +73,6 @@ class Order {
   // is as good as over.
   struct Ends {
     std::vector<Clock> streams, events;
-    Clock host;
     std::vector<int> positions;  // Of the streams, when it was last brought up to date.
   };
 
@@ -86,7 +84,6 @@ class Order {
   std::vector<Event> events_;
   std::map<std::pair<int, const ir::Expr*>, size_t> by_name_;  // Into events_; for lookup alone.
   bool symbolic_ = false;                                      // Some index is not a constant.
-  Clock host_;               // What the host waited for: every later op comes after it.
   std::vector<Ends> loops_;  // Of the loops around that may end early, the innermost last.
 };
 

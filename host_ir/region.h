@@ -45,7 +45,6 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 // The results of the view ops on `region`.
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
-Region Permute(const Region& region, std::span<const int64_t> dims);
 // `stored_extents` are those of `type` (shapes.h), in `pool`. Nothing when the region is not contiguous and an axis of
 // it does not become one or more axes, whose extents multiply to its own.
 std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
@@ -54,7 +53,7 @@ std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir
 // What holds both, of one base; perhaps more.
 Region Hull(ir::ExprPool& pool, const Region& a, const Region& b);
 
-// All of the dense array that holds it, in whatever order of axes.
+// All of the dense array that holds it.
 bool IsWhole(const Region& region);
 // Row-major without gaps.
 bool IsContiguous(ir::ExprPool& pool, const Region& region);
@@ -67,7 +66,7 @@ bool ProveLessEqual(ir::ExprPool& pool, const ir::Expr* a, const ir::Expr* b);
 bool ProveDisjoint(ir::ExprPool& pool, const Region& a, const Region& b);
 // The same part of the same array: cheap, and enough to prove the same elements.
 bool Identical(const Region& a, const Region& b);
-// The same elements, in whatever order of axes.
+// The same elements, perhaps in another shape.
 bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b);
 // Every element of `region` is in one of `parts`.
 bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts);

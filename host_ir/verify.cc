@@ -75,7 +75,7 @@ Status CheckWaits(const ir::Graph& graph) {
   std::map<const ir::Op*, size_t> position;
   for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
   for (const ir::Op* op : order) {
-    if (CodeOf(*op) != HostOp::kWait && CodeOf(*op) != HostOp::kHostWait) continue;
+    if (CodeOf(*op) != HostOp::kWait) continue;
     bool found = false;
     for (const ir::Op* record : records[op->operands[0]]) {
       if (!MayEqual(record->ExprOf("index"), op->ExprOf("index"))) continue;

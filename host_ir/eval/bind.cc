@@ -150,9 +150,6 @@ void EvaluatorImpl::FillArgs(std::span<const Argument> arguments, Binding::State
     int64_t* args = state.args.data() + launch.args + launch.buffers.size() + launch.extents.size();
     for (int param : launch.scalars) *args++ = arguments[static_cast<size_t>(param)].scalar_bits;
   }
-  for (const BuiltinCode& builtin : code_.builtins) {
-    std::ranges::copy(builtin.head, state.args.data() + builtin.args + builtin.buffers.size());
-  }
 }
 
 }  // namespace hir::host

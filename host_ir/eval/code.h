@@ -26,12 +26,9 @@ struct Instr {
     kCommunication,
     kGroupBegin,
     kGroupEnd,
-    kSet,
-    kBuiltin,
     kFill,
     kRecord,
     kWait,
-    kHostWait,
     kLoop,
     kNext,
     kBranch,
@@ -39,7 +36,7 @@ struct Instr {
   Kind kind = Kind::kLaunch;
   int at = 0;
   int stream = 0;  // Slot of the stream's number, of what is queued.
-  int index = 0;   // kRecord, kWait, kHostWait: slot of the event's index. kBranch: slot of the condition.
+  int index = 0;   // kRecord, kWait: slot of the event's index. kBranch: slot of the condition.
   int target =
       0;  // kLoop: the instruction after its kNext. kNext: after its kLoop. kBranch: taken when the condition is 0.
   const ir::Op* op = nullptr;  // For messages.
@@ -99,22 +96,6 @@ struct CommunicationCode {
   int64_t divisor = 1;     // ... which hold this many counts.
 };
 
-// set, binary or reduce through a built-in kernel: "host.copy", "host.binary", "host.reduce". Its
-// arguments: the addresses of `buffers`, then `head`, then the values of `slots` (layouts:
-// builtins.h).
-struct BuiltinCode {
-  std::string kernel = {};
-  std::vector<int> buffers = {};
-  std::vector<int64_t> head = {};
-  std::vector<int> slots = {};
-  int grid = 0;  // Slot.
-  int args = 0;  // Where they start in a binding's argument array.
-};
-
-struct SetCode {  // Between contiguous tensors of one layout.
-  int src = 0, dst = 0;
-};
-
 struct FillCode {
   int buffer = 0;
   uint64_t pattern = 0;
@@ -148,8 +129,6 @@ struct Code {
   std::vector<LaunchCode> launches = {};
   std::vector<LibraryCode> libraries = {};
   std::vector<CommunicationCode> communications = {};
-  std::vector<SetCode> sets = {};
-  std::vector<BuiltinCode> builtins = {};
   std::vector<FillCode> fills = {};
   std::vector<LoopCode> loops = {};
   std::vector<AllocCode> allocs = {};

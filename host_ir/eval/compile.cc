@@ -43,7 +43,6 @@ Status Compiler::CompileBlock(const ir::Block& block) {
 Status Compiler::CompileOp(const ir::Op& op) {
   switch (CodeOf(op)) {
     case HostOp::kAlloc: return CompileAlloc(op);
-    case HostOp::kBinary: return CompileBinary(op);
     case HostOp::kCommunication: return CompileCommunication(op);
     case HostOp::kDealloc: return {};  // Its place in the pool was planned.
     case HostOp::kEvent:
@@ -53,14 +52,10 @@ Status Compiler::CompileOp(const ir::Op& op) {
     case HostOp::kFill: return CompileFill(op);
     case HostOp::kFor: return CompileFor(op);
     case HostOp::kGroup: return CompileGroup(op);
-    case HostOp::kHostWait: return CompileSync(op, Instr::Kind::kHostWait);
     case HostOp::kIf: return CompileIf(op);
     case HostOp::kLaunch: return CompileLaunch(op);
     case HostOp::kLibrary: return CompileLibrary(op);
     case HostOp::kRecord: return CompileSync(op, Instr::Kind::kRecord);
-    case HostOp::kReduce: return CompileReduce(op);
-    case HostOp::kSet: return CompileSet(op);
-    case HostOp::kViewPermute:
     case HostOp::kViewReshape:
     case HostOp::kViewSelect:
     case HostOp::kViewSlice: return CompileView(op);

@@ -30,12 +30,7 @@ class Compiler {
   // compile_work.cc
   Status CompileLaunch(const ir::Op& op);
   Status CompileLibrary(const ir::Op& op);
-  Status CompileSet(const ir::Op& op);
-  Status CompileBinary(const ir::Op& op);
-  Status CompileReduce(const ir::Op& op);
   Status CompileFill(const ir::Op& op);
-  Status AddElementwise(const ir::Op& op, BuiltinCode builtin);
-  Status AddBuiltin(const ir::Op& op, BuiltinCode builtin);
 
   // compile_communication.cc
   Status CompileCommunication(const ir::Op& op);
@@ -61,8 +56,5 @@ class Compiler {
   int loop_depth_ = 0;
   int branch_depth_ = 0;
 };
-
-// What an operator's name means in the arguments of the built-in kernels; -1 for none.
-int64_t BuiltinOp(std::string_view name);
 
 }  // namespace hir::host

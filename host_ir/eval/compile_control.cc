@@ -74,9 +74,7 @@ Status Compiler::CompileView(const ir::Op& op) {
   view.base = buffers_.at(region.base);
   const HostOp code = CodeOf(op);
   Region seen;
-  if (code == HostOp::kViewPermute) {
-    seen = Permute(region, op.Ints("dims"));
-  } else if (code == HostOp::kViewReshape) {
+  if (code == HostOp::kViewReshape) {
     std::vector<const ir::Expr*> before;
     for (const ViewAxis& axis : region.axes) before.push_back(axis.extent);
     const std::vector<const ir::Expr*> after = StoredExtents(pool_, *to.type);

@@ -30,14 +30,12 @@ struct EvaluatorOptions {
   // rank: then their communications keep one order.
   std::span<device::Stream* const> streams = {};
   device::KernelSource* kernels = nullptr;
-  device::KernelSource* builtins = nullptr;    // host.copy, host.binary, host.reduce; null: programs without them.
   LibrarySource* libraries = nullptr;          // Null: programs without library calls.
   comm::Communicator* communicator = nullptr;  // Null: programs that communicate with nobody.
   Pool* pool = nullptr;
   // Optional: two int64 a stream, in memory that the device reaches and a supervisor may read: the
   // seq last entered and last left, written in stream order.
   device::Buffer progress_page = {};
-  base::Nanos host_wait_timeout = std::chrono::seconds(60);
   // Runs that repeat are captured as graphs of the device, where device and communicator can.
   bool replay = true;
 };
@@ -48,8 +46,8 @@ struct Argument {
   int64_t scalar_bits = 0;     // A host scalar: the bits of the f64, or the int64.
 };
 
-// How long one piece of work took: a launch, a library call, a copy, a fill, a communication, or a
-// group of them.
+// How long one piece of work took: a launch, a library call, a fill, a communication, or a group
+// of them.
 struct OpTime {
   const ir::Op* op = nullptr;  // Of a group the first communication that this rank takes part in.
   base::Nanos time = {};
@@ -102,12 +100,12 @@ class Evaluator {
   //         slice outside its tensor; those of the pool and of LibrarySource::Make.
   virtual Status Bind(std::span<const Argument> arguments, std::span<const int64_t> symbols, Binding* binding) = 0;
 
-  // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only at a
-  // host_wait, or as RunOptions says. (The second run for the same sizes may be captured,
+  // Queues the program and returns: allocates nothing, looks up nothing by name, blocks only as
+  // RunOptions says. (The second run for the same sizes may be captured,
   // which allocates; later ones replay it.) Stream 0 is behind all of it: synchronize it, or queue
   // on it, to know the end.
-  // Errors: of a post, a host_wait, or work that is timed; what was queued before is behind stream
-  // 0 also then.
+  // Errors: of a post, or of work that is timed; what was queued before is behind stream 0 also
+  // then.
   virtual Status Run(Binding& binding, const RunOptions& options) = 0;
 
   // Waits for what was queued. Errors: the first cause, with the communication that was under way;

@@ -108,10 +108,8 @@ class EvaluatorImpl final : public Evaluator {
   Status ResolveView(const ViewCode& view, Binding::State& state) const;
   Status Post(const Instr& instr, Binding::State& state, const RunOptions& options);
   Status Group(size_t pc, const Binding::State& state);
-  Status HostWait(const Instr& instr, const Binding::State& state);
   Status OutOfRange(const Instr& instr, const Binding::State& state) const;
   void Launch(const Instr& instr, Binding::State& state);
-  void LaunchBuiltin(const Instr& instr, Binding::State& state);
   void CallLibrary(const Instr& instr, Binding::State& state);
   void Progress(int stream, int side, int64_t seq);
   void Fork();
@@ -135,7 +133,7 @@ class EvaluatorImpl final : public Evaluator {
     int64_t offset = 0;
   };
   std::vector<InWindow> windows_;  // One an alloc of code_; mostly none.
-  std::vector<const device::Kernel*> kernels_, builtins_;
+  std::vector<const device::Kernel*> kernels_;
   std::vector<std::vector<std::unique_ptr<device::Event>>> events_;
   std::unique_ptr<device::Event> fork_;
   std::vector<std::unique_ptr<device::Event>> joins_;  // One a stream but the first.

@@ -74,10 +74,6 @@ Status EvaluatorImpl::FindKernels() {
   for (const LaunchCode& launch : code_.launches) {
     HIR_ASSIGN(kernels_.emplace_back(), options_.kernels->Get(launch.kernel));
   }
-  for (const BuiltinCode& builtin : code_.builtins) {
-    if (options_.builtins == nullptr) return Unimplemented(Cat("this rank has no ", builtin.kernel));
-    HIR_ASSIGN(builtins_.emplace_back(), options_.builtins->Get(builtin.kernel));
-  }
   if (!code_.libraries.empty() && options_.libraries == nullptr) {
     return Unimplemented(Cat("this rank has no library for ", code_.libraries[0].op));
   }

@@ -28,15 +28,12 @@ bool IsWork(Instr::Kind kind) {
     case Instr::Kind::kLaunch:
     case Instr::Kind::kLibrary:
     case Instr::Kind::kCommunication:
-    case Instr::Kind::kSet:
-    case Instr::Kind::kBuiltin:
     case Instr::Kind::kFill: return true;
     case Instr::Kind::kView:
     case Instr::Kind::kGroupBegin:
     case Instr::Kind::kGroupEnd:
     case Instr::Kind::kRecord:
     case Instr::Kind::kWait:
-    case Instr::Kind::kHostWait:
     case Instr::Kind::kLoop:
     case Instr::Kind::kNext:
     case Instr::Kind::kBranch: return false;
@@ -51,8 +48,6 @@ Status EvaluatorImpl::FindReplayable() const {
   }
   int64_t work = code_.loops.empty() ? 0 : kWorkMin;
   for (const Instr& instr : code_.instrs) {
-    if (instr.kind == Instr::Kind::kHostWait)
-      return Unimplemented(Cat(Describe(*instr.op), ": the host waits, which no graph does"));
     const bool posts = instr.kind == Instr::Kind::kCommunication &&
                        code_.communications[static_cast<size_t>(instr.at)].team.size() > 1;
     if (posts && !options_.communicator->can_capture())

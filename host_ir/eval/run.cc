@@ -1,5 +1,5 @@
-// Run: queues the instructions of one binding. Nothing here allocates, looks up a name, or blocks
-// but at a host_wait, or where the run is timed (profile.cc, timeline.cc).
+// Run: queues the instructions of one binding. Nothing here allocates or looks up a name, or blocks
+// but where the run is timed (profile.cc, timeline.cc).
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -61,12 +61,6 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
       case Instr::Kind::kCommunication: HIR_TRY(Post(instr, state, options)); break;
       case Instr::Kind::kGroupBegin:
       case Instr::Kind::kGroupEnd: HIR_TRY(Group(pc, state)); break;
-      case Instr::Kind::kSet: {
-        const SetCode& set = code_.sets[At(instr.at)];
-        StreamOf(instr, state).Copy(state.buffers[At(set.dst)], state.buffers[At(set.src)]);
-        break;
-      }
-      case Instr::Kind::kBuiltin: LaunchBuiltin(instr, state); break;
       case Instr::Kind::kFill: {
         const FillCode& fill = code_.fills[At(instr.at)];
         StreamOf(instr, state).Fill(state.buffers[At(fill.buffer)], fill.pattern, fill.pattern_bytes);
@@ -80,7 +74,6 @@ Status EvaluatorImpl::RunInstrs(Binding::State& state, const RunOptions& options
         instr.kind == Instr::Kind::kRecord ? stream.Record(*event) : stream.Wait(*event);
         break;
       }
-      case Instr::Kind::kHostWait: HIR_TRY(HostWait(instr, state)); break;
       case Instr::Kind::kLoop:
       case Instr::Kind::kNext: {
         const LoopCode& loop = code_.loops[At(instr.at)];
@@ -129,16 +122,6 @@ void EvaluatorImpl::Launch(const Instr& instr, Binding::State& state) {
   for (int extent : launch.extents) *arg++ = state.values[At(extent)];
   arg += launch.scalars.size();
   StreamOf(instr, state).Launch(*kernels_[At(instr.at)], {args, arg}, state.values[At(launch.grid)]);
-}
-
-void EvaluatorImpl::LaunchBuiltin(const Instr& instr, Binding::State& state) {
-  const BuiltinCode& builtin = code_.builtins[At(instr.at)];
-  int64_t* const args = state.args.data() + builtin.args;
-  int64_t* arg = args;
-  for (int buffer : builtin.buffers) *arg++ = reinterpret_cast<int64_t>(state.buffers[At(buffer)].data);
-  arg += builtin.head.size();
-  for (int slot : builtin.slots) *arg++ = state.values[At(slot)];
-  StreamOf(instr, state).Launch(*builtins_[At(instr.at)], {args, arg}, state.values[At(builtin.grid)]);
 }
 
 void EvaluatorImpl::CallLibrary(const Instr& instr, Binding::State& state) {
@@ -232,13 +215,6 @@ device::Event* EvaluatorImpl::EventOf(const Instr& instr, const Binding::State& 
 Status EvaluatorImpl::OutOfRange(const Instr& instr, const Binding::State& state) const {
   return InvalidArgument(Cat(Describe(*instr.op), ": index ", state.values[At(instr.index)], " is not in [0, ",
                              events_[At(instr.at)].size(), ")"));
-}
-
-Status EvaluatorImpl::HostWait(const Instr& instr, const Binding::State& state) {
-  device::Event* event = EventOf(instr, state);
-  if (event == nullptr) return OutOfRange(instr, state);
-  const Status status = event->Synchronize(options_.host_wait_timeout);
-  return status.ok() ? status : status.WithContext(Describe(*instr.op));
 }
 
 Status EvaluatorImpl::Synchronize(base::Nanos timeout) {

@@ -1,9 +1,9 @@
 // Drops a `wait` that adds nothing: what was recorded is already known to come before the stream's
-// next work, by stream order or by what the stream, or the host, waited for before. Then drops the
-// records that nothing waits for, and the events that nothing names.
+// next work, by stream order or by what the stream waited for before. Then drops the records that
+// nothing waits for, and the events that nothing names.
 //
-// Before: set(..., stream=0)   record(e[0], 0)   wait(e[0], 0)   wait(e[0], 1)   wait(e[0], 1)
-// After:  set(..., stream=0)   record(e[0], 0)                   wait(e[0], 1)
+// Before: launch(..., stream=0)   record(e[0], 0)   wait(e[0], 0)   wait(e[0], 1)   wait(e[0], 1)
+// After:  launch(..., stream=0)   record(e[0], 0)                   wait(e[0], 1)
 //
 // Right because a wait is dropped only when in every rank's run, every time it is met, the stream's
 // clock would be the same without it when the next work is queued: it adds nothing to what was
@@ -78,8 +78,7 @@ bool MayEqual(const ir::Expr* a, const ir::Expr* b) { return !a->IsConst() || !b
 void DropUnusedRecords(ir::Graph& graph) {
   std::unordered_map<const ir::Value*, std::vector<const ir::Expr*>> waited;
   ir::ForEachOp(graph.body, [&](ir::Op* op) {
-    const bool waits = CodeOf(*op) == HostOp::kWait || CodeOf(*op) == HostOp::kHostWait;
-    if (waits) waited[op->operands[0]].push_back(op->ExprOf("index"));
+    if (CodeOf(*op) == HostOp::kWait) waited[op->operands[0]].push_back(op->ExprOf("index"));
   });
   std::unordered_map<const ir::Value*, bool> named;
   ir::ForEachOp(graph.body, [&](ir::Op* op) {

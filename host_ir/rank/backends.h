@@ -74,7 +74,6 @@ struct Backends {
       load_kernels = {};
   // `num_threads`: of one call.
   std::function<Result<std::unique_ptr<host::LibrarySource>>(device::Device&, int num_threads)> make_libraries = {};
-  std::function<Result<std::unique_ptr<device::KernelSource>>(device::Device&)> make_builtins = {};
   // A compiler that remembers what it compiled.
   std::function<CompileKernels()> make_compiler = {};
   // Does beforehand what the first compilation of a process does once; null where that is little. Needs no device;

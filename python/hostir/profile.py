@@ -20,7 +20,7 @@ class SegmentTime:
     """
 
     name: str  # as explain names it: "k0", "matmul", "allreduce #0"
-    # "kernel", "library", "communication"; "host" for what belongs to no segment of the plan, a copy or a fill
+    # "kernel", "library", "communication"; "host" for what belongs to no segment of the plan, a fill
     kind: str
     bytes: int | None  # read and written per rank; None where the plan does not say
     rank_us: list[float]  # microseconds by rank, all launches together; 0 where the rank has no part in it

@@ -10,7 +10,7 @@
 
 namespace hir::service {
 
-// `measured`, by rank, is of a run of `program` with `sizes`. The ops of a segment are one; a copy or fill that is of
+// `measured`, by rank, is of a run of `program` with `sizes`. The ops of a segment are one; a fill that is of
 // no segment has a row of its own, of the kind "host", behind them.
 ::hostir::v1::RunProfile ProfileOf(const Program& program, const Sizes& sizes,
                                    std::span<const ::hostir::v1::Measured> measured);

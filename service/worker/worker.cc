@@ -76,7 +76,6 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
                                              .num_threads = num_threads,
                                              .memory_bytes_max = options_.device_bytes_max}));
   HIR_ASSIGN(libraries_, backends_.make_libraries(*device_, num_threads));
-  HIR_ASSIGN(builtins_, backends_.make_builtins(*device_));
   pool_ = std::make_unique<host::Pool>(*device_);
   for (int i = 0; i < rank::kStreams; ++i) {
     HIR_ASSIGN(auto stream, i == 1 ? device_->CreateUrgentStream() : device_->CreateStream());  // Of communications.
@@ -110,7 +109,6 @@ Status Worker::Load(const pb::Load& load) {
   options.rank = options_.rank;
   options.device = device_.get();
   options.streams = streams_;
-  options.builtins = builtins_.get();
   options.libraries = libraries_.get();
   options.communicator = communicator_.get();
   options.pool = pool_.get();

@@ -52,7 +52,6 @@ class Worker {
   const rank::Backends backends_;
   // Made by Hello, in this order; a program uses them all.
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::KernelSource> builtins_;
   std::unique_ptr<host::LibrarySource> libraries_;
   std::vector<std::unique_ptr<device::Stream>> owned_streams_;
   std::vector<device::Stream*> streams_;

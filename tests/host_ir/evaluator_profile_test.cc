@@ -60,17 +60,18 @@ class Doubling final : public LibrarySource {
 constexpr std::string_view kEverything = R"(mesh @m = [0, 1]
 mesh @one = [0]
 mesh @other = [1]
+mesh @alone = [[0], [1]]
 host @p(%x: i64[2, 2], %w: i64[2, 2], %y: i64[2, 2], %z: i64[2, 2], %sum: i64[2, 2]) {
   launch(%x, %y) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[4, 1], grid=4, stream=0}
   library(%x, %w, %z) {op=matmul, inputs=2, stream=0}
   %t: i64[2, 2] = alloc() {space=pool}
+  %next: i64[2, 2] = alloc() {space=pool}
   fill(%t) {value=3.0, stream=0}
   for() {begin=0, end=2, step=1} { |%i: index|
-    binary(%t, %y, %t) {op=add, stream=0}
+    launch(%t, %y, %next) {kernel="add", inputs=2, outputs=1, workspaces=0, extents=[4], grid=4, stream=0}
+    launch(%next, %t) {kernel="copy", inputs=1, outputs=1, workspaces=0, extents=[4], grid=4, stream=0}
   }
-  %turned: i64[2, 2] = view_permute(%y) {dims=[1, 0]}
-  set(%t, %y) {stream=0}
-  set(%turned, %t) {stream=0}
+  communication(%t, %y) {type=allreduce, reduce=sum, mesh=@alone, dim=mesh_x, to=@alone, stream=0, seq=3}
   communication(%t, %sum) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=4}
   group() {
     communication(%sum, %y) {type=send_recv, reduce=none, mesh=@one, dim=none, to=@other, stream=0, seq=5}
@@ -97,7 +98,8 @@ TEST(EvaluatorProfile, EveryKindOfWorkIsTimed) {
     const auto plain = RunSimulated(run);
     run.profile = true;
     const auto profiled = RunSimulated(run);
-    const std::string once = "launch library fill binary binary set set communication#4 communication#5";
+    const std::string once =
+        "launch library fill launch launch launch launch communication#3 communication#4 communication#5";
     for (size_t rank = 0; rank < 2; ++rank) {
       ASSERT_EQ(plain[rank].status.ToString(), "OK");
       ASSERT_EQ(profiled[rank].status.ToString(), "OK") << "seed " << seed;

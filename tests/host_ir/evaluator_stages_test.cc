@@ -42,7 +42,6 @@ class EvaluatorStages : public testing::Test {
     options_ = {.device = &device_,
                 .streams = pointers_,
                 .kernels = &kernels_,
-                .builtins = &kernels_,
                 .libraries = &library_,
                 .communicator = &communicator_,
                 .pool = &pool_};
@@ -130,12 +129,6 @@ TEST_F(EvaluatorStages, PrepareRefuses) {
   return %y
 })"),
             "INVALID_ARGUMENT: fill: value is 3e+09, which i32 does not hold");
-  options_.builtins = nullptr;
-  EXPECT_EQ(status(R"(host @p(%x: f32[2], %y: f32[]) {
-  reduce(%x, %y) {op=sum, axes=[0], stream=0}
-  return %y
-})"),
-            "UNIMPLEMENTED: this rank has no host.reduce");
   options_.libraries = nullptr;
   EXPECT_EQ(status(R"(host @p(%x: f32[2, 2], %y: f32[2, 2]) {
   library(%x, %x, %y) {op=matmul, inputs=2, stream=0}
@@ -154,10 +147,10 @@ host @p(%x: f32[2], %y: f32[2]) {
 TEST_F(EvaluatorStages, SlicesAreCheckedWhenSizesAreKnown) {
   const auto evaluator = Prepared(R"(host @p(%x: f32[i0], %y: f32[4]) {
   %v: f32[4] = view_slice(%x) {axis=0, from=2, to=6}
-  set(%v, %y) {stream=0}
+  launch(%v, %y) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=4, stream=0}
   for() {begin=0, end=i1, step=1} { |%i: index|
     %w: f32[4] = view_slice(%x) {axis=0, from=%i, to=%i + 4}
-    set(%w, %y) {stream=0}
+    launch(%w, %y) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=4, stream=0}
   }
   return %y
 })");
@@ -168,7 +161,7 @@ TEST_F(EvaluatorStages, SlicesAreCheckedWhenSizesAreKnown) {
   ASSERT_TRUE(evaluator->Bind(arguments, std::vector<int64_t>{6, 4}, &binding).ok());
   EXPECT_EQ(evaluator->Run(binding, {}).ToString(),
             "INVALID_ARGUMENT: program @p: view_slice %x: [3, 7) is not inside [0, 6)");
-  EXPECT_EQ(log_.calls, "CCCC");
+  EXPECT_EQ(log_.calls, "LLLL");
 }
 
 TEST_F(EvaluatorStages, PostErrorsNameTheOpAndTheRunIsJoined) {
@@ -240,6 +233,22 @@ host @p(%x: f32[i0, 4], %w: f32[4, 4], %y: f32[i0, 4]) {
   EXPECT_EQ(library_.made.size(), 1u);  // Made once for these sizes.
 }
 
+// A team of one rank needs no communicator, and nothing at all in place.
+TEST_F(EvaluatorStages, ACommunicationWithOneselfIsACopy) {
+  options_.communicator = nullptr;
+  const auto evaluator = Prepared(R"(mesh @m = [0]
+host @p(%x: f32[2], %y: f32[2]) {
+  communication(%x, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
+  communication(%y, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=1}
+  return %y
+})");
+  ASSERT_NE(evaluator, nullptr);
+  Binding binding;
+  ASSERT_TRUE(evaluator->Bind(std::vector<Argument>{Memory(8), Memory(8)}, {}, &binding).ok());
+  ASSERT_TRUE(evaluator->Run(binding, {}).ok());
+  EXPECT_EQ(log_.calls, "C");
+}
+
 TEST_F(EvaluatorStages, ThePoolReusesWhatIsOver) {
   // %b may take the place of %a, whose work is over when that of %b begins; %c is read at the same
   // time as %b is written.
@@ -247,10 +256,10 @@ TEST_F(EvaluatorStages, ThePoolReusesWhatIsOver) {
   %a: f32[i0] = alloc() {space=pool}
   %c: f32[i0] = alloc() {space=pool}
   %b: f32[i0] = alloc() {space=pool}
-  set(%x, %a) {stream=0}
-  set(%a, %c) {stream=0}
-  set(%c, %b) {stream=0}
-  set(%b, %y) {stream=0}
+  launch(%x, %a) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=i0, stream=0}
+  launch(%a, %c) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=i0, stream=0}
+  launch(%c, %b) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=i0, stream=0}
+  launch(%b, %y) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=i0, stream=0}
   dealloc(%a)
   dealloc(%b)
   dealloc(%c)
@@ -267,12 +276,12 @@ TEST_F(EvaluatorStages, ThePoolReusesWhatIsOver) {
 TEST_F(EvaluatorStages, ThePoolKeepsApartWhatIsNotOrdered) {
   const auto evaluator = Prepared(R"(host @p(%x: f32[8], %y: f32[8], %z: f32[8]) {
   %a: f32[8] = alloc() {space=pool}
-  set(%x, %a) {stream=0}
-  set(%a, %y) {stream=0}
+  launch(%x, %a) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=8, stream=0}
+  launch(%a, %y) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=8, stream=0}
   dealloc(%a)
   %b: f32[8] = alloc() {space=pool}
-  set(%x, %b) {stream=1}
-  set(%b, %z) {stream=1}
+  launch(%x, %b) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=8, stream=1}
+  launch(%b, %z) {kernel="k", inputs=1, outputs=1, workspaces=0, extents=[], grid=8, stream=1}
   dealloc(%b)
   return %y, %z
 })");

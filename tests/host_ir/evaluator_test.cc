@@ -1,6 +1,8 @@
 // The evaluator on simulated ranks: hand-written programs against values worked out here.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "csrc/ir/parse.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
@@ -29,6 +31,54 @@ std::vector<std::vector<Values>> Results(SimulatedRun run) {
   }
   return params;
 }
+
+// Products of int64 matrices, by the strides that they are told.
+class StridedProducts final : public LibrarySource {
+  // a, b, out, the columns of a, those of out, the strides of a, b, out. The grid counts elements of out.
+  static void Multiply(const int64_t* args, int64_t begin, int64_t end) {
+    const auto at = [args](int tensor, int64_t row, int64_t column) -> int64_t& {
+      const int64_t* const strides = args + 5 + ptrdiff_t{2} * tensor;
+      return reinterpret_cast<int64_t*>(args[tensor])[row * strides[0] + column * strides[1]];
+    };
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / args[4], column = i % args[4];
+      int64_t sum = 0;
+      for (int64_t k = 0; k < args[3]; ++k) sum += at(0, row, k) * at(1, k, column);
+      at(2, row, column) = sum;
+    }
+  }
+  class Call final : public LibraryCall {
+   public:
+    Call(const device::Kernel& kernel, const LibraryDesc& desc)
+        : kernel_(kernel), elements_(desc.output.shape.at(0) * desc.output.shape.at(1)) {
+      args_[3] = desc.inputs[0].shape.at(1);
+      args_[4] = desc.output.shape.at(1);
+      size_t next = 5;
+      for (const LibraryTensor* tensor : {&desc.inputs[0], &desc.inputs[1], &desc.output}) {
+        for (const int64_t stride : tensor->strides) args_.at(next++) = stride;
+      }
+    }
+    void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+      args_[0] = reinterpret_cast<int64_t>(inputs[0].data);
+      args_[1] = reinterpret_cast<int64_t>(inputs[1].data);
+      args_[2] = reinterpret_cast<int64_t>(output.data);
+      stream.Launch(kernel_, args_, elements_);
+    }
+
+   private:
+    const device::Kernel& kernel_;
+    const int64_t elements_;
+    std::array<int64_t, 11> args_ = {};
+  };
+
+ public:
+  Result<std::unique_ptr<LibraryCall>> Make(const LibraryDesc& desc) override {
+    return std::unique_ptr<LibraryCall>(std::make_unique<Call>(kernel_, desc));
+  }
+
+ private:
+  const device::HostKernel kernel_{{.name = "product", .function = &Multiply}};
+};
 
 TEST(Evaluator, LaunchBetweenCommunications) {
   const auto program = LoadFinished(R"(mesh @m = [0, 1, 2]
@@ -82,20 +132,24 @@ host @p(%x: i64[2, 2], %sum: i64[2, 2], %all: i64[2, 2, 2], %part: i64[2], %swap
   }
 }
 
-// Rows in pairs, of a slice of columns.
+// Rows in pairs, of a slice of columns: the first of each pair, then the second. %one is the identity.
 TEST(Evaluator, SplitOfAStridedView) {
-  const auto program = LoadFinished(R"(host @p(%x: i64[4, i0], %y: i64[2, 2, 2]) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[4, i0], %y: i64[2, 2, 2], %one: i64[2, 2]) {
   %c: i64[4, 2] = view_slice(%x) {axis=1, from=1, to=3}
   %r: i64[2, 2, 2] = view_reshape(%c)
-  %t: i64[2, 2, 2] = view_permute(%r) {dims=[1, 0, 2]}
-  set(%t, %y) {stream=0}
+  for() {begin=0, end=2, step=1} { |%i: index|
+    %from: i64[2, 2] = view_select(%r) {axis=1, index=%i}
+    %to: i64[2, 2] = view_select(%y) {axis=0, index=%i}
+    library(%from, %one, %to) {op=matmul, inputs=2, stream=0}
+  }
   return %y
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .symbols = {4}, .params = [](int64_t) {
+  StridedProducts products;
+  const auto params = Results({.program = program.get(), .symbols = {4}, .libraries = &products, .params = [](int64_t) {
                                  Values x;
                                  for (int64_t i = 0; i < 16; ++i) x.push_back(i);
-                                 return std::vector<Values>{x, Values(8)};
+                                 return std::vector<Values>{x, Values(8), {1, 0, 0, 1}};
                                }});
   EXPECT_EQ(params[0][1], (Values{1, 2, 9, 10, 5, 6, 13, 14}));
 }
@@ -108,7 +162,7 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1], %w: i64[1]) {
   communication(%x, %y) {type=send_recv, reduce=none, mesh=@a, dim=none, to=@b, stream=0, seq=0}
   communication(%x, %z) {type=broadcast, reduce=none, mesh=@r, dim=none, to=@a, stream=0, seq=1}
   if() {cond=@b.in} {
-    set(%y, %w) {stream=0}
+    launch(%y, %w) {kernel="copy", inputs=1, outputs=1, workspaces=0, extents=[1], grid=1, stream=0}
   }
   return %y, %z, %w
 })");
@@ -136,7 +190,7 @@ host @p(%x: i64[i0], %all: i64[3, i0], %part: i64[i0], %sum: i64[i0], %next: i64
   communication(%x, %next) {type=collective_permute, reduce=none, mesh=@m, dim=none, to=@turned, stream=0, seq=3}
   fill(%own) {value=5.0, stream=0}
   %mine: i64[i0] = view_select(%own) {axis=0, index=1}
-  set(%x, %mine) {stream=0}
+  launch(%x, %mine) {kernel="copy", inputs=1, outputs=1, workspaces=0, extents=[i0], grid=i0, stream=0}
   communication(%mine, %own) {type=gather, reduce=none, mesh=@m, dim=none, to=@root, stream=0, seq=4}
   communication(%own, %own) {type=reduce, reduce=max, mesh=@m, dim=none, to=@root, stream=0, seq=5}
   communication(%next, %next) {type=collective_permute, reduce=none, mesh=@m, dim=none, to=@turned, stream=0, seq=6}
@@ -183,64 +237,68 @@ host @p(%x: i64[1], %y: i64[1], %z: i64[1]) {
 }
 
 TEST(Evaluator, LoopsViewsAndBranches) {
-  const auto program = LoadFinished(R"(host @p(%x: i64[i0, 2], %y: i64[i0, 2], %t: i64[2, i0]) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[i0, 2], %y: i64[i0, 2], %t: i64[2, i0], %one: i64[1, 1]) {
   for() {begin=0, end=i0, step=1} { |%i: index|
     %xs: i64[2] = view_select(%x) {axis=0, index=%i}
     %ys: i64[2] = view_select(%y) {axis=0, index=i0 - 1 - %i}
     launch(%xs, %ys) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[2, %i], grid=2, stream=0}
   }
-  %xt: i64[2, i0] = view_permute(%x) {dims=[1, 0]}
-  set(%xt, %t) {stream=0}
+  for() {begin=0, end=2, step=1} { |%k: index|
+    %column: i64[i0, 1] = view_slice(%x) {axis=1, from=%k, to=%k + 1}
+    %row: i64[i0] = view_select(%t) {axis=0, index=%k}
+    %to: i64[i0, 1] = view_reshape(%row)
+    library(%column, %one, %to) {op=matmul, inputs=2, stream=0}
+  }
+  %twice: i64[2, i0] = alloc() {space=pool}
   for() {begin=0, end=4, step=1} { |%j: index|
     if() {cond=%j mod 2} {
-      binary(%t, %t, %t) {op=add, stream=0}
+      launch(%t, %t, %twice) {kernel="add", inputs=2, outputs=1, workspaces=0, extents=[2*i0], grid=2*i0, stream=0}
+      launch(%twice, %t) {kernel="copy", inputs=1, outputs=1, workspaces=0, extents=[2*i0], grid=2*i0, stream=0}
     }
   }
   return %y, %t
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .symbols = {3}, .params = [](int64_t) {
-                                 return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6)};
+  StridedProducts products;
+  const auto params = Results({.program = program.get(), .symbols = {3}, .libraries = &products, .params = [](int64_t) {
+                                 return std::vector<Values>{{1, 2, 3, 4, 5, 6}, Values(6), Values(6), {1}};
                                }});
   EXPECT_EQ(params[0][1], (Values{12, 14, 7, 9, 2, 4}));
   EXPECT_EQ(params[0][2], (Values{4, 12, 20, 8, 16, 24}));
 }
 
-TEST(Evaluator, HostLevelOpsOnStridedViews) {
-  const auto program = LoadFinished(
-      R"(host @p(%x: i64[2, 3], %row: i64[3], %column: i64[2], %all: i64[], %d: i64[2, 2]) {
-  reduce(%x, %row) {op=sum, axes=[0], stream=0}
-  reduce(%x, %column) {op=max, axes=[1], stream=0}
-  reduce(%x, %all) {op=prod, axes=[0, 1], stream=0}
+TEST(Evaluator, LibraryCallsGoByTheStridesOfViews) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[2, 3], %y: i64[2, 3]) {
   %left: i64[2, 2] = view_slice(%x) {axis=1, from=0, to=2}
   %right: i64[2, 2] = view_slice(%x) {axis=1, from=1, to=3}
-  binary(%right, %left, %d) {op=sub, stream=0}
-  return %row, %column, %all, %d
+  %to: i64[2, 2] = view_slice(%y) {axis=1, from=1, to=3}
+  fill(%y) {value=7.0, stream=0}
+  library(%left, %right, %to) {op=matmul, inputs=2, stream=0}
+  return %y
 })");
   ASSERT_NE(program, nullptr);
-  const auto params =
-      Results({.program = program.get(), .params = [](int64_t) {
-                 return std::vector<Values>{{1, 2, 4, 8, 16, 32}, Values(3), Values(2), Values(1), Values(4)};
-               }});
-  EXPECT_EQ(params[0][1], (Values{9, 18, 36}));
-  EXPECT_EQ(params[0][2], (Values{4, 32}));
-  EXPECT_EQ(params[0][3], (Values{1 << 15}));
-  EXPECT_EQ(params[0][4], (Values{1, 2, 8, 16}));
+  StridedProducts products;
+  const auto params = Results({.program = program.get(), .libraries = &products, .params = [](int64_t) {
+                                 return std::vector<Values>{{1, 2, 4, 8, 16, 32}, Values(6)};
+                               }});
+  EXPECT_EQ(params[0][1], (Values{7, 34, 68, 7, 272, 544}));
 }
 
 TEST(Evaluator, ZeroExtents) {
   const auto program = LoadFinished(R"(mesh @m = [0, 1]
-host @p(%x: i64[i0, 3], %y: i64[i0, 3], %s: i64[3]) {
+host @p(%x: i64[i0, 3], %y: i64[i0, 3], %s: i64[1, 3], %ones: i64[1, i0]) {
   %c: i64[i0, 3] = alloc() {space=pool}
   launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[3*i0, 5], grid=3*i0, stream=0}
   communication(%c, %y) {type=allreduce, reduce=sum, mesh=@m, dim=mesh_x, to=@m, stream=0, seq=0}
-  reduce(%y, %s) {op=sum, axes=[0], stream=0}
+  library(%ones, %y, %s) {op=matmul, inputs=2, stream=0}
   return %y, %s
 })");
   ASSERT_NE(program, nullptr);
-  const auto params = Results({.program = program.get(), .num_ranks = 2, .symbols = {0}, .params = [](int64_t) {
-                                 return std::vector<Values>{{}, {}, {9, 9, 9}};
-                               }});
+  StridedProducts products;
+  const auto params =
+      Results({.program = program.get(), .num_ranks = 2, .symbols = {0}, .libraries = &products, .params = [](int64_t) {
+                 return std::vector<Values>{{}, {}, {9, 9, 9}, {}};
+               }});
   EXPECT_EQ(params[1][2], (Values{0, 0, 0}));
 }
 

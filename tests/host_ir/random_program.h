@@ -1,4 +1,4 @@
-// Random host programs from a seed: launches, host-level ops, communications, views, loops,
+// Random host programs from a seed: launches, copies, communications, views, loops,
 // branches and groups over int64 buffers, without events or deallocs. Everything on stream 0, or on streams of all
 // kinds, also such that change from iteration to iteration. For tests.
 #pragma once
@@ -100,6 +100,19 @@ class ProgramGenerator {
                    ", outputs=", writes.size(), ", workspaces=0, extents=[", kCount, ", ", random_.Below(100),
                    "], grid=", kCount, ", stream=", Stream(), "}"));
   }
+  // A kernel of one output without a salt.
+  void Launch(std::string_view kernel, std::string_view operands, int64_t count, std::string_view stream) {
+    Line(base::Cat("launch(", operands, ") {kernel=\"", kernel, "\", inputs=", std::ranges::count(operands, ','),
+                   ", outputs=1, workspaces=0, extents=[", count, "], grid=", count, ", stream=", stream, "}"));
+  }
+  // By a kernel, or by a communication of each rank with itself, which copies.
+  void Copy(const std::string& from, const std::string& to, bool wide, std::string_view stream) {
+    if (random_.OneIn(2)) {
+      return Launch("copy", base::Cat("%", from, ", %", to), wide ? team_ * kCount : kCount, stream);
+    }
+    Line(base::Cat("communication(%", from, ", %", to, ") {type=allreduce, reduce=sum, mesh=@alone, dim=mesh_x, ",
+                   "to=@alone, stream=", stream, ", seq=", seq_++, "}"));
+  }
   std::string Stream() {
     if (!stream_.empty()) return stream_;
     return std::to_string(streams_ && random_.OneIn(4) ? random_.Between(1, 3) : 0);
@@ -120,11 +133,11 @@ class ProgramGenerator {
       case 2: return AddLaunch();
       case 3: {
         const std::string in = Read(false);
-        return Line(base::Cat("set(%", in, ", %", Write(false, {in}), ") {stream=0}"));
+        return Copy(in, Write(false, {in}), false, "0");
       }
       case 4: {
         const std::string a = Read(false), b = Read(false);
-        return Line(base::Cat("binary(%", a, ", %", b, ", %", Write(false, {a, b}), ") {op=sub, stream=0}"));
+        return Launch("sub", base::Cat("%", a, ", %", b, ", %", Write(false, {a, b})), kCount, "0");
       }
       case 5: {
         const std::string in = Read(false);
@@ -189,13 +202,15 @@ class ProgramGenerator {
     if (to.empty()) {
       to = Fresh();
       Line(base::Cat("%", to, ": ", TypeOf(true), " = alloc() {space=pool}"));
-      Line(base::Cat("set(%x2, %", to, ") {stream=0}"));
+      Copy("x2", to, true, "0");
       AddBuffer(to, true, true, false);
     }
     counts_ |= counts;
-    const std::string from = random_.OneIn(3) ? to : "x2", ring = Fresh(), index = Fresh();
+    const std::string from = random_.OneIn(3) ? to : "x2", ring = Fresh(), next = Fresh(), index = Fresh();
     const int64_t slots = random_.Between(1, 3), num_streams = random_.Between(2, 3), first = random_.Between(0, 2);
     Line(base::Cat("%", ring, ": i64[", slots, ", ", kCount, "] = alloc() {space=pool}"));
+    const bool sums = !sum.empty() && random_.OneIn(4);
+    if (sums) Line(base::Cat("%", next, ": ", TypeOf(false), " = alloc() {space=pool}"));
     Line(
         base::Cat("for() {begin=0, end=", counts ? "n" : std::to_string(random_.OneIn(12) ? 70 : random_.Between(1, 8)),
                   ", step=1} { |%", index, ": index|"));
@@ -217,15 +232,16 @@ class ProgramGenerator {
       Launch({tmp}, {out});
     } else {
       if (random_.OneIn(2)) stream_ = base::Cat("(", turn, " + 1) mod ", num_streams);
-      Line(base::Cat("set(%", tmp, ", %", out, ") {stream=", Stream(), "}"));
+      Copy(tmp, out, false, Stream());
     }
     if (!inner.empty()) {
       --depth_;
       Line("}");
       stream_.clear();
     }
-    if (!sum.empty() && inner.empty() && random_.OneIn(4)) {
-      Line(base::Cat("binary(%", sum, ", %", tmp, ", %", sum, ") {op=add, stream=", Stream(), "}"));
+    if (sums && inner.empty()) {
+      Launch("add", base::Cat("%", sum, ", %", tmp, ", %", next), kCount, Stream());
+      Copy(next, sum, false, Stream());
     }
     stream_.clear();
     --depth_;
@@ -264,21 +280,23 @@ class ProgramGenerator {
     for (const Buffer& b : buffers_) {
       if (b.input) continue;
       const std::string out = base::Cat("y", outputs_.size());
-      Line(base::Cat("set(%", b.name, ", %", out, ") {stream=0}"));
+      Copy(b.name, out, b.wide, "0");
       outputs_.push_back({out, b.wide, true, false});
     }
   }
 
   RandomProgram Finish() {
     RandomProgram program = {.num_ranks = num_ranks_, .counts = counts_};
-    std::vector<std::string> devices, turned;
+    std::vector<std::string> devices, turned, alone;
     for (int64_t i = 0; i < num_ranks_; ++i) {
       devices.push_back(std::to_string(i));
       turned.push_back(std::to_string((i + 1) % num_ranks_));
+      alone.push_back(base::Cat("[", i, "]"));
     }
     program.text =
         square_ ? "mesh @m = [[0, 1], [2, 3]]\n" : base::Cat("mesh @m = [", base::Join(devices, ", "), "]\n");
-    base::Append(program.text, "mesh @turned = [", base::Join(turned, ", "), "]\nmesh @first = [0]\nhost @random(");
+    base::Append(program.text, "mesh @turned = [", base::Join(turned, ", "), "]\nmesh @alone = [",
+                 base::Join(alone, ", "), "]\nmesh @first = [0]\nhost @random(");
     std::string returned;
     std::vector<Buffer> params(buffers_.begin(), buffers_.begin() + 3);
     params.insert(params.end(), outputs_.begin(), outputs_.end());

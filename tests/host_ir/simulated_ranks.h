@@ -12,16 +12,24 @@
 #include "csrc/base/text.h"
 #include "csrc/device/host/host_device.h"
 #include "host_ir/eval/evaluator.h"
-#include "host_ir/eval/host/host_builtins.h"
 #include "multidevice/comm/local/world.h"
 
 namespace hir::host {
 
-// Kernels "mix_I_O" of I inputs and O outputs of int64, extents [count, salt]: out[o][i] = salt + o
-// + sum of (j + 2) * in[j][i].
+// Kernels of int64: "mix_I_O" of I inputs and O outputs, extents [count, salt]: out[o][i] = salt + o
+// + sum of (j + 2) * in[j][i]. "copy", "add" and "sub" of one or two inputs, extents [count].
 class MixKernels final : public device::KernelSource {
  public:
   MixKernels() {
+    Add("copy", [](const int64_t* args, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) At(args[1])[i] = At(args[0])[i];
+    });
+    Add("add", [](const int64_t* args, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) At(args[2])[i] = At(args[0])[i] + At(args[1])[i];
+    });
+    Add("sub", [](const int64_t* args, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) At(args[2])[i] = At(args[0])[i] - At(args[1])[i];
+    });
     Add<1, 1>();
     Add<2, 1>();
     Add<3, 1>();
@@ -36,23 +44,27 @@ class MixKernels final : public device::KernelSource {
   }
 
  private:
+  static uint64_t* At(int64_t address) { return reinterpret_cast<uint64_t*>(address); }
   template <int kInputs, int kOutputs>
   static void Mix(const int64_t* args, int64_t begin, int64_t end) {
     const int64_t salt = args[kInputs + kOutputs + 1];
     for (int64_t i = begin; i < end; ++i) {
       uint64_t sum = static_cast<uint64_t>(salt);
       for (int j = 0; j < kInputs; ++j) {
-        sum += static_cast<uint64_t>(j + 2) * reinterpret_cast<const uint64_t*>(args[j])[i];
+        sum += static_cast<uint64_t>(j + 2) * At(args[j])[i];
       }
       for (int o = 0; o < kOutputs; ++o) {
-        reinterpret_cast<uint64_t*>(args[kInputs + o])[i] = sum + static_cast<uint64_t>(o);
+        At(args[kInputs + o])[i] = sum + static_cast<uint64_t>(o);
       }
     }
   }
   template <int kInputs, int kOutputs>
   void Add() {
-    kernels_.push_back(std::make_unique<device::HostKernel>(device::HostKernel::Options{
-        .name = base::Cat("mix_", kInputs, "_", kOutputs), .function = &Mix<kInputs, kOutputs>}));
+    Add(base::Cat("mix_", kInputs, "_", kOutputs), &Mix<kInputs, kOutputs>);
+  }
+  void Add(std::string name, device::HostFunction function) {
+    kernels_.push_back(std::make_unique<device::HostKernel>(
+        device::HostKernel::Options{.name = std::move(name), .function = function}));
   }
   std::vector<std::unique_ptr<device::HostKernel>> kernels_;
 };
@@ -89,7 +101,6 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
   const std::unique_ptr<comm::World> world = comm::World::Create(options);
   std::vector<RankResult> results(static_cast<size_t>(run.num_ranks));
   MixKernels kernels;
-  HostBuiltins builtins;
   world->Run([&](int64_t rank) {
     RankResult& result = results[static_cast<size_t>(rank)];
     result.params = run.params(rank);
@@ -112,7 +123,6 @@ inline std::vector<RankResult> RunSimulated(const SimulatedRun& run) {
                                                                          .device = device.get(),
                                                                          .streams = pointers,
                                                                          .kernels = &kernels,
-                                                                         .builtins = &builtins,
                                                                          .libraries = run.libraries,
                                                                          .communicator = communicator.get(),
                                                                          .pool = &pool}));

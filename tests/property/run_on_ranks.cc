@@ -227,7 +227,6 @@ class RankRun {
       libraries_ = std::make_unique<InterpretedLibrary>();
     } else {
       HIR_ASSIGN(kernels_, backends->load_kernels(run_.artifacts, device_));
-      HIR_ASSIGN(builtins_, backends->make_builtins(device_));
       HIR_ASSIGN(libraries_, backends->make_libraries(device_, 1));
       kernels = kernels_.get();
     }
@@ -236,7 +235,6 @@ class RankRun {
                                                     .device = &device_,
                                                     .streams = streams_,
                                                     .kernels = kernels,
-                                                    .builtins = builtins_.get(),
                                                     .libraries = libraries_.get(),
                                                     .communicator = &communicator_,
                                                     .pool = pool_.get()});
@@ -292,7 +290,7 @@ class RankRun {
   std::map<std::string, Shard, std::less<>> shards_;  // By parameter.
   std::map<std::string, std::unique_ptr<device::Allocation>, std::less<>> memory_;
   std::vector<host::Argument> arguments_;
-  std::unique_ptr<device::KernelSource> kernels_, builtins_;
+  std::unique_ptr<device::KernelSource> kernels_;
   std::unique_ptr<host::LibrarySource> libraries_;
   std::unique_ptr<host::Pool> pool_;
   std::vector<std::unique_ptr<device::Stream>> owned_;

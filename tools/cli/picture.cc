@@ -112,7 +112,7 @@ const char* ClassOf(Kind kind) {
     case Kind::kKernel: return "kernel";
     case Kind::kLibrary: return "library";
     case Kind::kCommunication: return "communication";
-    case Kind::kCopy: return "copy";
+    case Kind::kFill: return "fill";
   }
   return "";
 }
@@ -254,7 +254,7 @@ class Document {
       ".kernel { fill: #cfe3ff; stroke: #2f6fc4; }\n"
       ".library { fill: #d6f0d8; stroke: #3a8a43; }\n"
       ".communication { fill: #ffe2b8; stroke: #c07a1c; }\n"
-      ".copy { fill: #e9e3f5; stroke: #7a5bb5; }\n"
+      ".fill { fill: #e9e3f5; stroke: #7a5bb5; }\n"
       ".arrow { fill: none; stroke: #6e7781; stroke-width: 1.5; marker-end: url(#tip); }\n"
       "</style>\n"
       "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" "
@@ -326,7 +326,7 @@ class Document {
 
   void Legend() {
     const std::pair<const char*, const char*> entries[] = {
-        {"kernel", "kernel"}, {"library", "library call"}, {"communication", "communication"}, {"copy", "copy"}};
+        {"kernel", "kernel"}, {"library", "library call"}, {"communication", "communication"}, {"fill", "fill"}};
     const int top = layout_.bottom() + 8;
     int x = kMargin;
     for (const auto& [name, words] : entries) {

@@ -47,11 +47,8 @@ class Walk {
       Named(op, Kind::kLibrary, op.Name("op"), target, op.operands.size() - 1);
     } else if (name == "communication") {
       Communication(op);
-    } else if (name == "set" || name == "reduce" || name == "binary") {
-      const size_t reads = op.operands.size() - 1;
-      Named(op, Kind::kCopy, name, std::string(op.operands[reads]->name), reads);
     } else if (name == "fill") {
-      Named(op, Kind::kCopy, name, std::string(op.operands[0]->name), 0);
+      Named(op, Kind::kFill, name, std::string(op.operands[0]->name), 0);
     }
   }
 
@@ -97,7 +94,7 @@ class Walk {
     Add(op, std::move(item), 1, 1, false);
   }
 
-  // A library call or a copy.
+  // A library call or a fill.
   void Named(const ir::Op& op, Kind kind, std::string_view what, const std::string& target, size_t reads) {
     PlanItem item = {.kind = kind, .label = Cat(what, " ", target)};
     if (const pb::SegmentRecord* segment = FindSegment("library", target); segment != nullptr && kind == Kind::kLibrary)

@@ -11,9 +11,9 @@
 
 namespace hir::cli {
 
-// One launch, library call, communication or copy.
+// One launch, library call, communication or fill.
 struct PlanItem {
-  enum class Kind : uint8_t { kKernel, kLibrary, kCommunication, kCopy };
+  enum class Kind : uint8_t { kKernel, kLibrary, kCommunication, kFill };
   Kind kind = Kind::kKernel;
   int64_t stream = 0;
   std::string label = {};             // "k0 pointwise", "allreduce #0 y.sum"

@@ -14,7 +14,6 @@ Status RankDevice::Open(const Options& options, const Ranks& ranks, const rank::
     streams_.push_back(stream.get());
     owned_streams_.push_back(std::move(stream));
   }
-  HIR_ASSIGN(builtins_, backends.make_builtins(*device_));
   HIR_ASSIGN(libraries_, backends.make_libraries(*device_, num_threads));
   return {};
 }

@@ -22,7 +22,6 @@ class RankDevice {
 
   device::Device& device() { return *device_; }
   const std::vector<device::Stream*>& streams() const { return streams_; }
-  device::KernelSource* builtins() { return builtins_.get(); }
   host::LibrarySource* libraries() { return libraries_.get(); }
   comm::Communicator* communicator() { return communicator_.get(); }  // Null: one rank alone.
 
@@ -36,7 +35,6 @@ class RankDevice {
   std::unique_ptr<device::Device> device_;
   std::vector<std::unique_ptr<device::Stream>> owned_streams_;
   std::vector<device::Stream*> streams_;
-  std::unique_ptr<device::KernelSource> builtins_;
   std::unique_ptr<host::LibrarySource> libraries_;
   std::unique_ptr<comm::Communicator> communicator_;
   int64_t num_runs_ = 0;

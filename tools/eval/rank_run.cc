@@ -73,11 +73,9 @@ Status RankRun::Prepare() {
   options.device = &on_.device();
   options.streams = on_.streams();
   options.kernels = kernels_.get();
-  options.builtins = on_.builtins();
   options.libraries = on_.libraries();
   options.communicator = on_.communicator();
   options.pool = &pool_;
-  options.host_wait_timeout = WaitFor(RunsQueued());
   options.replay = options_.graph;
   HIR_ASSIGN(evaluator_, host::Evaluator::Prepare(*program_, options));
   if (options_.graph) HIR_TRY(evaluator_->replayable().WithContext("--graph"));

@@ -9,7 +9,6 @@
 #include "csrc/codegen/cpu/cpu.h"
 #include "csrc/codegen/disk_cache.h"
 #include "csrc/device/host/host_device.h"
-#include "host_ir/eval/host/host_builtins.h"
 #include "host_ir/rank/cpu/libraries.h"
 #include "host_ir/rank/joined_kernels.h"
 #include "multidevice/comm/ucx/ucx.h"
@@ -59,10 +58,6 @@ Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codege
   return std::unique_ptr<device::KernelSource>(std::move(joined));
 }
 
-Result<std::unique_ptr<device::KernelSource>> MakeBuiltins(device::Device&) {
-  return std::unique_ptr<device::KernelSource>(std::make_unique<host::HostBuiltins>());
-}
-
 CompileKernels MakeCompiler() {
   codegen::cpu::Compiler::Options options;
   options.cache_directory = codegen::DefaultCacheDirectory();
@@ -85,7 +80,6 @@ Backends CpuBackends() {
   backends.make_libraries = [](device::Device&, int num_threads) {
     return Result<std::unique_ptr<host::LibrarySource>>(MakeCpuLibraries(num_threads));
   };
-  backends.make_builtins = &MakeBuiltins;
   backends.make_compiler = &MakeCompiler;
   return backends;
 }

@@ -9,7 +9,6 @@
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
 #include "csrc/device/cuda/cuda_device.h"
-#include "host_ir/eval/cuda/cuda_builtins.h"
 #include "host_ir/rank/cuda/cuda_libraries.h"
 #include "host_ir/rank/joined_kernels.h"
 #include "multidevice/comm/nccl/nccl.h"
@@ -96,22 +95,6 @@ Result<std::unique_ptr<device::KernelSource>> LoadKernels(std::span<const codege
   return std::unique_ptr<device::KernelSource>(std::move(joined));
 }
 
-// Compiles them when the first is asked for: few programs need any.
-class Builtins final : public device::KernelSource {
- public:
-  explicit Builtins(device::Device& device) : device_(device) {}
-  Result<const device::Kernel*> Get(std::string_view name) override {
-    if (source_ == nullptr) {
-      HIR_ASSIGN(source_, host::MakeCudaBuiltins(device_, &CompileText));
-    }
-    return source_->Get(name);
-  }
-
- private:
-  device::Device& device_;
-  std::unique_ptr<device::KernelSource> source_;
-};
-
 CompileKernels MakeCompiler() {
   gpu::Compiler::Options options;
   options.cache_directory = codegen::DefaultCacheDirectory();
@@ -134,9 +117,6 @@ Backends CudaBackends() {
   backends.load_kernels = &LoadKernels;
   backends.make_libraries = [](device::Device& device, int) {
     return Result<std::unique_ptr<host::LibrarySource>>(MakeCudaLibraries(device));
-  };
-  backends.make_builtins = [](device::Device& device) {
-    return Result<std::unique_ptr<device::KernelSource>>(std::make_unique<Builtins>(device));
   };
   backends.make_compiler = &MakeCompiler;
   backends.warm_compiler = &gpu::WarmCompiler;

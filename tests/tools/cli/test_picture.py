@@ -184,7 +184,7 @@ def test_sixty_ops(four, tmp_path):
         assert re.fullmatch(r"[\d.]+ (B|KiB|MiB), 1 team of 4", texts[1].name)
     assert picture.paper.right < 1800
     legend = {text.name for text in picture.texts}
-    assert {"kernel", "library call", "communication", "copy", "stream 0", program.stem} <= legend
+    assert {"kernel", "library call", "communication", "fill", "stream 0", program.stem} <= legend
 
 
 def written(kind: str) -> str:

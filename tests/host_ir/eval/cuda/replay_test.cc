@@ -1,6 +1,6 @@
 // The evaluator on a GPU that a driver of threads simulates: what is captured, patched and replayed, and what happens
 // when the driver refuses.
-#include "tests/host_ir/eval/cuda/cpu_kernels.h"
+#include "tests/csrc/device/cuda/fake_driver.h"
 #include "tests/host_ir/eval/cuda/replay_suite.h"
 
 namespace hir::host {
@@ -21,6 +21,21 @@ void Mix(const int64_t* slots, int64_t ctas) {
     }
   }
 }
+// in, out, count.
+void Copy(const int64_t* slots, int64_t ctas) {
+  for (int64_t i = 0; i < ctas; ++i) {
+    reinterpret_cast<int64_t*>(slots[1])[i] = reinterpret_cast<const int64_t*>(slots[0])[i];
+  }
+}
+// a, b, out, count: out = a + kSign * b.
+template <int kSign>
+void Sum(const int64_t* slots, int64_t ctas) {
+  for (int64_t i = 0; i < ctas; ++i) {
+    reinterpret_cast<uint64_t*>(slots[2])[i] =
+        reinterpret_cast<const uint64_t*>(slots[0])[i] +
+        static_cast<uint64_t>(kSign) * reinterpret_cast<const uint64_t*>(slots[1])[i];
+  }
+}
 // in, out, count, factor (the bits of a double): out = factor * in.
 void Scale(const int64_t* slots, int64_t ctas) {
   double factor = 0;
@@ -36,9 +51,11 @@ ReplayCase FakeCase() {
     return device::FakeCubin(
         {device::MakeFakeKernel("mix_1_1", Mix<1, 1>, 4), device::MakeFakeKernel("mix_2_1", Mix<2, 1>, 5),
          device::MakeFakeKernel("mix_3_1", Mix<3, 1>, 6), device::MakeFakeKernel("mix_1_2", Mix<1, 2>, 5),
-         device::MakeFakeKernel("mix_2_2", Mix<2, 2>, 6), device::MakeFakeKernel("scale", Scale, 4)});
+         device::MakeFakeKernel("mix_2_2", Mix<2, 2>, 6), device::MakeFakeKernel("scale", Scale, 4),
+         device::MakeFakeKernel("copy", Copy, 3), device::MakeFakeKernel("add", Sum<1>, 4),
+         device::MakeFakeKernel("sub", Sum<-1>, 4)});
   };
-  return {"Fake", HIR_FAKE_CUDA, code, CompileForCpu, [] { return Fake().Calls("GraphLaunch"); }};
+  return {"Fake", HIR_FAKE_CUDA, code, [] { return Fake().Calls("GraphLaunch"); }};
 }
 std::string NameOf(const testing::TestParamInfo<ReplayCase>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaEvaluator, testing::Values(FakeCase()), NameOf);
@@ -172,7 +189,7 @@ TEST_P(FakeEvaluator, AProfileIsQueuedAndLeavesTheGraphs) {
   };
   for (const double scale : {10.0, 20.0}) {
     Bind(a, {2}, scale, true);
-    EXPECT_EQ(profiled(), "launch launch launch set ");
+    EXPECT_EQ(profiled(), "launch launch launch communication ");
     EXPECT_EQ(Captured(), scale == 10.0 ? 0 : 1);
     const auto s = static_cast<int64_t>(scale);
     EXPECT_EQ(Download(*a[2]), (Values{2 * s + 9, 4 * s + 15}));

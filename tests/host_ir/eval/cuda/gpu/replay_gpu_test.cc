@@ -28,6 +28,23 @@ extern "C" __global__ void scale(const __grid_constant__ Args<4> a) {
 }
 )";
 
+constexpr std::string_view kCopies = R"(
+extern "C" __global__ void copy(const __grid_constant__ Args<3> a) {
+  begin();
+  if (threadIdx.x == 0) ((u64*)a.slot[1])[blockIdx.x] = ((const u64*)a.slot[0])[blockIdx.x];
+}
+extern "C" __global__ void add(const __grid_constant__ Args<4> a) {
+  begin();
+  if (threadIdx.x != 0) return;
+  ((u64*)a.slot[2])[blockIdx.x] = ((const u64*)a.slot[0])[blockIdx.x] + ((const u64*)a.slot[1])[blockIdx.x];
+}
+extern "C" __global__ void sub(const __grid_constant__ Args<4> a) {
+  begin();
+  if (threadIdx.x != 0) return;
+  ((u64*)a.slot[2])[blockIdx.x] = ((const u64*)a.slot[0])[blockIdx.x] - ((const u64*)a.slot[1])[blockIdx.x];
+}
+)";
+
 // out[o][i] = salt + o + sum of (j + 2) * in[j][i]; slots: inputs, outputs, count, salt.
 std::string MixText(int inputs, int outputs) {
   const std::string slots = base::Cat(inputs + outputs + 2);
@@ -44,14 +61,14 @@ std::string MixText(int inputs, int outputs) {
 }
 
 Result<std::string> Code(int architecture) {
-  std::string text(kScale);
+  std::string text = base::Cat(kScale, kCopies);
   for (const auto& [inputs, outputs] : {std::pair{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}})
     text += MixText(inputs, outputs);
   return Compile(text, architecture);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaEvaluator,
-                         testing::Values(ReplayCase{"Gpu", std::string(device::kCudaDriver), Code, Compile, {}}),
+                         testing::Values(ReplayCase{"Gpu", std::string(device::kCudaDriver), Code, {}}),
                          [](const auto& info) { return info.param.name; });
 
 // Needs no GPU.

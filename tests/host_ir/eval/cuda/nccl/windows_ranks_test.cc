@@ -24,6 +24,7 @@ constexpr std::string_view kProgram = R"(
 mesh @m = [0, 1, 2]
 mesh @next = [1, 2, 0]
 mesh @last = [2, 0, 1]
+mesh @alone = [[0], [1], [2]]
 host @shifts(%x: i64[4], %y: i64[3, 4], %z: i64[4]) {
   %sync: event[2] = event()
   %all: i64[3, 4] = alloc() {space=pool}
@@ -38,10 +39,10 @@ host @shifts(%x: i64[4], %y: i64[3, 4], %z: i64[4]) {
   communication(%from_next, %one) {type=collective_permute, reduce=none, mesh=@m, dim=none, to=@last, stream=1, seq=2,
     by=copies}
   record(%sync) {index=0, stream=1}
-  set(%x, %own) {stream=0}
+  communication(%x, %own) {type=allreduce, reduce=sum, mesh=@alone, dim=mesh_x, to=@alone, stream=0, seq=3}
   wait(%sync) {index=0, stream=0}
-  set(%all, %y) {stream=0}
-  set(%one, %z) {stream=0}
+  communication(%all, %y) {type=allreduce, reduce=sum, mesh=@alone, dim=mesh_x, to=@alone, stream=0, seq=4}
+  communication(%one, %z) {type=allreduce, reduce=sum, mesh=@alone, dim=mesh_x, to=@alone, stream=0, seq=5}
   dealloc(%all)
   dealloc(%one)
   return %y, %z
