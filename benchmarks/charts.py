@@ -151,12 +151,20 @@ def gpu_charts() -> list[Chart]:
             if row["way"] == "run" and row["bytes"] != 256 << 20:  # As those of 64 MiB and 1 GiB.
                 panel.setdefault(size, {})[row["type"]] = tuple(row["share_quartiles"])
         collectives.panels[title] = panel
+    overlap = Chart("gpu_overlap", "Products in parts, two H100", "time in parts of the time one behind the other")
+    overlap.reference = 1.0
+    for row in read("h100x2_overlap_grid")["rows"]:
+        if row["variant"] == "parts":
+            rows, terms, columns = row["size"]
+            panel = overlap.panels.setdefault(row["form"], {})
+            panel.setdefault(f"{terms} x {columns}", {})[f"{rows} rows"] = one(row["of_whole"])
     return [
         Chart("gpu_kernels", "Kernels on one H200", "times as fast as", {"": kernels}, 1.0),
         Chart("gpu_bandwidth", "Kernels on one H200: bandwidth", "share of a large copy's bandwidth", {"": copy}, 1.0),
         Chart("gpu_host", "Compiling a program's kernels, H200", "ms", {"": host}, logarithmic=True),
         Chart("gpu_service", "A run on two H200", "ms", {"": service}, logarithmic=True),
         collectives,
+        overlap,
     ]
 
 

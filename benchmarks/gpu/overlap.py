@@ -119,24 +119,37 @@ def evaluate(args: argparse.Namespace, programs: dict[str, str], overlaps: list[
     return {key: row["samples_ms"] for key, row in zip(keys, rows, strict=True)}
 
 
-def measure_size(args: argparse.Namespace, m: int, k: int, n: int) -> list[dict[str, Any]]:
+Size = tuple[int, int, int]
+
+
+def measure(args: argparse.Namespace, sizes: list[Size]) -> list[dict[str, Any]]:
     """One process a GPU for all that peer memory carries, and one for NCCL alone."""
-    taken: dict[tuple[str, str], list[float]] = {}
+    taken: dict[Size, dict[tuple[str, str], list[float]]] = {size: {} for size in sizes}
     named = {name: variant_of(name) for name in args.variants}
     for _ in range(args.rounds):
         for nccl in sorted({variant.nccl for variant in named.values()}):
             of_process = {name: variant for name, variant in named.items() if variant.nccl == nccl}
-            programs = {} if nccl else {"product": program("product", m, k, n, args.ranks, 1)}
-            for form in args.forms:
-                for chunks in sorted({variant.chunks for variant in of_process.values()}):
-                    programs[f"{form}-{chunks}"] = program(form, m, k, n, args.ranks, chunks)
+            programs = {}
+            for size in sizes:
+                if not nccl:
+                    programs[f"product-{size}"] = program("product", *size, args.ranks, 1)
+                for form in args.forms:
+                    for chunks in sorted({variant.chunks for variant in of_process.values()}):
+                        programs[f"{form}-{chunks}-{size}"] = program(form, *size, args.ranks, chunks)
             overlaps = list(dict.fromkeys(variant.overlap for variant in of_process.values()))
             times = evaluate(args, programs, overlaps, nccl)
-            if not nccl:
-                taken.setdefault(("product", "alone"), []).extend(times["product", overlaps[0]])
-            for form in args.forms:
-                for name, variant in of_process.items():
-                    taken.setdefault((form, name), []).extend(times[f"{form}-{variant.chunks}", variant.overlap])
+            for size, of_size in taken.items():
+                if not nccl:
+                    of_size.setdefault(("product", "alone"), []).extend(times[f"product-{size}", overlaps[0]])
+                for form in args.forms:
+                    for name, variant in of_process.items():
+                        ms = times[f"{form}-{variant.chunks}-{size}", variant.overlap]
+                        of_size.setdefault((form, name), []).extend(ms)
+    return [row for size, of_size in taken.items() for row in rows_of(size, of_size)]
+
+
+def rows_of(size: Size, taken: dict[tuple[str, str], list[float]]) -> list[dict[str, Any]]:
+    m, k, n = size
     rows = []
     alone = statistics.median(taken["product", "alone"])
     for (form, name), samples in taken.items():
@@ -153,10 +166,6 @@ def measure_size(args: argparse.Namespace, m: int, k: int, n: int) -> list[dict[
     return rows
 
 
-def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    return [row for m, k, n in args.sizes for row in measure_size(args, m, k, n)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "build" / "gpu" / "hostir-eval"), help="hostir-eval")
@@ -164,7 +173,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu for a trial")
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
     parser.add_argument("--sizes", nargs="+", default=SIZES, type=lambda t: tuple(map(int, t.split("x"))), help="MxKxN")
-    parser.add_argument("--grid", action="store_true", help="chosen beside whole at 27 sizes of 16 to 16384 rows")
+    parser.add_argument("--grid", action="store_true", help="27 sizes of 16 to 16384 rows: whole, chosen, parts")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=5, help="of a variant in a round")
@@ -173,10 +182,13 @@ def main() -> None:
     parser.add_argument("--json", help="keep the figures there")
     args = parser.parse_args()
     if args.grid:
-        args.sizes, args.variants = GRID, ["whole", "chosen"]
-    rows = measure(args)
-    if args.json:
-        write(Path(args.json), {"machine": machine(), "ranks": args.ranks, "rows": rows})
+        args.sizes, args.variants = GRID, ["whole", "chosen", "parts"]
+    rows = []
+    # Those of one weight in one process: it takes seconds to begin.
+    for weight in dict.fromkeys(size[1:] for size in args.sizes):
+        rows += measure(args, [size for size in args.sizes if size[1:] == weight])
+        if args.json:  # So that a run that is cut off keeps what it has.
+            write(Path(args.json), {"machine": machine(), "ranks": args.ranks, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@
 #include <set>
 #include <unordered_map>
 
+#include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "host_ir/lower/storage.h"
 
 namespace hir::host {
 namespace {
 
+using base::Cat;
 using fusion::FusionOp;
 using ir::Op;
 using ir::Value;
@@ -22,6 +24,7 @@ class Uses {
   explicit Uses(const Segmented& program) : program_(program) {
     for (size_t i = 0; i < program.groups.size(); ++i) {
       for (const Value* input : program.groups[i].inputs) readers_[input].push_back(i);
+      for (const Value* output : program.groups[i].outputs) makers_[output] = i;
     }
     for (const ir::Output& output : program.graph->outputs) returned_.insert(output.value);
   }
@@ -44,11 +47,14 @@ class Uses {
         });
     return views && !program_.strides.contains(group.inputs[0]) && !program_.strides.contains(group.outputs[0]);
   }
+  // The product that makes `value`, perhaps in another shape.
+  std::optional<size_t> ProductOf(const Value* value) const;
   bool HasGaps(const Value* value) const { return program_.strides.contains(value); }
 
  private:
   const Segmented& program_;
   std::unordered_map<const Value*, std::vector<size_t>> readers_;  // Lookups only.
+  std::unordered_map<const Value*, size_t> makers_;                // Likewise.
   std::set<const Value*> returned_;                                // Likewise.
 };
 
@@ -62,6 +68,24 @@ bool IsProduct(const Group& group) {
   return group.ops.size() == 1 && (group.ops[0]->info->effects & ir::kLibrary) != 0;
 }
 
+std::optional<size_t> Uses::ProductOf(const Value* value) const {
+  for (;;) {
+    const auto maker = makers_.find(value);
+    if (maker == makers_.end()) return std::nullopt;
+    if (IsProduct(At(maker->second))) return maker->second;
+    if (!IsView(maker->second)) return std::nullopt;
+    value = At(maker->second).inputs[0];
+  }
+}
+
+// Of all axes but the last: rows may be seen as [ranks, rows of a rank].
+int64_t RowsOf(const Value& value) {
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < axes.size(); ++i) rows *= axes[i].extent->value;
+  return rows;
+}
+
 // Rows of the result are rows of the first operand, and nothing else has rows.
 bool ComesApart(const Op& op, int64_t ways, int64_t rows_min) {
   const Value& rows = *op.operands[0];
@@ -71,10 +95,9 @@ bool ComesApart(const Op& op, int64_t ways, int64_t rows_min) {
     return op.operands.size() <= operand || ir::ValueAxes(*op.operands[operand]->type).size() <= rank_max;
   };
   const int axis = RowAxis(*rows.type, ways);
-  if (axis < 0 || ir::ValueAxes(*rows.type)[static_cast<size_t>(axis)].extent->value / ways < rows_min) return false;
-  return axis == RowAxis(*result.type, ways) && ir::ValueAxes(*rows.type).size() == rank &&
+  return axis >= 0 && axis == RowAxis(*result.type, ways) && ir::ValueAxes(*rows.type).size() == rank &&
          static_cast<size_t>(axis) + 1 < rank && IsConstant(rows) && IsConstant(result) && is_shared(1, 2) &&
-         is_shared(2, 1);
+         is_shared(2, 1) && RowsOf(rows) / ways >= rows_min;
 }
 
 bool IsLarge(const Value& chunk, int64_t bytes_min) {
@@ -135,8 +158,8 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
     const Op& op = uses.OpAt(i);
     if ((op.info->effects & ir::kComm) == 0 || fusion::CodeOf(op) != FusionOp::kAllgather) continue;
     Overlap overlap = {.kind = Overlap::Kind::kGathers, .communication = i, .ways = WaysOf(op)};
-    if (!IsLarge(*op.operands[0], limits.gathered_bytes_min) || uses.HasGaps(op.operands[0])) continue;
-    if (!CollectProducts(uses, op.results[0], overlap.ways, limits.rows_min, overlap.products)) continue;
+    if (!IsLarge(*op.operands[0], limits.exchanged.bytes) || uses.HasGaps(op.operands[0])) continue;
+    if (!CollectProducts(uses, op.results[0], overlap.ways, limits.exchanged.rows, overlap.products)) continue;
     if (overlap.products.empty()) continue;
     taken.insert(overlap.products.begin(), overlap.products.end());
     found.push_back(std::move(overlap));
@@ -148,11 +171,60 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
     if (!communication) continue;
     const Op& op = uses.OpAt(*communication);
     const int64_t ways = WaysOf(op);
-    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= limits.gathered_bytes_min;
-    if (!large || !ComesApart(uses.OpAt(i), ways, limits.rows_min) || uses.HasGaps(op.results[0])) continue;
+    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= limits.exchanged.bytes;
+    if (!large || !ComesApart(uses.OpAt(i), ways, limits.exchanged.rows) || uses.HasGaps(op.results[0])) continue;
     found.push_back({.kind = Overlap::Kind::kSends, .communication = *communication, .products = {i}, .ways = ways});
   }
   return found;
+}
+
+std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits) {
+  const Uses uses(program);
+  std::set<size_t> beside;  // Communications.
+  if (limits) {
+    for (const Overlap& overlap : FindOverlaps(program, *limits)) beside.insert(overlap.communication);
+  }
+  std::vector<std::string> notes;
+  const auto describe = [&](size_t product, size_t communication, int64_t ways, int64_t bytes,
+                            const plan::OverlapLimits::Least& least, std::string_view where) {
+    const Op& multiplies = uses.OpAt(product);
+    const Op& op = uses.OpAt(communication);
+    const std::string other = Cat(op.info->name, " ", op.results[0]->name);
+    const int64_t rows = RowsOf(*multiplies.operands[0]) / ways;
+    const std::string_view name = multiplies.results[0]->name;
+    if (beside.contains(communication)) {
+      notes.push_back(Cat(name, ": ", ways, " parts of ", rows, " rows beside ", other));
+    } else if (!limits) {
+      notes.push_back(Cat(name, ": whole ", where, " ", other, ": the cores that multiply are those that copy"));
+    } else {
+      const int64_t terms = ir::ValueAxes(*multiplies.operands[0]->type).back().extent->value;
+      std::string note = Cat(name, ": whole ", where, " ", other, ": parts of ", rows, " rows (from ", least.rows,
+                             " on), ", bytes / 1024, " KiB a rank (from ", least.bytes / 1024, " on)");
+      if (least.terms > 0) base::Append(note, ", sums of ", terms, " terms (from ", least.terms, " on)");
+      notes.push_back(std::move(note));
+    }
+  };
+  const plan::OverlapLimits least = limits.value_or(plan::OverlapLimits());
+  for (const Overlap& overlap : FindOverlaps(program, {})) {
+    const Op& op = uses.OpAt(overlap.communication);
+    const bool gathers = overlap.kind == Overlap::Kind::kGathers;
+    const int64_t bytes = gathers ? segment::StorageBytes(*op.operands[0])
+                                  : segment::StorageBytes(*uses.OpAt(overlap.products[0]).results[0]) / overlap.ways;
+    for (const size_t product : overlap.products)
+      describe(product, overlap.communication, overlap.ways, bytes, least.exchanged, gathers ? "behind" : "before");
+  }
+  // Sums that the library makes: none of their products runs in parts.
+  for (size_t i = 0; i < program.groups.size(); ++i) {
+    const Op& op = uses.OpAt(i);
+    if ((op.info->effects & ir::kComm) == 0) continue;
+    const bool scatters = fusion::CodeOf(op) == FusionOp::kReduceScatter;
+    if (!scatters && fusion::CodeOf(op) != FusionOp::kAllreduce) continue;
+    const std::optional<size_t> product = uses.ProductOf(op.operands[0]);
+    if (!product || !ComesApart(uses.OpAt(*product), WaysOf(op), 0)) continue;
+    const int64_t bytes = segment::StorageBytes(*uses.OpAt(*product).results[0]) / WaysOf(op);
+    describe(*product, i, WaysOf(op), bytes, scatters ? least.scattered : least.summed, "before");
+  }
+  return notes;
 }
 
 }  // namespace hir::host

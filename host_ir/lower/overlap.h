@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "host_ir/lower/stream_loops.h"
@@ -26,6 +28,11 @@ struct Overlap {
 
 // Those of `program`, within `limits`; its loops are left alone. No product is in two of them.
 std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapLimits& limits);
+
+// For people: of each product that could run in parts beside a communication whether it does, and why not.
+// "y: 2 parts of 4096 rows beside all_gather g", "y: whole behind all_gather g: parts of 32 rows (from 256 on), 64 KiB
+// a rank (from 4096 KiB on)". `limits`: none: nothing runs in parts on the target.
+std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits);
 
 // The first axis of more than one element: rows that `ways` divides are those of chunks, one behind the other. -1: it
 // does not divide them.

@@ -13,6 +13,7 @@
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
 #include "csrc/segment/rematerialize.h"
+#include "host_ir/lower/overlap.h"
 #include "host_ir/lower/products.h"
 #include "host_ir/lower/segmentation.h"
 #include "host_ir/passes/passes.h"
@@ -95,10 +96,9 @@ std::optional<plan::OverlapLimits> OverlapLimitsOf(const codegen::Target& target
   if (target.kind != codegen::Target::Kind::kGpu) return std::nullopt;
   // A part of fewer rows reads the weights once more for nothing; a sum of fewer terms is over before its exchange,
   // and then takes a pass over memory that the library's does not.
-  return plan::OverlapLimits{.gathered_bytes_min = int64_t{4} << 20,
-                             .summed_bytes_min = int64_t{8} << 20,
-                             .rows_min = 256,
-                             .contracted_min = 1024};
+  return plan::OverlapLimits{.exchanged = {.bytes = int64_t{4} << 20, .rows = 256},
+                             .scattered = {.bytes = int64_t{4} << 20, .rows = 512, .terms = 1024},
+                             .summed = {.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096}};
 }
 
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
@@ -128,6 +128,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_ASSIGN(Lowered lowered,
              Lower(*plan.segmented,
                    {.target = options.target, .sizes = options.sizes, .streams = options.streams, .overlap = overlap}));
+  if (options.overlap != OverlapChoice::kNever) plan.notes = DescribeOverlaps(*plan.segmented, overlap);
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);

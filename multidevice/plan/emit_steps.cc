@@ -223,21 +223,24 @@ bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_
   if (step.kind != StepKind::kReduceScatter && step.kind != StepKind::kAllreduce) return false;
   const bool product = value.def != nullptr && (value.def->info->name == "matmul" || value.def->info->name == "linear");
   if (!overlap_ || request_->reduce != "sum" || !product) return false;
+  const OverlapLimits::Least& least = step.kind == StepKind::kReduceScatter ? overlap_->scattered : overlap_->summed;
   const ir::Expr* const terms = ir::ValueAxes(*value.def->operands[0]->type).back().extent;
-  if (!terms->IsConst() || terms->value < overlap_->contracted_min) return false;
+  if (!terms->IsConst() || terms->value < least.terms) return false;
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
   const int64_t ways = at_.mesh.Size(step.type);
+  int64_t rows = 1;  // Which may be seen as [ranks, rows of a rank].
   int64_t bytes = DTypeBytes(value.type->dtype);
   for (size_t i = 0; i < axes.size(); ++i) {
     const ir::Expr* const extent = axes[i].extent;
     if (extent->IsConst(1)) continue;
     if (i < axis || axes[i].kind != ir::AxisKind::kIteration || !extent->IsConst()) return false;
     bytes *= extent->value;
+    if (i + 1 < axes.size()) rows *= extent->value;
   }
-  if (axis >= axes.size() || axes[axis].extent->value % ways != 0 || !IsEven(axis)) return false;
+  if (axis + 1 >= axes.size() || axes[axis].extent->value % ways != 0 || !IsEven(axis)) return false;
   // It holds the results, what is exchanged for them, and the sum.
   if (resharding_bytes_max_ > 0 && 3 * bytes > resharding_bytes_max_) return false;
-  return bytes / ways >= overlap_->summed_bytes_min && axes[axis].extent->value / ways >= overlap_->rows_min;
+  return bytes / ways >= least.bytes && rows / ways >= least.rows;
 }
 
 // To every rank its share of each rank's results, which it adds up in their order.

@@ -57,10 +57,14 @@ struct LocalProgram {
 // Which products run in parts beside their communications (host_ir/lower/overlap.h): of sizes that are constants, and
 // no smaller than these. Without any, none do.
 struct OverlapLimits {
-  int64_t gathered_bytes_min = 0;  // Of a rank's rows that are gathered, or of what is sent to it.
-  int64_t summed_bytes_min = 0;    // Of a rank's share of a sum of partial results.
-  int64_t rows_min = 0;            // Of a part.
-  int64_t contracted_min = 0;      // Terms that each rank adds up of such a sum.
+  struct Least {
+    int64_t bytes = 0;  // Of what a rank gets or sends: its rows, or its share of a sum.
+    int64_t rows = 0;   // Of a part.
+    int64_t terms = 0;  // That each rank adds up, of a sum of partial results.
+  };
+  Least exchanged = {};  // Rows that are gathered for a product, or results that are sent behind one.
+  Least scattered = {};  // Sums of partial results of which each rank wants a share,
+  Least summed = {};     // and those that all want.
 };
 
 struct LocalizeOptions {

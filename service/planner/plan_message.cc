@@ -151,6 +151,7 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   for (size_t i = 0; i < plan.segments.size(); ++i) AddSegment(plan, i, explanation);
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
     AddCommunication(queued, explanation);
+  for (std::string& note : plan.notes) explanation->add_notes(std::move(note));
   explanation->set_host_ir(out.host_program());
   explanation->set_fusion(ir::Print(*plan.global));
   return out;

@@ -153,6 +153,7 @@ std::string Explain(const Planned& planned) {
       base::Append(out, " [", base::JoinInts(team, ", "), "]");
     out += "\n";
   }
+  for (const std::string& note : planned.plan.notes) base::Append(out, "  ", note, "\n");
   out += "guards:\n";
   for (const ir::Guard& guard : planned.plan.host->guards)
     base::Append(out, "  ", ConditionOf(guard), ": ", guard.reason, "\n");

@@ -14,6 +14,21 @@ using base::Cat;
 
 std::string Text(std::string_view form, int64_t m, int64_t k, int64_t n) {
   const std::string mesh = "mesh @m = [0, 1]\n";
+  // Rows seen as [ranks, rows of a rank], as benchmarks/gpu/overlap.py has them.
+  if (form == "gather by rank") {
+    return Cat(mesh, "fusion @f(%x: bf16[", m, ", ", k, "] {mesh=@m, shard(0, mesh_x)}, %w: bf16[", k, ", ", n,
+               "] {mesh=@m, shard(1, mesh_x)}) {\n  %p: bf16[2, ", m / 2, ", ", k, "] = reshape(%x) {shape=[2, ", m / 2,
+               ", ", k, "]}\n  %g: bf16[2, ", m / 2, ", ", k, "] {mesh=@m} = set(%p)\n  %z: bf16[2, ", m / 2, ", ", n,
+               ", r:", k, "] {mesh=@m, shard(2, mesh_x)} = matmul(%g, %w)\n  %y: bf16[", m, ", ", n,
+               "] = reshape(%z) {shape=[", m, ", ", n, "]}\n  return %y\n}\n");
+  }
+  if (form == "scatter by rank") {
+    return Cat(mesh, "fusion @f(%x: bf16[", m, ", ", n, "] {mesh=@m, shard(1, mesh_x)}, %w: bf16[", n, ", ", k,
+               "] {mesh=@m, shard(0, mesh_x)}) {\n  %p: bf16[2, ", m / 2, ", ", n, "] = reshape(%x) {shape=[2, ", m / 2,
+               ", ", n, "]}\n  %z: bf16[2, ", m / 2, ", ", k, ", r:", n,
+               "] {mesh=@m, shard(0, mesh_x)} = matmul(%p, %w)\n  %y: bf16[", m, ", ", k, "] = reshape(%z) {shape=[", m,
+               ", ", k, "]}\n  return %y\n}\n");
+  }
   if (form == "gather") {
     return Cat(mesh, "fusion @f(%x: bf16[", m, ", ", k, "] {mesh=@m, shard(0, mesh_x)}, %w: bf16[", k, ", ", n,
                "] {mesh=@m, shard(1, mesh_x)}) {\n  %g: bf16[", m, ", ", k, "] {mesh=@m} = set(%x)\n  %y: bf16[", m,
@@ -44,23 +59,54 @@ struct Case {
   bool gathers, scatters, sums;  // In parts.
 };
 
-// benchmarks/results/h100x2_overlap.json says which were faster.
+// benchmarks/results/h100x2_overlap.json and h100x2_overlap_grid.json say which were faster.
 TEST(Overlap, IsChosenWhereItWasFaster) {
   const PlanOptions on_gpus = {.target = codegen::kHopper};
   for (const Case& c : {Case{8192, 8192, 28672, true, true, true}, Case{8192, 4096, 14336, true, true, true},
-                        Case{4096, 4096, 4096, true, true, true}, Case{2048, 4096, 14336, true, true, true},
+                        Case{4096, 4096, 4096, true, true, false}, Case{2048, 4096, 14336, true, true, true},
+                        Case{1024, 4096, 14336, true, true, false}, Case{1024, 8192, 8192, true, true, false},
                         Case{512, 8192, 28672, true, false, false}, Case{64, 8192, 28672, false, false, false},
                         // Parts of few rows; sums of few terms.
                         Case{256, 32768, 1024, false, false, false}, Case{8192, 8192, 1024, true, false, false}}) {
     SCOPED_TRACE(Cat(c.m, "x", c.k, "x", c.n));
     EXPECT_EQ(CallsOf(Text("gather", c.m, c.k, c.n), on_gpus), c.gathers ? 2 : 1);
+    EXPECT_EQ(CallsOf(Text("gather by rank", c.m, c.k, c.n), on_gpus), c.gathers ? 2 : 1);
+    EXPECT_EQ(CallsOf(Text("scatter by rank", c.m, c.k, c.n), on_gpus), c.scatters ? 2 : 1);
     EXPECT_EQ(CallsOf(Text("scatter", c.m, c.k, c.n), on_gpus), c.scatters ? 2 : 1);
     EXPECT_EQ(CallsOf(Text("sum", c.m, c.k, c.n), on_gpus), c.sums ? 2 : 1);
   }
 }
 
+std::vector<std::string> NotesOf(const std::string& text, const PlanOptions& options) {
+  auto graph = ir::Parse(text, fusion::kFusionOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  PlanOptions of_two = options;
+  of_two.num_devices = 2;
+  auto plan = PlanProgram(*std::move(graph), of_two);
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  return plan->notes;
+}
+
+TEST(Overlap, SaysWhatWasChosenAndWhy) {
+  using Notes = std::vector<std::string>;
+  const PlanOptions on_gpus = {.target = codegen::kHopper};
+  EXPECT_EQ(NotesOf(Text("gather", 8192, 8192, 28672), on_gpus), Notes{"y: 2 parts of 4096 rows beside allgather g.1"});
+  EXPECT_EQ(NotesOf(Text("gather", 64, 8192, 28672), on_gpus),
+            Notes{"y: whole behind allgather g.1: parts of 32 rows (from 256 on), 512 KiB a rank (from 4096 on)"});
+  EXPECT_EQ(NotesOf(Text("scatter", 8192, 8192, 28672), on_gpus),
+            Notes{"y.partial: 2 parts of 4096 rows beside all_to_all y.1"});
+  EXPECT_EQ(NotesOf(Text("sum", 1024, 4096, 14336), on_gpus),
+            Notes{"y.partial: whole before allreduce y: parts of 512 rows (from 1024 on), 4096 KiB a rank (from 8192 "
+                  "on), sums of 7168 terms (from 4096 on)"});
+  EXPECT_EQ(NotesOf(Text("gather", 8192, 8192, 28672), {}),
+            Notes{"y: whole behind allgather g.1: the cores that multiply are those that copy"});
+  EXPECT_EQ(NotesOf(Text("gather", 64, 64, 64), {.overlap = OverlapChoice::kNever}), Notes{});
+  EXPECT_EQ(NotesOf("fusion @f(%x: f32[8, 8], %w: f32[8, 8]) {\n  %y = matmul(%x, %w)\n  return %y\n}\n", on_gpus),
+            Notes{});
+}
+
 TEST(Overlap, IsAsOneAsks) {
-  for (const char* form : {"gather", "scatter", "sum"}) {
+  for (const char* form : {"gather", "gather by rank", "scatter", "scatter by rank", "sum"}) {
     const std::string large = Text(form, 8192, 8192, 28672), small = Text(form, 4, 8, 6);
     EXPECT_EQ(CallsOf(large, {}), 1) << form;  // On CPUs.
     EXPECT_EQ(CallsOf(large, {.target = codegen::kHopper, .overlap = OverlapChoice::kNever}), 1) << form;
