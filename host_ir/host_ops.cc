@@ -63,6 +63,10 @@ bool MakesView(const ir::Op& op) {
   return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape;
 }
 
+std::string_view WorkNameOf(const ir::Op& op) {
+  return CodeOf(op) == HostOp::kLaunch ? op.Name("kernel") : std::string_view(op.operands.back()->name);
+}
+
 const ir::Value* BaseOf(const ir::Value* value) {
   while (value->def != nullptr && MakesView(*value->def)) value = value->def->operands[0];
   return value;

@@ -64,6 +64,52 @@ class Memory:
     peak: int  # of the three together
 
 
+@dataclass(frozen=True)
+class Time:
+    """Microseconds of a run, from its turn to its end: predicted by what was measured of the devices, and taken.
+
+    >>> print(plan.time.predicted_us, plan.time.least_us)
+    """
+
+    predicted_us: float | None  # None: unknown says why.
+    unknown: str
+    work_us: float  # Of the predicted: kernels and products, one behind the other,
+    communication_us: float  # and communications; what is more than predicted_us goes on at the same time.
+    rates: str  # "NVIDIA H100 80GB HBM3, 2 ranks"
+    segments: list[tuple[str, float]]  # Predicted: each one's name, in the order of the plan, without views.
+    runs: int  # That were heard of, of this plan with these sizes.
+    least_us: float
+    last_us: float
+
+    def lines(self) -> list[str]:
+        """As ``print(plan)`` and ``hostir explain`` say it."""
+        if self.predicted_us is None:
+            lines = [f"the time of a run is not predicted: {self.unknown}"]
+        else:
+            parts = (
+                f"{_micros(self.work_us)} of kernels and products, {_micros(self.communication_us)} of communications"
+            )
+            lines = [f"a run should take {_micros(self.predicted_us)} (by {self.rates}): {parts}"]
+        if self.runs:
+            runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+            lines.append(f"{runs} took {_micros(self.least_us)} or more, the last {_micros(self.last_us)}")
+        return lines
+
+
+def _time(time: Any) -> Time:
+    return Time(
+        predicted_us=None if time.unknown else time.predicted_us,
+        unknown=time.unknown,
+        work_us=time.work_us,
+        communication_us=time.communication_us,
+        rates=time.rates,
+        segments=[(row.name, row.rank_us[0]) for row in time.segments],
+        runs=time.runs,
+        least_us=time.least_us,
+        last_us=time.last_us,
+    )
+
+
 class Plan:
     """The plan of a program. The plan explained is the plan executed.
 
@@ -103,6 +149,7 @@ class Plan:
         ]
         self.memory_unknown: str = explanation.memory_unknown
         self.notes = list(explanation.notes)
+        self.time = _time(explanation.time)
 
     def json(self) -> str:
         """Everything above as one JSON object, keys sorted: ``json.loads(plan.json())["guards"]``."""
@@ -110,6 +157,7 @@ class Plan:
         fields["segments"] = [vars(s) for s in self.segments]
         fields["communications"] = [vars(c) for c in self.communications]
         fields["memory"] = [vars(m) for m in self.memory]
+        fields["time"] = vars(self.time)
         return json.dumps(fields, indent=2, sort_keys=True)
 
     def svg(self) -> str:
@@ -131,14 +179,21 @@ class Plan:
         return f'<img alt="the plan" style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">{tables}'
 
     def __str__(self) -> str:
-        rows = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]
+        predicted = self.time.segments
+        times = iter(predicted)
+        rows: list[tuple[str, ...]] = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]
+        if predicted:
+            rows = [(*rows[0], "predicted")]
         for s in self.segments:
             ops = ", ".join(op.split("= ")[-1] for op in s.ops)
             work = f"{ops}, {s.schedule}" if s.kind == "library" and s.schedule else s.schedule or ops
             name, amount = s.name, _amount(s.bytes)
             if s.loop:
                 name, amount = f"{s.loop}.{name}", f"{amount} x {s.iterations}"
-            rows.append((name, s.kind, work, _short(s.inputs), _short(s.outputs), amount))
+            row: tuple[str, ...] = (name, s.kind, work, _short(s.inputs), _short(s.outputs), amount)
+            if predicted:
+                row = (*row, "" if s.kind == "view" else _micros(next(times)[1]))
+            rows.append(row)
         lines = _columns(rows)
         if self.communications:
             lines.append("")
@@ -160,10 +215,14 @@ class Plan:
             lines += _columns(of_rank)
         else:
             lines.append(f"memory is not known: {self.memory_unknown}")
-        return "\n".join(lines + self.notes)
+        return "\n".join(lines + self.time.lines() + self.notes)
 
     def __repr__(self) -> str:
         return f"<hostir.Plan: {len(self.segments)} segments, {len(self.communications)} communications>"
+
+
+def _micros(us: float) -> str:
+    return f"{us:.3g} us" if us < 1000 else f"{us / 1000:.4g} ms"
 
 
 def _bytes(record: Any) -> int | str:

@@ -49,6 +49,8 @@ std::vector<Setting> MakeSettings() {
                "communications are faster, and large ones leave the multiprocessors to the kernels beside them",
        .field = &Config::peer_memory,
        .words = {"on", "off"}},
+      {"rates", "the file that hostir-eval --calibrate wrote of these devices: explain says how long runs take",
+       &Config::rates},
       {"worker", "the worker program", &Config::worker},
   };
   for (const LimitInfo& info : kLimits) {

@@ -25,6 +25,7 @@ struct Config {
   bool own_memory = false;
   bool nvlink_multicast = false;
   std::string peer_memory = "on";
+  std::string rates = {};   // A file; empty: none.
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};
 };

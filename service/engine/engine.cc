@@ -162,6 +162,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   if (made.ok()) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
+    if (request.profile == nullptr && request.timeline == nullptr) job.done = Timed(std::move(job.done), job);
     job.request = request.request;
     job.profile = std::move(request.profile);
     job.timeline = std::move(request.timeline);
@@ -225,6 +226,16 @@ Status Engine::Look(const RunRequest& request, const Program& program, RunJob& j
     }
   }
   return program.CheckSizes(job.sizes);
+}
+
+// `done`, and the run's time for RunTimes.
+std::function<void(const Status&, base::Nanos)> Engine::Timed(std::function<void(const Status&, base::Nanos)> done,
+                                                              const RunJob& job) const {
+  return [done = std::move(done), times = run_times_, number = job.program->number(), sizes = job.sizes](
+             const Status& status, base::Nanos took) {
+    if (status.ok()) times->Add(number, sizes, took);
+    if (done) done(status, took);
+  };
 }
 
 Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,

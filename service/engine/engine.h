@@ -15,10 +15,12 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "host_ir/predict/rates.h"
 #include "hostir/v1/plan.pb.h"
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
 #include "service/engine/program_cache.h"
+#include "service/engine/run_times.h"
 #include "service/engine/sequencer.h"
 #include "service/engine/transfer.h"
 #include "service/os/affinity.h"
@@ -36,6 +38,8 @@ struct EngineOptions {
   std::vector<Cores> cores = {};  // As of FleetOptions.
   bool busy_waits = false;
   Limits limits = {};
+
+  std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.
 
   int64_t num_devices() const { return devices.size(); }
 };
@@ -90,6 +94,10 @@ class Engine {
   // Errors: kInvalidArgument, kNotFound, kFailedPrecondition for program and arguments, with both sides of what does
   //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
   Result<Accepted> Run(RunRequest request);
+  // Of the runs that went well, and were not measured op by op. `sizes`: all of the program's.
+  std::optional<RunTimes::Taken> TimesOf(const Program& program, const Sizes& sizes) const {
+    return run_times_->Find(program.number(), sizes);
+  }
   // For who waits for the end of a run that was just accepted, and holds no lock of its own: looks for it a moment,
   // where that is faster; `done` may be called on this thread.
   void LookForEnd(int64_t run) { sequencer_.LookForEnd(run); }
@@ -140,6 +148,8 @@ class Engine {
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
   void OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
+  std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
+                                                        const RunJob& job) const;
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
 
   const EngineOptions options_;
@@ -147,6 +157,7 @@ class Engine {
   const std::shared_ptr<ReleasedShards> released_;
   TensorStore store_;  // Before all that may hold tensors.
   ProgramCache programs_;
+  const std::shared_ptr<RunTimes> run_times_ = std::make_shared<RunTimes>();  // Runs that end late hold it.
   Sequencer sequencer_;
   std::mutex accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
   std::atomic<int64_t> runs_ = 0;

@@ -12,6 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -230,6 +233,17 @@ void Drain(int64_t timeout_ms, Server& server) {
   }
 }
 
+Result<std::optional<host::Rates>> ReadRates(const std::string& path) {
+  if (path.empty()) return std::optional<host::Rates>();
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) return Status(Code::kNotFound, Cat("--rates=", path, ": cannot be read"));
+  Result<host::Rates> rates = host::ParseRates(text.str());
+  if (!rates.ok()) return rates.status().WithContext(Cat("--rates=", path));
+  return std::optional<host::Rates>(*std::move(rates));
+}
+
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
@@ -241,7 +255,10 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   if (!held.ok()) return {held.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(held.status())};
   const Result<DeviceRequest> request = ParseDevices(config.devices);
   if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
-  const EngineOptions options = FindOptions(config, *request);
+  Result<std::optional<host::Rates>> rates = ReadRates(config.rates);
+  if (!rates.ok()) return {rates.status(), kExitUsage};
+  EngineOptions options = FindOptions(config, *request);
+  options.rates = *std::move(rates);
   Engine engine(options);
   if (const Status status = engine.Start(); !status.ok()) {
     return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};

@@ -5,6 +5,7 @@
 
 #include "csrc/base/text.h"
 #include "service/rpc/plan_memory.h"
+#include "service/rpc/plan_time.h"
 
 namespace hir::service {
 namespace {
@@ -32,7 +33,8 @@ Status CheckNames(const Program& program, const Sizes& sizes) {
   return {};
 }
 
-Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainReply* reply) {
+Status ExplainProgram(const Program& program, const Sizes& sizes, const host::Rates* rates,
+                      const std::optional<RunTimes::Taken>& taken, pb::ExplainReply* reply) {
   const pb::Plan& plan = program.plan();
   HIR_TRY(CheckNames(program, sizes));
   const bool all_known = sizes.size() == program.Symbols().size();
@@ -46,6 +48,7 @@ Status ExplainProgram(const Program& program, const Sizes& sizes, pb::ExplainRep
   for (pb::SegmentRecord& segment : *explanation.mutable_segments()) SetBytes(program, sizes, segment);
   for (pb::CommunicationRecord& record : *explanation.mutable_communications()) SetBytes(program, sizes, record);
   SetMemory(program, sizes, &explanation);
+  SetTime(program, sizes, rates, taken, &explanation);
   return {};
 }
 

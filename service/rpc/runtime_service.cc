@@ -111,9 +111,11 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
 
 void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply, Call call) {
   const Sizes sizes(request.sizes().begin(), request.sizes().end());
-  const auto explain = [call, reply, sizes](const Result<std::shared_ptr<const Program>>& program) {
+  const auto explain = [this, call, reply, sizes](const Result<std::shared_ptr<const Program>>& program) {
     if (!call->Claim()) return;
-    call->End(program.ok() ? ExplainProgram(**program, sizes, reply) : program.status());
+    if (!program.ok()) return call->End(program.status());
+    const host::Rates* const rates = engine_.options().rates ? &*engine_.options().rates : nullptr;
+    call->End(ExplainProgram(**program, sizes, rates, engine_.TimesOf(**program, sizes), reply));
   };
   engine_.Compile(
       request.session_id(), request.program(),

@@ -30,8 +30,7 @@ std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
 // The names by which OpTime knows an op.
 void Name(const ir::Op& op, pb::OpTime& time) {
   time.set_op(std::string(op.info->name));
-  const bool is_launch = op.info->name == "launch";
-  time.set_name(std::string(is_launch ? op.Name("kernel") : op.operands.back()->name));
+  time.set_name(std::string(host::WorkNameOf(op)));
   if (op.info->name == "communication") time.set_seq(op.Int("seq"));
 }
 

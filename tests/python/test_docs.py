@@ -25,7 +25,10 @@ PAGES: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_programs_of_the_documentation(page: str, daemon_program: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_programs_of_the_documentation(
+    page: str, daemon_program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # They write files.
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     shown = PAGES[page]
     assert blocks

@@ -66,8 +66,64 @@ def test_explain_tells_memory(client: hostir.Client) -> None:
     assert (memory.ranks, memory.inputs, memory.outputs) == ([0, 1, 2, 3], 32 * 16 * 4 + 16 * 16 * 4, 32 * 16 * 4)
     assert 32 * 16 * 4 <= memory.intermediates <= 2 * 32 * 16 * 4
     assert memory.peak == memory.inputs + memory.outputs + memory.intermediates
-    assert str(plan).splitlines()[-3].split()[:3] == ["memory", "of", "rank"]
+    assert str(plan).splitlines()[-4].split()[:3] == ["memory", "of", "rank"]
     assert json.loads(plan.json())["memory"] == [vars(memory)]
+
+
+# A second for the run, a millisecond a kernel or product, a tenth of a second a communication.
+RATES = """hostir rates 1
+device a CPU
+ranks 4
+multiprocessors 0
+run 1
+memory 1e12 0.001
+product f32 1e12 0.001
+communication allreduce 1e12 0.1
+"""
+
+
+def test_explain_tells_the_time(daemon_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rates.txt").write_text(RATES)
+    monkeypatch.setenv("HOSTIR_RATES", str(tmp_path / "rates.txt"))
+    fd = row_parallel()
+    with hostir.connect(devices="cpu:4", timeout=60) as client:
+        without = client.explain(fd).time
+        assert without.predicted_us is None and without.unknown.startswith("it depends on sizes")
+        plan = client.explain(fd, sizes={"i0": 32})
+        products = sum(s.kind != "communication" for s in plan.segments if s.kind != "view")
+        assert plan.time.predicted_us == pytest.approx(1e6 + 1e3 * products + 1e5)
+        assert (plan.time.work_us, plan.time.communication_us) == pytest.approx((1e3 * products, 1e5))
+        assert (plan.time.rates, plan.time.runs) == ("a CPU, 4 ranks", 0)
+        assert [name for name, _ in plan.time.segments] == [s.name for s in plan.segments if s.kind != "view"]
+        assert dict(plan.time.segments)["allreduce #0"] == pytest.approx(1e5)
+        assert "a run should take 1101 ms" in str(plan) or "a run should take 1102 ms" in str(plan)
+        for _ in range(3):
+            (y,) = client.run(fd, [np.ones((32, 64), np.float32), np.ones((16, 64), np.float32)])
+            y.numpy()
+        (y,) = client.run(fd, [np.ones((16, 64), np.float32), np.ones((16, 64), np.float32)])
+        y.numpy()
+        after = client.explain(fd, sizes={"i0": 32}).time
+        assert after.runs == 3 and 0 < after.least_us <= after.last_us
+        assert json.loads(plan.json())["time"]["rates"] == "a CPU, 4 ranks"
+
+
+def test_without_rates_explain_says_how_to_measure(client: hostir.Client) -> None:
+    plan = client.explain(row_parallel(), sizes={"i0": 8})
+    assert plan.time.predicted_us is None
+    assert "hostir-eval --calibrate FILE, then hostird --rates=FILE" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("speed 1", 'line 1: wants "hostir rates 1"'), (RATES + "memory 1", "line 9: memory wants")]
+)
+def test_a_file_of_rates_with_a_fault(
+    daemon_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, fault: str
+) -> None:
+    (tmp_path / "rates.txt").write_text(text)
+    monkeypatch.setenv("HOSTIR_RATES", str(tmp_path / "rates.txt"))
+    with pytest.raises(hostir.InvalidArgument, match=r"rates\.txt: ") as refused, hostir.connect(devices="cpu:1"):
+        pass
+    assert fault in str(refused.value).replace('\\"', '"')
 
 
 def test_communications_have_the_host_programs_numbers(client: hostir.Client) -> None:

@@ -70,6 +70,27 @@ std::string MemoryText(const pb::Explanation& plan) {
   return Table(rows);
 }
 
+// "12.3 us", "1.25 ms"
+std::string Micros(double us) {
+  char text[32];
+  std::snprintf(text, sizeof(text), us < 1000 ? "%.3g us" : "%.4g ms", us < 1000 ? us : us / 1000);
+  return text;
+}
+
+std::string TimeText(const pb::PlanTime& time) {
+  std::string out;
+  if (!time.unknown().empty()) {
+    out = Cat("the time of a run is not predicted: ", time.unknown(), "\n");
+  } else {
+    out = Cat("a run should take ", Micros(time.predicted_us()), " (by ", time.rates(), "): ", Micros(time.work_us()),
+              " of kernels and products, ", Micros(time.communication_us()), " of communications\n");
+  }
+  if (time.runs() > 0)
+    base::Append(out, Counted(time.runs(), "run"), " took ", Micros(time.least_us()), " or more, the last ",
+                 Micros(time.last_us()), "\n");
+  return out;
+}
+
 // "1.0 KiB x 4": of a loop's parts, for each of its iterations.
 std::string AmountOf(const pb::SegmentRecord& segment) {
   return segment.loop().empty() ? Amount(segment) : Cat(Amount(segment), " x ", segment.iterations());
@@ -77,10 +98,16 @@ std::string AmountOf(const pb::SegmentRecord& segment) {
 
 std::string PlanText(const pb::ExplainReply& reply) {
   const pb::Explanation& plan = reply.explanation();
+  const auto& predicted = plan.time().segments();
+  int next = 0;  // Of those; views have none.
   std::vector<std::vector<std::string>> rows = {{"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
+  if (!predicted.empty()) rows[0].emplace_back("predicted");
   for (const pb::SegmentRecord& segment : plan.segments()) {
     rows.push_back({segment.loop().empty() ? segment.name() : Cat(segment.loop(), ".", segment.name()), segment.kind(),
                     WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()), AmountOf(segment)});
+    if (predicted.empty()) continue;
+    const bool has = segment.kind() != "view" && next < predicted.size();
+    rows.back().push_back(has ? Micros(predicted[next++].rank_us(0)) : "");
   }
   std::string out = Table(rows);
   if (plan.communications().empty()) {
@@ -95,7 +122,7 @@ std::string PlanText(const pb::ExplainReply& reply) {
   for (const pb::PlanGuard& guard : reply.guards())
     guards.push_back(guard.reason().empty() ? guard.condition() : Cat(guard.condition(), " (", guard.reason(), ")"));
   if (!guards.empty()) base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
-  base::Append(out, "\n", MemoryText(plan));
+  base::Append(out, "\n", MemoryText(plan), TimeText(plan.time()));
   for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
   return out;
 }

@@ -5,12 +5,17 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <type_traits>
 
+#include "csrc/base/quartiles.h"
 #include "csrc/base/text.h"
 #include "host_ir/host_ops.h"
+#include "host_ir/predict/predict.h"
+#include "tools/eval/calibrate.h"
 #include "tools/eval/rank_run.h"
 #include "tools/eval/ranks.h"
 #include "tools/eval/report.h"
@@ -41,30 +46,55 @@ Status WriteText(const std::string& path, const std::string& text) {
   return file.flush() ? Status() : Unavailable(Cat("cannot write ", path));
 }
 
+// What is run: a file's program, or one that is timed to calibrate.
+struct Source {
+  std::string name;
+  std::string text;
+};
+
+Result<std::vector<Source>> ReadSources(const Options& options) {
+  std::vector<Source> sources;
+  for (const std::string& path : options.programs) {
+    HIR_ASSIGN(std::string text, ReadText(path));
+    sources.push_back({path, std::move(text)});
+  }
+  return sources;
+}
+
 // A program, planned one way.
 struct Variant {
   Planned planned;
   host::OverlapChoice overlap = host::OverlapChoice::kChosen;
+  Result<host::Prediction> predicted = Status(Code::kFailedPrecondition, "no --rates");
 };
 
-Result<Planned> PlanFile(const Options& options, const std::string& program, host::OverlapChoice overlap,
-                         const Ranks& ranks, const codegen::Target& target) {
-  HIR_ASSIGN(const std::string text, ReadText(program));
-  const bool is_host = &tools::OpSetOf(text) == &host::kHostOps;
-  Result<Planned> planned =
-      is_host ? LoadHost(options, text, ranks.size()) : Plan(options, overlap, text, ranks.size(), target);
-  if (!planned.ok() && planned.status().code() != Code::kNotFound) return planned.status().WithContext(program);
+Result<Planned> PlanSource(const Options& options, const Source& source, host::OverlapChoice overlap,
+                           const Ranks& ranks, const codegen::Target& target) {
+  const bool is_host = &tools::OpSetOf(source.text) == &host::kHostOps;
+  Result<Planned> planned = is_host ? LoadHost(options, source.text, ranks.size())
+                                    : Plan(options, overlap, source.text, ranks.size(), target);
+  if (!planned.ok() && planned.status().code() != Code::kNotFound) return planned.status().WithContext(source.name);
   return planned;
 }
 
 // Those of each program.
 using Variants = std::vector<std::vector<Variant>>;
-Result<Variants> PlanAll(const Options& options, const Ranks& ranks, const codegen::Target& target) {
-  Variants variants(options.programs.size());
+Result<Variants> PlanAll(const Options& options, std::span<const Source> sources, const Ranks& ranks,
+                         const codegen::Target& target) {
+  Variants variants(sources.size());
+  std::optional<host::Rates> rates;
+  if (!options.rates.empty()) {
+    HIR_ASSIGN(const std::string text, ReadText(options.rates));
+    Result<host::Rates> parsed = host::ParseRates(text);
+    if (!parsed.ok()) return parsed.status().WithContext(options.rates);
+    rates = *std::move(parsed);
+  }
   for (size_t i = 0; i < variants.size(); ++i) {
     for (const host::OverlapChoice overlap : options.overlaps) {
-      HIR_ASSIGN(Planned planned, PlanFile(options, options.programs[i], overlap, ranks, target));
-      variants[i].push_back({std::move(planned), overlap});
+      HIR_ASSIGN(Planned planned, PlanSource(options, sources[i], overlap, ranks, target));
+      Variant& variant = variants[i].emplace_back(std::move(planned), overlap);
+      const Sizes& sizes = variant.planned.sizes;
+      if (rates) variant.predicted = host::Predict(*variant.planned.plan.host, {sizes.begin(), sizes.end()}, *rates);
     }
   }
   return variants;
@@ -223,6 +253,8 @@ Result<Report> ReportOf(const Options& options, const Variant& variant, const Ra
                    .compile_again_ms = planned.compile_again_ms,
                    .timing = run.timing(),
                    .memory = {}};
+  if (variant.predicted.ok()) report.predicted_ms = variant.predicted->seconds * 1e3;
+  if (!variant.predicted.ok() && !options.rates.empty()) report.not_predicted = variant.predicted.status().ToString();
   if (!options.out.empty()) report.outputs = run.OutputPaths();
   HIR_ASSIGN(report.timing.samples_ms, SlowestSamples(run.timing(), ranks));
   HIR_ASSIGN(report.memory, MemoryOfEach(run.memory(), ranks));
@@ -231,7 +263,7 @@ Result<Report> ReportOf(const Options& options, const Variant& variant, const Ra
 
 // Runs the plans of one program, and reports them. Errors end the process.
 Status EvaluateProgram(const Options& options, std::vector<Variant>& variants, std::string_view model,
-                       const DeviceKind& kind, RankDevice& on, Ranks& ranks, std::vector<std::string>& json) {
+                       const DeviceKind& kind, RankDevice& on, Ranks& ranks, std::vector<Report>& reports) {
   std::deque<RankRun> runs;
   for (Variant& variant : variants) {
     RankRun& run = runs.emplace_back(options, ranks, kind, on, variant.planned);
@@ -242,19 +274,38 @@ Status EvaluateProgram(const Options& options, std::vector<Variant>& variants, s
   if (status.ok()) status = Finish(options, ranks, runs.front(), variants.front().planned);
   if (!status.ok()) EndAtOnce({status, kExitFailed}, ranks);
   for (size_t i = 0; i < variants.size(); ++i) {
-    HIR_ASSIGN(const Report report, ReportOf(options, variants[i], runs[i], model, ranks));
-    if (ranks.rank() != 0) continue;
-    std::fputs(ReportText(report, options).c_str(), stdout);
+    HIR_ASSIGN(reports.emplace_back(), ReportOf(options, variants[i], runs[i], model, ranks));
+    if (ranks.rank() != 0 || !options.calibrate.empty()) continue;
+    std::fputs(ReportText(reports.back(), options).c_str(), stdout);
     std::fflush(stdout);
-    if (!options.json.empty()) json.push_back(ReportJson(report, options));
   }
   return {};
+}
+
+// Rank 0's: the figures of all programs, or what they say of the device.
+Status WriteFiles(const Options& options, std::span<const Report> reports, std::span<const Probe> probes,
+                  const codegen::Target& target) {
+  if (!options.calibrate.empty()) {
+    std::vector<double> seconds;
+    for (const Report& report : reports) seconds.push_back(base::QuartilesOf(report.timing.samples_ms).median / 1e3);
+    const std::string device = reports[0].model.empty() ? options.device : reports[0].model;
+    HIR_TRY(WriteText(options.calibrate, host::ToText(RatesOf(probes, seconds, device, reports[0].ranks, target))));
+  }
+  if (options.json.empty()) return {};
+  std::vector<std::string> json;
+  for (const Report& report : reports) json.push_back(ReportJson(report, options));
+  return WriteText(options.json, (json.size() == 1 ? json[0] : Cat("[", base::Join(json, ",\n"), "]")) + "\n");
 }
 
 Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks) {
   const Result<rank::DeviceFacts> facts = kind.backends.facts_of(ranks.node_rank());
   if (Status status = ranks.Agree("find the device", facts.status()); !status.ok()) return {status, kExitFailed};
-  Result<Variants> variants = PlanAll(options, ranks, facts->target);
+  std::vector<Probe> probes;
+  if (!options.calibrate.empty()) probes = ProbesFor(facts->target, ranks.size());
+  Result<std::vector<Source>> sources = ReadSources(options);
+  for (const Probe& probe : probes) sources->push_back({probe.name, probe.text});
+  Result<Variants> variants =
+      sources.ok() ? PlanAll(options, *sources, ranks, facts->target) : Result<Variants>(sources.status());
   if (Status status = ranks.Agree("plan", variants.status()); !status.ok()) {
     const int code = status.code() == Code::kNotFound           ? kExitUsage
                      : status.code() == Code::kDeadlineExceeded ? kExitFailed
@@ -274,14 +325,15 @@ Outcome EvaluateOn(const Options& options, const DeviceKind& kind, Ranks& ranks)
   Status status = ranks.Agree("open the device", on.Open(options, ranks, kind.backends));
   if (status.ok()) status = ranks.Agree("connect", on.Connect(options, ranks, kind.backends));
   if (!status.ok()) EndAtOnce({status, kExitFailed}, ranks);
-  std::vector<std::string> json;
-  for (std::vector<Variant>& of_program : *variants) {
-    status = EvaluateProgram(options, of_program, facts->model, kind, on, ranks, json);
+  std::vector<Report> reports;
+  for (size_t i = 0; i < variants->size(); ++i) {
+    if (!probes.empty() && ranks.rank() == 0)
+      std::fprintf(stderr, "%zu of %zu: %s\n", i + 1, probes.size(), probes[i].name.c_str());
+    status = EvaluateProgram(options, (*variants)[i], facts->model, kind, on, ranks, reports);
     if (!status.ok()) return {status, kExitFailed};
   }
-  if (ranks.rank() != 0 || options.json.empty()) return {};
-  const std::string all = json.size() == 1 ? json[0] : Cat("[", base::Join(json, ",\n"), "]");
-  return {WriteText(options.json, all + "\n"), kExitUsage};
+  if (ranks.rank() != 0) return {};
+  return {WriteFiles(options, reports, probes, facts->target), kExitUsage};
 }
 
 }  // namespace

@@ -163,6 +163,19 @@ constexpr Row kRows[] = {
      },
      "after all else run once more, no graph replayed, and write when each rank's streams did what, as a trace that "
      "ui.perfetto.dev opens"},
+    {"--rates", "FILE",
+     [](Options& o, std::string_view v) {
+       o.rates = v;
+       return Status();
+     },
+     "say how long a run should take, by what --calibrate wrote to FILE"},
+    {"--calibrate", "FILE",
+     [](Options& o, std::string_view v) {
+       o.calibrate = v;
+       return Status();
+     },
+     "instead of a program: measure kernels, products and communications of these ranks, and write their times to "
+     "FILE"},
     {"--explain", "",
      [](Options& o, std::string_view) {
        o.explain = true;
@@ -196,6 +209,10 @@ Status Unknown(std::string_view name) {
 
 Status Check(const Options& options) {
   if (options.help) return {};
+  if (!options.calibrate.empty() &&
+      !(options.programs.empty() && options.rates.empty() && options.timeline.empty() && !options.random))
+    return InvalidArgument("--calibrate times programs of its own: no program, --random, --rates or --timeline");
+  if (!options.calibrate.empty()) return {};
   if (options.programs.empty()) return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
@@ -238,6 +255,11 @@ Result<Options> ParseOptions(std::span<const char* const> arguments) {
     HIR_TRY(row->set(options, value).WithContext(name));
   }
   HIR_TRY(Check(options));
+  if (!options.calibrate.empty()) {
+    options.random = 1;
+    options.overlaps = {host::OverlapChoice::kNever};
+    if (options.repeat == 0) options.repeat = 9, options.batch = 10;
+  }
   return options;
 }
 
@@ -245,7 +267,8 @@ std::string HelpText() {
   std::string out =
       "hostir-eval PROGRAM.hir [options]\n"
       "hostir-eval A.hir B.hir --overlap chosen,never --random 1 --repeat 9 --json times.json\n"
-      "mpirun -n 4 hostir-eval PROGRAM.hir --in DIR --out DIR\n\n"
+      "mpirun -n 4 hostir-eval PROGRAM.hir --in DIR --out DIR\n"
+      "mpirun -n 2 hostir-eval --calibrate rates.txt --device cuda\n\n"
       "Runs a program in text form (docs/ir.md) without a daemon: on one rank, or on as many as "
       "mpirun starts. Several programs run one after the other; samples of one program's plans take turns.\n\n";
   constexpr size_t kColumn = 22;

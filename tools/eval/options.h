@@ -40,7 +40,9 @@ struct Options {
   std::vector<host::OverlapChoice> overlaps = {host::OverlapChoice::kChosen};  // A plan of each program for each.
   bool explain = false;
   std::string json;
-  std::string timeline;  // File of one more run's; empty: none.
+  std::string rates;      // File of what predictions are made from; empty: none are made.
+  std::string calibrate;  // File to write such to, instead of running a program.
+  std::string timeline;   // File of one more run's; empty: none.
   int64_t timeout_s = 120;
 };
 

@@ -54,6 +54,8 @@ std::string ReportText(const Report& report, const Options& options) {
           Counted(report.communications, "communication"), "\n");
   base::Append(out, "plan ", Short(report.plan_ms), " ms, compile ", Short(compile_ms), " ms, prepare ",
                Short(report.timing.prepare_ms), " ms, first run ", Short(report.timing.first_run_ms), " ms\n");
+  if (report.predicted_ms > 0) base::Append(out, "predicted: ", Short(report.predicted_ms), " ms a run\n");
+  if (!report.not_predicted.empty()) base::Append(out, "not predicted: ", report.not_predicted, "\n");
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, Counted(std::ssize(report.timing.samples_ms), "sample"), " of ", Counted(options.batch, "run"),
@@ -78,6 +80,7 @@ std::string ReportJson(const Report& report, const Options& options) {
       ",\n  \"shard_bytes\": ", EachRank(report.memory, &Memory::shard_bytes),
       ",\n  \"pool_bytes\": ", EachRank(report.memory, &Memory::pool_bytes),
       ",\n  \"communication_bytes\": ", EachRank(report.memory, &Memory::communication_bytes));
+  if (report.predicted_ms > 0) base::Append(out, ",\n  \"predicted_ms\": ", report.predicted_ms);
   if (!report.timing.samples_ms.empty()) {
     const base::Quartiles q = base::QuartilesOf(report.timing.samples_ms);
     base::Append(out, ",\n  \"batch\": ", options.batch, ",\n  \"cold_l2\": ", options.cold_l2,

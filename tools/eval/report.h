@@ -24,6 +24,8 @@ struct Report {
   std::vector<double> compile_again_ms;
   Timing timing;               // Of rank 0; samples_ms: of each sample the slowest rank's.
   std::vector<Memory> memory;  // Of each rank.
+  double predicted_ms = 0;     // 0: there were no rates, or not_predicted says why.
+  std::string not_predicted = {};
   std::vector<std::string> outputs = {};
 };
 

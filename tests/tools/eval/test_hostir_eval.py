@@ -470,3 +470,37 @@ def test_plans_of_several_programs_take_turns(tmp_path: Path) -> None:
         (name, overlap, 3) for name in ("twice", "squares") for overlap in ("never", "chosen")
     ]
     assert done.stdout.count("(overlap never)") == 2
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_what_is_calibrated_predicts(tmp_path: Path, ranks: int) -> None:
+    rates, program, times = (tmp_path / name for name in ("rates.txt", "sums.hir", "times.json"))
+    done = evaluate("--calibrate", rates, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    words = [line.split() for line in rates.read_text().splitlines()]
+    assert words[0] == ["hostir", "rates", "1"] and ["ranks", str(max(ranks, 1))] in words
+    curves = {tuple(line[:-2]) for line in words if line[0] in ("memory", "product", "communication")}
+    types = ("allgather", "allreduce", "reduce_scatter", "all_to_all", "collective_permute", "copies")
+    communications = {("communication", name) for name in types} if ranks else set()
+    assert curves == {("memory",), ("product", "f32"), ("product", "bf16")} | communications
+    mesh, of_mesh = ("mesh @m = [0, 1]\n", " {mesh=@m, shard(0, mesh_x)}") if ranks else ("", "")
+    program.write_text(f"""{mesh}fusion @sums(%x: f32[4096, 256]{of_mesh}) {{
+  %s{" {mesh=@m}" if ranks else ""} = sum(%x) {{axes=[0], keepdim=false, dtype=f32}}
+  return %s
+}}
+""")
+    arguments = ["--random", 1, "--repeat", 5, "--rates", rates, "--json", times]
+    done = evaluate(program, *arguments, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(times.read_text())
+    assert f"predicted: {row['predicted_ms']:.4g} ms a run" in done.stdout
+    assert 0.01 < row["predicted_ms"] / row["median_ms"] < 100  # Others use this machine, too.
+
+
+def test_calibrate_goes_with_no_program(tmp_path: Path) -> None:
+    done = evaluate("--calibrate", tmp_path / "rates.txt", "program.hir")
+    assert done.returncode == 2 and "--calibrate times programs of its own" in done.stderr
+    (tmp_path / "rates.txt").write_text("hostir rates 1\nmemory 0 1\n")
+    (tmp_path / "program.hir").write_text("fusion @f(%x: f32[4]) {\n  %y = relu(%x)\n  return %y\n}\n")
+    done = evaluate(tmp_path / "program.hir", "--random", 1, "--rates", tmp_path / "rates.txt")
+    assert done.returncode != 0 and "rates.txt: line 2: memory wants bytes and seconds, both above 0" in done.stderr

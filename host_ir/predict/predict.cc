@@ -1,0 +1,185 @@
+#include "host_ir/predict/predict.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/text.h"
+#include "host_ir/host_ops.h"
+#include "host_ir/unroll.h"
+
+namespace hir::host {
+namespace {
+
+using base::Cat;
+using Sizes = std::map<std::string, int64_t>;
+
+Status NoCurve(std::string_view line, std::string_view name) {
+  return {Code::kFailedPrecondition, Cat("the rates have no line \"", line, " ", name,
+                                         "\": measure again with as many ranks (hostir-eval --calibrate FILE)")};
+}
+
+class Follower {
+ public:
+  Follower(const Sizes& sizes, const Rates& rates) : sizes_(sizes), rates_(rates) {}
+
+  Status Follow(const Step& step) {
+    if (step.cut)
+      return Unimplemented(
+          Cat("a loop makes more than ", kIterationsMax, " iterations, of which not all are followed"));
+    symbols_ = step.symbols.get();
+    if (step.stream == nullptr) return {};
+    HIR_ASSIGN(const int64_t stream, Value(step.stream));
+    double& ready = streams_[stream];
+    const HostOp code = CodeOf(*step.op);
+    if (code == HostOp::kRecord || code == HostOp::kWait) {
+      HIR_ASSIGN(const int64_t index, Value(step.index));
+      double& event = events_[{step.op->operands[0], index}];
+      (code == HostOp::kRecord ? event : ready) = std::max(event, ready);
+      return {};
+    }
+    const bool communicates = code == HostOp::kCommunication;
+    if (communicates && step.accesses.empty()) return {};  // Of other ranks.
+    HIR_ASSIGN(const double seconds, communicates ? OfCommunication(step) : OfWork(step, code));
+    const bool on_link = communicates && rates_.multiprocessors > 0;
+    double& free = on_link ? link_free_ : device_free_;
+    const double began = std::max(ready, free);
+    ready = free = began + seconds;
+    (communicates ? done_.communication_seconds : done_.work_seconds) += seconds;
+    done_.ops.push_back({step.op, stream, began, ready});
+    return {};
+  }
+
+  Prediction Take(int64_t rank) {
+    done_.rank = rank;
+    for (const auto& [stream, ready] : streams_) done_.seconds = std::max(done_.seconds, ready);
+    done_.seconds += rates_.run_seconds;
+    return std::move(done_);
+  }
+
+ private:
+  Result<int64_t> Value(const ir::Expr* expr) const {
+    return ir::Evaluate(expr, [this](std::string_view symbol) -> std::optional<int64_t> {
+      if (const auto size = sizes_.find(std::string(symbol)); size != sizes_.end()) return size->second;
+      if (symbols_ == nullptr) return std::nullopt;
+      const auto known = symbols_->find(symbol);
+      const bool is_known = known != symbols_->end() && known->second->IsConst();
+      return is_known ? std::optional(known->second->value) : std::nullopt;
+    });
+  }
+
+  Result<double> ElementsOf(const Region& region) const {
+    double elements = 1;
+    for (const ViewAxis& axis : region.axes) {
+      HIR_ASSIGN(const int64_t extent, Value(axis.extent));
+      elements *= static_cast<double>(extent);
+    }
+    return elements;
+  }
+
+  static double BytesOfElement(const Step& step, const AccessedRegion& access) {
+    return static_cast<double>(DTypeBytes(step.op->operands[static_cast<size_t>(access.operand)]->type->dtype));
+  }
+
+  // Read and written.
+  Result<double> BytesOf(const Step& step) const {
+    double bytes = 0;
+    for (const AccessedRegion& access : step.accesses) {
+      HIR_ASSIGN(const double elements, ElementsOf(access.region));
+      bytes += elements * BytesOfElement(step, access) * (Reads(access.access) + Writes(access.access));
+    }
+    return bytes;
+  }
+
+  Result<double> OfWork(const Step& step, HostOp code) const {
+    HIR_ASSIGN(const double bytes, BytesOf(step));
+    const double seconds = rates_.memory.Seconds(bytes);
+    if (code != HostOp::kLibrary || bytes == 0) return seconds;
+    HIR_ASSIGN(const double product, OfProduct(step));
+    return std::max(product, seconds);
+  }
+
+  Result<double> OfProduct(const Step& step) const {
+    const Region* operands[2] = {};
+    const Region* result = nullptr;
+    for (const AccessedRegion& access : step.accesses) {
+      if (access.operand < 2) operands[access.operand] = &access.region;
+      result = &access.region;  // The last one.
+    }
+    if (operands[0] == nullptr || operands[0]->axes.empty() || result->axes.empty()) return 0;
+    HIR_ASSIGN(const double elements, ElementsOf(*result));
+    HIR_ASSIGN(const int64_t terms, Value(operands[0]->axes.back().extent));
+    HIR_ASSIGN(const int64_t columns, Value(result->axes.back().extent));
+    if (elements == 0 || terms == 0) return 0;
+    // Rows of all matrices are one matrix's where the second operand is shared.
+    const auto rows = static_cast<int64_t>(elements) / columns;
+    int64_t batches = 1;
+    for (size_t i = 0; operands[1] != nullptr && i + 2 < operands[1]->axes.size(); ++i) {
+      HIR_ASSIGN(const int64_t extent, Value(operands[1]->axes[i].extent));
+      batches *= std::max<int64_t>(extent, 1);
+    }
+    HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op));
+    return curve->Seconds(2 * elements * static_cast<double>(terms)) /
+           WaveShare(rates_.multiprocessors, batches, std::max<int64_t>(rows / batches, 1), columns);
+  }
+
+  Result<const Curve*> ProductCurve(const ir::Op& op) const {
+    const std::string_view dtype = DTypeName(op.operands[0]->type->dtype);
+    const std::string_view precision = op.Name("precision");
+    for (const std::string_view name : {precision, dtype, dtype == "f16" ? std::string_view("bf16") : dtype}) {
+      const auto found = rates_.products.find(name);
+      if (found != rates_.products.end()) return &found->second;
+    }
+    return NoCurve("product", dtype);
+  }
+
+  // Those of one group start together: behind the first, only what they carry takes time.
+  Result<double> OfCommunication(const Step& step) {
+    double bytes = 0;
+    for (const AccessedRegion& access : step.accesses) {
+      HIR_ASSIGN(const double elements, ElementsOf(access.region));
+      bytes = std::max(bytes, elements * BytesOfElement(step, access));
+    }
+    const bool by_copies = step.op->Name("by") == "copies";
+    const std::string_view type = by_copies ? std::string_view("copies") : step.op->Name("type");
+    auto found = rates_.communications.find(type);
+    // Between two meshes, and from or to one rank: as what one rank sends another.
+    if (found == rates_.communications.end()) found = rates_.communications.find("collective_permute");
+    if (found == rates_.communications.end()) return NoCurve("communication", type);
+    const double seconds = found->second.Seconds(bytes);
+    const bool first = step.group < 0 || step.group != std::exchange(group_, step.group);
+    return first ? seconds : std::max(0.0, seconds - found->second.Seconds(0));
+  }
+
+  const Sizes& sizes_;
+  const Rates& rates_;
+  const Symbols* symbols_ = nullptr;
+  std::map<int64_t, double> streams_;
+  std::map<std::pair<const ir::Value*, int64_t>, double> events_;  // For lookups alone.
+  double device_free_ = 0, link_free_ = 0;
+  int group_ = -1;
+  Prediction done_;
+};
+
+Result<Prediction> PredictRank(const ir::Graph& program, int64_t rank, const Sizes& sizes, const Rates& rates) {
+  RankClass one = ClassOfOne(program, rank);
+  one.symbols.insert(one.symbols.end(), sizes.begin(), sizes.end());
+  ir::ExprPool pool;
+  HIR_ASSIGN(const std::vector<Step> steps, Unroll(program, one, pool));
+  Follower follower(sizes, rates);
+  for (const Step& step : steps) HIR_TRY(follower.Follow(step));
+  return follower.Take(rank);
+}
+
+}  // namespace
+
+Result<Prediction> Predict(const ir::Graph& program, const Sizes& sizes, const Rates& rates) {
+  Prediction slowest;
+  for (const RankClass& alike : RankClasses(program)) {
+    HIR_ASSIGN(Prediction prediction, PredictRank(program, alike.rank, sizes, rates));
+    if (prediction.seconds > slowest.seconds) slowest = std::move(prediction);
+  }
+  return slowest;
+}
+
+}  // namespace hir::host
