@@ -383,7 +383,11 @@ class NcclCommunicator final : public Communicator {
 
   // The watch's thread, once. All at the same time: one alone may wait for what another holds up.
   void AbortComms() {
-    if (options_.peers != nullptr) options_.peers->Abort();
+    if (options_.peers != nullptr) {
+      options_.peers->Abort();
+      // What goes on behind one of NCCL's would send garbage, too.
+      std::this_thread::sleep_for(kPeerHoldBack);
+    }
     // Without the lock NCCL is told to end what another thread is in.
     std::unique_lock lock(calls_, std::defer_lock);
     for (const base::Nanos end = Now() + kLockForAbort; !lock.try_lock() && Now() < end;)

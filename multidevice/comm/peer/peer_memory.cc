@@ -23,8 +23,6 @@ constexpr int64_t kMultiprocessorsPerPushCta = 2;
 constexpr int64_t kReduceElementBytes = 16;  // What a thread reads at a time.
 // An aborted wait may stand in front of others, each taking its word again.
 constexpr auto kReleaseEvery = std::chrono::microseconds(200);
-// So long an aborted rank holds back what it would write without the others' leave: by then they have heard of it.
-constexpr base::Nanos kHoldBack = std::chrono::milliseconds(500);
 // After an abort, what is queued ends within this time.
 constexpr base::Nanos kEndsWithin = std::chrono::seconds(2);
 
@@ -428,26 +426,18 @@ Status PeerMemory::FollowGraph(device::Stream& stream) {
 void PeerMemory::Abort() {
   if (aborted_.exchange(true)) return;
   std::lock_guard lock(mutex_);
-  release_ = std::jthread([this](const std::stop_token& stop) {
-    const base::Nanos begin = Now();
-    while (!stop.stop_requested()) {
-      Release(Now() > begin + kHoldBack);
-      std::this_thread::sleep_for(kReleaseEvery);
+  release_ = std::jthread([this, from = Now() + kPeerHoldBack](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kReleaseEvery)) {
+      if (Now() >= from) Release();
     }
   });
 }
 
-// Every word is given: a wait takes it and goes on, and one behind it waits for the next time. What lets this rank
-// write into others comes later: a rank that goes on in good faith must not find garbage.
-void PeerMemory::Release(bool also_sends) {
+// Every word is given: a wait takes it and goes on, and one behind it waits for the next time.
+void PeerMemory::Release() {
   std::lock_guard lock(mutex_);
   for (const auto& [id, team] : teams_) {
-    for (const int64_t offset : team->layout.words_of_receipts()) {
-      stream_->Fill(team->WordAt(team->place, offset), 1, 8);
-    }
-    for (const int64_t offset : team->layout.words_of_sends()) {
-      if (also_sends) stream_->Fill(team->WordAt(team->place, offset), 1, 8);
-    }
+    for (const int64_t offset : team->layout.words()) stream_->Fill(team->WordAt(team->place, offset), 1, 8);
     stream_->Fill(team->WordAt(team->place, team->layout.control() + 8 * kPushAbort), 1, 8);
   }
   (void)stream_->Synchronize(options_.setup_timeout).ok();  // One that cannot be queued any more is over.

@@ -26,6 +26,10 @@
 
 namespace hir::comm {
 
+// After an abort a rank's streams stay in their waits for so long, until the others have heard of it. What has gone on
+// with garbage sends it: the others' leave to do so may have come before.
+inline constexpr base::Nanos kPeerHoldBack = std::chrono::milliseconds(500);
+
 struct PeerOptions {
   int64_t rank = 0;
   int64_t size = 1;
@@ -67,7 +71,8 @@ class PeerMemory {
   // A graph with posts of this was launched on `stream`.
   Status FollowGraph(device::Stream& stream);
 
-  // Lets every wait of what was queued end, within a second and from here on; what is received then is anything.
+  // Lets every wait of what was queued end, from kPeerHoldBack after the first call on; what is received then is
+  // anything.
   void Abort();
 
  private:
@@ -87,7 +92,7 @@ class PeerMemory {
   Status QueuePhase(const Phase& phase, const PeerTeam& team, device::Stream& stream);
   void ReducePiece(const Phase& phase, const PeerTeam& team, int64_t offset, int64_t bytes, int half,
                    device::Stream& stream) const;
-  void Release(bool also_sends);
+  void Release();
 
   const PeerOptions options_;
   std::unique_ptr<DescriptorExchange> descriptors_;

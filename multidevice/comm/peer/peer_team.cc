@@ -36,14 +36,7 @@ std::vector<int64_t> PeerLayout::Words(int64_t from, int64_t to) const {
   return words;
 }
 
-std::vector<int64_t> PeerLayout::words_of_receipts() const {
-  std::vector<int64_t> words = Words(0, 2);
-  const std::vector<int64_t> written = Words(5, 6);
-  words.insert(words.end(), written.begin(), written.end());
-  return words;
-}
-
-std::vector<int64_t> PeerLayout::words_of_sends() const { return Words(2, 5); }
+std::vector<int64_t> PeerLayout::words() const { return Words(0, 6); }
 
 std::vector<int64_t> PeerLayout::free_words() const { return Words(2, 4); }
 

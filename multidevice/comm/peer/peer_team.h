@@ -29,10 +29,8 @@ class PeerLayout {
   int64_t ready(int64_t to) const { return Word(ranks_ * 4 + to); }
   int64_t written(int64_t from) const { return Word(ranks_ * 5 + from); }
   int64_t control() const { return Word(ranks_ * 6); }  // kPushControlWords words, side by side.
-  // Words that this rank awaits before it uses what others sent, and before it writes into their memory.
-  std::vector<int64_t> words_of_receipts() const;  // All of arrived and written.
-  std::vector<int64_t> words_of_sends() const;     // All of free and ready.
-  std::vector<int64_t> free_words() const;         // What is 1 in the beginning.
+  std::vector<int64_t> words() const;                   // All of these, but control.
+  std::vector<int64_t> free_words() const;              // What is 1 in the beginning.
   int64_t rooms() const { return words_end_; }
   int64_t push_bytes() const { return push_units_ * 8; }  // Of a message.
   int64_t push_units() const { return push_units_; }

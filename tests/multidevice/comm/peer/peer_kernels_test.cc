@@ -35,8 +35,7 @@ TEST(PeerLayout, EverythingHasItsPlace) {
     for (const int64_t bytes : {PeerLayout::LeastBytes(ranks), int64_t{5'000'000}, kPeerTeamBytes}) {
       const PeerLayout layout(ranks, bytes);
       std::vector<std::pair<int64_t, int64_t>> parts = {{layout.control(), 8 * kPushControlWords}};
-      for (const int64_t word : layout.words_of_receipts()) parts.emplace_back(word, 8);
-      for (const int64_t word : layout.words_of_sends()) parts.emplace_back(word, 8);
+      for (const int64_t word : layout.words()) parts.emplace_back(word, 8);
       parts.emplace_back(layout.rooms(), 2 * ranks * layout.push_units() * 16);
       const int64_t to = ranks - 1;
       for (int64_t from = 0; from + 1 < ranks; ++from) {
@@ -47,8 +46,7 @@ TEST(PeerLayout, EverythingHasItsPlace) {
         EXPECT_GT(parts[i].second, 0);
         EXPECT_LE(parts[i].first + parts[i].second, i + 1 < parts.size() ? parts[i + 1].first : bytes) << ranks;
       }
-      EXPECT_EQ(layout.words_of_receipts().back(), layout.written(ranks - 1));
-      EXPECT_EQ(layout.words_of_sends().back(), layout.ready(ranks - 1));
+      EXPECT_EQ(layout.words().back(), layout.written(ranks - 1));
       EXPECT_EQ(layout.free_words().front(), layout.free(0, 0));
       EXPECT_EQ(layout.free_words().back(), layout.free(ranks - 1, 1));
     }

@@ -1,84 +1,21 @@
 // Peer memory on the streams of csrc/device/cuda, with a driver and a libnccl made for tests and the kernels as CPU
 // code: the communicator suites with all that can going by pushes, by copies, and by both; teams that cannot.
-#include <atomic>
-#include <barrier>
 #include <cmath>
-#include <thread>
 
 #include "csrc/base/prng.h"
-#include "multidevice/comm/peer/peer_memory.h"
 #include "multidevice/comm/reduce.h"
-#include "multidevice/rendezvous/memory.h"
 #include "tests/conformance/communicator_graph_suite.h"
-#include "tests/multidevice/comm/nccl/fake_cuda_streams.h"
-#include "tests/multidevice/comm/peer/cpu_kernels.h"
+#include "tests/multidevice/comm/peer/cuda/fake_peers.h"
 
 namespace hir::comm {
 namespace {
 
-using device::Fake;
 using std::chrono::seconds;
 
 // Everything that can goes one way.
 constexpr PeerPaths kPushes = {.push_bytes_max = kNoBytes};
 constexpr PeerPaths kCopies = {.push_bytes_max = 0, .copies_alone_bytes_min = 1};
 constexpr PeerPaths kBoth = {.push_bytes_max = 2000, .copies_alone_bytes_min = 8000};
-
-class FakePeers final : public CommBackend {
- public:
-  // Of device memory; 0: as much as there is.
-  void set_bytes_max(int64_t (*bytes_max)(int64_t rank)) { bytes_max_ = bytes_max; }
-  explicit FakePeers(PeerPaths paths, int64_t team_bytes = int64_t{1} << 20) : paths_(paths), team_bytes_(team_bytes) {
-    Fake().Reset();
-    Fake().num_devices = 4;
-    Fake().memory_bytes = int64_t{8} << 30;  // A slab begins with 256 MiB.
-  }
-  bool fixed_order() const override { return false; }
-  bool names_missing_rank() const override { return false; }
-  void Run(int64_t size, base::Nanos op_timeout,
-           const std::function<void(Communicator&, device::Device&)>& body) override {
-    MemoryRendezvous rendezvous;
-    std::barrier all(size);
-    std::atomic<int64_t> teams = 0, refused = 0;
-    {
-      std::vector<std::jthread> threads;
-      for (int64_t rank = 0; rank < size; ++rank) {
-        threads.emplace_back([&, rank] {
-          const auto device =
-              *device::OpenCudaDevice({.ordinal = rank, .memory_bytes_max = bytes_max_(rank), .driver = HIR_FAKE_CUDA});
-          auto peers = PeerMemory::Create({.rank = rank,
-                                           .size = size,
-                                           .generation = 3,
-                                           .setup_timeout = seconds(20),
-                                           .op_timeout = op_timeout,
-                                           .device = device.get(),
-                                           .compile = &CompilePeerForCpu,
-                                           .team_bytes = team_bytes_,
-                                           .paths = paths_},
-                                          rendezvous);
-          ASSERT_TRUE(peers.ok()) << peers.status().ToString();
-          NcclOptions options = FakeGpuOptions(rank, size, *device);
-          options.op_timeout = op_timeout;
-          options.peers = *std::move(peers);
-          auto comm = CreateNccl(options, rendezvous);
-          EXPECT_TRUE(comm.ok()) << comm.status().ToString();
-          if (comm.ok()) body(**comm, *device);
-          teams += options.peers->num_teams();
-          refused += options.peers->num_refused();
-          all.arrive_and_wait();  // A rank that is done early stays as long as others may need it.
-        });
-      }
-    }
-    EXPECT_EQ(Fake().live_objects, 0);
-    // Else NCCL alone would pass.
-    EXPECT_EQ(refused > 0, bytes_max_(1) > 0) << teams << " teams with peer memory, " << refused << " without";
-  }
-
- private:
-  const PeerPaths paths_;
-  const int64_t team_bytes_;
-  int64_t (*bytes_max_)(int64_t rank) = [](int64_t) { return int64_t{0}; };
-};
 
 std::unique_ptr<CommBackend> Pushes() { return std::make_unique<FakePeers>(kPushes); }
 std::unique_ptr<CommBackend> Copies() { return std::make_unique<FakePeers>(kCopies); }
@@ -185,6 +122,27 @@ TEST(PeerMemoryOfRanks, PutsIntoWindows) {
       ASSERT_TRUE(stream->Synchronize(seconds(60)).ok());
       for (int64_t k = 0; k < kRanks; ++k) check(k, round);
     }
+  });
+}
+
+// Rank 1 waits by NCCL for what never comes, and then would send. Its deadline passes before that of rank 0, which has
+// given it leave to send long ago.
+TEST(PeerMemoryOfRanks, WhatGoesOnAfterAnAbortSendsNothing) {
+  FakePeers backend(kCopies);
+  backend.give_time(0, std::chrono::milliseconds(150));
+  backend.Run(3, std::chrono::milliseconds(200), [&](Communicator& comm, device::Device& device) {
+    const auto stream = *device.CreateStream();
+    const TeamId all = *comm.Team(std::vector<int64_t>{0, 1, 2}, 0);
+    if (comm.rank() == 2) return;
+    const TeamId team = *comm.Team(std::vector<int64_t>{0, 1}, 0);
+    const DeviceBytes src(device, *stream, Floats(64, 1)), dst(device, *stream, Floats(128, 0));
+    if (comm.rank() == 1) {
+      CommDesc never = {.type = CommType::kSendRecv, .team = all, .count = 64, .dst = src.buffer(), .from = 2};
+      ASSERT_TRUE(comm.Post(never, *stream).ok());
+    }
+    CommDesc desc = {.type = CommType::kAllgather, .team = team, .count = 64, .src = src.buffer(), .dst = dst.buffer()};
+    ASSERT_TRUE(comm.Post(desc, *stream).ok());
+    EXPECT_EQ(stream->Synchronize(seconds(60)).code(), Code::kDeadlineExceeded) << comm.rank();
   });
 }
 
