@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -254,7 +255,25 @@ struct Physical {
 };
 std::mutex physical_mutex;
 std::map<CUmemGenericAllocationHandle, Physical> physical;
-std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+struct Mapping {
+  CUmemGenericAllocationHandle handle;
+  size_t bytes;
+  ino_t memory;  // Of the file, which is one for all who map it.
+};
+std::map<CUdeviceptr, Mapping> mapped;
+FakePlace PlaceAt(CUdeviceptr address) {
+  std::lock_guard lock(physical_mutex);
+  auto found = mapped.upper_bound(address);
+  if (found == mapped.begin()) return {};
+  --found;
+  const CUdeviceptr offset = address - found->first;
+  return offset < found->second.bytes ? FakePlace{found->second.memory, static_cast<int64_t>(offset)} : FakePlace();
+}
+// False: a test leaves it out.
+bool Asked(const FakeQueued& queued) {
+  const auto& on_queue = State().on_queue;
+  return on_queue == nullptr || on_queue(queued);
+}
 void Unuse(CUmemGenericAllocationHandle handle) {
   Physical& memory = physical.at(handle);
   if (--memory.uses > 0) return;
@@ -289,15 +308,17 @@ CUresult MemMap(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocatio
   if (mmap(At(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory.fd, 0) == MAP_FAILED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  struct stat facts = {};
+  if (fstat(memory.fd, &facts) != 0) return CUDA_ERROR_INVALID_VALUE;
   ++memory.uses;
-  mapped[address] = handle;
+  mapped[address] = {handle, bytes, facts.st_ino};
   return CUDA_SUCCESS;
 }
 CUresult MemUnmap(CUdeviceptr address, size_t bytes) {
   CALLED_IN_CONTEXT();
   std::lock_guard lock(physical_mutex);
   mmap(At(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  Unuse(mapped.at(address));
+  Unuse(mapped.at(address).handle);
   mapped.erase(address);
   return CUDA_SUCCESS;
 }
@@ -469,6 +490,7 @@ CUresult EventDestroy(CUevent event) {
 }
 CUresult EventRecord(CUevent handle, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!Asked({.kind = FakeQueued::Kind::kRecord, .stream = stream, .event = handle})) return CUDA_SUCCESS;
   FakeEvent& event = Of(handle);
   FakeStream& on = Of(stream);
   std::lock_guard lock(event.mutex);
@@ -483,6 +505,7 @@ CUresult EventRecord(CUevent handle, CUstream stream) {
 }
 CUresult StreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
   CALLED_IN_CONTEXT();
+  if (!Asked({.kind = FakeQueued::Kind::kWait, .stream = stream, .event = handle})) return CUDA_SUCCESS;
   FakeEvent& event = Of(handle);
   FakeStream& on = Of(stream);
   std::lock_guard lock(event.mutex);
@@ -534,6 +557,8 @@ CUresult StreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpPar
     if (!waits && op.operation != CU_STREAM_MEM_OP_WRITE_VALUE_64) return CUDA_ERROR_INVALID_VALUE;
     if (waits && op.waitValue.flags != CU_STREAM_WAIT_VALUE_EQ) return CUDA_ERROR_INVALID_VALUE;
   }
+  const FakePlace word = PlaceAt(all[0].waitValue.address);
+  if (!Asked({.kind = FakeQueued::Kind::kTakeWord, .stream = stream, .dst = word, .bytes = 8})) return CUDA_SUCCESS;
   Of(stream).Add(
       [all] {
         for (const CUstreamBatchMemOpParams& op : all) {
@@ -550,6 +575,9 @@ CUresult StreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpPar
 }
 CUresult StreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned) {
   CALLED_IN_CONTEXT();
+  const FakeQueued queued = {
+      .kind = FakeQueued::Kind::kWriteWord, .stream = stream, .dst = PlaceAt(address), .bytes = 8, .value = value};
+  if (!Asked(queued)) return CUDA_SUCCESS;
   Of(stream).Add(WriteWord(address, value), CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
   return CUDA_SUCCESS;
 }
@@ -561,6 +589,11 @@ Work Run(const FakeKernel& kernel, void** parameters, int64_t ctas) {
 CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
   CALLED_IN_CONTEXT();
   if (config->gridDimX == 0) return CUDA_ERROR_INVALID_VALUE;
+  const FakeKernel& kernel = Of(function);
+  FakeQueued queued = {.kind = FakeQueued::Kind::kLaunch, .stream = config->hStream, .kernel = kernel.name};
+  queued.slots.resize(static_cast<size_t>(kernel.num_slots));
+  if (!queued.slots.empty()) std::memcpy(queued.slots.data(), parameters[0], queued.slots.size() * sizeof(int64_t));
+  if (!Asked(queued)) return CUDA_SUCCESS;
   Of(config->hStream)
       .Add(Run(Of(function), parameters, config->gridDimX), CU_GRAPH_NODE_TYPE_KERNEL, config->numAttrs > 0);
   return CUDA_SUCCESS;
@@ -570,21 +603,35 @@ CUresult LaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
   Of(stream).Add([function, argument] { function(argument); }, CU_GRAPH_NODE_TYPE_HOST);
   return CUDA_SUCCESS;
 }
+bool AskedCopy(CUstream stream, CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  return Asked({.kind = FakeQueued::Kind::kCopy,
+                .stream = stream,
+                .dst = PlaceAt(dst),
+                .src = PlaceAt(src),
+                .bytes = static_cast<int64_t>(bytes)});
+}
+bool AskedFill(CUstream stream, CUdeviceptr dst, size_t bytes) {
+  return Asked(
+      {.kind = FakeQueued::Kind::kFill, .stream = stream, .dst = PlaceAt(dst), .bytes = static_cast<int64_t>(bytes)});
+}
 Work Move(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   return [dst, src, bytes] { std::memmove(At(dst), At(src), bytes); };
 }
 CUresult MemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedCopy(stream, dst, src, bytes)) return CUDA_SUCCESS;
   Of(stream).Add(Move(dst, src, bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
 CUresult MemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedCopy(stream, dst, reinterpret_cast<CUdeviceptr>(src), bytes)) return CUDA_SUCCESS;
   Of(stream).Add(Move(dst, reinterpret_cast<CUdeviceptr>(src), bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
 CUresult MemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedCopy(stream, reinterpret_cast<CUdeviceptr>(dst), src, bytes)) return CUDA_SUCCESS;
   Of(stream).Add(Move(reinterpret_cast<CUdeviceptr>(dst), src, bytes), CU_GRAPH_NODE_TYPE_MEMCPY);
   return CUDA_SUCCESS;
 }
@@ -598,21 +645,25 @@ Work Set(CUdeviceptr dst, unsigned value, size_t element, size_t pitch, size_t w
 }
 CUresult MemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedFill(stream, dst, count)) return CUDA_SUCCESS;
   Of(stream).Add(Set(dst, value, 1, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedFill(stream, dst, 2 * count)) return CUDA_SUCCESS;
   Of(stream).Add(Set(dst, value, 2, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD32Async(CUdeviceptr dst, unsigned value, size_t count, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedFill(stream, dst, 4 * count)) return CUDA_SUCCESS;
   Of(stream).Add(Set(dst, value, 4, 0, count, 1), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
 CUresult MemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream) {
   CALLED_IN_CONTEXT();
+  if (!AskedFill(stream, dst, pitch * height)) return CUDA_SUCCESS;
   Of(stream).Add(Set(dst, value, 4, pitch, width, height), CU_GRAPH_NODE_TYPE_MEMSET);
   return CUDA_SUCCESS;
 }
@@ -778,6 +829,9 @@ hir::device::FakeCuda* fake_cuda() { return &hir::device::State(); }
 // What a library queues on its own: `work` may block, and is a kernel in a graph.
 void fake_cuda_queue(CUstream stream, std::function<void()> work) {
   hir::device::Of(stream).Add(std::move(work), CU_GRAPH_NODE_TYPE_KERNEL);
+}
+hir::device::FakePlace fake_cuda_place(const void* address) {
+  return hir::device::PlaceAt(reinterpret_cast<CUdeviceptr>(address));
 }
 bool fake_cuda_capturing(CUstream stream) { return hir::device::Of(stream).capture != nullptr; }
 // Everything fails from now on, as after a kernel's fault, until the context goes.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -17,6 +18,33 @@ namespace hir::device {
 // Errors of the driver, for tests that do not include its header.
 inline constexpr int kFakeOutOfMemory = 2, kFakeNotFound = 500;
 
+// Device memory, whatever addresses it is mapped at; 0 for other memory.
+struct FakePlace {
+  uint64_t memory = 0;
+  int64_t offset = 0;
+  auto operator<=>(const FakePlace&) const = default;
+};
+// What a host thread is about to queue on a stream.
+struct FakeQueued {
+  enum class Kind : uint8_t {
+    kTakeWord,   // Waits until the word `dst` is 1, makes it 0.
+    kWriteWord,  // Makes the word `dst` `value`.
+    kCopy,
+    kFill,
+    kLaunch,  // With the addresses and numbers in `slots`.
+    kRecord,  // `event`.
+    kWait,    // `event`.
+  };
+  Kind kind = Kind::kCopy;
+  const void* stream = nullptr;
+  FakePlace dst = {}, src = {};
+  int64_t bytes = 0;
+  uint64_t value = 0;
+  const void* event = nullptr;
+  std::string kernel = {};
+  std::vector<int64_t> slots = {};
+};
+
 // What a test tells the fake and asks it. Reset between tests.
 struct FakeCuda {
   std::atomic<int> version = 13000;
@@ -26,6 +54,9 @@ struct FakeCuda {
   std::atomic<int64_t> created_bytes = 0;                // Of it, in use.
   std::atomic<int> init_result = 0;                      // What cuInit says.
   std::atomic<int> live_objects = 0;                     // Streams, events, contexts, modules, graphs, ranges.
+
+  // Asked by the thread that queues, before it does: false leaves it out. Set while nothing is queued.
+  std::function<bool(const FakeQueued&)> on_queue = {};
 
   // The next call of a function answers this instead of working.
   void FailNext(const std::string& function, int result) {
@@ -45,6 +76,7 @@ struct FakeCuda {
     init_result = 0;
     fail_next.clear();
     calls.clear();
+    on_queue = {};
   }
 
   std::mutex mutex;
@@ -87,6 +119,11 @@ inline FakeCuda& Fake() {
     return library == nullptr ? nullptr : reinterpret_cast<FakeCuda* (*)()>(dlsym(library, "fake_cuda"))();
   }();
   return *fake;
+}
+inline FakePlace PlaceOf(const void* address) {
+  static const auto place_of = reinterpret_cast<FakePlace (*)(const void*)>(
+      dlsym(dlopen(HIR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL), "fake_cuda_place"));
+  return place_of(address);
 }
 #endif
 
