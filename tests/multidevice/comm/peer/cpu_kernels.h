@@ -37,15 +37,23 @@ float HalfToFloat(unsigned short x) { _Float16 y; std::memcpy(&y, &x, 2); return
 unsigned short FloatToHalf(float x) { _Float16 y = (_Float16)x; unsigned short z; std::memcpy(&z, &y, 2); return z; }
 float BitsToFloat(unsigned x) { float y; std::memcpy(&y, &x, 4); return y; }
 unsigned FloatToBits(float x) { unsigned y; std::memcpy(&y, &x, 4); return y; }
+extern "C" {
+bool (*peer_loses_unit)(u64 address, unsigned number) = nullptr;
+bool (*peer_skips_wait)(u64 address, unsigned number) = nullptr;
+void (*peer_reads_unit)(u64 address, unsigned number) = nullptr;
+}
 void StoreUnit(u64 address, u64 data, unsigned number) {
+  if (peer_loses_unit != nullptr && peer_loses_unit(address, number)) return;
   auto* const halves = (std::atomic<u64>*)address;
   halves[0].store((u64)number << 32 | (unsigned)data);
   halves[1].store((u64)number << 32 | (data >> 32));
 }
 bool LoadUnit(u64 address, unsigned number, u64* data) {
+  if (peer_reads_unit != nullptr) peer_reads_unit(address, number);
   auto* const halves = (const std::atomic<u64>*)address;
   const u64 low = halves[0].load(), high = halves[1].load();
   *data = high << 32 | (unsigned)low;
+  if (peer_skips_wait != nullptr && peer_skips_wait(address, number)) return true;
   return low >> 32 == number && high >> 32 == number;
 }
 u64 LoadWord(const u64* word) {
@@ -81,9 +89,9 @@ extern "C" void cpu_push(const i64* slots, i64 ctas) { RunOnCpu(hir_peer_push, s
 extern "C" void cpu_reduce(const i64* slots, i64 ctas) { RunOnCpu(hir_peer_reduce, slots, ctas); }
 )";
 
-// What stands for the run-time compiler: a "cubin" of the text as functions. Thread-safe.
-inline Result<std::string> CompilePeerForCpu(std::string_view, int) {
-  static const std::array<device::FakeFunction, 2> kernels = [] {
+// The text, compiled. Thread-safe.
+inline void* PeerCpuLibrary() {
+  static void* const opened = [] {
     const char* const tmp = std::getenv("TMPDIR");
     const std::string stem = base::Cat(tmp == nullptr ? "/tmp" : tmp, "/hir_peer_", getpid());
     std::ofstream(stem + ".cc") << kPeerCpuPrelude << kPeerText << kPeerCpuLaunch;
@@ -94,10 +102,33 @@ inline Result<std::string> CompilePeerForCpu(std::string_view, int) {
     HIR_CHECK(library != nullptr);
     unlink((stem + ".so").c_str());
     unlink((stem + ".cc").c_str());
+    return library;
+  }();
+  return opened;
+}
+
+// What the kernels ask and tell for each unit. Set while no kernel runs; null: nothing.
+struct PeerUnitHooks {
+  bool (*loses)(unsigned long long address, unsigned number) = nullptr;  // It is lost on its way to `address`.
+  bool (*skips)(unsigned long long address, unsigned number) = nullptr;  // Who awaits it goes on with what there is.
+  void (*reads)(unsigned long long address, unsigned number) = nullptr;  // It is about to be looked for.
+};
+inline void SetPeerUnitHooks(const PeerUnitHooks& hooks) {
+  const auto set = [](const char* name, auto hook) {
+    *static_cast<decltype(hook)*>(dlsym(PeerCpuLibrary(), name)) = hook;
+  };
+  set("peer_loses_unit", hooks.loses);
+  set("peer_skips_wait", hooks.skips);
+  set("peer_reads_unit", hooks.reads);
+}
+
+// What stands for the run-time compiler: a "cubin" of the text as functions. Thread-safe.
+inline Result<std::string> CompilePeerForCpu(std::string_view, int) {
+  static const std::array<device::FakeFunction, 2> kernels = [] {
     std::array<device::FakeFunction, 2> found = {};
     const char* const names[] = {"cpu_push", "cpu_reduce"};
     for (size_t i = 0; i < found.size(); ++i) {
-      found[i] = reinterpret_cast<device::FakeFunction>(dlsym(library, names[i]));
+      found[i] = reinterpret_cast<device::FakeFunction>(dlsym(PeerCpuLibrary(), names[i]));
       HIR_CHECK(found[i] != nullptr);
     }
     return found;
