@@ -67,13 +67,6 @@ bool Holds(const Clock& clock, const Point& point) {
   });
 }
 
-int KnownUpTo(const Clock& clock, int stream) {
-  for (const Stretch& part : clock) {
-    if (part.stream == stream) return part.from == 1 ? part.to : 0;
-  }
-  return 0;
-}
-
 int Order::Id(const ir::Expr* stream) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i].name == stream) return static_cast<int>(i);

@@ -30,8 +30,6 @@ struct Point {
   int position = 0;
 };
 bool Holds(const Clock& clock, const Point& point);
-// The position up to which all of the stream's work is in it.
-int KnownUpTo(const Clock& clock, int stream);
 
 // Streams and event indices are expressions of one pool, compared by address: two that differ may
 // still have one value, which is then not used. Events go by numbers of the caller's choice.

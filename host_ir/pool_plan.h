@@ -11,12 +11,16 @@
 
 namespace hir::host {
 
-// The work on one alloc, as far as it is known: where it ends, and what all of it comes after. Positions, one a stream,
-// up to which work of the stream counts.
+// The work on one alloc, and what is known to be over before any of it.
 struct PoolLife {
   const ir::Op* alloc = nullptr;  // Null in another process than the program's.
-  std::vector<int> ends = {};
-  std::vector<int> after = {};
+  Clock work = {};
+  Clock after = {};
+};
+
+struct PoolBytes {
+  int64_t reserved = 0;  // What the pool takes.
+  int64_t live = 0;      // The most that lives when some alloc begins: what any pool takes at least.
 };
 
 class PoolPlan {
@@ -30,14 +34,12 @@ class PoolPlan {
   std::span<const PoolLife> lives() const { return lives_; }
   // Whether the rank touches the result of the alloc.
   bool Uses(const ir::Op* alloc) const { return index_.contains(alloc); }
-  // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a
-  // multiple of `alignment`, and returns the bytes of the pool. Errors: kInvalidArgument when the
-  // sum leaves 64 bits.
-  Result<int64_t> Place(std::span<const int64_t> bytes, int64_t alignment, std::span<int64_t> offsets) const;
+  // Sets offsets[i] of an alloc of bytes[i], both in order of the allocs that are used, each a multiple of `alignment`.
+  // Several ways are tried, and mostly one reserves no more than lives at once; equal lives and bytes give equal
+  // offsets. Errors: kInvalidArgument when the sum leaves 64 bits.
+  Result<PoolBytes> Place(std::span<const int64_t> bytes, int64_t alignment, std::span<int64_t> offsets) const;
 
  private:
-  bool MayShare(size_t a, size_t b) const;
-
   std::vector<PoolLife> lives_;
   std::unordered_map<const ir::Op*, size_t> index_;
 };

@@ -78,7 +78,8 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
   for (size_t i = 0; i < used_allocs_.size(); ++i) {
     if (windows_[used_allocs_[i]].window != nullptr) in_pool[i] = 0;
   }
-  HIR_ASSIGN(sizes->pool_bytes, plan_.Place(in_pool, device::kAlignmentBytes, sizes->pool_offsets));
+  HIR_ASSIGN(const PoolBytes pool, plan_.Place(in_pool, device::kAlignmentBytes, sizes->pool_offsets));
+  sizes->pool_bytes = pool.reserved;
   HIR_TRY(MakeCalls(*sizes));
   sizes_.insert(sizes_.begin(), sizes);
   if (sizes_.size() > kSizesKept) {

@@ -10,14 +10,20 @@ namespace {
 
 namespace v1 = ::hostir::v1;
 
+void AddStretch(const host::Stretch& stretch, v1::PoolBuffer::Stretch* message) {
+  message->set_stream(stretch.stream);
+  message->set_first(stretch.from);
+  message->set_last(stretch.to);
+}
+
 void AddBuffer(const host::PoolLife& life, v1::PoolRecord* record) {
   v1::PoolBuffer* buffer = record->add_buffers();
   ir::ExprPool pool;
   const ir::Type& type = *life.alloc->results[0]->type;
   const ir::Expr* elements = host::StorageElements(pool, type);
   buffer->set_bytes(ir::ToString(pool.Mul(pool.Const(DTypeBytes(type.dtype)), elements)));
-  buffer->mutable_ends()->Add(life.ends.begin(), life.ends.end());
-  buffer->mutable_after()->Add(life.after.begin(), life.after.end());
+  for (const host::Stretch& stretch : life.work) AddStretch(stretch, buffer->add_work());
+  for (const host::Stretch& stretch : life.after) AddStretch(stretch, buffer->add_after());
 }
 
 }  // namespace

@@ -51,18 +51,25 @@ Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
   return {};
 }
 
+host::Clock ClockOf(const google::protobuf::RepeatedPtrField<pb::PoolBuffer::Stretch>& message) {
+  host::Clock clock;
+  for (const pb::PoolBuffer::Stretch& stretch : message) {
+    clock.push_back({.stream = stretch.stream(), .from = stretch.first(), .to = stretch.last()});
+  }
+  return clock;
+}
+
 Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord& record, ByRank& needs) {
   std::vector<host::PoolLife> lives;
   std::vector<int64_t> bytes;
   for (const pb::PoolBuffer& buffer : record.buffers()) {
     HIR_ASSIGN(bytes.emplace_back(), program.Evaluate(buffer.bytes(), sizes));
-    lives.push_back({.ends = {buffer.ends().begin(), buffer.ends().end()},
-                     .after = {buffer.after().begin(), buffer.after().end()}});
+    lives.push_back({.work = ClockOf(buffer.work()), .after = ClockOf(buffer.after())});
   }
   std::vector<int64_t> offsets(bytes.size());
-  HIR_ASSIGN(const int64_t pool,
+  HIR_ASSIGN(const host::PoolBytes pool,
              host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
-  for (const int64_t rank : record.ranks()) needs[rank].pool_bytes = pool;
+  for (const int64_t rank : record.ranks()) needs[rank].pool_bytes = pool.reserved;
   return {};
 }
 

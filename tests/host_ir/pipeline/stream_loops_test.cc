@@ -26,7 +26,7 @@ int64_t PoolBytes(std::string_view text, int streams) {
     bytes.push_back(StorageElements(exprs, type)->value * DTypeBytes(type.dtype));
   }
   std::vector<int64_t> offsets(bytes.size());
-  return *pool->Place(bytes, 64, offsets);
+  return pool->Place(bytes, 64, offsets)->reserved;
 }
 
 constexpr std::string_view kSixteenWays = R"(fusion @f(%x: f32[256, 64], %w: f32[64, 64]) {
