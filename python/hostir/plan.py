@@ -60,8 +60,9 @@ class Memory:
     ranks: list[int]
     inputs: int
     outputs: int  # beside the inputs: also of those that take over an input, until the run is over
-    intermediates: int  # at most at any time; one pool serves all programs of a device
-    peak: int  # of the three together
+    intermediates: int  # reserved for them; one pool serves all programs of a device
+    live: int  # of intermediates at most at once, by their lives: what a pool needs at least
+    peak: int  # of inputs, outputs and what is reserved
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ class Plan:
         self.outputs = [f"{p.name}: {p.type}" for p in reply.outputs]
         # One for each set of ranks that need as much; empty where not all sizes are known: memory_unknown says why.
         self.memory = [
-            Memory(list(m.ranks), m.input_bytes, m.output_bytes, m.pool_bytes, m.peak_bytes) for m in explanation.memory
+            Memory(list(m.ranks), m.input_bytes, m.output_bytes, m.pool_bytes, m.live_bytes, m.peak_bytes)
+            for m in explanation.memory
         ]
         self.memory_unknown: str = explanation.memory_unknown
         self.notes = list(explanation.notes)
@@ -208,10 +210,11 @@ class Plan:
             lines += ["", "holds for sizes with: " + "; ".join(self.guards)]
         lines.append("")
         if self.memory:
-            of_rank = [("memory of rank", "inputs", "outputs", "intermediates", "in all")]
+            header = ("memory of rank", "inputs", "outputs", "intermediates", "live at once", "in all")
+            of_rank: list[tuple[str, ...]] = [header]
             for m in self.memory:
-                amounts = (_amount(m.inputs), _amount(m.outputs), _amount(m.intermediates), _amount(m.peak))
-                of_rank.append((", ".join(map(str, m.ranks)), *amounts))
+                amounts = (m.inputs, m.outputs, m.intermediates, m.live, m.peak)
+                of_rank.append((", ".join(map(str, m.ranks)), *map(_amount, amounts)))
             lines += _columns(of_rank)
         else:
             lines.append(f"memory is not known: {self.memory_unknown}")

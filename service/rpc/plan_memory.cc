@@ -14,9 +14,9 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// Inputs, outputs, intermediates: of one rank.
+// Inputs, outputs, intermediates and what their pool takes: of one rank.
 struct Needs {
-  int64_t input_bytes = 0, output_bytes = 0, pool_bytes = 0;
+  int64_t input_bytes = 0, output_bytes = 0, live_bytes = 0, pool_bytes = 0;
   auto operator<=>(const Needs&) const = default;
 };
 using ByRank = std::map<int64_t, Needs>;
@@ -69,7 +69,10 @@ Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord&
   std::vector<int64_t> offsets(bytes.size());
   HIR_ASSIGN(const host::PoolBytes pool,
              host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
-  for (const int64_t rank : record.ranks()) needs[rank].pool_bytes = pool.reserved;
+  for (const int64_t rank : record.ranks()) {
+    needs[rank].live_bytes = pool.live;
+    needs[rank].pool_bytes = pool.reserved;
+  }
   return {};
 }
 
@@ -111,6 +114,7 @@ void SetMemory(const Program& program, const Sizes& sizes, pb::Explanation* expl
       memory = explanation->add_memory();
       memory->set_input_bytes(need.input_bytes);
       memory->set_output_bytes(need.output_bytes);
+      memory->set_live_bytes(need.live_bytes);
       memory->set_pool_bytes(need.pool_bytes);
       memory->set_peak_bytes(need.input_bytes + need.output_bytes + need.pool_bytes);
     }

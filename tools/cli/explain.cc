@@ -62,10 +62,11 @@ std::string Numbers(const pb::CommunicationRecord& record) {
 
 std::string MemoryText(const pb::Explanation& plan) {
   if (plan.memory().empty()) return Cat("memory is not known: ", plan.memory_unknown(), "\n");
-  std::vector<std::vector<std::string>> rows = {{"memory of rank", "inputs", "outputs", "intermediates", "in all"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"memory of rank", "inputs", "outputs", "intermediates", "live at once", "in all"}};
   for (const pb::RankMemory& memory : plan.memory()) {
     rows.push_back({base::Join(memory.ranks(), ", "), Bytes(memory.input_bytes()), Bytes(memory.output_bytes()),
-                    Bytes(memory.pool_bytes()), Bytes(memory.peak_bytes())});
+                    Bytes(memory.pool_bytes()), Bytes(memory.live_bytes()), Bytes(memory.peak_bytes())});
   }
   return Table(rows);
 }

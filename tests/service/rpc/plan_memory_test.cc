@@ -1,6 +1,6 @@
 // Goal: the memory that `explain` tells of each rank is what a run takes, without a run. Method: the programs of the
-// corpus on simulated ranks; their arguments and their pools are compared with what is told. Without sizes, what is
-// missing is said.
+// corpus on simulated ranks; their arguments and their pools are compared with what is told, and what lives at once
+// with the bounds of tests/property/liveness.h. Without sizes, what is missing is said.
 #include "service/rpc/plan_memory.h"
 
 #include <gmock/gmock.h>
@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "csrc/base/text.h"
+#include "csrc/device/device.h"
 #include "csrc/ir/clone.h"
 #include "service/planner/plan_message.h"
 #include "service/planner/pool_message.h"
 #include "tests/corpus/corpus.h"
+#include "tests/property/liveness.h"
 #include "tests/property/run_on_ranks.h"
 
 namespace hir::service {
@@ -72,6 +74,11 @@ TEST_P(PlanMemory, IsWhatARunTakes) {
     EXPECT_EQ(memory.input_bytes(), bytes.inputs);
     EXPECT_EQ(memory.output_bytes(), bytes.outputs);
     EXPECT_EQ(memory.pool_bytes(), bytes.pool);
+    const auto bounds = testing::BoundPool(*plan_.host, rank, program_.sizes);
+    ASSERT_TRUE(bounds.ok()) << bounds.status().ToString();
+    EXPECT_LE(memory.live_bytes(), bounds->side_by_side);
+    EXPECT_GT(memory.live_bytes() + device::kAlignmentBytes, bounds->in_order);
+    EXPECT_LE(memory.live_bytes(), memory.pool_bytes());
     EXPECT_EQ(memory.peak_bytes(), bytes.inputs + bytes.outputs + bytes.pool);
   }
 }
