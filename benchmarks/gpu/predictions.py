@@ -32,8 +32,11 @@ CLOSE = 0.25
 def evaluate(args: argparse.Namespace, ranks: int, *words: Any) -> str:
     command = ["mpirun", "-n", ranks, "--allow-run-as-root", "--oversubscribe", args.program, *words]
     command += ["--device", args.device]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
-    return "" if done.returncode == 0 else done.stderr[-1000:]
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=args.timeout)
+    except subprocess.TimeoutExpired:
+        return f"not over after {args.timeout} s"
+    return "" if done.returncode == 0 else done.stderr[-1000:] or f"it ended with {done.returncode}"
 
 
 def ranks_of(text: str) -> int:
@@ -94,7 +97,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu for a trial")
     parser.add_argument("--samples", type=int, default=9)
     parser.add_argument("--batch", type=int, default=10, help="runs of a sample")
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for one program")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for the programs of one process")
     parser.add_argument("--rates", help="a folder that keeps what was calibrated")
     parser.add_argument("--only", default="", help="programs whose name has this")
     parser.add_argument("--json", help="keep the figures there")

@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "host_ir/lower/storage.h"
@@ -82,7 +83,8 @@ std::optional<size_t> Uses::ProductOf(const Value* value) const {
 int64_t RowsOf(const Value& value) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
   int64_t rows = 1;
-  for (size_t i = 0; i + 1 < axes.size(); ++i) rows *= axes[i].extent->value;
+  for (size_t i = 0; i + 1 < axes.size(); ++i)
+    rows = base::CheckedMul(rows, axes[i].extent->value).value_or(INT64_MAX);  // Columns may be none.
   return rows;
 }
 
@@ -180,40 +182,48 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
 
 std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits) {
   const Uses uses(program);
-  std::set<size_t> beside;  // Communications.
-  if (limits) {
-    for (const Overlap& overlap : FindOverlaps(program, *limits)) beside.insert(overlap.communication);
-  }
   std::vector<std::string> notes;
-  const auto describe = [&](size_t product, size_t communication, int64_t ways, int64_t bytes,
-                            const plan::OverlapLimits::Least& least, std::string_view where) {
-    const Op& multiplies = uses.OpAt(product);
+  std::set<size_t> told;  // Products.
+  const auto other = [&](size_t communication) {
     const Op& op = uses.OpAt(communication);
-    const std::string other = Cat(op.info->name, " ", op.results[0]->name);
-    const int64_t rows = RowsOf(*multiplies.operands[0]) / ways;
-    const std::string_view name = multiplies.results[0]->name;
-    if (beside.contains(communication)) {
-      notes.push_back(Cat(name, ": ", ways, " parts of ", rows, " rows beside ", other));
-    } else if (!limits) {
-      notes.push_back(Cat(name, ": whole ", where, " ", other, ": the cores that multiply are those that copy"));
-    } else {
-      const int64_t terms = ir::ValueAxes(*multiplies.operands[0]->type).back().extent->value;
-      std::string note = Cat(name, ": whole ", where, " ", other, ": parts of ", rows, " rows (from ", least.rows,
-                             " on), ", bytes / 1024, " KiB a rank (from ", least.bytes / 1024, " on)");
-      if (least.terms > 0) base::Append(note, ", sums of ", terms, " terms (from ", least.terms, " on)");
-      notes.push_back(std::move(note));
+    return Cat(op.info->name, " ", op.results[0]->name);
+  };
+  const auto name_of = [&](size_t product) { return uses.OpAt(product).results[0]->name; };
+  const auto rows_of = [&](size_t product, int64_t ways) { return RowsOf(*uses.OpAt(product).operands[0]) / ways; };
+  if (limits) {
+    for (const Overlap& overlap : FindOverlaps(program, *limits)) {
+      for (const size_t product : overlap.products) {
+        if (!told.insert(product).second) continue;
+        notes.push_back(Cat(name_of(product), ": ", overlap.ways, " parts of ", rows_of(product, overlap.ways),
+                            " rows beside ", other(overlap.communication)));
+      }
     }
+  }
+  const auto tell_whole = [&](size_t product, size_t communication, int64_t ways, int64_t bytes,
+                              const plan::OverlapLimits::Least& least, std::string_view where) {
+    if (!told.insert(product).second) return;
+    std::string note = Cat(name_of(product), ": whole ", where, " ", other(communication), ": ");
+    const int64_t rows = rows_of(product, ways);
+    const int64_t terms = ir::ValueAxes(*uses.OpAt(product).operands[0]->type).back().extent->value;
+    std::vector<std::string> short_of;
+    if (rows < least.rows) short_of.push_back(Cat("parts of ", rows, " rows (from ", least.rows, " on)"));
+    if (bytes < least.bytes) short_of.push_back(Cat(bytes / 1024, " KiB a rank (from ", least.bytes / 1024, " on)"));
+    if (terms < least.terms) short_of.push_back(Cat("sums of ", terms, " terms (from ", least.terms, " on)"));
+    if (!limits) short_of = {"the cores that multiply are those that copy"};
+    // As a sum that is not even, or would take more than the bound of memory.
+    if (short_of.empty()) short_of = {"it is no exchange that can be made in parts"};
+    notes.push_back(note + base::Join(short_of, ", "));
   };
   const plan::OverlapLimits least = limits.value_or(plan::OverlapLimits());
   for (const Overlap& overlap : FindOverlaps(program, {})) {
-    const Op& op = uses.OpAt(overlap.communication);
     const bool gathers = overlap.kind == Overlap::Kind::kGathers;
-    const int64_t bytes = gathers ? segment::StorageBytes(*op.operands[0])
-                                  : segment::StorageBytes(*uses.OpAt(overlap.products[0]).results[0]) / overlap.ways;
+    const Value& moved =
+        gathers ? *uses.OpAt(overlap.communication).operands[0] : *uses.OpAt(overlap.products[0]).results[0];
+    const int64_t bytes = segment::StorageBytes(moved) / (gathers ? 1 : overlap.ways);
     for (const size_t product : overlap.products)
-      describe(product, overlap.communication, overlap.ways, bytes, least.exchanged, gathers ? "behind" : "before");
+      tell_whole(product, overlap.communication, overlap.ways, bytes, least.exchanged, gathers ? "behind" : "before");
   }
-  // Sums that the library makes: none of their products runs in parts.
+  // Sums that the communicator makes.
   for (size_t i = 0; i < program.groups.size(); ++i) {
     const Op& op = uses.OpAt(i);
     if ((op.info->effects & ir::kComm) == 0) continue;
@@ -222,7 +232,7 @@ std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::o
     const std::optional<size_t> product = uses.ProductOf(op.operands[0]);
     if (!product || !ComesApart(uses.OpAt(*product), WaysOf(op), 0)) continue;
     const int64_t bytes = segment::StorageBytes(*uses.OpAt(*product).results[0]) / WaysOf(op);
-    describe(*product, i, WaysOf(op), bytes, scatters ? least.scattered : least.summed, "before");
+    tell_whole(*product, i, WaysOf(op), bytes, scatters ? least.scattered : least.summed, "before");
   }
   return notes;
 }

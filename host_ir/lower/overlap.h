@@ -29,9 +29,9 @@ struct Overlap {
 // Those of `program`, within `limits`; its loops are left alone. No product is in two of them.
 std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapLimits& limits);
 
-// For people: of each product that could run in parts beside a communication whether it does, and why not.
-// "y: 2 parts of 4096 rows beside all_gather g", "y: whole behind all_gather g: parts of 32 rows (from 256 on), 64 KiB
-// a rank (from 4096 KiB on)". `limits`: none: nothing runs in parts on the target.
+// For people: of each product that could run in parts beside a communication whether it does, and what it falls short
+// of. "y: 2 parts of 4096 rows beside allgather g", "y: whole behind allgather g: parts of 32 rows (from 256 on)".
+// `limits`: none: nothing runs in parts on the target.
 std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits);
 
 // The first axis of more than one element: rows that `ways` divides are those of chunks, one behind the other. -1: it

@@ -14,10 +14,8 @@ namespace {
 using base::Cat;
 using Sizes = std::map<std::string, int64_t>;
 
-Status NoCurve(std::string_view line, std::string_view name) {
-  return {Code::kFailedPrecondition, Cat("the rates have no line \"", line, " ", name,
-                                         "\": measure again with as many ranks (hostir-eval --calibrate FILE)")};
-}
+// Steps of a program that are followed, of loops of known bounds: planning took as long.
+constexpr size_t kFollowedMax = 1 << 15;
 
 class Follower {
  public:
@@ -93,8 +91,9 @@ class Follower {
 
   Result<double> OfWork(const Step& step, HostOp code) const {
     HIR_ASSIGN(const double bytes, BytesOf(step));
+    if (bytes == 0) return 0;
     const double seconds = rates_.memory.Seconds(bytes);
-    if (code != HostOp::kLibrary || bytes == 0) return seconds;
+    if (code != HostOp::kLibrary) return seconds;
     HIR_ASSIGN(const double product, OfProduct(step));
     return std::max(product, seconds);
   }
@@ -126,11 +125,13 @@ class Follower {
   Result<const Curve*> ProductCurve(const ir::Op& op) const {
     const std::string_view dtype = DTypeName(op.operands[0]->type->dtype);
     const std::string_view precision = op.Name("precision");
-    for (const std::string_view name : {precision, dtype, dtype == "f16" ? std::string_view("bf16") : dtype}) {
+    const std::string_view names[] = {precision == "tf32" ? precision : dtype, dtype,
+                                      dtype == "f16" ? std::string_view("bf16") : dtype};
+    for (const std::string_view name : names) {
       const auto found = rates_.products.find(name);
       if (found != rates_.products.end()) return &found->second;
     }
-    return NoCurve("product", dtype);
+    return Status(Code::kFailedPrecondition, Cat("the rates have no products of ", dtype));
   }
 
   // Those of one group start together: behind the first, only what they carry takes time.
@@ -145,7 +146,12 @@ class Follower {
     auto found = rates_.communications.find(type);
     // Between two meshes, and from or to one rank: as what one rank sends another.
     if (found == rates_.communications.end()) found = rates_.communications.find("collective_permute");
-    if (found == rates_.communications.end()) return NoCurve("communication", type);
+    if (found == rates_.communications.end()) {
+      return Status(Code::kFailedPrecondition,
+                    Cat("the rates have no communications: measure with as many ranks (mpirun -n N hostir-eval "
+                        "--calibrate FILE)"));
+    }
+    if (bytes == 0) return 0;
     const double seconds = found->second.Seconds(bytes);
     const bool first = step.group < 0 || step.group != std::exchange(group_, step.group);
     return first ? seconds : std::max(0.0, seconds - found->second.Seconds(0));
@@ -163,9 +169,17 @@ class Follower {
 
 Result<Prediction> PredictRank(const ir::Graph& program, int64_t rank, const Sizes& sizes, const Rates& rates) {
   RankClass one = ClassOfOne(program, rank);
-  one.symbols.insert(one.symbols.end(), sizes.begin(), sizes.end());
   ir::ExprPool pool;
-  HIR_ASSIGN(const std::vector<Step> steps, Unroll(program, one, pool));
+  HIR_ASSIGN(std::vector<Step> steps, Unroll(program, one, pool));
+  // Only loops whose iterations depend on sizes need those before: views of buffers that keep theirs may not be seen to
+  // be contiguous then.
+  const auto cut = static_cast<size_t>(std::ranges::count_if(steps, &Step::cut));
+  if (steps.size() + cut * kIterationsMax > kFollowedMax)
+    return Unimplemented(Cat("the host program has too many steps: more than ", kFollowedMax));
+  if (cut > 0) {
+    one.symbols.insert(one.symbols.end(), sizes.begin(), sizes.end());
+    HIR_ASSIGN(steps, Unroll(program, one, pool));
+  }
   Follower follower(sizes, rates);
   for (const Step& step : steps) HIR_TRY(follower.Follow(step));
   return follower.Take(rank);
@@ -174,6 +188,15 @@ Result<Prediction> PredictRank(const ir::Graph& program, int64_t rank, const Siz
 }  // namespace
 
 Result<Prediction> Predict(const ir::Graph& program, const Sizes& sizes, const Rates& rates) {
+  int64_t devices = 1;
+  for (const ir::Mesh& mesh : program.meshes()) devices = std::max<int64_t>(devices, std::ssize(mesh.mesh.devices()));
+  bool communicates = false;
+  ir::ForEachOp(program.body, [&](const ir::Op* op) { communicates |= CodeOf(*op) == HostOp::kCommunication; });
+  if (communicates && devices > rates.ranks) {
+    return Status(Code::kFailedPrecondition,
+                  Cat("the rates are of ", rates.ranks, rates.ranks == 1 ? " rank" : " ranks", ", a mesh has ", devices,
+                      " devices: measure with as many (mpirun -n ", devices, " hostir-eval --calibrate FILE)"));
+  }
   Prediction slowest;
   for (const RankClass& alike : RankClasses(program)) {
     HIR_ASSIGN(Prediction prediction, PredictRank(program, alike.rank, sizes, rates));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::plan {
@@ -235,7 +236,7 @@ bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_
     if (extent->IsConst(1)) continue;
     if (i < axis || axes[i].kind != ir::AxisKind::kIteration || !extent->IsConst()) return false;
     bytes *= extent->value;
-    if (i + 1 < axes.size()) rows *= extent->value;
+    if (i + 1 < axes.size()) rows = base::CheckedMul(rows, extent->value).value_or(INT64_MAX);
   }
   if (axis + 1 >= axes.size() || axes[axis].extent->value % ways != 0 || !IsEven(axis)) return false;
   // It holds the results, what is exchanged for them, and the sum.

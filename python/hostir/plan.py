@@ -77,7 +77,8 @@ class Time:
     work_us: float  # Of the predicted: kernels and products, one behind the other,
     communication_us: float  # and communications; what is more than predicted_us goes on at the same time.
     rates: str  # "NVIDIA H100 80GB HBM3, 2 ranks"
-    segments: list[tuple[str, float]]  # Predicted: each one's name, in the order of the plan, without views.
+    # Predicted: names, in the order of the plan, without views; loops have 0. Behind them what is of no segment.
+    segments: list[tuple[str, float]]
     runs: int  # That were heard of, of this plan with these sizes.
     least_us: float
     last_us: float
@@ -97,10 +98,12 @@ class Time:
         return lines
 
 
-def _time(time: Any) -> Time:
+def _time(explanation: Any) -> Time:
+    time = explanation.time
+    unknown = time.unknown if explanation.HasField("time") else "the daemon is older than this client"
     return Time(
-        predicted_us=None if time.unknown else time.predicted_us,
-        unknown=time.unknown,
+        predicted_us=None if unknown else time.predicted_us,
+        unknown=unknown,
         work_us=time.work_us,
         communication_us=time.communication_us,
         rates=time.rates,
@@ -151,7 +154,7 @@ class Plan:
         ]
         self.memory_unknown: str = explanation.memory_unknown
         self.notes = list(explanation.notes)
-        self.time = _time(explanation.time)
+        self.time = _time(explanation)
 
     def json(self) -> str:
         """Everything above as one JSON object, keys sorted: ``json.loads(plan.json())["guards"]``."""
@@ -194,7 +197,8 @@ class Plan:
                 name, amount = f"{s.loop}.{name}", f"{amount} x {s.iterations}"
             row: tuple[str, ...] = (name, s.kind, work, _short(s.inputs), _short(s.outputs), amount)
             if predicted:
-                row = (*row, "" if s.kind == "view" else _micros(next(times)[1]))
+                us = 0.0 if s.kind == "view" else next(times)[1]
+                row = (*row, "" if s.kind in ("view", "loop") else _micros(us))
             rows.append(row)
         lines = _columns(rows)
         if self.communications:

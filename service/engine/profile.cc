@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "csrc/base/text.h"
 #include "csrc/base/trace.h"
@@ -41,7 +42,13 @@ class Rows {
   }
 
   pb::SegmentTime& Of(const pb::OpTime& time) {
-    auto [found, is_new] = index_.try_emplace(Key(time), profile_.segments_size());
+    std::string key = Key(time);
+    // A product in parts, or in a loop, writes into %y.part0, %y.1, ... of %y.
+    for (std::string name = key; time.op() == "library" && !index_.contains(key) && name.rfind('.') < name.size();) {
+      name.resize(name.rfind('.'));
+      if (index_.contains(name)) key = name;
+    }
+    auto [found, is_new] = index_.try_emplace(std::move(key), profile_.segments_size());
     if (is_new) Add(Cat(time.op(), " ", time.name()), "host");
     return *profile_.mutable_segments(found->second);
   }

@@ -111,11 +111,15 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
 
 void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainReply* reply, Call call) {
   const Sizes sizes(request.sizes().begin(), request.sizes().end());
-  const auto explain = [this, call, reply, sizes](const Result<std::shared_ptr<const Program>>& program) {
-    if (!call->Claim()) return;
-    if (!program.ok()) return call->End(program.status());
-    const host::Rates* const rates = engine_.options().rates ? &*engine_.options().rates : nullptr;
-    call->End(ExplainProgram(**program, sizes, rates, engine_.TimesOf(**program, sizes), reply));
+  // On a thread of the pool: the one that a plan comes on is the planner's, and following a program takes time.
+  const auto explain = [this, call, reply, sizes](const Result<std::shared_ptr<const Program>>& planned) {
+    if (!planned.ok()) return call->ClaimAndEnd(planned.status());
+    const auto work = [this, call, reply, sizes, program = *planned] {
+      if (!call->Claim()) return;
+      const host::Rates* const rates = engine_.options().rates ? &*engine_.options().rates : nullptr;
+      call->End(ExplainProgram(*program, sizes, rates, engine_.TimesOf(*program, sizes), reply));
+    };
+    if (!pool_.Post(work)) call->ClaimAndEnd(QueueFull(engine_));
   };
   engine_.Compile(
       request.session_id(), request.program(),

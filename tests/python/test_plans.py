@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hostir
-from hostir import DeviceMesh, FusionDefinition
+from hostir import DeviceMesh, FusionDefinition, ParallelType
 
 FOUR = DeviceMesh([0, 1, 2, 3])
 
@@ -105,6 +105,26 @@ def test_explain_tells_the_time(daemon_program: str, tmp_path: Path, monkeypatch
         after = client.explain(fd, sizes={"i0": 32}).time
         assert after.runs == 3 and 0 < after.least_us <= after.last_us
         assert json.loads(plan.json())["time"]["rates"] == "a CPU, 4 ranks"
+
+
+def test_every_op_of_a_loop_is_in_a_predicted_row(
+    daemon_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rates.txt").write_text(RATES)
+    monkeypatch.setenv("HOSTIR_RATES", str(tmp_path / "rates.txt"))
+    with FusionDefinition("loop") as fd:
+        x = fd.define_tensor(shape=[64, 32], contiguity=True)
+        w = fd.define_tensor(shape=[16, 32], contiguity=True)
+        y = fd.ops.linear(x, w)
+        y.outer_split(0, 4)
+        y.axis(0).parallelize(ParallelType.stream)
+        fd.add_output(y)
+    with hostir.connect(devices="cpu:1", timeout=60) as client:
+        plan = client.explain(fd)
+    assert [(s.kind, s.loop) for s in plan.segments if s.kind == "library"] == [("library", "loop0")]
+    assert sum(us for _, us in plan.time.segments) == pytest.approx(plan.time.work_us) == pytest.approx(4e3)
+    rows = {row.split()[0]: row.split()[-2:] for row in str(plan).splitlines() if row.startswith("loop0")}
+    assert rows["loop0.linear"] == ["4", "ms"] and rows["loop0"][-1] != "us"
 
 
 def test_without_rates_explain_says_how_to_measure(client: hostir.Client) -> None:

@@ -78,7 +78,9 @@ std::string Micros(double us) {
   return text;
 }
 
-std::string TimeText(const pb::PlanTime& time) {
+std::string TimeText(const pb::Explanation& plan) {
+  if (!plan.has_time()) return "";  // A daemon that does not know of it.
+  const pb::PlanTime& time = plan.time();
   std::string out;
   if (!time.unknown().empty()) {
     out = Cat("the time of a run is not predicted: ", time.unknown(), "\n");
@@ -108,7 +110,8 @@ std::string PlanText(const pb::ExplainReply& reply) {
                     WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()), AmountOf(segment)});
     if (predicted.empty()) continue;
     const bool has = segment.kind() != "view" && next < predicted.size();
-    rows.back().push_back(has ? Micros(predicted[next++].rank_us(0)) : "");
+    const double us = has ? predicted[next++].rank_us(0) : 0;
+    rows.back().push_back(has && segment.kind() != "loop" ? Micros(us) : "");
   }
   std::string out = Table(rows);
   if (plan.communications().empty()) {
@@ -123,7 +126,7 @@ std::string PlanText(const pb::ExplainReply& reply) {
   for (const pb::PlanGuard& guard : reply.guards())
     guards.push_back(guard.reason().empty() ? guard.condition() : Cat(guard.condition(), " (", guard.reason(), ")"));
   if (!guards.empty()) base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
-  base::Append(out, "\n", MemoryText(plan), TimeText(plan.time()));
+  base::Append(out, "\n", MemoryText(plan), TimeText(plan));
   for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
   return out;
 }

@@ -14,7 +14,7 @@ using base::Cat;
 constexpr int64_t kChained = 16;
 constexpr double kLeastSeconds = 1e-7;  // A difference of times may come to less than nothing.
 
-// A ring of all ranks; "" with `turned` for where each rank's neighbour is in its place.
+// All ranks, from rank `turned` on, and round to the one before it.
 std::string Mesh(std::string_view name, int64_t ranks, int64_t turned) {
   std::vector<int64_t> devices;
   for (int64_t i = 0; i < ranks; ++i) devices.push_back((i + turned) % ranks);
@@ -93,7 +93,7 @@ std::vector<Probe> ProbesFor(const codegen::Target& target, int64_t ranks) {
                                                "all_to_all", "collective_permute", "copies"};
   for (const std::string_view type : types) {
     for (const int64_t n : {1 << 8, 1 << 12, 1 << 15, 1 << 17, 1 << 18, 1 << 20, 1 << 22, 1 << 24}) {
-      if (gpu || n <= 1 << 20) probes.push_back(Communication(type, n / ranks * ranks, ranks));
+      if (gpu || n <= 1 << 20) probes.push_back(Communication(type, std::max(n / ranks, int64_t{1}) * ranks, ranks));
     }
   }
   return probes;

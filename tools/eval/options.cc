@@ -210,10 +210,14 @@ Status Unknown(std::string_view name) {
 Status Check(const Options& options) {
   if (options.help) return {};
   if (!options.calibrate.empty() &&
-      !(options.programs.empty() && options.rates.empty() && options.timeline.empty() && !options.random))
-    return InvalidArgument("--calibrate times programs of its own: no program, --random, --rates or --timeline");
-  if (!options.calibrate.empty()) return {};
-  if (options.programs.empty()) return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
+      !(options.programs.empty() && options.rates.empty() && options.timeline.empty() && options.in.empty() &&
+        options.out.empty() && options.sizes.empty() && !options.random && !options.tf32 && !options.cold_l2 &&
+        !options.graph && options.repeat == 0 && options.batch == 1))
+    return InvalidArgument(
+        "--calibrate times programs of its own, in its own way: only --json, --device, --comm, "
+        "--threads, --timeout and what communications go by go with it");
+  if (options.programs.empty() && options.calibrate.empty())
+    return InvalidArgument("no program: hostir-eval PROGRAM.hir --in DIR --out DIR");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
   if (!options.random && !options.sizes.empty())
@@ -258,7 +262,8 @@ Result<Options> ParseOptions(std::span<const char* const> arguments) {
   if (!options.calibrate.empty()) {
     options.random = 1;
     options.overlaps = {host::OverlapChoice::kNever};
-    if (options.repeat == 0) options.repeat = 9, options.batch = 10;
+    options.repeat = 9;
+    options.batch = 10;
   }
   return options;
 }

@@ -97,7 +97,13 @@ TEST(Overlap, SaysWhatWasChosenAndWhy) {
             Notes{"y.partial: 2 parts of 4096 rows beside all_to_all y.1"});
   EXPECT_EQ(NotesOf(Text("sum", 1024, 4096, 14336), on_gpus),
             Notes{"y.partial: whole before allreduce y: parts of 512 rows (from 1024 on), 4096 KiB a rank (from 8192 "
-                  "on), sums of 7168 terms (from 4096 on)"});
+                  "on)"});
+  EXPECT_EQ(NotesOf(Text("sum", 4096, 4096, 4096), on_gpus),
+            Notes{"y.partial: whole before allreduce y: sums of 2048 terms (from 4096 on)"});
+  EXPECT_EQ(NotesOf(Text("scatter", 512, 8192, 28672), on_gpus),
+            Notes{"y.partial: whole before reduce_scatter y: parts of 256 rows (from 512 on)"});
+  EXPECT_EQ(NotesOf(Text("gather", 8, 8, 8), {.overlap = OverlapChoice::kAlways}),
+            Notes{"y: 2 parts of 4 rows beside allgather g.1"});
   EXPECT_EQ(NotesOf(Text("gather", 8192, 8192, 28672), {}),
             Notes{"y: whole behind allgather g.1: the cores that multiply are those that copy"});
   EXPECT_EQ(NotesOf(Text("gather", 64, 64, 64), {.overlap = OverlapChoice::kNever}), Notes{});

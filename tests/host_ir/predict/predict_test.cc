@@ -9,7 +9,7 @@
 namespace hir::host {
 namespace {
 
-// A kernel takes a second a byte, a product as many as it has multiplications and additions, a communication two
+// A kernel takes a millisecond a byte, a product as many as it has multiplications and additions, a communication two
 // seconds a byte, copies one; a run one second.
 Rates RatesOf(int64_t multiprocessors) {
   Rates rates = {.ranks = 2, .multiprocessors = multiprocessors, .run_seconds = 1};
@@ -85,12 +85,33 @@ TEST(Predict, FollowsLoopsAndSizes) {
   EXPECT_EQ(PredictText(text, RatesOf(132), {{"i0", 65}}).status().code(), Code::kUnimplemented);
 }
 
+TEST(Predict, ViewsOfSymbolicExtentsAreSeen) {
+  constexpr std::string_view text = R"(host @views(%x: f32[2*i0, 8, i1], %w: f32[i1, 2], %y: f32[2, i0, 2]) {
+  %a: f32[2*i0, i1] = view_select(%x) {axis=1, index=0}
+  %b: f32[2, i0, i1] = view_reshape(%a)
+  library(%b, %w, %y) {op=matmul, inputs=2, stream=0}
+  return %y
+}
+)";
+  const Result<Prediction> prediction = PredictText(text, RatesOf(132), {{"i0", 4}, {"i1", 4}});
+  ASSERT_TRUE(prediction.ok()) << prediction.status().ToString();
+  EXPECT_DOUBLE_EQ(prediction->seconds, 1 + 2.0 * (2 * 4 * 2) * 4);
+}
+
 TEST(Predict, NamesTheRateThatIsMissing) {
   Rates rates = RatesOf(132);
   rates.communications.clear();
   EXPECT_EQ(PredictText(kBeside, rates).status().ToString(),
-            "FAILED_PRECONDITION: the rates have no line \"communication copies\": measure again with as many ranks "
-            "(hostir-eval --calibrate FILE)");
+            "FAILED_PRECONDITION: the rates have no communications: measure with as many ranks (mpirun -n N "
+            "hostir-eval --calibrate FILE)");
+  rates = RatesOf(132);
+  rates.products.clear();
+  EXPECT_EQ(PredictText(kBeside, rates).status().ToString(), "FAILED_PRECONDITION: the rates have no products of f32");
+  rates = RatesOf(132);
+  rates.ranks = 1;
+  EXPECT_EQ(PredictText(kBeside, rates).status().ToString(),
+            "FAILED_PRECONDITION: the rates are of 1 rank, a mesh has 2 devices: measure with as many (mpirun -n 2 "
+            "hostir-eval --calibrate FILE)");
 }
 
 }  // namespace
