@@ -198,7 +198,8 @@ def draw(chart: Chart, path: Path) -> None:
             at = [rows.index(row) + 0.16 * (k - (len(labels) - 1) / 2) for row in of_rows]
             middle = [values[1] for values in of_rows.values()]
             bars = [[v[1] - v[0] for v in of_rows.values()], [v[2] - v[1] for v in of_rows.values()]]
-            drawn[label] = ax.errorbar(middle, at, xerr=bars, fmt="o", markersize=3.5, elinewidth=1.2, color=COLORS[k])
+            wide = bars if any(low + high > 0 for low, high in zip(*bars, strict=True)) else None
+            drawn[label] = ax.errorbar(middle, at, xerr=wide, fmt="o", markersize=3.5, elinewidth=1.2, color=COLORS[k])
         if chart.reference is not None:
             ax.axvline(chart.reference, color="#666666", linewidth=0.8, linestyle="--")
         if chart.logarithmic:
