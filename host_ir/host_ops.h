@@ -39,7 +39,7 @@ inline bool Writes(Access access) { return access >= Access::kWrite; }
 bool IsQueued(const ir::Op& op);
 // Whether the result is a view of operand 0.
 bool MakesView(const ir::Op& op);
-// What queued work is known by: of a launch its kernel ("k0.1"), else the value that it writes.
+// The name of queued work in profiles: a launch's kernel ("k0.1"), else the value that the op writes.
 std::string_view WorkNameOf(const ir::Op& op);
 // What a chain of views refers to: a parameter, or the result of an alloc.
 const ir::Value* BaseOf(const ir::Value* value);

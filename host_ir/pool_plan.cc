@@ -63,8 +63,8 @@ class Placement {
   }
 
  private:
-  // What lives when one of them begins, at most; no pool is smaller by more than an alignment. Of two that began no
-  // later than a third and are not over before it, neither is over before the other begins: it would be over before
+  // A lower bound of the pool, up to an alignment: the most bytes that live when some alloc begins. Of two that began
+  // no later than a third and are not over before it, neither is over before the other begins: it would be over before
   // the third, too. REQUIRES: all were placed once, so that the sum fits 64 bits.
   int64_t Least() const {
     int64_t least = 0;

@@ -79,7 +79,7 @@ std::optional<size_t> Uses::ProductOf(const Value* value) const {
   }
 }
 
-// Of all axes but the last: rows may be seen as [ranks, rows of a rank].
+// The product of all extents but the last: rows may be two axes, [ranks, rows of a rank].
 int64_t RowsOf(const Value& value) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
   int64_t rows = 1;

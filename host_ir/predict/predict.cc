@@ -14,7 +14,7 @@ namespace {
 using base::Cat;
 using Sizes = std::map<std::string, int64_t>;
 
-// Steps of a program that are followed, of loops of known bounds: planning took as long.
+// The most steps that are followed of one rank, which takes tenths of a second.
 constexpr size_t kFollowedMax = 1 << 15;
 
 class Follower {
@@ -33,7 +33,11 @@ class Follower {
     if (code == HostOp::kRecord || code == HostOp::kWait) {
       HIR_ASSIGN(const int64_t index, Value(step.index));
       double& event = events_[{step.op->operands[0], index}];
-      (code == HostOp::kRecord ? event : ready) = std::max(event, ready);
+      if (code == HostOp::kRecord) {
+        event = ready;  // Waits are for the latest record, whatever stream it is of.
+      } else {
+        ready = std::max(ready, event);
+      }
       return {};
     }
     const bool communicates = code == HostOp::kCommunication;
@@ -110,16 +114,16 @@ class Follower {
     HIR_ASSIGN(const int64_t terms, Value(operands[0]->axes.back().extent));
     HIR_ASSIGN(const int64_t columns, Value(result->axes.back().extent));
     if (elements == 0 || terms == 0) return 0;
-    // Rows of all matrices are one matrix's where the second operand is shared.
-    const auto rows = static_cast<int64_t>(elements) / columns;
-    int64_t batches = 1;
+    // A second operand without batches multiplies the rows of all matrices of the first as one matrix.
+    double batches = 1;
     for (size_t i = 0; operands[1] != nullptr && i + 2 < operands[1]->axes.size(); ++i) {
       HIR_ASSIGN(const int64_t extent, Value(operands[1]->axes[i].extent));
-      batches *= std::max<int64_t>(extent, 1);
+      batches *= static_cast<double>(std::max<int64_t>(extent, 1));
     }
+    const double rows = std::max(elements / static_cast<double>(columns) / batches, 1.0);
     HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op));
     return curve->Seconds(2 * elements * static_cast<double>(terms)) /
-           WaveShare(rates_.multiprocessors, batches, std::max<int64_t>(rows / batches, 1), columns);
+           WaveShare(rates_.multiprocessors, batches, rows, static_cast<double>(columns));
   }
 
   Result<const Curve*> ProductCurve(const ir::Op& op) const {

@@ -18,7 +18,7 @@ struct PredictedOp {
   double began = 0, ended = 0;  // Seconds from the begin of the run.
 };
 
-// Of the rank that takes longest, of the first ones of each kind (RankClasses).
+// The run of one rank: of the first rank of each RankClass the one that takes longest.
 struct Prediction {
   int64_t rank = 0;
   double seconds = 0;                 // Of a run behind another.

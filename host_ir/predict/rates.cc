@@ -32,7 +32,9 @@ bool ReadAmount(std::istringstream& fields, double& value) {
 
 bool ReadPoint(std::istringstream& fields, Curve& curve) {
   double amount = 0, seconds = 0;
-  if (!ReadAmount(fields, amount) || !ReadAmount(fields, seconds) || amount == 0 || seconds == 0) return false;
+  // Ratios of two of either must be numbers, too.
+  const auto fits = [](double value) { return value >= 1e-30 && value <= 1e30; };
+  if (!ReadAmount(fields, amount) || !ReadAmount(fields, seconds) || !fits(amount) || !fits(seconds)) return false;
   curve.Add(amount, seconds);
   return true;
 }
@@ -46,7 +48,7 @@ bool ReadCount(std::istringstream& fields, int64_t least, int64_t& value) {
   return bool(fields >> value) && value >= least;
 }
 
-// What the line wants behind its first word; empty: it was read.
+// Reads the line behind its first word. Returns a description of what should stand there, empty on success.
 std::string_view ReadLine(const std::string& word, std::istringstream& fields, Rates& rates) {
   if (word == "device") {
     std::getline(fields >> std::ws, rates.device);
@@ -78,13 +80,13 @@ double Curve::Seconds(double amount) const {
   return low_seconds * std::pow(above->second / low_seconds, along);
 }
 
-double WaveShare(int64_t multiprocessors, int64_t batches, int64_t rows, int64_t columns) {
-  constexpr int64_t kTileRows = 128, kTileColumns = 256;  // cuBLASLt's, of the products that fill a GPU.
-  const auto tiles = [&](int64_t r, int64_t c) { return ((rows + r - 1) / r) * ((columns + c - 1) / c); };
-  const int64_t all = batches * std::min(tiles(kTileRows, kTileColumns), tiles(kTileColumns, kTileRows));
-  if (multiprocessors == 0 || all <= multiprocessors) return 1;
-  const int64_t waves = (all + multiprocessors - 1) / multiprocessors;
-  return static_cast<double>(all) / static_cast<double>(waves * multiprocessors);
+double WaveShare(int64_t multiprocessors, double batches, double rows, double columns) {
+  constexpr double kTileRows = 128, kTileColumns = 256;  // cuBLASLt's, for products that fill a GPU.
+  const auto tiles = [&](double r, double c) { return std::ceil(rows / r) * std::ceil(columns / c); };
+  const double all = batches * std::min(tiles(kTileRows, kTileColumns), tiles(kTileColumns, kTileRows));
+  const auto held = static_cast<double>(multiprocessors);
+  if (multiprocessors == 0 || all <= held) return 1;
+  return all / (std::ceil(all / held) * held);
 }
 
 std::string ToText(const Rates& rates) {

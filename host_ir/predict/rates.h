@@ -12,7 +12,7 @@
 
 namespace hir::host {
 
-// Seconds by an amount (bytes, or sums of products), measured at a few amounts.
+// Seconds as a function of an amount (bytes, operations), measured at a few amounts.
 class Curve {
  public:
   // An amount that is there already keeps the shorter time.
@@ -28,23 +28,25 @@ class Curve {
   std::map<double, double> points_;
 };
 
-// Of one kind of device, and of so many ranks on it.
+// Measured times of one kind of device, and of communications between a number of ranks on such devices.
 struct Rates {
   std::string device = {};      // "NVIDIA H100 80GB HBM3"
-  int64_t ranks = 1;            // That communicated when it was measured.
-  int64_t multiprocessors = 0;  // Of a GPU; 0: a CPU, whose cores also carry what ranks send.
-  double run_seconds = 0;       // Of a run beside its work.
-  Curve memory = {};            // Of a kernel, by the bytes it reads and writes.
-  // Of a product, by its sums' terms times two; by dtype ("bf16", "f32", "tf32"). On GPUs of whole waves.
+  int64_t ranks = 1;            // Ranks that communicated.
+  int64_t multiprocessors = 0;  // 0: a CPU, whose cores also carry what ranks send.
+  double run_seconds = 0;       // Overhead of a run.
+  Curve memory = {};            // Kernels, by the bytes read and written.
+  // Products, by floating-point operations; a curve for each dtype ("bf16", "f32", "tf32"). On GPUs the time of a
+  // product without an incomplete last wave.
   std::map<std::string, Curve, std::less<>> products = {};
-  // By the bytes that a rank sends or gets, whichever are more; by type ("allgather"), "copies" of those that copy
-  // engines carry.
+  // Communications, by the bytes that a rank sends or gets, whichever are more; a curve for each type ("allgather"),
+  // and "copies" for those by copy engines.
   std::map<std::string, Curve, std::less<>> communications = {};
   bool operator==(const Rates&) const = default;
 };
 
-// Of the tiles of a product's result the share of the multiprocessors' time that they fill: 1 where one wave holds all.
-double WaveShare(int64_t multiprocessors, int64_t batches, int64_t rows, int64_t columns);
+// Wave efficiency of a product: tiles of the result over those that as many full waves would hold; 1 for a single wave,
+// and without multiprocessors.
+double WaveShare(int64_t multiprocessors, double batches, double rows, double columns);
 
 // A line for each: "device NAME", "ranks 2", "memory 8192 2.1e-06", "product bf16 2.7e+08 9e-06", ...
 std::string ToText(const Rates& rates);

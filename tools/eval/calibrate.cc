@@ -117,7 +117,7 @@ host::Rates RatesOf(std::span<const Probe> probes, std::span<const double> secon
     if (probe.kind == Probe::Kind::kMemory) rates.memory.Add(probe.amount, alone);
     if (probe.kind == Probe::Kind::kCommunication) rates.communications[probe.curve].Add(probe.amount, alone);
     if (probe.kind != Probe::Kind::kProduct) continue;
-    const auto size = static_cast<int64_t>(std::cbrt(probe.amount / 2) + 0.5);
+    const double size = std::round(std::cbrt(probe.amount / 2));
     rates.products[probe.curve].Add(probe.amount, alone * host::WaveShare(rates.multiprocessors, 1, size, size));
   }
   return rates;

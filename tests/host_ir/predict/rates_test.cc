@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace hir::host {
 namespace {
 
@@ -51,6 +53,42 @@ TEST(Rates, FaultsNameTheLine) {
   EXPECT_EQ(fault(head + "product bf16 1"), "line 3: product wants a dtype, operations and seconds");
   EXPECT_EQ(fault(head + "speed 1"),
             "line 3: speed wants device, ranks, multiprocessors, run, memory, product or communication");
+}
+
+// Whatever is read makes predictions that are numbers.
+TEST(Rates, DamagedFilesAreReadOrRefused) {
+  const std::string whole =
+      "hostir rates 1\ndevice a\nranks 2\nmultiprocessors 132\nrun 1.5e-06\nmemory 8192 2.5e-06\nmemory 1e9 3e-4\n"
+      "product bf16 524288 1e-05\nproduct f32 1e12 0.01\ncommunication allgather 1024 4e-06\n";
+  constexpr std::string_view kOthers("0123456789.e-+ \nanif\0\xff", 22);
+  std::mt19937 random(7);
+  int64_t read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = whole;
+    for (auto changes = 1 + random() % 3; changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      const char other = kOthers[random() % kOthers.size()];
+      if (random() % 3 == 0)
+        text.erase(at, 1 + random() % 8);
+      else if (random() % 2 == 0)
+        text.insert(at, 1, other);
+      else
+        text[at] = other;
+      if (text.empty()) text = whole;
+    }
+    const Result<Rates> rates = ParseRates(text);
+    if (!rates.ok()) {
+      EXPECT_EQ(rates.status().code(), Code::kInvalidArgument);
+      continue;
+    }
+    ++read;
+    for (const double amount : {0.0, 1.0, 8192.0, 1e7, 1e18}) {
+      EXPECT_GE(rates->memory.Seconds(amount), 0) << text;
+      for (const auto& [dtype, curve] : rates->products) EXPECT_GE(curve.Seconds(amount), 0) << text;
+    }
+  }
+  EXPECT_GT(read, 1000);
+  EXPECT_LT(read, 19000);
 }
 
 }  // namespace
