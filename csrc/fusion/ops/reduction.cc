@@ -56,7 +56,7 @@ void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
 }
 
 // The reduction of `repeats` (null: one) elements equal to x.
-const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats) {
+const Element* RepeatSome(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats) {
   if (repeats == nullptr || !HasNeutral(kind)) return x;
   if (kind == ReduceKind::kSum) return builder.Apply(Prim::kMul, {x, builder.Convert(x->dtype, repeats)});
   if (IsFloat(x->dtype)) return builder.Apply(Prim::kPow, {x, builder.Convert(x->dtype, repeats)});
@@ -72,6 +72,16 @@ const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x
   return power;
 }
 
+// The same where there may be none: x may be inf then, or stand for what no tensor has, and neither times 0 is 0.
+const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x, const Element* repeats,
+                      bool may_be_none) {
+  const Element* some = RepeatSome(builder, kind, x, repeats);
+  if (!may_be_none || !HasNeutral(kind)) return some;
+  const int none = kind == ReduceKind::kSum ? 0 : 1;
+  const Element* neutral = IsFloat(x->dtype) ? builder.Float(x->dtype, none) : builder.Int(x->dtype, none);
+  return builder.Select(builder.Apply(Prim::kGt, {repeats, builder.Int(DType::kInt64, 0)}), some, neutral);
+}
+
 const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const ir::Value* x = op.operands[0];
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
@@ -82,12 +92,14 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   const auto is_repeat = [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
   std::vector<const ir::Expr*> trips;
   const Element* repeats = nullptr;
+  bool may_be_none = false;
   for (const int64_t axis : reduced) {
     const ir::Axis& r = axes[static_cast<size_t>(axis)];
     if (!is_repeat(r)) {
       if (!IsOne(r)) trips.push_back(r.extent);
       continue;
     }
+    may_be_none |= !r.extent->IsConst() || r.extent->IsConst(0);
     const Element* extent = builder.Extent(r.extent);
     repeats = repeats == nullptr ? extent : builder.Apply(Prim::kMul, {repeats, extent});
   }
@@ -109,7 +121,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   // Bools as integers, so that they have an order.
   const DType carried = result == DType::kBool ? DType::kInt32 : ComputeDType(result);
   const Element* body = builder.Convert(carried, builder.Convert(result, builder.Load(x, own)));
-  const Element* value = Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats);
+  const Element* value = Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats, may_be_none);
   // A rank may have none of the elements: the greatest of no bools is false, though its integer is the least there is.
   if (result == DType::kBool) return builder.Apply(Prim::kGt, {value, builder.Int(DType::kInt32, 0)});
   return builder.Convert(result, value);

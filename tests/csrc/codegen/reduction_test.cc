@@ -44,6 +44,20 @@ TEST(Reduction, NaNAndInfinityGoThrough) {
   }
 }
 
+TEST(Reduction, OfBroadcastAxesWithoutElements) {
+  for (const int n : {1, 2, 9}) {  // n - 1 of them: none, one, several.
+    for (const std::string kind : {"sum", "prod"}) {
+      CheckProgram(base::Cat(R"(fusion @f(%x: f32[b:i0, 19]) {
+        %s = slice(%x) {start=[1, 0], end=[i0, 19], strides=[1, 1]}
+        %y = )",
+                             kind, R"((%s) {axes=[0], keepdim=false, dtype=null}
+        return %y
+      })"),
+                   {{"i0", n}}, 5, true);
+    }
+  }
+}
+
 TEST(Reduction, SeveralAtOnceWithStores) {
   for (const auto& [n, m] : kSizes) {
     CheckProgram(R"(fusion @f(%x: bf16[i0, 6, i1], %w: f32[i1]) {

@@ -211,6 +211,18 @@ TEST(Reductions, OverBroadcastAxes) {
   EXPECT_EQ(Of("max(%x) {axes=[0], keepdim=true, dtype=null}", "f32[b:4, 2]", x), (Numbers{1.5, 2}));
 }
 
+// Neither inf nor a read outside, which what is stored may then stand for, makes a sum of no elements other than 0.
+TEST(Reductions, OverBroadcastAxesWithoutElements) {
+  const auto of = [](const std::string& kind, double stored) {
+    const std::string body = "%s = slice(%x) {start=[1, 0], end=[i0, 2], strides=[1, 1]}\n  %y = " + kind +
+                             "(%s) {axes=[0], keepdim=false, dtype=null}";
+    return ToDoubles(Execute(Program("%x: f32[b:i0, 2]", body), {F32({1, 2}, {stored, 2})}));
+  };
+  EXPECT_EQ(of("sum", 3), (Numbers{0, 0}));
+  EXPECT_EQ(of("sum", kInf), (Numbers{0, 0}));
+  EXPECT_EQ(of("prod", kInf), (Numbers{1, 1}));
+}
+
 TEST(Reductions, Moments) {
   const auto of = [](const std::string& op, const Shape& shape) { return OfCounting(op, shape); };
   EXPECT_EQ(of("mean(%x) {axes=[0], keepdim=false}", {2, 3}), (Numbers{1.5, 2.5, 3.5}));
