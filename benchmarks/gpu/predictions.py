@@ -122,7 +122,7 @@ def main() -> None:
             rows += taken or []
         if args.json:
             rates = {path.stem: path.read_text().splitlines() for path in sorted(folder.glob("rates-*.txt"))}
-            write(Path(args.json), {"machine": machine(), "rows": rows, "rates": rates})
+            write(Path(args.json), {"machine": machine(), "samples": args.samples, "rows": rows, "rates": rates})
     close = sum(abs(row["predicted_of_measured"] - 1) <= CLOSE for row in rows)
     print(f"{close} of {len(rows)} programs within {CLOSE:.0%}")
 
