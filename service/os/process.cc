@@ -6,7 +6,10 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -65,7 +68,7 @@ Process& Process::operator=(Process&& other) noexcept {
 Process::~Process() {
   if (pid_ == 0 || ending_.has_value()) return;
   Kill();
-  Ended(std::chrono::hours(1));
+  Ended(kKillTimeout);
 }
 
 void Process::Kill() {
@@ -74,11 +77,19 @@ void Process::Kill() {
 
 std::optional<std::string> Process::Ended(base::Nanos timeout) {
   if (pid_ == 0 || ending_.has_value()) return ending_;
-  pollfd ended = {pidfd_.get(), POLLIN, 0};
-  const int ms = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
-  if (poll(&ended, 1, ms) <= 0) return std::nullopt;
+  const base::Nanos deadline = base::Clock::Steady().Now() + timeout;
+  const auto left = [&] { return std::max(base::Nanos(0), deadline - base::Clock::Steady().Now()); };
   siginfo_t info = {};
-  if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED) != 0) return std::nullopt;
+  for (;;) {
+    pollfd ended = {pidfd_.get(), POLLIN, 0};
+    const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left()).count());
+    if (poll(&ended, 1, ms) <= 0) return std::nullopt;
+    if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) != 0) return std::nullopt;
+    if (info.si_pid != 0) break;
+    // It has ended, and whoever traces it has not heard of it yet.
+    if (left() == base::Nanos(0)) return std::nullopt;
+    std::this_thread::sleep_for(std::min(left(), base::Nanos(std::chrono::milliseconds(5))));
+  }
   signal_ = info.si_code == CLD_EXITED ? 0 : info.si_status;
   ending_ = info.si_code == CLD_EXITED ? base::Cat("exited with ", info.si_status)
                                        : base::Cat("killed by signal ", info.si_status);

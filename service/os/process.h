@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,10 +14,13 @@
 
 namespace hir::service {
 
+// What SIGKILL has not ended by then may never end: it is frozen, in a driver, or held by a debugger.
+inline constexpr base::Nanos kKillTimeout = std::chrono::seconds(2);
+
 // The child's number of the descriptor given to Spawn.
 inline constexpr int kInheritedFd = 3;
 
-// Destruction kills and reaps. Threads: one at a time.
+// Destruction kills and reaps; one that has not ended kKillTimeout later is abandoned. Threads: one at a time.
 class Process {
  public:
   // Runs `path` with `args`; it inherits standard streams and `inherited`, nothing else. When the calling THREAD ends,
@@ -37,6 +41,8 @@ class Process {
   int fd() const { return pidfd_.get(); }  // Readable when the process has ended.
 
   void Kill();
+  // From here on it is nobody's: neither killed nor reaped.
+  void Abandon() { pid_ = 0; }
   // How it ended ("killed by signal 9", "exited with 1"), once it has, and it is reaped; nothing after `timeout`.
   std::optional<std::string> Ended(base::Nanos timeout);
   // The signal that ended it, once Ended has said so; 0: none.

@@ -311,6 +311,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_serving(report.mesh.healthy && !report.draining);
   reply->set_draining(report.draining);
   if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
+  reply->mutable_lingering()->Add(report.mesh.lingering.begin(), report.mesh.lingering.end());
   reply->set_tensor_bytes(report.tensor_bytes);
   reply->set_recycled_bytes(report.recycled_bytes);
   reply->set_tensors(report.tensors);

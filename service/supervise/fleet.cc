@@ -72,7 +72,10 @@ Fleet::~Fleet() {
   if (broadcast_) broadcast_->Ring();
   const base::Nanos deadline = Now() + kExitTimeout;
   for (Worker& worker : workers_) worker.process.Ended(std::max(base::Nanos(0), deadline - Now()));
+  for (size_t rank = 0; rank < workers_.size(); ++rank) leaving_.Add(NameOf(rank), std::move(workers_[rank].process));
 }
+
+std::string Fleet::NameOf(size_t rank) const { return base::Cat("rank ", rank, " of generation ", generation_); }
 
 Status Fleet::Spawn(int64_t rank) {
   HIR_ASSIGN(auto ends, Channel::Pair());
@@ -90,6 +93,7 @@ Status Fleet::Spawn(int64_t rank) {
 
 Status Fleet::Start() {
   HIR_CHECK(!healthy());
+  (void)leaving_.Wait(kLeaveTimeout);  // Devices have their memory back then. What stays is in the snapshot.
   ++generation_;
   starting_ = true;
   keys_.clear();
@@ -218,6 +222,10 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
 bool Fleet::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
   std::vector<pollfd> fds = Descriptors(wake_fd, Wakes::kAny);
   const timespec time = ToTimespec(timeout);
+  if (!leaving_.empty() && !UnderWay()) {
+    (void)leaving_.Wait({});
+    Publish();
+  }
   lock.unlock();
   const int ready = ppoll(fds.data(), fds.size(), &time, nullptr);
   lock.lock();
@@ -373,7 +381,8 @@ int64_t Fleet::Awaited() const {
 }
 
 Status Fleet::Break(Status cause) {
-  for (Worker& worker : workers_) worker.process.Kill();  // All at once; the destructors wait for each.
+  // Who hears of the cause does not wait for their end; the next Start does, a moment.
+  for (size_t rank = 0; rank < workers_.size(); ++rank) leaving_.Add(NameOf(rank), std::move(workers_[rank].process));
   workers_.clear();
   segments_.reset();
   posted_ = false;
@@ -389,6 +398,7 @@ void Fleet::Publish() {
   if (snapshot_.healthy != was_healthy && on_health_) on_health_(snapshot_.healthy);
   snapshot_.pids.clear();
   for (const Worker& worker : workers_) snapshot_.pids.push_back(worker.process.pid());
+  snapshot_.lingering = leaving_.Lingering();
   snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
 }
 

@@ -28,6 +28,7 @@
 #include "service/os/process.h"
 #include "service/os/scratch_folder.h"
 #include "service/os/wakeup.h"
+#include "service/supervise/leaving.h"
 
 namespace hir::service {
 
@@ -108,6 +109,7 @@ class Fleet {
     bool healthy = false;
     std::vector<int64_t> pids = {};
     std::string failure = {};
+    std::vector<std::string> lingering = {};  // Killed workers of generations before that have not ended.
   };
   Snapshot snapshot() const;
   // `heard` is told at once, and again whenever it changes, whether the snapshot is healthy: on the thread that changes
@@ -156,11 +158,13 @@ class Fleet {
   bool UnderWay() const { return posted_ || Awaited() > 0; }
   // Kills the generation and keeps `cause`.
   Status Break(Status cause);
+  std::string NameOf(size_t rank) const;
   void Publish();
 
   const FleetOptions options_;
   // Of this generation: where UCX puts segments of shared memory, and leaves them when a worker is killed in between.
   std::optional<ScratchFolder> segments_;     // Before its workers: it goes after them.
+  Leaving leaving_;                           // Of generations before.
   std::vector<Worker> workers_;               // By rank; empty between generations.
   std::optional<BroadcastSender> broadcast_;  // To them.
   bool posted_ = false;                       // Their replies are awaited there, not by their sockets.

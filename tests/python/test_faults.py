@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,3 +182,60 @@ def test_the_default_client_connects_again(daemon_program: str, folder: Path, mo
         with hostird(daemon_program, folder):
             assert exponential_of_one().execute([np.float32(0)])[0].numpy() == 1
     hostir.client._default.close()
+
+
+# Traces the process of its argument until its standard input ends: SIGKILL does not end that for its parent.
+TRACER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+seize = 0x4206
+failed = libc.ptrace(seize, int(sys.argv[1]), None, None) != 0
+print(os.strerror(ctypes.get_errno()) if failed else "held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_rank_that_does_not_end(two: hostir.Client) -> None:
+    fd = total()
+    x = two.put(np.ones(8, np.float32), fd.fusion.inputs()[0])
+    (first,) = two.run(fd, [x], wait=True)
+    pid = worker(two, 1)
+    command = [sys.executable, "-c", TRACER, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdin is not None and tracer.stdout is not None
+        said = tracer.stdout.readline().strip()
+        if said != "held":
+            tracer.stdin.close()
+            pytest.skip(f"no process may be traced here: {said}")
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(hostir.Unavailable, match=r"^rank 1 died"):
+            for _ in range(100):  # The run that it dies in.
+                two.run(fd, [x])[0].numpy()
+        assert two.run(fd, [x])[0].numpy() == 8, "the mesh goes on without it"
+        assert two.status()["lingering"] == [f"rank 1 of generation 1 (process {pid})"]
+        tracer.stdin.close()
+    for _ in range(600):
+        if not two.status()["lingering"]:
+            break
+        two.run(fd, [x])[0].numpy()
+    assert two.status()["lingering"] == [] and first.numpy() == 8
+
+
+def test_a_daemon_ends_beside_a_rank_that_does_not(daemon_program: str) -> None:
+    client = hostir.connect(devices="cpu:2", timeout=60)
+    fd = total()
+    assert client.run(fd, [np.ones(8, np.float32)])[0].numpy() == 8
+    pid = worker(client, 0)
+    command = [sys.executable, "-c", TRACER, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdin is not None and tracer.stdout is not None
+        said = tracer.stdout.readline().strip()
+        if said != "held":
+            tracer.stdin.close()
+            pytest.skip(f"no process may be traced here: {said}")
+        os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        client.close()
+        took = time.monotonic() - began
+        tracer.stdin.close()
+    assert took < 15

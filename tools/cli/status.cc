@@ -116,6 +116,8 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
   for (const pb::Device& device : now.failed_devices())
     base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ", device.error().message(), "\n");
   if (!now.last_failure().empty()) base::Append(out, "last failure: ", now.last_failure(), "\n");
+  for (const std::string& lingering : now.lingering())
+    base::Append(out, "killed, and does not end: ", lingering, ": is it frozen, in a driver, or in a debugger?\n");
   return out;
 }
 
