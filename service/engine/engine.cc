@@ -10,6 +10,7 @@
 #include "csrc/base/text.h"
 #include "service/convert/tensor.h"
 #include "service/engine/check_program.h"
+#include "service/supervise/fleet.h"
 
 namespace hir::service {
 namespace {
@@ -75,8 +76,8 @@ Engine::Engine(EngineOptions options)
           {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"), options_.num_devices(),
            options_.devices.target(), options_.limits.resharding_bytes_max, options_.limits.loop_streams},
           options_.limits),
-      sequencer_({FleetOf(options_),
-                  options_.limits.queued_runs_max,
+      sequencer_(std::make_unique<Fleet>(FleetOf(options_)),
+                 {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
                   {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"}},
                  wakeup_, released_, [this] { return programs_.TakeGone(); }) {}
@@ -110,6 +111,12 @@ void Engine::Stop() {
 Result<std::string> Engine::OpenSession() {
   if (draining_) return Unavailable("the daemon is shutting down");
   return store_.OpenSession();
+}
+
+void Engine::CloseSession(const std::string& session) {
+  store_.CloseSession(session);
+  const std::scoped_lock lock(accepting_);  // Whoever found the session there has queued its run, or sees its end.
+  sequencer_.Cancel({.session = session}, Status(Code::kCancelled, "its session has ended"));
 }
 
 void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
@@ -163,6 +170,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
     if (request.profile == nullptr && request.timeline == nullptr) job.done = Timed(std::move(job.done), job);
+    job.owner.session = request.session;
     job.request = request.request;
     job.profile = std::move(request.profile);
     job.timeline = std::move(request.timeline);
@@ -295,12 +303,13 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
   if (!found.ok()) return done(found.status());
   // Of its own: `tensor` goes before it is called.
   const std::shared_ptr<Readiness> readiness = (*found)->readiness();
-  subscriptions.WhenSettled(readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
-    OpenDownload(std::move(tensor), device, std::move(done));
-  });
+  subscriptions.WhenSettled(readiness,
+                            [this, session, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+                              OpenDownload(session, std::move(tensor), device, std::move(done));
+                            });
 }
 
-void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
+void Engine::OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                           std::function<void(Result<std::unique_ptr<Download>>)> done) {
   const auto fail = [&](Status status) {
     tensor = nullptr;
@@ -315,7 +324,7 @@ void Engine::OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t>
   }
   Result<std::shared_ptr<HostShards>> copy = store_.AllocateCopy(tensor->shards(), *positions);
   if (!copy.ok()) return fail(copy.status());
-  FetchJob job = {.tensor = tensor, .into = *copy};
+  FetchJob job = {.owner = {.session = session}, .tensor = tensor, .into = *copy};
   job.done = [tensor = std::move(tensor), device, copy = *std::move(copy), done](const Status& status) mutable {
     auto download = std::make_unique<Download>(std::move(tensor), device, std::move(copy));
     if (status.ok()) return done(std::move(download));

@@ -60,7 +60,8 @@ class Engine {
   void Stop();
 
   Result<std::string> OpenSession();
-  void CloseSession(std::string_view session) { store_.CloseSession(session); }
+  // Its queued runs are not carried out; its handles are freed.
+  void CloseSession(const std::string& session);
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
   // `request`, here and below: the number that the log knows the request by. `progress`: as of ProgramCache::Get.
@@ -121,7 +122,7 @@ class Engine {
                                   bool those_there = false);
 
   struct Report {
-    Fleet::Snapshot mesh;
+    Ranks::Snapshot mesh;
     int64_t planner_pid = 0;
     int64_t tensor_bytes = 0;
     int64_t recycled_bytes = 0;
@@ -146,7 +147,7 @@ class Engine {
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
-  void OpenDownload(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
+  void OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
                                                         const RunJob& job) const;

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "hostir/v1/plan.pb.h"
+#include "hostir/v1/worker.pb.h"
 #include "service/engine/program.h"
-#include "service/supervise/fleet.h"
 
 namespace hir::service {
 

@@ -1,6 +1,5 @@
 #include "service/engine/sequencer.h"
 
-#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "csrc/base/shortened.h"
 #include "csrc/base/text.h"
 #include "service/engine/profile.h"
+#include "service/os/channel.h"
 
 namespace hir::service {
 namespace {
@@ -68,17 +68,17 @@ void SetTensorArg(int index, const Tensor& tensor, pb::TensorArg& arg) {
 
 }  // namespace
 
-Sequencer::Sequencer(Options options, std::shared_ptr<Wakeup> wakeup, std::shared_ptr<ReleasedShards> released,
-                     std::function<std::vector<int64_t>()> gone)
+Sequencer::Sequencer(std::unique_ptr<Ranks> ranks, Options options, std::shared_ptr<Wakeup> wakeup,
+                     std::shared_ptr<ReleasedShards> released, std::function<std::vector<int64_t>()> gone)
     : options_(options),
       wakeup_(std::move(wakeup)),
       released_(std::move(released)),
       gone_(std::move(gone)),
-      fleet_(options.fleet) {}
+      ranks_(std::move(ranks)) {}
 
 Sequencer::~Sequencer() {
   Stop(Unavailable("the daemon is shutting down"));
-  while (num_looking_ > 0) sched_yield();
+  while (num_looking_ > 0) ranks_->Pause();
 }
 
 void Sequencer::Stop(const Status& cause) {
@@ -86,7 +86,7 @@ void Sequencer::Stop(const Status& cause) {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  fleet_.Interrupt(cause);
+  ranks_->Interrupt(cause);
   wakeup_->Signal();
   if (thread_.joinable()) thread_.join();
   FailQueued(cause);
@@ -94,43 +94,65 @@ void Sequencer::Stop(const Status& cause) {
 
 Status Sequencer::Start() {
   std::promise<Status> started;
-  thread_ = std::thread([this, &started] {
-    const Status status = fleet_.Start();
-    started.set_value(status);
-    if (status.ok()) Loop();
-  });
+  thread_ = std::thread([this, &started] { Serve([&started](const Status& status) { started.set_value(status); }); });
   return started.get_future().get();
 }
 
+void Sequencer::Serve(const std::function<void(const Status&)>& started) {
+  const Status status = ranks_->Start();
+  started(status);
+  if (status.ok()) Loop();
+}
+
+void Sequencer::Become(State state) {
+  using enum State;
+  static constexpr std::pair<State, State> kFollows[] = {
+      {kDeciding, kWorking}, {kWorking, kDeciding},   {kDeciding, kAsleep}, {kAsleep, kDeciding},
+      {kAsleep, kBegun},     {kBegun, kWorking},      {kBegun, kTaken},     {kTaken, kAsleep},
+      {kTaken, kTakenAwake}, {kTakenAwake, kDeciding}};
+  HIR_CHECK(std::ranges::find(kFollows, std::pair{state_, state}) != std::end(kFollows));
+  state_ = state;
+  changed_.notify_all();
+}
+
 Status Sequencer::Post(Job job) {
+  const Owner owner = std::visit([](const auto& one) { return one.owner; }, job);
   {
     const std::scoped_lock lock(mutex_);
     if (stopping_) return Unavailable("the daemon is shutting down");
-    if (static_cast<int64_t>(queue_.size()) >= options_.queued_runs_max) {
+    if (queue_.size_of(owner) >= options_.queued_runs_max) {
       return ResourceExhausted(base::Cat("queued_runs_max = ", options_.queued_runs_max,
-                                         ": as many runs wait for their turn; wait for some"));
+                                         ": as many runs of this session wait for their turn; wait for some"));
     }
-    auto* run = std::get_if<RunJob>(&job);
-    if (run != nullptr && resting_ && !running_ && queue_.empty() && Begin(*run)) return {};
-    queue_.push_back(std::move(job));
+    if (auto* run = std::get_if<RunJob>(&job); run != nullptr && Begin(*run)) return {};
+    queue_.Push(owner, std::move(job));
   }
   wakeup_->Signal();
   return {};
 }
 
+void Sequencer::Cancel(const Owner& owner, const Status& cause) {
+  std::vector<Job> removed;
+  {
+    const std::scoped_lock lock(mutex_);
+    removed = queue_.Remove(owner);
+  }
+  Fail(std::move(removed), cause);
+}
+
 void Sequencer::LookForEnd(int64_t run) {
-  if (!fleet_.busy_waits()) return;
+  if (!ranks_->busy_waits()) return;
   ++num_looking_;
   {
     const std::scoped_lock lock(mutex_);
-    if (IsPosted(run)) fleet_.Look();
+    if (IsPosted(run)) ranks_->Look();
   }
-  const base::Nanos until = base::Clock::Steady().Now() + kLookForEnd;
+  const base::Nanos until = Now() + kLookForEnd;
   bool ended = false;
-  while (!(ended = TakeEnd(run)) && base::Clock::Steady().Now() < until) sched_yield();
+  while (!(ended = TakeEnd(run)) && Now() < until) ranks_->Pause();
   if (!ended) {
     const std::scoped_lock lock(mutex_);
-    if (IsPosted(run)) fleet_.StopLooking();
+    if (IsPosted(run)) ranks_->StopLooking();
   }
   --num_looking_;
 }
@@ -139,51 +161,34 @@ bool Sequencer::TakeEnd(int64_t run) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   if (!IsPosted(run)) return true;  // The thread has it.
-  if (!fleet_.TakePosted()) return false;
+  if (!ranks_->TakePosted()) return false;
   RunJob job = *std::exchange(begun_, std::nullopt);
-  concluding_ = true;
+  Become(State::kTaken);
+  queue_.Charge(job.owner, Now() - begun_at_);
   Account(job, begun_at_, {});
   lock.unlock();
   Finish(job, {});
   lock.lock();
-  concluding_ = false;
-  running_ = false;
-  idle_.notify_all();
+  Become(state_ == State::kTaken ? State::kAsleep : State::kDeciding);
   return true;
 }
 
 bool Sequencer::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
-  return idle_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_; });
+  return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && !under_way(); });
 }
 
 int64_t Sequencer::num_queued() const {
   const std::scoped_lock lock(mutex_);
-  return std::ssize(queue_);
+  return queue_.size();
 }
 
 void Sequencer::Loop() {
   bool paused = false;
   std::unique_lock lock(mutex_);
-  const auto over = [&] {
-    lock.lock();
-    running_ = false;
-    idle_.notify_all();
-  };
   for (;;) {
-    idle_.wait(lock, [this] { return !concluding_; });
-    if (begun_) {
-      {
-        RunJob job = *std::exchange(begun_, std::nullopt);
-        lock.unlock();
-        Conclude(job);
-      }
-      over();
-      paused = false;
-      continue;
-    }
     if (stopping_) return;
-    if (!fleet_.healthy()) {
+    if (!ranks_->healthy()) {
       Heal(lock);
       continue;
     }
@@ -193,68 +198,98 @@ void Sequencer::Loop() {
         lock.unlock();
         Release();
         lock.lock();
-        if (!queue_.empty() || !fleet_.healthy()) continue;
+        if (!queue_.empty() || !ranks_->healthy()) continue;
       }
-      Rest(paused ? kReleasePause : kIdle, lock);
+      if (Rest(paused ? kReleasePause : kIdle, lock)) paused = false;
       continue;
     }
+    FairQueue<Job>::Turn turn = *queue_.Pop();
+    Become(State::kWorking);
+    lock.unlock();
+    const base::Nanos start = Now();
     {
-      Job job = std::move(queue_.front());
-      queue_.pop_front();
-      running_ = true;
-      lock.unlock();
+      Job job = std::move(turn.item);
       if (auto* run = std::get_if<RunJob>(&job)) {
         Run(*run);
       } else {
         Fetch(std::get<FetchJob>(job));
       }
     }  // Its tensors go before the next turn.
-    over();
+    lock.lock();
+    queue_.Charge(turn.owner, Now() - start);
+    Become(State::kDeciding);
   }
 }
 
-void Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
-  rests_until_ = base::Clock::Steady().Now() + timeout;
-  resting_ = true;
-  const bool woken = fleet_.Watch(wakeup_->fd(), timeout, lock);
-  resting_ = false;
+bool Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
+  rests_until_ = Now() + timeout;
+  Become(State::kAsleep);
+  const bool woken = ranks_->Watch(wakeup_->fd(), timeout, lock);
   if (woken) wakeup_->Clear();
+  if (state_ == State::kBegun) {
+    Become(State::kWorking);
+    Owner owner;
+    lock.unlock();
+    {
+      RunJob job = *std::exchange(begun_, std::nullopt);
+      owner = job.owner;
+      Conclude(job);
+    }
+    lock.lock();
+    queue_.Charge(owner, Now() - begun_at_);
+    Become(State::kDeciding);
+    return true;
+  }
+  if (state_ == State::kTaken) {
+    Become(State::kTakenAwake);
+    changed_.wait(lock, [this] { return state_ == State::kDeciding; });
+  } else {
+    Become(State::kDeciding);
+  }
+  return false;
 }
 
 bool Sequencer::Begin(RunJob& job) {
-  const base::Nanos start = base::Clock::Steady().Now();
-  if (!fleet_.healthy() || start + job.timeout.time < rests_until_) return false;
+  if (state_ != State::kAsleep || !queue_.empty()) return false;
+  const base::Nanos start = Now();
+  if (!ranks_->healthy() || start + job.timeout.time < rests_until_) return false;
   if (PoisonOf(job) || !PostRun(job)) return false;
+  queue_.Start(job.owner);
   begun_ = std::move(job);
   begun_at_ = start;
-  running_ = true;
+  Become(State::kBegun);
   return true;
 }
 
 void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  spdlog::error("generation={} ended error={}", fleet_.generation(), base::Quoted(fleet_.failure().ToString()));
+  spdlog::error("generation={} ended error={}", ranks_->generation(), base::Quoted(ranks_->failure().ToString()));
   Forget();
-  const Status status = fleet_.Start();
+  const Status status = ranks_->Start();
   if (status.ok()) {
-    spdlog::info("generation={} serving", fleet_.generation());
+    spdlog::info("generation={} serving", ranks_->generation());
   } else {
     FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
   }
   lock.lock();
-  if (!status.ok()) Rest(kRestartPause, lock);
+  if (!status.ok()) (void)Rest(kRestartPause, lock);
 }
 
 void Sequencer::FailQueued(const Status& cause) {
-  std::deque<Job> failed;
+  std::vector<Job> failed;
   {
     const std::scoped_lock lock(mutex_);
-    failed.swap(queue_);
+    failed = queue_.RemoveAll();
   }
-  for (Job& job : failed) {
+  Fail(std::move(failed), cause);
+}
+
+void Sequencer::Fail(std::vector<Job> jobs, const Status& cause) {
+  for (Job& job : jobs) {
     std::visit([&](auto& one) { Finish(one, cause); }, job);
   }
-  idle_.notify_all();
+  const std::scoped_lock lock(mutex_);
+  changed_.notify_all();
 }
 
 void Sequencer::Finish(RunJob& job, const Status& outcome) { Finish(job, outcome, outcome); }
@@ -306,23 +341,23 @@ void Sequencer::Release() {
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(*message);
   // A failure breaks the generation, which the loop sees.
-  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Fleet::Waits::kNobody);
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Ranks::Waits::kNobody);
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::NoMessages() const {
-  return std::vector<std::vector<RankMessage>>(static_cast<size_t>(options_.fleet.num_ranks()));
+  return std::vector<std::vector<RankMessage>>(static_cast<size_t>(ranks_->size()));
 }
 
 Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
-                       Fleet::Waits waits) {
-  Status status = fleet_.Call(std::move(messages), timeout, what, waits);
-  if (!fleet_.healthy()) Forget();  // Before anybody hears of it.
+                       Ranks::Waits waits) {
+  Status status = ranks_->Call(std::move(messages), timeout, what, waits);
+  if (!ranks_->healthy()) Forget();  // Before anybody hears of it.
   return status;
 }
 
 Status Sequencer::Await(TimeLimit timeout, std::string_view what) {
-  Status status = fleet_.Await(timeout, what, Fleet::Waits::kEachOther);
-  if (!fleet_.healthy()) Forget();  // Before anybody hears of it.
+  Status status = ranks_->Await(timeout, what, Ranks::Waits::kEachOther);
+  if (!ranks_->healthy()) Forget();  // Before anybody hears of it.
   return status;
 }
 
@@ -331,7 +366,7 @@ void Sequencer::Forget() {
   loaded_.clear();
   sent_.clear();
   bound_.clear();
-  const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", fleet_.failure().message(),
+  const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", ranks_->failure().message(),
                                                "; put it again, or run again what made it"));
   for (const std::weak_ptr<Tensor>& held : on_devices_) {
     if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->readiness()->Lose(lost);
@@ -365,14 +400,14 @@ void Sequencer::Unbind() {
   if (newly_bound_.empty()) return;
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(message);
-  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Fleet::Waits::kNobody);
+  (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Ranks::Waits::kNobody);
 }
 
 void Sequencer::Run(RunJob& job) {
   const std::string what = WhatOf(job);
-  if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
+  if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
-  const base::Nanos start = base::Clock::Steady().Now();
+  const base::Nanos start = Now();
   Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
 }
 
@@ -387,13 +422,13 @@ void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
 }
 
 void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
-  job.took = base::Clock::Steady().Now() - start;
-  if (fleet_.healthy() && status.ok()) {
+  job.took = Now() - start;
+  if (ranks_->healthy() && status.ok()) {
     loaded_.insert(job.program->number());
     Settled(job);
-    if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, fleet_.measured());
-    if (job.timeline) *job.timeline = TimelineOf(*job.program, fleet_.measured());
-  } else if (fleet_.healthy() && options_.on_devices) {
+    if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, ranks_->measured());
+    if (job.timeline) *job.timeline = TimelineOf(*job.program, ranks_->measured());
+  } else if (ranks_->healthy() && options_.on_devices) {
     Unbind();
   }
   spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request, job.program->plan().name(),
@@ -404,7 +439,7 @@ bool Sequencer::PostRun(const RunJob& job) {
   if (options_.on_devices || job.is_measured() || FindReleased() || !HasAll(job)) return false;
   execute_.Clear();
   Fill(job, execute_);
-  return fleet_.Post(execute_);
+  return ranks_->Post(execute_);
 }
 
 bool Sequencer::HasAll(const RunJob& job) const {
@@ -420,11 +455,11 @@ bool Sequencer::HasAll(const RunJob& job) const {
 // Where memory can run out on one device and not on another, no rank starts before all of them can.
 Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   std::vector<std::vector<RankMessage>> messages = MessagesFor(job);
-  constexpr Fleet::Waits kEachOther = Fleet::Waits::kEachOther;
+  constexpr Ranks::Waits kEachOther = Ranks::Waits::kEachOther;
   if (!options_.on_devices || messages.size() == 1) return Call(std::move(messages), job.timeout, what, kEachOther);
-  const base::Nanos deadline = base::Clock::Steady().Now() + job.timeout.time;
+  const base::Nanos deadline = Now() + job.timeout.time;
   const auto left = [&] {
-    const base::Nanos time = deadline - base::Clock::Steady().Now();
+    const base::Nanos time = deadline - Now();
     return TimeLimit{std::max(base::Nanos(milliseconds(1)), time), job.timeout.limit};
   };
   const auto load_of = [](std::vector<RankMessage>& of_rank) {
@@ -449,19 +484,19 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_profile(whole.profile());
   execute_.set_timeline(whole.timeline());
   for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
-  HIR_TRY(Call(std::move(messages), left(), what, Fleet::Waits::kNobody));
+  HIR_TRY(Call(std::move(messages), left(), what, Ranks::Waits::kNobody));
   if (job.is_measured()) {  // What is posted is answered without what was measured.
     messages = NoMessages();
     for (auto& of_rank : messages) *of_rank.emplace_back().message.mutable_execute() = execute_;
     return Call(std::move(messages), left(), what, kEachOther);
   }
-  HIR_CHECK(fleet_.Post(execute_));  // It is short.
+  HIR_CHECK(ranks_->Post(execute_));  // It is short.
   return Await(left(), what);
 }
 
 void Sequencer::Fetch(FetchJob& job) {
   const std::string what = "a download";
-  if (!fleet_.healthy()) return Finish(job, fleet_.failure().WithContext(what));
+  if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   const Readiness::Condition condition = job.tensor->condition();
   if (condition.state != TensorState::kReady) return Finish(job, condition.error);
   std::vector<std::vector<RankMessage>> messages = NoMessages();
@@ -476,7 +511,7 @@ void Sequencer::Fetch(FetchJob& job) {
     shard.set_has_memory(true);
     message.fds.push_back(memory.fd());
   }
-  Finish(job, Call(std::move(messages), options_.fetch_timeout, what, Fleet::Waits::kNobody));
+  Finish(job, Call(std::move(messages), options_.fetch_timeout, what, Ranks::Waits::kNobody));
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {

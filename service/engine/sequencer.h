@@ -1,12 +1,11 @@
-// Sequencer: the one order of everything that workers do, and the thread that gives it to them. A run that finds
-// nothing before it, and needs no more than to be carried out, is given to them by the thread that posts it: the other
-// one only hears that it is over.
+// Sequencer: the one order of everything that ranks do, and the thread that gives it to them. A run that finds nothing
+// before it, and needs no more than to be carried out, is given to them by the thread that posts it: the other one only
+// hears that it is over.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,15 +19,17 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "service/engine/fair_queue.h"
 #include "service/engine/program.h"
 #include "service/os/wakeup.h"
 #include "service/store/tensor.h"
-#include "service/supervise/fleet.h"
+#include "service/supervise/ranks.h"
 
 namespace hir::service {
 
 // A run that was accepted: everything is checked, the outputs have memory.
 struct RunJob {
+  Owner owner = {};
   int64_t run = 0;
   int64_t request = 0;  // That asked for it: for the log.
   std::shared_ptr<const Program> program;
@@ -49,34 +50,40 @@ struct RunJob {
 
 // A copy of what only devices have, of a tensor that was ready.
 struct FetchJob {
+  Owner owner = {};
   std::shared_ptr<Tensor> tensor;
   std::shared_ptr<HostShards> into;  // The shards with memory are wanted.
   // Called once, when nothing else here holds the two.
   std::function<void(const Status&)> done = {};
 };
 
-// Threads: Post, Drain, snapshot from any.
+// Threads: Post, Cancel, Drain, snapshot from any.
 class Sequencer {
  public:
   struct Options {
-    FleetOptions fleet;
-    int64_t queued_runs_max = 1024;
-    bool on_devices = false;                                // Tensors live in the workers' memory.
+    int64_t queued_runs_max = 1024;                         // Of one session.
+    bool on_devices = false;                                // Tensors live in the ranks' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
   };
-  // `gone` gives the numbers of programs that no job holds any more, which workers drop with the next turn; it is
-  // called under the sequencer's lock.
+  // `gone` gives the numbers of programs that no job holds any more, which ranks drop with the next turn; it is called
+  // under the sequencer's lock.
   // `wakeup` is signalled when `released` has something.
-  Sequencer(Options options, std::shared_ptr<Wakeup> wakeup, std::shared_ptr<ReleasedShards> released,
-            std::function<std::vector<int64_t>()> gone);
-  // Stops, and ends the workers.
+  Sequencer(std::unique_ptr<Ranks> ranks, Options options, std::shared_ptr<Wakeup> wakeup,
+            std::shared_ptr<ReleasedShards> released, std::function<std::vector<int64_t>()> gone);
+  // Stops, and ends the ranks.
   ~Sequencer();
 
-  // Starts the thread and the workers; returns when they are connected, or with why not.
+  // Starts a thread that serves; returns when the ranks are connected, or with why not.
   Status Start();
-  // The job is next after those posted before. kResourceExhausted naming queued_runs_max; nothing was queued.
+  // Starts the ranks, says how that went, and if well carries out what is posted, until Stop. In place of Start: on the
+  // calling thread, which on simulated ranks is the only one.
+  void Serve(const std::function<void(const Status&)>& started);
+  // The job is next after those of its session posted before; between sessions turns are fair.
+  // Errors: kResourceExhausted naming queued_runs_max; nothing was queued.
   using Job = std::variant<RunJob, FetchJob>;
   Status Post(Job job);
+  // The session has ended: what of it is queued ends with `cause`, uncarried out. What is under way goes on.
+  void Cancel(const Owner& owner, const Status& cause);
   // Looks a moment for the end of a run that Post has begun, where the machine has a core for it, and concludes it
   // before the thread would have woken: `done` is called on this one. Elsewhere, or when it takes longer, nothing.
   void LookForEnd(int64_t run);
@@ -86,37 +93,51 @@ class Sequencer {
   // Poisons what is under way and what is queued with `cause`; later jobs are refused. Not from two threads at once.
   void Stop(const Status& cause);
 
-  Fleet::Snapshot snapshot() const { return fleet_.snapshot(); }
-  void OnHealth(std::function<void(bool)> heard) { fleet_.OnHealth(std::move(heard)); }
+  Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
+  void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
   int64_t num_queued() const;
   int64_t num_over() const { return num_over_; }  // Runs that were posted, done or failed.
 
  private:
+  // Where the one order is. The thread is the one that serves.
+  enum class State {
+    kDeciding,   // The thread decides what is next, or the mesh heals.
+    kWorking,    // The thread carries a job out.
+    kAsleep,     // The thread sleeps, and nothing is under way: who posts a run may begin it.
+    kBegun,      // The thread sleeps; begun_ is under way, for it to conclude when it wakes.
+    kTaken,      // The thread sleeps; another one has seen that run's end, and finishes it.
+    kTakenAwake  // The thread has woken, and waits for that one.
+  };
+  // REQUIRES: the lock is held; the two follow one another (kFollows).
+  void Become(State state);
+  bool under_way() const { return state_ != State::kDeciding && state_ != State::kAsleep; }
+  base::Nanos Now() const { return ranks_->clock().Now(); }
+
   void Loop();
   void Heal(std::unique_lock<std::mutex>& lock);
-  // Fleet::Watch, in which Post may begin a run.
-  void Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock);
-  // Gives the run to the workers if nothing goes before it and it may wait for the thread, which then concludes it.
-  // REQUIRES: the thread rests; the lock is held.
+  // Ranks::Watch, in which Post may begin a run. Whether it did, and the thread has concluded it.
+  bool Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock);
+  // Gives the run to the ranks if nothing goes before it and it may wait for the thread, which then concludes it.
+  // REQUIRES: the lock is held.
   bool Begin(RunJob& job);
   void Run(RunJob& job);
   void Conclude(RunJob& job);
-  // Whether the thread rests while `run`, begun, is under way. REQUIRES: the lock is held.
-  bool IsPosted(int64_t run) const { return resting_ && begun_ && begun_->run == run; }
-  // Concludes `run` if it has ended and the thread rests; false while it has not ended.
+  // Whether the thread sleeps while `run`, begun, is under way. REQUIRES: the lock is held.
+  bool IsPosted(int64_t run) const { return state_ == State::kBegun && begun_->run == run; }
+  // Concludes `run` if it has ended and the thread sleeps; false while it has not ended.
   bool TakeEnd(int64_t run);
   // What is left of a run when the workers are through with it.
   void Over(RunJob& job, base::Nanos start, const Status& status);
   void Account(RunJob& job, base::Nanos start, const Status& status);  // All of it but Finish.
-  // Fleet::Post of a run whose program, inputs and outputs the workers have. False: they do not have all, or it is no
+  // Ranks::Post of a run whose program, inputs and outputs the workers have. False: they do not have all, or it is no
   // run to post; nothing was sent.
   bool PostRun(const RunJob& job);
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
   void Fetch(FetchJob& job);
-  // Fleet::Call. When the mesh does not outlive it, what lived there is lost.
+  // Ranks::Call. When the mesh does not outlive it, what lived there is lost.
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
-              Fleet::Waits waits);
+              Ranks::Waits waits);
   Status Await(TimeLimit timeout, std::string_view what);
   // The workers are gone, and what they had.
   void Forget();
@@ -137,6 +158,7 @@ class Sequencer {
   // Adds what binds the shards of `tensor` that the workers do not have yet.
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
   void FailQueued(const Status& cause);
+  void Fail(std::vector<Job> jobs, const Status& cause);
   void Finish(RunJob& job, const Status& outcome);
   // `told` to who waits for the run and to the log, in place of `outcome`.
   void Finish(RunJob& job, const Status& outcome, const Status& told);
@@ -146,8 +168,9 @@ class Sequencer {
   const std::shared_ptr<Wakeup> wakeup_;
   const std::shared_ptr<ReleasedShards> released_;
   const std::function<std::vector<int64_t>()> gone_;
-  // Used by the thread, and while that rests by Begin, under the lock: what follows too. But for snapshot().
-  Fleet fleet_;
+  // Used by the thread, and while that sleeps by Begin and TakeEnd, under the lock: what follows too. But for
+  // snapshot().
+  const std::unique_ptr<Ranks> ranks_;
   ::hostir::v1::Execute execute_;  // Filled for each run that is posted, so that it keeps its memory.
   ::hostir::v1::Release release_;  // What to say when there is an occasion.
   // Programs and shards the workers of this generation have.
@@ -159,14 +182,12 @@ class Sequencer {
   size_t on_devices_swept_ = 0;                    // How many there were when it was last swept.
 
   mutable std::mutex mutex_;
-  std::condition_variable idle_;  // Guarded by mutex_: the ones below.
-  std::deque<Job> queue_;
-  bool running_ = false;  // A job, or begun_.
-  bool resting_ = false;
+  std::condition_variable changed_;  // Guarded by mutex_: the ones below.
+  FairQueue<Job> queue_;
+  State state_ = State::kDeciding;
   base::Nanos rests_until_ = {};  // Or less.
-  std::optional<RunJob> begun_;   // That the thread is to conclude.
+  std::optional<RunJob> begun_;   // There in kBegun.
   base::Nanos begun_at_ = {};
-  bool concluding_ = false;  // TakeEnd finishes it; the thread waits.
   std::atomic<int64_t> num_over_ = 0;
   std::atomic<int> num_looking_ = 0;    // Threads in LookForEnd.
   std::atomic<bool> stopping_ = false;  // Written under mutex_.

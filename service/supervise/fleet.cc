@@ -118,8 +118,8 @@ Status Fleet::Start() {
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
     if (options_.busy_waits) hello.set_look_us(kLookForNext.count() / 1000);
   }
-  const Status status =
-      Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"}, "the start of the mesh");
+  const Status status = Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"}, "the start of the mesh",
+                             Waits::kEachOther);
   if (!status.ok() && healthy()) (void)Break(status);  // It said why it cannot.
   starting_ = false;
   Publish();
@@ -134,6 +134,8 @@ Status Fleet::Send(int64_t rank, RankMessage& message) {
   const Status status = worker.channel->Send(message.message.SerializeAsString(), message.fds, kSendTimeout);
   return status.ok() ? status : status.WithContext(base::Cat("rank ", rank));
 }
+
+void Fleet::Pause() { sched_yield(); }
 
 void Fleet::Interrupt(const Status& cause) {
   {

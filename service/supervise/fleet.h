@@ -1,7 +1,4 @@
 // Fleet: the worker processes of one node, one per rank, as one mesh that lives and dies together.
-//
-// A generation is one set of workers with the communicators between them. When one of its ranks dies, gets stuck or
-// poisons its communicator, the whole generation is killed, and the next Start makes a new one.
 #pragma once
 
 #include <poll.h>
@@ -29,6 +26,7 @@
 #include "service/os/scratch_folder.h"
 #include "service/os/wakeup.h"
 #include "service/supervise/leaving.h"
+#include "service/supervise/ranks.h"
 
 namespace hir::service {
 
@@ -46,76 +44,31 @@ struct FleetOptions {
   base::Nanos comm_timeout = std::chrono::seconds(30);   // Of one communication.
 };
 
-// How long something may take, and the limit that says so: empty when the caller chose the time.
-struct TimeLimit {
-  base::Nanos time = {};
-  std::string_view limit = {};
-};
-
-// A message to one rank, with the descriptors it names. Node, rank, generation and seq are filled in.
-struct RankMessage {
-  ::hostir::v1::ToWorker message = {};
-  std::vector<int> fds = {};
-};
-
-// Threads: one owns it (and lives as long: workers die with the thread that started them); while that one sleeps in
-// Watch, who holds its lock may Post, Look and TakePosted; snapshot() and Interrupt() from any.
-class Fleet {
+class Fleet final : public Ranks {
  public:
   explicit Fleet(FleetOptions options);
-  ~Fleet();
+  ~Fleet() override;
 
-  // Starts the next generation and returns when every rank is connected with every other. REQUIRES: !healthy().
-  // Errors: kUnavailable, kDeadlineExceeded naming the rank; there is no worker then.
-  Status Start();
-  // Whether there is a generation to call.
-  bool healthy() const { return !workers_.empty(); }
-  // Why the latest generation ended; OK when none did.
-  const Status& failure() const { return failure_; }
-
-  // Sends messages[rank], in order, to every rank, and waits for all replies. `what` names it in errors: "run 7".
-  // Errors: what a worker replied, with the generation going on; or, with healthy() false afterwards:
-  //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
-  //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
-  //         what poisoned the communicator; what it was interrupted with.
-  // kEachOther: a rank that fails may leave others waiting for it, so they get a second to end.
-  enum class Waits { kEachOther, kNobody };
+  int64_t size() const override { return options_.num_ranks(); }
+  const base::Clock& clock() const override { return base::Clock::Steady(); }
+  Status Start() override;
+  bool healthy() const override { return !workers_.empty(); }
+  const Status& failure() const override { return failure_; }
+  int64_t generation() const override { return generation_; }
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
-              Waits waits = Waits::kEachOther);
-  // What the ranks measured in the latest Call, by rank.
-  const std::vector<::hostir::v1::Measured>& measured() const { return measured_; }
-  // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no
-  // system call but one that wakes them; when it says no (it is too long for that) nothing was sent.
-  // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
-  [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute);
-  Status Await(TimeLimit timeout, std::string_view what, Waits waits = Waits::kEachOther);
-  // Whether all have carried out what was posted: then it is over, as after an Await that says OK. For a thread that
-  // looks before the one that owns this wakes; it holds the lock of a Watch in progress. Between Look and StopLooking
-  // nothing wakes that one when they have.
-  bool TakePosted();
-  void Look() { broadcast_->Look(); }
-  void StopLooking() { broadcast_->StopLooking(); }
-  bool busy_waits() const { return options_.busy_waits; }
-  // Ends the call in progress, and every later one, with `cause`. Once.
-  void Interrupt(const Status& cause);
-
-  // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or all have carried out what
-  // was posted meanwhile (or fail to), or `timeout`. `lock` is released while it sleeps. Whether `wake_fd` is readable.
-  bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock);
-
-  // What other threads may know.
-  struct Snapshot {
-    int64_t generation = 0;
-    bool healthy = false;
-    std::vector<int64_t> pids = {};
-    std::string failure = {};
-    std::vector<std::string> lingering = {};  // Killed workers of generations before that have not ended.
-  };
-  Snapshot snapshot() const;
-  // `heard` is told at once, and again whenever it changes, whether the snapshot is healthy: on the thread that changes
-  // it, under a lock, so that nothing here may be called. An empty one ends that; it returns when no call is under way.
-  void OnHealth(std::function<void(bool healthy)> heard);
-  int64_t generation() const { return generation_; }
+              Waits waits) override;
+  const std::vector<::hostir::v1::Measured>& measured() const override { return measured_; }
+  [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute) override;
+  Status Await(TimeLimit timeout, std::string_view what, Waits waits) override;
+  bool busy_waits() const override { return options_.busy_waits; }
+  bool TakePosted() override;
+  void Look() override { broadcast_->Look(); }
+  void StopLooking() override { broadcast_->StopLooking(); }
+  void Pause() override;
+  bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) override;
+  void Interrupt(const Status& cause) override;
+  Snapshot snapshot() const override;
+  void OnHealth(std::function<void(bool healthy)> heard) override;
 
  private:
   struct Worker {

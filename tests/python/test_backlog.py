@@ -65,7 +65,7 @@ def refused(client: hostir.Client, fd: FusionDefinition, x: hostir.Array, **opti
 
 def test_nowait_is_told_at_once(few: hostir.Client) -> None:
     fd, x = one_more(), few.put(np.zeros(16 * ROWS, np.float32))
-    assert str(refused(few, fd, x, nowait=True)).startswith("queued_runs_max = 2: as many runs wait for their turn")
+    assert str(refused(few, fd, x, nowait=True)).startswith("queued_runs_max = 2: as many runs of this session wait")
     (y,) = few.run(fd, [x])
     assert y.numpy()[0] == 1
 

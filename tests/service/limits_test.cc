@@ -411,8 +411,17 @@ TEST(Limits, QueuedRuns) {
   EXPECT_EQ(run(), "OK");
   EXPECT_EQ(run(), "OK");
   const int64_t tensors = client.Status().tensors();
-  EXPECT_EQ(run(), "RESOURCE_EXHAUSTED: queued_runs_max = 2: as many runs wait for their turn; wait for some");
+  EXPECT_EQ(run(),
+            "RESOURCE_EXHAUSTED: queued_runs_max = 2: as many runs of this session wait for their turn; wait for some");
   EXPECT_EQ(client.Status().tensors(), tensors) << "nothing is left of a run that is refused";
+  {
+    Client other(daemon);
+    const std::string its = other.Upload(Header(pb::DTYPE_FLOAT32, {2}), Bytes({1, 2})).tensor.handle();
+    EXPECT_EQ(Text(other.Run(program.reply.program_id(), {its}, /*wait=*/false).status), "OK") << "of each session";
+    EXPECT_EQ(client.Status().queued_runs(), 3);
+  }
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 2; }))
+      << "who has gone takes its queued runs along";
   kill(worker, SIGCONT);
   EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.queued_runs() == 0; }));
   EXPECT_EQ(run(), "OK");

@@ -123,7 +123,7 @@ FAULTS = {
         "\nqueued_runs_max = 0\n",
         {},
         [],
-        "{f}:2: queued_runs_max = 0: 0 is not in range: want 1 to 1000000 (runs that wait for their turn)",
+        "{f}:2: queued_runs_max = 0: 0 is not in range: want 1 to 1000000 (queued runs of one session)",
     ),
     "above the range": (
         "",

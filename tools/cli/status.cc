@@ -88,9 +88,8 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
              "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds), ", ",
              now.requests_under_way(), " under way; ", Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions",
              "\nruns      ", now.runs_over(), " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ",
-             Of(now.queued_runs(), LimitOf(now, "queued_runs_max")), " queued", "\nplans     ", now.plans(),
-             Rate(now.plans(), was(then.plans()), seconds), ", ",
-             Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
+             now.queued_runs(), " queued", "\nplans     ", now.plans(), Rate(now.plans(), was(then.plans()), seconds),
+             ", ", Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
              Of(now.programs(), LimitOf(now, "programs_max")), " programs\n");
 }
 

@@ -1,0 +1,139 @@
+// FairQueue: what waits for its turn, by who asked. Turns go to the principal that has used the least time, within it
+// to the session that has, and within that in the order they came: a session's runs read each other's outputs.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+
+namespace hir::service {
+
+// Who asks: a user of this machine or a certificate, and one of its connections.
+struct Owner {
+  std::string principal = {};
+  std::string session = {};
+};
+
+// The time each has used, beside that of others. Who was idle gets no credit for that; who had more than a share waits
+// ten seconds for it at most.
+class Shares {
+ public:
+  // `name` gets a turn.
+  void Start(std::string_view name) {
+    floor_ = Used(name);
+    used_.insert_or_assign(std::string(name), floor_);
+    std::erase_if(used_, [&](const auto& one) { return one.second <= floor_ && one.first != name; });  // As if unknown.
+  }
+  // What its turn took.
+  void Charge(std::string_view name, base::Nanos time) {
+    if (const auto found = used_.find(name); found != used_.end())
+      found->second = std::min(found->second + time, floor_ + kDebtMax);
+  }
+  base::Nanos Used(std::string_view name) const {
+    const auto found = used_.find(name);
+    return found == used_.end() ? floor_ : std::max(found->second, floor_);
+  }
+  void Forget(std::string_view name) {
+    if (const auto found = used_.find(name); found != used_.end()) used_.erase(found);
+  }
+  bool empty() const { return used_.empty(); }
+
+ private:
+  static constexpr base::Nanos kDebtMax = std::chrono::seconds(10);
+  base::Nanos floor_ = {};  // What the latest to get a turn had used.
+  std::map<std::string, base::Nanos, std::less<>> used_;
+};
+
+// Threads: one at a time.
+template <typename Item>
+class FairQueue {
+ public:
+  void Push(const Owner& owner, Item item) {
+    waiting_[owner.principal][owner.session].push_back(std::move(item));
+    ++size_;
+  }
+
+  // The next, whose turn begins; nothing: nobody waits.
+  struct Turn {
+    Owner owner;
+    Item item;
+  };
+  std::optional<Turn> Pop() {
+    if (waiting_.empty()) return std::nullopt;
+    const auto principal = Least(waiting_, principals_);
+    const auto session = Least(principal->second, sessions_[principal->first]);
+    Turn turn = {{principal->first, session->first}, std::move(session->second.front())};
+    session->second.pop_front();
+    if (session->second.empty()) principal->second.erase(session);
+    if (principal->second.empty()) waiting_.erase(principal);
+    --size_;
+    Start(turn.owner);
+    return turn;
+  }
+  // A turn that did not wait here begins.
+  void Start(const Owner& owner) {
+    principals_.Start(owner.principal);
+    sessions_[owner.principal].Start(owner.session);
+  }
+  // What a turn took.
+  void Charge(const Owner& owner, base::Nanos time) {
+    principals_.Charge(owner.principal, time);
+    if (const auto found = sessions_.find(owner.principal); found != sessions_.end())
+      found->second.Charge(owner.session, time);
+  }
+
+  // What waits of a session that has ended, in order. It is known no more.
+  std::vector<Item> Remove(const Owner& owner) {
+    std::vector<Item> removed;
+    if (const auto principal = waiting_.find(owner.principal); principal != waiting_.end()) {
+      if (const auto session = principal->second.find(owner.session); session != principal->second.end()) {
+        for (Item& item : session->second) removed.push_back(std::move(item));
+        principal->second.erase(session);
+      }
+      if (principal->second.empty()) waiting_.erase(principal);
+    }
+    size_ -= static_cast<int64_t>(removed.size());
+    if (const auto shares = sessions_.find(owner.principal); shares != sessions_.end()) {
+      shares->second.Forget(owner.session);
+      if (shares->second.empty()) sessions_.erase(shares);
+    }
+    return removed;
+  }
+  std::vector<Item> RemoveAll() {
+    std::vector<Item> removed;
+    while (std::optional<Turn> turn = Pop()) removed.push_back(std::move(turn->item));
+    return removed;
+  }
+
+  bool empty() const { return size_ == 0; }
+  int64_t size() const { return size_; }
+  int64_t size_of(const Owner& owner) const {
+    const auto principal = waiting_.find(owner.principal);
+    if (principal == waiting_.end()) return 0;
+    const auto session = principal->second.find(owner.session);
+    return session == principal->second.end() ? 0 : static_cast<int64_t>(session->second.size());
+  }
+
+ private:
+  // Of those that wait the one that used the least; of equals the first by name.
+  template <typename Waiting>
+  static auto Least(Waiting& waiting, const Shares& shares) {
+    return std::ranges::min_element(waiting, {}, [&](const auto& one) { return shares.Used(one.first); });
+  }
+
+  std::map<std::string, std::map<std::string, std::deque<Item>>> waiting_;  // Nothing empty.
+  int64_t size_ = 0;
+  Shares principals_;
+  std::map<std::string, Shares, std::less<>> sessions_;  // By principal.
+};
+
+}  // namespace hir::service

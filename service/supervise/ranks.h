@@ -1,0 +1,101 @@
+// Ranks: the seam between the order of runs and who carries them out, as one mesh that lives and dies together: the
+// processes of this node (fleet.h), or ranks simulated on a clock of their own.
+//
+// A generation is one set of ranks with the communicators between them. When one of them dies, gets stuck or poisons
+// its communicator, the whole generation ends, and the next Start makes a new one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+#include "hostir/v1/worker.pb.h"
+
+namespace hir::service {
+
+// How long something may take, and the limit that says so: empty when the caller chose the time.
+struct TimeLimit {
+  base::Nanos time = {};
+  std::string_view limit = {};
+};
+
+// A message to one rank, with the descriptors it names. Node, rank, generation and seq are filled in.
+struct RankMessage {
+  ::hostir::v1::ToWorker message = {};
+  std::vector<int> fds = {};
+};
+
+// Threads: one owns it (and lives as long: processes die with the thread that started them); while that one sleeps in
+// Watch, who holds its lock may Post, Look and TakePosted; snapshot(), Interrupt(), OnHealth() and Pause() from any.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+
+  virtual int64_t size() const = 0;
+  // That all times here are of.
+  virtual const base::Clock& clock() const = 0;
+
+  // Starts the next generation and returns when every rank is connected with every other. REQUIRES: !healthy().
+  // Errors: kUnavailable, kDeadlineExceeded naming the rank; there is no generation then.
+  virtual Status Start() = 0;
+  // Whether there is a generation to call.
+  virtual bool healthy() const = 0;
+  // Why the latest generation ended; OK when none did.
+  virtual const Status& failure() const = 0;
+  virtual int64_t generation() const = 0;
+
+  // Sends messages[rank], in order, to every rank, and waits for all replies. `what` names it in errors: "run 7".
+  // Errors: what a rank replied, with the generation going on; or, with healthy() false afterwards:
+  //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
+  //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
+  //         what poisoned the communicator; what it was interrupted with.
+  // kEachOther: a rank that fails may leave others waiting for it, so they get a second to end.
+  enum class Waits { kEachOther, kNobody };
+  virtual Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+                      Waits waits) = 0;
+  // What the ranks measured in the latest Call, by rank.
+  virtual const std::vector<::hostir::v1::Measured>& measured() const = 0;
+
+  // The two halves of a Call that gives all ranks the same to carry out, which nothing goes before. Post needs no
+  // system call but one that wakes them; when it says no (it is too long for that) nothing was sent.
+  // REQUIRES of Post: healthy(), no call in progress. Of Await: it said yes; the time is from then on.
+  [[nodiscard]] virtual bool Post(const ::hostir::v1::Execute& execute) = 0;
+  virtual Status Await(TimeLimit timeout, std::string_view what, Waits waits) = 0;
+
+  // Whether threads look a moment for what is to come before they sleep: the calls below.
+  virtual bool busy_waits() const = 0;
+  // Whether all have carried out what was posted: then it is over, as after an Await that says OK. For a thread that
+  // looks before the one that owns this wakes; it holds the lock of a Watch in progress. Between Look and StopLooking
+  // nothing wakes that one when they have.
+  virtual bool TakePosted() = 0;
+  virtual void Look() = 0;
+  virtual void StopLooking() = 0;
+  // Between two looks.
+  virtual void Pause() = 0;
+
+  // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or all have carried out what
+  // was posted meanwhile (or fail to), or `timeout`. `lock` is released while it sleeps. Whether `wake_fd` is readable.
+  virtual bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) = 0;
+  // Ends the call in progress, and every later one, with `cause`. Once.
+  virtual void Interrupt(const Status& cause) = 0;
+
+  // What other threads may know.
+  struct Snapshot {
+    int64_t generation = 0;
+    bool healthy = false;
+    std::vector<int64_t> pids = {};
+    std::string failure = {};
+    std::vector<std::string> lingering = {};  // Killed processes of generations before that have not ended.
+  };
+  virtual Snapshot snapshot() const = 0;
+  // `heard` is told at once, and again whenever it changes, whether the snapshot is healthy: on the thread that changes
+  // it, under a lock, so that nothing here may be called. An empty one ends that; it returns when no call is under way.
+  virtual void OnHealth(std::function<void(bool healthy)> heard) = 0;
+};
+
+}  // namespace hir::service
