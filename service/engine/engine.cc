@@ -116,6 +116,7 @@ Result<std::string> Engine::OpenSession() {
 void Engine::CloseSession(const std::string& session) {
   store_.CloseSession(session);
   const std::scoped_lock lock(accepting_);  // Whoever found the session there has queued its run, or sees its end.
+  if (draining_) return;                    // It may have ended for that: then Stop says what of.
   sequencer_.Cancel({.session = session}, Status(Code::kCancelled, "its session has ended"));
 }
 

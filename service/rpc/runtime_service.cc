@@ -7,6 +7,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/base/version.h"
+#include "csrc/ir/builder.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
 #include "service/log/log.h"
@@ -51,6 +52,7 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
 
 RuntimeService::RuntimeService(Engine& engine)
     : engine_(engine),
+      admission_(engine.options().limits.requests_bytes_max),
       in_flight_(engine.options().limits.requests_max),
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
@@ -64,12 +66,23 @@ bool RuntimeService::Drain(base::Nanos deadline) {
 }
 
 template <typename Request, typename Reply>
-grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const Request* request, Reply* reply,
-                                                void (RuntimeService::*handle)(const Request&, Reply*,
-                                                                               const std::shared_ptr<UnaryCall>&),
-                                                On thread) {
-  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_);
-  auto work = [this, call, request, reply, handle] { Do(*request, reply, handle, call); };
+grpc::ServerUnaryReactor* RuntimeService::Start(
+    std::string_view method, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
+    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&), On thread) {
+  auto made = std::make_unique<Reply>();
+  Reply* const reply = made.get();
+  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_, std::move(made), answer);
+  // Taken from gRPC, which would keep them as long as the call waits, and not longer than its client.
+  grpc::ByteBuffer bytes;
+  const_cast<grpc::ByteBuffer*>(request)->Swap(&bytes);
+  auto work = [this, call, bytes, reply, handle]() mutable {
+    Request parsed;
+    Charge charge;
+    const hir::Status status = admission_.Parse(bytes, Request::descriptor()->name(), parsed, charge);
+    bytes.Clear();
+    if (!status.ok()) return call->ClaimAndEnd(status);
+    (this->*handle)(parsed, reply, call);
+  };
   if (!call->admission().ok()) {
     call->ClaimAndEnd(call->admission());
   } else if (thread == On::kGrpcs) {
@@ -78,14 +91,6 @@ grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const R
     call->ClaimAndEnd(QueueFull(engine_));
   }
   return call.get();
-}
-
-template <typename Request, typename Reply>
-void RuntimeService::Do(const Request& request, Reply* reply,
-                        void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
-                        const std::shared_ptr<UnaryCall>& call) {
-  (this->*handle)(request, reply, call);
-  call->DoneWithRequest();
 }
 
 ProgramCache::Progress RuntimeService::ProgressOf(const std::string& session) {
@@ -136,6 +141,12 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
+  if (request.args_size() > ir::kParamsMax) {
+    return call->ClaimAndEnd(InvalidArgument(
+        base::Cat("the run has ", request.args_size(), " arguments; no program has more than ", ir::kParamsMax)));
+  }
+  const hir::Status few = CheckHandles(request.free_size(), engine_);
+  if (!few.ok()) return call->ClaimAndEnd(few);
   if (request.free().empty()) return Accept(request, reply, call);
   // The call is done with its request before a thread of the pool is.
   const auto kept = std::make_shared<const pb::RunRequest>(request);
@@ -338,23 +349,22 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext*,
                                                                     const pb::ConnectRequest* request) {
-  return new SessionCall({engine_, pool_, in_flight_, open_sessions_}, *request);
+  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *request);
 }
 
-grpc::ServerReadReactor<pb::UploadRequest>* RuntimeService::Upload(grpc::CallbackServerContext* context,
-                                                                   pb::UploadReply* reply) {
-  return new UploadCall({engine_, pool_, in_flight_, open_sessions_}, *context, reply);
+grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,
+                                                                  grpc::ByteBuffer* answer) {
+  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *context, answer);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(grpc::CallbackServerContext* context,
                                                                       const pb::DownloadRequest* request) {
-  return DownloadCall::Make({engine_, pool_, in_flight_, open_sessions_}, *context, *request);
+  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_}, *context, *request);
 }
 
-#define HIR_UNARY(Method, thread)                                                                                    \
-  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*, const pb::Method##Request* request, \
-                                                   pb::Method##Reply* reply) {                                       \
-    return Start(#Method, request, reply, &RuntimeService::Do##Method, thread);                                      \
+#define HIR_UNARY(Method, thread)                                                                   \
+  grpc::ServerUnaryReactor* RuntimeService::Method(Context*, const Bytes* request, Bytes* answer) { \
+    return Start(#Method, request, answer, &RuntimeService::Do##Method, thread);                    \
   }
 HIR_UNARY(Compile, On::kPool)
 HIR_UNARY(Explain, On::kPool)

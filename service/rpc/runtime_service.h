@@ -11,14 +11,26 @@
 #include "csrc/base/work_pool.h"
 #include "hostir/v1/service.grpc.pb.h"
 #include "service/engine/engine.h"
+#include "service/rpc/admission.h"
 #include "service/rpc/transfer_calls.h"
 #include "service/rpc/unary_call.h"
 
 namespace hir::service {
 
 // gRPC calls handlers on one of its few poller threads, so they must not block: the work moves to a bounded pool, and
-// what has to wait longer (for a plan, for a run) leaves the pool and is finished by whoever ends the wait.
-class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
+// what has to wait longer (for a plan, for a run) leaves the pool and is finished by whoever ends the wait. Requests
+// come as bytes, which become objects once they are admitted.
+template <typename Service>
+using RawUnary =
+    ::hostir::v1::Runtime::WithRawCallbackMethod_Compile<::hostir::v1::Runtime::WithRawCallbackMethod_Explain<
+        ::hostir::v1::Runtime::WithRawCallbackMethod_Run<::hostir::v1::Runtime::WithRawCallbackMethod_Shards<
+            ::hostir::v1::Runtime::WithRawCallbackMethod_Wait<::hostir::v1::Runtime::WithRawCallbackMethod_Free<
+                ::hostir::v1::Runtime::WithRawCallbackMethod_Status<Service>>>>>>>;
+using Methods =
+    RawUnary<::hostir::v1::Runtime::WithRawCallbackMethod_Upload<::hostir::v1::Runtime::WithCallbackMethod_Connect<
+        ::hostir::v1::Runtime::WithCallbackMethod_Download<::hostir::v1::Runtime::Service>>>>;
+
+class RuntimeService final : public Methods {
  public:
   // `engine` outlives the service, and the service the server.
   explicit RuntimeService(Engine& engine);
@@ -29,13 +41,9 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
   base::WorkPool& pool() { return pool_; }
 
  private:
-  template <typename Request, typename Reply>
-  void Do(const Request& request, Reply* reply,
-          void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&),
-          const std::shared_ptr<UnaryCall>& call);
   enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
   template <typename Request, typename Reply>
-  grpc::ServerUnaryReactor* Start(std::string_view method, const Request* request, Reply* reply,
+  grpc::ServerUnaryReactor* Start(std::string_view method, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                   void (RuntimeService::*handle)(const Request&, Reply*,
                                                                  const std::shared_ptr<UnaryCall>&),
                                   On thread);
@@ -59,26 +67,22 @@ class RuntimeService final : public ::hostir::v1::Runtime::CallbackService {
 
   grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(grpc::CallbackServerContext* context,
                                                                 const ::hostir::v1::ConnectRequest* request) override;
-  grpc::ServerReadReactor<::hostir::v1::UploadRequest>* Upload(grpc::CallbackServerContext* context,
-                                                               ::hostir::v1::UploadReply* reply) override;
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context,
+                                                    grpc::ByteBuffer* answer) override;
   grpc::ServerWriteReactor<::hostir::v1::DownloadReply>* Download(
       grpc::CallbackServerContext* context, const ::hostir::v1::DownloadRequest* request) override;
-  grpc::ServerUnaryReactor* Compile(grpc::CallbackServerContext* context, const ::hostir::v1::CompileRequest* request,
-                                    ::hostir::v1::CompileReply* reply) override;
-  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context, const ::hostir::v1::ExplainRequest* request,
-                                    ::hostir::v1::ExplainReply* reply) override;
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, const ::hostir::v1::RunRequest* request,
-                                ::hostir::v1::RunReply* reply) override;
-  grpc::ServerUnaryReactor* Shards(grpc::CallbackServerContext* context, const ::hostir::v1::ShardsRequest* request,
-                                   ::hostir::v1::ShardsReply* reply) override;
-  grpc::ServerUnaryReactor* Wait(grpc::CallbackServerContext* context, const ::hostir::v1::WaitRequest* request,
-                                 ::hostir::v1::WaitReply* reply) override;
-  grpc::ServerUnaryReactor* Free(grpc::CallbackServerContext* context, const ::hostir::v1::FreeRequest* request,
-                                 ::hostir::v1::FreeReply* reply) override;
-  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const ::hostir::v1::StatusRequest* request,
-                                   ::hostir::v1::StatusReply* reply) override;
+  using Context = grpc::CallbackServerContext;
+  using Bytes = grpc::ByteBuffer;
+  grpc::ServerUnaryReactor* Compile(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Explain(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Run(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Shards(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Wait(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Free(Context* context, const Bytes* request, Bytes* answer) override;
+  grpc::ServerUnaryReactor* Status(Context* context, const Bytes* request, Bytes* answer) override;
 
   Engine& engine_;
+  Admission admission_;
   InFlight in_flight_;
   OpenSessions open_sessions_;
   const base::Nanos start_;

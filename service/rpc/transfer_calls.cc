@@ -33,10 +33,10 @@ Status QueueFull(const Engine& engine) {
 
 // --- uploads ---------------------------------------------------------------------------------------------------
 
-UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call, pb::UploadReply* reply)
-    : context_(context), call_(call), reply_(reply), entry_(context.in_flight.Enter()), start_(Now()) {
+UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call, grpc::ByteBuffer* answer)
+    : context_(context), call_(call), answer_(answer), entry_(context.in_flight.Enter()), start_(Now()) {
   if (entry_.admission.ok()) {
-    StartRead(&request_);
+    StartRead(&bytes_);
   } else {
     End(entry_.admission);
   }
@@ -55,8 +55,10 @@ void UploadCall::OnReadDone(bool ok) {
     Result<Upload::Stored> stored = upload_->End();
     status = stored.status();
     if (stored.ok()) {
-      ToProto(stored->handle, *stored->tensor, reply_->mutable_tensor());
+      pb::UploadReply reply;
+      ToProto(stored->handle, *stored->tensor, reply.mutable_tensor());
       stored_ = stored->handle;
+      if (!Write(reply, *answer_).ok()) status = Internal("the reply cannot be written");
     }
   }  // Before the client hears of it: then the handle alone holds the tensor.
   End(status);
@@ -64,27 +66,34 @@ void UploadCall::OnReadDone(bool ok) {
 
 void UploadCall::Take() {
   Status status;
-  switch (request_.part_case()) {
-    case pb::UploadRequest::kHeader:
-      status = upload_ == nullptr ? Begin(request_.header()) : InvalidArgument("a second header in an upload");
-      break;
-    case pb::UploadRequest::kChunk: {
-      const int64_t bytes = static_cast<int64_t>(request_.chunk().size());
-      const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
-      if (upload_ == nullptr) {
-        status = InvalidArgument("a chunk before the header of an upload");
-      } else if (bytes > bytes_max) {
-        status = ResourceExhausted(
-            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
-      } else {
-        status = upload_->Add(request_.chunk());
-      }
-      break;
-    }
-    case pb::UploadRequest::PART_NOT_SET: status = InvalidArgument("an empty message in an upload"); break;
+  {
+    pb::UploadRequest request;
+    Charge charge;
+    status = context_.admission.Parse(bytes_, "UploadRequest", request, charge);
+    bytes_.Clear();
+    if (status.ok()) status = TakeOne(request);
   }
   if (!status.ok()) return End(status);
-  StartRead(&request_);
+  StartRead(&bytes_);
+}
+
+Status UploadCall::TakeOne(const pb::UploadRequest& request) {
+  switch (request.part_case()) {
+    case pb::UploadRequest::kHeader:
+      return upload_ == nullptr ? Begin(request.header()) : InvalidArgument("a second header in an upload");
+    case pb::UploadRequest::kChunk: {
+      const int64_t bytes = static_cast<int64_t>(request.chunk().size());
+      const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
+      if (upload_ == nullptr) return InvalidArgument("a chunk before the header of an upload");
+      if (bytes > bytes_max) {
+        return ResourceExhausted(
+            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
+      }
+      return upload_->Add(request.chunk());
+    }
+    case pb::UploadRequest::PART_NOT_SET: break;
+  }
+  return InvalidArgument("an empty message in an upload");
 }
 
 Status UploadCall::Begin(const pb::UploadHeader& header) {

@@ -16,6 +16,7 @@
 #include "csrc/base/work_pool.h"
 #include "hostir/v1/service.pb.h"
 #include "service/engine/engine.h"
+#include "service/rpc/admission.h"
 #include "service/rpc/unary_call.h"
 
 namespace hir::service {
@@ -47,6 +48,7 @@ class OpenSessions {
 struct RpcContext {
   Engine& engine;
   base::WorkPool& pool;
+  Admission& admission;
   InFlight& in_flight;
   OpenSessions& open;
 };
@@ -54,24 +56,25 @@ struct RpcContext {
 // A full pool is an answer, not a queue without end.
 Status QueueFull(const Engine& engine);
 
-class UploadCall final : public grpc::ServerReadReactor<::hostir::v1::UploadRequest> {
+class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  // `call` lives until OnDone.
-  UploadCall(RpcContext context, grpc::CallbackServerContext& call, ::hostir::v1::UploadReply* reply);
+  // `call` lives until OnDone, and `answer`, for the reply.
+  UploadCall(RpcContext context, grpc::CallbackServerContext& call, grpc::ByteBuffer* answer);
 
  private:
   void OnReadDone(bool ok) override;
   void OnDone() override;
   void Take();
+  Status TakeOne(const ::hostir::v1::UploadRequest& request);
   Status Begin(const ::hostir::v1::UploadHeader& header);
   void End(const Status& status);
 
   const RpcContext context_;
   grpc::CallbackServerContext& call_;
-  ::hostir::v1::UploadReply* const reply_;
+  grpc::ByteBuffer* const answer_;
   const InFlight::Entry entry_;
   const base::Nanos start_;
-  ::hostir::v1::UploadRequest request_;
+  grpc::ByteBuffer bytes_;
   std::string session_;             // Of the header.
   std::unique_ptr<Upload> upload_;  // Null before the header.
   std::string stored_;              // The handle, once there is one.

@@ -1,5 +1,6 @@
 #include "service/rpc/unary_call.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <spdlog/spdlog.h>
 
 #include <utility>
@@ -10,14 +11,21 @@
 
 namespace hir::service {
 
-std::shared_ptr<UnaryCall> UnaryCall::Make(std::string_view method, InFlight& in_flight) {
-  const std::shared_ptr<UnaryCall> call(new UnaryCall(method, in_flight));
+std::shared_ptr<UnaryCall> UnaryCall::Make(std::string_view method, InFlight& in_flight,
+                                           std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer) {
+  const std::shared_ptr<UnaryCall> call(new UnaryCall(method, in_flight, std::move(reply), answer));
   call->self_ = call;
   return call;
 }
 
-UnaryCall::UnaryCall(std::string_view method, InFlight& in_flight)
-    : method_(method), in_flight_(in_flight), entry_(in_flight.Enter()), start_(base::Clock::Steady().Now()) {}
+UnaryCall::UnaryCall(std::string_view method, InFlight& in_flight, std::unique_ptr<google::protobuf::Message> reply,
+                     grpc::ByteBuffer* answer)
+    : method_(method),
+      in_flight_(in_flight),
+      entry_(in_flight.Enter()),
+      start_(base::Clock::Steady().Now()),
+      reply_(std::move(reply)),
+      answer_(answer) {}
 
 bool UnaryCall::Claim() {
   const std::scoped_lock lock(mutex_);
@@ -26,23 +34,18 @@ bool UnaryCall::Claim() {
 
 void UnaryCall::End(const Status& status) {
   LogCall(method_, id(), status, base::Clock::Steady().Now() - start_);
-  Finish(ToGrpc(status));
-}
-
-void UnaryCall::DoneWithRequest() {
-  {
-    const std::scoped_lock lock(mutex_);
-    request_read_ = true;
-    if (!cancelled_ || std::exchange(claimed_, true)) return;
+  if (status.ok() && reply_ != nullptr) {
+    const grpc::Status written = Write(*reply_, *answer_);
+    if (!written.ok()) return Finish(written);
   }
-  End(Status(Code::kCancelled, "the client left"));
+  Finish(ToGrpc(status));
 }
 
 void UnaryCall::OnCancel() {
   {
     const std::scoped_lock lock(mutex_);
     cancelled_ = true;
-    if (!request_read_ || std::exchange(claimed_, true)) return;
+    if (std::exchange(claimed_, true)) return;
   }
   End(Status(Code::kCancelled, "the client left"));
 }
@@ -91,6 +94,11 @@ int64_t InFlight::under_way() const {
 bool InFlight::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
   return none_.wait_for(lock, timeout, [this] { return count_ == 0; });
+}
+
+grpc::Status Write(const google::protobuf::Message& reply, grpc::ByteBuffer& answer) {
+  bool owned = false;
+  return grpc::SerializationTraits<google::protobuf::Message>::Serialize(reply, &answer, &owned);
 }
 
 void LogCall(std::string_view method, int64_t id, const Status& status, base::Nanos took) {

@@ -1,6 +1,7 @@
 // UnaryCall: a call that is answered once, by its completion or by the client's leaving, whichever comes first.
 #pragma once
 
+#include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
@@ -46,8 +47,11 @@ class InFlight {
 // Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  // `method` is a literal. `in_flight` counts it as long as gRPC has it.
-  static std::shared_ptr<UnaryCall> Make(std::string_view method, InFlight& in_flight);
+  // `method` is a literal. `in_flight` counts it as long as gRPC has it. `reply`, as it is in an End that says OK, goes
+  // into `answer`, which is gRPC's; null: there is none.
+  static std::shared_ptr<UnaryCall> Make(std::string_view method, InFlight& in_flight,
+                                         std::unique_ptr<google::protobuf::Message> reply = {},
+                                         grpc::ByteBuffer* answer = nullptr);
 
   // True for the first caller: it may write the reply, and must call End. Who gets false must not touch the reply.
   bool Claim();
@@ -59,8 +63,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   // `undo` runs, on a thread of gRPC's, when the client has left before it heard of the answer: then nobody knows what
   // it names. REQUIRES: the caller has claimed the call, and has not ended it.
   void IfUnheard(std::function<void()> undo) { undo_ = std::move(undo); }
-  // Says that the request is no longer looked at: from now on the client's leaving ends the call.
-  void DoneWithRequest();
 
   int64_t id() const { return entry_.id; }
   // Not OK: the call is to end with it.
@@ -69,7 +71,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   Subscriptions& subscriptions() { return subscriptions_; }
 
  private:
-  UnaryCall(std::string_view method, InFlight& in_flight);
+  UnaryCall(std::string_view method, InFlight& in_flight, std::unique_ptr<google::protobuf::Message> reply,
+            grpc::ByteBuffer* answer);
   void OnCancel() override;
   void OnDone() override;
 
@@ -77,14 +80,18 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   InFlight& in_flight_;
   const InFlight::Entry entry_;
   const base::Nanos start_;
+  const std::unique_ptr<google::protobuf::Message> reply_;
+  grpc::ByteBuffer* const answer_;
   std::shared_ptr<UnaryCall> self_;  // Until OnDone.
   std::function<void()> undo_;       // Of who claims the call, then of OnDone.
   Subscriptions subscriptions_;
   std::mutex mutex_;
-  bool claimed_ = false;  // Guarded by mutex_: the two below too.
+  bool claimed_ = false;  // Guarded by mutex_: the one below too.
   bool cancelled_ = false;
-  bool request_read_ = false;
 };
+
+// `reply` as what gRPC sends.
+grpc::Status Write(const google::protobuf::Message& reply, grpc::ByteBuffer& answer);
 
 // The line in the log about a call that is over.
 void LogCall(std::string_view method, int64_t id, const Status& status, base::Nanos took);

@@ -188,8 +188,8 @@ def test_a_program_of_too_many_bytes(client: hostir.Client) -> None:
 
 def test_a_message_of_too_many_bytes(client: hostir.Client) -> None:
     with pytest.raises(hostir.ResourceExhausted) as caught:
-        compile_case(client, with_ops(1, "n" * 67_108_864))
-    pattern = r"message_bytes_max = 67108864: the request has 671\d{5} bytes; split it" + HERE
+        compile_case(client, with_ops(1, "n" * 20_971_520))
+    pattern = r"message_bytes_max = 20971520: the request has 209\d{5} bytes; split it" + HERE
     assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
     assert client.put(np.ones(2)).numpy().sum() == 2
 

@@ -22,7 +22,6 @@ class Handing final : public pb::Runtime::CallbackService {
                                    pb::StatusReply*) override {
     auto call = UnaryCall::Make("Status", in_flight);
     UnaryCall* const reactor = call.get();
-    call->DoneWithRequest();
     given.set_value({std::move(call), context});
     return reactor;
   }
