@@ -117,7 +117,9 @@ void Engine::CloseSession(const std::string& session) {
   store_.CloseSession(session);
   const std::scoped_lock lock(accepting_);  // Whoever found the session there has queued its run, or sees its end.
   if (draining_) return;                    // It may have ended for that: then Stop says what of.
-  sequencer_.Cancel({.session = session}, Status(Code::kCancelled, "its session has ended"));
+  const Status cause(Code::kCancelled, "its session has ended");
+  sequencer_.Cancel({.session = session}, cause);
+  programs_.Cancel({.session = session}, cause);
 }
 
 void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
@@ -130,13 +132,13 @@ void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSour
   if (std::shared_ptr<const Program> found = programs_.FindSent(*sent)) return done(std::move(found));
   const Result<std::string> text = CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
-  programs_.Get(*text, source, std::move(done), request, std::move(progress));
+  programs_.Get(*text, source, std::move(done), {{.session = session}, request, std::move(progress)});
 }
 
-void Engine::PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done,
-                     int64_t request, ProgramCache::Progress progress) {
+void Engine::PlanFor(const std::string& session, const std::shared_ptr<const Program>& program, const Sizes& sizes,
+                     CompileDone done, int64_t request, ProgramCache::Progress progress) {
   if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
-  programs_.GetFor(program, sizes, std::move(done), request, std::move(progress));
+  programs_.GetFor(program, sizes, std::move(done), {{.session = session}, request, std::move(progress)});
 }
 
 void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
@@ -148,9 +150,8 @@ void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Sta
     return std::move(job.sizes);
   }();
   if (!sizes) return then({});  // What is wrong with the request is for Run to say.
-  programs_.GetFor(
-      *program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); }, request.request,
-      std::move(progress));
+  programs_.GetFor(*program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
+                   {{.session = request.session}, request.request, std::move(progress)});
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {

@@ -60,7 +60,7 @@ class Engine {
   void Stop();
 
   Result<std::string> OpenSession();
-  // Its queued runs are not carried out; its handles are freed.
+  // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
@@ -69,8 +69,8 @@ class Engine {
   void Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
                int64_t request = 0, ProgramCache::Progress progress = {});
   // The program's plan for `sizes`, all of its sizes. Errors: kInvalidArgument; ProgramCache::GetFor's.
-  void PlanFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, CompileDone done, int64_t request = 0,
-               ProgramCache::Progress progress = {});
+  void PlanFor(const std::string& session, const std::shared_ptr<const Program>& program, const Sizes& sizes,
+               CompileDone done, int64_t request = 0, ProgramCache::Progress progress = {});
 
   struct Named {
     std::string handle;

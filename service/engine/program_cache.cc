@@ -22,6 +22,8 @@ constexpr size_t kDeathsKept = 64;
 
 ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits)
     : limits_(limits),
+      queued_bytes_("queued_plans_bytes_max", "bytes of programs that wait for the planner",
+                    limits.queued_plans_bytes_max),
       planner_(std::move(planner)),
       by_sent_(limits.program_texts_bytes_max),
       thread_([this] { Loop(); }) {}
@@ -36,7 +38,7 @@ void ProgramCache::Stop(const Status& cause) {
   planner_.Interrupt(cause);
   changed_.Signal();
   if (thread_.joinable()) thread_.join();
-  std::deque<Request> unplanned;
+  std::list<Request> unplanned;
   {
     const std::scoped_lock lock(mutex_);
     unplanned.swap(queue_);
@@ -46,8 +48,7 @@ void ProgramCache::Stop(const Status& cause) {
   }
 }
 
-void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, int64_t request,
-                       Progress progress) {
+void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, PlanAsker asker) {
   std::string sent = source.SerializeAsString();
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
@@ -57,7 +58,8 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     lock.unlock();
     return done(program);
   }
-  Queue({.text = text, .source = source, .request = request}, {std::move(done), std::move(progress)}, std::move(lock));
+  Queue({.text = text, .source = source, .request = asker.request},
+        {std::move(done), std::move(asker.owner), std::move(asker.progress)}, std::move(lock));
 }
 
 std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
@@ -68,7 +70,7 @@ std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
 }
 
 void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done,
-                          int64_t request_number, Progress progress) {
+                          PlanAsker asker) {
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
     lock.unlock();
@@ -82,8 +84,8 @@ void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const S
   }
   Request request = {.text = entry->second.text, .source = {}, .of = program, .sizes = sizes};
   request.source.set_text(request.text);
-  request.request = request_number;
-  Queue(std::move(request), {std::move(done), std::move(progress)}, std::move(lock));
+  request.request = asker.request;
+  Queue(std::move(request), {std::move(done), std::move(asker.owner), std::move(asker.progress)}, std::move(lock));
 }
 
 std::shared_ptr<const Program> ProgramCache::FindFor(const std::shared_ptr<const Program>& program,
@@ -128,29 +130,71 @@ void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::m
       return;
     }
   }
-  if (static_cast<int64_t>(queue_.size()) >= limits_.queued_plans_max) {
+  const int64_t its = std::ranges::count_if(
+      queue_, [&](const Request& queued) { return queued.waiting.front().owner.session == waiter.owner.session; });
+  if (its >= limits_.queued_plans_max) {
     lock.unlock();
-    return done(ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
-                                            ": as many programs wait for the planner; try again later")));
+    return done(
+        ResourceExhausted(base::Cat("queued_plans_max = ", limits_.queued_plans_max,
+                                    ": as many programs of this session wait for the planner; try again later")));
   }
+  Result<Charge> bytes =
+      queued_bytes_.Take(static_cast<int64_t>(request.text.size() + request.source.ByteSizeLong() + sizeof(Request)));
+  if (!bytes.ok()) {
+    lock.unlock();
+    return done(bytes.status());
+  }
+  request.bytes = *std::move(bytes);
+  const auto place = PlaceOf(request, waiter.owner);
   request.progress.set_stage(pb::PlanProgress::STAGE_QUEUED);
-  request.progress.set_plans_before(std::ssize(queue_));
+  request.progress.set_plans_before(std::distance(queue_.begin(), place));
   const pb::PlanProgress first = request.progress;
   const Progress progress = waiter.progress;
   request.waiting.push_back(std::move(waiter));
-  queue_.push_back(std::move(request));
+  queue_.insert(place, std::move(request));
   lock.unlock();
   if (progress) progress(first);
   changed_.Signal();
 }
 
-void ProgramCache::Tell(size_t index, const pb::PlanProgress& progress) {
+std::list<ProgramCache::Request>::iterator ProgramCache::PlaceOf(Request& request, const Owner& owner) {
+  const int64_t now = queue_.empty() ? latest_turn_ : queue_.front().turn;
+  std::erase_if(turns_, [&](const auto& one) { return one.second <= now; });
+  int64_t& latest = turns_.try_emplace(owner.session, now).first->second;
+  request.turn = ++latest;
+  // The front has begun.
+  return std::find_if(queue_.empty() ? queue_.end() : std::next(queue_.begin()), queue_.end(),
+                      [&](const Request& queued) { return queued.turn > request.turn; });
+}
+
+void ProgramCache::Cancel(const Owner& owner, const Status& cause) {
+  std::vector<Waiter> cancelled;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (Request& queued : queue_) {
+      const auto gone = std::ranges::stable_partition(
+          queued.waiting, [&](const Waiter& waiter) { return waiter.owner.session != owner.session; });
+      // Whoever asked first stands for a plan that has begun.
+      if (&queued == &queue_.front() && gone.begin() == queued.waiting.begin()) continue;
+      std::move(gone.begin(), gone.end(), std::back_inserter(cancelled));
+      queued.waiting.erase(gone.begin(), gone.end());
+    }
+    if (!queue_.empty())
+      queue_.erase(std::remove_if(std::next(queue_.begin()), queue_.end(),
+                                  [](const Request& queued) { return queued.waiting.empty(); }),
+                   queue_.end());
+  }
+  for (const Waiter& waiter : cancelled) waiter.done(cause);
+}
+
+void ProgramCache::Tell(int64_t index, const pb::PlanProgress& progress) {
   std::vector<Progress> listening;
   {
     const std::scoped_lock lock(mutex_);
-    if (index >= queue_.size()) return;
-    queue_[index].progress = progress;
-    for (const Waiter& waiter : queue_[index].waiting) {
+    if (index >= std::ssize(queue_)) return;
+    Request& request = *std::next(queue_.begin(), index);
+    request.progress = progress;
+    for (const Waiter& waiter : request.waiting) {
       if (waiter.progress) listening.push_back(waiter.progress);
     }
   }
@@ -160,8 +204,8 @@ void ProgramCache::Tell(size_t index, const pb::PlanProgress& progress) {
 void ProgramCache::TellQueued() {
   pb::PlanProgress progress;
   progress.set_stage(pb::PlanProgress::STAGE_QUEUED);
-  for (size_t i = 1; static_cast<int64_t>(i) < num_queued(); ++i) {
-    progress.set_plans_before(static_cast<int64_t>(i));
+  for (int64_t i = 1; i < num_queued(); ++i) {
+    progress.set_plans_before(i);
     Tell(i, progress);
   }
 }
@@ -202,6 +246,7 @@ void ProgramCache::Loop() {
     const auto program = Plan(request);
     lock.lock();
     const std::vector<Waiter> waiting = std::move(queue_.front().waiting);
+    latest_turn_ = queue_.front().turn;
     queue_.pop_front();
     lock.unlock();
     pb::PlanProgress over;

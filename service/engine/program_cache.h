@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -17,13 +16,24 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "service/engine/fair_queue.h"
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
 #include "service/engine/program_texts.h"
 #include "service/os/wakeup.h"
+#include "service/store/budget.h"
 #include "service/supervise/planner_process.h"
 
 namespace hir::service {
+
+// Who asks for a plan.
+struct PlanAsker {
+  Owner owner = {};     // Sessions take turns; the plans of one keep their order.
+  int64_t request = 0;  // The number of the request that asks, for the log.
+  // Called between the request and its `done`, on the planning thread, on another that asks, or on this one, while a
+  // plan is made or waits for others; must not block. May be null.
+  std::function<void(const ::hostir::v1::PlanProgress&)> progress = {};
+};
 
 // Thread-safe. Its destructor stops it.
 class ProgramCache {
@@ -36,24 +46,22 @@ class ProgramCache {
   // the planning thread; it must not block.
   // Errors: what is wrong with the program; kUnavailable, kDeadlineExceeded of the planner; kFailedPrecondition for a
   //         program that it died of planner_deaths_max times; kResourceExhausted naming queued_plans_max.
-  // `request`: the number of the request that asks, for the log. `progress` is called between this and `done`, on the
-  // planning thread, on another that asks, or here, while a plan is made or waits for others; it must not block.
   using Progress = std::function<void(const ::hostir::v1::PlanProgress&)>;
-  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, int64_t request = 0,
-           Progress progress = {});
+  void Get(const std::string& text, const ::hostir::v1::ProgramSource& source, Done done, PlanAsker asker = {});
   // The program that Get found or made for a source of the very bytes `sent` (ProgramBytes); null when it is none or
   // was evicted since. Costs no parsing.
   std::shared_ptr<const Program> FindSent(std::string_view sent);
   // The plan of `program` for `sizes`, which it has checked: it, another that it has, or one that is made for them; of
   // those a program has program_plans_max, and the one not used for longest goes. `done` as above.
   // Errors: as above; kInvalidArgument naming the guard when no plan serves them.
-  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done, int64_t request = 0,
-              Progress progress = {});
+  void GetFor(const std::shared_ptr<const Program>& program, const Sizes& sizes, Done done, PlanAsker asker = {});
   // The same when it is there; else null.
   std::shared_ptr<const Program> FindFor(const std::shared_ptr<const Program>& program, const Sizes& sizes);
   // Errors: kNotFound "no program ...": unknown here, or evicted.
   Result<std::shared_ptr<const Program>> Find(std::string_view id);
 
+  // The session has ended: what it alone waits for is not planned, unless that has begun. It hears `cause`.
+  void Cancel(const Owner& owner, const Status& cause);
   // Answers what is being planned and what waits with `cause`; nothing is planned later. Not from two threads at once.
   void Stop(const Status& cause);
 
@@ -69,6 +77,7 @@ class ProgramCache {
  private:
   struct Waiter {
     Done done;
+    Owner owner;
     Progress progress;  // May be null.
   };
   struct Request {
@@ -78,6 +87,8 @@ class ProgramCache {
     Sizes sizes = {};
     std::vector<Waiter> waiting = {};
     int64_t request = 0;                       // The first that asked.
+    Charge bytes = {};                         // Of the program.
+    int64_t turn = 0;                          // Of queue_, which is ordered by it: its session's latest and one.
     ::hostir::v1::PlanProgress progress = {};  // What was told last.
   };
   struct Entry {
@@ -87,8 +98,10 @@ class ProgramCache {
   };
   // Adds to what is asked already, or to the queue.
   void Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock);
+  // Where `request` goes, before others: its turn is set. REQUIRES: the lock is held.
+  std::list<Request>::iterator PlaceOf(Request& request, const Owner& owner);
   // Tells whoever waits for the `index`th of queue_ how far it is.
-  void Tell(size_t index, const ::hostir::v1::PlanProgress& progress);
+  void Tell(int64_t index, const ::hostir::v1::PlanProgress& progress);
   void TellQueued();
   void Loop();
   // Numbers of programs whose last holder let go of them, which may be after the cache ended.
@@ -108,6 +121,7 @@ class ProgramCache {
   void Touch(const std::shared_ptr<const Program>& program);
 
   const Limits limits_;
+  Budget queued_bytes_;
   const std::shared_ptr<Gone> gone_ = std::make_shared<Gone>();
   PlannerProcess planner_;  // Used by the thread alone, but for pid().
 
@@ -115,7 +129,9 @@ class ProgramCache {
   Wakeup changed_;  // Of the thread: queue_ or stopping_.
 
   mutable std::mutex mutex_;                          // Guards all below.
-  std::deque<Request> queue_;                         // The front is being planned.
+  std::list<Request> queue_;                          // The front is being planned.
+  std::map<std::string, int64_t> turns_;              // The latest of sessions that are ahead of latest_turn_.
+  int64_t latest_turn_ = 0;                           // That was planned.
   std::list<std::shared_ptr<const Program>> recent_;  // The latest used first.
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
   ProgramTexts by_sent_;

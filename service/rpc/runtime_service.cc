@@ -128,13 +128,13 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
   };
   engine_.Compile(
       request.session_id(), request.program(),
-      [this, call, sizes, explain,
+      [this, call, sizes, explain, session = request.session_id(),
        progress = ProgressOf(request.session_id())](Result<std::shared_ptr<const Program>> program) {
         const bool all_known =
             program.ok() && CheckNames(**program, sizes).ok() && sizes.size() == (*program)->Symbols().size();
         // With all sizes it is the plan that a run of them gets.
         if (all_known && !(*program)->ServesAll())
-          return engine_.PlanFor(*program, sizes, explain, call->id(), progress);
+          return engine_.PlanFor(session, *program, sizes, explain, call->id(), progress);
         explain(program);
       },
       call->id(), ProgressOf(request.session_id()));

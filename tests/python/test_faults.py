@@ -208,9 +208,11 @@ def test_a_rank_that_does_not_end(two: hostir.Client) -> None:
             tracer.stdin.close()
             pytest.skip(f"no process may be traced here: {said}")
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(hostir.Unavailable, match=r"^rank 1 died"):
-            for _ in range(100):  # The run that it dies in.
-                two.run(fd, [x])[0].numpy()
+        while two.status()["generation"] == 1:
+            try:
+                assert two.run(fd, [x])[0].numpy() == 8
+            except hostir.Unavailable as error:  # Of the run that it dies in, if there is one.
+                assert str(error).startswith("rank 1 died"), error
         assert two.run(fd, [x])[0].numpy() == 8, "the mesh goes on without it"
         assert two.status()["lingering"] == [f"rank 1 of generation 1 (process {pid})"]
         tracer.stdin.close()

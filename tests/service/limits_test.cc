@@ -439,7 +439,7 @@ TEST(Limits, QueuedPlans) {
     EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply& status) { return status.queued_plans() == i + 1; }));
   }
   EXPECT_EQ(Text(client.Compile(Negate("p2")).status),
-            "RESOURCE_EXHAUSTED: queued_plans_max = 2: as many programs wait for the planner; try "
+            "RESOURCE_EXHAUSTED: queued_plans_max = 2: as many programs of this session wait for the planner; try "
             "again later");
   kill(planner, SIGCONT);
   for (auto& answer : compiling) EXPECT_EQ(answer.get(), "OK");

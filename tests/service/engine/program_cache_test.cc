@@ -85,6 +85,11 @@ class Plans : public testing::Test {
     limits.program_plans_max = program_plans_max;
     return limits;
   }
+  // Its process, once there is one.
+  pid_t Planner() const {
+    while (cache.planner_pid() == 0) std::this_thread::yield();
+    return static_cast<pid_t>(cache.planner_pid());
+  }
   using Made = Result<std::shared_ptr<const Program>>;
   static pb::ProgramSource SourceOf(const std::string& text) {
     pb::ProgramSource source;
@@ -254,17 +259,14 @@ struct Heard {
 
 TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   Heard first, second;
-  const int64_t planner = [&] {
-    while (cache.planner_pid() == 0) std::this_thread::yield();
-    return cache.planner_pid();
-  }();
-  ASSERT_EQ(kill(static_cast<pid_t>(planner), SIGSTOP), 0);  // Until both have asked.
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);  // Until both have asked.
   pb::ProgramSource source;
   source.set_text("p");
-  cache.Get("p", source, first.Done(), 0, first.Listener());
+  cache.Get("p", source, first.Done(), {.progress = first.Listener()});
   source.set_text("q");
-  cache.Get("q", source, second.Done(), 0, second.Listener());
-  ASSERT_EQ(kill(static_cast<pid_t>(planner), SIGCONT), 0);
+  cache.Get("q", source, second.Done(), {.progress = second.Listener()});
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
   first.over.get_future().get();
   second.over.get_future().get();
   const std::vector<std::string> made = {"compiling 0/2", "compiling 1/2", "compiling 2/2", "done", "got it"};
@@ -274,8 +276,62 @@ TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   wanted[0] = "queued behind 1";
   EXPECT_EQ(second.told, wanted);
   Heard third;  // It is there.
-  cache.Get("q", source, third.Done(), 0, third.Listener());
+  cache.Get("q", source, third.Done(), {.progress = third.Listener()});
   EXPECT_EQ(third.told, std::vector<std::string>{"got it"});
+}
+
+// What a session that has ended asked for alone is not planned, but for what has begun.
+TEST_F(Plans, WhoHasGoneWaitsNoMore) {
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::promise<void> all;
+  const auto ask = [&](const std::string& session, const std::string& text) {
+    pb::ProgramSource source;
+    source.set_text(text);
+    cache.Get(text, source,
+              [&, text](const Made& made) {
+                const std::scoped_lock lock(mutex);
+                order.push_back(made.ok() ? text : text + " " + made.status().ToString());
+                if (order.size() == 9) all.set_value();
+              },
+              {.owner = {.session = session}});
+  };
+  for (const char* text : {"a1", "a2", "a3", "a4"}) ask("a", text);
+  for (const char* text : {"b1", "b2", "b3"}) ask("b", text);
+  ask("c", "a4");  // Waits with the other.
+  ask("c", "c1");
+  cache.Cancel({.session = "b"}, Status(Code::kCancelled, "gone"));
+  cache.Cancel({.session = "a"}, Status(Code::kCancelled, "gone"));
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
+  all.get_future().get();
+  const std::vector<std::string> gone = {"b1 CANCELLED: gone", "b2 CANCELLED: gone", "b3 CANCELLED: gone",
+                                         "a2 CANCELLED: gone", "a3 CANCELLED: gone", "a4 CANCELLED: gone"};
+  std::ranges::sort(order);
+  EXPECT_EQ(order, (std::vector<std::string>{"a1", gone[3], gone[4], "a4", gone[5], gone[0], gone[1], gone[2], "c1"}));
+}
+
+TEST_F(Plans, SessionsTakeTurns) {
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);
+  std::mutex mutex;
+  std::string order;
+  std::promise<void> all;
+  for (const std::string text : {"a1", "a2", "a3", "a4", "b1", "b2", "c1"}) {
+    pb::ProgramSource source;
+    source.set_text(text);
+    cache.Get(text, source,
+              [&, text](const Made&) {
+                const std::scoped_lock lock(mutex);
+                order += text + " ";
+                if (order.size() == 21) all.set_value();
+              },
+              {.owner = {.session = text.substr(0, 1)}});
+  }
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
+  all.get_future().get();
+  EXPECT_EQ(order, "a1 a2 b1 c1 a3 b2 a4 ");
 }
 
 TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
