@@ -264,9 +264,9 @@ class RandomClient {
       if (made) held_.push_back(*std::move(made));
       // So that most is right again some time after a fault.
       while (held_.size() > 6) held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(world_.Below(held_.size())));
-      std::erase_if(held_, [](const World::Held& one) {
+      std::erase_if(held_, [this](const World::Held& one) {
         const TensorState state = one.tensor->condition().state;
-        return state == TensorState::kPoisoned || state == TensorState::kLost;
+        return (state == TensorState::kPoisoned || state == TensorState::kLost) && world_.Below(2) == 0;
       });
     }
     if (floods_) Later();
@@ -289,7 +289,7 @@ class Simulation : public ::testing::TestWithParam<Case> {};
 TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
   spdlog::set_level(spdlog::level::off);
   const int64_t only = FromEnvironment("HOSTIR_SEED", -1);
-  const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", 40);
+  const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", 300);
   int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0;
   for (int64_t seed = std::max<int64_t>(only, 0), end = seed + count; seed < end; ++seed) {
     SCOPED_TRACE(base::Cat("HOSTIR_SEED=", seed));
@@ -303,8 +303,10 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
     std::vector<std::unique_ptr<RandomClient>> clients;
     for (int number = 0; number < 4; ++number) clients.push_back(std::make_unique<RandomClient>(world, number, 30));
     if (seed % 4 != 0) {  // A quarter goes undisturbed: nothing but clients that leave may end a run then.
-      for (size_t i = 0; i < 1 + world.Below(4); ++i) {
-        const auto fault = static_cast<Fault>(world.Below(6));
+      // Some have a rank that is short of memory all the time.
+      const bool is_short = world.Below(3) == 0;
+      for (size_t i = 0; i < (is_short ? 12 : 1 + world.Below(4)); ++i) {
+        const auto fault = is_short ? Fault::kRefusal : static_cast<Fault>(world.Below(6));
         ++faults;
         // The first start takes 51 ms at most; a daemon whose first mesh does not start does not serve.
         world.events().At(microseconds(static_cast<int64_t>(52'000 + world.Below(120'000))),
@@ -346,14 +348,14 @@ TEST(SequencerShares, WhoFloodsLeavesOthersTheirShare) {
     std::function<void(const Status&)> again = [&](const Status& status) {
       EXPECT_TRUE(status.ok()) << status.ToString();
       ++polite;
-      world.events().In(microseconds(100), [&] { (void)world.Run({"ann", "1"}, {}, false, again); });
+      world.events().In(microseconds(100), [&] { (void)world.Run({"zoe", "1"}, {}, false, again); });
     };
     std::function<void()> flood = [&] {
       while (world.Run({"bob", "2"}, {}, false, {})) {
       }
       world.events().In(milliseconds(1), flood);
     };
-    world.events().In(microseconds(1), [&] { (void)world.Run({"ann", "1"}, {}, false, again); });
+    world.events().In(microseconds(1), [&] { (void)world.Run({"zoe", "1"}, {}, false, again); });
     if (beside_a_flood) world.events().In(microseconds(2), flood);
     int64_t counted = 0;
     world.events().In(seconds(2), [&] {
@@ -376,7 +378,7 @@ TEST(SequencerShares, AThousandRanksHearSoon) {
   world.events().In(seconds(1), [&] {
     const base::Nanos posted = world.events().Now();
     const base::Nanos began = base::Clock::Steady().Now();
-    (void)world.Run({"ann", "1"}, {}, false, [&, posted, began](const Status& status) {
+    (void)world.Run({"zoe", "1"}, {}, false, [&, posted, began](const Status& status) {
       EXPECT_TRUE(status.ok()) << status.ToString();
       heard = world.ranks().last_heard() - posted;
       real = base::Clock::Steady().Now() - began;

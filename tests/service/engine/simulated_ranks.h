@@ -130,7 +130,7 @@ class SimulatedRanks final : public Ranks {
     ranks_.assign(static_cast<size_t>(options_.ranks), {});
     noticed_ = {};
     stuck_.clear();
-    posted_ = looking_ = false;
+    posted_ = looking_ = poisoned_ = false;
     awaited_ = 0;
     Run(std::chrono::milliseconds(1 + Below(50)));
     if (!interrupt_.ok()) return failure_ = interrupt_;
@@ -176,6 +176,7 @@ class SimulatedRanks final : public Ranks {
     for (;;) {
       if (!noticed_.ok()) return Break(noticed_.WithContext(what));
       if (!interrupt_.ok()) return Break(interrupt_.WithContext(what));
+      if (poisoned_ && !first_error_.ok()) return Break(first_error_);
       if (awaited_ == 0) break;
       const bool failed = !first_error_.ok() && waits == Waits::kEachOther;
       if (failed) deadline = std::min(deadline, failed_at_ + std::chrono::seconds(1));
@@ -317,6 +318,10 @@ class SimulatedRanks final : public Ranks {
       }
     }
     if (message.has_bind()) {
+      if (!at.refuses.empty()) {  // As a worker: shards are taken for mapped, but of devices they are released.
+        poisoned_ = !options_.on_devices;
+        return ResourceExhausted("out of memory" + std::exchange(at.refuses, ""));
+      }
       for (const auto& shard : message.bind().shards()) {
         at.bound.insert(shard.id());
         if (options_.on_devices) at.memory[shard.id()] = shard.has_memory() ? shard.bytes() : -1;
@@ -415,6 +420,7 @@ class SimulatedRanks final : public Ranks {
   int64_t num_posted_ = 0, num_taken_ = 0;
   bool posted_ = false;
   bool looking_ = false;
+  bool poisoned_ = false;
   int64_t inside_ = 0;
   std::vector<std::pair<int64_t, ::hostir::v1::Execute>> waiting_;
   Status first_error_;

@@ -1,0 +1,132 @@
+"""Bugs of the sequencer, each as the text that puts it back, and what a test then must not let pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEQUENCER = "service/engine/sequencer.cc"
+QUEUE = "service/engine/fair_queue.h"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """``file`` with ``right`` (there once) replaced by ``wrong``: then the program ``test`` fails."""
+
+    name: str
+    story: str
+    right: str
+    wrong: str
+    file: str = SEQUENCER
+    test: str = "sequencer_test"
+
+
+BUGS = [
+    Bug(
+        "shards_of_the_dead",
+        "Ranks that have just started are taken to have mapped what those before had.",
+        "  sent_.clear();\n  bound_.clear();\n  const Status lost",
+        "  sent_.clear();\n  const Status lost",
+    ),
+    Bug(
+        "programs_of_the_dead",
+        "Ranks that have just started are taken to have loaded what those before had.",
+        "  release_.Clear();\n  loaded_.clear();\n",
+        "  release_.Clear();\n",
+    ),
+    Bug(
+        "nothing_is_lost",
+        "Tensors whose only memory was a dead rank's stay ready.",
+        "tensor->readiness()->Lose(lost);",
+        "(void)tensor;",
+    ),
+    Bug(
+        "dropped_too_early",
+        "The daemon's copy of an input goes though the run that would have brought it to the ranks failed.",
+        "  if (ranks_->healthy() && status.ok()) {\n    loaded_.insert",
+        "  Settled(job);\n  if (ranks_->healthy() && status.ok()) {\n    loaded_.insert",
+    ),
+    Bug(
+        "bound_though_refused",
+        "Shards of a run that a rank refused count as there.",
+        "  } else if (ranks_->healthy() && options_.on_devices) {\n    Unbind();\n",
+        "  } else if (ranks_->healthy() && options_.on_devices) {\n",
+    ),
+    Bug(
+        "ended_twice",
+        "A run whose end another thread saw is concluded by its own thread, too.",
+        "  RunJob job = *std::exchange(begun_, std::nullopt);\n  Become(State::kTaken);\n",
+        "  RunJob job = *begun_;\n",
+    ),
+    Bug(
+        "overtakes",
+        "A run begins at once though others of its session wait.",
+        "if (state_ != State::kAsleep || !queue_.empty()) return false;",
+        "if (state_ != State::kAsleep) return false;",
+    ),
+    Bug(
+        "begins_with_poison",
+        "A run that begins at once does not look whether its inputs are poisoned.",
+        "if (PoisonOf(job) || !PostRun(job)) return false;",
+        "if (!PostRun(job)) return false;",
+    ),
+    Bug(
+        "runs_with_poison",
+        "A run does not look whether its inputs are poisoned when its turn comes.",
+        "  if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);\n",
+        "",
+    ),
+    Bug(
+        "evicted_but_known",
+        "A program that ranks were told to drop counts as loaded.",
+        "    loaded_.erase(program);\n    if (sent_",
+        "    if (sent_",
+    ),
+    Bug(
+        "left_behind",
+        "What is queued when the daemon stops is never answered.",
+        "  if (thread_.joinable()) thread_.join();\n  FailQueued(cause);\n",
+        "  if (thread_.joinable()) thread_.join();\n",
+    ),
+    Bug(
+        "cancelled_in_silence",
+        "What a session had queued that ended is dropped, and nobody hears of it.",
+        "    removed = queue_.Remove(owner);\n  }\n  Fail(std::move(removed), cause);\n",
+        "    removed = queue_.Remove(owner);\n  }\n  (void)cause;\n",
+    ),
+    Bug(
+        "nobody_wakes_it",
+        "A run is queued, and the thread sleeps on.",
+        "    queue_.Push(owner, std::move(job));\n  }\n  wakeup_->Signal();\n",
+        "    queue_.Push(owner, std::move(job));\n  }\n",
+    ),
+    Bug(
+        "no_run_before_the_program",
+        "On devices a run is posted as if the program were loaded there.",
+        "  if (!loaded_.contains(job.program->number())) return false;\n",
+        "",
+    ),
+    Bug(
+        "first_come",
+        "Turns cost nobody anything, so that who is first by name has them all.",
+        "    principals_.Charge(owner.principal, time);\n",
+        "    (void)time;\n",
+        QUEUE,
+    ),
+    Bug(
+        "credit_for_the_idle",
+        "Who was away for an hour has an hour of turns to come.",
+        "return found == used_.end() ? floor_ : std::max(found->second, floor_);",
+        "return found == used_.end() ? base::Nanos() : found->second;",
+        QUEUE,
+        "fair_queue_test",
+    ),
+    Bug(
+        "latest_first",
+        "A session's runs are carried out in the wrong order.",
+        "Turn turn = {{principal->first, session->first}, std::move(session->second.front())};\n"
+        "    session->second.pop_front();",
+        "Turn turn = {{principal->first, session->first}, std::move(session->second.back())};\n"
+        "    session->second.pop_back();",
+        QUEUE,
+    ),
+]
