@@ -50,9 +50,10 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
 
 }  // namespace
 
-RuntimeService::RuntimeService(Engine& engine)
+RuntimeService::RuntimeService(Engine& engine, const Listener& listener)
     : engine_(engine),
       admission_(engine.options().limits.requests_bytes_max),
+      listener_(listener),
       in_flight_(engine.options().limits.requests_max),
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
@@ -334,6 +335,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_log_lines_dropped(LogLinesDropped());
   reply->set_requests(in_flight_.total());
   reply->set_requests_under_way(in_flight_.under_way());
+  reply->set_connections(listener_.connections());
   reply->set_uptime_ms((base::Clock::Steady().Now() - start_).count() / 1000000);
   reply->set_queued_plans(report.queued_plans);
   reply->set_queued_runs(report.queued_runs);

@@ -12,6 +12,7 @@
 #include "hostir/v1/service.grpc.pb.h"
 #include "service/engine/engine.h"
 #include "service/rpc/admission.h"
+#include "service/rpc/listener.h"
 #include "service/rpc/transfer_calls.h"
 #include "service/rpc/unary_call.h"
 
@@ -32,8 +33,8 @@ using Methods =
 
 class RuntimeService final : public Methods {
  public:
-  // `engine` outlives the service, and the service the server.
-  explicit RuntimeService(Engine& engine);
+  // `engine` and `listener` outlive the service, and the service the server.
+  RuntimeService(Engine& engine, const Listener& listener);
 
   // Drains the engine, waits until no call but sessions is under way, and ends the sessions. False: `deadline` came
   // before.
@@ -83,6 +84,7 @@ class RuntimeService final : public Methods {
 
   Engine& engine_;
   Admission admission_;
+  const Listener& listener_;
   InFlight in_flight_;
   OpenSessions open_sessions_;
   const base::Nanos start_;

@@ -1,21 +1,22 @@
 #include "service/rpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_posix.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <chrono>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "csrc/base/quoted.h"
-#include "csrc/base/text.h"
+#include "service/rpc/listener.h"
 #include "service/rpc/runtime_service.h"
 
 namespace hir::service {
@@ -27,6 +28,11 @@ using std::chrono::milliseconds;
 constexpr size_t kTransportBytesMax = size_t{1} << 30;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
+// Of the names and values of one request's headers. What a connection sends as one header is not bounded before it has
+// ended; gRPC 1.51 has no more to offer.
+constexpr int kHeaderBytesMax = 8192;
+// Calls of one connection at a time; a client's next one waits, at the client, for one of them to end.
+constexpr int kCallsOfAConnectionMax = 1024;
 constexpr milliseconds kShutdownGrace = milliseconds(500);
 
 // gRPC's own goes to stderr, and waits for who reads that.
@@ -35,49 +41,58 @@ void LogFromGrpc(gpr_log_func_args* said) {
   spdlog::log(error ? spdlog::level::err : spdlog::level::debug, "grpc error={}", base::Quoted(said->message));
 }
 
+// protobuf's, too: a client can have it say something by bytes that are no message.
+void LogFromProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& said) {
+  if (level == google::protobuf::LOGLEVEL_FATAL) return spdlog::critical("protobuf error={}", base::Quoted(said));
+  spdlog::debug("protobuf error={}", base::Quoted(said));
+}
+
 class GrpcServer final : public Server {
  public:
-  explicit GrpcServer(Engine& engine) : engine_(engine), service_(engine) {}
+  GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine)
+      : engine_(engine), held_(std::move(held)), listener_(std::move(listener)), service_(engine, *listener_) {}
   ~GrpcServer() override {
     engine_.OnHealth({});
+    listener_->Stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
 
-  Status Listen(HeldAddress held, const Limits& limits) {
-    const HeldAddress& kept = held_.emplace(std::move(held));
-    const Address& address = kept.address();
-    const std::string listen = address.is_unix ? address.ToString() : address.target;
+  Status Serve(const Limits& limits) {
     gpr_set_log_function(LogFromGrpc);
+    google::protobuf::SetLogHandler(LogFromProtobuf);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
     builder.SetMaxSendMessageSize(-1);  // Answers are as large as what was asked for makes them.
     grpc::ResourceQuota quota("hostird");
     quota.Resize(kTransportBytesMax);
     builder.SetResourceQuota(quota);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
-    const mode_t mask = umask(0177);
+    // A session is a call that lasts as long as its client: what is idle serves none.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(limits.connection_idle_ms));
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfAConnectionMax);
     server_ = builder.BuildAndStart();
-    umask(mask);
-    if (server_ == nullptr || port == 0) return Unavailable(base::Cat("cannot listen on ", address.ToString()));
-    address_ = address.is_unix ? listen : base::Cat(listen.substr(0, listen.rfind(':')), ":", port);
+    if (server_ == nullptr) return Unavailable("gRPC does not start");
     engine_.OnHealth([this](bool healthy) {
       const std::scoped_lock lock(health_mutex_);
       mesh_serves_ = healthy;
       TellHealth();
     });
+    // What is built above holds for these connections, too, but for the timeout of handshakes
+    // (GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS): the listener has one, and keepalive ends who then says nothing more.
+    // ExternalConnectionAcceptor keeps it, but names all peers of a Unix socket alike, and the listener could not say
+    // which of them makes a call.
+    listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
     return {};
   }
 
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return listener_->address(); }
 
   bool Drain(base::Nanos deadline) override {
     {
@@ -94,9 +109,9 @@ class GrpcServer final : public Server {
   void TellHealth() { server_->GetHealthCheckService()->SetServingStatus(mesh_serves_ && !draining_); }
 
   Engine& engine_;
+  HeldAddress held_;
+  std::unique_ptr<Listener> listener_;
   RuntimeService service_;
-  std::optional<HeldAddress> held_;
-  std::string address_;
   std::unique_ptr<grpc::Server> server_;
   std::mutex health_mutex_;  // Guards the two below.
   bool mesh_serves_ = false;
@@ -108,8 +123,11 @@ class GrpcServer final : public Server {
 void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
 Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, Engine& engine) {
-  auto server = std::make_unique<GrpcServer>(engine);
-  HIR_TRY(server->Listen(std::move(held), engine.options().limits));
+  const Limits& limits = engine.options().limits;
+  HIR_ASSIGN(std::unique_ptr<Listener> listener,
+             Listener::Open(held.address(), {.connections_max = limits.connections_max}));
+  auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine);
+  HIR_TRY(server->Serve(limits));
   return std::unique_ptr<Server>(std::move(server));
 }
 

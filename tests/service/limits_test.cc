@@ -2,7 +2,8 @@
 // Method: daemons with small limits; workers and planner are stopped, or never answer, so that queues fill and times
 // run out. A time limit that is too long never fails a test; one that is to run out has nobody who could keep it.
 // Elsewhere: tensors_max (session_test), tensor_bytes_max, chunk_bytes_max (transfer_test), rpc_threads,
-// queued_rpcs_max, requests_max (rpc/request_queue_test).
+// queued_rpcs_max, requests_max (rpc/request_queue_test), connections_max (rpc/listener_test), connection_idle_ms
+// (tests/python/test_connections.py).
 #include "service/engine/limits.h"
 
 #include <gmock/gmock.h>
