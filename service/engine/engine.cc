@@ -108,18 +108,19 @@ void Engine::Stop() {
   programs_.Stop(cause);
 }
 
-Result<std::string> Engine::OpenSession() {
+Result<std::string> Engine::OpenSession(std::string principal) {
   if (draining_) return Unavailable("the daemon is shutting down");
-  return store_.OpenSession();
+  return store_.OpenSession(std::move(principal));
 }
 
 void Engine::CloseSession(const std::string& session) {
+  const Owner owner = OwnerOf(session);
   store_.CloseSession(session);
   const std::scoped_lock lock(accepting_);  // Whoever found the session there has queued its run, or sees its end.
   if (draining_) return;                    // It may have ended for that: then Stop says what of.
   const Status cause(Code::kCancelled, "its session has ended");
-  sequencer_.Cancel({.session = session}, cause);
-  programs_.Cancel({.session = session}, cause);
+  sequencer_.Cancel(owner, cause);
+  programs_.Cancel(owner, cause);
 }
 
 void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSource& source, CompileDone done,
@@ -132,13 +133,13 @@ void Engine::Compile(const std::string& session, const ::hostir::v1::ProgramSour
   if (std::shared_ptr<const Program> found = programs_.FindSent(*sent)) return done(std::move(found));
   const Result<std::string> text = CheckProgram(source, options_.num_devices(), options_.limits.program_bytes_max);
   if (!text.ok()) return done(text.status());
-  programs_.Get(*text, source, std::move(done), {{.session = session}, request, std::move(progress)});
+  programs_.Get(*text, source, std::move(done), {OwnerOf(session), request, std::move(progress)});
 }
 
 void Engine::PlanFor(const std::string& session, const std::shared_ptr<const Program>& program, const Sizes& sizes,
                      CompileDone done, int64_t request, ProgramCache::Progress progress) {
   if (Status status = program->CheckSizes(sizes); !status.ok()) return done(std::move(status));
-  programs_.GetFor(program, sizes, std::move(done), {{.session = session}, request, std::move(progress)});
+  programs_.GetFor(program, sizes, std::move(done), {OwnerOf(session), request, std::move(progress)});
 }
 
 void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Status&)> then,
@@ -151,7 +152,7 @@ void Engine::WhenPlanned(const RunRequest& request, std::function<void(const Sta
   }();
   if (!sizes) return then({});  // What is wrong with the request is for Run to say.
   programs_.GetFor(*program, *sizes, [then = std::move(then)](const auto& sized) { then(sized.status()); },
-                   {{.session = request.session}, request.request, std::move(progress)});
+                   {OwnerOf(request.session), request.request, std::move(progress)});
 }
 
 Result<Engine::Accepted> Engine::Run(RunRequest request) {
@@ -172,7 +173,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
     if (request.profile == nullptr && request.timeline == nullptr) job.done = Timed(std::move(job.done), job);
-    job.owner.session = request.session;
+    job.owner = OwnerOf(request.session);
     job.request = request.request;
     job.profile = std::move(request.profile);
     job.timeline = std::move(request.timeline);
@@ -326,7 +327,7 @@ void Engine::OpenDownload(const std::string& session, std::shared_ptr<Tensor> te
   }
   Result<std::shared_ptr<HostShards>> copy = store_.AllocateCopy(tensor->shards(), *positions);
   if (!copy.ok()) return fail(copy.status());
-  FetchJob job = {.owner = {.session = session}, .tensor = tensor, .into = *copy};
+  FetchJob job = {.owner = OwnerOf(session), .tensor = tensor, .into = *copy};
   job.done = [tensor = std::move(tensor), device, copy = *std::move(copy), done](const Status& status) mutable {
     auto download = std::make_unique<Download>(std::move(tensor), device, std::move(copy));
     if (status.ok()) return done(std::move(download));

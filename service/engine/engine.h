@@ -59,7 +59,8 @@ class Engine {
   // Ends what is under way, and all that comes later, with kUnavailable; returns when it is over.
   void Stop();
 
-  Result<std::string> OpenSession();
+  // `principal`: who shares turns as one, however many sessions it has.
+  Result<std::string> OpenSession(std::string principal = {});
   // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
 
@@ -142,6 +143,7 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
+  Owner OwnerOf(const std::string& session) const { return {store_.PrincipalOf(session), session}; }
   // OK, or why nothing can run here.
   Status CheckDevices() const;
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;

@@ -1,6 +1,7 @@
 #include "service/rpc/runtime_service.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -349,9 +350,12 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 // --- the faces -------------------------------------------------------------------------------------------------
 
-grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
                                                                     const pb::ConnectRequest* request) {
-  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *request);
+  // Over TCP nobody says who it is.
+  const std::optional<Listener::Peer> peer = listener_.PeerOf(context->peer());
+  const std::string principal = peer ? base::Cat("uid:", peer->uid) : "tcp";
+  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *request, principal);
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,

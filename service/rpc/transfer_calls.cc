@@ -250,9 +250,9 @@ void OpenSessions::CancelTransfers(const std::string& session) {
   for (grpc::CallbackServerContext* call : found->second) call->TryCancel();
 }
 
-SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request)
+SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, const std::string& principal)
     : context_(context), wants_progress_(request.progress()) {
-  Result<std::string> session = context_.engine.OpenSession();
+  Result<std::string> session = context_.engine.OpenSession(principal);
   if (session.ok()) session_ = *session;
   context_.open.Add(this);
   if (!session.ok()) {
@@ -261,7 +261,8 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request)
   }
   const EngineOptions& options = context_.engine.options();
   // The id is what a handle is good for: only its beginning is for the log.
-  spdlog::info("session={} opened client={}", session_.substr(0, 8), base::Quoted(request.client().substr(0, 128)));
+  spdlog::info("session={} opened principal={} client={}", session_.substr(0, 8), principal,
+               base::Quoted(request.client().substr(0, 128)));
   const std::scoped_lock lock(mutex_);
   event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);

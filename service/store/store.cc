@@ -38,15 +38,21 @@ TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> r
       bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
       staging_("staging_bytes_max", "bytes of tensors on their way to and from devices", options.staging_bytes_max) {}
 
-Result<std::string> TensorStore::OpenSession() {
+Result<std::string> TensorStore::OpenSession(std::string principal) {
   const std::scoped_lock lock(mutex_);
   if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
     return ResourceExhausted(base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
   }
   std::string id = RandomId();
-  sessions_.emplace(id, Session());
+  sessions_.emplace(id, Session{std::move(principal), {}, {}});
   pool_->Open(id);
   return id;
+}
+
+std::string TensorStore::PrincipalOf(std::string_view session) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? "" : found->second.principal;
 }
 
 void TensorStore::CloseSession(std::string_view session) {

@@ -35,7 +35,9 @@ class TensorStore {
  public:
   TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> released);
 
-  Result<std::string> OpenSession();
+  // `principal`: whose it is; of many sessions.
+  Result<std::string> OpenSession(std::string principal = {});
+  std::string PrincipalOf(std::string_view session) const;  // Empty: there is no such session.
   // Frees its handles. A tensor lives on while a run still uses it.
   void CloseSession(std::string_view session);
   Status CheckSession(std::string_view session) const;
@@ -70,6 +72,7 @@ class TensorStore {
 
  private:
   struct Session {
+    std::string principal;
     std::unordered_map<std::string, std::shared_ptr<Tensor>> tensors;
     std::deque<std::string> freed;  // The latest, so that errors can tell freed from unknown.
   };

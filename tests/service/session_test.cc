@@ -1,5 +1,6 @@
 // Goal: handles are good in their session, until freed, and die with it. Method: a real daemon.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -66,6 +67,13 @@ TEST_F(Session, LimitsAtTheirBoundaries) {
             "RESOURCE_EXHAUSTED: tensors_max = 2: all handles are in use; free some");
   EXPECT_EQ(Text(third.Free({handle})), "OK");
   PutOne(client);
+}
+
+TEST_F(Session, HasAPrincipal) {
+  const std::string said =
+      "session=" + client.session().substr(0, 8) + " opened principal=uid:" + std::to_string(getuid());
+  EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply&) { return daemon.Log().find(said) != std::string::npos; }))
+      << daemon.Log();
 }
 
 TEST_F(Session, RequestsWithoutOne) {
