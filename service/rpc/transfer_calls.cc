@@ -17,8 +17,11 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// Of a download: what measured best (larger messages are copied more often than they save).
+// Of a download: what measured best (larger messages are copied more often than they save). A client that does not read
+// has one waiting for it, twice, so many downloads at a time send less at once.
 constexpr int64_t kSendBytes = int64_t{1} << 20;
+constexpr int64_t kSendBytesOfAll = int64_t{16} << 20;
+constexpr int64_t kSendBytesLeast = int64_t{1} << 14;
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
 
@@ -131,7 +134,9 @@ void UploadCall::OnDone() {
 // --- downloads -------------------------------------------------------------------------------------------------
 
 DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call, std::string session)
-    : context_(context), call_(call), session_(std::move(session)), entry_(context.in_flight.Enter()), start_(Now()) {}
+    : context_(context), call_(call), session_(std::move(session)), entry_(context.in_flight.Enter()), start_(Now()) {
+  context_.open.CountDownload(1);
+}
 
 DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext& server_context,
                                  const pb::DownloadRequest& request) {
@@ -176,7 +181,8 @@ void DownloadCall::OnWriteDone(bool ok) {
 }
 
 void DownloadCall::Send() {
-  *reply_.mutable_chunk() = download_->Next(std::min(kSendBytes, context_.engine.options().limits.chunk_bytes_max));
+  const int64_t share = std::clamp(kSendBytesOfAll / context_.open.num_downloads(), kSendBytesLeast, kSendBytes);
+  *reply_.mutable_chunk() = download_->Next(std::min(share, context_.engine.options().limits.chunk_bytes_max));
   if (reply_.chunk().empty()) return End({});
   StartWrite(&reply_);
 }
@@ -201,6 +207,7 @@ void DownloadCall::End(const Status& status) {
 
 void DownloadCall::OnDone() {
   subscriptions_.End();  // They hold the call.
+  context_.open.CountDownload(-1);
   context_.open.RemoveTransfer(session_, call_);
   context_.in_flight.Leave();
   const std::shared_ptr<DownloadCall> self = std::move(self_);

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,10 +36,13 @@ class OpenSessions {
   // `call` moves a tensor of `session`, until RemoveTransfer.
   void AddTransfer(const std::string& session, grpc::CallbackServerContext& call);
   void RemoveTransfer(const std::string& session, grpc::CallbackServerContext& call);
+  void CountDownload(int64_t more) { num_downloads_ += more; }
+  int64_t num_downloads() const { return num_downloads_; }
   // A transfer that nobody goes on with would hold its tensor as long as its client is connected.
   void CancelTransfers(const std::string& session);
 
  private:
+  std::atomic<int64_t> num_downloads_ = 0;
   std::mutex mutex_;
   std::set<SessionCall*> calls_;  // Guarded by mutex_: transfers_ too.
   std::map<std::string, std::set<grpc::CallbackServerContext*>> transfers_;

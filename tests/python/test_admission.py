@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hostir
+from hostir.wire import service_pb2 as pb
 
 MIB = 1 << 20
 # A message of only empty submessages, or of only fields that nobody knows.
@@ -35,6 +36,12 @@ def send(client: hostir.Client, method: str, message: bytes) -> grpc.RpcError:
     return caught.value
 
 
+def begin_peak(daemon: int) -> int:
+    """The peak begins anew, at what is in use now."""
+    Path(f"/proc/{daemon}/clear_refs").write_text("5")
+    return peak_mib(daemon)
+
+
 def peak_mib(daemon: int) -> int:
     status = Path(f"/proc/{daemon}/status").read_text()
     found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
@@ -55,7 +62,7 @@ def test_what_costs_too_much_is_refused_unparsed(
     method: str, field: bytes, least: str, daemon_process: tuple[hostir.Client, int]
 ) -> None:
     client, pid = daemon_process
-    before = peak_mib(pid)
+    before = begin_peak(pid)
     error = send(client, method, field * (19 * MIB // len(field)))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     said = f"requests_bytes_max = 268435456: 0 bytes of requests are in use, {least}"
@@ -66,7 +73,7 @@ def test_what_costs_too_much_is_refused_unparsed(
 
 def test_more_arguments_than_any_program_has(daemon_process: tuple[hostir.Client, int]) -> None:
     client, pid = daemon_process
-    before = peak_mib(pid)
+    before = begin_peak(pid)
     error = send(client, "Run", EMPTY_ARGS * (2 * MIB))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error.details() == "the run has 2097152 arguments; no program has more than 4096"
@@ -91,3 +98,18 @@ def test_bytes_that_are_no_upload(daemon_process: tuple[hostir.Client, int]) -> 
         with pytest.raises(grpc.RpcError) as caught:
             call(iter([message]), timeout=60)
         assert caught.value.details().startswith(said), caught.value.details()
+
+
+def test_downloads_that_nobody_reads(daemon_process: tuple[hostir.Client, int]) -> None:
+    client, pid = daemon_process
+    array = client.put(np.ones(16 * MIB, np.float32))
+    before = begin_peak(pid)
+    request = pb.DownloadRequest(session_id=client._session, handle=array._handle)
+    unread = [client._stub.Download(request, timeout=60) for _ in range(300)]
+    for call in unread:
+        assert next(call).header.total_bytes == 64 * MIB  # Its first chunk follows.
+    assert client.put(np.ones(2)).numpy().sum() == 2
+    assert peak_mib(pid) - before < 200, "2 MiB for each would be 600"
+    for call in unread:
+        call.cancel()
+    assert array.numpy().sum() == 16 * MIB
