@@ -112,14 +112,18 @@ void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::m
     lock.unlock();
     return done(Unavailable("the daemon is shutting down"));
   }
-  if (const auto deaths = deaths_.find(request.text);
-      deaths != deaths_.end() && deaths->second >= limits_.planner_deaths_max) {
+  const auto deaths = deaths_.find(request.text);
+  const auto since = [&] { return base::Clock::Steady().Now() - deaths->second.latest; };
+  if (deaths != deaths_.end() && since() > std::chrono::milliseconds(limits_.planner_deaths_ms)) {
+    deaths_.erase(deaths);  // It may have been the machine's memory, or a kernel that is cached now.
+  } else if (deaths != deaths_.end() && deaths->second.count >= limits_.planner_deaths_max) {
     lock.unlock();
     return done(Status(Code::kFailedPrecondition,
                        base::Cat("program ", base::Digest(request.text),
                                  " made the planner die planner_deaths_max = ", limits_.planner_deaths_max,
                                  " times; this is a fault of hostir: please report it with the "
-                                 "program's text; it is refused until the daemon is restarted")));
+                                 "program's text; it is refused for planner_deaths_ms = ",
+                                 limits_.planner_deaths_ms)));
   }
   for (Request& queued : queue_) {
     if (queued.text == request.text && queued.of == request.of && queued.sizes == request.sizes) {
@@ -263,8 +267,8 @@ void ProgramCache::CountDeath(const Request& request, const PlannerProcess::Outc
   const std::scoped_lock lock(mutex_);
   if (outcome.of_it && deaths_.size() >= kDeathsKept && !deaths_.contains(request.text)) deaths_.erase(deaths_.begin());
   const auto found = deaths_.find(request.text);
-  int64_t deaths = found == deaths_.end() ? 0 : found->second;
-  if (outcome.of_it) deaths_[request.text] = ++deaths;
+  int64_t deaths = found == deaths_.end() ? 0 : found->second.count;
+  if (outcome.of_it) deaths_[request.text] = {++deaths, base::Clock::Steady().Now()};
   spdlog::error("planner request={} deaths={} error={}", request.request, deaths,
                 base::Quoted(outcome.status.ToString()));
 }

@@ -136,7 +136,11 @@ class ProgramCache {
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
   ProgramTexts by_sent_;
   std::map<std::string, Entry, std::less<>> by_id_;
-  std::unordered_map<std::string, int64_t> deaths_;  // Of the planner, by program text.
+  struct Deaths {
+    int64_t count = 0;
+    base::Nanos latest = {};
+  };
+  std::unordered_map<std::string, Deaths> deaths_;  // Of the planner, by program text.
   int64_t next_number_ = 1;
   bool stopping_ = false;
   std::thread thread_;

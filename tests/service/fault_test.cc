@@ -221,7 +221,7 @@ TEST_F(Fault, AProgramThatThePlannerDiesOfIsRefused) {
   EXPECT_THAT(Text(client.Compile(slow).status),
               testing::MatchesRegex("FAILED_PRECONDITION: program [0-9a-f]* made the planner die "
                                     "planner_deaths_max = 2 times; this is a fault of hostir: please report it with "
-                                    "the program's text; it is refused until the daemon is restarted"));
+                                    "the program's text; it is refused for planner_deaths_ms = 3600000"));
   EXPECT_EQ(Text(client.Compile(Negate("f")).status), "OK");
 }
 

@@ -370,6 +370,13 @@ TEST(Limits, DeathsOfThePlanner) {
         << "the same number as in the request's line";
     EXPECT_EQ(Text(client.Compile(Negate("q")).status), "OK");
   }
+  {  // Not for ever.
+    Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=1", "--planner-deaths-ms=1"});
+    Client client(daemon);
+    const std::string slow = SlowProgram();
+    EXPECT_EQ(KillPlannerUnder(daemon, client, slow, SIGSEGV).error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_TRUE(client.WaitUntil([&](const pb::StatusReply&) { return Text(client.Compile(slow).status) == "OK"; }));
+  }
   Daemon daemon({"--devices=cpu:1", "--planner-deaths-max=2"});
   Client client(daemon);
   const std::string slow = SlowProgram();
