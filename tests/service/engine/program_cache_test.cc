@@ -280,58 +280,60 @@ TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   EXPECT_EQ(third.told, std::vector<std::string>{"got it"});
 }
 
+// Who heard when: kept by those who tell, who may be at it when the test has heard enough.
+struct Order {
+  explicit Order(size_t most) : wanted(most) {}
+  std::mutex mutex;
+  const size_t wanted;
+  std::vector<std::string> heard;
+  std::promise<void> all;
+
+  void Add(std::string what) {
+    const std::scoped_lock lock(mutex);
+    heard.push_back(std::move(what));
+    if (heard.size() == wanted) all.set_value();
+  }
+};
+
+// Asks for the plan of `text` in `session`; `order` hears of it, or of what came in its place.
+void Ask(ProgramCache& cache, const std::string& session, const std::string& text, std::shared_ptr<Order> order) {
+  pb::ProgramSource source;
+  source.set_text(text);
+  cache.Get(text, source,
+            [order = std::move(order), text](const Result<std::shared_ptr<const Program>>& made) {
+              order->Add(made.ok() ? text : text + " " + made.status().ToString());
+            },
+            {.owner = {.session = session}});
+}
+
 // What a session that has ended asked for alone is not planned, but for what has begun.
 TEST_F(Plans, WhoHasGoneWaitsNoMore) {
   const pid_t planner = Planner();
   ASSERT_EQ(kill(planner, SIGSTOP), 0);
-  std::mutex mutex;
-  std::vector<std::string> order;
-  std::promise<void> all;
-  const auto ask = [&](const std::string& session, const std::string& text) {
-    pb::ProgramSource source;
-    source.set_text(text);
-    cache.Get(text, source,
-              [&, text](const Made& made) {
-                const std::scoped_lock lock(mutex);
-                order.push_back(made.ok() ? text : text + " " + made.status().ToString());
-                if (order.size() == 9) all.set_value();
-              },
-              {.owner = {.session = session}});
-  };
-  for (const char* text : {"a1", "a2", "a3", "a4"}) ask("a", text);
-  for (const char* text : {"b1", "b2", "b3"}) ask("b", text);
-  ask("c", "a4");  // Waits with the other.
-  ask("c", "c1");
+  const auto order = std::make_shared<Order>(9);
+  for (const char* text : {"a1", "a2", "a3", "a4"}) Ask(cache, "a", text, order);
+  for (const char* text : {"b1", "b2", "b3"}) Ask(cache, "b", text, order);
+  Ask(cache, "c", "a4", order);  // Waits with the other.
+  Ask(cache, "c", "c1", order);
   cache.Cancel({.session = "b"}, Status(Code::kCancelled, "gone"));
   cache.Cancel({.session = "a"}, Status(Code::kCancelled, "gone"));
   ASSERT_EQ(kill(planner, SIGCONT), 0);
-  all.get_future().get();
-  const std::vector<std::string> gone = {"b1 CANCELLED: gone", "b2 CANCELLED: gone", "b3 CANCELLED: gone",
-                                         "a2 CANCELLED: gone", "a3 CANCELLED: gone", "a4 CANCELLED: gone"};
-  std::ranges::sort(order);
-  EXPECT_EQ(order, (std::vector<std::string>{"a1", gone[3], gone[4], "a4", gone[5], gone[0], gone[1], gone[2], "c1"}));
+  order->all.get_future().get();
+  const std::scoped_lock lock(order->mutex);
+  EXPECT_EQ(order->heard, (std::vector<std::string>{"b1 CANCELLED: gone", "b2 CANCELLED: gone", "b3 CANCELLED: gone",
+                                                    "a2 CANCELLED: gone", "a3 CANCELLED: gone", "a4 CANCELLED: gone",
+                                                    "a1", "c1", "a4"}));
 }
 
 TEST_F(Plans, SessionsTakeTurns) {
   const pid_t planner = Planner();
   ASSERT_EQ(kill(planner, SIGSTOP), 0);
-  std::mutex mutex;
-  std::string order;
-  std::promise<void> all;
-  for (const std::string text : {"a1", "a2", "a3", "a4", "b1", "b2", "c1"}) {
-    pb::ProgramSource source;
-    source.set_text(text);
-    cache.Get(text, source,
-              [&, text](const Made&) {
-                const std::scoped_lock lock(mutex);
-                order += text + " ";
-                if (order.size() == 21) all.set_value();
-              },
-              {.owner = {.session = text.substr(0, 1)}});
-  }
+  const auto order = std::make_shared<Order>(7);
+  for (const std::string text : {"a1", "a2", "a3", "a4", "b1", "b2", "c1"}) Ask(cache, text.substr(0, 1), text, order);
   ASSERT_EQ(kill(planner, SIGCONT), 0);
-  all.get_future().get();
-  EXPECT_EQ(order, "a1 a2 b1 c1 a3 b2 a4 ");
+  order->all.get_future().get();
+  const std::scoped_lock lock(order->mutex);
+  EXPECT_EQ(order->heard, (std::vector<std::string>{"a1", "a2", "b1", "c1", "a3", "b2", "a4"}));
 }
 
 TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
