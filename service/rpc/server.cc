@@ -24,8 +24,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What gRPC itself may take: buffers of messages that are under way.
-constexpr size_t kTransportBytesMax = size_t{1} << 30;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
 // Of the names and values of one request's headers. What a connection sends as one header is not bounded before it has
@@ -67,7 +65,7 @@ class GrpcServer final : public Server {
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
     builder.SetMaxSendMessageSize(-1);  // Answers are as large as what was asked for makes them.
     grpc::ResourceQuota quota("hostird");
-    quota.Resize(kTransportBytesMax);
+    quota.Resize(static_cast<size_t>(limits.transport_bytes_max));  // What gRPC itself may take.
     builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);

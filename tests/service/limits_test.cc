@@ -93,8 +93,11 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   std::map<std::string, int64_t> defaults, given;
   for (const LimitInfo& limit : kLimits) {
     defaults[std::string(limit.name)] = Limits().*limit.value;
-    // A millisecond is too short for the mesh to start.
-    const int64_t other = limit.name == "setup_timeout_ms" ? 20000 : Limits().*limit.value + 1;
+    // A millisecond is too short for the mesh to start, and no request is of one byte.
+    const bool holds_requests = limit.name == "requests_bytes_max" || limit.name == "transport_bytes_max";
+    const int64_t other = limit.name == "setup_timeout_ms" ? 20000
+                          : holds_requests                 ? int64_t{1} << 26
+                                                           : Limits().*limit.value + 1;
     given[std::string(limit.name)] = other;
     flags.push_back(Flag(limit, other));
     for (const int64_t value : {limit.least - 1, limit.most + 1}) {
@@ -116,14 +119,16 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_GT(shown["staging_bytes_max"], int64_t{1} << 25) << "a quarter of it";
   EXPECT_EQ(shown["setup_timeout_ms"], 10000) << "without GPUs";
   EXPECT_EQ(shown["recycled_bytes_max"], shown["tensor_bytes_max"] / 4);
-  EXPECT_GT(shown["device_bytes_max"], int64_t{1} << 26) << "of one device: 90 % of the memory";
+  EXPECT_GT(shown["device_bytes_max"], int64_t{1} << 26) << "of one device: 35 % of the memory";
+  EXPECT_GT(shown["requests_bytes_max"], int64_t{1} << 20);
+  EXPECT_GE(shown["transport_bytes_max"], int64_t{1} << 26);
   const int64_t worker = client.Status().devices(0).pid();
   std::ifstream arguments("/proc/" + std::to_string(worker) + "/cmdline");
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(arguments), {}),
               testing::HasSubstr("--device-bytes-max=" + std::to_string(shown["device_bytes_max"])))
       << "the worker keeps it";
-  for (const char* name :
-       {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max", "staging_bytes_max", "setup_timeout_ms"})
+  for (const char* name : {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max", "staging_bytes_max",
+                           "setup_timeout_ms", "requests_bytes_max", "transport_bytes_max"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }

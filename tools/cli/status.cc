@@ -86,11 +86,11 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
              Bytes(LimitOf(now, "tensor_bytes_max")),
              now.recycled_bytes() > 0 ? Cat("; ", Bytes(now.recycled_bytes()), " kept for the next outputs") : "",
              "\nrequests  ", now.requests(), Rate(now.requests(), was(then.requests()), seconds), ", ",
-             now.requests_under_way(), " under way; ", Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions",
-             "\nruns      ", now.runs_over(), " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ",
-             now.queued_runs(), " queued", "\nplans     ", now.plans(), Rate(now.plans(), was(then.plans()), seconds),
-             ", ", Of(now.queued_plans(), LimitOf(now, "queued_plans_max")), " queued; ",
-             Of(now.programs(), LimitOf(now, "programs_max")), " programs\n");
+             now.requests_under_way(), " under way; ", Of(now.sessions(), LimitOf(now, "sessions_max")), " sessions, ",
+             Of(now.connections(), LimitOf(now, "connections_max")), " connections", "\nruns      ", now.runs_over(),
+             " over", Rate(now.runs_over(), was(then.runs_over()), seconds), ", ", now.queued_runs(), " queued",
+             "\nplans     ", now.plans(), Rate(now.plans(), was(then.plans()), seconds), ", ", now.queued_plans(),
+             " queued; ", Of(now.programs(), LimitOf(now, "programs_max")), " programs\n");
 }
 
 std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {

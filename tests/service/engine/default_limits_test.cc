@@ -6,14 +6,14 @@
 namespace hir::service {
 namespace {
 
-TEST(DefaultLimits, CpuDevicesShareNineTenthsOfTheMemory) {
+TEST(DefaultLimits, CpuDevicesShareAThirdOfTheMemory) {
   const auto device_bytes_max = [](int64_t given, const Machine& machine) {
     Limits limits;
     limits.device_bytes_max = given;
     return Resolved(limits, machine).device_bytes_max;
   };
-  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 1}), 900);
-  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 4}), 225);
+  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 1}), 350);
+  EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .num_cpu_devices = 4}), 87);
   EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 10, .num_cpu_devices = 64}), 1) << "0 would be no limit";
   EXPECT_EQ(device_bytes_max(5000, {.memory_bytes = 1000, .num_cpu_devices = 4}), 5000);
   EXPECT_EQ(device_bytes_max(0, {.memory_bytes = 1000, .device_memory_bytes = 500}), 0)
@@ -24,6 +24,20 @@ TEST(DefaultLimits, TensorsHaveHalfOfTheMemoryOrTheDevices) {
   EXPECT_EQ(Resolved({}, {.memory_bytes = 1000, .num_cpu_devices = 2}).tensor_bytes_max, 500);
   EXPECT_EQ(Resolved({}, {.memory_bytes = 1000, .num_cpu_devices = 2}).staging_bytes_max, 250);
   EXPECT_EQ(Resolved({}, {.memory_bytes = 1000, .device_memory_bytes = 80}).tensor_bytes_max, 80);
+}
+
+TEST(DefaultLimits, AddUpToLessThanTheMemory) {
+  for (const int64_t gib : {2, 4, 24, 512}) {
+    const int64_t memory = gib << 30;
+    const Limits cpus = Resolved({}, {.memory_bytes = memory, .num_cpu_devices = 4});
+    EXPECT_LT(cpus.tensor_bytes_max + 4 * cpus.device_bytes_max + cpus.requests_bytes_max + cpus.transport_bytes_max +
+                  cpus.queued_plans_bytes_max + cpus.program_texts_bytes_max,
+              memory / 100 * 97 + (int64_t{128} << 20))
+        << gib;
+    const Limits gpus = Resolved({}, {.memory_bytes = memory, .device_memory_bytes = memory});
+    EXPECT_LT(gpus.staging_bytes_max + gpus.requests_bytes_max + gpus.transport_bytes_max, memory / 2) << gib;
+  }
+  EXPECT_EQ(Resolved({}, {.memory_bytes = int64_t{24} << 30}).requests_bytes_max, 268435456);
 }
 
 }  // namespace
