@@ -165,7 +165,8 @@ std::list<ProgramCache::Request>::iterator ProgramCache::PlaceOf(Request& reques
   const int64_t now = queue_.empty() ? latest_turn_ : queue_.front().turn;
   std::erase_if(turns_, [&](const auto& one) { return one.second <= now; });
   int64_t& latest = turns_.try_emplace(owner.session, now).first->second;
-  request.turn = ++latest;
+  // By its bytes: how long it takes nobody knows before, but large programs take longer.
+  request.turn = latest += std::max<int64_t>(1, std::ssize(request.text));
   // The front has begun.
   return std::find_if(queue_.empty() ? queue_.end() : std::next(queue_.begin()), queue_.end(),
                       [&](const Request& queued) { return queued.turn > request.turn; });

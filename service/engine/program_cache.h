@@ -88,7 +88,7 @@ class ProgramCache {
     std::vector<Waiter> waiting = {};
     int64_t request = 0;                       // The first that asked.
     Charge bytes = {};                         // Of the program.
-    int64_t turn = 0;                          // Of queue_, which is ordered by it: its session's latest and one.
+    int64_t turn = 0;                          // Of queue_, which is ordered by it: its session's latest and its bytes.
     ::hostir::v1::PlanProgress progress = {};  // What was told last.
   };
   struct Entry {
@@ -98,7 +98,7 @@ class ProgramCache {
   };
   // Adds to what is asked already, or to the queue.
   void Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock);
-  // Where `request` goes, before others: its turn is set. REQUIRES: the lock is held.
+  // Where `request` goes, before others: its turn is set. Self-clocked fair queueing. REQUIRES: the lock is held.
   std::list<Request>::iterator PlaceOf(Request& request, const Owner& owner);
   // Tells whoever waits for the `index`th of queue_ how far it is.
   void Tell(int64_t index, const ::hostir::v1::PlanProgress& progress);

@@ -336,6 +336,20 @@ TEST_F(Plans, SessionsTakeTurns) {
   EXPECT_EQ(order->heard, (std::vector<std::string>{"a1", "a2", "b1", "c1", "a3", "b2", "a4"}));
 }
 
+TEST_F(Plans, ASmallProgramDoesNotWaitForLargeOnes) {
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(5);
+  for (const char* session : {"a", "b", "c"}) Ask(cache, session, session + std::string(1000, 'x'), order);
+  for (const char* session : {"d", "e"}) Ask(cache, session, session, order);
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
+  order->all.get_future().get();
+  const std::scoped_lock lock(order->mutex);
+  std::string sessions;
+  for (const std::string& text : order->heard) sessions += text[0];
+  EXPECT_EQ(sessions, "adebc") << "the first had begun";
+}
+
 TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
   const std::shared_ptr<const Program> program = *Get("p");
   std::vector<std::promise<Made>> made(4);
