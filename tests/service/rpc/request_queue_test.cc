@@ -31,6 +31,7 @@ class RequestQueue : public testing::Test {
   void Serve(int64_t rpc_threads, int64_t queued_rpcs_max, int64_t requests_max = Limits().requests_max) {
     EngineOptions options;
     options.worker_path = "/nowhere/hostir-worker";
+    options.limits = Resolved({}, {.memory_bytes = int64_t{1} << 30});
     options.limits.rpc_threads = rpc_threads;
     options.limits.queued_rpcs_max = queued_rpcs_max;
     options.limits.requests_max = requests_max;
