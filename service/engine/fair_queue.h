@@ -33,7 +33,7 @@ class Shares {
     used_.insert_or_assign(std::string(name), floor_);
     std::erase_if(used_, [&](const auto& one) { return one.second <= floor_ && one.first != name; });  // As if unknown.
   }
-  // What its turn took.
+  // Its turn took so long.
   void Charge(std::string_view name, base::Nanos time) {
     if (const auto found = used_.find(name); found != used_.end())
       found->second = std::min(found->second + time, floor_ + kDebtMax);
@@ -84,14 +84,14 @@ class FairQueue {
     principals_.Start(owner.principal);
     sessions_[owner.principal].Start(owner.session);
   }
-  // What a turn took.
+  // The turn took so long.
   void Charge(const Owner& owner, base::Nanos time) {
     principals_.Charge(owner.principal, time);
     if (const auto found = sessions_.find(owner.principal); found != sessions_.end())
       found->second.Charge(owner.session, time);
   }
 
-  // What waits of a session that has ended, in order. It is known no more.
+  // The session has ended, and is known no more: its items that wait, in order.
   std::vector<Item> Remove(const Owner& owner) {
     std::vector<Item> removed;
     if (const auto principal = waiting_.find(owner.principal); principal != waiting_.end()) {
@@ -124,7 +124,7 @@ class FairQueue {
   }
 
  private:
-  // Of those that wait the one that used the least; of equals the first by name.
+  // The one that used the least among those that wait; the first by name of equals.
   template <typename Waiting>
   static auto Least(Waiting& waiting, const Shares& shares) {
     return std::ranges::min_element(waiting, {}, [&](const auto& one) { return shares.Used(one.first); });

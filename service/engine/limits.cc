@@ -6,7 +6,7 @@ namespace hir::service {
 namespace {
 
 constexpr int64_t kChunkEnvelopeBytes = 1024;  // What a message may hold beside a chunk.
-// Of the memory, each at most, so that all of them full at once leave some for the planner and the system.
+// Shares of the memory: all of them full at once leave some for the planner and the system.
 constexpr int64_t kTensorsPercent = 50;
 constexpr int64_t kCpuDevicesPercent = 35;  // For what runs allocate beside their inputs and outputs.
 constexpr int64_t kStagingPercent = 25;     // With devices that have memory of their own, in place of those two.

@@ -41,8 +41,8 @@ Result<Listening> ListenOnPath(const Address& address) {
   name.sun_family = AF_UNIX;
   address.target.copy(name.sun_path, sizeof(name.sun_path) - 1);
   base::Fd fd = NewSocket(AF_UNIX);
-  // What bind makes has the mode of the socket, less the umask: nobody else could connect even for a moment, and the
-  // umask, which is every thread's, stays.
+  // The file that bind makes has the mode of the socket, less the umask: nobody else could connect even for a moment,
+  // and the umask, which is every thread's, stays.
   if (fd.valid()) fchmod(fd.get(), 0600);
   if (!BindAndListen(fd, &name, sizeof(name))) return CannotListen(address, errno);
   Listening listening;
