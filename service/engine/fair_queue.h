@@ -17,7 +17,7 @@
 
 namespace hir::service {
 
-// Who asks: a user of this machine or a certificate, and one of its connections.
+// The one who asks: a user of this machine, and one of its sessions.
 struct Owner {
   std::string principal = {};
   std::string session = {};

@@ -26,7 +26,7 @@
 
 namespace hir::service {
 
-// Who asks for a plan.
+// The one who asks for a plan.
 struct PlanAsker {
   Owner owner = {};     // Sessions take turns; the plans of one keep their order.
   int64_t request = 0;  // The number of the request that asks, for the log.

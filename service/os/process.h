@@ -14,7 +14,7 @@
 
 namespace hir::service {
 
-// What SIGKILL has not ended by then may never end: it is frozen, in a driver, or held by a debugger.
+// A process that SIGKILL has not ended by then may never end: it is frozen, in a driver, or held by a debugger.
 inline constexpr base::Nanos kKillTimeout = std::chrono::seconds(2);
 
 // The child's number of the descriptor given to Spawn.

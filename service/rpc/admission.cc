@@ -20,7 +20,7 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr int kDepthMax = 100;  // As protobuf's own.
-// What malloc adds to a block, and a growing array holds beside what it needs.
+// Bytes that malloc adds to a block, and that a growing array holds beside what it needs.
 constexpr int64_t kBlock = 16;
 constexpr int64_t kPointer = 16;
 constexpr int64_t kNumber = 16;

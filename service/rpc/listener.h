@@ -44,7 +44,7 @@ class Listener {
     pid_t pid = 0;  // Of the peer's namespace of processes; by now it may be another's.
   };
 
-  // Who connects from now on waits for Start. Errors: kUnavailable: the address cannot be listened on.
+  // Clients that connect from now on wait for Start. Errors: kUnavailable: the address cannot be listened on.
   static Result<std::unique_ptr<Listener>> Open(const Address& address, const ListenerOptions& options);
   ~Listener() { Stop(); }
 
@@ -56,8 +56,8 @@ class Listener {
   // Nobody is accepted any more, and `serve` is not under way. What has been served is left as it is.
   void Stop();
 
-  // Who is at the other end of a connection whose ServerContext::peer() is `peer` ("fd:12"); nothing for TCP. The call
-  // that asks must be alive: gRPC closes the descriptor, whose number then is another's, after the last call on it.
+  // The peer of a connection whose ServerContext::peer() is `peer` ("fd:12"); nothing for TCP. The call that asks must
+  // be alive: gRPC closes the descriptor, whose number then is another's, after the last call on it.
   std::optional<Peer> PeerOf(std::string_view peer) const;
   // Those whose descriptors are open.
   int64_t connections() const;

@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
-// Of the names and values of one request's headers. What a connection sends as one header is not bounded before it has
-// ended; gRPC 1.51 has no more to offer.
+// Bytes of the names and values of one request's headers. A header that does not end is not bounded by it; gRPC 1.51
+// has no more to offer.
 constexpr int kHeaderBytesMax = 8192;
 // Calls of one connection at a time; a client's next one waits, at the client, for one of them to end.
 constexpr int kCallsOfAConnectionMax = 1024;
@@ -82,7 +82,7 @@ class GrpcServer final : public Server {
       mesh_serves_ = healthy;
       TellHealth();
     });
-    // What is built above holds for these connections, too, but for the timeout of handshakes
+    // The settings above hold for these connections, too, but for the timeout of handshakes
     // (GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS): the listener has one, and keepalive ends who then says nothing more.
     // ExternalConnectionAcceptor keeps it, but names all peers of a Unix socket alike, and the listener could not say
     // which of them makes a call.

@@ -195,19 +195,26 @@ sys.stdin.read()
 """
 
 
+@contextlib.contextmanager
+def killed_and_held(pid: int) -> Iterator[None]:
+    """SIGKILL has been sent to the process, which does not end for its parent until this is left."""
+    command = [sys.executable, "-c", TRACER, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stdin is not None and tracer.stdout is not None
+        with tracer.stdin:  # Closed, it lets go.
+            said = tracer.stdout.readline().strip()
+            if said != "held":
+                pytest.skip(f"no process may be traced here: {said}")
+            os.kill(pid, signal.SIGKILL)
+            yield
+
+
 def test_a_rank_that_does_not_end(two: hostir.Client) -> None:
     fd = total()
     x = two.put(np.ones(8, np.float32), fd.fusion.inputs()[0])
     (first,) = two.run(fd, [x], wait=True)
     pid = worker(two, 1)
-    command = [sys.executable, "-c", TRACER, str(pid)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
-        assert tracer.stdin is not None and tracer.stdout is not None
-        said = tracer.stdout.readline().strip()
-        if said != "held":
-            tracer.stdin.close()
-            pytest.skip(f"no process may be traced here: {said}")
-        os.kill(pid, signal.SIGKILL)
+    with killed_and_held(pid):
         while two.status()["generation"] == 1:
             try:
                 assert two.run(fd, [x])[0].numpy() == 8
@@ -215,7 +222,6 @@ def test_a_rank_that_does_not_end(two: hostir.Client) -> None:
                 assert str(error).startswith("rank 1 died"), error
         assert two.run(fd, [x])[0].numpy() == 8, "the mesh goes on without it"
         assert two.status()["lingering"] == [f"rank 1 of generation 1 (process {pid})"]
-        tracer.stdin.close()
     for _ in range(600):
         if not two.status()["lingering"]:
             break
@@ -228,16 +234,8 @@ def test_a_daemon_ends_beside_a_rank_that_does_not(daemon_program: str) -> None:
     fd = total()
     assert client.run(fd, [np.ones(8, np.float32)])[0].numpy() == 8
     pid = worker(client, 0)
-    command = [sys.executable, "-c", TRACER, str(pid)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tracer:
-        assert tracer.stdin is not None and tracer.stdout is not None
-        said = tracer.stdout.readline().strip()
-        if said != "held":
-            tracer.stdin.close()
-            pytest.skip(f"no process may be traced here: {said}")
-        os.kill(pid, signal.SIGKILL)
+    with killed_and_held(pid):
         began = time.monotonic()
         client.close()
         took = time.monotonic() - began
-        tracer.stdin.close()
     assert took < 15
