@@ -14,6 +14,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ GOALS = {
     "linear": 0.95,
     "all-reduce 64 MiB": 0.9,
     "all-reduce 8 B": 1 / 1.5,
+    "put 256 MiB": 0.8,
+    "get 256 MiB": 0.8,
     "evaluator": 1.0,
     "cached program found": 1.0,
     "NumPy:": 1.0,
@@ -149,6 +152,43 @@ def round_trip(pairs: int) -> list[Measurement]:
         return from_json("round_trip", client.address, pairs)
 
 
+def transfers(pairs: int) -> Iterator[Measurement]:
+    """256 MiB in and out, beside a copy into fresh memory."""
+    import numpy as np
+
+    import hostir
+
+    def seconds(work: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        result = work()
+        took = time.perf_counter() - start
+        del result
+        return took
+
+    values = np.random.default_rng(0).integers(0, 255, 256 << 20, dtype=np.uint8).view(np.float32).reshape(8192, -1)
+    layouts = {
+        "one rank": None,
+        "rows on 4 ranks": hostir.Sharding([0, 1, 2, 3], {0: "mesh_x"}),
+        "columns on 4 ranks": hostir.Sharding([0, 1, 2, 3], {1: "mesh_x"}),
+    }
+    with hostir.connect(devices="cpu:4") as client:
+        for name, sharding in layouts.items():
+            array = client.put(values, sharding=sharding)
+            assert np.array_equal(array.numpy(), values)
+            ways = {
+                "copy": values.copy,
+                "put": lambda sharding=sharding: client.put(values, sharding=sharding),
+                "get": array.numpy,
+            }
+            rates: dict[str, list[float]] = {way: [] for way in ways}
+            for _ in range(pairs):
+                for way, work in ways.items():
+                    rates[way].append(values.nbytes / 1e9 / seconds(work))
+                    client.status()  # Frees what was put.
+            for way in ("put", "get"):
+                yield Measurement(f"{way} 256 MiB, {name}", "GB/s", rates[way], rates["copy"], "copy into fresh memory")
+
+
 def evaluator(pairs: int) -> list[Measurement]:
     return from_json("evaluator_overhead", pairs)
 
@@ -178,6 +218,7 @@ SUITES: dict[str, Suite] = {
     "matmul": matmul,
     "allreduce": allreduce,
     "round_trip": round_trip,
+    "transfers": transfers,
     "evaluator": evaluator,
     "program_cache": program_cache,
     "examples": beside_frameworks("EXAMPLES"),

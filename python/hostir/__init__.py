@@ -18,7 +18,8 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 
 from . import nn
 from .array import Array
-from .client import Client, connect, from_shards
+from .client import Client
+from .connecting import connect, from_shards
 from .definition import FusionDefinition
 from .dtypes import DataType
 from .errors import (

@@ -18,6 +18,11 @@ def target(address: str, named: str = "address") -> str:
     return address.removeprefix("tcp:")
 
 
+def socket_path(address: str) -> str | None:
+    """The path of a Unix socket's address; None for another's. REQUIRES: ``target`` took it."""
+    return address.removeprefix("unix:") if address.startswith("unix:") else None
+
+
 def _fault(address: object) -> str:
     """What is wrong with it; empty for nothing."""
     if isinstance(address, str) and address.startswith("unix:"):

@@ -159,6 +159,11 @@ class Array:
         """Of an array without axes as of its number: ``f"{loss:.4f}"``."""
         return format(self.item(), spec) if spec and not self.shape else super().__format__(spec)
 
+    @property
+    def _stored_size(self) -> int:
+        """Elements that travel."""
+        return int(np.prod([1 if o else n for n, o in zip(self.shape, self._stored_once, strict=True)], dtype=np.int64))
+
     def _number(self, kind: str) -> bool | int | float:
         if self.size != 1:
             raise TypeError(f"only an array of one element is {kind}; the shape is {self.shape}")

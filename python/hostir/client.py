@@ -6,29 +6,27 @@ import asyncio
 import atexit
 import collections
 import contextlib
-import difflib
 import os
 import re
+import secrets
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
 from google.protobuf.message import Message
 
+from . import forks, private_daemon, program, wire
 from . import inputs as inputs_
-from . import private_daemon, program, wire
-from .address import target
+from .address import socket_path, target
 from .array import Array
 from .backlog import Backlog, ends_with_runs, is_full_queue, pauses
 from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import as_data_type
 from .errors import (
-    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     HostirError,
@@ -41,8 +39,10 @@ from .errors import (
 from .location import caller_location, invalid, located
 from .plan import Plan
 from .profile import Profile
-from .progress import Display, PlanProgress, listen
+from .progress import Display, PlanProgress
+from .session import Session
 from .sharding import Sharding, assemble, elements
+from .transfer import Transfers
 from .tree import unflatten
 from .values import Scalar, Tensor
 from .wire import service_pb2 as pb
@@ -50,89 +50,27 @@ from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
 
 CONNECT_SECONDS = 10.0
-CONNECT_GPU_SECONDS = 60.0  # Opening GPUs and connecting them takes a while.
-_END_SECONDS = 0.1
+LEASE_SECONDS = 30.0  # Of a session over TCP.
+_CHANNEL = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A daemon that is stopped, or a network that swallows everything, is noticed within 30 s.
+    ("grpc.keepalive_time_ms", 10000),
+    ("grpc.keepalive_timeout_ms", 20000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 _LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
-_CHUNK_BYTES = 1 << 20
 _PROGRAMS_KEPT = 1024
 _PEEK_SECONDS = 0.2  # That repr waits for an array.
-_EXECUTE_OPTIONS = ("device", "wait", "nowait", "timeout")
 _HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
 _STATES = {
     pb_tensor.TENSOR_STATE_READY: "ready",
     pb_tensor.TENSOR_STATE_POISONED: "poisoned",
     pb_tensor.TENSOR_STATE_LOST: "lost",
 }
-_default: Client | None = None
-_process: int | None = None  # The one that connected first, of this process and those that it was forked from.
-
-
-def connect(
-    address: str | None = None,
-    *,
-    devices: str | None = None,
-    timeout: float | None = None,
-    progress: bool | Callable[[PlanProgress], None] | None = None,
-    log: private_daemon.Log | None = None,
-) -> Client:
-    """A client of a daemon that is ready to serve.
-
-    address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
-    else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
-    this process does, however it does. Raises InvalidArgument for what is no address and for devices that cannot be
-    asked for; Unavailable within ``timeout`` seconds (10, with GPUs 60), with the private daemon's last log lines;
-    FailedPrecondition when it finds no device to use, and in a process forked from one that had connected before: gRPC
-    does not work there. Devices that cannot be used beside others that can are in ``status()["failed_devices"]``, each
-    with its error.
-
-    progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
-    1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
-
-    log: where the log of a private daemon goes, and what its processes print: a path, which is appended to, or a file
-    with a descriptor (``sys.stderr``). Without it a file of the daemon's own, which goes with it, and whose end is in
-    the errors about its death.
-
-    >>> with hostir.connect(devices="cpu:4", log="hostir.log") as client:
-    ...     (y,) = client.run(fd, [x])
-    """
-    _check_process(_process)
-    if address is not None and devices is not None:
-        raise invalid("address and devices: a daemon that runs, or one that is started, not both")
-    if devices is not None and (not isinstance(devices, str) or not devices):  # hostird says what is wrong with others.
-        raise invalid(f"devices = {devices!r}: want cpu:N, cuda:all, or GPUs by number such as cuda:0,2")
-    if timeout is None:
-        timeout = CONNECT_GPU_SECONDS if devices is not None and devices.startswith("cuda") else CONNECT_SECONDS
-    if address is None and devices is None:
-        address = os.environ.get("HOSTIR_ADDRESS") or None
-        if address is not None:
-            target(address, "$HOSTIR_ADDRESS")
-    if address is not None and log is not None:
-        raise invalid(f"log: the daemon at {address} runs already, with a log of its own; devices= starts one")
-    if address is not None:
-        return Client(address, timeout=timeout, progress=progress)
-    deadline = time.monotonic() + timeout
-    daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout, log)
-    try:
-        client = Client(daemon.address, daemon=daemon, timeout=max(1.0, deadline - time.monotonic()), progress=progress)
-    except BaseException:
-        daemon.stop()
-        raise
-    if client.num_devices == 0:
-        failure = client.status()["last_failure"]
-        client.close()
-        raise FailedPrecondition(f"no device for devices={devices!r}: {failure}")
-    return client
-
-
-def default_client() -> Client:
-    """The client that ``fd.execute`` runs on: made at first use, closed when the process ends."""
-    global _default
-    _check_process(_process)
-    if _default is not None and not _default._events.is_active():
-        _default.close()
-    if _default is None or _default.closed:
-        _default = connect()
-    return _default
+# Of a request that may have been carried out.
+_UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
 class Client:
@@ -151,41 +89,43 @@ class Client:
         daemon: private_daemon.PrivateDaemon | None = None,
         timeout: float = CONNECT_SECONDS,
         progress: bool | Callable[[PlanProgress], None] | None = None,
+        lease: float | None = None,
+        deadline: float | None = None,
     ) -> None:
-        global _process
+        _check_seconds(lease, deadline)
         grpc_target = target(address)
         self.address = address
         self.closed = False
-        self._pid = _process = os.getpid()
+        self._pid = forks.note_connecting()
         self._daemon = daemon
         self._collected: collections.deque[str] = collections.deque()
         self._backlog = Backlog()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
-        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.insecure_channel(grpc_target, options=options)
+        self._abandoned: collections.deque[str] = collections.deque()
+        self._deadline = deadline
+        self._channel = grpc.insecure_channel(grpc_target, options=_CHANNEL)
         self._stub = rpc.RuntimeStub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
             # A future of the channel's would look for changes every 200 ms, and hold up close() for as long.
             self._stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=timeout)
-            request = pb.ConnectRequest(client=f"python, pid {os.getpid()}", progress=told is not None)
-            self._events = self._stub.Connect(request)
-            hello = next(self._events)
+            if lease is None:
+                lease = 0.0 if socket_path(address) is not None else LEASE_SECONDS
+            self._session_ = Session(self._stub, lease, told)
         except grpc.RpcError as error:
             self._channel.close()
             failure = from_rpc(error)
             if isinstance(failure, DeadlineExceeded):  # Of the first request, the only one that has a deadline.
                 failure = Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}")
             raise failure from None
-        self._session = hello.session_id
-        self._chunk_bytes = min(_CHUNK_BYTES, hello.chunk_bytes_max or _CHUNK_BYTES)
+        hello = self._session_.hello
+        self._session = self._session_.id
+        self._transfers = Transfers(self._stub, self._call, self._session, address, int(hello.chunk_bytes_max))
         self._message_bytes_max = int(hello.message_bytes_max)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
-        if told is not None:
-            listen(self._events, told)
         atexit.register(self.close)  # Before gRPC's own threads go.
 
     # --- tensors ------------------------------------------------------------------------------------------------
@@ -232,42 +172,25 @@ class Client:
         header.dtype = wire.dtype_number(as_data_type(native))
         header.shape[:] = array.shape
         header.sent_once[:] = sent_once if any(sent_once) else []
-        stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)]
-        values = np.ascontiguousarray(stored, native).reshape(-1).view(np.uint8)
-
-        def requests() -> Iterator[pb.UploadRequest]:
-            yield pb.UploadRequest(header=header)
-            for start in range(0, values.size, self._chunk_bytes):
-                yield pb.UploadRequest(chunk=values[start : start + self._chunk_bytes].tobytes())
-
-        reply = self._when_there_is_room(lambda: self._call(self._stub.Upload, requests()), patience)
-        return self._array(reply.tensor, caller_location())
+        stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
+        tensor = self._when_there_is_room(lambda: self._transfers.upload(stored, header), patience)
+        return self._array(tensor, caller_location())
 
     def _download(self, array: Array, device: int | None = None) -> np.ndarray[Any, Any]:
         self._check_live(array)
         self._free_collected()
         try:
-            return self._fetch(array, device, None)
+            values: np.ndarray[Any, Any] = self._send(
+                lambda _, timeout: self._fetch(array, device, timeout), None, self._deadline
+            )
+            return values
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
 
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
-        stream = self._stub.Download(request, timeout=seconds)
-        header = next(stream).header
-        values = np.empty(header.total_bytes, np.uint8)
-        at = 0
-        for message in stream:
-            chunk = np.frombuffer(message.chunk, np.uint8)
-            values[at : at + chunk.size] = chunk
-            at += chunk.size
-        if at != header.total_bytes:
-            raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
-        shape = tuple(header.shape)
-        once = list(header.sent_once) or [False] * len(shape)
-        stored = tuple(min(n, 1) if o else n for n, o in zip(shape, once, strict=True))
-        value = values.view(array.dtype).reshape(stored)
-        return value if stored == shape else np.broadcast_to(value, shape).copy()
+        value, shape = self._transfers.download(request, array._stored_size * array.dtype.itemsize, seconds)
+        return value if value.shape == shape else np.broadcast_to(value, shape).copy()
 
     def _shards(self, array: Array) -> list[tuple[int, tuple[slice, ...], np.ndarray[Any, Any]]]:
         self._check_live(array)
@@ -461,6 +384,35 @@ class Client:
                 self._programs.popitem(last=False)
         return reply
 
+    # --- names --------------------------------------------------------------------------------------------------
+
+    def publish(self, array: Array, name: str, *, everyone: bool = False) -> None:
+        """Gives an array a name, under which other clients find it: ``client.publish(w, "llama/wq")``.
+
+        It outlives the array, this client and its process, until it is withdrawn or the daemon ends: weights are on the
+        devices once, not once a process. What had the name loses it; whoever attached that keeps it. name: 1 to 256
+        letters, digits and ``_-./:``. It is there for clients of the same user, or of every user of the daemon, who
+        then may read it; nobody can change an array.
+        """
+        self._check_live(array)
+        request = pb.PublishRequest(session_id=self._session, handle=array._handle, name=name, everyone=everyone)
+        self._call(self._stub.Publish, request)
+
+    def attach(self, name: str, *, owner: str | None = None) -> Array:
+        """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied.
+        NotFound where there is none: ``w = client.attach("llama/wq")``."""
+        request = pb.AttachRequest(session_id=self._session, name=name, owner=owner or "")
+        return self._array(self._call(self._stub.Attach, request).tensor, caller_location())
+
+    def withdraw(self, name: str) -> None:
+        """Takes a name back, which frees what only it held: ``client.withdraw("llama/wq")``. Raises NotFound."""
+        self._call(self._stub.Withdraw, pb.WithdrawRequest(session_id=self._session, name=name))
+
+    def names(self) -> list[dict[str, Any]]:
+        """What can be attached, by owner and name: ``[n["name"] for n in client.names()]``."""
+        reply = self._call(self._stub.Names, pb.NamesRequest(session_id=self._session))
+        return [wire.as_dict(named) for named in reply.tensors]
+
     # --- state --------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
@@ -562,11 +514,13 @@ class Client:
         retry: Callable[[], None] | None = None,
         location: str | None = None,
         seconds: float | None = None,
+        keyed: Message | None = None,
     ) -> Any:
+        """The answer to ``request``, which may be a function that makes a stream; ``keyed``: what has its key."""
         self._check_open()
-        if isinstance(request, pb.RunRequest):  # It frees for itself; sent again, the same.
+        if isinstance(request, pb.RunRequest) and not self._abandoned:  # It frees for itself; sent again, the same.
             if not request.free:
-                request.free.extend(self._take_collected())
+                request.free.extend(self._take(self._collected))
         else:
             self._free_collected()
         try:
@@ -575,11 +529,14 @@ class Client:
             if isinstance(request, pb.RunRequest):
                 self._collected.extend(request.free)
             raise
+        key = self._give_key(request if keyed is None else keyed)
         try:
             with self._display or contextlib.nullcontext():
-                return method(request, timeout=seconds)
+                return self._send(method, request, self._deadline if seconds is None else seconds)
         except grpc.RpcError as error:
             failure = self._error(error, caller_location() if location is None else location)
+            if key and error.code() in _UNKNOWN_ENDS:
+                self._abandoned.append(key)
         if retry is None or not isinstance(failure, NotFound) or not str(failure).startswith("no program"):
             try:
                 raise failure
@@ -588,23 +545,42 @@ class Client:
         retry()
         return self._call(method, request, location=location)
 
+    def _give_key(self, request: Any) -> str:
+        """A key of its own for a request that may have to be sent again, or given up; empty for others."""
+        if self._session_.lease <= 0 and self._deadline is None:
+            return ""
+        if not isinstance(request, Message) or "request_key" not in request.DESCRIPTOR.fields_by_name:
+            return ""
+        key = secrets.token_hex(16)
+        request.request_key = key
+        return key
+
+    def _send(self, method: Any, request: Any, seconds: float | None) -> Any:
+        """The answer; where the connection was cut off, over another. ``request`` may be what makes a stream of them.
+        Raises gRPC's errors."""
+        while True:
+            try:
+                return method(request() if callable(request) else request, timeout=seconds)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or not self._is_cut_off() or not self._session_.resume():
+                    raise
+
+    def _is_cut_off(self) -> bool:
+        """Whether a daemon that is unavailable may be there again; its own refusals leave the session open."""
+        return self._session_.lease > 0 and self._session_.has_ended()
+
     def _error(self, error: grpc.RpcError, location: str) -> HostirError:
         """The error of a request made at ``location``; a location that the daemon names is better."""
         failure = from_rpc(error)
         if isinstance(failure, Unavailable) and self._daemon is not None and (ended := self._daemon.died()):
             return Unavailable(f"the private daemon {ended}{self._log_tail()}")
         message = str(failure)
-        if isinstance(failure, Unavailable) and self._ended():
+        if isinstance(failure, Unavailable) and self._session_.has_ended():
             why = message.rpartition(": ")[2]  # gRPC's last words: "Connection refused".
             message = f"the daemon at {self.address} has gone ({why}); connect again and put tensors again"
         elif isinstance(failure, FailedPrecondition) and message.startswith("no such session"):
             message += "; connect again and put tensors again"
         return from_code(failure.code, _with_origin(message, location))
-
-    def _ended(self) -> bool:
-        """Whether the session has. A request that the transport fails may be over a little before it."""
-        over = threading.Event()
-        return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
 
     def _check_size(self, request: Any, location: str | None) -> None:
         """Refuses what the daemon's transport would, by the limit's name."""
@@ -617,24 +593,27 @@ class Client:
         return f"; its log ends:\n{self._daemon.log_tail()}" if self._daemon is not None else ""
 
     def _check_open(self) -> None:
-        _check_process(self._pid)
+        forks.check(self._pid)
         if self.closed:
             raise FailedPrecondition("this client is closed")
 
-    def _take_collected(self) -> list[str]:
-        """Handles of arrays that nobody has any more, as many as one request may free."""
-        handles: list[str] = []
+    def _take(self, queue: collections.deque[str]) -> list[str]:
+        """Of what is to be freed as much as one request may free."""
+        taken: list[str] = []
         with contextlib.suppress(IndexError):
-            while len(handles) < self._handles_max:
-                handles.append(self._collected.popleft())
-        return handles
+            while len(taken) < self._handles_max:
+                taken.append(queue.popleft())
+        return taken
 
     def _free_collected(self) -> None:
         self._check_open()
-        while handles := self._take_collected():
+        while (handles := self._take(self._collected)) or self._abandoned:
+            request = pb.FreeRequest(session_id=self._session, handles=handles)
+            request.abandoned.extend(self._take(self._abandoned))
+            self._give_key(request)
             # If the daemon went away, its tensors did too, and the next request says so.
             with contextlib.suppress(grpc.RpcError):
-                self._stub.Free(pb.FreeRequest(session_id=self._session, handles=handles))
+                self._send(self._stub.Free, request, self._deadline)
 
     def close(self) -> None:
         """Ends the session, which frees its arrays, and the private daemon if there is one: ``client.close()``.
@@ -647,7 +626,7 @@ class Client:
         atexit.unregister(self.close)
         if self._pid != os.getpid():  # Closing would wait for threads that are not here.
             return
-        self._events.cancel()
+        self._session_.end()
         self._channel.close()
         if self._daemon is not None:
             self._daemon.stop()
@@ -661,39 +640,6 @@ class Client:
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.num_devices} {self.device_kind} devices"
         return f"<hostir.Client of {self.address}: {state}>"
-
-
-def from_shards(shards: Sequence[Any], sharding: Sharding, client: Client | None = None) -> Array:
-    """The global array made of local ones, on ``client`` or that of ``fd.execute``, as Client.from_shards:
-    ``hostir.from_shards([x[:1], x[1:]], Sharding([0, 1], {0: "mesh_x"}))``."""
-    return (client or default_client()).from_shards(shards, sharding)
-
-
-def execute(fd: FusionDefinition, inputs: Any, options: dict[str, Any]) -> Any:
-    """``fd.execute``, whose keywords are ``options``."""
-    for name in options:
-        if name not in _EXECUTE_OPTIONS:
-            close = difflib.get_close_matches(name, _EXECUTE_OPTIONS, 1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(_EXECUTE_OPTIONS)}"
-            raise TypeError(located(f"execute() got an unexpected keyword argument {name!r}; {remedy}"))
-    client = default_client()
-    device = options.pop("device", None)
-    if device is not None and str(device) not in ("0", client.device_kind, f"{client.device_kind}:0"):
-        raise invalid(
-            f"execute: device={str(device)!r}: a program without a mesh runs on {client.device_kind}:0 here; "
-            "a mesh places it elsewhere: x.set_device_mesh([1])"
-        )
-    results = client.run(fd, inputs, **options)
-    return list(results) if fd._output_tree is None else results
-
-
-def _check_process(connected: int | None) -> None:
-    """Refuses to go on in a process forked from one that ``connected``: what gRPC left in it hangs, or breaks."""
-    if connected not in (None, os.getpid()):
-        raise FailedPrecondition(
-            f"process {os.getpid()} was forked from {connected}, which had connected; gRPC does not work after that: "
-            'start it by multiprocessing.get_context("spawn"), or fork before you connect'
-        )
 
 
 def _stderr_is_terminal() -> bool:
@@ -725,6 +671,13 @@ def _size(name: str, size: int) -> int:
     if not isinstance(size, (int, np.integer)) or not -(2**63) <= size < 2**63:
         raise invalid(f"explain: {name} = {size!r}; a size is an integer of 64 bits")
     return int(size)
+
+
+def _check_seconds(lease: float | None, deadline: float | None) -> None:
+    if lease is not None and not 0 <= lease < 2**31:  # Also for NaN.
+        raise invalid(f"lease = {lease!r}: it is a number of seconds, 0 for none")
+    if deadline is not None and not 0 < deadline < 2**31:
+        raise invalid(f"deadline = {deadline!r}: it is a number of seconds above 0, or None")
 
 
 def _milliseconds(timeout: float) -> int:

@@ -279,7 +279,7 @@ class FusionDefinition:
         ``nowait``, ``timeout``) are those of ``Client.run``. ``device`` may name where a program without a mesh runs
         anyway (0, "cpu", "cuda:0"): ``fd.execute([x], device=0)``. TypeError for any other keyword.
         """
-        from .client import execute
+        from .connecting import execute
 
         return execute(self, inputs, options)
 

@@ -68,6 +68,9 @@ Engine::Engine(EngineOptions options)
               .tensor_bytes_max = options_.limits.tensor_bytes_max,
               .tensors_max = options_.limits.tensors_max,
               .sessions_max = options_.limits.sessions_max,
+              .principal_bytes_max = options_.limits.principal_bytes_max,
+              .principal_tensors_max = options_.limits.principal_tensors_max,
+              .principal_sessions_max = options_.limits.principal_sessions_max,
               .on_devices = options_.devices.own_memory,
               .staging_bytes_max = options_.limits.staging_bytes_max,
               .recycled_bytes_max = options_.limits.recycled_bytes_max},
@@ -352,6 +355,13 @@ void Engine::WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscript
 Result<TensorStore::Freed> Engine::Free(const std::string& session, std::span<const std::string> handles,
                                         bool those_there) {
   return store_.Free(session, handles, those_there);
+}
+
+Result<Engine::Named> Engine::Attach(const std::string& session, const std::string& owner, const std::string& name) {
+  Named named;
+  HIR_ASSIGN(named.tensor, store_.FindNamed(session, owner, name));
+  HIR_ASSIGN(named.handle, store_.AddHandle(session, named.tensor));
+  return named;
 }
 
 Engine::Report Engine::report() const {

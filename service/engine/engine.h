@@ -63,6 +63,7 @@ class Engine {
   Result<std::string> OpenSession(std::string principal = {});
   // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
+  std::string PrincipalOf(const std::string& session) const { return store_.PrincipalOf(session); }
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;
   // `request`, here and below: the number that the log knows the request by. `progress`: as of ProgramCache::Get.
@@ -121,6 +122,14 @@ class Engine {
   // As TensorStore::Free.
   Result<TensorStore::Freed> Free(const std::string& session, std::span<const std::string> handles,
                                   bool those_there = false);
+
+  // As TensorStore's.
+  Status Publish(const std::string& session, const std::string& handle, const std::string& name, bool everyone) {
+    return store_.Publish(session, handle, name, everyone);
+  }
+  Result<Named> Attach(const std::string& session, const std::string& owner, const std::string& name);
+  Status Withdraw(const std::string& session, const std::string& name) { return store_.Withdraw(session, name); }
+  Result<std::vector<TensorStore::Named>> Names(const std::string& session) const { return store_.Names(session); }
 
   struct Report {
     Ranks::Snapshot mesh;

@@ -38,6 +38,10 @@ Limits Resolved(Limits limits, const Machine& machine) {
     limits.transport_bytes_max =
         std::clamp(Percent(machine, kTransportPercent), kTransportBytesLeast, kRequestBytesMost);
   }
+  // There is always room for who is not yet here.
+  if (limits.principal_bytes_max == 0) limits.principal_bytes_max = limits.tensor_bytes_max;
+  if (limits.principal_tensors_max == 0) limits.principal_tensors_max = limits.tensors_max - limits.tensors_max / 8;
+  if (limits.principal_sessions_max == 0) limits.principal_sessions_max = limits.sessions_max - limits.sessions_max / 8;
   if (limits.setup_timeout_ms == 0) limits.setup_timeout_ms = own_memory ? 60000 : 10000;
   return limits;
 }

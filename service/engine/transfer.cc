@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/check.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -11,6 +12,25 @@ namespace {
 ShardMap MapOf(const TensorSpec& spec, std::optional<int64_t> device) {
   if (!device.has_value()) return {spec, spec.stored_once};
   return ShardMap::OfShard(spec, static_cast<size_t>(*spec.sharding.mesh.PositionOf(*device)));
+}
+
+// The part that the device at `position` holds; `whole`: what travels is that part alone.
+SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const SharedMemory& memory) {
+  SharedPart part;
+  part.memory = &memory;
+  const mesh::PartRange range = mesh::ElementsOf(spec.sharding, spec.shape, spec.sharding.mesh.devices()[position]);
+  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    const bool one = spec.stored_once[axis] || spec.shape[axis] == 1;  // On every device, also where it is split.
+    part.stored.push_back(spec.stored_once[axis] ? 1 : range.block[axis]);
+    if (one) {
+      part.elements.push_back({0, std::min<int64_t>(1, spec.shape[axis])});
+    } else if (whole) {
+      part.elements.push_back({0, range.valid[axis].size()});
+    } else {
+      part.elements.push_back(range.valid[axis]);
+    }
+  }
+  return part;
 }
 
 }  // namespace
@@ -54,6 +74,27 @@ Status Upload::Add(std::string_view chunk) {
   return {};
 }
 
+Status Upload::Reserve() {
+  if (map_.repeats() || map_.sent_bytes() == 0) {
+    return Status(Code::kFailedPrecondition, base::Cat("no memory is shared for ", ToString(spec_),
+                                                       map_.repeats() ? ", whose elements are repeated: upload it"
+                                                                      : ": it has no bytes; upload it"));
+  }
+  const int64_t bytes = map_.sent_bytes() * map_.copies();
+  HIR_TRY(shards_->charge.Grow(bytes));
+  store_.MakeRoom();
+  if (store_.on_devices()) HIR_TRY(host_->staging.Grow(bytes));
+  received_bytes_ = map_.sent_bytes();
+  return {};
+}
+
+std::vector<SharedPart> Upload::Parts() const {
+  std::vector<SharedPart> parts;
+  for (size_t position = 0; position < host_->memory.size(); ++position)
+    parts.push_back(PartOf(spec_, position, false, host_->memory[position]));
+  return parts;
+}
+
 Result<Upload::Stored> Upload::End() {
   if (received_bytes_ != map_.sent_bytes()) {
     return InvalidArgument(base::Cat("the upload ended after ", received_bytes_, " of the ", map_.sent_bytes(),
@@ -82,6 +123,7 @@ Result<std::vector<size_t>> Download::Positions(const Tensor& tensor, std::optio
 
 Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::shared_ptr<HostShards> host)
     : tensor_(std::move(tensor)),
+      device_(device),
       host_(std::move(host)),
       map_(MapOf(tensor_->spec(), device)),
       addresses_(host_->Addresses()),
@@ -91,6 +133,15 @@ Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device
   shape_.clear();
   for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid)
     shape_.push_back(range.size());
+}
+
+std::vector<SharedPart> Download::Parts() const {
+  const Result<std::vector<size_t>> positions = Positions(*tensor_, device_);
+  HIR_CHECK(positions.ok());
+  std::vector<SharedPart> parts;
+  for (const size_t position : *positions)
+    parts.push_back(PartOf(tensor_->spec(), position, device_.has_value(), host_->memory[position]));
+  return parts;
 }
 
 std::string Download::Next(int64_t bytes_max) {

@@ -16,6 +16,13 @@
 
 namespace hir::service {
 
+// Elements of what travels, in memory of the daemon's that a client may map.
+struct SharedPart {
+  std::vector<mesh::Range> elements;  // One per axis, of what travels.
+  std::vector<int64_t> stored;        // Extents in memory, row-major: of a block, which may be longer.
+  const SharedMemory* memory = nullptr;
+};
+
 // Threads: one at a time. Destroyed before End: nothing is left of it.
 class Upload {
  public:
@@ -27,6 +34,12 @@ class Upload {
   // Takes the next bytes; they are charged first.
   // Errors: kInvalidArgument for more than was declared; kResourceExhausted.
   Status Add(std::string_view chunk);
+
+  // Charges all of it: somebody else writes the bytes, to where Parts says, before End.
+  // Errors: kFailedPrecondition: they are repeated, or there are none; kResourceExhausted.
+  Status Reserve();
+  std::vector<SharedPart> Parts() const;
+  const TensorSpec& spec() const { return spec_; }
 
   struct Stored {
     std::string handle;
@@ -65,9 +78,12 @@ class Download {
 
   // The next at most `bytes_max` bytes; empty at the end.
   std::string Next(int64_t bytes_max);
+  // Where the bytes are, as long as this lives.
+  std::vector<SharedPart> Parts() const;
 
  private:
   const std::shared_ptr<Tensor> tensor_;
+  const std::optional<int64_t> device_;
   const std::shared_ptr<HostShards> host_;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;

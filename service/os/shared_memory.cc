@@ -13,11 +13,21 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  shared_ = other.shared_.exchange(shared_);
   return *this;
 }
 
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+  if (shared_ && fd_.valid()) (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes_);
+}
+
+Result<base::Fd> SharedMemory::Share(bool writable) const {
+  base::Fd fd(writable ? fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)
+                       : open(base::Cat("/proc/self/fd/", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("a descriptor to share");
+  shared_ = true;
+  return fd;
 }
 
 Result<SharedMemory> SharedMemory::Create(int64_t bytes) {
@@ -25,6 +35,7 @@ Result<SharedMemory> SharedMemory::Create(int64_t bytes) {
   base::Fd fd(memfd_create("hostir", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create");
   if (ftruncate(fd.get(), bytes) != 0) return ErrnoStatus(base::Cat("memfd of ", bytes, " bytes"));
+  if (fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0) return ErrnoStatus("memfd mode");  // It would be everybody's.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return ErrnoStatus("memfd seals");
   return Map(std::move(fd), bytes);
 }

@@ -2,6 +2,7 @@
 // access fault. Movable; thread-safe, but for the bytes, which the users order.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -22,9 +23,17 @@ class SharedMemory {
 
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept
-      : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : fd_(std::move(other.fd_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        shared_(other.shared_.load()) {}
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
+
+  // A descriptor for another process than the daemon's own; one that is not `writable` can only be read by, and nobody
+  // but this user can open it anew. Pages that it is still mapped to when this ends are given back then: who keeps the
+  // descriptor keeps no memory. Errors: of the system, such as kResourceExhausted.
+  Result<base::Fd> Share(bool writable) const;
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -34,6 +43,7 @@ class SharedMemory {
   base::Fd fd_;
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+  mutable std::atomic<bool> shared_ = false;
 };
 
 }  // namespace hir::service

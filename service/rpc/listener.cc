@@ -26,6 +26,7 @@ using base::Nanos;
 using std::chrono::milliseconds;
 
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";  // RFC 9113, 3.4.
+static_assert(kPreface.size() == Listener::kMemoryPreface.size());
 constexpr milliseconds kTryAgain = milliseconds(50);
 constexpr std::chrono::seconds kBetweenLines = std::chrono::seconds(1);
 constexpr int kAtOnce = 64;  // Accepted before those who have come already are looked at.
@@ -63,8 +64,9 @@ Listener::Listener(Listening listening, bool is_unix, const ListenerOptions& opt
   for (const base::Fd& fd : listening_) SetEpoll(epoll_, EPOLL_CTL_ADD, fd.get(), EPOLLIN);
 }
 
-void Listener::Start(std::function<void(int fd)> serve) {
+void Listener::Start(std::function<void(int fd)> serve, Give give) {
   serve_ = std::move(serve);
+  give_ = std::move(give);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -213,7 +215,8 @@ void Listener::Add(base::Fd fd) {
   }
   connection.fd = std::move(fd);
   const int number = connection.fd.get();
-  if (PrefaceOf(number) == Preface::kWhole) return Serve(std::move(connection));
+  const Preface preface = PrefaceOf(number);
+  if (preface == Preface::kHttp || preface == Preface::kMemory) return Begin(preface, std::move(connection));
   if (silent_.empty()) look_at_silent_ = connection.deadline;
   silent_.insert_or_assign(number, std::move(connection));
   ++num_silent_;
@@ -221,13 +224,27 @@ void Listener::Add(base::Fd fd) {
   SetEpoll(epoll_, EPOLL_CTL_ADD, number, EPOLLIN | EPOLLRDHUP | EPOLLET);
 }
 
-Listener::Preface Listener::PrefaceOf(int fd) {
-  std::array<char, kPreface.size()> bytes = {};
+Listener::Preface Listener::PrefaceOf(int fd) const {
+  std::array<char, kPreface.size() + kTokenBytes> bytes = {};
   const ssize_t got = recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Preface::kPart : Preface::kWrong;
-  if (got == 0 || !kPreface.starts_with(std::string_view(bytes.data(), static_cast<size_t>(got))))
-    return Preface::kWrong;
-  return static_cast<size_t>(got) == kPreface.size() ? Preface::kWhole : Preface::kPart;
+  const std::string_view all(bytes.data(), static_cast<size_t>(got));
+  const std::string_view preface = all.substr(0, kPreface.size());
+  if (preface == kPreface) return Preface::kHttp;
+  if (is_unix_ && give_ && preface == kMemoryPreface) {
+    return all.size() == bytes.size() ? Preface::kMemory : Preface::kPart;
+  }
+  const bool begins = kPreface.starts_with(preface) || (is_unix_ && give_ && kMemoryPreface.starts_with(preface));
+  return !preface.empty() && begins ? Preface::kPart : Preface::kWrong;
+}
+
+void Listener::Begin(Preface preface, Silent connection) {
+  if (preface == Preface::kHttp) return Serve(std::move(connection));
+  std::array<char, kPreface.size() + kTokenBytes> bytes = {};
+  if (recv(connection.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) != std::ssize(bytes)) return;
+  if (!connection.peer.has_value()) return;
+  give_(std::move(connection.fd), std::string_view(bytes.data(), bytes.size()).substr(kPreface.size()),
+        *connection.peer);
 }
 
 void Listener::Look(int fd, uint32_t events) {
@@ -240,7 +257,7 @@ void Listener::Look(int fd, uint32_t events) {
   silent_.erase(found);
   --num_silent_;
   SetEpoll(epoll_, EPOLL_CTL_DEL, fd, 0);
-  if (preface == Preface::kWhole) Serve(std::move(connection));
+  if (preface == Preface::kHttp || preface == Preface::kMemory) Begin(preface, std::move(connection));
 }
 
 void Listener::Serve(Silent connection) {

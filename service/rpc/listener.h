@@ -44,6 +44,11 @@ class Listener {
     pid_t pid = 0;  // Of the peer's namespace of processes; by now it may be another's.
   };
 
+  // A connection that begins so, with the token of a transfer behind it (kTokenBytes), wants that one's descriptors and
+  // no HTTP/2. As long as the preface of that.
+  static constexpr std::string_view kMemoryPreface = "HOSTIR-SHARED-MEMORY/1\r\n";
+  static constexpr size_t kTokenBytes = 32;
+
   // Clients that connect from now on wait for Start. Errors: kUnavailable: the address cannot be listened on.
   static Result<std::unique_ptr<Listener>> Open(const Address& address, const ListenerOptions& options);
   ~Listener() { Stop(); }
@@ -51,8 +56,10 @@ class Listener {
   const std::string& address() const { return address_; }
 
   // `serve` gets, on the listener's thread, the descriptor of each connection that has begun to speak HTTP/2, with
-  // nothing read from it; it closes it in the end.
-  void Start(std::function<void(int fd)> serve);
+  // nothing read from it; it closes it in the end. `give` gets those that want descriptors, of Unix sockets alone, and
+  // must not block.
+  using Give = std::function<void(base::Fd socket, std::string_view token, const Peer& peer)>;
+  void Start(std::function<void(int fd)> serve, Give give = {});
   // Nobody is accepted any more, and `serve` is not under way. What has been served is left as it is.
   void Stop();
 
@@ -79,10 +86,10 @@ class Listener {
     std::optional<Peer> peer;
     base::Nanos deadline = {};
   };
-  enum class Preface { kWhole, kPart, kWrong };
+  enum class Preface { kHttp, kMemory, kPart, kWrong };
 
   Listener(Listening listening, bool is_unix, const ListenerOptions& options);
-  static Preface PrefaceOf(int fd);
+  Preface PrefaceOf(int fd) const;
   static bool IsOpen(int fd, const Served& served);
 
   void Loop();
@@ -92,6 +99,7 @@ class Listener {
   void Add(base::Fd fd);
   bool AcceptWithoutDescriptor(int listening);  // Whether to go on.
   void Look(int fd, uint32_t events);
+  void Begin(Preface preface, Silent connection);
   void Serve(Silent connection);
   void EndSilent();
   void Refuse(std::string_view why);
@@ -105,6 +113,7 @@ class Listener {
   base::Fd reserve_;  // Closed to have a descriptor for who is turned away.
   Wakeup stop_;
   std::function<void(int fd)> serve_;
+  Give give_;
   std::thread thread_;
 
   // The thread's own.

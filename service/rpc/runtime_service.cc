@@ -1,5 +1,7 @@
 #include "service/rpc/runtime_service.h"
 
+#include <spdlog/spdlog.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -49,7 +51,32 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
   }
 }
 
+// Where the elements of `transfer` are.
+template <typename Transfer>
+void Describe(const Transfer& transfer, pb::SharedMemoryReply* reply) {
+  for (const SharedPart& part : transfer.Parts()) {
+    pb::SharedShard& shared = *reply->add_shards();
+    shared.set_bytes(part.memory->bytes());
+    for (const mesh::Range& range : part.elements) {
+      shared.mutable_shard()->add_start(range.begin);
+      shared.mutable_shard()->add_extent(range.size());
+      shared.mutable_shard()->add_step(range.step);
+    }
+    shared.mutable_stored()->Add(part.stored.begin(), part.stored.end());
+  }
+}
+void Describe(DType dtype, const std::vector<int64_t>& shape, const std::vector<bool>& sent_once,
+              pb::SharedMemoryReply* reply) {
+  reply->set_dtype(hir::service::ToProto(dtype));
+  reply->mutable_shape()->Add(shape.begin(), shape.end());
+  for (const bool once : sent_once) reply->add_sent_once(once);
+}
+
 }  // namespace
+
+std::string PrincipalOf(const std::optional<Listener::Peer>& peer) {
+  return peer ? base::Cat("uid:", peer->uid) : "tcp";  // Over TCP nobody says who it is.
+}
 
 RuntimeService::RuntimeService(Engine& engine, const Listener& listener)
     : engine_(engine),
@@ -58,7 +85,20 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener)
       in_flight_(engine.options().limits.requests_max),
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
-             .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}) {}
+             .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}),
+      shared_transfers_(std::chrono::milliseconds(engine.options().limits.transfer_idle_ms), pool_),
+      open_sessions_([this](const std::string& session) { Close(session); }) {}
+
+void RuntimeService::Close(const std::string& session) {
+  spdlog::info("session={} closed", session.substr(0, 8));
+  const auto close = [this, session] {
+    engine_.CloseSession(session);
+    open_sessions_.CancelTransfers(session);
+    shared_transfers_.EndSession(session);
+    keys_.EndSession(session);
+  };
+  if (!pool_.Post(close)) close();  // Rather here than never.
+}
 
 bool RuntimeService::Drain(base::Nanos deadline) {
   engine_.Drain(deadline);
@@ -68,9 +108,10 @@ bool RuntimeService::Drain(base::Nanos deadline) {
 }
 
 template <typename Request, typename Reply>
-grpc::ServerUnaryReactor* RuntimeService::Start(
-    std::string_view method, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
-    void (RuntimeService::*handle)(const Request&, Reply*, const std::shared_ptr<UnaryCall>&), On thread) {
+grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* answer,
+                                                void (RuntimeService::*handle)(const Request&, Reply*, Call),
+                                                On thread) {
   auto made = std::make_unique<Reply>();
   Reply* const reply = made.get();
   const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_, std::move(made), answer);
@@ -81,8 +122,19 @@ grpc::ServerUnaryReactor* RuntimeService::Start(
     Request parsed;
     Charge charge;
     const hir::Status status = admission_.Parse(bytes, Request::descriptor()->name(), parsed, charge);
-    bytes.Clear();
     if (!status.ok()) return call->ClaimAndEnd(status);
+    if constexpr (requires { parsed.request_key(); }) {
+      if (!parsed.request_key().empty()) {
+        auto own = std::make_unique<Reply>();
+        Reply* const answered = own.get();
+        const std::shared_ptr<KeyedCall> keyed =
+            keys_.Begin(parsed.session_id(), parsed.request_key(), DigestOf(bytes), call, std::move(own));
+        bytes.Clear();
+        if (keyed != nullptr) (this->*handle)(parsed, answered, keyed);
+        return;
+      }
+    }
+    bytes.Clear();
     (this->*handle)(parsed, reply, call);
   };
   if (!call->admission().ok()) {
@@ -180,7 +232,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     for (const Engine::Named& output : accepted.outputs) (void)engine_.Free(session, std::span(&output.handle, 1));
   };
   // Answers; what the reply names is freed when the client has left before it heard of it.
-  const auto answer = [drop, reply](Engine::Accepted accepted, Call claimed) {
+  const auto answer = [drop, reply](Engine::Accepted accepted, const std::shared_ptr<hir::service::Call>& claimed) {
     ToProto(accepted, reply);
     // Nothing holds the outputs but their handles when the client hears of them.
     for (Engine::Named& output : accepted.outputs) output.tensor = nullptr;
@@ -242,6 +294,59 @@ void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply*
   call->ClaimAndEnd({});
 }
 
+void RuntimeService::DoReserve(const pb::ReserveRequest& request, pb::SharedMemoryReply* reply, Call call) {
+  if (!call->Claim()) return;
+  const auto reserve = [&]() -> hir::Status {
+    HIR_ASSIGN(std::unique_ptr<hir::service::Upload> upload, BeginUpload(engine_, request.header()));
+    HIR_TRY(upload->Reserve());
+    Describe(upload->spec().dtype, upload->spec().shape, upload->spec().stored_once, reply);
+    return AddShared(request.header().session_id(), std::move(upload), reply, call);
+  };
+  call->End(reserve());
+}
+
+template <typename Transfer>
+hir::Status RuntimeService::AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,
+                                      pb::SharedMemoryReply* reply, Call call) {
+  Describe(*transfer, reply);
+  HIR_ASSIGN(std::string token, shared_transfers_.Add(session, engine_.PrincipalOf(session), std::move(transfer)));
+  reply->set_token(token);
+  call->IfUnheard([this, session, token] { (void)shared_transfers_.Release(session, token); });
+  return {};
+}
+
+void RuntimeService::DoCommit(const pb::CommitRequest& request, pb::UploadReply* reply, Call call) {
+  if (!call->Claim()) return;
+  const auto commit = [&]() -> hir::Status {
+    HIR_ASSIGN(const std::unique_ptr<hir::service::Upload> upload,
+               shared_transfers_.TakeUpload(request.session_id(), request.token()));
+    HIR_ASSIGN(const hir::service::Upload::Stored stored, upload->End());
+    hir::service::ToProto(stored.handle, *stored.tensor, reply->mutable_tensor());
+    call->IfUnheard([this, session = request.session_id(), handle = stored.handle] {
+      (void)engine_.Free(session, std::span(&handle, 1));
+    });
+    return {};
+  };
+  call->End(commit());
+}
+
+void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemoryReply* reply, Call call) {
+  const auto share = [this, session = request.session_id(), reply,
+                      call](Result<std::unique_ptr<hir::service::Download>> download) {
+    if (!call->Claim()) return;
+    if (!download.ok()) return call->End(download.status());
+    Describe((*download)->dtype(), (*download)->shape(), (*download)->sent_once(), reply);
+    call->End(AddShared(session, *std::move(download), reply, call));
+  };
+  engine_.BeginDownload(request.session_id(), request.handle(),
+                        request.has_device() ? std::optional(request.device()) : std::nullopt, call->subscriptions(),
+                        share);
+}
+
+void RuntimeService::DoRelease(const pb::ReleaseRequest& request, pb::ReleaseReply*, Call call) {
+  call->ClaimAndEnd(shared_transfers_.Release(request.session_id(), request.token()));
+}
+
 void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply, Call call) {
   const hir::Status few = CheckHandles(request.handles_size(), engine_);
   if (!few.ok()) return call->ClaimAndEnd(few);
@@ -283,10 +388,54 @@ hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& 
 }
 
 void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
+  if (const hir::Status few = CheckHandles(request.abandoned_size(), engine_); !few.ok()) return call->ClaimAndEnd(few);
+  for (const std::string& key : request.abandoned()) keys_.Abandon(request.session_id(), key);
   // A client that hears of it finds the memory free.
   const auto end = [call] { call->ClaimAndEnd({}); };
   hir::Status status = FreeThen(request.session_id(), request.handles(), false, end);
   if (!status.ok()) call->ClaimAndEnd(status);
+}
+
+void RuntimeService::DoPublish(const pb::PublishRequest& request, pb::PublishReply*, Call call) {
+  call->ClaimAndEnd(engine_.Publish(request.session_id(), request.handle(), request.name(), request.everyone()));
+}
+
+void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply* reply, Call call) {
+  if (!call->Claim()) return;
+  Result<Engine::Named> named = engine_.Attach(request.session_id(), request.owner(), request.name());
+  if (named.ok()) {
+    hir::service::ToProto(named->handle, *named->tensor, reply->mutable_tensor());
+    call->IfUnheard([this, session = request.session_id(), handle = named->handle] {
+      (void)engine_.Free(session, std::span(&handle, 1));
+    });
+    named->tensor = nullptr;  // Before the client hears of it: what it frees then is free.
+  }
+  call->End(named.status());
+}
+
+void RuntimeService::DoWithdraw(const pb::WithdrawRequest& request, pb::WithdrawReply*, Call call) {
+  call->ClaimAndEnd(engine_.Withdraw(request.session_id(), request.name()));
+}
+
+void RuntimeService::DoNames(const pb::NamesRequest& request, pb::NamesReply* reply, Call call) {
+  if (!call->Claim()) return;
+  hir::Status status;
+  {
+    const Result<std::vector<TensorStore::Named>> names = engine_.Names(request.session_id());
+    status = names.status();
+    for (const TensorStore::Named& each : names.ok() ? *names : std::vector<TensorStore::Named>()) {
+      pb::NamedTensor& named = *reply->add_tensors();
+      named.set_name(each.name);
+      named.set_owner(each.owner);
+      named.set_everyone(each.everyone);
+      hir::service::ToProto("", *each.tensor, named.mutable_tensor());
+    }
+  }
+  call->End(status);
+}
+
+void RuntimeService::DoDisconnect(const pb::DisconnectRequest& request, pb::DisconnectReply*, Call call) {
+  call->ClaimAndEnd(open_sessions_.Disconnect(request.session_id()));
 }
 
 void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {
@@ -352,34 +501,29 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
                                                                     const pb::ConnectRequest* request) {
-  // Over TCP nobody says who it is.
-  const std::optional<Listener::Peer> peer = listener_.PeerOf(context->peer());
-  const std::string principal = peer ? base::Cat("uid:", peer->uid) : "tcp";
-  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *request, principal);
+  const std::string principal = PrincipalOf(listener_.PeerOf(context->peer()));
+  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_}, *request,
+                         principal);
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,
                                                                   grpc::ByteBuffer* answer) {
-  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_}, *context, answer);
+  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_}, *context,
+                        answer);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(grpc::CallbackServerContext* context,
                                                                       const pb::DownloadRequest* request) {
-  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_}, *context, *request);
+  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_},
+                            *context, *request);
 }
 
-#define HIR_UNARY(Method, thread)                                                                   \
-  grpc::ServerUnaryReactor* RuntimeService::Method(Context*, const Bytes* request, Bytes* answer) { \
-    return Start(#Method, request, answer, &RuntimeService::Do##Method, thread);                    \
+#define HIR_UNARY(Method, Request, Reply, thread)                                                                 \
+  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*, const grpc::ByteBuffer* request, \
+                                                   grpc::ByteBuffer* answer) {                                    \
+    return Start(#Method, request, answer, &RuntimeService::Do##Method, On::thread);                              \
   }
-HIR_UNARY(Compile, On::kPool)
-HIR_UNARY(Explain, On::kPool)
-// It only queues the run, in a queue that refuses by itself, and a thread of the pool would have to wake for it.
-HIR_UNARY(Run, On::kGrpcs)
-HIR_UNARY(Shards, On::kPool)
-HIR_UNARY(Wait, On::kPool)
-HIR_UNARY(Free, On::kGrpcs)  // As Run, but for memory that takes long to go.
-HIR_UNARY(Status, On::kPool)
+#include "service/rpc/unary_methods.def"
 #undef HIR_UNARY
 
 }  // namespace hir::service

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@
 #include "service/engine/engine.h"
 #include "service/rpc/admission.h"
 #include "service/rpc/listener.h"
+#include "service/rpc/request_keys.h"
+#include "service/rpc/shared_transfers.h"
 #include "service/rpc/transfer_calls.h"
 #include "service/rpc/unary_call.h"
 
@@ -21,15 +24,24 @@ namespace hir::service {
 // gRPC calls handlers on one of its few poller threads, so they must not block: the work moves to a bounded pool, and
 // what has to wait longer (for a plan, for a run) leaves the pool and is finished by whoever ends the wait. Requests
 // come as bytes, which become objects once they are admitted.
-template <typename Service>
-using RawUnary =
-    ::hostir::v1::Runtime::WithRawCallbackMethod_Compile<::hostir::v1::Runtime::WithRawCallbackMethod_Explain<
-        ::hostir::v1::Runtime::WithRawCallbackMethod_Run<::hostir::v1::Runtime::WithRawCallbackMethod_Shards<
-            ::hostir::v1::Runtime::WithRawCallbackMethod_Wait<::hostir::v1::Runtime::WithRawCallbackMethod_Free<
-                ::hostir::v1::Runtime::WithRawCallbackMethod_Status<Service>>>>>>>;
+template <typename Service, template <typename> typename... Methods>
+struct With {
+  using Type = Service;
+};
+template <typename Service, template <typename> typename First, template <typename> typename... Rest>
+struct With<Service, First, Rest...> {
+  using Type = First<typename With<Service, Rest...>::Type>;
+};
+using Rpc = ::hostir::v1::Runtime;
+#define HIR_UNARY(Method, Request, Reply, thread) Rpc::WithRawCallbackMethod_##Method,
 using Methods =
-    RawUnary<::hostir::v1::Runtime::WithRawCallbackMethod_Upload<::hostir::v1::Runtime::WithCallbackMethod_Connect<
-        ::hostir::v1::Runtime::WithCallbackMethod_Download<::hostir::v1::Runtime::Service>>>>;
+    With<Rpc::Service,
+#include "service/rpc/unary_methods.def"
+         Rpc::WithRawCallbackMethod_Upload, Rpc::WithCallbackMethod_Connect, Rpc::WithCallbackMethod_Download>::Type;
+#undef HIR_UNARY
+
+// Who shares turns and quotas as one.
+std::string PrincipalOf(const std::optional<Listener::Peer>& peer);
 
 class RuntimeService final : public Methods {
  public:
@@ -40,20 +52,23 @@ class RuntimeService final : public Methods {
   // before.
   bool Drain(base::Nanos deadline);
   base::WorkPool& pool() { return pool_; }
+  SharedTransfers& shared_transfers() { return shared_transfers_; }
 
  private:
   enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
+  using Call = const std::shared_ptr<hir::service::Call>&;
   template <typename Request, typename Reply>
   grpc::ServerUnaryReactor* Start(std::string_view method, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
-                                  void (RuntimeService::*handle)(const Request&, Reply*,
-                                                                 const std::shared_ptr<UnaryCall>&),
-                                  On thread);
-  using Call = const std::shared_ptr<UnaryCall>&;
+                                  void (RuntimeService::*handle)(const Request&, Reply*, Call), On thread);
+  void Close(const std::string& session);
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);
-  void DoCompile(const ::hostir::v1::CompileRequest& request, ::hostir::v1::CompileReply* reply, Call call);
-  void DoExplain(const ::hostir::v1::ExplainRequest& request, ::hostir::v1::ExplainReply* reply, Call call);
-  void DoRun(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
+#define HIR_UNARY(Method, Request, Reply, thread)                                                         \
+  void Do##Method(const ::hostir::v1::Request& request, ::hostir::v1::Reply* reply, Call call);           \
+  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request, \
+                                   grpc::ByteBuffer* answer) override;
+#include "service/rpc/unary_methods.def"
+#undef HIR_UNARY
   // A run whose request to free has been met.
   void Accept(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
   // Frees, and calls `then` when the memory is free: on a thread of the pool where that may take long.
@@ -61,10 +76,10 @@ class RuntimeService final : public Methods {
   using Handles = google::protobuf::RepeatedPtrField<std::string>;
   hir::Status FreeThen(const std::string& session, const Handles& handles, bool those_there,
                        std::function<void()> then);
-  void DoShards(const ::hostir::v1::ShardsRequest& request, ::hostir::v1::ShardsReply* reply, Call call);
-  void DoWait(const ::hostir::v1::WaitRequest& request, ::hostir::v1::WaitReply* reply, Call call);
-  void DoFree(const ::hostir::v1::FreeRequest& request, ::hostir::v1::FreeReply* reply, Call call);
-  void DoStatus(const ::hostir::v1::StatusRequest& request, ::hostir::v1::StatusReply* reply, Call call);
+  // Fills `reply`, which `call`'s claimant has.
+  template <typename Transfer>
+  hir::Status AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,
+                        ::hostir::v1::SharedMemoryReply* reply, Call call);
 
   grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(grpc::CallbackServerContext* context,
                                                                 const ::hostir::v1::ConnectRequest* request) override;
@@ -72,23 +87,16 @@ class RuntimeService final : public Methods {
                                                     grpc::ByteBuffer* answer) override;
   grpc::ServerWriteReactor<::hostir::v1::DownloadReply>* Download(
       grpc::CallbackServerContext* context, const ::hostir::v1::DownloadRequest* request) override;
-  using Context = grpc::CallbackServerContext;
-  using Bytes = grpc::ByteBuffer;
-  grpc::ServerUnaryReactor* Compile(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Explain(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Run(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Shards(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Wait(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Free(Context* context, const Bytes* request, Bytes* answer) override;
-  grpc::ServerUnaryReactor* Status(Context* context, const Bytes* request, Bytes* answer) override;
 
   Engine& engine_;
   Admission admission_;
   const Listener& listener_;
   InFlight in_flight_;
-  OpenSessions open_sessions_;
+  RequestKeys keys_;
   const base::Nanos start_;
   base::WorkPool pool_;
+  SharedTransfers shared_transfers_;
+  OpenSessions open_sessions_;  // Last: sessions that end late find the others.
 };
 
 }  // namespace hir::service

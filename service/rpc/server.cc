@@ -86,7 +86,10 @@ class GrpcServer final : public Server {
     // (GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS): the listener has one, and keepalive ends who then says nothing more.
     // ExternalConnectionAcceptor keeps it, but names all peers of a Unix socket alike, and the listener could not say
     // which of them makes a call.
-    listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+    listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); },
+                     [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
+                       service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
+                     });
     return {};
   }
 

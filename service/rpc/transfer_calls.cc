@@ -57,33 +57,50 @@ void UploadCall::OnReadDone(bool ok) {
   {
     Result<Upload::Stored> stored = upload_->End();
     status = stored.status();
-    if (stored.ok()) {
-      pb::UploadReply reply;
-      ToProto(stored->handle, *stored->tensor, reply.mutable_tensor());
-      stored_ = stored->handle;
-      if (!Write(reply, *answer_).ok()) status = Internal("the reply cannot be written");
-    }
+    if (stored.ok()) status = Answer(*stored);
   }  // Before the client hears of it: then the handle alone holds the tensor.
   End(status);
 }
 
+Status UploadCall::Answer(const Upload::Stored& stored) {
+  pb::UploadReply reply;
+  ToProto(stored.handle, *stored.tensor, reply.mutable_tensor());
+  if (!Write(reply, *answer_).ok()) return Internal("the reply cannot be written");
+  if (key_.empty()) {
+    stored_ = stored.handle;
+    return {};
+  }
+  const auto undo = [engine = &context_.engine, session = session_, handle = stored.handle] {
+    (void)engine->Free(session, std::span(&handle, 1));
+  };
+  HIR_ASSIGN(*answer_, context_.keys.Keep(session_, key_, digest_, entry_.id, *answer_, undo));
+  return {};
+}
+
 void UploadCall::Take() {
   Status status;
+  bool goes_on = true;
   {
     pb::UploadRequest request;
     Charge charge;
     status = context_.admission.Parse(bytes_, "UploadRequest", request, charge);
+    if (status.ok() && request.has_header() && !request.header().request_key().empty()) digest_ = DigestOf(bytes_);
     bytes_.Clear();
-    if (status.ok()) status = TakeOne(request);
+    if (status.ok()) {
+      const Result<bool> taken = TakeOne(request);
+      status = taken.status();
+      goes_on = taken.ok() && *taken;
+    }
   }
-  if (!status.ok()) return End(status);
+  if (!status.ok() || !goes_on) return End(status);
   StartRead(&bytes_);
 }
 
-Status UploadCall::TakeOne(const pb::UploadRequest& request) {
+Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
   switch (request.part_case()) {
     case pb::UploadRequest::kHeader:
-      return upload_ == nullptr ? Begin(request.header()) : InvalidArgument("a second header in an upload");
+      if (upload_ != nullptr) return InvalidArgument("a second header in an upload");
+      return Begin(request.header());
     case pb::UploadRequest::kChunk: {
       const int64_t bytes = static_cast<int64_t>(request.chunk().size());
       const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
@@ -92,16 +109,15 @@ Status UploadCall::TakeOne(const pb::UploadRequest& request) {
         return ResourceExhausted(
             base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
       }
-      return upload_->Add(request.chunk());
+      HIR_TRY(upload_->Add(request.chunk()));
+      return true;
     }
     case pb::UploadRequest::PART_NOT_SET: break;
   }
   return InvalidArgument("an empty message in an upload");
 }
 
-Status UploadCall::Begin(const pb::UploadHeader& header) {
-  session_ = header.session_id();
-  context_.open.AddTransfer(session_, call_);  // First: a session that ends from now on cancels it.
+Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHeader& header) {
   const size_t axes = static_cast<size_t>(header.shape_size());
   TensorSpec spec;
   HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
@@ -112,9 +128,23 @@ Status UploadCall::Begin(const pb::UploadHeader& header) {
     HIR_ASSIGN(spec.sharding, FromProto(header.sharding(), axes));
   }
   const std::vector<bool> sent_once = spec.stored_once;
-  HIR_ASSIGN(upload_, context_.engine.BeginUpload(session_, std::move(spec), sent_once, header.input().program_id(),
-                                                  header.input().index()));
-  return {};
+  return engine.BeginUpload(header.session_id(), std::move(spec), sent_once, header.input().program_id(),
+                            header.input().index());
+}
+
+Result<bool> UploadCall::Begin(const pb::UploadHeader& header) {
+  session_ = header.session_id();
+  context_.open.AddTransfer(session_, call_);  // First: a session that ends from now on cancels it.
+  key_ = header.request_key();
+  if (!key_.empty()) {
+    HIR_ASSIGN(std::optional<grpc::ByteBuffer> known, context_.keys.Find(session_, key_, digest_));
+    if (known.has_value()) {
+      *answer_ = *known;
+      return false;
+    }
+  }
+  HIR_ASSIGN(upload_, BeginUpload(context_.engine, header));
+  return true;
 }
 
 void UploadCall::End(const Status& status) {
@@ -215,18 +245,99 @@ void DownloadCall::OnDone() {
 
 // --- sessions --------------------------------------------------------------------------------------------------
 
-void OpenSessions::Add(SessionCall* call) {
+OpenSessions::OpenSessions(std::function<void(const std::string&)> close) : close_(std::move(close)) {
+  self_->sessions = this;
+}
+
+OpenSessions::~OpenSessions() {
+  const std::scoped_lock lock(self_->mutex);
+  self_->sessions = nullptr;
+}
+
+void OpenSessions::Add(SessionCall* call, const std::string& principal, base::Nanos lease) {
   const std::scoped_lock lock(mutex_);
   calls_.insert(call);
+  if (call->session().empty()) return;
+  Session& session = sessions_[call->session()];
+  session.call = call;
+  session.principal = principal;
+  session.lease = lease;
+}
+
+Status OpenSessions::Resume(const std::string& session, const std::string& principal, SessionCall* call,
+                            base::Nanos lease) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (ending_ || found == sessions_.end() || found->second.principal != principal) {
+    return Status(Code::kNotFound, "the session has ended: its lease was over, or the daemon is another one");
+  }
+  if (found->second.call != nullptr) {
+    found->second.call->End(Status(Code::kAborted, "the session goes on over another connection"));
+  }
+  found->second.call = call;
+  found->second.lease = lease;
+  ++found->second.absences;
+  found->second.alarm = nullptr;
+  calls_.insert(call);
+  return {};
 }
 
 void OpenSessions::Remove(SessionCall* call) {
-  const std::scoped_lock lock(mutex_);
-  calls_.erase(call);
+  {
+    const std::scoped_lock lock(mutex_);
+    calls_.erase(call);
+    const auto found = sessions_.find(call->session());
+    if (found == sessions_.end() || found->second.call != call) return;  // It has another one, or none.
+    Session& session = found->second;
+    if (session.lease > base::Nanos() && !ending_) {
+      session.call = nullptr;
+      session.alarm = std::make_unique<grpc::Alarm>();
+      session.alarm->Set(std::chrono::system_clock::now() + session.lease,
+                         [self = self_, id = call->session(), absence = ++session.absences](bool expired) {
+                           if (!expired) return;  // It came back, or the daemon ends.
+                           const std::scoped_lock alive(self->mutex);
+                           if (self->sessions != nullptr) self->sessions->Expire(id, absence);
+                         });
+      return;
+    }
+    sessions_.erase(found);
+  }
+  close_(call->session());
+}
+
+void OpenSessions::Expire(const std::string& session, int64_t absence) {
+  std::unique_ptr<grpc::Alarm> alarm;  // Its own: it goes without the lock.
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end() || found->second.absences != absence) return;
+    alarm = std::move(found->second.alarm);
+    sessions_.erase(found);
+  }
+  close_(session);
+}
+
+Status OpenSessions::Disconnect(const std::string& session) {
+  std::unique_ptr<grpc::Alarm> alarm;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return Status(Code::kNotFound, "no such session");
+    if (found->second.call != nullptr) {
+      found->second.lease = {};
+      found->second.call->End({});
+      return {};
+    }
+    alarm = std::move(found->second.alarm);
+    sessions_.erase(found);
+  }
+  close_(session);
+  return {};
 }
 
 void OpenSessions::EndAll(const Status& status) {
   const std::scoped_lock lock(mutex_);  // Keeps each from being deleted meanwhile.
+  ending_ = true;
   for (SessionCall* call : calls_) call->End(status);
 }
 
@@ -259,16 +370,16 @@ void OpenSessions::CancelTransfers(const std::string& session) {
 
 SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, const std::string& principal)
     : context_(context), wants_progress_(request.progress()) {
-  Result<std::string> session = context_.engine.OpenSession(principal);
-  if (session.ok()) session_ = *session;
-  context_.open.Add(this);
-  if (!session.ok()) {
-    End(session.status());
+  const EngineOptions& options = context_.engine.options();
+  const base::Nanos lease =
+      std::chrono::milliseconds(std::clamp<int64_t>(request.lease_ms(), 0, options.limits.session_lease_ms_max));
+  if (const Status status = Open(request, principal, lease); !status.ok()) {
+    End(status);
     return;
   }
-  const EngineOptions& options = context_.engine.options();
   // The id is what a handle is good for: only its beginning is for the log.
-  spdlog::info("session={} opened principal={} client={}", session_.substr(0, 8), principal,
+  spdlog::info("session={} {} principal={} client={}", session_.substr(0, 8),
+               request.session_id().empty() ? "opened" : "resumed", principal,
                base::Quoted(request.client().substr(0, 128)));
   const std::scoped_lock lock(mutex_);
   event_.set_session_id(session_);
@@ -277,8 +388,21 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   event_.set_request_handles_max(options.limits.request_handles_max);
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
+  event_.set_lease_ms(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
   writing_ = true;
   if (!ended_) StartWrite(&event_);
+}
+
+Status SessionCall::Open(const pb::ConnectRequest& request, const std::string& principal, base::Nanos lease) {
+  if (!request.session_id().empty()) {
+    session_ = request.session_id();
+    Status status = context_.open.Resume(session_, principal, this, lease);
+    if (!status.ok()) session_.clear();
+    return status;
+  }
+  HIR_ASSIGN(session_, context_.engine.OpenSession(principal));
+  context_.open.Add(this, principal, lease);
+  return {};
 }
 
 void SessionCall::End(const Status& status) {
@@ -315,14 +439,6 @@ void SessionCall::OnCancel() { End(Status(Code::kCancelled, "the client left"));
 
 void SessionCall::OnDone() {
   context_.open.Remove(this);
-  if (!session_.empty()) {
-    spdlog::info("session={} closed", session_.substr(0, 8));
-    auto close = [context = context_, session = session_] {
-      context.engine.CloseSession(session);
-      context.open.CancelTransfers(session);
-    };
-    if (!context_.pool.Post(close)) close();  // Rather here than never.
-  }
   delete this;
 }
 

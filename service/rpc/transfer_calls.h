@@ -2,6 +2,7 @@
 // pool, one step at a time, never on gRPC's own threads.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -18,6 +19,8 @@
 #include "hostir/v1/service.pb.h"
 #include "service/engine/engine.h"
 #include "service/rpc/admission.h"
+#include "service/rpc/request_keys.h"
+#include "service/rpc/shared_transfers.h"
 #include "service/rpc/unary_call.h"
 
 namespace hir::service {
@@ -27,8 +30,19 @@ class SessionCall;
 // The sessions that are open, and their transfers. Thread-safe.
 class OpenSessions {
  public:
-  void Add(SessionCall* call);
+  // `close` ends a session, on any thread.
+  explicit OpenSessions(std::function<void(const std::string& session)> close);
+  ~OpenSessions();
+
+  // `call` serves its session from now on, which is new, and has `lease`.
+  void Add(SessionCall* call, const std::string& principal, base::Nanos lease);
+  // The same for a session of `principal` that is there already; a call that serves it yet ends.
+  // Errors: kNotFound: it has ended.
+  Status Resume(const std::string& session, const std::string& principal, SessionCall* call, base::Nanos lease);
+  // `call` is over. What it served is closed, now or when its lease ends, unless another call serves it.
   void Remove(SessionCall* call);
+  // The session is closed at once. Errors: kNotFound.
+  Status Disconnect(const std::string& session);
   void EndAll(const Status& status);
   // Calls with Tell those whose session has this id, and that want to hear of it.
   void Tell(const std::string& session, const ::hostir::v1::PlanProgress& progress);
@@ -42,9 +56,27 @@ class OpenSessions {
   void CancelTransfers(const std::string& session);
 
  private:
+  struct Session {
+    SessionCall* call = nullptr;  // Null: it waits for its client to come back.
+    std::string principal;
+    base::Nanos lease = {};
+    int64_t absences = 0;  // Tells an alarm of an earlier one.
+    std::unique_ptr<grpc::Alarm> alarm;
+  };
+  // What alarms that go off late find instead of one that is gone.
+  struct Self {
+    std::mutex mutex;
+    OpenSessions* sessions = nullptr;  // Guarded by mutex.
+  };
+  void Expire(const std::string& session, int64_t absence);
+
+  const std::function<void(const std::string&)> close_;
+  const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   std::atomic<int64_t> num_downloads_ = 0;
   std::mutex mutex_;
-  std::set<SessionCall*> calls_;  // Guarded by mutex_: transfers_ too.
+  bool ending_ = false;  // Guarded by mutex_, as all below.
+  std::set<SessionCall*> calls_;
+  std::map<std::string, Session> sessions_;
   std::map<std::string, std::set<grpc::CallbackServerContext*>> transfers_;
 };
 
@@ -55,10 +87,15 @@ struct RpcContext {
   Admission& admission;
   InFlight& in_flight;
   OpenSessions& open;
+  SharedTransfers& shared;
+  RequestKeys& keys;
 };
 
 // A full pool is an answer, not a queue without end.
 Status QueueFull(const Engine& engine);
+
+// The upload that `header` asks for.
+Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const ::hostir::v1::UploadHeader& header);
 
 class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
@@ -69,8 +106,11 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnReadDone(bool ok) override;
   void OnDone() override;
   void Take();
-  Status TakeOne(const ::hostir::v1::UploadRequest& request);
-  Status Begin(const ::hostir::v1::UploadHeader& header);
+  // False: the upload is answered already.
+  Result<bool> TakeOne(const ::hostir::v1::UploadRequest& request);
+  // True: the header has begun an upload; false: that is over already, and answered.
+  Result<bool> Begin(const ::hostir::v1::UploadHeader& header);
+  Status Answer(const Upload::Stored& stored);
   void End(const Status& status);
 
   const RpcContext context_;
@@ -81,7 +121,9 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer bytes_;
   std::string session_;             // Of the header.
   std::unique_ptr<Upload> upload_;  // Null before the header.
-  std::string stored_;              // The handle, once there is one.
+  std::string key_;                 // Of the request, if it has one, and what tells it from others.
+  std::string digest_;
+  std::string stored_;  // The handle, once there is one.
 };
 
 class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::DownloadReply> {
@@ -120,12 +162,14 @@ class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionE
   void End(const Status& status);
   // Sends `progress` if the client asked for it; while an event is on its way only the latest is kept.
   void Tell(const ::hostir::v1::PlanProgress& progress);
-  const std::string& session() const { return session_; }  // Empty: none was opened.
+  const std::string& session() const { return session_; }  // Empty: it serves none.
 
  private:
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  // The session, new or found.
+  Status Open(const ::hostir::v1::ConnectRequest& request, const std::string& principal, base::Nanos lease);
   void WriteNext();  // REQUIRES: mutex_ is held, and next_ is there.
 
   const RpcContext context_;

@@ -32,10 +32,17 @@ bool UnaryCall::Claim() {
   return !std::exchange(claimed_, true);
 }
 
-void UnaryCall::End(const Status& status) {
+void UnaryCall::End(const Status& status) { Conclude(status, reply_.get()); }
+
+void UnaryCall::EndWith(const Status& status, const grpc::ByteBuffer& written) {
+  *answer_ = written;
+  Conclude(status, nullptr);
+}
+
+void UnaryCall::Conclude(const Status& status, const google::protobuf::Message* reply) {
   LogCall(method_, id(), status, base::Clock::Steady().Now() - start_);
-  if (status.ok() && reply_ != nullptr) {
-    const grpc::Status written = Write(*reply_, *answer_);
+  if (status.ok() && reply != nullptr) {
+    const grpc::Status written = Write(*reply, *answer_);
     if (!written.ok()) return Finish(written);
   }
   Finish(ToGrpc(status));

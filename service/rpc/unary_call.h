@@ -14,6 +14,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "service/rpc/call.h"
 #include "service/store/tensor.h"
 
 namespace hir::service {
@@ -45,7 +46,7 @@ class InFlight {
 };
 
 // Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
-class UnaryCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
  public:
   // `method` is a literal. `in_flight` counts it as long as gRPC has it. `reply`, as it is in an End that says OK, goes
   // into `answer`, which is gRPC's; null: there is none.
@@ -53,28 +54,24 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
                                          std::unique_ptr<google::protobuf::Message> reply = {},
                                          grpc::ByteBuffer* answer = nullptr);
 
-  // True for the first caller: it may write the reply, and must call End. Who gets false must not touch the reply.
-  bool Claim();
-  // REQUIRES: the caller has claimed the call.
-  void End(const Status& status);
-  void ClaimAndEnd(const Status& status) {
-    if (Claim()) End(status);
-  }
-  // `undo` runs, on a thread of gRPC's, when the client has left before it heard of the answer: then nobody knows what
-  // it names. REQUIRES: the caller has claimed the call, and has not ended it.
-  void IfUnheard(std::function<void()> undo) { undo_ = std::move(undo); }
+  bool Claim() override;
+  void End(const Status& status) override;
+  // `undo` runs on a thread of gRPC's, when the client has left before it heard of the answer.
+  void IfUnheard(std::function<void()> undo) override { undo_ = std::move(undo); }
+  int64_t id() const override { return entry_.id; }
+  Subscriptions& subscriptions() override { return subscriptions_; }
 
-  int64_t id() const { return entry_.id; }
+  // Ends with an answer that is written already, in place of the reply. REQUIRES: as of End; it has an `answer`.
+  void EndWith(const Status& status, const grpc::ByteBuffer& written);
   // Not OK: the call is to end with it.
   const Status& admission() const { return entry_.admission; }
-  // End when gRPC is done with the call.
-  Subscriptions& subscriptions() { return subscriptions_; }
 
  private:
   UnaryCall(std::string_view method, InFlight& in_flight, std::unique_ptr<google::protobuf::Message> reply,
             grpc::ByteBuffer* answer);
   void OnCancel() override;
   void OnDone() override;
+  void Conclude(const Status& status, const google::protobuf::Message* reply);
 
   const std::string_view method_;
   InFlight& in_flight_;

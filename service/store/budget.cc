@@ -6,7 +6,7 @@
 namespace hir::service {
 
 Charge::~Charge() {
-  if (budget_ != nullptr) budget_->used_ -= amount_;
+  if (budget_ != nullptr) budget_->GiveBack(amount_);
 }
 
 Status Charge::Grow(int64_t amount) {
@@ -29,7 +29,15 @@ Status Budget::Reserve(int64_t amount) {
                                          " more were asked for; free some, or start the daemon with a higher limit"));
     }
   } while (!used_.compare_exchange_weak(used, used + amount));
-  return {};
+  if (whole_ == nullptr) return {};
+  Status status = whole_->Reserve(amount);
+  if (!status.ok()) used_ -= amount;
+  return status;
+}
+
+void Budget::GiveBack(int64_t amount) {
+  used_ -= amount;
+  if (whole_ != nullptr) whole_->GiveBack(amount);
 }
 
 }  // namespace hir::service

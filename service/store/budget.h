@@ -39,9 +39,10 @@ class Charge {
 // Thread-safe.
 class Budget {
  public:
-  // `limit` is the flag's name, `noun` what is counted: "tensor_bytes_max", "bytes of tensors".
-  Budget(std::string limit, std::string noun, int64_t max)
-      : limit_(std::move(limit)), noun_(std::move(noun)), max_(max) {}
+  // `limit` is the flag's name, `noun` what is counted: "tensor_bytes_max", "bytes of tensors". What it gives is taken
+  // from `whole`, too, which outlives it.
+  Budget(std::string limit, std::string noun, int64_t max, Budget* whole = nullptr)
+      : limit_(std::move(limit)), noun_(std::move(noun)), max_(max), whole_(whole) {}
 
   // Errors: kResourceExhausted "tensor_bytes_max = 100: 90 bytes of tensors are in use, 20 more were asked for".
   Result<Charge> Take(int64_t amount);
@@ -51,10 +52,12 @@ class Budget {
  private:
   friend class Charge;
   Status Reserve(int64_t amount);
+  void GiveBack(int64_t amount);
 
   const std::string limit_;
   const std::string noun_;
   const int64_t max_;
+  Budget* const whole_;
   std::atomic<int64_t> used_ = 0;
 };
 

@@ -21,6 +21,8 @@ class ShardMap {
   static ShardMap OfShard(const TensorSpec& spec, size_t position);
 
   int64_t sent_bytes() const { return sent_bytes_; }
+  // Whether an element that is sent is stored more than once in a shard.
+  bool repeats() const { return !repeats_.empty(); }
   // One position for each part of the tensor: those that Gather reads.
   std::vector<size_t> SourcePositions() const;
   // How many bytes all shards together store for each byte sent (replicas, and elements repeated along an axis), but

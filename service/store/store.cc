@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
 namespace {
 
 constexpr size_t kFreedMax = 1024;
+constexpr size_t kNameBytesMax = 256;
 
 // Whether value * times is at most max, without computing it.
 bool Fits(int64_t value, int64_t times, int64_t max) { return times == 0 || value <= max / times; }
@@ -43,8 +45,15 @@ Result<std::string> TensorStore::OpenSession(std::string principal) {
   if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
     return ResourceExhausted(base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
   }
+  std::unique_ptr<Principal>& quota = principals_[principal];
+  if (quota == nullptr) quota = std::make_unique<Principal>(options_, bytes_);
+  if (quota->num_sessions >= options_.principal_sessions_max) {
+    return ResourceExhausted(base::Cat("principal_sessions_max = ", options_.principal_sessions_max, ": ", principal,
+                                       " has as many sessions; close some"));
+  }
+  ++quota->num_sessions;
   std::string id = RandomId();
-  sessions_.emplace(id, Session{std::move(principal), {}, {}});
+  sessions_.emplace(id, Session{std::move(principal), quota.get(), {}, {}});
   pool_->Open(id);
   return id;
 }
@@ -63,10 +72,8 @@ void TensorStore::CloseSession(std::string_view session) {
   pool_->Close(session);  // Before its tensors go, which would come there.
   closed = std::move(found->second);
   sessions_.erase(found);
-  num_handles_ -= static_cast<int64_t>(closed.tensors.size());
-  for (const auto& [handle, tensor] : closed.tensors) {
-    if (--handles_[tensor.get()] == 0) handles_.erase(tensor.get());
-  }
+  --closed.quota->num_sessions;
+  for (const auto& [handle, tensor] : closed.tensors) Uncount(*closed.quota, *tensor);
 }
 
 Status TensorStore::CheckSession(std::string_view session) const {
@@ -92,7 +99,13 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
                                        " takes ", bytes, " bytes on each of ", mesh.num_devices(),
                                        " devices; start the daemon with a higher limit"));
   }
-  HIR_ASSIGN(Charge charge, bytes_.Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
+  Budget* budget = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    HIR_ASSIGN(const Session* found, FindSession(session));
+    budget = &found->quota->bytes;
+  }
+  HIR_ASSIGN(Charge charge, budget->Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
   MakeRoom();
   ShardSet::Recycle recycle;
   if (use == Use::kOutput && !options_.on_devices && bytes > 0) {
@@ -152,16 +165,33 @@ Result<std::shared_ptr<HostShards>> TensorStore::AllocateCopy(const ShardSet& sh
   return host;
 }
 
-Result<std::string> TensorStore::AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor) {
-  const std::scoped_lock lock(mutex_);
-  HIR_TRY(FindSession(session).status());
+Status TensorStore::Count(Principal& quota, const Tensor& tensor) {
   if (num_handles_ >= options_.tensors_max) {
     return ResourceExhausted(base::Cat("tensors_max = ", options_.tensors_max, ": all handles are in use; free some"));
   }
-  std::string handle = RandomId();
+  if (quota.num_handles >= options_.principal_tensors_max) {
+    return ResourceExhausted(base::Cat("principal_tensors_max = ", options_.principal_tensors_max,
+                                       ": all handles of this user are in use; free some"));
+  }
   ++num_handles_;
-  ++handles_[tensor.get()];
-  sessions_.find(session)->second.tensors.emplace(handle, std::move(tensor));
+  ++quota.num_handles;
+  ++handles_[&tensor];
+  return {};
+}
+
+void TensorStore::Uncount(Principal& quota, const Tensor& tensor) {
+  --num_handles_;
+  --quota.num_handles;
+  if (--handles_[&tensor] == 0) handles_.erase(&tensor);
+}
+
+Result<std::string> TensorStore::AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor) {
+  const std::scoped_lock lock(mutex_);
+  HIR_TRY(FindSession(session).status());
+  Session& found = sessions_.find(session)->second;
+  HIR_TRY(Count(*found.quota, *tensor));
+  std::string handle = RandomId();
+  found.tensors.emplace(handle, std::move(tensor));
   return handle;
 }
 
@@ -193,14 +223,76 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
   for (const std::string& handle : handles) {
     const auto at = found.tensors.find(handle);
     if (at == found.tensors.end()) continue;  // Named twice, or gone.
-    --num_handles_;
-    if (--handles_[at->second.get()] == 0) handles_.erase(at->second.get());
+    Uncount(*found.quota, *at->second);
     freed.push_back(std::move(at->second));
     found.tensors.erase(at);
     found.freed.push_back(handle);
     if (found.freed.size() > kFreedMax) found.freed.pop_front();
   }
   return freed;
+}
+
+Status TensorStore::Publish(std::string_view session, std::string_view handle, const std::string& name, bool everyone) {
+  const auto is_fit = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./:").find(c) != std::string_view::npos;
+  };
+  if (name.empty() || name.size() > kNameBytesMax || !std::all_of(name.begin(), name.end(), is_fit)) {
+    return InvalidArgument(base::Cat("the name ", base::Quoted(name.substr(0, 64)), " of a tensor: want 1 to ",
+                                     kNameBytesMax, " letters, digits and _-./:"));
+  }
+  std::shared_ptr<Tensor> replaced;  // It goes when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  HIR_ASSIGN(std::shared_ptr<Tensor> tensor, FindIn(*found, handle));
+  const auto at = named_.find({found->principal, name});
+  if (at == named_.end()) {
+    HIR_TRY(Count(*found->quota, *tensor));
+    named_.emplace(std::pair(found->principal, name), Published{std::move(tensor), everyone});
+    return {};
+  }
+  Uncount(*found->quota, *at->second.tensor);
+  HIR_TRY(Count(*found->quota, *tensor));
+  replaced = std::exchange(at->second.tensor, std::move(tensor));
+  at->second.everyone = everyone;
+  return {};
+}
+
+Result<std::shared_ptr<Tensor>> TensorStore::FindNamed(std::string_view session, std::string_view owner,
+                                                       std::string_view name) const {
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  const std::string of(owner.empty() ? found->principal : owner);
+  const auto at = named_.find({of, std::string(name)});
+  if (at != named_.end() && (of == found->principal || at->second.everyone)) return at->second.tensor;
+  return Status(Code::kNotFound, base::Cat("no tensor ", base::Quoted(name.substr(0, 64)), " of ",
+                                           base::Quoted(of.substr(0, 64)), " that ", found->principal, " may read"));
+}
+
+Status TensorStore::Withdraw(std::string_view session, std::string_view name) {
+  std::shared_ptr<Tensor> gone;  // It goes when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  const auto at = named_.find({found->principal, std::string(name)});
+  if (at == named_.end()) {
+    return Status(Code::kNotFound,
+                  base::Cat("no tensor ", base::Quoted(name.substr(0, 64)), " of ", base::Quoted(found->principal)));
+  }
+  Uncount(*found->quota, *at->second.tensor);
+  gone = std::move(at->second.tensor);
+  named_.erase(at);
+  return {};
+}
+
+Result<std::vector<TensorStore::Named>> TensorStore::Names(std::string_view session) const {
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  std::vector<Named> names;
+  for (const auto& [key, published] : named_) {
+    if (key.first == found->principal || published.everyone)
+      names.push_back({key.first, key.second, published.everyone, published.tensor});
+  }
+  return names;
 }
 
 int64_t TensorStore::num_tensors() const {

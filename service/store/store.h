@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -24,6 +25,10 @@ struct StoreOptions {
   int64_t tensor_bytes_max = int64_t{1} << 30;
   int64_t tensors_max = 65536;
   int64_t sessions_max = 256;
+  // Of each principal.
+  int64_t principal_bytes_max = int64_t{1} << 62;
+  int64_t principal_tensors_max = int64_t{1} << 62;
+  int64_t principal_sessions_max = int64_t{1} << 62;
   // Devices have memory of their own: what is here of a tensor is on its way, and counts as staging.
   bool on_devices = false;
   int64_t staging_bytes_max = int64_t{1} << 30;
@@ -64,6 +69,24 @@ class TensorStore {
   using Freed = std::vector<std::shared_ptr<Tensor>>;
   Result<Freed> Free(std::string_view session, std::span<const std::string> handles, bool those_there = false);
 
+  // Gives what `handle` stands for a name that outlives the session, and is one more handle of the principal; what had
+  // the name loses it. `everyone`: other principals may read it, too.
+  // Errors: those of Find; kInvalidArgument: the name; kResourceExhausted naming a limit.
+  Status Publish(std::string_view session, std::string_view handle, const std::string& name, bool everyone);
+  // The tensor that `owner`, or, empty, the session's principal, named so. Errors: kNotFound: none that it may read.
+  Result<std::shared_ptr<Tensor>> FindNamed(std::string_view session, std::string_view owner,
+                                            std::string_view name) const;
+  // Errors: kNotFound: the session's principal has no such name.
+  Status Withdraw(std::string_view session, std::string_view name);
+  struct Named {
+    std::string owner;
+    std::string name;
+    bool everyone = false;
+    std::shared_ptr<Tensor> tensor;
+  };
+  // Those that the session may read, by owner and name.
+  Result<std::vector<Named>> Names(std::string_view session) const;
+
   bool on_devices() const { return options_.on_devices; }
   int64_t num_tensors() const;
   int64_t num_sessions() const;
@@ -71,12 +94,23 @@ class TensorStore {
   int64_t recycled_bytes() const { return pool_->bytes(); }
 
  private:
+  struct Principal {
+    explicit Principal(const StoreOptions& options, Budget& all)
+        : bytes("principal_bytes_max", "bytes of this user's tensors", options.principal_bytes_max, &all) {}
+    Budget bytes;
+    int64_t num_sessions = 0;
+    int64_t num_handles = 0;
+  };
   struct Session {
     std::string principal;
+    Principal* quota = nullptr;
     std::unordered_map<std::string, std::shared_ptr<Tensor>> tensors;
     std::deque<std::string> freed;  // The latest, so that errors can tell freed from unknown.
   };
   Result<const Session*> FindSession(std::string_view session) const;
+  // Counts one more handle or name of `tensor`, or one less. Errors: kResourceExhausted naming a limit.
+  Status Count(Principal& quota, const Tensor& tensor);
+  void Uncount(Principal& quota, const Tensor& tensor);
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
   // A descriptor and `bytes` for each of `count` shards.
   Result<std::shared_ptr<HostShards>> Create(size_t count, int64_t bytes);
@@ -87,7 +121,14 @@ class TensorStore {
   Budget bytes_;
   Budget staging_;
   mutable std::mutex mutex_;
-  std::map<std::string, Session, std::less<>> sessions_;  // Guarded by mutex_: the ones below too.
+  // By name; as long as the store, since charges refer to them. Guarded by mutex_: the ones below too.
+  std::map<std::string, std::unique_ptr<Principal>> principals_;
+  std::map<std::string, Session, std::less<>> sessions_;
+  struct Published {
+    std::shared_ptr<Tensor> tensor;
+    bool everyone = false;
+  };
+  std::map<std::pair<std::string, std::string>, Published> named_;  // By owner and name.
   std::unordered_map<const Tensor*, int64_t> handles_;
   int64_t num_handles_ = 0;
   int64_t next_shard_ = 1;

@@ -309,7 +309,7 @@ def test_execute_runs_on_a_default_client(client: hostir.Client, monkeypatch: py
             with pytest.raises(hostir.InvalidArgument, match=rf"^execute: device='{device}': a program without a mesh"):
                 fd.execute([ones], device=device)
     finally:
-        hostir.client.default_client().close()
+        hostir.connecting.default_client().close()
 
 
 @pytest.mark.parametrize(

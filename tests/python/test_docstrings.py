@@ -102,7 +102,7 @@ def test_the_examples_of_docstrings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOSTIR_ADDRESS", client.address)
-    monkeypatch.setattr("hostir.client._default", None)  # That of fd.execute.
+    monkeypatch.setattr("hostir.connecting._default", None)  # That of fd.execute.
     check = check_client if {name, name.split(".")[0]} & OF_A_CLIENT else check_definition
     check(code, client)
 

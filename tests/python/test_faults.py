@@ -177,11 +177,11 @@ def test_another_daemon_at_the_address(daemon_program: str, folder: Path) -> Non
 
 def test_the_default_client_connects_again(daemon_program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTIR_ADDRESS", f"unix:{folder}/socket")
-    monkeypatch.setattr(hostir.client, "_default", None)
+    monkeypatch.setattr(hostir.connecting, "_default", None)
     for _ in range(2):
         with hostird(daemon_program, folder):
             assert exponential_of_one().execute([np.float32(0)])[0].numpy() == 1
-    hostir.client._default.close()
+    hostir.connecting._default.close()
 
 
 # Traces the process of its argument until its standard input ends: SIGKILL does not end that for its parent.

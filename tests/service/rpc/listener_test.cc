@@ -187,6 +187,55 @@ class ListenerTest : public testing::Test {
   std::string directory_;
 };
 
+// Who wants descriptors is told from who speaks HTTP/2, however its words arrive, and is given with its token.
+TEST_F(ListenerTest, GivesDescriptors) {
+  auto listener = Listener::Open({true, path()}, {.preface_timeout = milliseconds(300)});
+  ASSERT_TRUE(listener.ok());
+  listener_ = *std::move(listener);
+  std::mutex mutex;
+  std::condition_variable more;
+  std::vector<std::string> tokens;
+  listener_->Start([this](int fd) { server_.Take(fd); },
+                   [&](const base::Fd&, std::string_view token, const Listener::Peer& peer) {
+                     const std::scoped_lock lock(mutex);
+                     tokens.push_back(std::string(token) + (peer.uid == getuid() ? "" : " of another"));
+                     more.notify_all();
+                   });
+  const std::string preface(Listener::kMemoryPreface);
+  const std::string token(Listener::kTokenBytes, 'a');
+  const auto whole = Connect();
+  whole->Send(preface + token);
+  const auto split = Connect();
+  split->Send(preface.substr(0, 7));
+  split->Send(preface.substr(7) + token.substr(1));
+  const auto half = Connect();
+  half->Send(preface + token.substr(1));
+  const auto wrong = Connect();
+  wrong->Send("HOSTIR-SHARED-MEMORY/2");
+  EXPECT_TRUE(wrong->Ended());
+  EXPECT_TRUE(half->Ended()) << "in time";
+  split->Send("b");
+  EXPECT_TRUE(whole->Ended());
+  EXPECT_TRUE(split->Ended());
+  Speak();
+  EXPECT_NE(server_.WaitFor(1), -1);
+  const std::scoped_lock lock(mutex);
+  ASSERT_FALSE(tokens.empty());
+  EXPECT_EQ(tokens[0], token);
+  EXPECT_EQ(server_.count(), 1U) << "gRPC has none of them";
+}
+
+TEST_F(ListenerTest, GivesNoDescriptorsOverTcp) {
+  auto listener = Listener::Open({false, "127.0.0.1:0"}, {});
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+  listener_ = *std::move(listener);
+  listener_->Start([this](int fd) { server_.Take(fd); },
+                   [](const base::Fd&, std::string_view, const Listener::Peer&) { FAIL(); });
+  const auto peer = Connect();
+  peer->Send(std::string(Listener::kMemoryPreface) + std::string(Listener::kTokenBytes, 'a'));
+  EXPECT_TRUE(peer->Ended());
+}
+
 TEST_F(ListenerTest, NamesWhoConnects) {
   Open();
   EXPECT_EQ(listener_->address(), "unix:" + path());

@@ -1,0 +1,75 @@
+"""A session with a daemon: the stream it lives by, and how it goes on over another connection where it has a lease."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from .progress import PlanProgress, listen
+from .wire import service_pb2 as pb
+
+_END_SECONDS = 0.1
+_PAUSE_SECONDS = 0.05  # Between two attempts to come back.
+
+
+class Session:
+    """Opened when it is made. Raises gRPC's errors. Threads: any may call."""
+
+    def __init__(self, stub: Any, lease: float, told: Callable[[PlanProgress], None] | None) -> None:
+        self._stub = stub
+        self._told = told
+        self._lock = threading.Lock()
+        self._request = pb.ConnectRequest(
+            client=f"python, pid {os.getpid()}", progress=told is not None, lease_ms=int(lease * 1000)
+        )
+        self.hello = self._connect()
+        self.id = str(self.hello.session_id)
+        self.lease = self.hello.lease_ms / 1000  # Seconds, as the daemon grants it.
+
+    def _connect(self) -> Any:
+        events = self._stub.Connect(self._request)
+        hello = next(events)
+        self._events = events
+        if self._told is not None:
+            listen(events, self._told)
+        return hello
+
+    def is_open(self) -> bool:
+        return bool(self._events.is_active())
+
+    def has_ended(self) -> bool:
+        """A request that the transport fails may be over a little before its session."""
+        over = threading.Event()
+        return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
+
+    def resume(self) -> bool:
+        """Whether the session is there, after at most its lease; over another connection, where the old one is gone."""
+        if self.lease <= 0:
+            return False
+        with self._lock:  # One thread comes back for all.
+            if not self.has_ended():
+                return True
+            self._request.session_id = self.id
+            end = time.monotonic() + self.lease
+            while True:
+                try:
+                    self._stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=max(0.1, end - time.monotonic()))
+                    self._connect()
+                    return True
+                except grpc.RpcError as error:
+                    if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                        return False
+                time.sleep(_PAUSE_SECONDS)
+
+    def end(self) -> None:
+        """Ends it now, also where it has a lease."""
+        if self.lease > 0:
+            with contextlib.suppress(grpc.RpcError, ValueError):  # Gone, and its session with it, sooner or later.
+                self._stub.Disconnect(pb.DisconnectRequest(session_id=self.id), timeout=1.0)
+        self._events.cancel()

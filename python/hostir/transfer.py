@@ -1,0 +1,119 @@
+"""Elements of arrays to and from a daemon: in memory that both have where they are on one host, else as a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+
+from . import shared_memory, wire
+from .address import socket_path
+from .errors import DataLoss, FailedPrecondition, ResourceExhausted, Unimplemented
+from .wire import service_pb2 as pb
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Transfers:
+    """Those of one session. Threads: any may call."""
+
+    def __init__(self, stub: Any, call: Callable[..., Any], session: str, address: str, chunk_bytes: int) -> None:
+        self._stub = stub
+        self._call = call  # As Client._call.
+        self._session = session
+        self._path = socket_path(address)  # None: nothing is shared.
+        self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
+
+    def upload(self, stored: np.ndarray[Any, Any], header: pb.UploadHeader) -> Any:
+        """The daemon's word for the tensor made of ``stored``, of an axis that is sent once one element."""
+        if self._path is not None and stored.nbytes >= shared_memory.LEAST_BYTES:
+            try:
+                tensor = self._upload_shared(stored, header)
+            except (FailedPrecondition, Unimplemented):  # Not of this tensor; or not in this session: Upload says so.
+                tensor = None
+            if tensor is not None:
+                return tensor
+        values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+
+        def requests() -> Iterator[pb.UploadRequest]:
+            yield pb.UploadRequest(header=header)
+            for start in range(0, values.size, self._chunk_bytes):
+                yield pb.UploadRequest(chunk=values[start : start + self._chunk_bytes].tobytes())
+
+        return self._call(self._stub.Upload, requests, keyed=header).tensor
+
+    def _upload_shared(self, stored: np.ndarray[Any, Any], header: pb.UploadHeader) -> Any:
+        """None where the daemon's memory does not come here."""
+        reserved = self._call(self._stub.Reserve, pb.ReserveRequest(header=header))
+        committed = False
+        try:
+            assert self._path is not None
+            with shared_memory.descriptors(self._path, reserved.token, reserved.shards) as given:
+                if given is None:
+                    self._path = None
+                    return None
+                shared_memory.write(stored, reserved.shards, given)
+            request = pb.CommitRequest(session_id=self._session, token=reserved.token)
+            tensor = self._call(self._stub.Commit, request).tensor
+            committed = True
+            return tensor
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise ResourceExhausted(f"put of {stored.nbytes} bytes: the machine has no memory left") from None
+        finally:
+            if not committed:
+                self._release(reserved.token)
+
+    def download(self, request: pb.DownloadRequest, stored_bytes: int, seconds: float | None) -> Any:
+        """(elements, shape, axes sent once), about ``stored_bytes`` of them. Raises gRPC's errors; DataLoss."""
+        if self._path is not None and stored_bytes >= shared_memory.LEAST_BYTES:
+            found = self._download_shared(request, seconds)
+            if found is not None:
+                return found
+        stream = self._stub.Download(request, timeout=seconds)
+        header = next(stream).header
+        values = np.empty(header.total_bytes, np.uint8)
+        at = 0
+        for message in stream:
+            chunk = np.frombuffer(message.chunk, np.uint8)
+            values[at : at + chunk.size] = chunk
+            at += chunk.size
+        if at != header.total_bytes:
+            raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
+        shape = tuple(header.shape)
+        once = list(header.sent_once) or [False] * len(shape)
+        return values.view(wire.data_type(header.dtype).numpy).reshape(_stored(shape, once)), shape
+
+    def _download_shared(self, request: pb.DownloadRequest, seconds: float | None) -> Any:
+        try:
+            shared = self._stub.Share(request, timeout=seconds)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                return None
+            raise
+        try:
+            assert self._path is not None
+            with shared_memory.descriptors(self._path, shared.token, shared.shards) as given:
+                if given is None:
+                    self._path = None
+                    return None
+                shape = tuple(shared.shape)
+                values = np.empty(_stored(shape, list(shared.sent_once)), wire.data_type(shared.dtype).numpy)
+                shared_memory.read(values, shared.shards, given)
+                return values, shape
+        finally:
+            self._release(shared.token)
+
+    def _release(self, token: str) -> None:
+        # Ended with its session, or with the daemon; else transfer_idle_ms ends it.
+        with contextlib.suppress(grpc.RpcError):
+            self._stub.Release(pb.ReleaseRequest(session_id=self._session, token=token))
+
+
+def _stored(shape: tuple[int, ...], once: list[bool]) -> tuple[int, ...]:
+    return tuple(min(n, 1) if o else n for n, o in zip(shape, once, strict=True))
