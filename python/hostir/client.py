@@ -40,10 +40,11 @@ from .location import caller_location, invalid, located
 from .plan import Plan
 from .profile import Profile
 from .progress import Display, PlanProgress
+from .replay import WrittenRun
 from .session import Session
 from .sharding import Sharding, assemble, elements
 from .transfer import Transfers
-from .tree import unflatten
+from .tree import flatten, unflatten
 from .values import Scalar, Tensor
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
@@ -241,6 +242,7 @@ class Client:
         nowait: bool = False,
         timeout: float | None = None,
         timeline: str | os.PathLike[str] | None = None,
+        record: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Runs a program: a tuple of Arrays, or what ``fd.add_output`` was given, with an Array for each tensor.
 
@@ -257,10 +259,20 @@ class Client:
         streams did it, on one clock. Such a run is waited for, replays no graph, and costs two marks for each piece of
         work; 20,000 pieces of a rank are kept. OSError where the file cannot be written.
 
+        record: a folder, which is made, for program, inputs and outputs, or the error: `hostir replay FOLDER` runs it
+        again, on CPU ranks of another machine, say. Such a run is waited for, and its arrays are gathered here.
+
         >>> (y,) = client.run(fd, [x])
         >>> (y,) = client.run(fd, [x], timeline="run.json")
         >>> loss, params = client.run(step, {"x": x, "params": params}, timeout=60)
         """
+        if record is not None:
+            values = inputs_.bind(fd, inputs)
+            with WrittenRun(record, fd, values, self.num_devices, self.device_kind) as written:
+                outputs = self.run(fd, values, wait=True, nowait=nowait, timeout=timeout, timeline=timeline)
+                names = [output.name for output in self._compile(fd).outputs]
+                written.keep(names, flatten(outputs)[0])
+            return outputs
         if timeline is None:
             return self._run(fd, inputs, wait, nowait, timeout)[0]
         with open(timeline, "wb") as file:

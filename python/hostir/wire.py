@@ -13,7 +13,7 @@ from .mesh import DeviceMesh
 from .sharding import Sharding
 
 try:
-    from .v1 import plan_pb2, program_pb2, service_pb2, service_pb2_grpc, tensor_pb2
+    from .v1 import plan_pb2, program_pb2, recording_pb2, service_pb2, service_pb2_grpc, tensor_pb2
 except ImportError as error:
     raise ImportError(
         f"hostir: the protocol modules are missing ({error}); ./run build python_stubs makes them"
@@ -95,6 +95,7 @@ __all__ = [
     "mesh_message",
     "plan_pb2",
     "program_pb2",
+    "recording_pb2",
     "service_pb2",
     "service_pb2_grpc",
     "sharding_message",

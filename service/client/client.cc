@@ -83,10 +83,10 @@ class GrpcClient final : public Client {
     return reply;
   }
 
-  Result<pb::CompileReply> Compile(const std::string& program_text) override {
+  Result<pb::CompileReply> Compile(const pb::ProgramSource& program) override {
     pb::CompileRequest request;
     request.set_session_id(session_.session_id());
-    request.mutable_program()->set_text(program_text);
+    *request.mutable_program() = program;
     HIR_TRY(CheckBytes(static_cast<int64_t>(request.ByteSizeLong())));
     grpc::ClientContext context;
     pb::CompileReply reply;
@@ -94,10 +94,10 @@ class GrpcClient final : public Client {
     return reply;
   }
 
-  Result<pb::ExplainReply> Explain(const std::string& program_text, const Sizes& sizes) override {
+  Result<pb::ExplainReply> Explain(const pb::ProgramSource& program, const Sizes& sizes) override {
     pb::ExplainRequest request;
     request.set_session_id(session_.session_id());
-    request.mutable_program()->set_text(program_text);
+    *request.mutable_program() = program;
     request.mutable_sizes()->insert(sizes.begin(), sizes.end());
     HIR_TRY(CheckBytes(static_cast<int64_t>(request.ByteSizeLong())));
     grpc::ClientContext context;

@@ -32,9 +32,10 @@ class Client {
   virtual const ::hostir::v1::SessionEvent& session() const = 0;
 
   virtual Result<::hostir::v1::StatusReply> GetStatus() = 0;
-  virtual Result<::hostir::v1::CompileReply> Compile(const std::string& program_text) = 0;
+  virtual Result<::hostir::v1::CompileReply> Compile(const ::hostir::v1::ProgramSource& program) = 0;
   using Sizes = std::map<std::string, int64_t>;
-  virtual Result<::hostir::v1::ExplainReply> Explain(const std::string& program_text, const Sizes& sizes) = 0;
+  virtual Result<::hostir::v1::ExplainReply> Explain(const ::hostir::v1::ProgramSource& program,
+                                                     const Sizes& sizes) = 0;
   // `request`: all but the session.
   virtual Result<::hostir::v1::RunReply> Run(::hostir::v1::RunRequest request) = 0;
   // `header`: all but the session. `sent`, called with the number of bytes sent so far, may be null.

@@ -74,6 +74,7 @@ struct Parser {
     app.add_flag("--version", version, "print the version");
     app.footer(Cat("hostir COMMAND --help says more.\n", kExitCodes));
     AddRun();
+    AddReplay();
     AddExplain();
     AddStatus();
     AddTop();
@@ -97,6 +98,24 @@ struct Parser {
                        "\n\n  hostir run mlp.hir --in inputs --out outputs\n"
                        "  hostir run mlp.hir --devices cpu:4 --random 1 --size i0=128\n\n",
                        kExitCodes));
+  }
+
+  void AddReplay() {
+    CLI::App& command = *app.add_subcommand("replay", "carry out a recorded run again, and compare what comes of it");
+    command.add_option("folder", options.program, "made by Python's client.run(..., record=FOLDER)")
+        ->type_name("FOLDER");
+    AddConnection(command, options);
+    command.add_option("--out", options.out, "keep output %y in DIR/y.npy; the folder is made")->type_name("DIR");
+    command
+        .add_option("--tolerance", options.tolerance,
+                    "how far outputs may differ, of the largest recorded element; beyond it the exit code is 1")
+        ->type_name("SHARE")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1e9));
+    command.footer(
+        Cat("Without --address or --devices on as many CPU ranks as the recording had devices.\n\n"
+            "  hostir replay bad_step\n  hostir replay bad_step --devices cuda:all --tolerance 0.001\n\n",
+            kExitCodes));
   }
 
   void AddExplain() {
@@ -224,6 +243,8 @@ Status Check(const Options& options, const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_name() == "program" && options.program.empty())
       return InvalidArgument("which program? PROGRAM.hir is missing");
+    if (option->get_name() == "folder" && options.program.empty())
+      return InvalidArgument("which recording? FOLDER is missing");
     if (option->get_name() == "shell" && options.shell.empty())
       return InvalidArgument("for which shell? bash, zsh or fish");
   }
@@ -258,7 +279,7 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
     if (word != "--") return Unknown(app, command, word);  // Behind it there are no options.
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
-  if (command == nullptr) return Wrong("", "which command? run, explain, status, top, bench, completion");
+  if (command == nullptr) return Wrong("", "which command? run, replay, explain, status, top, bench, completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();

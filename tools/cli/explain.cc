@@ -163,21 +163,23 @@ Outcome Show(const pb::ExplainReply& reply, const Options& options) {
 }  // namespace
 
 Outcome ExplainProgram(const Options& options) {
-  const Result<std::string> text = ReadProgram(options.program);
-  if (!text.ok()) return Usage(text.status());
   if (options.reply) {
+    const Result<std::string> text = ReadFile(options.program);
+    if (!text.ok()) return Usage(text.status());
     pb::ExplainReply saved;
     if (!saved.ParseFromString(*text) || saved.explanation().host_ir().empty())
       return {InvalidArgument(Cat(options.program, ": a hostir.v1.ExplainReply is wanted"))};
     return Show(saved, options);
   }
+  const Result<pb::ProgramSource> program = ReadProgram(options.program);
+  if (!program.ok()) return Usage(program.status());
   Progress progress(options.progress);
   Connection connection;
   if (Outcome outcome = Connection::Open(options, progress, &connection); !outcome.ok()) return outcome;
   Result<pb::ExplainReply> reply = Internal("not asked");
   {
     const Progress::Stage stage(progress, Cat("planning ", options.program));
-    reply = connection.client().Explain(*text, options.sizes);
+    reply = connection.client().Explain(*program, options.sizes);
   }
   if (!reply.ok()) return connection.Failed(reply.status().WithContext(options.program), false);
   return Show(*reply, options);

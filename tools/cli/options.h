@@ -16,7 +16,7 @@ inline constexpr int64_t kRepeatMax = 1000000;
 
 struct Options {
   std::string command;  // "run"
-  std::string program;  // Path of the program; "-": standard input.
+  std::string program;  // Path of the program, "-": standard input; of a recording the folder.
   std::string address;
   std::string devices;
   std::string in;
@@ -24,6 +24,7 @@ struct Options {
   std::optional<int64_t> random;         // Seed of inputs made up.
   std::map<std::string, int64_t> sizes;  // "i0": 128
   int64_t timeout_s = 0;                 // Of one run; 0: the daemon's run_timeout_ms.
+  double tolerance = 1e-2;               // Of a replay's outputs, of their largest element.
   std::string timeline;                  // Path of the run's timeline.
   std::string svg;                       // Path of the picture.
   bool reply = false;                    // `program` is what a daemon answered to Explain.

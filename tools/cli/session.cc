@@ -17,7 +17,7 @@ using base::Cat;
 
 }  // namespace
 
-Result<std::string> ReadProgram(const std::string& path) {
+Result<std::string> ReadFile(const std::string& path) {
   std::ostringstream text;
   std::error_code error;
   if (path == "-") {
@@ -32,16 +32,33 @@ Result<std::string> ReadProgram(const std::string& path) {
   return text.str();
 }
 
+Result<pb::Recording> ReadRecording(const std::string& path) {
+  HIR_ASSIGN(const std::string bytes, ReadFile(path));
+  pb::Recording recording;
+  if (recording.ParseFromString(bytes) && recording.has_program()) return recording;
+  return InvalidArgument(Cat(path, " is no recording of a run: Python's client.run(..., record=FOLDER) makes one"));
+}
+
+Result<pb::ProgramSource> ReadProgram(const std::string& path) {
+  if (path.ends_with(".pb")) {
+    HIR_ASSIGN(const pb::Recording recording, ReadRecording(path));
+    return recording.program();
+  }
+  pb::ProgramSource program;
+  HIR_ASSIGN(*program.mutable_text(), ReadFile(path));
+  return program;
+}
+
 Outcome ProgramSession::Open(const Options& options, Progress& progress, ProgramSession* out) {
   out->options_ = options;
-  const Result<std::string> text = ReadProgram(options.program);
-  if (!text.ok()) return Usage(text.status());
+  const Result<pb::ProgramSource> program = ReadProgram(options.program);
+  if (!program.ok()) return Usage(program.status());
   out->name_ = options.program == "-" ? "the program" : std::filesystem::path(options.program).stem().string();
   if (Outcome outcome = Connection::Open(options, progress, &out->connection_); !outcome.ok()) return outcome;
   {
     const Progress::Stage stage(progress, Cat("planning and compiling ", out->name_));
     const base::Stopwatch watch;
-    Result<pb::CompileReply> compiled = out->connection_.client().Compile(*text);
+    Result<pb::CompileReply> compiled = out->connection_.client().Compile(*program);
     if (!compiled.ok()) return out->connection_.Failed(compiled.status().WithContext(options.program), false);
     out->compiled_ = *std::move(compiled);
     out->compile_ms_ = watch.Ms();

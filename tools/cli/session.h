@@ -7,13 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "hostir/v1/recording.pb.h"
 #include "tools/cli/connection.h"
 #include "tools/cli/inputs.h"
 
 namespace hir::cli {
 
-// The text of the program at `path`; "-" is standard input. kNotFound.
-Result<std::string> ReadProgram(const std::string& path);
+// The bytes of the file at `path`; "-" is standard input. kNotFound.
+Result<std::string> ReadFile(const std::string& path);
+// kNotFound; kInvalidArgument: it is none.
+Result<::hostir::v1::Recording> ReadRecording(const std::string& path);
+// The program in the file at `path`: its text, or, of NAME.pb, that of a recording. Errors: those of the two.
+Result<::hostir::v1::ProgramSource> ReadProgram(const std::string& path);
 
 class ProgramSession {
  public:
