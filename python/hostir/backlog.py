@@ -14,7 +14,7 @@ _KEPT = 4096  # Runs; older ones are over, or not worth waiting for.
 _PAUSE_FIRST, _PAUSE_LAST = 0.001, 0.1  # Seconds.
 _QUEUE = "queued_runs_max = "
 # A refusal by one of these ends with a run: its place in the queue, or the memory of its inputs and results.
-_ENDS_WITH_RUNS = (_QUEUE, "tensor_bytes_max = ", "tensors_max = ", "staging_bytes_max = ")
+_ENDS_WITH_RUNS = (_QUEUE, "tensor_bytes_max = ", "tensors_max = ", "staging_bytes_max = ", "principal_")
 
 
 class Backlog:

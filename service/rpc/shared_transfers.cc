@@ -16,6 +16,9 @@
 namespace hir::service {
 namespace {
 
+// Nobody says how far a client is that copies; slower than that it does not.
+constexpr int64_t kSlowestBytesPerSecond = 100'000'000;
+
 Status NoTransfer(std::string_view token, base::Nanos idle) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(idle).count();
   return Status(Code::kNotFound, base::Cat("no transfer \"", token.substr(0, 64),
@@ -52,29 +55,31 @@ SharedTransfers::~SharedTransfers() {
 }
 
 Result<std::string> SharedTransfers::Add(std::string session, std::string principal, std::unique_ptr<Upload> transfer) {
-  const size_t parts = transfer->Parts().size();
+  const std::vector<SharedPart> parts = transfer->Parts();
   return Add({.session = std::move(session), .principal = std::move(principal), .upload = std::move(transfer)}, parts);
 }
 
 Result<std::string> SharedTransfers::Add(std::string session, std::string principal,
                                          std::unique_ptr<Download> transfer) {
-  const size_t parts = transfer->Parts().size();
+  const std::vector<SharedPart> parts = transfer->Parts();
   return Add({.session = std::move(session), .principal = std::move(principal), .download = std::move(transfer)},
              parts);
 }
 
-Result<std::string> SharedTransfers::Add(Transfer transfer, size_t num_parts) {
-  if (num_parts > kSharedPartsMax) {
+Result<std::string> SharedTransfers::Add(Transfer transfer, const std::vector<SharedPart>& parts) {
+  if (parts.size() > kSharedPartsMax) {
     return Status(Code::kFailedPrecondition,
-                  base::Cat("a tensor of ", num_parts, " parts; memory is shared for at most ", kSharedPartsMax,
+                  base::Cat("a tensor of ", parts.size(), " parts; memory is shared for at most ", kSharedPartsMax,
                             ": upload or download it"));
   }
+  base::Nanos time = idle_;
+  for (const SharedPart& part : parts) time += std::chrono::seconds(part.memory->bytes() / kSlowestBytesPerSecond);
   std::string token = RandomId();
   transfer.alarm = std::make_unique<grpc::Alarm>();
   grpc::Alarm* const alarm = transfer.alarm.get();
   const std::scoped_lock lock(state_->mutex);
   state_->transfers.emplace(token, std::move(transfer));
-  alarm->Set(std::chrono::system_clock::now() + idle_, [state = state_, token, pool = &pool_](bool expired) {
+  alarm->Set(std::chrono::system_clock::now() + time, [state = state_, token, pool = &pool_](bool expired) {
     if (!expired) return;  // Taken, or the daemon ends.
     Transfer ended;        // It goes when the lock is released.
     const std::scoped_lock held(state->mutex);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/fd.h"
@@ -25,7 +26,8 @@ inline constexpr size_t kSharedPartsMax = 253;
 // Thread-safe.
 class SharedTransfers {
  public:
-  // A transfer that is not taken within `idle` ends, on a thread of `pool`, which outlives it.
+  // A transfer that is not taken within `idle`, and the time that its bytes may take, ends, on a thread of `pool`, which
+  // outlives it.
   SharedTransfers(base::Nanos idle, base::WorkPool& pool) : idle_(idle), pool_(pool) {}
   ~SharedTransfers();
 
@@ -57,7 +59,7 @@ class SharedTransfers {
     std::map<std::string, Transfer, std::less<>> transfers;  // By token. Guarded by mutex, as the next.
     bool over = false;
   };
-  Result<std::string> Add(Transfer transfer, size_t num_parts);
+  Result<std::string> Add(Transfer transfer, const std::vector<SharedPart>& parts);
   static Transfer Take(State& state, std::string_view token);
   Result<Transfer> TakeOf(std::string_view session, std::string_view token);
 

@@ -22,17 +22,16 @@ Result<Charge> Budget::Take(int64_t amount) {
 }
 
 Status Budget::Reserve(int64_t amount) {
+  if (whole_ != nullptr) HIR_TRY(whole_->Reserve(amount));
   int64_t used = used_;
   do {
     if (amount > max_ - used) {
+      if (whole_ != nullptr) whole_->GiveBack(amount);
       return ResourceExhausted(base::Cat(limit_, " = ", max_, ": ", used, " ", noun_, " are in use, ", amount,
                                          " more were asked for; free some, or start the daemon with a higher limit"));
     }
   } while (!used_.compare_exchange_weak(used, used + amount));
-  if (whole_ == nullptr) return {};
-  Status status = whole_->Reserve(amount);
-  if (!status.ok()) used_ -= amount;
-  return status;
+  return {};
 }
 
 void Budget::GiveBack(int64_t amount) {

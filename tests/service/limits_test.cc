@@ -127,8 +127,12 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(arguments), {}),
               testing::HasSubstr("--device-bytes-max=" + std::to_string(shown["device_bytes_max"])))
       << "the worker keeps it";
+  EXPECT_EQ(shown["principal_bytes_max"], shown["tensor_bytes_max"]);
+  EXPECT_EQ(shown["principal_tensors_max"], 65536 - 8192) << "there is room for who is not yet here";
+  EXPECT_EQ(shown["principal_sessions_max"], 256 - 32);
   for (const char* name : {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max", "staging_bytes_max",
-                           "setup_timeout_ms", "requests_bytes_max", "transport_bytes_max"})
+                           "setup_timeout_ms", "requests_bytes_max", "transport_bytes_max", "principal_bytes_max",
+                           "principal_tensors_max", "principal_sessions_max"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }

@@ -28,12 +28,12 @@ class RequestKeysTest : public testing::Test {
     const auto kept = keys.Keep(session, key, "digest", 1, Bytes(answer), [undone] {
       if (undone != nullptr) ++*undone;
     });
-    return kept.ok() ? Text(*kept) : kept.status().message();
+    return kept.ok() ? Text(*kept) : std::string(kept.status().message());
   }
   static std::string Find(RequestKeys& keys, const std::string& key, const std::string& digest = "digest",
                           const std::string& session = "s") {
     const auto found = keys.Find(session, key, digest);
-    if (!found.ok()) return found.status().message();
+    if (!found.ok()) return std::string(found.status().message());
     return found->has_value() ? Text(**found) : "none";
   }
 };
