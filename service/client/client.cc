@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -11,6 +14,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/service.grpc.pb.h"
 #include "service/os/address.h"
+#include "service/tls/handshake.h"
 
 namespace hir::service {
 namespace {
@@ -19,6 +23,7 @@ namespace pb = ::hostir::v1;
 using base::Cat;
 
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr std::chrono::seconds kExplainTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kStatusTimeout = std::chrono::seconds(10);
 
 Status FromGrpc(const grpc::Status& status) {
@@ -26,14 +31,38 @@ Status FromGrpc(const grpc::Status& status) {
   return {static_cast<Code>(status.error_code()), status.error_message()};
 }
 
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsFiles& tls) {
+  if (!tls.all()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({ReadFile(tls.ca), ReadFile(tls.key), ReadFile(tls.cert)});
+}
+
+// What a client may do with `address` and `tls`.
+Status CheckFiles(const Address& address, const TlsFiles& tls) {
+  if (address.is_unix) return {};  // The system says who is who.
+  if (tls.all()) return CheckTls(tls, TlsSide::kClient);
+  if (tls.any() || !IsLoopback(address)) {
+    return InvalidArgument(
+        Cat(address.ToString(), " wants TLS, with three files:", tls.ca.empty() ? " ca (--ca, HOSTIR_CA)" : "",
+            tls.cert.empty() ? " cert (--cert, HOSTIR_CERT)" : "", tls.key.empty() ? " key (--key, HOSTIR_KEY)" : "",
+            " is missing; without TLS only this machine's daemons are talked to"));
+  }
+  return {};
+}
+
 class GrpcClient final : public Client {
  public:
-  explicit GrpcClient(const Address& address) : address_(address.ToString()) {
+  GrpcClient(const Address& address, const TlsFiles& tls)
+      : address_(address.ToString()), target_(address.is_unix ? "" : address.target), tls_(tls) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
-    channel_ = grpc::CreateCustomChannel(address.is_unix ? address_ : address.target,
-                                         grpc::InsecureChannelCredentials(), arguments);
+    channel_ = grpc::CreateCustomChannel(address.is_unix ? address_ : address.target, CredentialsOf(tls), arguments);
   }
   ~GrpcClient() override {
     if (events_ == nullptr) return;
@@ -49,6 +78,9 @@ class GrpcClient final : public Client {
     while (state != GRPC_CHANNEL_READY) {
       const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
       if (refused || !channel_->WaitForStateChange(state, deadline)) {
+        // gRPC knows the reason, and does not say it.
+        const std::string why = target_.empty() ? "" : WhyNotConnected(target_, tls_, kExplainTimeout);
+        if (!why.empty()) return {Code::kUnauthenticated, Cat("the daemon at ", address_, " ", why)};
         return Unavailable(Cat("no daemon answers at ", address_, "; start one (hostird --listen ", address_,
                                "), or name another (--address, HOSTIR_ADDRESS)"));
       }
@@ -196,6 +228,8 @@ class GrpcClient final : public Client {
   }
 
   const std::string address_;
+  const std::string target_;  // "host:port"; empty: no TCP.
+  const TlsFiles tls_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<pb::Runtime::Stub> stub_;
   grpc::ClientContext session_context_;
@@ -207,10 +241,22 @@ class GrpcClient final : public Client {
 
 }  // namespace
 
-Result<std::unique_ptr<Client>> Client::Connect(const std::string& address, base::Nanos timeout) {
+TlsFiles Client::WithEnvironment(TlsFiles given) {
+  const auto fill = [](std::string& file, const char* name) {
+    const char* value = std::getenv(name);
+    if (file.empty() && value != nullptr) file = value;
+  };
+  fill(given.ca, "HOSTIR_CA");
+  fill(given.cert, "HOSTIR_CERT");
+  fill(given.key, "HOSTIR_KEY");
+  return given;
+}
+
+Result<std::unique_ptr<Client>> Client::Connect(const std::string& address, const TlsFiles& tls, base::Nanos timeout) {
   const Result<Address> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status().WithContext(address);
-  auto client = std::make_unique<GrpcClient>(*parsed);
+  HIR_TRY(CheckFiles(*parsed, tls));
+  auto client = std::make_unique<GrpcClient>(*parsed, tls);
   HIR_TRY(client->WaitConnected(timeout));
   return std::unique_ptr<Client>(std::move(client));
 }

@@ -12,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/service.pb.h"
+#include "service/tls/files.h"
 
 namespace hir::service {
 
@@ -19,9 +20,13 @@ namespace hir::service {
 // tensors.
 class Client {
  public:
-  // Connects, without a session. `address`: ParseAddress's. Errors: kInvalidArgument; kUnavailable when nobody answers
-  // there, at once where nobody listens, else after `timeout`.
-  static Result<std::unique_ptr<Client>> Connect(const std::string& address, base::Nanos timeout);
+  // Connects, without a session. `address`: ParseAddress's. `tls`: WithEnvironment's: with its three files a connection
+  // over TCP is one of TLS, without them it goes no further than this machine. Errors: kInvalidArgument; CheckTls's;
+  // kUnavailable when nobody answers there, at once where nobody listens, else after `timeout`; kUnauthenticated when
+  // one side does not take the other's certificate, or only one speaks TLS.
+  static Result<std::unique_ptr<Client>> Connect(const std::string& address, const TlsFiles& tls, base::Nanos timeout);
+  // Files that are not `given` are $HOSTIR_CA's, $HOSTIR_CERT's and $HOSTIR_KEY's.
+  static TlsFiles WithEnvironment(TlsFiles given);
   virtual ~Client() = default;
 
   virtual const std::string& address() const = 0;

@@ -8,6 +8,7 @@
 #include "csrc/base/text.h"
 #include "service/os/address.h"
 #include "service/supervise/devices.h"
+#include "service/tls/files.h"
 
 namespace hir::service {
 namespace {
@@ -26,6 +27,13 @@ std::vector<Setting> MakeSettings() {
        &Config::devices},
       {"listen", "unix:/path in a directory that is this user's alone, or tcp:host:port", &Config::listen},
       {"insecure_tcp", "allow tcp: on loopback, where every user of this machine can connect", &Config::insecure_tcp},
+      {"tls_cert",
+       "PEM file: the daemon's certificate, which clients by tcp: check; with the two below any address is "
+       "served",
+       &Config::tls_cert},
+      {"tls_key", "PEM file: the private key of tls_cert, which others cannot read", &Config::tls_key},
+      {"tls_client_ca", "PEM file: authorities; who connects by tcp: must show a certificate that one of them signed",
+       &Config::tls_client_ca},
       {.key = "log_level",
        .what = "which lines the log has",
        .field = &Config::log_level,
@@ -113,12 +121,25 @@ Status Set(const Setting& setting, const Given& given, Config& config) {
 // What holds of several values together; the fault names the one that can be changed.
 void CheckTogether(Resolution& resolved) {
   const Config& config = resolved.config;
+  const auto check = [&](const char* key, const std::string& value, const Status& status) {
+    if (status.ok()) return;
+    resolved.faults.push_back(Cat(Find(key)->Flag(), "=", value, " (", resolved.origins[key], "): ", status.message()));
+  };
+  const TlsFiles tls = config.tls();
+  if (tls.all()) {
+    check("tls_client_ca", tls.ca, CheckCa(tls.ca));
+    const Status cert = CheckCertificate(tls.cert, TlsSide::kServer);
+    check("tls_cert", tls.cert, cert);
+    if (cert.ok()) check("tls_key", tls.key, CheckKey(tls.key, tls.cert));
+  } else if (tls.any()) {
+    resolved.faults.push_back(Cat("TLS wants three files, all or none:", tls.cert.empty() ? " --tls-cert" : "",
+                                  tls.key.empty() ? " --tls-key" : "", tls.ca.empty() ? " --tls-client-ca" : "",
+                                  " is missing (hostir certs makes all three for trying out)"));
+    return;
+  }
   const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return;  // Said already.
-  if (const Status status = CheckListen(*address, config.insecure_tcp); !status.ok()) {
-    resolved.faults.push_back(
-        Cat("--listen=", config.listen, " (", resolved.origins["listen"], "): ", status.message()));
-  }
+  check("listen", config.listen, CheckListen(*address, tls.all(), config.insecure_tcp));
 }
 
 }  // namespace

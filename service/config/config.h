@@ -11,6 +11,7 @@
 
 #include "csrc/base/status.h"
 #include "service/engine/limits.h"
+#include "service/tls/files.h"
 
 namespace hir::service {
 
@@ -18,6 +19,9 @@ struct Config {
   std::string devices = "cpu:1";
   std::string listen = {};  // DefaultAddress().
   bool insecure_tcp = false;
+  std::string tls_cert = {};  // Files; all three or none.
+  std::string tls_key = {};
+  std::string tls_client_ca = {};
   std::string log_level = "info";
   int64_t threads_per_rank = 0;
   std::string bind_ranks = "on";
@@ -28,6 +32,8 @@ struct Config {
   std::string rates = {};   // A file; empty: none.
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};
+
+  TlsFiles tls() const { return {tls_client_ca, tls_cert, tls_key}; }
 };
 
 // A value that may be set. Its flag is --key with dashes, its variable HOSTIR_KEY, its key in a file `key`.

@@ -264,7 +264,7 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
     return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};
   }
   KeepTransport();
-  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), engine);
+  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), config.tls(), engine);
   if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
   spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
                options.threads_per_rank, getpid());

@@ -121,14 +121,22 @@ std::string DefaultAddress() {
   return Cat(kUnix, "/tmp/hostir-", getuid(), "/socket");
 }
 
-Status CheckListen(const Address& address, bool insecure_tcp) {
-  if (address.is_unix) return {};
-  if (!insecure_tcp) {
-    return InvalidArgument("TCP has neither encryption nor authentication: --insecure-tcp allows it on loopback");
-  }
+bool IsLoopback(const Address& address) {
   const std::string_view host = std::string_view(address.target).substr(0, address.target.rfind(':'));
-  if (host == "127.0.0.1" || host == "localhost" || host == "[::1]") return {};
-  return {Code::kPermissionDenied, "without encryption only loopback is served (127.0.0.1, localhost, [::1])"};
+  return !address.is_unix && (host == "127.0.0.1" || host == "localhost" || host == "[::1]");
+}
+
+Status CheckListen(const Address& address, bool tls, bool insecure_tcp) {
+  if (address.is_unix || tls) return {};
+  if (!insecure_tcp) {
+    return InvalidArgument(
+        "TCP by itself has neither encryption nor authentication: --tls-cert, --tls-key and --tls-client-ca give it "
+        "both (hostir certs makes some for trying out); --insecure-tcp allows it on loopback");
+  }
+  if (IsLoopback(address)) return {};
+  return {Code::kPermissionDenied,
+          "without encryption only loopback is served (127.0.0.1, localhost, [::1]); with --tls-cert, --tls-key and "
+          "--tls-client-ca any address is"};
 }
 
 Result<HeldAddress> HeldAddress::Take(const Address& address) {

@@ -24,9 +24,12 @@ Result<Address> ParseAddress(std::string_view text);
 // Where a daemon listens that is told nothing: $XDG_RUNTIME_DIR/hostir/socket, else /tmp/hostir-<uid>/socket.
 std::string DefaultAddress();
 
-// Whether a daemon may listen there. TCP has neither encryption nor authentication: it wants `insecure_tcp`
-// (kInvalidArgument) and loopback (kPermissionDenied).
-Status CheckListen(const Address& address, bool insecure_tcp);
+// Whether a daemon may listen there. TCP by itself has neither encryption nor authentication: it wants `tls`, or
+// `insecure_tcp` (kInvalidArgument) and loopback (kPermissionDenied).
+Status CheckListen(const Address& address, bool tls, bool insecure_tcp);
+
+// Whether the address is of TCP and names this machine by itself: 127.0.0.1, localhost, [::1].
+bool IsLoopback(const Address& address);
 
 // An address held against other daemons until destruction, which removes the socket. Immutable, movable.
 class HeldAddress {

@@ -27,6 +27,9 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";  // RFC 9113, 3.4.
 static_assert(kPreface.size() == Listener::kMemoryPreface.size());
+// The header of a record and the type of its message: a handshake of TLS 1.x that begins with ClientHello (RFC 8446,
+// 5.1). Its third byte, the version's second, and its length are anything.
+constexpr std::array<int, 6> kClientHello = {0x16, 0x03, -1, -1, -1, 0x01};
 constexpr milliseconds kTryAgain = milliseconds(50);
 constexpr std::chrono::seconds kBetweenLines = std::chrono::seconds(1);
 constexpr int kAtOnce = 64;  // Accepted before those who have come already are looked at.
@@ -225,6 +228,7 @@ void Listener::Add(base::Fd fd) {
 }
 
 Listener::Preface Listener::PrefaceOf(int fd) const {
+  if (options_.tls) return PrefaceOfTls(fd);
   std::array<char, kPreface.size() + kTokenBytes> bytes = {};
   const ssize_t got = recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Preface::kPart : Preface::kWrong;
@@ -236,6 +240,17 @@ Listener::Preface Listener::PrefaceOf(int fd) const {
   }
   const bool begins = kPreface.starts_with(preface) || (is_unix_ && give_ && kMemoryPreface.starts_with(preface));
   return !preface.empty() && begins ? Preface::kPart : Preface::kWrong;
+}
+
+Listener::Preface Listener::PrefaceOfTls(int fd) {
+  std::array<unsigned char, kClientHello.size()> bytes = {};
+  const ssize_t got = recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN || errno == EINTR ? Preface::kPart : Preface::kWrong;
+  for (size_t i = 0; i < static_cast<size_t>(got); ++i) {
+    if (kClientHello[i] >= 0 && bytes[i] != kClientHello[i]) return Preface::kWrong;
+  }
+  if (got == 0) return Preface::kWrong;
+  return static_cast<size_t>(got) == bytes.size() ? Preface::kHttp : Preface::kPart;
 }
 
 void Listener::Begin(Preface preface, Silent connection) {

@@ -31,8 +31,9 @@ namespace hir::service {
 
 struct ListenerOptions {
   int64_t connections_max = 1024;                         // A newcomer beyond them is closed at once.
-  base::Nanos preface_timeout = std::chrono::seconds(5);  // So long a connection may say nothing of HTTP/2.
+  base::Nanos preface_timeout = std::chrono::seconds(5);  // So long a connection may say nothing of HTTP/2, or TLS.
   base::Nanos full_timeout = std::chrono::seconds(1);     // So long a newcomer waits for a free descriptor.
+  bool tls = false;                                       // Connections begin with TLS.
 };
 
 // Thread-safe but for Start and Stop, which are its owner's. One thread of its own accepts.
@@ -55,9 +56,9 @@ class Listener {
 
   const std::string& address() const { return address_; }
 
-  // `serve` gets, on the listener's thread, the descriptor of each connection that has begun to speak HTTP/2, with
-  // nothing read from it; it closes it in the end. `give` gets those that want descriptors, of Unix sockets alone, and
-  // must not block.
+  // `serve` gets, on the listener's thread, the descriptor of each connection that has begun to speak HTTP/2, or TLS,
+  // with nothing read from it; it closes it in the end. `give` gets those that want descriptors, of Unix sockets alone,
+  // and must not block.
   using Give = std::function<void(base::Fd socket, std::string_view token, const Peer& peer)>;
   void Start(std::function<void(int fd)> serve, Give give = {});
   // Nobody is accepted any more, and `serve` is not under way. What has been served is left as it is.
@@ -80,7 +81,7 @@ class Listener {
     ino_t inode = 0;
     std::optional<Peer> peer;
   };
-  // A connection that has not begun to speak HTTP/2.
+  // A connection that has not begun to speak.
   struct Silent {
     base::Fd fd;
     std::optional<Peer> peer;
@@ -90,6 +91,7 @@ class Listener {
 
   Listener(Listening listening, bool is_unix, const ListenerOptions& options);
   Preface PrefaceOf(int fd) const;
+  static Preface PrefaceOfTls(int fd);
   static bool IsOpen(int fd, const Served& served);
 
   void Loop();

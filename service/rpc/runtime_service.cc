@@ -17,6 +17,7 @@
 #include "service/os/affinity.h"
 #include "service/os/process_usage.h"
 #include "service/rpc/explain.h"
+#include "service/rpc/principal.h"
 
 namespace hir::service {
 namespace {
@@ -73,10 +74,6 @@ void Describe(DType dtype, const std::vector<int64_t>& shape, const std::vector<
 }
 
 }  // namespace
-
-std::string PrincipalOf(const std::optional<Listener::Peer>& peer) {
-  return peer ? base::Cat("uid:", peer->uid) : "tcp";  // Over TCP nobody says who it is.
-}
 
 RuntimeService::RuntimeService(Engine& engine, const Listener& listener)
     : engine_(engine),
@@ -501,9 +498,8 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
                                                                     const pb::ConnectRequest* request) {
-  const std::string principal = PrincipalOf(listener_.PeerOf(context->peer()));
   return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_}, *request,
-                         principal);
+                         PrincipalOf(*context, listener_));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,

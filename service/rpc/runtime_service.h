@@ -40,9 +40,6 @@ using Methods =
          Rpc::WithRawCallbackMethod_Upload, Rpc::WithCallbackMethod_Connect, Rpc::WithCallbackMethod_Download>::Type;
 #undef HIR_UNARY
 
-// Who shares turns and quotas as one.
-std::string PrincipalOf(const std::optional<Listener::Peer>& peer);
-
 class RuntimeService final : public Methods {
  public:
   // `engine` and `listener` outlive the service, and the service the server.

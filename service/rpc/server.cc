@@ -6,6 +6,8 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server_posix.h>
 #include <spdlog/spdlog.h>
 
@@ -17,6 +19,7 @@
 
 #include "csrc/base/quoted.h"
 #include "service/rpc/listener.h"
+#include "service/rpc/principal.h"
 #include "service/rpc/runtime_service.h"
 
 namespace hir::service {
@@ -31,6 +34,9 @@ constexpr int kKeepaliveTimeoutMs = 5000;
 constexpr int kHeaderBytesMax = 8192;
 // Calls of one connection at a time; a client's next one waits, at the client, for one of them to end.
 constexpr int kCallsOfAConnectionMax = 1024;
+// From a connection's beginning to the settings of its HTTP/2, where TLS comes first.
+constexpr int kHandshakeTimeoutMs = 5000;
+constexpr unsigned kLookAtFilesEverySeconds = 5;
 constexpr milliseconds kShutdownGrace = milliseconds(500);
 
 // gRPC's own goes to stderr, and waits for who reads that.
@@ -45,6 +51,18 @@ void LogFromProtobuf(google::protobuf::LogLevel level, const char*, int, const s
   spdlog::debug("protobuf error={}", base::Quoted(said));
 }
 
+// TLS 1.2 or later, with a certificate on both sides. Files that are replaced are read again; one that is wrong leaves
+// those before in force.
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(files.key, files.cert, files.ca,
+                                                                           kLookAtFilesEverySeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine)
@@ -55,7 +73,7 @@ class GrpcServer final : public Server {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
 
-  Status Serve(const Limits& limits) {
+  Status Serve(const TlsFiles& tls, const Limits& limits) {
     gpr_set_log_function(LogFromGrpc);
     google::protobuf::SetLogHandler(LogFromProtobuf);
     grpc::EnableDefaultHealthCheckService(true);
@@ -75,6 +93,12 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(limits.connection_idle_ms));
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfAConnectionMax);
+    const bool has_tls = tls.all() && !held_.address().is_unix;
+    if (has_tls) {
+      builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+      using FromFd = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+      acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromFd::FROM_FD, CredentialsOf(tls));
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC does not start");
     engine_.OnHealth([this](bool healthy) {
@@ -82,14 +106,21 @@ class GrpcServer final : public Server {
       mesh_serves_ = healthy;
       TellHealth();
     });
-    // The settings above hold for these connections, too, but for the timeout of handshakes
-    // (GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS): the listener has one, and keepalive ends who then says nothing more.
-    // ExternalConnectionAcceptor keeps it, but names all peers of a Unix socket alike, and the listener could not say
-    // which of them makes a call.
-    listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); },
-                     [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
-                       service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
-                     });
+    // The settings above hold for all connections, but for the timeout of handshakes, which is the acceptor's alone:
+    // the listener has one, and keepalive ends who then says nothing more. The acceptor names all peers of a Unix
+    // socket alike, and the listener could not say which of them makes a call.
+    if (has_tls) {
+      listener_->Start([this](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        acceptor_->HandleNewConnection(&connection);
+      });
+    } else {
+      listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); },
+                       [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
+                         service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
+                       });
+    }
     return {};
   }
 
@@ -113,6 +144,7 @@ class GrpcServer final : public Server {
   HeldAddress held_;
   std::unique_ptr<Listener> listener_;
   RuntimeService service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;  // Of TLS.
   std::unique_ptr<grpc::Server> server_;
   std::mutex health_mutex_;  // Guards the two below.
   bool mesh_serves_ = false;
@@ -123,12 +155,13 @@ class GrpcServer final : public Server {
 
 void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
-Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, Engine& engine) {
+Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine) {
   const Limits& limits = engine.options().limits;
+  const bool has_tls = tls.all() && !held.address().is_unix;
   HIR_ASSIGN(std::unique_ptr<Listener> listener,
-             Listener::Open(held.address(), {.connections_max = limits.connections_max}));
+             Listener::Open(held.address(), {.connections_max = limits.connections_max, .tls = has_tls}));
   auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine);
-  HIR_TRY(server->Serve(limits));
+  HIR_TRY(server->Serve(tls, limits));
   return std::unique_ptr<Server>(std::move(server));
 }
 

@@ -9,6 +9,7 @@
 #include "csrc/base/work_pool.h"
 #include "service/engine/engine.h"
 #include "service/os/address.h"
+#include "service/tls/files.h"
 
 namespace hir::service {
 
@@ -19,9 +20,11 @@ void KeepTransport();
 // Serves from Start to its destruction. Threads: one at a time.
 class Server {
  public:
-  // `engine` has been started, and outlives the server.
+  // `engine` has been started, and outlives the server. `tls`: all of its files, which have been checked: over TCP
+  // only those are served that show a certificate of its authorities; what replaces a file holds for connections from
+  // some seconds after on. None: what connects is served.
   // Errors: kUnavailable: the address cannot be listened on.
-  static Result<std::unique_ptr<Server>> Start(HeldAddress held, Engine& engine);
+  static Result<std::unique_ptr<Server>> Start(HeldAddress held, const TlsFiles& tls, Engine& engine);
   virtual ~Server() = default;
 
   virtual const std::string& address() const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".

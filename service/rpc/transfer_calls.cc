@@ -368,18 +368,27 @@ void OpenSessions::CancelTransfers(const std::string& session) {
   for (grpc::CallbackServerContext* call : found->second) call->TryCancel();
 }
 
-SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, const std::string& principal)
+namespace {
+
+// For the log. Only a certificate's name can have what a line cannot.
+std::string Shown(const std::string& principal) {
+  return principal.starts_with("cert:") ? base::Quoted(principal) : principal;
+}
+
+}  // namespace
+
+SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, const Result<std::string>& principal)
     : context_(context), wants_progress_(request.progress()) {
   const EngineOptions& options = context_.engine.options();
   const base::Nanos lease =
       std::chrono::milliseconds(std::clamp<int64_t>(request.lease_ms(), 0, options.limits.session_lease_ms_max));
-  if (const Status status = Open(request, principal, lease); !status.ok()) {
+  if (const Status status = principal.ok() ? Open(request, *principal, lease) : principal.status(); !status.ok()) {
     End(status);
     return;
   }
   // The id is what a handle is good for: only its beginning is for the log.
   spdlog::info("session={} {} principal={} client={}", session_.substr(0, 8),
-               request.session_id().empty() ? "opened" : "resumed", principal,
+               request.session_id().empty() ? "opened" : "resumed", Shown(*principal),
                base::Quoted(request.client().substr(0, 128)));
   const std::scoped_lock lock(mutex_);
   event_.set_session_id(session_);

@@ -157,7 +157,8 @@ class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::Downloa
 
 class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionEvent> {
  public:
-  SessionCall(RpcContext context, const ::hostir::v1::ConnectRequest& request, const std::string& principal);
+  // `principal`: PrincipalOf's; where that is an error the call ends with it.
+  SessionCall(RpcContext context, const ::hostir::v1::ConnectRequest& request, const Result<std::string>& principal);
   // Once; later calls change nothing.
   void End(const Status& status);
   // Sends `progress` if the client asked for it; while an event is on its way only the latest is kept.

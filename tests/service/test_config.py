@@ -151,7 +151,12 @@ FAULTS = {
     "long path": ("", {}, ["--listen=unix:/" + "x" * 107], "has at most 107 bytes, this one has 108"),
     "what gRPC reads otherwise": ("", {}, ["--listen=unix:/run/a#b"], '=unix:/run/a#b: the path has "#", which gRPC'),
     "tcp": ("", {}, ["--listen=tcp:localhost:0"], "--insecure-tcp allows it on loopback"),
-    "tcp, by a file": ('listen = "tcp:localhost:0"', {}, [], "--listen=tcp:localhost:0 ({f}:1): TCP has neither"),
+    "tcp, by a file": (
+        'listen = "tcp:localhost:0"',
+        {},
+        [],
+        "--listen=tcp:localhost:0 ({f}:1): TCP by itself has neither",
+    ),
     "beyond loopback": (
         "",
         {},
@@ -208,8 +213,18 @@ def test_all_faults_are_named(tmp_path):
     assert [line.split(" ")[1] for line in done.stderr.splitlines()] == [f"{path}:1:", f"{path}:2:", "--tensors-max=0:"]
 
 
+OF_CLIENTS = {"HOSTIR_CA": "x", "HOSTIR_CERT": "x", "HOSTIR_KEY": "x"}
+
+
 def test_variables_of_others_are_nobodys_business():
-    assert check(HOSTIR_ADDRESS="unix:/x", HOSTIR_BUILD_DIR="x", HOSTIR_DAEMON="x", HOSTIR_NVRTC="x", HOSTIR_SEED="1")
+    assert check(
+        HOSTIR_ADDRESS="unix:/x",
+        HOSTIR_BUILD_DIR="x",
+        HOSTIR_DAEMON="x",
+        HOSTIR_NVRTC="x",
+        HOSTIR_SEED="1",
+        **OF_CLIENTS,
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ using base::Cat;
 
 // CLI11 reads what does not fit 64 bits as the greatest number that does.
 constexpr int64_t kSeedMax = std::numeric_limits<int64_t>::max() - 1;
+constexpr int64_t kDaysMax = 36500;
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 the program or a request is refused; 2 the command line, or a file; "
     "3 a device or a rank;\n4 no daemon at the address.";
@@ -35,6 +36,12 @@ void AddAddress(CLI::App& command, Options& options) {
                   "of the daemon: unix:/path or tcp:host:port; else $HOSTIR_ADDRESS, else "
                   "hostird's default")
       ->type_name("ADDRESS");
+  command
+      .add_option("--ca", options.ca,
+                  "with tcp: the authorities that sign the daemon's certificate (PEM); else $HOSTIR_CA")
+      ->type_name("FILE");
+  command.add_option("--cert", options.cert, "this client's certificate (PEM); else $HOSTIR_CERT")->type_name("FILE");
+  command.add_option("--key", options.key, "the private key of it (PEM); else $HOSTIR_KEY")->type_name("FILE");
 }
 
 void AddConnection(CLI::App& command, Options& options) {
@@ -79,6 +86,7 @@ struct Parser {
     AddStatus();
     AddTop();
     AddBench();
+    AddCerts();
     AddCompletion();
     app.allow_extras();
     for (CLI::App* command : app.get_subcommands({})) command->allow_extras();
@@ -174,6 +182,26 @@ struct Parser {
             kExitCodes));
   }
 
+  void AddCerts() {
+    CLI::App& command =
+        *app.add_subcommand("certs", "make an authority and the certificates that it signs, for trying TLS out");
+    command.add_option("into", options.folder, "where the files go, readable by you alone; none is overwritten")
+        ->type_name("FOLDER");
+    command.add_option("--server", options.servers, "a name or an IP address of the daemon's machine; may be repeated")
+        ->type_name("NAME")
+        ->allow_extra_args(false);
+    command.add_option("--client", options.clients, "a client's name; may be repeated")
+        ->type_name("NAME")
+        ->allow_extra_args(false);
+    command.add_option("--days", options.days, "that they are valid")
+        ->type_name("N")
+        ->capture_default_str()
+        ->check(CLI::Range(int64_t{1}, kDaysMax));
+    command.footer(
+        "  hostir certs certs\n"
+        "  hostir certs certs --server gpu1.example.org --server 10.0.0.7 --client alice --client bob --days 365");
+  }
+
   void AddCompletion() {
     CLI::App& command = *app.add_subcommand("completion", "print what a shell completes hostir's words by");
     command.add_option("shell", options.shell, "the shell")
@@ -245,6 +273,8 @@ Status Check(const Options& options, const CLI::App& command) {
       return InvalidArgument("which program? PROGRAM.hir is missing");
     if (option->get_name() == "folder" && options.program.empty())
       return InvalidArgument("which recording? FOLDER is missing");
+    if (option->get_name() == "into" && options.folder.empty())
+      return InvalidArgument("which folder? FOLDER is missing");
     if (option->get_name() == "shell" && options.shell.empty())
       return InvalidArgument("for which shell? bash, zsh or fish");
   }
@@ -279,7 +309,8 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
     if (word != "--") return Unknown(app, command, word);  // Behind it there are no options.
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
-  if (command == nullptr) return Wrong("", "which command? run, replay, explain, status, top, bench, completion");
+  if (command == nullptr)
+    return Wrong("", "which command? run, replay, explain, status, top, bench, certs, completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();

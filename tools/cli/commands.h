@@ -15,6 +15,7 @@ Outcome ExplainProgram(const Options& options);
 Outcome ShowStatus(const Options& options);
 Outcome ShowTop(const Options& options);
 Outcome BenchProgram(const Options& options);
+Outcome MakeCertificates(const Options& options);
 Outcome PrintCompletion(const Options& options);
 
 }  // namespace hir::cli

@@ -50,6 +50,18 @@ std::string AddressOf(const Options& options) {
   return named.empty() ? service::DefaultAddress() : named;
 }
 
+Outcome ConnectTo(const std::string& address, const Options& options, std::unique_ptr<service::Client>* client) {
+  const service::TlsFiles tls = service::Client::WithEnvironment({options.ca, options.cert, options.key});
+  Result<std::unique_ptr<service::Client>> connected = service::Client::Connect(address, tls, kTimeout);
+  if (connected.ok()) {
+    *client = *std::move(connected);
+    return {};
+  }
+  const Code code = connected.status().code();
+  const bool of_address = code == Code::kUnavailable || code == Code::kUnauthenticated;
+  return {connected.status(), of_address ? service::kExitAddress : service::kExitUsage};
+}
+
 Outcome Connection::Open(const Options& options, Progress& progress, Connection* out) {
   const std::string devices = OwnDevices(options);
   const bool is_gpu = devices.starts_with("cuda");
@@ -69,12 +81,7 @@ Outcome Connection::Open(const Options& options, Progress& progress, Connection*
     address = out->daemon_->address();
   }
   out->where_ = devices.empty() ? address : Cat("a daemon of its own on ", devices);
-  Result<std::unique_ptr<service::Client>> client = service::Client::Connect(address, kTimeout);
-  if (!client.ok()) {
-    const bool usage = client.status().code() == Code::kInvalidArgument;
-    return {client.status(), usage ? service::kExitUsage : service::kExitAddress};
-  }
-  out->client_ = *std::move(client);
+  if (Outcome outcome = ConnectTo(address, options, &out->client_); !outcome.ok()) return outcome;
   service::Client::Told told;
   if (progress.shown()) told = [&progress](const ::hostir::v1::PlanProgress& plan) { progress.Plan(plan); };
   const Status opened =

@@ -15,6 +15,8 @@ namespace hir::cli {
 
 // Where options, $HOSTIR_ADDRESS or the default say that a daemon listens.
 std::string AddressOf(const Options& options);
+// A client of the daemon at `address`, without a session. `options`: their certificates.
+Outcome ConnectTo(const std::string& address, const Options& options, std::unique_ptr<service::Client>* client);
 
 class Connection {
  public:

@@ -18,6 +18,7 @@ struct Options {
   std::string command;  // "run"
   std::string program;  // Path of the program, "-": standard input; of a recording the folder.
   std::string address;
+  std::string ca, cert, key;  // Paths: TLS.
   std::string devices;
   std::string in;
   std::string out;
@@ -35,6 +36,10 @@ struct Options {
   int64_t repeat = 100;
   int64_t warmup = 3;
   std::string shell;
+  std::string folder;                // Of certificates.
+  std::vector<std::string> servers;  // Names and addresses of the daemon.
+  std::vector<std::string> clients;
+  int64_t days = 30;
 };
 
 // What became of a command line: options, or a text that answers it (--help, --version).

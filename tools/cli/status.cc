@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -24,18 +23,7 @@ namespace {
 namespace pb = ::hostir::v1;
 using base::Cat;
 
-constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
 constexpr const char* kHomeAndErase = "\x1b[H\x1b[J";
-
-Outcome Connect(const Options& options, std::unique_ptr<service::Client>* client) {
-  Result<std::unique_ptr<service::Client>> connected = service::Client::Connect(AddressOf(options), kTimeout);
-  if (!connected.ok()) {
-    const bool usage = connected.status().code() == Code::kInvalidArgument;
-    return {connected.status(), usage ? service::kExitUsage : service::kExitAddress};
-  }
-  *client = *std::move(connected);
-  return {};
-}
 
 Outcome Ask(service::Client& client, pb::StatusReply* reply) {
   Result<pb::StatusReply> asked = client.GetStatus();
@@ -130,7 +118,7 @@ std::string LimitTable(const pb::StatusReply& status) {
 
 Outcome ShowStatus(const Options& options) {
   std::unique_ptr<service::Client> client;
-  if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
+  if (Outcome outcome = ConnectTo(AddressOf(options), options, &client); !outcome.ok()) return outcome;
   pb::StatusReply status;
   if (Outcome outcome = Ask(*client, &status); !outcome.ok()) return outcome;
   const std::string text = options.json
@@ -150,7 +138,7 @@ Outcome ShowTop(const Options& options) {
   std::optional<Ending> ending;
   if (!options.once) ending.emplace();  // Before gRPC has threads.
   std::unique_ptr<service::Client> client;
-  if (Outcome outcome = Connect(options, &client); !outcome.ok()) return outcome;
+  if (Outcome outcome = ConnectTo(AddressOf(options), options, &client); !outcome.ok()) return outcome;
   std::optional<pb::StatusReply> before;
   const bool screen = isatty(STDOUT_FILENO) == 1 && !options.once;
   for (;;) {

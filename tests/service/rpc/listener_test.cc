@@ -307,6 +307,22 @@ TEST_F(ListenerTest, WhoDoesNotSpeakHttp2IsClosed) {
   EXPECT_TRUE(Until([this] { return listener_->connections() == 0; }));
 }
 
+TEST_F(ListenerTest, WithTlsAHandshakeBegins) {
+  Open({.preface_timeout = milliseconds(100), .tls = true}, {false, "127.0.0.1:0"});
+  const std::string hello("\x16\x03\x01\x02\x00\x01", 6);
+  const auto silent = Connect(), half = Connect(), plain = Speak(), alert = Connect();
+  half->Send(hello.substr(0, 5));
+  alert->Send(std::string("\x15\x03\x01\x00\x02\x02", 6));
+  EXPECT_TRUE(plain->Ended());
+  EXPECT_TRUE(alert->Ended());
+  EXPECT_TRUE(silent->Ended());
+  EXPECT_TRUE(half->Ended());
+  EXPECT_EQ(server_.count(), 0U);
+  const auto spoken = Connect();
+  for (const char byte : hello) spoken->Send(std::string(1, byte));
+  EXPECT_GE(server_.WaitFor(1), 0);
+}
+
 TEST_F(ListenerTest, APrefaceMayComeInPieces) {
   Open();
   const auto peer = Connect();

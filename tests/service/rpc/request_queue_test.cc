@@ -41,7 +41,7 @@ class RequestQueue : public testing::Test {
     directory_ = directory;
     auto held = HeldAddress::Take({true, directory_ + "/socket"});
     HIR_CHECK(held.ok());
-    auto server = Server::Start(*std::move(held), *engine_);
+    auto server = Server::Start(*std::move(held), {}, *engine_);
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
     client_ = std::make_unique<Client>(server_->address());
