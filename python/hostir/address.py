@@ -23,6 +23,11 @@ def socket_path(address: str) -> str | None:
     return address.removeprefix("unix:") if address.startswith("unix:") else None
 
 
+def is_loopback(address: str) -> bool:
+    """Whether a TCP address names this machine by itself. The address is ``target``'s."""
+    return address.removeprefix("tcp:").rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+
+
 def _fault(address: object) -> str:
     """What is wrong with it; empty for nothing."""
     if isinstance(address, str) and address.startswith("unix:"):

@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from . import forks, private_daemon, program, wire
+from . import forks, private_daemon, program, tls, wire
 from . import inputs as inputs_
 from .address import socket_path, target
 from .array import Array
@@ -92,9 +92,13 @@ class Client:
         progress: bool | Callable[[PlanProgress], None] | None = None,
         lease: float | None = None,
         deadline: float | None = None,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
     ) -> None:
         _check_seconds(lease, deadline)
         grpc_target = target(address)
+        files = tls.files_for(address, ca, cert, key)
         self.address = address
         self.closed = False
         self._pid = forks.note_connecting()
@@ -104,16 +108,19 @@ class Client:
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         self._abandoned: collections.deque[str] = collections.deque()
         self._deadline = deadline
-        self._channel = grpc.insecure_channel(grpc_target, options=_CHANNEL)
+        self._channel = tls.channel(grpc_target, files, _CHANNEL)
         self._stub = rpc.RuntimeStub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
             # A future of the channel's would look for changes every 200 ms, and hold up close() for as long.
-            self._stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=timeout)
+            tls.wait_ready(self._stub, address, files, timeout)
             if lease is None:
                 lease = 0.0 if socket_path(address) is not None else LEASE_SECONDS
             self._session_ = Session(self._stub, lease, told)
+        except HostirError:
+            self._channel.close()
+            raise
         except grpc.RpcError as error:
             self._channel.close()
             failure = from_rpc(error)

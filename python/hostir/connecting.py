@@ -32,6 +32,9 @@ def connect(
     log: private_daemon.Log | None = None,
     lease: float | None = None,
     deadline: float | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
 ) -> Client:
     """A client of a daemon that is ready to serve.
 
@@ -42,6 +45,12 @@ def connect(
     FailedPrecondition when it finds no device to use, and in a process forked from one that had connected before: gRPC
     does not work there. Devices that cannot be used beside others that can are in ``status()["failed_devices"]``, each
     with its error.
+
+    ca, cert, key: paths of PEM files, with which a connection to "tcp:host:port" is one of TLS: the authorities that
+    sign the daemon's certificate, this client's certificate, and its private key. Without them: ``$HOSTIR_CA``,
+    ``$HOSTIR_CERT``, ``$HOSTIR_KEY``; without those, too, only a daemon of this machine is talked to. Raises
+    InvalidArgument for files that will not do, and Unauthenticated, at once, when one side does not take the other's
+    certificate, or only one speaks TLS.
 
     progress: whether stderr says what a call waits for when that takes longer than a second ("compiling 3 of 7 kernels,
     1.2 s"); without it, where stderr is a terminal. A function is called instead, on a thread of the client's.
@@ -74,7 +83,18 @@ def connect(
     if address is not None and log is not None:
         raise invalid(f"log: the daemon at {address} runs already, with a log of its own; devices= starts one")
     if address is not None:
-        return Client(address, timeout=timeout, progress=progress, lease=lease, deadline=deadline)
+        return Client(
+            address,
+            timeout=timeout,
+            progress=progress,
+            lease=lease,
+            deadline=deadline,
+            ca=ca,
+            cert=cert,
+            key=key,
+        )
+    if ca is not None or cert is not None or key is not None:
+        raise invalid("ca, cert and key are for a daemon at tcp:host:port: a private one is this process's alone")
     until = time.monotonic() + timeout
     daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout, log)
     try:

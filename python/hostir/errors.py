@@ -92,7 +92,8 @@ class DataLoss(HostirError):
 
 
 class Unauthenticated(HostirError):
-    """A proxy before the daemon wants to know who calls; the daemon itself does not ask."""
+    """By TCP: one side does not take the other's certificate, or only one of them speaks TLS; the message says which
+    file to change."""
 
     code = "UNAUTHENTICATED"
 
