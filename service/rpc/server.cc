@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "csrc/base/quoted.h"
+#include "service/rpc/frame_watch.h"
 #include "service/rpc/listener.h"
 #include "service/rpc/principal.h"
 #include "service/rpc/runtime_service.h"
@@ -29,8 +30,8 @@ using std::chrono::milliseconds;
 
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
-// Bytes of the names and values of one request's headers. A header that does not end is not bounded by it; gRPC 1.51
-// has no more to offer.
+// Bytes of the names and values of one request's headers. A header that does not end is not bounded by it: that is
+// frame_watch.h's.
 constexpr int kHeaderBytesMax = 8192;
 // Calls of one connection at a time; a client's next one waits, at the client, for one of them to end.
 constexpr int kCallsOfAConnectionMax = 1024;
@@ -116,10 +117,14 @@ class GrpcServer final : public Server {
         acceptor_->HandleNewConnection(&connection);
       });
     } else {
-      listener_->Start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); },
-                       [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
-                         service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
-                       });
+      listener_->Start(
+          [this](int fd) {
+            WatchFrames(fd);
+            grpc::AddInsecureChannelFromFd(server_.get(), fd);
+          },
+          [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
+            service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
+          });
     }
     return {};
   }

@@ -92,6 +92,46 @@ def test_at_connections_max(daemon_program: str, monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(client.put(np.ones(4, np.float32)).numpy(), np.ones(4, np.float32))
 
 
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def literal(name: str, value: str) -> bytes:
+    return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+
+CALL = b"".join(
+    literal(*pair)
+    for pair in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/hostir.v1.Runtime/Status"),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ]
+)
+# A literal field whose value has 2^28 bytes, which keep coming.
+ENDLESS = [frame(1, 0, 1, b"\0\3abc\x7f\xff\xff\xff\x7f"), *[frame(9, 0, 1, b"a" * 16000)] * 10]
+RESETS = [frame(1, 4, n, CALL) + frame(3, 0, n, b"\0\0\0\x08") for n in range(1, 20001, 2)]
+
+
+@pytest.mark.parametrize("attack", [ENDLESS, RESETS], ids=["a header without end", "rapid reset"])
+def test_what_grpc_does_not_bound(client: hostir.Client, attack: list[bytes]) -> None:
+    """The connection ends, and others are served meanwhile."""
+    x = np.ones(4, np.float32)
+    array = client.put(x)
+    others = [Other(client) for _ in range(3)]
+    for other in others:
+        assert other.served
+        with contextlib.suppress(ConnectionError):
+            for part in attack:
+                other.socket.sendall(part)
+    assert np.array_equal(array.numpy(), x)
+    assert all(other.ends() for other in others)
+    assert np.array_equal(client.put(x).numpy(), x)
+
+
 def test_an_idle_connection_ends(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of a session does not."""
     monkeypatch.setenv("HOSTIR_CONNECTION_IDLE_MS", "200")
