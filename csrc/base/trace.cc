@@ -33,7 +33,9 @@ class Events {
   void Work(const TraceSpan& span, int track, Nanos began, Nanos ended) {
     Begin("X", span.rank, track);
     Append(text_, ",\"name\":", Quoted(span.name), ",\"cat\":", Quoted(span.kind), ",\"ts\":", Us(began - origin_),
-           ",\"dur\":", Us(std::max(ended - began, Nanos{})), "}");
+           ",\"dur\":", Us(std::max(ended - began, Nanos{})));
+    if (!span.trace.empty()) Append(text_, ",\"args\":{\"trace\":", Quoted(span.trace), "}");
+    text_ += "}";
   }
   void Arrow(const TraceSpan& span, size_t number) {
     Begin("s", span.rank, kHostTrack);
@@ -55,7 +57,7 @@ class Events {
 
 }  // namespace
 
-std::string TraceJson(std::string_view title, std::span<const TraceSpan> spans) {
+std::string TraceJson(std::string_view title, std::span<const TraceSpan> spans, std::string_view traceparent) {
   Nanos origin = Nanos::max();
   std::set<int64_t> ranks;
   std::set<std::pair<int64_t, int>> streams;
@@ -76,7 +78,8 @@ std::string TraceJson(std::string_view title, std::span<const TraceSpan> spans) 
     events.Work(span, TrackOf(span.stream), span.began, span.ended);
     events.Arrow(span, i);
   }
-  return Cat("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"program\":", Quoted(title), "},\"traceEvents\":[",
+  return Cat("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"program\":", Quoted(title),
+             traceparent.empty() ? "" : Cat(",\"traceparent\":", Quoted(traceparent)), "},\"traceEvents\":[",
              events.text(), "\n]}\n");
 }
 

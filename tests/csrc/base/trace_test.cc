@@ -50,5 +50,15 @@ TEST(Trace, TracksTimesAndArrows) {
 )");
 }
 
+TEST(Trace, TheRequestIsNamedOnceAndByEachRank) {
+  const TraceSpan spans[] = {{.rank = 3, .name = "k", .kind = "launch", .trace = "0af7"}, {.rank = 4, .name = "k"}};
+  const std::string text = TraceJson("p", spans, "00-0af7-b7ad-01");
+  EXPECT_NE(text.find(R"("otherData":{"program":"p","traceparent":"00-0af7-b7ad-01"})"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("pid":3,"tid":1,"name":"k","cat":"launch","ts":0.000,"dur":0.000,"args":{"trace":"0af7"}})"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find(R"("pid":4,"tid":1,"name":"k","cat":"","ts":0.000,"dur":0.000})"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace hir::base
