@@ -50,6 +50,8 @@ void StartLog(const std::string& level) {
 
 void FlushLog(base::Nanos timeout) { (void)Queue().Flush(timeout); }
 
+void AddToLog(std::string_view line) { Queue().Add(line); }
+
 int64_t LogLinesDropped() { return Queue().dropped(); }
 
 }  // namespace hir::service

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "csrc/base/clock.h"
 
@@ -14,6 +15,8 @@ namespace hir::service {
 void StartLog(const std::string& level);
 // Before the process ends, or may be killed: until what was logged is written, for `timeout` at most.
 void FlushLog(base::Nanos timeout = std::chrono::seconds(1));
+// `line`, with its newline, among the log's: as it is.
+void AddToLog(std::string_view line);
 // Since the start.
 int64_t LogLinesDropped();
 
