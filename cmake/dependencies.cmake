@@ -1,7 +1,8 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 TOML OPENSSL HWLOC LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 TOML OPENSSL PROMETHEUS HWLOC LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL
+# BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -71,6 +72,12 @@ find_package(OpenSSL 3 QUIET)
 hir_dependency(OPENSSL "no daemon, no workers" "OpenSSL ${OPENSSL_VERSION}" OpenSSL::SSL OpenSSL::Crypto)
 if(HIR_HAVE_OPENSSL)
   target_link_libraries(hir_openssl INTERFACE OpenSSL::SSL OpenSSL::Crypto)
+endif()
+
+find_package(prometheus-cpp CONFIG QUIET)
+hir_dependency(PROMETHEUS "hostird refuses --metrics" "prometheus-cpp" prometheus-cpp::core prometheus-cpp::pull)
+if(HIR_HAVE_PROMETHEUS)
+  target_link_libraries(hir_prometheus INTERFACE prometheus-cpp::pull prometheus-cpp::core)
 endif()
 
 set(HIR_HAVE_SERVICE FALSE)

@@ -38,6 +38,13 @@ std::vector<Setting> MakeSettings() {
        .what = "which lines the log has",
        .field = &Config::log_level,
        .words = {"trace", "debug", "info", "warn", "error", "off"}},
+      {"metrics", "where Prometheus reads the metrics: tcp:127.0.0.1:9464; whoever reaches it can", &Config::metrics},
+      {"access_log", "a file that gets a line for each request that is over; \"-\": the log's own output",
+       &Config::access_log},
+      {.key = "access_log_format",
+       .what = "how those lines are written",
+       .field = &Config::access_log_format,
+       .words = {"text", "json"}},
       {"threads_per_rank", "0: the cores divided by the devices", &Config::threads_per_rank, 0, kThreadsMax},
       {.key = "bind_ranks",
        .what = "whether each of several CPU devices keeps to its share of the cores: off where others "
@@ -79,6 +86,13 @@ const Setting* Find(std::string_view key) {
   return found == all.end() ? nullptr : &*found;
 }
 
+// Errors: what is wrong with an address that stands for one place only.
+Status CheckNumericTcp(const std::string& text) {
+  HIR_ASSIGN(const Address address, ParseAddress(text));
+  return address.IsNumeric() ? Status()
+                             : InvalidArgument("want tcp: and the number of an address, as in tcp:127.0.0.1:9464");
+}
+
 // What texts must be beyond their words. Errors: what is wrong with it.
 Status CheckText(const Setting& setting, const std::string& text) {
   if (!setting.words.empty() && std::ranges::find(setting.words, text) == setting.words.end())
@@ -88,6 +102,7 @@ Status CheckText(const Setting& setting, const std::string& text) {
     return status.ok() ? status : InvalidArgument(std::string(status.message().substr(text.size() + 2)));
   }
   if (setting.key == "listen") return ParseAddress(text).status();
+  if (setting.key == "metrics" && !text.empty()) return CheckNumericTcp(text);
   return {};
 }
 

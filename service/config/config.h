@@ -23,6 +23,9 @@ struct Config {
   std::string tls_key = {};
   std::string tls_client_ca = {};
   std::string log_level = "info";
+  std::string metrics = {};     // An address; empty: nobody reads them by HTTP.
+  std::string access_log = {};  // A file, or "-"; empty: there is none.
+  std::string access_log_format = "text";
   int64_t threads_per_rank = 0;
   std::string bind_ranks = "on";
   std::string busy_wait = "on";

@@ -78,11 +78,12 @@ Engine::Engine(EngineOptions options)
       programs_(
           {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"), options_.num_devices(),
            options_.devices.target(), options_.limits.resharding_bytes_max, options_.limits.loop_streams},
-          options_.limits),
+          options_.limits, metrics_),
       sequencer_(std::make_unique<Fleet>(FleetOf(options_)),
                  {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
-                  {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"}},
+                  {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"},
+                  metrics_},
                  wakeup_, released_, [this] { return programs_.TakeGone(); }) {}
 
 Engine::~Engine() { Stop(); }
@@ -180,6 +181,8 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     job.request = request.request;
     job.profile = std::move(request.profile);
     job.timeline = std::move(request.timeline);
+    job.trace = std::move(request.trace);
+    job.communications = communication_bytes_.Of(*job.program, job.sizes);
     made = sequencer_.Post(std::move(job));
   }
   if (!made.ok()) {
@@ -377,7 +380,10 @@ Engine::Report Engine::report() const {
           .runs_over = sequencer_.num_over(),
           .queued_plans = programs_.num_queued(),
           .queued_runs = sequencer_.num_queued(),
-          .draining = draining_};
+          .draining = draining_,
+          .staging_bytes = store_.staging_bytes(),
+          .sessions_of = store_.sessions_by_principal(),
+          .queued_runs_of = sequencer_.queued_by_principal()};
 }
 
 }  // namespace hir::service

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,12 +18,14 @@
 #include "csrc/base/status.h"
 #include "host_ir/predict/rates.h"
 #include "hostir/v1/plan.pb.h"
+#include "service/engine/communications.h"
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
 #include "service/engine/program_cache.h"
 #include "service/engine/run_times.h"
 #include "service/engine/sequencer.h"
 #include "service/engine/transfer.h"
+#include "service/metrics/metrics.h"
 #include "service/os/affinity.h"
 #include "service/os/wakeup.h"
 #include "service/store/store.h"
@@ -89,6 +92,7 @@ class Engine {
     int64_t request = 0;
     std::shared_ptr<::hostir::v1::RunProfile> profile = {};  // As of RunJob, as the next.
     std::shared_ptr<std::string> timeline = {};
+    std::string trace = {};  // As of RunJob.
   };
   struct Accepted {
     int64_t run = 0;
@@ -145,11 +149,17 @@ class Engine {
     int64_t queued_plans = 0;
     int64_t queued_runs = 0;
     bool draining = false;  // New work is refused.
+    int64_t staging_bytes = 0;
+    std::map<std::string, int64_t> sessions_of = {};     // By principal.
+    std::map<std::string, int64_t> queued_runs_of = {};  // By principal: those that have some.
   };
   Report report() const;
   // As of Fleet: whether the mesh serves. Without devices there is none.
   void OnHealth(std::function<void(bool)> heard) { sequencer_.OnHealth(std::move(heard)); }
   const EngineOptions& options() const { return options_; }
+  // What has happened here; requests are counted by who serves them.
+  Metrics& metrics() { return *metrics_; }
+  const Metrics& metrics() const { return *metrics_; }
 
  private:
   Owner OwnerOf(const std::string& session) const { return {store_.PrincipalOf(session), session}; }
@@ -165,11 +175,13 @@ class Engine {
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
 
   const EngineOptions options_;
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();  // Of the sequencer.
   const std::shared_ptr<ReleasedShards> released_;
   TensorStore store_;  // Before all that may hold tensors.
   ProgramCache programs_;
   const std::shared_ptr<RunTimes> run_times_ = std::make_shared<RunTimes>();  // Runs that end late hold it.
+  CommunicationBytes communication_bytes_{*metrics_};
   Sequencer sequencer_;
   std::mutex accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
   std::atomic<int64_t> runs_ = 0;

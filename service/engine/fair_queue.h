@@ -116,6 +116,13 @@ class FairQueue {
 
   bool empty() const { return size_ == 0; }
   int64_t size() const { return size_; }
+  std::map<std::string, int64_t> sizes() const {  // By principal: of those that wait.
+    std::map<std::string, int64_t> sizes;
+    for (const auto& [principal, sessions] : waiting_) {
+      for (const auto& [session, items] : sessions) sizes[principal] += std::ssize(items);
+    }
+    return sizes;
+  }
   int64_t size_of(const Owner& owner) const {
     const auto principal = waiting_.find(owner.principal);
     if (principal == waiting_.end()) return 0;

@@ -7,6 +7,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/base/trace.h"
+#include "csrc/base/traceparent.h"
 
 namespace hir::service {
 namespace {
@@ -93,7 +94,7 @@ pb::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<c
   return profile;
 }
 
-std::string TimelineOf(const Program& program, std::span<const pb::Measured> measured) {
+std::string TimelineOf(const Program& program, std::string_view trace, std::span<const pb::Measured> measured) {
   std::vector<base::TraceSpan> spans;
   for (size_t rank = 0; rank < measured.size(); ++rank) {
     for (const pb::OpSpan& span : measured[rank].spans()) {
@@ -104,10 +105,11 @@ std::string TimelineOf(const Program& program, std::span<const pb::Measured> mea
                        .queued = base::Nanos(span.queued()),
                        .queued_end = base::Nanos(span.queued_end()),
                        .began = base::Nanos(span.began()),
-                       .ended = base::Nanos(span.ended())});
+                       .ended = base::Nanos(span.ended()),
+                       .trace = std::string(base::TraceIdOf(measured[rank].traceparent()))});
     }
   }
-  return base::TraceJson(program.plan().name(), spans);
+  return base::TraceJson(program.plan().name(), spans, trace);
 }
 
 }  // namespace hir::service

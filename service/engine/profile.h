@@ -15,6 +15,7 @@ namespace hir::service {
 ::hostir::v1::RunProfile ProfileOf(const Program& program, const Sizes& sizes,
                                    std::span<const ::hostir::v1::Measured> measured);
 // What RunReply::timeline is.
-std::string TimelineOf(const Program& program, std::span<const ::hostir::v1::Measured> measured);
+std::string TimelineOf(const Program& program, std::string_view trace,
+                       std::span<const ::hostir::v1::Measured> measured);
 
 }  // namespace hir::service

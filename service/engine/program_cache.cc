@@ -20,8 +20,9 @@ constexpr size_t kDeathsKept = 64;
 
 }  // namespace
 
-ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits)
+ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits, std::shared_ptr<Metrics> metrics)
     : limits_(limits),
+      metrics_(std::move(metrics)),
       queued_bytes_("queued_plans_bytes_max", "bytes of programs that wait for the planner",
                     limits.queued_plans_bytes_max),
       planner_(std::move(planner)),
@@ -56,6 +57,7 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
     Touch(program);
     by_sent_.Keep(std::move(sent), program);
     lock.unlock();
+    metrics_->cache_hits.Add();
     return done(program);
   }
   Queue({.text = text, .source = source, .request = asker.request},
@@ -65,7 +67,9 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
 std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
   const std::scoped_lock lock(mutex_);
   std::shared_ptr<const Program> program = by_sent_.Find(sent);
-  if (program != nullptr) Touch(program);
+  if (program == nullptr) return nullptr;
+  Touch(program);
+  metrics_->cache_hits.Add();
   return program;
 }
 
@@ -74,6 +78,7 @@ void ProgramCache::GetFor(const std::shared_ptr<const Program>& program, const S
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<const Program> found = FindLocked(program, sizes)) {
     lock.unlock();
+    metrics_->cache_hits.Add();
     return done(found);
   }
   const auto entry = by_id_.find(program->id());
@@ -108,6 +113,7 @@ std::shared_ptr<const Program> ProgramCache::FindLocked(const std::shared_ptr<co
 
 void ProgramCache::Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock) {
   const Done& done = waiter.done;
+  metrics_->cache_misses.Add();
   if (stopping_) {
     lock.unlock();
     return done(Unavailable("the daemon is shutting down"));
@@ -241,7 +247,8 @@ void ProgramCache::Loop() {
     if (stopping_) return;
     if (queue_.empty()) {
       lock.unlock();
-      planner_.Watch(changed_.fd(), [](int64_t pid, std::string_view how) {
+      planner_.Watch(changed_.fd(), [this](int64_t pid, std::string_view how) {
+        metrics_->planner_deaths.Add();
         spdlog::warn("planner={} ended at rest error={}", pid, base::Quoted(how));
       });
       continue;
@@ -265,6 +272,7 @@ void ProgramCache::Loop() {
 }
 
 void ProgramCache::CountDeath(const Request& request, const PlannerProcess::Outcome& outcome) {
+  metrics_->planner_deaths.Add();
   const std::scoped_lock lock(mutex_);
   if (outcome.of_it && deaths_.size() >= kDeathsKept && !deaths_.contains(request.text)) deaths_.erase(deaths_.begin());
   const auto found = deaths_.find(request.text);
@@ -276,6 +284,7 @@ void ProgramCache::CountDeath(const Request& request, const PlannerProcess::Outc
 
 Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request) {
   const std::string digest = base::Digest(request.text);
+  const base::Nanos start = base::Clock::Steady().Now();
   PlannerProcess::Outcome outcome = planner_.MakePlan(
       {request.source, request.sizes, digest, std::chrono::milliseconds(limits_.plan_timeout_ms)},
       {.sent =
@@ -287,8 +296,10 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
        .progress = [&](const pb::PlanProgress& progress) { Tell(0, progress); },
        .again =
            [&](std::string_view how) {
+             metrics_->planner_deaths.Add();
              spdlog::warn("planner request={} not begun, planned again error={}", request.request, base::Quoted(how));
            }});
+  metrics_->plan_time.Add(base::Clock::Steady().Now() - start);
   if (outcome.ended) CountDeath(request, outcome);
   HIR_TRY(outcome.status);
   ++num_planned_;
@@ -318,6 +329,7 @@ void ProgramCache::KeepFor(const Request& request, const std::shared_ptr<const P
   plans.push_front(sized);
   while (std::ssize(plans) > std::max<int64_t>(1, limits_.program_plans_max)) {
     plans.pop_back();
+    metrics_->cache_evictions.Add();
   }
 }
 
@@ -335,6 +347,7 @@ void ProgramCache::Keep(const Request& request, std::shared_ptr<const Program> p
     by_sent_.Drop(*oldest->second.program);
     by_id_.erase(oldest);
     recent_.pop_back();
+    metrics_->cache_evictions.Add();
   }
 }
 

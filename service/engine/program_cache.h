@@ -20,6 +20,7 @@
 #include "service/engine/limits.h"
 #include "service/engine/program.h"
 #include "service/engine/program_texts.h"
+#include "service/metrics/metrics.h"
 #include "service/os/wakeup.h"
 #include "service/store/budget.h"
 #include "service/supervise/planner_process.h"
@@ -38,7 +39,8 @@ struct PlanAsker {
 // Thread-safe. Its destructor stops it.
 class ProgramCache {
  public:
-  ProgramCache(PlannerOptions planner, const Limits& limits);
+  ProgramCache(PlannerOptions planner, const Limits& limits,
+               std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>());
   ~ProgramCache();
 
   using Done = std::function<void(Result<std::shared_ptr<const Program>>)>;
@@ -121,6 +123,7 @@ class ProgramCache {
   void Touch(const std::shared_ptr<const Program>& program);
 
   const Limits limits_;
+  const std::shared_ptr<Metrics> metrics_;
   Budget queued_bytes_;
   const std::shared_ptr<Gone> gone_ = std::make_shared<Gone>();
   PlannerProcess planner_;  // Used by the thread alone, but for pid().

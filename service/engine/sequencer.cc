@@ -13,6 +13,7 @@
 #include "csrc/base/quoted.h"
 #include "csrc/base/shortened.h"
 #include "csrc/base/text.h"
+#include "csrc/base/traceparent.h"
 #include "service/engine/profile.h"
 #include "service/os/channel.h"
 
@@ -124,7 +125,10 @@ Status Sequencer::Post(Job job) {
       return ResourceExhausted(base::Cat("queued_runs_max = ", options_.queued_runs_max,
                                          ": as many runs of this session wait for their turn; wait for some"));
     }
-    if (auto* run = std::get_if<RunJob>(&job); run != nullptr && Begin(*run)) return {};
+    if (auto* run = std::get_if<RunJob>(&job); run != nullptr) {
+      run->posted = Now();
+      if (Begin(*run)) return {};
+    }
     queue_.Push(owner, std::move(job));
   }
   wakeup_->Signal();
@@ -176,6 +180,11 @@ bool Sequencer::TakeEnd(int64_t run) {
 bool Sequencer::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && !under_way(); });
+}
+
+std::map<std::string, int64_t> Sequencer::queued_by_principal() const {
+  const std::scoped_lock lock(mutex_);
+  return queue_.sizes();
 }
 
 int64_t Sequencer::num_queued() const {
@@ -255,6 +264,7 @@ bool Sequencer::Begin(RunJob& job) {
   if (!ranks_->healthy() || start + job.timeout.time < rests_until_) return false;
   if (PoisonOf(job) || !PostRun(job)) return false;
   queue_.Start(job.owner);
+  CountTurn(job, start);
   begun_ = std::move(job);
   begun_at_ = start;
   Become(State::kBegun);
@@ -265,8 +275,11 @@ void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   spdlog::error("generation={} ended error={}", ranks_->generation(), base::Quoted(ranks_->failure().ToString()));
   Forget();
+  options_.metrics->mesh_down.Begin(Now());
   const Status status = ranks_->Start();
   if (status.ok()) {
+    options_.metrics->mesh_down.End(Now());
+    options_.metrics->heals.Add();
     spdlog::info("generation={} serving", ranks_->generation());
   } else {
     FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
@@ -296,10 +309,11 @@ void Sequencer::Finish(RunJob& job, const Status& outcome) { Finish(job, outcome
 
 void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
   if (!told.ok()) {
-    spdlog::warn("run={} request={} program={} error={}", job.run, job.request, job.program->plan().name(),
-                 base::Quoted(base::Shortened(told).ToString()));
+    spdlog::warn("run={} request={} program={}{} error={}", job.run, job.request, job.program->plan().name(),
+                 base::TraceField(job.trace), base::Quoted(base::Shortened(told).ToString()));
   }
   ++num_over_;
+  options_.metrics->runs.Add(told.code());
   std::vector<std::shared_ptr<Readiness>> made;
   for (const auto& output : job.outputs) {
     if (output != nullptr) made.push_back(output->readiness());
@@ -408,12 +422,17 @@ void Sequencer::Run(RunJob& job) {
   if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
   const base::Nanos start = Now();
+  CountTurn(job, start);
   Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
 }
 
 void Sequencer::Conclude(RunJob& job) {
   const std::string what = WhatOf(job);
   Over(job, begun_at_, Await(job.timeout, what));
+}
+
+void Sequencer::CountTurn(const RunJob& job, base::Nanos start) {
+  options_.metrics->principals.Of(job.owner.principal).queue_time.Add(start - job.posted);
 }
 
 void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
@@ -423,16 +442,19 @@ void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
 
 void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
   job.took = Now() - start;
+  options_.metrics->run_time.Add(job.took);
   if (ranks_->healthy() && status.ok()) {
     loaded_.insert(job.program->number());
     Settled(job);
+    if (job.communications) Count(*job.communications);
+    if (job.is_measured()) CountTimes(*job.program, ranks_->measured(), *options_.metrics);
     if (job.profile) *job.profile = ProfileOf(*job.program, job.sizes, ranks_->measured());
-    if (job.timeline) *job.timeline = TimelineOf(*job.program, ranks_->measured());
+    if (job.timeline) *job.timeline = TimelineOf(*job.program, job.trace, ranks_->measured());
   } else if (ranks_->healthy() && options_.on_devices) {
     Unbind();
   }
-  spdlog::debug("run={} request={} program={} us={} code={}", job.run, job.request, job.program->plan().name(),
-                job.took.count() / 1000, CodeName(status.code()));
+  spdlog::debug("run={} request={} program={} us={} code={}{}", job.run, job.request, job.program->plan().name(),
+                job.took.count() / 1000, CodeName(status.code()), base::TraceField(job.trace));
 }
 
 bool Sequencer::PostRun(const RunJob& job) {
@@ -483,6 +505,7 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_phase(pb::Execute::PHASE_RUN);
   execute_.set_profile(whole.profile());
   execute_.set_timeline(whole.timeline());
+  execute_.set_traceparent(whole.traceparent());
   for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Ranks::Waits::kNobody));
   if (job.is_measured()) {  // What is posted is answered without what was measured.
@@ -549,6 +572,7 @@ void Sequencer::Fill(const RunJob& job, pb::Execute& execute) {
   execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());
   execute.set_profile(job.profile != nullptr);
   execute.set_timeline(job.timeline != nullptr);
+  if (!job.trace.empty()) execute.set_traceparent(job.trace);
   for (const auto& [name, value] : job.sizes) {
     pb::Symbol& symbol = *execute.add_symbols();
     symbol.set_name(name);

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,8 +20,10 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "service/engine/communications.h"
 #include "service/engine/fair_queue.h"
 #include "service/engine/program.h"
+#include "service/metrics/metrics.h"
 #include "service/os/wakeup.h"
 #include "service/store/tensor.h"
 #include "service/supervise/ranks.h"
@@ -39,7 +42,10 @@ struct RunJob {
   std::vector<std::shared_ptr<Tensor>> outputs;  // Settled when the run is over; null for what is another's.
   Sizes sizes;
   TimeLimit timeout = {};
-  base::Nanos took = {};  // From its turn to its end.
+  base::Nanos posted = {};  // When it came; Post's.
+  base::Nanos took = {};    // From its turn to its end.
+  std::string trace = {};   // The client's trace context (csrc/base/traceparent.h); empty: there is none.
+  std::shared_ptr<const Communications> communications = {};  // Null: it has none.
   // Where set, the run is a profile: filled before `done` of a run that went well.
   std::shared_ptr<::hostir::v1::RunProfile> profile = {};
   std::shared_ptr<std::string> timeline = {};  // The same for a timeline. Not both.
@@ -64,6 +70,7 @@ class Sequencer {
     int64_t queued_runs_max = 1024;                         // Of one session.
     bool on_devices = false;                                // Tensors live in the ranks' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
+    std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
   };
   // `gone` gives the numbers of programs that no job holds any more, which ranks drop with the next turn; it is called
   // under the sequencer's lock.
@@ -96,7 +103,8 @@ class Sequencer {
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
   int64_t num_queued() const;
-  int64_t num_over() const { return num_over_; }  // Runs that were posted, done or failed.
+  std::map<std::string, int64_t> queued_by_principal() const;  // Those that have some.
+  int64_t num_over() const { return num_over_; }               // Runs that were posted, done or failed.
 
  private:
   // Where the one order is. The thread is the one that serves.
@@ -126,6 +134,8 @@ class Sequencer {
   bool IsPosted(int64_t run) const { return state_ == State::kBegun && begun_->run == run; }
   // Concludes `run` if it has ended and the thread sleeps; false while it has not ended.
   bool TakeEnd(int64_t run);
+  // The run's turn begins.
+  void CountTurn(const RunJob& job, base::Nanos start);
   // What is left of a run when the workers are through with it.
   void Over(RunJob& job, base::Nanos start, const Status& status);
   void Account(RunJob& job, base::Nanos start, const Status& status);  // All of it but Finish.

@@ -31,6 +31,7 @@ class Upload {
   static Result<std::unique_ptr<Upload>> Begin(TensorStore& store, std::string session, const TensorSpec& spec,
                                                const std::vector<bool>& sent_once);
 
+  int64_t total_bytes() const { return map_.sent_bytes(); }
   // Takes the next bytes; they are charged first.
   // Errors: kInvalidArgument for more than was declared; kResourceExhausted.
   Status Add(std::string_view chunk);

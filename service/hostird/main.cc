@@ -26,7 +26,9 @@
 #include "csrc/base/version.h"
 #include "service/config/config.h"
 #include "service/engine/engine.h"
+#include "service/log/access_log.h"
 #include "service/log/log.h"
+#include "service/metrics/exposer.h"
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
@@ -244,6 +246,25 @@ Result<std::optional<host::Rates>> ReadRates(const std::string& path) {
   return std::optional<host::Rates>(*std::move(rates));
 }
 
+// Null: none is wanted.
+Result<std::unique_ptr<AccessLog>> OpenAccessLog(const Config& config) {
+  if (config.access_log.empty()) return std::unique_ptr<AccessLog>();
+  const bool json = config.access_log_format == "json";
+  auto log = AccessLog::Open(config.access_log, json ? AccessLog::Format::kJson : AccessLog::Format::kText);
+  if (!log.ok()) return log.status().WithContext(Cat("--access-log=", config.access_log));
+  return log;
+}
+
+// Null: nobody is to read them.
+Result<std::unique_ptr<Exposer>> ExposeMetrics(const Config& config, const Engine& engine, const Server& server) {
+  if (config.metrics.empty()) return std::unique_ptr<Exposer>();
+  HIR_ASSIGN(const Address address, ParseAddress(config.metrics));
+  auto exposer = Exposer::Start(address, engine.metrics(), [&server] { return server.metrics_state(); });
+  if (!exposer.ok()) return exposer.status().WithContext(Cat("--metrics=", config.metrics));
+  spdlog::info("metrics address={}", (*exposer)->address());
+  return exposer;
+}
+
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
@@ -263,15 +284,20 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   if (const Status status = engine.Start(); !status.ok()) {
     return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};
   }
+  Result<std::unique_ptr<AccessLog>> access = OpenAccessLog(config);
+  if (!access.ok()) return {access.status(), kExitUsage};
   KeepTransport();
-  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), config.tls(), engine);
+  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), config.tls(), engine, access->get());
   if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
+  const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
+  if (!exposer.ok()) return {exposer.status(), CodeOfAddress(exposer.status())};
   spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
                options.threads_per_rank, getpid());
   SayReady((*server)->address(), ready);
   const bool asked = WaitForEnd(signals, alive);
   if (asked) Drain(options.limits.drain_timeout_ms, **server);
   engine.Stop();  // While the server can still say so to those who wait.
+  if (*access != nullptr) (void)(*access)->Flush(std::chrono::seconds(1));
   spdlog::info("stopped");
   return {.abandoned = !asked};
 }

@@ -1,5 +1,6 @@
 #include "service/os/address.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <sys/file.h>
@@ -90,6 +91,14 @@ Status TryBind(const Address& address) {
 }  // namespace
 
 std::string Address::ToString() const { return Cat(is_unix ? kUnix : kTcp, target); }
+
+bool Address::IsNumeric() const {
+  const std::string host = target.substr(0, target.rfind(':'));
+  in6_addr ignored = {};
+  if (is_unix) return false;
+  if (!host.starts_with('[')) return inet_pton(AF_INET, host.c_str(), &ignored) == 1;
+  return host.ends_with(']') && inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &ignored) == 1;
+}
 
 Result<Address> ParseAddress(std::string_view text) {
   if (text.starts_with(kUnix)) {

@@ -15,6 +15,8 @@ struct Address {
   std::string target;  // The socket's path, or "127.0.0.1:50051".
 
   std::string ToString() const;  // "unix:/run/user/1000/hostir/socket", "tcp:127.0.0.1:50051"
+  // Whether it is "1.2.3.4:5" or "[::1]:5": a name may stand for several addresses, and for others tomorrow.
+  bool IsNumeric() const;
 };
 
 // "unix:/path" or "tcp:host:port". Errors: kInvalidArgument: what is wrong with it; paths are absolute, have at most

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "csrc/base/status.h"
 #include "service/store/tensor.h"
@@ -26,6 +27,10 @@ class Call {
   virtual void IfUnheard(std::function<void()> undo) = 0;
 
   virtual int64_t id() const = 0;  // What the log knows it by.
+  // The client's trace context (csrc/base/traceparent.h); empty: there is none.
+  virtual const std::string& trace() const = 0;
+  // The number of the run that it asked for, unless it is over.
+  virtual void LearnRun(int64_t run) = 0;
   // End when the call is over.
   virtual Subscriptions& subscriptions() = 0;
 };

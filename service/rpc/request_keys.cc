@@ -27,6 +27,7 @@ void KeyedCall::End(const Status& status) {
   if (status.ok() && !Write(*reply_, answer).ok()) told = Internal("the reply cannot be written");
   std::vector<std::shared_ptr<UnaryCall>> calls;
   bool undo = false;
+  int64_t run = -1;
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
@@ -34,11 +35,13 @@ void KeyedCall::End(const Status& status) {
     answer_ = answer;
     calls.swap(calls_);
     undo = abandoned_;
+    run = run_;
   }
   reply_ = nullptr;
   if (undo && undo_) undo_();
   if (then_) then_(static_cast<int64_t>(answer.Length()));
   for (const std::shared_ptr<UnaryCall>& call : calls) {
+    call->LearnRun(run);
     if (call->Claim()) call->EndWith(told, answer);
   }
 }
@@ -50,8 +53,14 @@ void KeyedCall::Answer(std::shared_ptr<UnaryCall> call) {
       calls_.push_back(std::move(call));
       return;
     }
+    call->LearnRun(run_);
   }
   if (call->Claim()) call->EndWith(status_, answer_);
+}
+
+void KeyedCall::LearnRun(int64_t run) {
+  const std::scoped_lock lock(mutex_);
+  run_ = run;
 }
 
 std::shared_ptr<KeyedCall> KeyedCall::Over(int64_t id, const grpc::ByteBuffer& answer, std::function<void()> undo) {
@@ -108,7 +117,7 @@ std::shared_ptr<KeyedCall> RequestKeys::Begin(const std::string& session, const 
     const auto [entry, is_new] = Use(*state_, of);
     if (is_new) {
       entry->digest = digest;
-      entry->call = found = std::make_shared<KeyedCall>(call->id(), std::move(reply));
+      entry->call = found = std::make_shared<KeyedCall>(call->id(), std::move(reply), call->trace());
       found->OnEnd([state = state_, of](int64_t bytes) { Ended(*state, of, bytes); });
       found->Answer(call);
       Trim(*state_, gone);

@@ -26,12 +26,16 @@ namespace hir::service {
 // A request with a key, on behalf of all calls that bring it. Thread-safe.
 class KeyedCall final : public Call {
  public:
-  KeyedCall(int64_t id, std::unique_ptr<google::protobuf::Message> reply) : id_(id), reply_(std::move(reply)) {}
+  // `trace` of the request that came first.
+  KeyedCall(int64_t id, std::unique_ptr<google::protobuf::Message> reply, std::string trace = {})
+      : id_(id), trace_(std::move(trace)), reply_(std::move(reply)) {}
 
   bool Claim() override;
   void End(const Status& status) override;
   void IfUnheard(std::function<void()> undo) override { undo_ = std::move(undo); }
   int64_t id() const override { return id_; }
+  const std::string& trace() const override { return trace_; }
+  void LearnRun(int64_t run) override;
   Subscriptions& subscriptions() override { return subscriptions_; }
 
   google::protobuf::Message* reply() { return reply_.get(); }
@@ -48,6 +52,7 @@ class KeyedCall final : public Call {
 
  private:
   const int64_t id_;
+  const std::string trace_;
   std::unique_ptr<google::protobuf::Message> reply_;
   std::function<void()> undo_;  // Of who claims it, then of who abandons it.
   std::function<void(int64_t)> then_;
@@ -56,6 +61,7 @@ class KeyedCall final : public Call {
   bool claimed_ = false;  // Guarded by mutex_, as all below.
   bool ended_ = false;
   bool abandoned_ = false;
+  int64_t run_ = -1;  // That it asked for.
   Status status_;
   grpc::ByteBuffer answer_;
   std::vector<std::shared_ptr<UnaryCall>> calls_;

@@ -16,6 +16,7 @@
 #include "service/log/log.h"
 #include "service/os/affinity.h"
 #include "service/os/process_usage.h"
+#include "service/rpc/counts.h"
 #include "service/rpc/explain.h"
 #include "service/rpc/principal.h"
 
@@ -52,6 +53,18 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
   }
 }
 
+// Empty: it is of none.
+template <typename Request>
+std::string_view SessionOf(const Request& request) {
+  if constexpr (requires { request.session_id(); }) {
+    return request.session_id();
+  } else if constexpr (requires { request.header().session_id(); }) {
+    return request.header().session_id();
+  } else {
+    return {};
+  }
+}
+
 // Where the elements of `transfer` are.
 template <typename Transfer>
 void Describe(const Transfer& transfer, pb::SharedMemoryReply* reply) {
@@ -75,10 +88,12 @@ void Describe(DType dtype, const std::vector<int64_t>& shape, const std::vector<
 
 }  // namespace
 
-RuntimeService::RuntimeService(Engine& engine, const Listener& listener)
+RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessLog* access)
     : engine_(engine),
       admission_(engine.options().limits.requests_bytes_max),
       listener_(listener),
+      access_(access),
+      log_(engine.metrics(), access),
       in_flight_(engine.options().limits.requests_max),
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
@@ -105,13 +120,15 @@ bool RuntimeService::Drain(base::Nanos deadline) {
 }
 
 template <typename Request, typename Reply>
-grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const grpc::ByteBuffer* request,
-                                                grpc::ByteBuffer* answer,
+grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const grpc::CallbackServerContext& context,
+                                                const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                                 void (RuntimeService::*handle)(const Request&, Reply*, Call),
                                                 On thread) {
   auto made = std::make_unique<Reply>();
   Reply* const reply = made.get();
-  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(method, in_flight_, std::move(made), answer);
+  CallRecord record = Begin(method, context);
+  if (access_ != nullptr) record.bytes_in = static_cast<int64_t>(request->Length());
+  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(std::move(record), in_flight_, log_, std::move(made), answer);
   // Taken from gRPC, which would keep them as long as the call waits, and not longer than its client.
   grpc::ByteBuffer bytes;
   const_cast<grpc::ByteBuffer*>(request)->Swap(&bytes);
@@ -120,6 +137,8 @@ grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const g
     Charge charge;
     const hir::Status status = admission_.Parse(bytes, Request::descriptor()->name(), parsed, charge);
     if (!status.ok()) return call->ClaimAndEnd(status);
+    if (access_ != nullptr)
+      call->Learn([&](CallRecord& known) { known.session = CallLog::SessionName(SessionOf(parsed)); });
     if constexpr (requires { parsed.request_key(); }) {
       if (!parsed.request_key().empty()) {
         auto own = std::make_unique<Reply>();
@@ -209,6 +228,7 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
 void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
   run.request = call->id();
+  run.trace = call->trace();
   if (request.profile() && request.timeline()) {
     return call->ClaimAndEnd(InvalidArgument(
         "profile and timeline: the first waits for each piece of work before the next, the second shows what overlaps; "
@@ -260,6 +280,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     Result<Engine::Accepted> accepted = engine_.Run(run);
     if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
     const int64_t number = accepted->run;
+    call->LearnRun(number);
     waited->accepted = *std::move(accepted);
     if (wait) {
       lock.unlock();
@@ -318,6 +339,7 @@ void RuntimeService::DoCommit(const pb::CommitRequest& request, pb::UploadReply*
     HIR_ASSIGN(const std::unique_ptr<hir::service::Upload> upload,
                shared_transfers_.TakeUpload(request.session_id(), request.token()));
     HIR_ASSIGN(const hir::service::Upload::Stored stored, upload->End());
+    engine_.metrics().uploaded_bytes.Add(upload->total_bytes());
     hir::service::ToProto(stored.handle, *stored.tensor, reply->mutable_tensor());
     call->IfUnheard([this, session = request.session_id(), handle = stored.handle] {
       (void)engine_.Free(session, std::span(&handle, 1));
@@ -333,6 +355,7 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     if (!call->Claim()) return;
     if (!download.ok()) return call->End(download.status());
     Describe((*download)->dtype(), (*download)->shape(), (*download)->sent_once(), reply);
+    engine_.metrics().downloaded_bytes.Add((*download)->total_bytes());
     call->End(AddShared(session, *std::move(download), reply, call));
   };
   engine_.BeginDownload(request.session_id(), request.handle(),
@@ -491,33 +514,40 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
     limit.set_name(std::string(info.name));
     limit.set_value(options.limits.*info.value);
   }
+  AddCounts(engine_.metrics(), report, reply);
+  reply->set_access_log_lines_dropped(access_ == nullptr ? 0 : access_->dropped());
   call->ClaimAndEnd({});
 }
 
 // --- the faces -------------------------------------------------------------------------------------------------
 
+CallRecord RuntimeService::Begin(std::string_view method, const grpc::CallbackServerContext& context) const {
+  return log_.Begin(method, context, [&] { return PrincipalOf(context, listener_).value_or(""); });
+}
+
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
                                                                     const pb::ConnectRequest* request) {
-  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_}, *request,
-                         PrincipalOf(*context, listener_));
+  Result<std::string> principal = PrincipalOf(*context, listener_);
+  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+                         *request, Begin("Connect", *context), std::move(principal));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,
                                                                   grpc::ByteBuffer* answer) {
-  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_}, *context,
-                        answer);
+  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+                        *context, Begin("Upload", *context), answer);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(grpc::CallbackServerContext* context,
                                                                       const pb::DownloadRequest* request) {
-  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_},
-                            *context, *request);
+  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+                            *context, Begin("Download", *context), *request);
 }
 
-#define HIR_UNARY(Method, Request, Reply, thread)                                                                 \
-  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext*, const grpc::ByteBuffer* request, \
-                                                   grpc::ByteBuffer* answer) {                                    \
-    return Start(#Method, request, answer, &RuntimeService::Do##Method, On::thread);                              \
+#define HIR_UNARY(Method, Request, Reply, thread)                                                               \
+  grpc::ServerUnaryReactor* RuntimeService::Method(grpc::CallbackServerContext* context,                        \
+                                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* answer) { \
+    return Start(#Method, *context, request, answer, &RuntimeService::Do##Method, On::thread);                  \
   }
 #include "service/rpc/unary_methods.def"
 #undef HIR_UNARY

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,7 +13,10 @@
 #include "csrc/base/work_pool.h"
 #include "hostir/v1/service.grpc.pb.h"
 #include "service/engine/engine.h"
+#include "service/log/access_log.h"
+#include "service/metrics/exposer.h"
 #include "service/rpc/admission.h"
+#include "service/rpc/call_record.h"
 #include "service/rpc/listener.h"
 #include "service/rpc/request_keys.h"
 #include "service/rpc/shared_transfers.h"
@@ -42,21 +46,25 @@ using Methods =
 
 class RuntimeService final : public Methods {
  public:
-  // `engine` and `listener` outlive the service, and the service the server.
-  RuntimeService(Engine& engine, const Listener& listener);
+  // `engine`, `listener` and `access`, which may be null, outlive the service, and the service the server.
+  RuntimeService(Engine& engine, const Listener& listener, AccessLog* access);
 
   // Drains the engine, waits until no call but sessions is under way, and ends the sessions. False: `deadline` came
   // before.
   bool Drain(base::Nanos deadline);
   base::WorkPool& pool() { return pool_; }
   SharedTransfers& shared_transfers() { return shared_transfers_; }
+  // For the page of metrics. From any thread; takes no lock that is held for long.
+  MetricsState metrics_state() const;
 
  private:
   enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
   using Call = const std::shared_ptr<hir::service::Call>&;
   template <typename Request, typename Reply>
-  grpc::ServerUnaryReactor* Start(std::string_view method, const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
+  grpc::ServerUnaryReactor* Start(std::string_view method, const grpc::CallbackServerContext& context,
+                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                   void (RuntimeService::*handle)(const Request&, Reply*, Call), On thread);
+  CallRecord Begin(std::string_view method, const grpc::CallbackServerContext& context) const;
   void Close(const std::string& session);
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);
@@ -88,9 +96,12 @@ class RuntimeService final : public Methods {
   Engine& engine_;
   Admission admission_;
   const Listener& listener_;
+  AccessLog* const access_;
+  CallLog log_;
   InFlight in_flight_;
   RequestKeys keys_;
   const base::Nanos start_;
+  const std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   base::WorkPool pool_;
   SharedTransfers shared_transfers_;
   OpenSessions open_sessions_;  // Last: sessions that end late find the others.

@@ -66,8 +66,8 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine)
-      : engine_(engine), held_(std::move(held)), listener_(std::move(listener)), service_(engine, *listener_) {}
+  GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine, AccessLog* access)
+      : engine_(engine), held_(std::move(held)), listener_(std::move(listener)), service_(engine, *listener_, access) {}
   ~GrpcServer() override {
     engine_.OnHealth({});
     listener_->Stop();
@@ -140,6 +140,7 @@ class GrpcServer final : public Server {
     return service_.Drain(deadline);
   }
   base::WorkPool& pool() override { return service_.pool(); }
+  MetricsState metrics_state() const override { return service_.metrics_state(); }
 
  private:
   // Serving as Status says it.
@@ -160,12 +161,13 @@ class GrpcServer final : public Server {
 
 void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
-Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine) {
+Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine,
+                                              AccessLog* access) {
   const Limits& limits = engine.options().limits;
   const bool has_tls = tls.all() && !held.address().is_unix;
   HIR_ASSIGN(std::unique_ptr<Listener> listener,
              Listener::Open(held.address(), {.connections_max = limits.connections_max, .tls = has_tls}));
-  auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine);
+  auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine, access);
   HIR_TRY(server->Serve(tls, limits));
   return std::unique_ptr<Server>(std::move(server));
 }

@@ -8,6 +8,8 @@
 #include "csrc/base/status.h"
 #include "csrc/base/work_pool.h"
 #include "service/engine/engine.h"
+#include "service/log/access_log.h"
+#include "service/metrics/exposer.h"
 #include "service/os/address.h"
 #include "service/tls/files.h"
 
@@ -20,11 +22,12 @@ void KeepTransport();
 // Serves from Start to its destruction. Threads: one at a time.
 class Server {
  public:
-  // `engine` has been started, and outlives the server. `tls`: all of its files, which have been checked: over TCP
-  // only those are served that show a certificate of its authorities; what replaces a file holds for connections from
-  // some seconds after on. None: what connects is served.
+  // `engine` has been started, and outlives the server, as `access` does: the access log, or null. `tls`: all of its
+  // files, which have been checked: over TCP only those are served that show a certificate of its authorities; what
+  // replaces a file holds for connections from some seconds after on. None: what connects is served.
   // Errors: kUnavailable: the address cannot be listened on.
-  static Result<std::unique_ptr<Server>> Start(HeldAddress held, const TlsFiles& tls, Engine& engine);
+  static Result<std::unique_ptr<Server>> Start(HeldAddress held, const TlsFiles& tls, Engine& engine,
+                                               AccessLog* access = nullptr);
   virtual ~Server() = default;
 
   virtual const std::string& address() const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".
@@ -33,6 +36,8 @@ class Server {
   virtual bool Drain(base::Nanos deadline) = 0;
   // Where requests are carried out: rpc_threads threads, and a queue for queued_rpcs_max.
   virtual base::WorkPool& pool() = 0;
+  // For the page of metrics. From any thread.
+  virtual MetricsState metrics_state() const = 0;
 };
 
 }  // namespace hir::service

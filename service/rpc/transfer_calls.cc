@@ -23,8 +23,6 @@ constexpr int64_t kSendBytes = int64_t{1} << 20;
 constexpr int64_t kSendBytesOfAll = int64_t{16} << 20;
 constexpr int64_t kSendBytesLeast = int64_t{1} << 14;
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
-
 Status Gone() { return Status(Code::kCancelled, "the client left, or its session ended"); }
 
 }  // namespace
@@ -36,8 +34,11 @@ Status QueueFull(const Engine& engine) {
 
 // --- uploads ---------------------------------------------------------------------------------------------------
 
-UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call, grpc::ByteBuffer* answer)
-    : context_(context), call_(call), answer_(answer), entry_(context.in_flight.Enter()), start_(Now()) {
+UploadCall::UploadCall(RpcContext context, grpc::CallbackServerContext& call, CallRecord record,
+                       grpc::ByteBuffer* answer)
+    : context_(context), call_(call), answer_(answer), entry_(context.in_flight.Enter()), record_(std::move(record)) {
+  record_.id = entry_.id;
+  record_.bytes_in = 0;
   if (entry_.admission.ok()) {
     StartRead(&bytes_);
   } else {
@@ -109,6 +110,8 @@ Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
         return ResourceExhausted(
             base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
       }
+      record_.bytes_in += bytes;
+      context_.engine.metrics().uploaded_bytes.Add(bytes);
       HIR_TRY(upload_->Add(request.chunk()));
       return true;
     }
@@ -134,6 +137,7 @@ Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHead
 
 Result<bool> UploadCall::Begin(const pb::UploadHeader& header) {
   session_ = header.session_id();
+  record_.session = CallLog::SessionName(session_);
   context_.open.AddTransfer(session_, call_);  // First: a session that ends from now on cancels it.
   key_ = header.request_key();
   if (!key_.empty()) {
@@ -149,7 +153,7 @@ Result<bool> UploadCall::Begin(const pb::UploadHeader& header) {
 
 void UploadCall::End(const Status& status) {
   upload_ = nullptr;  // Before the client hears of it: what it did not finish is freed.
-  LogCall("Upload", entry_.id, status, Now() - start_);
+  context_.log.Over(record_, status);
   Finish(ToGrpc(status));
 }
 
@@ -163,14 +167,22 @@ void UploadCall::OnDone() {
 
 // --- downloads -------------------------------------------------------------------------------------------------
 
-DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call, std::string session)
-    : context_(context), call_(call), session_(std::move(session)), entry_(context.in_flight.Enter()), start_(Now()) {
+DownloadCall::DownloadCall(RpcContext context, grpc::CallbackServerContext& call, CallRecord record,
+                           std::string session)
+    : context_(context),
+      call_(call),
+      session_(std::move(session)),
+      entry_(context.in_flight.Enter()),
+      record_(std::move(record)) {
+  record_.id = entry_.id;
+  record_.session = CallLog::SessionName(session_);
   context_.open.CountDownload(1);
 }
 
-DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext& server_context,
+DownloadCall* DownloadCall::Make(RpcContext context, grpc::CallbackServerContext& server_context, CallRecord record,
                                  const pb::DownloadRequest& request) {
-  const std::shared_ptr<DownloadCall> call(new DownloadCall(context, server_context, request.session_id()));
+  const std::shared_ptr<DownloadCall> call(
+      new DownloadCall(context, server_context, std::move(record), request.session_id()));
   call->self_ = call;
   context.open.AddTransfer(call->session_, server_context);
   if (!call->entry_.admission.ok()) {
@@ -214,6 +226,9 @@ void DownloadCall::Send() {
   const int64_t share = std::clamp(kSendBytesOfAll / context_.open.num_downloads(), kSendBytesLeast, kSendBytes);
   *reply_.mutable_chunk() = download_->Next(std::min(share, context_.engine.options().limits.chunk_bytes_max));
   if (reply_.chunk().empty()) return End({});
+  const int64_t bytes = std::ssize(reply_.chunk());
+  sent_bytes_ += bytes;
+  context_.engine.metrics().downloaded_bytes.Add(bytes);
   StartWrite(&reply_);
 }
 
@@ -231,7 +246,8 @@ void DownloadCall::End(const Status& status) {
     if (std::exchange(ended_, true)) return;
   }
   download_ = nullptr;
-  LogCall("Download", entry_.id, status, Now() - start_);
+  record_.bytes_out = sent_bytes_;
+  context_.log.Over(record_, status);
   Finish(ToGrpc(status));
 }
 
@@ -377,8 +393,9 @@ std::string Shown(const std::string& principal) {
 
 }  // namespace
 
-SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, const Result<std::string>& principal)
-    : context_(context), wants_progress_(request.progress()) {
+SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, CallRecord record,
+                         const Result<std::string>& principal)
+    : context_(context), wants_progress_(request.progress()), record_(std::move(record)) {
   const EngineOptions& options = context_.engine.options();
   const base::Nanos lease =
       std::chrono::milliseconds(std::clamp<int64_t>(request.lease_ms(), 0, options.limits.session_lease_ms_max));
@@ -405,11 +422,13 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
 Status SessionCall::Open(const pb::ConnectRequest& request, const std::string& principal, base::Nanos lease) {
   if (!request.session_id().empty()) {
     session_ = request.session_id();
+    record_.session = CallLog::SessionName(session_);  // Before others may end it.
     Status status = context_.open.Resume(session_, principal, this, lease);
     if (!status.ok()) session_.clear();
     return status;
   }
   HIR_ASSIGN(session_, context_.engine.OpenSession(principal));
+  record_.session = CallLog::SessionName(session_);
   context_.open.Add(this, principal, lease);
   return {};
 }
@@ -419,6 +438,7 @@ void SessionCall::End(const Status& status) {
     const std::scoped_lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
   }
+  context_.log.Over(record_, status);
   Finish(ToGrpc(status));
 }
 

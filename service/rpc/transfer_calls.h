@@ -19,6 +19,7 @@
 #include "hostir/v1/service.pb.h"
 #include "service/engine/engine.h"
 #include "service/rpc/admission.h"
+#include "service/rpc/call_record.h"
 #include "service/rpc/request_keys.h"
 #include "service/rpc/shared_transfers.h"
 #include "service/rpc/unary_call.h"
@@ -89,6 +90,7 @@ struct RpcContext {
   OpenSessions& open;
   SharedTransfers& shared;
   RequestKeys& keys;
+  CallLog& log;
 };
 
 // A full pool is an answer, not a queue without end.
@@ -100,7 +102,7 @@ Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const ::hostir::v1::
 class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   // `call` lives until OnDone, and `answer`, for the reply.
-  UploadCall(RpcContext context, grpc::CallbackServerContext& call, grpc::ByteBuffer* answer);
+  UploadCall(RpcContext context, grpc::CallbackServerContext& call, CallRecord record, grpc::ByteBuffer* answer);
 
  private:
   void OnReadDone(bool ok) override;
@@ -117,7 +119,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::CallbackServerContext& call_;
   grpc::ByteBuffer* const answer_;
   const InFlight::Entry entry_;
-  const base::Nanos start_;
+  CallRecord record_;
   grpc::ByteBuffer bytes_;
   std::string session_;             // Of the header.
   std::unique_ptr<Upload> upload_;  // Null before the header.
@@ -129,11 +131,11 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::DownloadReply> {
  public:
   // `call` lives until OnDone.
-  static DownloadCall* Make(RpcContext context, grpc::CallbackServerContext& call,
+  static DownloadCall* Make(RpcContext context, grpc::CallbackServerContext& call, CallRecord record,
                             const ::hostir::v1::DownloadRequest& request);
 
  private:
-  DownloadCall(RpcContext context, grpc::CallbackServerContext& call, std::string session);
+  DownloadCall(RpcContext context, grpc::CallbackServerContext& call, CallRecord record, std::string session);
   void Begin(Result<std::unique_ptr<Download>> download);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -145,7 +147,8 @@ class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::Downloa
   grpc::CallbackServerContext& call_;
   const std::string session_;
   const InFlight::Entry entry_;
-  const base::Nanos start_;
+  CallRecord record_;
+  std::atomic<int64_t> sent_bytes_ = 0;
   std::shared_ptr<DownloadCall> self_;  // Until OnDone.
   Subscriptions subscriptions_;         // To the tensor.
   ::hostir::v1::DownloadReply reply_;
@@ -158,7 +161,8 @@ class DownloadCall final : public grpc::ServerWriteReactor<::hostir::v1::Downloa
 class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionEvent> {
  public:
   // `principal`: PrincipalOf's; where that is an error the call ends with it.
-  SessionCall(RpcContext context, const ::hostir::v1::ConnectRequest& request, const Result<std::string>& principal);
+  SessionCall(RpcContext context, const ::hostir::v1::ConnectRequest& request, CallRecord record,
+              const Result<std::string>& principal);
   // Once; later calls change nothing.
   void End(const Status& status);
   // Sends `progress` if the client asked for it; while an event is on its way only the latest is kept.
@@ -175,6 +179,7 @@ class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionE
 
   const RpcContext context_;
   const bool wants_progress_;
+  CallRecord record_;
   std::string session_;
   std::mutex mutex_;
   ::hostir::v1::SessionEvent event_;  // Guarded by mutex_, as all below; gRPC's while writing_.

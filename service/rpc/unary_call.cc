@@ -1,31 +1,32 @@
 #include "service/rpc/unary_call.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
-#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/convert/status.h"
 
 namespace hir::service {
 
-std::shared_ptr<UnaryCall> UnaryCall::Make(std::string_view method, InFlight& in_flight,
+std::shared_ptr<UnaryCall> UnaryCall::Make(CallRecord record, InFlight& in_flight, CallLog& log,
                                            std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer) {
-  const std::shared_ptr<UnaryCall> call(new UnaryCall(method, in_flight, std::move(reply), answer));
+  const std::shared_ptr<UnaryCall> call(new UnaryCall(std::move(record), in_flight, log, std::move(reply), answer));
   call->self_ = call;
   return call;
 }
 
-UnaryCall::UnaryCall(std::string_view method, InFlight& in_flight, std::unique_ptr<google::protobuf::Message> reply,
-                     grpc::ByteBuffer* answer)
-    : method_(method),
-      in_flight_(in_flight),
+UnaryCall::UnaryCall(CallRecord record, InFlight& in_flight, CallLog& log,
+                     std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer)
+    : in_flight_(in_flight),
+      log_(log),
       entry_(in_flight.Enter()),
-      start_(base::Clock::Steady().Now()),
+      trace_(record.trace),
+      record_(std::move(record)),
       reply_(std::move(reply)),
-      answer_(answer) {}
+      answer_(answer) {
+  record_.id = entry_.id;
+}
 
 bool UnaryCall::Claim() {
   const std::scoped_lock lock(mutex_);
@@ -39,12 +40,15 @@ void UnaryCall::EndWith(const Status& status, const grpc::ByteBuffer& written) {
   Conclude(status, nullptr);
 }
 
+// The log hears of it before the client does, which may look.
 void UnaryCall::Conclude(const Status& status, const google::protobuf::Message* reply) {
-  LogCall(method_, id(), status, base::Clock::Steady().Now() - start_);
-  if (status.ok() && reply != nullptr) {
-    const grpc::Status written = Write(*reply, *answer_);
-    if (!written.ok()) return Finish(written);
+  const grpc::Status written = status.ok() && reply != nullptr ? Write(*reply, *answer_) : grpc::Status::OK;
+  if (answer_ != nullptr && status.ok()) record_.bytes_out = static_cast<int64_t>(answer_->Length());
+  if (!written.ok()) {
+    log_.Over(record_, Internal("the reply cannot be written"));
+    return Finish(written);
   }
+  log_.Over(record_, status);
   Finish(ToGrpc(status));
 }
 
@@ -106,15 +110,6 @@ bool InFlight::Drain(base::Nanos timeout) {
 grpc::Status Write(const google::protobuf::Message& reply, grpc::ByteBuffer& answer) {
   bool owned = false;
   return grpc::SerializationTraits<google::protobuf::Message>::Serialize(reply, &answer, &owned);
-}
-
-void LogCall(std::string_view method, int64_t id, const Status& status, base::Nanos took) {
-  const int64_t us = took.count() / 1000;
-  if (status.ok()) {
-    spdlog::debug("request={} method={} us={}", id, method, us);
-  } else {
-    spdlog::warn("request={} method={} us={} error={}", id, method, us, base::Quoted(status.ToString()));
-  }
 }
 
 }  // namespace hir::service

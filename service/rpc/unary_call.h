@@ -9,12 +9,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "service/rpc/call.h"
+#include "service/rpc/call_record.h"
 #include "service/store/tensor.h"
 
 namespace hir::service {
@@ -48,9 +49,9 @@ class InFlight {
 // Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
 class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
  public:
-  // `method` is a literal. `in_flight` counts it as long as gRPC has it. `reply`, as it is in an End that says OK, goes
-  // into `answer`, which is gRPC's; null: there is none.
-  static std::shared_ptr<UnaryCall> Make(std::string_view method, InFlight& in_flight,
+  // `record` gets the call's number. `in_flight` counts it as long as gRPC has it; `log` hears of its end. `reply`, as
+  // it is in an End that says OK, goes into `answer`, which is gRPC's; null: there is none.
+  static std::shared_ptr<UnaryCall> Make(CallRecord record, InFlight& in_flight, CallLog& log,
                                          std::unique_ptr<google::protobuf::Message> reply = {},
                                          grpc::ByteBuffer* answer = nullptr);
 
@@ -61,22 +62,33 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   int64_t id() const override { return entry_.id; }
   Subscriptions& subscriptions() override { return subscriptions_; }
 
+  const std::string& trace() const override { return trace_; }
+  void LearnRun(int64_t run) override {
+    Learn([run](CallRecord& known) { known.run = run; });
+  }
+  // What became known of the call, unless that is over: `note(record)`, under a lock.
+  template <typename Note>
+  void Learn(const Note& note) {
+    const std::scoped_lock lock(mutex_);
+    if (!claimed_) note(record_);
+  }
   // Ends with an answer that is written already, in place of the reply. REQUIRES: as of End; it has an `answer`.
   void EndWith(const Status& status, const grpc::ByteBuffer& written);
   // Not OK: the call is to end with it.
   const Status& admission() const { return entry_.admission; }
 
  private:
-  UnaryCall(std::string_view method, InFlight& in_flight, std::unique_ptr<google::protobuf::Message> reply,
+  UnaryCall(CallRecord record, InFlight& in_flight, CallLog& log, std::unique_ptr<google::protobuf::Message> reply,
             grpc::ByteBuffer* answer);
   void OnCancel() override;
   void OnDone() override;
   void Conclude(const Status& status, const google::protobuf::Message* reply);
 
-  const std::string_view method_;
   InFlight& in_flight_;
+  CallLog& log_;
   const InFlight::Entry entry_;
-  const base::Nanos start_;
+  const std::string trace_;
+  CallRecord record_;  // Of who claims the call, then; before, guarded by mutex_.
   const std::unique_ptr<google::protobuf::Message> reply_;
   grpc::ByteBuffer* const answer_;
   std::shared_ptr<UnaryCall> self_;  // Until OnDone.
@@ -89,8 +101,5 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
 
 // `reply` as what gRPC sends.
 grpc::Status Write(const google::protobuf::Message& reply, grpc::ByteBuffer& answer);
-
-// The line in the log about a call that is over.
-void LogCall(std::string_view method, int64_t id, const Status& status, base::Nanos took);
 
 }  // namespace hir::service

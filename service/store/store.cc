@@ -300,6 +300,13 @@ int64_t TensorStore::num_tensors() const {
   return static_cast<int64_t>(handles_.size());
 }
 
+std::map<std::string, int64_t> TensorStore::sessions_by_principal() const {
+  std::map<std::string, int64_t> sessions;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [id, session] : sessions_) ++sessions[session.principal];
+  return sessions;
+}
+
 int64_t TensorStore::num_sessions() const {
   const std::scoped_lock lock(mutex_);
   return static_cast<int64_t>(sessions_.size());

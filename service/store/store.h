@@ -92,6 +92,8 @@ class TensorStore {
   int64_t num_sessions() const;
   int64_t tensor_bytes() const { return bytes_.used(); }
   int64_t recycled_bytes() const { return pool_->bytes(); }
+  int64_t staging_bytes() const { return staging_.used(); }
+  std::map<std::string, int64_t> sessions_by_principal() const;
 
  private:
   struct Principal {

@@ -14,6 +14,7 @@
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "csrc/base/traceparent.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/rank/cpu/cpu_backends.h"
 #include "host_ir/rank/cuda/cuda_backends.h"
@@ -32,14 +33,14 @@ namespace {
 // For what failed here all workers may be replaced, as soon as the daemon hears of it.
 constexpr base::Nanos kFlushTimeout = std::chrono::milliseconds(10);
 
-// The run that `request` is about, as the daemon's log calls it; 0: none.
-int64_t RunOf(const Link::Request& request) {
-  if (request.posted != nullptr) return request.posted->run();
+// The run that `request` is about, if any: then its number is above 0.
+const ::hostir::v1::Execute& RunOf(const Link::Request& request) {
+  if (request.posted != nullptr) return *request.posted;
   const ::hostir::v1::ToWorker& message = request.message;
   for (const ::hostir::v1::ToWorker& part : message.batch().messages()) {
-    if (part.has_execute()) return part.execute().run();
+    if (part.has_execute()) return part.execute();
   }
-  return message.execute().run();
+  return message.execute();
 }
 
 [[noreturn]] void ServeRank(const Worker::Options& options, rank::Backends backends) {
@@ -49,12 +50,14 @@ int64_t RunOf(const Link::Request& request) {
   for (;;) {  // The link ends the process.
     Link::Request request = link.Next();
     const int64_t seq = request.message.seq();
-    const int64_t run = RunOf(request);
     const bool is_posted = request.posted != nullptr;
+    const int64_t run = RunOf(request).run();  // As the daemon's log calls it; 0: none.
+    const std::string trace = RunOf(request).traceparent();
     ::hostir::v1::FromWorker answer = worker.Handle(std::move(request), link);
     if (answer.reply().error().code() != 0) {
       spdlog::warn("rank={} generation={} seq={}{} error={}", rank, generation, seq,
-                   run == 0 ? "" : base::Cat(" run=", run), base::Quoted(answer.reply().error().message()));
+                   run == 0 ? "" : base::Cat(" run=", run, base::TraceField(trace)),
+                   base::Quoted(answer.reply().error().message()));
       FlushLog(kFlushTimeout);
     }
     if (is_posted) {

@@ -188,6 +188,7 @@ Status Worker::Execute(const pb::Execute& execute) {
   watch(execute.run(), program->second.get());
   bool started = false;
   const Status status = program->second->Run(execute, started, measured_);
+  if (execute.profile() || execute.timeline()) measured_.set_traceparent(execute.traceparent());
   poisoned_ |= started && !status.ok();
   watch(0, nullptr);
   return status;

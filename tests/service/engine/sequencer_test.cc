@@ -53,11 +53,12 @@ class World {
       : options_(options), random_(options.seed * 7919 + 13) {
     auto ranks = std::make_unique<SimulatedRanks>(options, events_);
     ranks_ = ranks.get();
-    sequencer_.emplace(
-        std::move(ranks),
-        Sequencer::Options{
-            .queued_runs_max = queued_runs_max, .on_devices = options.on_devices, .fetch_timeout = {seconds(1), "f"}},
-        wakeup_, released_, [this] { return std::exchange(gone_, {}); });
+    sequencer_.emplace(std::move(ranks),
+                       Sequencer::Options{.queued_runs_max = queued_runs_max,
+                                          .on_devices = options.on_devices,
+                                          .fetch_timeout = {seconds(1), "f"},
+                                          .metrics = metrics_},
+                       wakeup_, released_, [this] { return std::exchange(gone_, {}); });
     for (int64_t number = 1; number <= 5; ++number) programs_.push_back(MakeProgram(number, 3));
   }
 
@@ -180,6 +181,26 @@ class World {
     events_->In(milliseconds(1), look);
     sequencer_->Serve([](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); });
     EXPECT_TRUE(under_way_.empty()) << under_way_.size() << " runs never ended";
+    CheckCounts();
+  }
+
+  // What was counted is what happened.
+  void CheckCounts() const {
+    const auto number_of = [](const Histogram& histogram) {
+      int64_t sum = 0;
+      for (const int64_t count : histogram.counts()) sum += count;
+      return sum;
+    };
+    EXPECT_EQ(metrics_->runs.of(Code::kOk), right_);
+    EXPECT_EQ(metrics_->runs.total(), right_ + failed_);
+    int64_t turns = 0;
+    metrics_->principals.ForEach(
+        [&](std::string_view, const Metrics::Principal& principal) { turns += number_of(principal.queue_time); });
+    EXPECT_EQ(number_of(metrics_->run_time), turns);
+    EXPECT_GE(turns, right_);
+    EXPECT_LE(turns, right_ + failed_);
+    EXPECT_EQ(metrics_->heals.value(), std::max<int64_t>(0, ranks_->num_started() - 1));
+    EXPECT_GE(metrics_->mesh_down.total(events_->Now()).count(), metrics_->heals.value());
   }
 
   size_t Below(size_t limit) { return static_cast<size_t>(random_() % limit); }
@@ -208,6 +229,7 @@ class World {
       std::make_shared<ReleasedShards>([wakeup = wakeup_] { wakeup->Signal(); });
   const std::shared_ptr<std::vector<std::vector<ShardSet::Shard>>> pool_ =
       std::make_shared<std::vector<std::vector<ShardSet::Shard>>>();
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   SimulatedRanks* ranks_ = nullptr;  // Of the sequencer.
   std::vector<std::shared_ptr<const Program>> programs_;
   std::optional<Sequencer> sequencer_;

@@ -107,8 +107,9 @@ class SimulatedRanks final : public Ranks {
   void SetValue(int64_t shard, int64_t value) { memory_[shard] = value; }  // Of the daemon's memory.
   base::Nanos last_heard() const { return last_heard_; }                   // When the last rank got the latest message.
 
-  int64_t num_posted() const { return num_posted_; }  // Calls of Post.
-  int64_t num_taken() const { return num_taken_; }    // That TakePosted saw the end of.
+  int64_t num_posted() const { return num_posted_; }    // Calls of Post.
+  int64_t num_started() const { return num_started_; }  // Of generations: those that served.
+  int64_t num_taken() const { return num_taken_; }      // That TakePosted saw the end of.
 
   // --- Ranks.
 
@@ -135,6 +136,7 @@ class SimulatedRanks final : public Ranks {
     Run(std::chrono::milliseconds(1 + Below(50)));
     if (!interrupt_.ok()) return failure_ = interrupt_;
     if (!no_start_.empty()) return failure_ = Unavailable("no start" + std::exchange(no_start_, ""));
+    ++num_started_;
     SetHealthy(true);
     return {};
   }
@@ -417,7 +419,7 @@ class SimulatedRanks final : public Ranks {
   Status interrupt_;
   int64_t call_ = 0;
   int64_t awaited_ = 0;
-  int64_t num_posted_ = 0, num_taken_ = 0;
+  int64_t num_posted_ = 0, num_taken_ = 0, num_started_ = 0;
   bool posted_ = false;
   bool looking_ = false;
   bool poisoned_ = false;

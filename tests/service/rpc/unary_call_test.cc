@@ -20,7 +20,7 @@ class Handing final : public pb::Runtime::CallbackService {
  public:
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::StatusRequest*,
                                    pb::StatusReply*) override {
-    auto call = UnaryCall::Make("Status", in_flight);
+    auto call = UnaryCall::Make({.method = "Status"}, in_flight, log);
     UnaryCall* const reactor = call.get();
     given.set_value({std::move(call), context});
     return reactor;
@@ -32,6 +32,8 @@ class Handing final : public pb::Runtime::CallbackService {
   };
   std::promise<Given> given;
   InFlight in_flight{1};
+  Metrics metrics;
+  CallLog log{metrics, nullptr};
 };
 
 class Unheard : public testing::Test {
