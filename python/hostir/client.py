@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from . import forks, private_daemon, program, tls, wire
+from . import forks, private_daemon, program, tls, tracing, wire
 from . import inputs as inputs_
 from .address import socket_path, target
 from .array import Array
@@ -95,6 +95,7 @@ class Client:
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
+        traceparent: tracing.Traceparent | None = None,
     ) -> None:
         _check_seconds(lease, deadline)
         grpc_target = target(address)
@@ -103,6 +104,7 @@ class Client:
         self.closed = False
         self._pid = forks.note_connecting()
         self._daemon = daemon
+        self._traceparent = tracing.checked(traceparent)
         self._collected: collections.deque[str] = collections.deque()
         self._backlog = Backlog()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
@@ -129,7 +131,9 @@ class Client:
             raise failure from None
         hello = self._session_.hello
         self._session = self._session_.id
-        self._transfers = Transfers(self._stub, self._call, self._session, address, int(hello.chunk_bytes_max))
+        self._transfers = Transfers(
+            self._stub, self._call, self._trace, self._session, address, int(hello.chunk_bytes_max)
+        )
         self._message_bytes_max = int(hello.message_bytes_max)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
@@ -189,7 +193,7 @@ class Client:
         self._free_collected()
         try:
             values: np.ndarray[Any, Any] = self._send(
-                lambda _, timeout: self._fetch(array, device, timeout), None, self._deadline
+                lambda _, timeout, metadata: self._fetch(array, device, timeout), None, self._deadline
             )
             return values
         except grpc.RpcError as error:
@@ -494,7 +498,8 @@ class Client:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell)
 
-        call = self._stub.Wait.future(pb.WaitRequest(session_id=self._session, handles=[array._handle]))
+        request = pb.WaitRequest(session_id=self._session, handles=[array._handle])
+        call = self._stub.Wait.future(request, metadata=self._trace())
         call.add_done_callback(told)
         try:
             await over
@@ -579,10 +584,15 @@ class Client:
         Raises gRPC's errors."""
         while True:
             try:
-                return method(request() if callable(request) else request, timeout=seconds)
+                made = request() if callable(request) else request
+                return method(made, timeout=seconds, metadata=self._trace())
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.UNAVAILABLE or not self._is_cut_off() or not self._session_.resume():
                     raise
+
+    def _trace(self) -> tracing.Metadata:
+        """What a request that is made now says of its trace."""
+        return tracing.metadata(self._traceparent)
 
     def _is_cut_off(self) -> bool:
         """Whether a daemon that is unavailable may be there again; its own refusals leave the session open."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import forks, private_daemon
+from . import forks, private_daemon, tracing
 from .address import target
 from .array import Array
 from .client import CONNECT_SECONDS, Client
@@ -35,6 +35,7 @@ def connect(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    traceparent: tracing.Traceparent | None = None,
 ) -> Client:
     """A client of a daemon that is ready to serve.
 
@@ -66,6 +67,10 @@ def connect(
     deadline: seconds after which a request without an answer raises DeadlineExceeded; what it would have made is freed.
     None: as long as it takes, or until the connection is found dead (30 s).
 
+    traceparent: the trace that requests belong to, as W3C Trace Context writes it, or a function that says which at
+    each request (None: of none). It stands in the daemon's logs and in timelines. OpenTelemetry's current span, where
+    there is one, comes first. Raises InvalidArgument for another text; what else the function says is left out.
+
     >>> with hostir.connect(devices="cpu:4", log="hostir.log") as client:
     ...     (y,) = client.run(fd, [x])
     """
@@ -82,24 +87,17 @@ def connect(
             target(address, "$HOSTIR_ADDRESS")
     if address is not None and log is not None:
         raise invalid(f"log: the daemon at {address} runs already, with a log of its own; devices= starts one")
+    tracing.checked(traceparent)  # Before there is a daemon.
+    options: dict[str, Any] = {"progress": progress, "lease": lease, "deadline": deadline, "traceparent": traceparent}
     if address is not None:
-        return Client(
-            address,
-            timeout=timeout,
-            progress=progress,
-            lease=lease,
-            deadline=deadline,
-            ca=ca,
-            cert=cert,
-            key=key,
-        )
+        return Client(address, timeout=timeout, ca=ca, cert=cert, key=key, **options)
     if ca is not None or cert is not None or key is not None:
         raise invalid("ca, cert and key are for a daemon at tcp:host:port: a private one is this process's alone")
     until = time.monotonic() + timeout
     daemon = private_daemon.start(devices or private_daemon.DEFAULT_DEVICES, timeout, log)
     try:
         left = max(1.0, until - time.monotonic())
-        client = Client(daemon.address, daemon=daemon, timeout=left, progress=progress, lease=lease, deadline=deadline)
+        client = Client(daemon.address, daemon=daemon, timeout=left, **options)
     except BaseException:
         daemon.stop()
         raise

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from . import shared_memory, wire
+from . import shared_memory, tracing, wire
 from .address import socket_path
 from .errors import DataLoss, FailedPrecondition, ResourceExhausted, Unimplemented
 from .wire import service_pb2 as pb
@@ -21,9 +21,18 @@ _CHUNK_BYTES = 1 << 20
 class Transfers:
     """Those of one session. Threads: any may call."""
 
-    def __init__(self, stub: Any, call: Callable[..., Any], session: str, address: str, chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        stub: Any,
+        call: Callable[..., Any],
+        trace: Callable[[], tracing.Metadata],
+        session: str,
+        address: str,
+        chunk_bytes: int,
+    ) -> None:
         self._stub = stub
         self._call = call  # As Client._call.
+        self._trace = trace  # As Client._trace.
         self._session = session
         self._path = socket_path(address)  # None: nothing is shared.
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
@@ -75,7 +84,7 @@ class Transfers:
             found = self._download_shared(request, seconds)
             if found is not None:
                 return found
-        stream = self._stub.Download(request, timeout=seconds)
+        stream = self._stub.Download(request, timeout=seconds, metadata=self._trace())
         header = next(stream).header
         values = np.empty(header.total_bytes, np.uint8)
         at = 0
@@ -91,7 +100,7 @@ class Transfers:
 
     def _download_shared(self, request: pb.DownloadRequest, seconds: float | None) -> Any:
         try:
-            shared = self._stub.Share(request, timeout=seconds)
+            shared = self._stub.Share(request, timeout=seconds, metadata=self._trace())
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED):
                 return None

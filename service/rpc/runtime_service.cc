@@ -522,7 +522,7 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 // --- the faces -------------------------------------------------------------------------------------------------
 
 CallRecord RuntimeService::Begin(std::string_view method, const grpc::CallbackServerContext& context) const {
-  return log_.Begin(method, context, [&] { return PrincipalOf(context, listener_).value_or(""); });
+  return log_.Begin(method, context, [&] { const Result<std::string> principal = PrincipalOf(context, listener_); return principal.ok() ? *principal : std::string(); });
 }
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
