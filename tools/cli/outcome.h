@@ -1,6 +1,7 @@
 // How a command ended.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "csrc/base/status.h"
@@ -20,5 +21,7 @@ inline Outcome Usage(Status status) { return {std::move(status), service::kExitU
 
 // How a command ends that has printed its answer: kUnavailable where stdout did not take all of it (a full disk).
 Outcome FlushOutput();
+// `text`, and all before it. Errors: as above.
+Outcome WriteOutput(std::string_view text);
 
 }  // namespace hir::cli

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "tools/cli/connection.h"
 #include "tools/cli/ending.h"
 #include "tools/cli/json.h"
+#include "tools/cli/latency.h"
 #include "tools/cli/table.h"
 #include "tools/cli/terminal.h"
 
@@ -108,6 +110,11 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
   return out;
 }
 
+std::string Principals(const pb::StatusReply& now, const pb::StatusReply* before) {
+  const std::string table = PrincipalTable(now, before);
+  return table.empty() ? "" : table + "\n";
+}
+
 std::string LimitTable(const pb::StatusReply& status) {
   std::vector<std::vector<std::string>> rows = {{"limit", "value"}};
   for (const pb::Limit& limit : status.limits()) rows.push_back({limit.name(), Cat(limit.value())});
@@ -130,8 +137,7 @@ Outcome ShowStatus(const Options& options) {
                                          : Cat("log       ", status.log_lines_dropped(),
                                                " lines dropped: nobody takes them from the daemon's standard output\n"),
                                      "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
-  std::fputs(text.c_str(), stdout);
-  return {};
+  return WriteOutput(text);
 }
 
 Outcome ShowTop(const Options& options) {
@@ -147,10 +153,11 @@ Outcome ShowTop(const Options& options) {
     const pb::StatusReply* then = before.has_value() ? &*before : nullptr;
     const double seconds =
         then == nullptr ? 0 : static_cast<double>(std::max<int64_t>(1, now.uptime_ms() - then->uptime_ms())) / 1e3;
-    const std::string text = Cat(Head(client->address(), now), Amounts(now, then, seconds), "\n",
-                                 Ranks(now, then, seconds), screen || options.once ? "" : "\n");
-    std::fputs(screen ? Cat(kHomeAndErase, Fitted(text, SizeOfTerminal(STDOUT_FILENO))).c_str() : text.c_str(), stdout);
-    if (Outcome outcome = FlushOutput(); !outcome.ok()) return outcome;
+    const std::string text =
+        Cat(Head(client->address(), now), Amounts(now, then, seconds), "\n", LatencyTable(now, then, seconds), "\n",
+            Principals(now, then), Ranks(now, then, seconds), screen || options.once ? "" : "\n");
+    const std::string shown = screen ? Cat(kHomeAndErase, Fitted(text, SizeOfTerminal(STDOUT_FILENO))) : text;
+    if (Outcome outcome = WriteOutput(shown); !outcome.ok()) return outcome;
     if (options.once || ending->Within(options.interval_s)) return {};
     before = std::move(now);
   }

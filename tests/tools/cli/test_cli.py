@@ -265,6 +265,27 @@ def test_top_once(daemon):
     assert "\x1b" not in said
 
 
+def test_top_shows_times_and_who_waits(own_daemon):
+    with client_of_python.FusionDefinition() as negate:
+        given = negate.define_tensor(shape=[-1], contiguity=True, dtype=client_of_python.DataType.Float)
+        negate.add_output(negate.ops.neg(given))
+    with client_of_python.connect(own_daemon.address) as python:
+        for _ in range(20):
+            python.run(negate, [np.ones(4, np.float32)], wait=True)
+        with pytest.raises(client_of_python.InvalidArgument):
+            python.run(negate, [np.ones((4, 4), np.float32)])
+        said = good("top", "--once", "--address", own_daemon.address)
+        status = python.status()
+    time_of = r"\d+(\.\d)? (us|ms|s)"
+    assert re.search(rf"^Run +20 +0 +{time_of} +{time_of}$", said, re.M), said
+    assert re.search(rf"^Upload +21 +1 +{time_of} +{time_of}$", said, re.M), said
+    assert re.search(rf"^\(runs on the devices\) +20 +0 +{time_of} +{time_of}$", said, re.M), said
+    assert re.search(rf"^uid:{os.getuid()} +1 +0 +{time_of} +{time_of}$", said, re.M), said
+    run = next(times for times in status["requests_over"] if times["name"] == "Run")
+    assert sum(run["counts"]) == 20 and len(run["counts"]) == len(status["time_bounds_us"]) + 1
+    assert status["principals"][0]["sessions"] == 1
+
+
 def test_top_goes_on_until_it_is_interrupted(daemon):
     command = [HOSTIR, "top", "--interval", "0.1", "--address", daemon.address]
     process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, text=True)
