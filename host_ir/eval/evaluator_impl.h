@@ -141,9 +141,9 @@ class EvaluatorImpl final : public Evaluator {
   std::vector<std::shared_ptr<const Sizes>> retired_;  // Perhaps in queued runs still.
   bool in_group_ = false;
   struct Marked {
-    std::unique_ptr<device::Marks> marks = {};
-    std::vector<OpSpan> spans = {};
-    std::vector<int64_t> begins = {}, ends = {};  // Marks, one a span.
+    std::unique_ptr<device::Marks> marks;
+    std::vector<OpSpan> spans;
+    std::vector<int64_t> begins, ends;  // Marks, one a span.
   };
   std::optional<Marked> marked_;      // While a run with a timeline is queued.
   base::Nanos group_began_ = {};      // In a run that is timed.

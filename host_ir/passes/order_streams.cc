@@ -162,20 +162,21 @@ class Streams {
   // k: in its turn to use a slot of a buffer it then waits for the slot's last use, and not for the last use of any.
   const std::vector<int>& MarksOf(const End& end, const Symbols& symbols) {
     const auto [found, added] = marks_of_.try_emplace(end);
-    if (!added) return found->second;
+    std::vector<int>& marks = found->second;
+    if (!added) return marks;
     const auto add = [&](const ir::Expr* index) {
-      found->second.push_back(static_cast<int>(marks_.size()));
+      marks.push_back(static_cast<int>(marks_.size()));
       marks_.push_back({end, index});
     };
     if (!end.stream->IsConst()) {
       add(end.stream);
-      return found->second;
+      return marks;
     }
     add(graph_.exprs().Const(0));
     for (const ir::Expr* index : rotating_) {
       if (InScope(index, symbols)) add(index);
     }
-    return found->second;
+    return marks;
   }
 
   Status Connect(const Step& step, Order& order, const std::map<int, std::vector<Past>>& pasts, ir::ExprPool& pool) {

@@ -89,7 +89,8 @@ class Localizer {
       HIR_TRY(ir::WithLocation(Read(*op->results[0]), op->location));
     }
     // What is found of several is said of the first: of one that the user named, where it can be.
-    std::ranges::stable_partition(order_, [](const ir::Value* v) { return UserName(v->name) == v->name; });
+    std::stable_partition(order_.begin(), order_.end(),
+                          [](const ir::Value* v) { return UserName(v->name) == v->name; });
     return {};
   }
 

@@ -183,12 +183,13 @@ void ProgramCache::Cancel(const Owner& owner, const Status& cause) {
   {
     const std::scoped_lock lock(mutex_);
     for (Request& queued : queue_) {
-      const auto gone = std::ranges::stable_partition(
-          queued.waiting, [&](const Waiter& waiter) { return waiter.owner.session != owner.session; });
+      std::vector<Waiter>& waiting = queued.waiting;
+      const auto gone = std::stable_partition(
+          waiting.begin(), waiting.end(), [&](const Waiter& waiter) { return waiter.owner.session != owner.session; });
       // Whoever asked first stands for a plan that has begun.
-      if (&queued == &queue_.front() && gone.begin() == queued.waiting.begin()) continue;
-      std::move(gone.begin(), gone.end(), std::back_inserter(cancelled));
-      queued.waiting.erase(gone.begin(), gone.end());
+      if (&queued == &queue_.front() && gone == waiting.begin()) continue;
+      std::move(gone, waiting.end(), std::back_inserter(cancelled));
+      waiting.erase(gone, waiting.end());
     }
     if (!queue_.empty())
       queue_.erase(std::remove_if(std::next(queue_.begin()), queue_.end(),

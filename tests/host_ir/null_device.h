@@ -90,6 +90,7 @@ class NullDevice final : public device::Device {
 
 class NullKernel final : public device::Kernel {
  public:
+  NullKernel() {}  // So that a constant one can be made: it has no members.
   std::string_view name() const override { return "null"; }
 };
 class NullKernels final : public device::KernelSource {
