@@ -56,7 +56,15 @@ class Walk {
   }
 
  private:
+  // Whether the parser takes it for the field: else it keeps it as one that it does not know, which costs more.
+  static bool IsOf(const FieldDescriptor* field, WireFormatLite::WireType wire) {
+    const auto type = static_cast<WireFormatLite::FieldType>(field->type());
+    return wire == WireFormatLite::WireTypeForFieldType(type) ||
+           (field->is_packable() && wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  }
+
   bool Field(const FieldDescriptor* field, WireFormatLite::WireType wire, int depth) {
+    if (field != nullptr && !IsOf(field, wire)) field = nullptr;
     cost_ += field == nullptr ? kUnknown : field->is_repeated() ? kNumber : 0;
     uint64_t varint = 0;
     uint32_t fixed = 0;
@@ -97,21 +105,25 @@ class Walk {
 
 }  // namespace
 
-int64_t CostOf(grpc::ByteBuffer& bytes, const google::protobuf::Message& like, int64_t most) {
+std::optional<int64_t> CostOf(grpc::ByteBuffer& bytes, const google::protobuf::Message& like, int64_t most) {
   grpc::ProtoBufferReader reader(&bytes);
-  if (!reader.status().ok()) return 0;
+  if (!reader.status().ok()) return std::nullopt;
   CodedInputStream in(&reader);
   Walk walk(in, most);
-  (void)walk.Message(like.GetDescriptor(), 0);
-  return walk.cost() + walk.SizeOf(like.GetDescriptor());
+  const bool walked = walk.Message(like.GetDescriptor(), 0);
+  const int64_t cost = walk.cost() + walk.SizeOf(like.GetDescriptor());
+  if (!walked && cost <= most) return std::nullopt;
+  return cost;
 }
 
 Status Admission::Parse(grpc::ByteBuffer& bytes, std::string_view what, google::protobuf::Message& message,
                         Charge& charge) {
   charge = {};
-  HIR_ASSIGN(charge, bytes_.Take(CostOf(bytes, message, bytes_.max())));
-  grpc::ProtoBufferReader reader(&bytes);
-  if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return {};
+  if (const std::optional<int64_t> cost = CostOf(bytes, message, bytes_.max())) {
+    HIR_ASSIGN(charge, bytes_.Take(*cost));
+    grpc::ProtoBufferReader reader(&bytes);
+    if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return {};
+  }
   return InvalidArgument(base::Cat("the ", bytes.Length(), " bytes are no ", what));
 }
 

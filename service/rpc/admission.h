@@ -6,6 +6,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "csrc/base/status.h"
@@ -14,8 +15,9 @@
 namespace hir::service {
 
 // At least the bytes that parsing `bytes` as a message like `like` takes from the heap, counted until they are more
-// than `most`; nothing is allocated for them. Bytes that are no message are counted up to where that shows.
-int64_t CostOf(grpc::ByteBuffer& bytes, const google::protobuf::Message& like, int64_t most);
+// than `most`; nothing is allocated for them. Nothing: they are no message, which shows before they are more. Of those
+// protobuf would make objects up to there, and room for a text of the length that it only claims to have.
+std::optional<int64_t> CostOf(grpc::ByteBuffer& bytes, const google::protobuf::Message& like, int64_t most);
 
 // Thread-safe.
 class Admission {

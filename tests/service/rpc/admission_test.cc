@@ -29,7 +29,7 @@ void CheckCost(const google::protobuf::Message& like, const std::string& wire, c
   ASSERT_TRUE(parsed->ParseFromString(wire)) << what;
   const auto taken = static_cast<int64_t>(parsed->SpaceUsedLong());
   grpc::ByteBuffer bytes = BytesOf(wire);
-  const int64_t cost = CostOf(bytes, like, int64_t{1} << 60);
+  const int64_t cost = CostOf(bytes, like, int64_t{1} << 60).value_or(-1);
   EXPECT_GE(cost, taken) << what;
   EXPECT_LE(cost, 5 * taken) << what;
   Admission enough(cost), little(cost - 1);
@@ -69,6 +69,9 @@ TEST(Admission, CostsWhatItTakes) {
   unknown.clear();
   for (int i = 0; i < kMany; ++i) unknown += std::string("\xa3\x06\xa4\x06", 4);  // An empty group 100.
   CheckCost(pb::StatusRequest(), unknown, "groups that nobody knows");
+  unknown.clear();
+  for (int i = 0; i < kMany; ++i) unknown += std::string("\x10\x40", 2);  // A number in the place of a chunk.
+  CheckCost(pb::UploadRequest(), unknown, "fields of another type");
 }
 
 // 16 MB of empty ops, each of which is hundreds of bytes, are counted no further than the limit.
@@ -93,6 +96,19 @@ TEST(Admission, RefusesWithoutObjects) {
   EXPECT_TRUE(status.message().starts_with("requests_bytes_max = 268435456: 0 bytes of requests are in use, 268435"))
       << status.ToString();
   EXPECT_FALSE(request.has_program());
+}
+
+// Protobuf makes room for a text of the length that it claims, as far as 50 MB, before it sees that it is not there.
+TEST(Admission, MakesNoRoomForClaims) {
+  grpc::ByteBuffer bytes = BytesOf("\x0a\x80\x80\x80\x10only");  // 32 MiB of session_id.
+  EXPECT_EQ(CostOf(bytes, pb::RunRequest(), int64_t{1} << 60), std::nullopt);
+  Admission admission(1 << 20);
+  Charge charge;
+  pb::RunRequest request;
+  EXPECT_EQ(admission.Parse(bytes, "RunRequest", request, charge).ToString(),
+            "INVALID_ARGUMENT: the 9 bytes are no RunRequest");
+  EXPECT_LT(request.SpaceUsedLong(), 1000u);
+  EXPECT_EQ(charge.amount(), 0);
 }
 
 TEST(Admission, BytesThatAreNone) {
