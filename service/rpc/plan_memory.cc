@@ -1,11 +1,13 @@
 #include "service/rpc/plan_memory.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "host_ir/pool_plan.h"
 
@@ -16,14 +18,24 @@ namespace pb = ::hostir::v1;
 
 // Inputs, outputs, intermediates and what their pool takes: of one rank.
 struct Needs {
-  int64_t input_bytes = 0, output_bytes = 0, live_bytes = 0, pool_bytes = 0;
+  int64_t input_bytes = 0, output_bytes = 0, live_bytes = 0, pool_bytes = 0, peak_bytes = 0;
   auto operator<=>(const Needs&) const = default;
 };
 using ByRank = std::map<int64_t, Needs>;
 
-void AddShards(const TensorSpec& spec, int64_t Needs::*bytes, ByRank& needs) {
+// a + b. Errors: kInvalidArgument: it does not fit in 63 bits.
+Result<int64_t> Sum(int64_t a, int64_t b) {
+  if (const std::optional<int64_t> sum = base::CheckedAdd(a, b)) return *sum;
+  return InvalidArgument("with these sizes it is more bytes than fit in 63 bits");
+}
+
+Status AddShards(const TensorSpec& spec, int64_t Needs::*bytes, ByRank& needs) {
   const int64_t shard = ShardBytes(spec);
-  for (const int64_t device : spec.sharding.mesh.devices()) needs[device].*bytes += shard;
+  for (const int64_t device : spec.sharding.mesh.devices()) {
+    int64_t& sum = needs[device].*bytes;
+    HIR_ASSIGN(sum, Sum(sum, shard));
+  }
+  return {};
 }
 
 Status AddInputs(const Program& program, const Sizes& sizes, ByRank& needs) {
@@ -35,7 +47,7 @@ Status AddInputs(const Program& program, const Sizes& sizes, ByRank& needs) {
       HIR_ASSIGN(shape.emplace_back(), program.Evaluate(extent, sizes));
     }
     HIR_ASSIGN(const TensorSpec spec, program.InputSpec(i, program.inputs()[static_cast<size_t>(i)].dtype, shape));
-    AddShards(spec, &Needs::input_bytes, needs);
+    HIR_TRY(AddShards(spec, &Needs::input_bytes, needs));
   }
   return {};
 }
@@ -46,7 +58,7 @@ Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
     // One that takes over an input has memory of its own: the input's is free when the run is over.
     if (output.scalar() || output.has_same_as_input() || output.has_same_as_output()) continue;
     HIR_ASSIGN(const TensorSpec spec, program.OutputSpec(i, sizes));
-    AddShards(spec, &Needs::output_bytes, needs);
+    HIR_TRY(AddShards(spec, &Needs::output_bytes, needs));
   }
   return {};
 }
@@ -83,6 +95,10 @@ Result<ByRank> NeedsByRank(const Program& program, const Sizes& sizes) {
   for (const pb::PoolRecord& record : program.plan().pools()) {
     HIR_TRY(AddPool(program, sizes, record, needs));
   }
+  for (auto& [rank, need] : needs) {
+    HIR_ASSIGN(need.peak_bytes, Sum(need.input_bytes, need.output_bytes));
+    HIR_ASSIGN(need.peak_bytes, Sum(need.peak_bytes, need.pool_bytes));
+  }
   return needs;
 }
 
@@ -116,7 +132,7 @@ void SetMemory(const Program& program, const Sizes& sizes, pb::Explanation* expl
       memory->set_output_bytes(need.output_bytes);
       memory->set_live_bytes(need.live_bytes);
       memory->set_pool_bytes(need.pool_bytes);
-      memory->set_peak_bytes(need.input_bytes + need.output_bytes + need.pool_bytes);
+      memory->set_peak_bytes(need.peak_bytes);
     }
     memory->add_ranks(rank);
   }

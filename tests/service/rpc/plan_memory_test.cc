@@ -90,6 +90,25 @@ TEST_P(PlanMemory, WithoutSizesSaysWhichAreMissing) {
   for (const std::string& symbol : symbols) EXPECT_THAT(told.memory_unknown(), ::testing::HasSubstr(symbol));
 }
 
+// Each tensor has 2^62 bytes, which fit in 63 bits; three of them do not.
+TEST(PlanMemoryOfSums, SaysThatTheyDoNotFit) {
+  v1::Plan plan;
+  for (const char* name : {"a", "b", "c"}) {
+    v1::PlanParam& input = *plan.add_inputs();
+    input.set_name(name);
+    input.set_dtype(v1::DTYPE_FLOAT32);
+    input.add_shape("i0");
+  }
+  plan.add_pools()->add_ranks(0);
+  plan.set_pool_alignment(64);
+  const auto program = Program::Make("id", 1, plan);
+  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  v1::Explanation explanation;
+  SetMemory(**program, {{"i0", int64_t{1} << 60}}, &explanation);
+  EXPECT_EQ(explanation.memory_unknown(), "with these sizes it is more bytes than fit in 63 bits");
+  EXPECT_EQ(explanation.memory_size(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Corpus, PlanMemory, ::testing::ValuesIn(testing::CorpusNames()),
                          [](const auto& info) { return info.param; });
 
