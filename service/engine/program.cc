@@ -51,6 +51,26 @@ std::string Text(const Sizes& sizes) {
   return out;
 }
 
+// What outputs share, they share with what there is: runs do not look again.
+Status CheckShared(const pb::Plan& plan) {
+  const auto is_tensor = [&](int input) {
+    return input >= 0 && input < plan.inputs_size() && !plan.inputs(input).scalar();
+  };
+  for (int i = 0; i < plan.outputs_size(); ++i) {
+    const pb::PlanParam& output = plan.outputs(i);
+    if (output.has_same_as_input() && !is_tensor(output.same_as_input()))
+      return InvalidArgument(
+          base::Cat("output ", i, " is input ", output.same_as_input(), ", which is no tensor of it"));
+    if (output.has_same_as_output() && (output.same_as_output() < 0 || output.same_as_output() >= i))
+      return InvalidArgument(
+          base::Cat("output ", i, " is output ", output.same_as_output(), ", which is not before it"));
+    if (output.has_alias_input() && !is_tensor(output.alias_input()))
+      return InvalidArgument(
+          base::Cat("output ", i, " replaces input ", output.alias_input(), ", which is no tensor of it"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Program::Program(std::string id, int64_t number, pb::Plan plan)
@@ -68,6 +88,7 @@ Result<std::shared_ptr<const Program>> Program::Make(std::string id, int64_t num
 }
 
 Status Program::Parse() {
+  HIR_TRY(CheckShared(plan_));
   HIR_ASSIGN(inputs_, ParseParams(plan_.inputs()));
   HIR_ASSIGN(outputs_, ParseParams(plan_.outputs()));
   for (const pb::PlanGuard& guard : plan_.guards()) {
@@ -91,6 +112,10 @@ Result<std::vector<Program::Param>> Program::ParseParams(
       param.shape.push_back(expr);
     }
     param.stored_once = FlagsFromProto(from.stored_once(), from.shape_size());
+    if (param.stored_once.size() != param.shape.size()) {
+      return InvalidArgument(base::Cat(from.name(), " has ", param.stored_once.size(), " stored-once flags for ",
+                                       param.shape.size(), " axes"));
+    }
     param.sharding = mesh::Sharding::OnDevice0(param.shape.size());
     if (from.has_sharding()) {
       HIR_ASSIGN(param.sharding, FromProto(from.sharding(), param.shape.size()));
