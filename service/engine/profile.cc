@@ -1,5 +1,8 @@
 #include "service/engine/profile.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -37,8 +40,7 @@ class Rows {
     }
     for (const pb::CommunicationRecord& record : explanation.communications()) {
       const auto first = index_.find(Cat("communication ", record.number()));
-      if (first == index_.end()) continue;
-      for (int64_t i = 1; i < record.count(); ++i) index_[Cat("communication ", record.number() + i)] = first->second;
+      if (first != index_.end() && record.count() > 1) counts_[record.number()] = record.count();
     }
   }
 
@@ -58,11 +60,20 @@ class Rows {
   // A kernel by its name, with its launches and the fills of its workspaces; a communication by its number; the rest by
   // what it writes.
   std::string Key(const pb::OpTime& time) const {
-    if (time.op() == "communication") return Cat("communication ", time.seq());
+    if (time.op() == "communication") return Cat("communication ", FirstOf(time.seq()));
     std::string kernel = Cat("kernel ", Upto(time.name(), '.'));
     const bool is_of_kernel =
         time.op() == "launch" || (time.op() == "fill" && time.name().find('.') != std::string::npos);
     return is_of_kernel && index_.contains(kernel) ? kernel : Cat(time.op(), " ", time.name());
+  }
+
+  // The first number of the communication that has `seq` as one of its.
+  int64_t FirstOf(int64_t seq) const {
+    const auto behind = counts_.upper_bound(seq);
+    if (behind == counts_.begin()) return seq;
+    const auto& [first, count] = *std::prev(behind);
+    const uint64_t after = static_cast<uint64_t>(seq) - static_cast<uint64_t>(first);  // Numbers may be any.
+    return after < static_cast<uint64_t>(count) ? first : seq;
   }
 
   pb::SegmentTime& Add(const std::string& name, const std::string& kind) {
@@ -74,7 +85,15 @@ class Rows {
 
   pb::RunProfile& profile_;
   std::map<std::string, int, std::less<>> index_;  // Into its segments.
+  std::map<int64_t, int64_t> counts_;              // Of communications with several numbers, by the first.
 };
+
+// Ranks may say anything; times of a steady clock can be subtracted from one another, and a track follows the stream's.
+bool IsSpan(const pb::OpSpan& span) {
+  constexpr int kStreamsMax = 1 << 16;
+  return span.stream() >= 0 && span.stream() < kStreamsMax &&
+         std::min({span.queued(), span.queued_end(), span.began(), span.ended()}) >= 0;
+}
 
 }  // namespace
 
@@ -98,6 +117,7 @@ std::string TimelineOf(const Program& program, std::string_view trace, std::span
   std::vector<base::TraceSpan> spans;
   for (size_t rank = 0; rank < measured.size(); ++rank) {
     for (const pb::OpSpan& span : measured[rank].spans()) {
+      if (!IsSpan(span)) continue;
       spans.push_back({.rank = static_cast<int64_t>(rank),
                        .stream = span.stream(),
                        .name = span.name(),
