@@ -1,5 +1,6 @@
 #include "service/os/channel.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -51,8 +52,14 @@ std::vector<base::Fd> DetachFds(msghdr& header) {
 }
 
 Result<std::string> ReadMemory(base::Fd fd) {
+  // Memory that its maker can still take away would end who reads it, by SIGBUS.
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return Status(Code::kDataLoss, "a message in memory that is not sealed");
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
+  if (info.st_size > kChannelBytesMax)
+    return Status(Code::kDataLoss, base::Cat("a message of ", info.st_size, " bytes; at most ", kChannelBytesMax));
   HIR_ASSIGN(SharedMemory memory, SharedMemory::Map(std::move(fd), info.st_size));
   return std::string(reinterpret_cast<const char*>(memory.data()), static_cast<size_t>(memory.bytes()));
 }
@@ -67,6 +74,10 @@ Result<std::pair<base::Fd, base::Fd>> Channel::Pair() {
 
 Status Channel::Send(std::string_view bytes, std::span<const int> fds, base::Nanos timeout) {
   HIR_CHECK(fds.size() <= kChannelFdsMax);
+  if (std::ssize(bytes) > kChannelBytesMax) {
+    return ResourceExhausted(base::Cat("a message to another process of ", bytes.size(), " bytes; at most ",
+                                       kChannelBytesMax, ": the program is too large, split it"));
+  }
   SharedMemory memory;
   std::vector<int> all_fds(fds.begin(), fds.end());
   char kind = kInline;

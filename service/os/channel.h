@@ -16,7 +16,8 @@
 
 namespace hir::service {
 
-inline constexpr int kChannelFdsMax = 128;  // Of one message.
+inline constexpr int kChannelFdsMax = 128;                       // Of one message.
+inline constexpr int64_t kChannelBytesMax = int64_t{256} << 20;  // The same.
 
 // Threads: one at a time receives; any may send.
 class Channel {
@@ -32,12 +33,13 @@ class Channel {
   };
 
   // A message of any size; beyond what a packet holds it goes through shared memory. REQUIRES: at most kChannelFdsMax.
-  // Errors: kDeadlineExceeded  the peer did not read for `timeout`;
-  //         kUnavailable       the peer is gone.
+  // Errors: kDeadlineExceeded   the peer did not read for `timeout`;
+  //         kUnavailable        the peer is gone;
+  //         kResourceExhausted  more than kChannelBytesMax.
   Status Send(std::string_view bytes, std::span<const int> fds, base::Nanos timeout);
 
   // The next message; nothing when there is none and `block` is false.
-  // Errors: kUnavailable  the peer is gone; kDataLoss  not a message of this class.
+  // Errors: kUnavailable  the peer is gone; kDataLoss  not a message of this class, whatever the peer may be.
   Result<std::optional<Message>> Receive(bool block);
 
   int fd() const { return socket_.get(); }
