@@ -86,7 +86,8 @@ Status Fleet::Spawn(int64_t rank) {
     args.push_back(base::Cat("--cores=", base::Join(options_.cores[static_cast<size_t>(rank)], ",")));
   if (segments_) args.push_back(base::Cat("--segments=", segments_->path()));
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
-  HIR_ASSIGN(Process process, Process::Spawn(options_.worker_path, args, ends.second));
+  HIR_ASSIGN(Process process,
+             options_.spawn ? options_.spawn(ends.second) : Process::Spawn(options_.worker_path, args, ends.second));
   workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}});
   return {};
 }
@@ -294,7 +295,7 @@ Status Fleet::Receive(int64_t rank) {
 Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
   Worker& worker = workers_[static_cast<size_t>(rank)];
   if (from.has_reply()) {
-    --worker.awaited;
+    if (worker.awaited > 0) --worker.awaited;  // A rank may say what nobody asked.
     const Status status = FromError(from.reply().error());
     if (!status.ok() && first_error_.status.ok()) {
       first_error_.status = status.WithContext(base::Cat("rank ", rank));
@@ -313,7 +314,7 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
     const std::string& key = from.rendezvous_get().key();
     if (keys_.contains(key)) return Rendezvous(rank, key);
     worker.wanted.insert(key);
-  } else if (from.has_dumped()) {
+  } else if (from.has_dumped() && !dumped_.empty()) {  // Empty: nobody asked.
     dumped_[static_cast<size_t>(rank)] = from.dumped();
   }
   return {};

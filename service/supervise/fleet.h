@@ -42,6 +42,8 @@ struct FleetOptions {
   bool busy_waits = false;
   base::Nanos setup_timeout = std::chrono::seconds(10);  // From the start of the processes until all are connected.
   base::Nanos comm_timeout = std::chrono::seconds(30);   // Of one communication.
+  // Starts what is at the other end of a rank's socket, in place of a process of worker_path: for tests. Null: that.
+  std::function<Result<Process>(const base::Fd& inherited)> spawn = {};
 };
 
 class Fleet final : public Ranks {
