@@ -118,15 +118,22 @@ int64_t LoadedProgram::ShardOf(const pb::TensorArg& arg) const {
 
 Status LoadedProgram::Arguments(const pb::Execute& execute, const Memory& memory) {
   const std::vector<ir::Value*>& params = program_->graph().params;
+  const auto check = [](int32_t index, size_t count) {
+    return index >= 0 && static_cast<size_t>(index) < count
+               ? Status()
+               : Internal(base::Cat("argument ", index, " of a program that has ", count));
+  };
   for (const pb::TensorArg& input : execute.inputs()) {
-    host::Argument& argument = arguments_.at(static_cast<size_t>(input.index()));
+    HIR_TRY(check(input.index(), arguments_.size()));
+    host::Argument& argument = arguments_[static_cast<size_t>(input.index())];
     argument = {};
     if (const int64_t shard = ShardOf(input); shard != 0) {
       HIR_ASSIGN(argument.buffer, memory(shard));
     }
   }
   for (const pb::TensorArg& output : execute.outputs()) {
-    const int param = program_->outputs().at(static_cast<size_t>(output.index()));
+    HIR_TRY(check(output.index(), program_->outputs().size()));
+    const int param = program_->outputs()[static_cast<size_t>(output.index())];
     host::Argument& argument = arguments_[static_cast<size_t>(param)];
     argument = {};
     if (const int64_t shard = ShardOf(output); shard != 0) {
@@ -134,8 +141,9 @@ Status LoadedProgram::Arguments(const pb::Execute& execute, const Memory& memory
     }
   }
   for (const pb::ScalarArg& scalar : execute.scalars()) {
+    HIR_TRY(check(scalar.index(), params.size()));
     const size_t index = static_cast<size_t>(scalar.index());
-    const bool is_float = IsFloat(params.at(index)->type->dtype);
+    const bool is_float = IsFloat(params[index]->type->dtype);
     arguments_[index].scalar_bits = is_float ? std::bit_cast<int64_t>(scalar.float_value()) : scalar.int_value();
   }
   return {};

@@ -70,6 +70,7 @@ Status Worker::DoAll(Link::Request& request, comm::Rendezvous& rendezvous) {
 }
 
 Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
+  if (device_ != nullptr) return Internal("a second hello");  // Programs use what the first one made.
   const int num_threads = static_cast<int>(hello.num_threads());
   HIR_ASSIGN(device_, backends_.make_device({.rank = options_.rank,
                                              .ordinal = options_.ordinal,
