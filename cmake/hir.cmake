@@ -1,4 +1,4 @@
-# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_mpi_test, hir_pytest, hir_fuzz.
+# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
 
 # hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
@@ -163,20 +163,5 @@ function(hir_pytest dir)
                          ENVIRONMENT "${environment}"
                          # pytest's last line where nothing ran: the reasons are above it.
                          SKIP_REGULAR_EXPRESSION "=+ [0-9]+ skipped in ")
-  endforeach()
-endfunction()
-
-# hir_fuzz(DIR DEPS...): every DIR/*_fuzz.cc, which defines LLVMFuzzerTestOneInput, becomes a program of that name
-# under the preset fuzz. Outside it nothing is built.
-function(hir_fuzz dir)
-  if(NOT HIR_FUZZ)
-    return()
-  endif()
-  file(GLOB targets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*_fuzz.cc)
-  foreach(source ${targets})
-    cmake_path(GET source STEM name)
-    add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE ${ARGN})
-    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   endforeach()
 endfunction()

@@ -79,7 +79,7 @@ Engine::Engine(EngineOptions options)
           {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"), options_.num_devices(),
            options_.devices.target(), options_.limits.resharding_bytes_max, options_.limits.loop_streams},
           options_.limits, metrics_),
-      sequencer_(std::make_unique<Fleet>(FleetOf(options_)),
+      sequencer_(options_.make_ranks ? options_.make_ranks() : std::make_unique<Fleet>(FleetOf(options_)),
                  {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
                   {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"},

@@ -43,6 +43,8 @@ struct EngineOptions {
   Limits limits = {};
 
   std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.
+  // Makes what carries runs out, in place of a Fleet: for tests. Null: a Fleet of worker_path.
+  std::function<std::unique_ptr<Ranks>()> make_ranks = {};
 
   int64_t num_devices() const { return devices.size(); }
 };

@@ -1,4 +1,4 @@
-// The programs that fuzzing starts from, both halves of every golden, and their op sets.
+// The programs that fuzzing starts from, both halves of every golden, those of the corpus, and their op sets.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ inline const ir::OpSet& OpSetNamed(std::string_view name) {
   return name == host::kHostOps.name ? host::kHostOps : fusion::kFusionOps;
 }
 
-inline std::vector<std::string> Corpus() {
+inline std::vector<std::string> Corpus(const std::string& folder = "tests/golden") {
   namespace fs = std::filesystem;
   constexpr std::string_view kCut = "// ----\n";
   std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator("tests/golden")) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().extension() == ".hir") paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());

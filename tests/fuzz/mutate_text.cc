@@ -108,9 +108,7 @@ void MutateNumber(base::Prng& prng, std::string& text) {
 
 }  // namespace
 
-std::string MutateText(base::Prng& prng, std::span<const std::string> corpus) {
-  std::string text = corpus[Pick(prng, corpus.size())];
-  const std::string& other = corpus[Pick(prng, corpus.size())];
+std::string MutateText(base::Prng& prng, std::string text, const std::string& other) {
   for (int64_t i = prng.Between(1, 4); i > 0 && !text.empty(); --i) {
     switch (prng.Below(6)) {
       case 0: MutateBytes(prng, text); break;
@@ -121,6 +119,12 @@ std::string MutateText(base::Prng& prng, std::span<const std::string> corpus) {
     }
   }
   return text;
+}
+
+std::string MutateText(base::Prng& prng, std::span<const std::string> corpus) {
+  const std::string& text = corpus[Pick(prng, corpus.size())];
+  const std::string& other = corpus[Pick(prng, corpus.size())];
+  return MutateText(prng, text, other);
 }
 
 }  // namespace hir::fuzz

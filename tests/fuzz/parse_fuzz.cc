@@ -1,19 +1,33 @@
-// libFuzzer: any bytes through the parser; what is accepted must print as text that prints the same again.
-#include <cstddef>
-#include <cstdint>
+// Fuzz target: any bytes through the parser of programs; what is accepted prints as text that prints the same again.
+#include <span>
 #include <string_view>
 
 #include "csrc/ir/parse.h"
 #include "csrc/ir/print.h"
 #include "tests/fuzz/corpus.h"
+#include "tests/fuzz/mutate_bytes.h"
+#include "tests/fuzz/mutate_text.h"
+#include "tests/fuzz/target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const hir::ir::OpSet& ops = hir::fuzz::OpSetOf(text);
-  const auto graph = hir::ir::Parse(text, ops);
-  if (!graph.ok()) return 0;
-  const std::string printed = hir::ir::Print(**graph);
-  const auto again = hir::ir::Parse(printed, ops);
-  HIR_CHECK(again.ok() && hir::ir::Print(**again) == printed);
-  return 0;
+namespace hir::fuzz {
+
+std::vector<std::string> Seeds() { return Corpus(); }
+
+std::string Mutated(base::Prng& prng, const std::string& input) {
+  static const std::vector<std::string> seeds = Seeds();
+  if (input.empty() || prng.OneIn(20)) return MutateText(prng, seeds);
+  if (prng.OneIn(8)) return MutateBytes(prng, input);
+  return MutateText(prng, input, seeds[static_cast<size_t>(prng.Below(std::ssize(seeds)))]);
 }
+
+void RunOne(std::string_view text) {
+  const ir::OpSet& ops = OpSetOf(text);
+  const auto graph = ir::Parse(text, ops);
+  if (!graph.ok()) return;
+  const std::string printed = ir::Print(**graph);
+  const auto again = ir::Parse(printed, ops);
+  if (!again.ok()) Found(again.status().ToString() + "\n" + printed);
+  if (ir::Print(**again) != printed) Found("printed\n" + printed + "again\n" + ir::Print(**again));
+}
+
+}  // namespace hir::fuzz
