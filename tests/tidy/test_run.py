@@ -129,7 +129,8 @@ def test_python_runs_where_its_caller_is(machine: pathlib.Path) -> None:
 
 def test_every_command_has_help(machine: pathlib.Path) -> None:
     assert run(machine, "--help").stdout == run(machine).stdout
-    for command in ("setup", "build", "demo", "test", "bench", "format", "tidy", "python", "docs", "wheel", "bundle"):
+    commands = "setup build demo test fuzz bench format tidy python docs wheel bundle"
+    for command in commands.split():
         done = run(machine, command, "--help")
         assert done.returncode == 0
         assert done.stdout.startswith(f"usage: ./run {command}")
