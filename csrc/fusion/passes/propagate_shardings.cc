@@ -80,9 +80,10 @@ class Propagation {
     }
   }
 
-  // `value` lies as `other` does, when only that is known. Partial results are nobody's memory.
+  // `value` lies as `other` does, when only that is known, and it has as many axes: it takes over memory, whatever that
+  // was. Partial results are nobody's memory.
   void TieTo(const ir::Value& other, const ir::Value& value) {
-    if (Of(value) || !Of(other)) return;
+    if (Of(value) || !Of(other) || ir::ValueAxes(*value.type).size() != ir::ValueAxes(*other.type).size()) return;
     Of(value) = FromValueTypes(*value.type, Of(other)->mesh, ValueTypes(*other.type, *Of(other)));
   }
 
