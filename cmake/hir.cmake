@@ -45,8 +45,8 @@ function(hir_library name dir)
   endif()
   if(arg_WITH)
     foreach(header ${headers})
-      string(CONCAT vendors "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|toml|openssl|hwloc|prometheus|mpi|dnnl|"
-                            "oneapi|cuda|cublas|nvrtc|nccl)")
+      string(CONCAT vendors "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|toml|openssl|hwloc|"
+                            "prometheus|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
       file(STRINGS ${header} includes REGEX ${vendors})
       if(includes)
         list(REMOVE_ITEM headers ${header})

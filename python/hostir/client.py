@@ -442,6 +442,11 @@ class Client:
         """Devices, processes, generation, memory, limits, as the daemon says: ``client.status()["devices"]``."""
         return wire.as_dict(self._call(self._stub.Status, pb.StatusRequest()))
 
+    def events(self) -> list[dict[str, Any]]:
+        """The latest 4096 things that the daemon did, the oldest first: runs with wait and time, requests that failed,
+        plans, failures of the mesh: ``[e for e in client.events() if e["code"]]``."""
+        return [wire.as_dict(event) for event in self._call(self._stub.Events, pb.EventsRequest()).events]
+
     def _state(self, array: Array) -> str:
         self._check_live(array)
         request = pb.WaitRequest(session_id=self._session, handles=[array._handle], poll=True)

@@ -115,6 +115,14 @@ class GrpcClient final : public Client {
     return reply;
   }
 
+  Result<pb::EventsReply> GetEvents() override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kStatusTimeout);
+    pb::EventsReply reply;
+    HIR_TRY(Checked(stub_->Events(&context, {}, &reply)));
+    return reply;
+  }
+
   Result<pb::CompileReply> Compile(const pb::ProgramSource& program) override {
     pb::CompileRequest request;
     request.set_session_id(session_.session_id());

@@ -300,7 +300,14 @@ Result<std::shared_ptr<const Program>> ProgramCache::Plan(const Request& request
              metrics_->planner_deaths.Add();
              spdlog::warn("planner request={} not begun, planned again error={}", request.request, base::Quoted(how));
            }});
-  metrics_->plan_time.Add(base::Clock::Steady().Now() - start);
+  const base::Nanos took = base::Clock::Steady().Now() - start;
+  metrics_->plan_time.Add(took);
+  metrics_->latest.Add({.kind = "plan",
+                        .number = request.request,
+                        .name = outcome.status.ok() ? std::string_view(outcome.plan.name()) : std::string_view(digest),
+                        .code = outcome.status.code(),
+                        .error = outcome.status.message(),
+                        .took = took});
   if (outcome.ended) CountDeath(request, outcome);
   HIR_TRY(outcome.status);
   ++num_planned_;

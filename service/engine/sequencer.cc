@@ -276,10 +276,18 @@ void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
   spdlog::error("generation={} ended error={}", ranks_->generation(), base::Quoted(ranks_->failure().ToString()));
   Forget();
   options_.metrics->mesh_down.Begin(Now());
+  const base::Nanos began = Now();
+  options_.metrics->latest.Add({.kind = "mesh",
+                                .number = ranks_->generation(),
+                                .name = "ended",
+                                .code = ranks_->failure().code(),
+                                .error = ranks_->failure().message()});
   const Status status = ranks_->Start();
   if (status.ok()) {
     options_.metrics->mesh_down.End(Now());
     options_.metrics->heals.Add();
+    options_.metrics->latest.Add(
+        {.kind = "mesh", .number = ranks_->generation(), .name = "serves", .took = Now() - began});
     spdlog::info("generation={} serving", ranks_->generation());
   } else {
     FailQueued(Unavailable(base::Cat("the mesh could not be restarted: ", status.ToString())));
@@ -314,6 +322,13 @@ void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
   }
   ++num_over_;
   options_.metrics->runs.Add(told.code());
+  options_.metrics->latest.Add({.kind = "run",
+                                .number = job.run,
+                                .name = job.program->plan().name(),
+                                .code = told.code(),
+                                .error = told.message(),
+                                .took = job.took,
+                                .waited = std::max(base::Nanos(), Now() - job.posted - job.took)});
   std::vector<std::shared_ptr<Readiness>> made;
   for (const auto& output : job.outputs) {
     if (output != nullptr) made.push_back(output->readiness());

@@ -6,6 +6,7 @@
 
 #include "service/metrics/by_name.h"
 #include "service/metrics/counts.h"
+#include "service/metrics/flight_recorder.h"
 
 namespace hir::service {
 
@@ -38,6 +39,8 @@ struct Metrics {
   Counter planner_deaths;
   Counter heals;      // Of the mesh.
   Absence mesh_down;  // From a failure to the next generation.
+
+  FlightRecorder latest;  // Runs, requests that failed, plans, failures of the mesh.
 };
 
 }  // namespace hir::service

@@ -45,6 +45,14 @@ void CallLog::Over(const CallRecord& record, const Status& status) {
   Metrics::Method& method = metrics_.methods.Of(record.method);
   method.outcomes.Add(status.code());
   method.time.Add(took);
+  if (!status.ok()) {  // Those that went well would leave no room: each run is one.
+    metrics_.latest.Add({.kind = "request",
+                         .number = record.id,
+                         .name = record.method,
+                         .code = status.code(),
+                         .error = status.message(),
+                         .took = took});
+  }
   if (access_ == nullptr) return;
   access_->Add({.time = std::chrono::system_clock::now(),
                 .request = record.id,

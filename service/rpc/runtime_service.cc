@@ -458,6 +458,26 @@ void RuntimeService::DoDisconnect(const pb::DisconnectRequest& request, pb::Disc
   call->ClaimAndEnd(open_sessions_.Disconnect(request.session_id()));
 }
 
+void RuntimeService::DoEvents(const pb::EventsRequest&, pb::EventsReply* reply, Call call) {
+  if (!call->Claim()) return;
+  const auto us = [](base::Nanos time) { return time.count() / 1000; };
+  const std::vector<FlightRecorder::Kept> latest = engine_.metrics().latest.Latest();
+  const base::Nanos now = base::Clock::Steady().Now();
+  for (const FlightRecorder::Kept& kept : latest) {
+    pb::Event& event = *reply->add_events();
+    event.set_kind(kept.kind);
+    event.set_number(kept.number);
+    event.set_name(kept.name);
+    event.set_code(static_cast<int32_t>(kept.code));
+    event.set_error(kept.error);
+    event.set_age_us(us(now - kept.at));
+    event.set_took_us(us(kept.took));
+    event.set_waited_us(us(kept.waited));
+  }
+  reply->set_earlier(engine_.metrics().latest.total() - static_cast<int64_t>(latest.size()));
+  call->End({});
+}
+
 void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {
   const Engine::Report report = engine_.report();
   const EngineOptions& options = engine_.options();
@@ -522,7 +542,10 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
 // --- the faces -------------------------------------------------------------------------------------------------
 
 CallRecord RuntimeService::Begin(std::string_view method, const grpc::CallbackServerContext& context) const {
-  return log_.Begin(method, context, [&] { const Result<std::string> principal = PrincipalOf(context, listener_); return principal.ok() ? *principal : std::string(); });
+  return log_.Begin(method, context, [&] {
+    const Result<std::string> principal = PrincipalOf(context, listener_);
+    return principal.ok() ? *principal : std::string();
+  });
 }
 
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,

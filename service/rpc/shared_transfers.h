@@ -26,8 +26,8 @@ inline constexpr size_t kSharedPartsMax = 253;
 // Thread-safe.
 class SharedTransfers {
  public:
-  // A transfer that is not taken within `idle`, and the time that its bytes may take, ends, on a thread of `pool`, which
-  // outlives it.
+  // A transfer that is not taken within `idle`, and the time that its bytes may take, ends, on a thread of `pool`,
+  // which outlives it.
   SharedTransfers(base::Nanos idle, base::WorkPool& pool) : idle_(idle), pool_(pool) {}
   ~SharedTransfers();
 

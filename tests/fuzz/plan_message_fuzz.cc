@@ -76,7 +76,7 @@ void Use(const service::Program& program, service::Sizes sizes, const std::vecto
     CheckOutputs(program, sizes);
   }
   (void)service::ProfileOf(program, sizes, measured);
-  (void)service::TimelineOf(program, measured);
+  (void)service::TimelineOf(program, "", measured);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ struct Parser {
     AddExplain();
     AddStatus();
     AddTop();
+    AddDump();
     AddBench();
     AddCerts();
     AddCompletion();
@@ -160,6 +161,14 @@ struct Parser {
         ->capture_default_str()
         ->check(CLI::Range(0.1, 3600.0));
     command.footer(Cat("q ends it.\n\n  hostir top\n  hostir top --once\n\n", kExitCodes));
+  }
+
+  void AddDump() {
+    CLI::App& command = *app.add_subcommand(
+        "dump", "the latest that a daemon did: runs, requests that failed, plans, failures of its mesh");
+    AddAddress(command, options);
+    command.add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it");
+    command.footer(Cat("  hostir dump | tail\n  hostir dump --json > events.json\n\n", kExitCodes));
   }
 
   void AddBench() {
@@ -310,7 +319,7 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
   if (command == nullptr)
-    return Wrong("", "which command? run, replay, explain, status, top, bench, certs, completion");
+    return Wrong("", "which command? run, replay, explain, status, top, dump, bench, certs, completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();

@@ -14,6 +14,7 @@ Outcome ReplayRun(const Options& options);
 Outcome ExplainProgram(const Options& options);
 Outcome ShowStatus(const Options& options);
 Outcome ShowTop(const Options& options);
+Outcome DumpEvents(const Options& options);
 Outcome BenchProgram(const Options& options);
 Outcome MakeCertificates(const Options& options);
 Outcome PrintCompletion(const Options& options);

@@ -1,5 +1,5 @@
-// Goal: an output that takes over the memory of an input of other axes lies where it lies; that of the input says nothing
-// of it. Method: such programs through planning, which then refuses them for not lying alike.
+// Goal: an output that takes over the memory of an input of other axes lies where it lies; that of the input says
+// nothing of it. Method: such programs through planning, which then refuses them for not lying alike.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -63,7 +63,7 @@ TEST(Timeline, LeavesOutTimesThatAreNone) {
     span.set_ended(2000);
   }
   measured.add_spans()->set_stream(INT32_MAX);
-  const std::string timeline = TimelineOf(*Communicates(0, 1), {&measured, 1});
+  const std::string timeline = TimelineOf(*Communicates(0, 1), "", {&measured, 1});
   EXPECT_NE(timeline.find("work1000"), std::string::npos) << timeline;
   EXPECT_EQ(timeline.find("work-"), std::string::npos) << timeline;
   EXPECT_EQ(timeline.find("2147483647"), std::string::npos) << timeline;

@@ -360,7 +360,10 @@ def test_bench_of_a_program_that_takes_its_input_over(daemon, program):
 # --- exit codes and errors ---------------------------------------------------------------------------------------
 
 USAGE = {
-    "no command": ([], "which command? run, replay, explain, status, top, bench, certs, completion (hostir --help)"),
+    "no command": (
+        [],
+        "which command? run, replay, explain, status, top, dump, bench, certs, completion (hostir --help)",
+    ),
     "unknown command": (["statsu"], "statsu: no such command; did you mean status? (hostir --help)"),
     "unknown option": (
         ["run", "--dervices", "x"],
