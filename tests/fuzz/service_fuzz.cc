@@ -81,7 +81,7 @@ class Daemon {
     if (!listener.ok()) Found(listener.status().ToString());
     listener_ = *std::move(listener);
     (void)std::filesystem::remove(base::Cat("/tmp/hostir-fuzz-", getpid()));
-    service_ = std::make_unique<service::RuntimeService>(*engine_, *listener_);
+    service_ = std::make_unique<service::RuntimeService>(*engine_, *listener_, nullptr);
   }
 
   InstantRanks* ranks_ = nullptr;  // The engine's.
