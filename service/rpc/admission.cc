@@ -6,6 +6,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <utility>
 
@@ -86,6 +87,8 @@ class Walk {
     const auto cpp = field == nullptr ? FieldDescriptor::CPPTYPE_STRING : field->cpp_type();
     if (cpp == FieldDescriptor::CPPTYPE_MESSAGE) {
       cost_ += SizeOf(field->message_type()) + kBlock + (field->is_map() ? kMapNode : kPointer);
+      // One that claims to end behind what holds it is parsed as far as it claims, before that is refused.
+      if (length > in_.BytesUntilLimit()) return false;
       const CodedInputStream::Limit limit = in_.PushLimit(length);
       const bool walked = Message(field->message_type(), depth + 1);
       in_.PopLimit(limit);
@@ -109,6 +112,7 @@ std::optional<int64_t> CostOf(grpc::ByteBuffer& bytes, const google::protobuf::M
   grpc::ProtoBufferReader reader(&bytes);
   if (!reader.status().ok()) return std::nullopt;
   CodedInputStream in(&reader);
+  (void)in.PushLimit(static_cast<int>(std::min<size_t>(bytes.Length(), INT_MAX)));
   Walk walk(in, most);
   const bool walked = walk.Message(like.GetDescriptor(), 0);
   const int64_t cost = walk.cost() + walk.SizeOf(like.GetDescriptor());

@@ -111,6 +111,14 @@ TEST(Admission, MakesNoRoomForClaims) {
   EXPECT_EQ(charge.amount(), 0);
 }
 
+// Else the parser makes objects of bytes that were counted as the text that they are for who heeds the outer length.
+TEST(Admission, AMessageThatEndsBehindItsHolder) {
+  const std::string inner("\x12\x20\x2a\x00", 4);                                    // A program of 32 bytes,
+  const std::string bytes = "\x12\x04" + inner + "\x0a\x1c" + std::string(28, 'x');  // in a source of 4.
+  grpc::ByteBuffer buffer = BytesOf(bytes);
+  EXPECT_EQ(CostOf(buffer, pb::CompileRequest(), int64_t{1} << 60), std::nullopt);
+}
+
 TEST(Admission, BytesThatAreNone) {
   google::protobuf::SetLogHandler(nullptr);
   pb::RunRequest run;
