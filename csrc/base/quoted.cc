@@ -23,4 +23,12 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
+std::string Printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return out;
+}
+
 }  // namespace hir::base

@@ -34,7 +34,10 @@ class Fields {
   void Add(std::string_view key, std::string_view text) {
     if (text.empty()) return;
     Key(key);
-    line_ += is_json_ ? base::Quoted(text) : std::string(text);
+    // A name in a certificate may be any text: it makes no field, and no line, of its own.
+    const bool is_plain = text.find_first_of(" =\"\\") == std::string_view::npos;
+    const std::string printable = base::Printable(text);
+    line_ += is_json_ || !is_plain ? base::Quoted(printable) : printable;
   }
   void Add(std::string_view key, int64_t number) {
     if (number < 0) return;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/quoted.h"
+
 namespace hir::service {
 namespace {
 
@@ -62,7 +64,7 @@ class Families {
     size_t told = 0;
     for (const auto& [principal, value] : values) {
       if (++told < Metrics::kPrincipalsMax) {
-        Add(value, {{"principal", principal}});
+        Add(value, {{"principal", base::Printable(principal)}});
       } else {
         others += value;
       }
@@ -110,7 +112,7 @@ void AddRuns(const Metrics& metrics, const MetricsState& state, Families& page) 
   page.Add(metrics.run_time);
   page.Begin(MetricType::Histogram, "hostir_queue_seconds", "of a run, from its acceptance to its turn");
   metrics.principals.ForEach([&](std::string_view principal, const Metrics::Principal& of) {
-    page.Add(of.queue_time, {{"principal", std::string(principal)}});
+    page.Add(of.queue_time, {{"principal", base::Printable(principal)}});
   });
   page.Begin(MetricType::Gauge, "hostir_queued_runs", "runs that wait for their turn");
   page.AddByPrincipal(state.queued_runs);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/version.h"
 #include "service/log/log.h"
 #include "service/os/process_usage.h"
@@ -32,7 +33,7 @@ void AddPrincipals(const Metrics& metrics, const Engine::Report& report, pb::Sta
     if (const auto found = by_name.find(name); found != by_name.end()) return found->second;
     const bool full = by_name.size() + 1 >= Metrics::kPrincipalsMax;
     pb::Principal*& principal = by_name[full ? "other" : name];
-    if (principal == nullptr) (principal = reply->add_principals())->set_name(full ? "other" : name);
+    if (principal == nullptr) (principal = reply->add_principals())->set_name(full ? "other" : base::Printable(name));
     return principal;
   };
   metrics.principals.ForEach([&](std::string_view name, const Metrics::Principal& known) {

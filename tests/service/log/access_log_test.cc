@@ -59,6 +59,15 @@ TEST(AccessLine, HasNothingOfWhatIsNotKnown) {
             "time=1970-01-01T00:00:00.000000Z method=Status code=OK us=0\n");
 }
 
+TEST(AccessLine, ANameMakesNoFieldAndNoLine) {
+  const Access access = {.method = "Run", .principal = "cert:a b=\"c\"\nrun=7\xff"};
+  EXPECT_EQ(AccessLog::Line(access, AccessLog::Format::kText),
+            "time=1970-01-01T00:00:00.000000Z method=Run principal=\"cert:a b=\\\"c\\\"?run=7?\" code=OK us=0\n");
+  EXPECT_EQ(AccessLog::Line(access, AccessLog::Format::kJson),
+            "{\"time\":\"1970-01-01T00:00:00.000000Z\",\"method\":\"Run\",\"principal\":\"cert:a b=\\\"c\\\"?run=7?\","
+            "\"code\":\"OK\",\"us\":0}\n");
+}
+
 TEST_F(InAFolder, AFileIsAppendedToAndNobodyElses) {
   std::ofstream(path) << "before\n";
   std::filesystem::permissions(path, std::filesystem::perms(0600));

@@ -113,6 +113,12 @@ TEST_F(Exposing, PrincipalsHaveABound) {
   EXPECT_THAT(page, HasSubstr("\nhostir_sessions{principal=\"other\"} 74\n"));
 }
 
+// Prometheus takes no page that is not UTF-8.
+TEST_F(Exposing, ANameMayBeAnything) {
+  metrics.principals.Of("cert:a\"\n\xff").queue_time.Add(milliseconds(1));
+  EXPECT_THAT(Get("/metrics"), HasSubstr("\nhostir_queue_seconds_count{principal=\"cert:a\\\"??\"} 1\n"));
+}
+
 TEST_F(Exposing, NothingElseIsServed) {
   for (const char* path : {"/", "/etc/passwd", "/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/metric"}) {
     const std::string answer = Get(path);
