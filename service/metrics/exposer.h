@@ -35,8 +35,8 @@ struct MetricsState {
   int64_t resident_bytes = 0, cpu_ms = 0;
 };
 
-// Where nobody may read faster: a page asked for again within this time is the same.
-inline constexpr base::Nanos kPageAge = std::chrono::milliseconds(100);
+// There is a page once in this time: who asks sooner waits.
+inline constexpr base::Nanos kBetweenPages = std::chrono::milliseconds(50);
 
 // Serves until its destruction, by a few threads of its own with less of the cores than others: who reads slowly, or
 // all the time, holds up nobody but others who read the page. Immutable.

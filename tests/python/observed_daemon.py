@@ -61,7 +61,7 @@ class ObservedDaemon:
         return samples
 
     def metric(self, name: str, **labels: str) -> float:
-        """0 for a sample that is not there yet. What the page says may be as old as 100 ms."""
+        """0 for a sample that is not there yet."""
         return self.metrics().get((name, frozenset(labels.items())), 0.0)
 
     def accesses(self, **wanted: Any) -> list[dict[str, Any]]:
