@@ -70,6 +70,7 @@ _STATES = {
     pb_tensor.TENSOR_STATE_POISONED: "poisoned",
     pb_tensor.TENSOR_STATE_LOST: "lost",
 }
+_CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # How requests end with their connection.
 # Of a request that may have been carried out.
 _UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
@@ -410,7 +411,7 @@ class Client:
     # --- names --------------------------------------------------------------------------------------------------
 
     def publish(self, array: Array, name: str, *, everyone: bool = False) -> None:
-        """Gives an array a name, under which other clients find it: ``client.publish(w, "llama/wq")``.
+        """Gives an array a name, under which other clients find it: ``client.publish(x_dev, "wq")``.
 
         It outlives the array, this client and its process, until it is withdrawn or the daemon ends: weights are on the
         devices once, not once a process. What had the name loses it; whoever attached that keeps it. name: 1 to 256
@@ -422,13 +423,21 @@ class Client:
         self._call(self._stub.Publish, request)
 
     def attach(self, name: str, *, owner: str | None = None) -> Array:
-        """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied.
-        NotFound where there is none: ``w = client.attach("llama/wq")``."""
+        """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied. Raises
+        NotFound where there is none.
+
+        >>> client.publish(x_dev, "llama/wq")
+        >>> w = client.attach("llama/wq")
+        """
         request = pb.AttachRequest(session_id=self._session, name=name, owner=owner or "")
         return self._array(self._call(self._stub.Attach, request).tensor, caller_location())
 
     def withdraw(self, name: str) -> None:
-        """Takes a name back, which frees what only it held: ``client.withdraw("llama/wq")``. Raises NotFound."""
+        """Takes a name back, which frees what only it held. Raises NotFound.
+
+        >>> client.publish(x_dev, "llama/wk")
+        >>> client.withdraw("llama/wk")
+        """
         self._call(self._stub.Withdraw, pb.WithdrawRequest(session_id=self._session, name=name))
 
     def names(self) -> list[dict[str, Any]]:
@@ -592,16 +601,17 @@ class Client:
                 made = request() if callable(request) else request
                 return method(made, timeout=seconds, metadata=self._trace())
             except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or not self._is_cut_off() or not self._session_.resume():
+                if self._session_.lease <= 0 or not self._is_cut_off(error) or not self._session_.resume():
                     raise
 
     def _trace(self) -> tracing.Metadata:
         """What a request that is made now says of its trace."""
         return tracing.metadata(self._traceparent)
 
-    def _is_cut_off(self) -> bool:
-        """Whether a daemon that is unavailable may be there again; its own refusals leave the session open."""
-        return self._session_.lease > 0 and self._session_.has_ended()
+    def _is_cut_off(self, error: grpc.RpcError) -> bool:
+        """Whether the connection is gone, and not the daemon's own refusal, which leaves the session open. What the
+        daemon cancels then may be heard of before that."""
+        return not self.closed and error.code() in _CUT_OFF and self._session_.has_ended()
 
     def _error(self, error: grpc.RpcError, location: str) -> HostirError:
         """The error of a request made at ``location``; a location that the daemon names is better."""
@@ -609,8 +619,9 @@ class Client:
         if isinstance(failure, Unavailable) and self._daemon is not None and (ended := self._daemon.died()):
             return Unavailable(f"the private daemon {ended}{self._log_tail()}")
         message = str(failure)
-        if isinstance(failure, Unavailable) and self._session_.has_ended():
+        if self._is_cut_off(error):
             why = message.rpartition(": ")[2]  # gRPC's last words: "Connection refused".
+            failure = Unavailable(message)
             message = f"the daemon at {self.address} has gone ({why}); connect again and put tensors again"
         elif isinstance(failure, FailedPrecondition) and message.startswith("no such session"):
             message += "; connect again and put tensors again"

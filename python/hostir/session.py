@@ -63,7 +63,7 @@ class Session:
                     self._connect()
                     return True
                 except grpc.RpcError as error:
-                    if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                    if error.code() == grpc.StatusCode.NOT_FOUND or time.monotonic() > end:
                         return False
                 time.sleep(_PAUSE_SECONDS)
 
