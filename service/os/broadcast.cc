@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/text.h"
 #include "service/os/error.h"
 
 namespace hir::service {
@@ -26,6 +27,8 @@ void Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 }  // namespace
 
 Result<BroadcastSender> BroadcastSender::Create(int64_t num_receivers) {
+  if (num_receivers < 0 || num_receivers > kReceiversMax)
+    return InvalidArgument(base::Cat(num_receivers, " receivers, at most ", kReceiversMax));
   BroadcastSender sender;
   HIR_ASSIGN(sender.memory_, SharedMemory::Create(sizeof(BroadcastPage)));
   new (sender.memory_.data()) BroadcastPage();
@@ -53,6 +56,15 @@ void BroadcastSender::Ring() {
   Futex(page().bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+std::vector<int64_t> BroadcastSender::Deaf() const {
+  const uint32_t rings = page().rings.load(std::memory_order_relaxed);
+  std::vector<int64_t> deaf;
+  for (uint32_t index = 0; index < num_receivers_; ++index) {
+    if (page().heard[index].load(std::memory_order_acquire) != rings) deaf.push_back(index);
+  }
+  return deaf;
+}
+
 // Either the last to answer sees that nobody looks, or who stops looking sees the answer.
 void BroadcastSender::StopLooking() {
   page().looked_for.store(0);
@@ -64,10 +76,12 @@ void BroadcastSender::Clear() {
   (void)eventfd_read(answered_.get(), &count);
 }
 
-Result<BroadcastReceiver> BroadcastReceiver::Map(base::Fd memory, base::Fd answered) {
+Result<BroadcastReceiver> BroadcastReceiver::Map(base::Fd memory, base::Fd answered, int64_t index) {
+  if (index < 0 || index >= kReceiversMax) return InvalidArgument(base::Cat("receiver ", index));
   BroadcastReceiver receiver;
   HIR_ASSIGN(receiver.memory_, SharedMemory::Map(std::move(memory), sizeof(BroadcastPage)));
   receiver.answered_ = std::move(answered);
+  receiver.index_ = static_cast<size_t>(index);
   return receiver;
 }
 
@@ -82,7 +96,9 @@ std::optional<std::string_view> BroadcastReceiver::Take() {
 
 bool BroadcastReceiver::TakeRing() {
   const uint32_t rings = page().rings.load(std::memory_order_acquire);
-  return std::exchange(rings_, rings) != rings;
+  if (std::exchange(rings_, rings) == rings) return false;
+  page().heard[index_].store(rings, std::memory_order_release);
+  return true;
 }
 
 void BroadcastReceiver::Answer(bool failed) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/fd.h"
@@ -18,6 +19,7 @@
 namespace hir::service {
 
 inline constexpr size_t kBroadcastBytesMax = size_t{32} << 10;  // Of one message.
+inline constexpr int64_t kReceiversMax = 1024;
 
 // What both sides map. Only the sender writes what is not an atomic, while nobody reads it.
 struct BroadcastPage {
@@ -29,12 +31,13 @@ struct BroadcastPage {
   std::atomic<uint32_t> failed;            // Of the latest message.
   std::atomic<uint32_t> looked_for;        // The last answer need wake nobody.
   alignas(64) std::byte message[kBroadcastBytesMax];
+  alignas(64) std::atomic<uint32_t> heard[kReceiversMax];  // By receiver: the rings it has taken.
 };
 
 // Threads: one at a time; answered() from any.
 class BroadcastSender {
  public:
-  // Errors: kResourceExhausted when memory or descriptors have run out.
+  // Errors: kResourceExhausted when memory or descriptors have run out; kInvalidArgument beyond kReceiversMax.
   static Result<BroadcastSender> Create(int64_t num_receivers);
 
   // What a receiver is made from: the memory and the descriptor of answers, both to be passed on.
@@ -46,6 +49,8 @@ class BroadcastSender {
   void Post(size_t bytes);
   // Wakes the receivers that sleep: there is something for them elsewhere.
   void Ring();
+  // Receivers that have not taken the latest ring: who sleeps for the next message does within microseconds.
+  std::vector<int64_t> Deaf() const;
 
   // Between the two somebody looks at answered() all the time, and the last answer wakes nobody. Of the latest message;
   // nothing is lost: what was answered between makes answered_fd() readable afterwards.
@@ -70,8 +75,8 @@ class BroadcastSender {
 // Threads: one.
 class BroadcastReceiver {
  public:
-  // Errors: kInvalidArgument when `memory` is too small.
-  static Result<BroadcastReceiver> Map(base::Fd memory, base::Fd answered);
+  // The receiver `index`. Errors: kInvalidArgument when `memory` is too small, or has no such.
+  static Result<BroadcastReceiver> Map(base::Fd memory, base::Fd answered, int64_t index);
 
   // A message that has not been taken; valid until it is answered.
   std::optional<std::string_view> Take();
@@ -90,6 +95,7 @@ class BroadcastReceiver {
 
   SharedMemory memory_;
   base::Fd answered_;
+  size_t index_ = 0;
   uint32_t taken_ = 0;  // Messages.
   uint32_t rings_ = 0;
 };

@@ -82,7 +82,7 @@ void Link::Read(Channel::Message message) {
     return;
   }
   if (request.message.has_hello() && request.fds.size() == 2) {
-    auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]));
+    auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]), options_.rank);
     if (!mapped.ok()) _exit(1);
     broadcast_ = *std::move(mapped);
     look_ = std::chrono::microseconds(request.message.hello().look_us());

@@ -25,9 +25,9 @@ BroadcastSender Sender(int64_t num_receivers) {
   return *std::move(made);
 }
 
-BroadcastReceiver Receiver(const BroadcastSender& sender) {
+BroadcastReceiver Receiver(const BroadcastSender& sender, int64_t index = 0) {
   Result<BroadcastReceiver> made =
-      BroadcastReceiver::Map(base::Fd(dup(sender.memory_fd())), base::Fd(dup(sender.answered_fd())));
+      BroadcastReceiver::Map(base::Fd(dup(sender.memory_fd())), base::Fd(dup(sender.answered_fd())), index);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return *std::move(made);
 }
@@ -64,6 +64,24 @@ TEST(Broadcast, AMessageIsTakenOnceByEach) {
   second.Answer(false);
   Post(sender, "");
   EXPECT_EQ(first.Take(), "");
+}
+
+TEST(Broadcast, WhoHasNotHeardTheLatestRing) {
+  BroadcastSender sender = Sender(2);
+  BroadcastReceiver first = Receiver(sender, 0), second = Receiver(sender, 1);
+  EXPECT_EQ(sender.Deaf(), std::vector<int64_t>{});
+  sender.Ring();
+  EXPECT_EQ(sender.Deaf(), (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(first.TakeRing());
+  EXPECT_EQ(sender.Deaf(), std::vector<int64_t>{1});
+  EXPECT_TRUE(second.TakeRing());
+  EXPECT_EQ(sender.Deaf(), std::vector<int64_t>{});
+  sender.Ring();
+  sender.Ring();  // Two of them are heard as one.
+  EXPECT_TRUE(second.TakeRing());
+  EXPECT_FALSE(second.TakeRing());
+  EXPECT_EQ(sender.Deaf(), std::vector<int64_t>{0});
+  EXPECT_EQ(BroadcastSender::Create(kReceiversMax + 1).status().code(), Code::kInvalidArgument);
 }
 
 TEST(Broadcast, TheLastAnswerIsHeard) {
@@ -223,7 +241,7 @@ TEST(Broadcast, AReceiverThatDiesDoesNotAnswer) {
 TEST(Broadcast, MemoryOfAnotherSize) {
   Result<SharedMemory> small = SharedMemory::Create(64);
   ASSERT_TRUE(small.ok());
-  const auto mapped = BroadcastReceiver::Map(base::Fd(dup(small->fd())), base::Fd());
+  const auto mapped = BroadcastReceiver::Map(base::Fd(dup(small->fd())), base::Fd(), 0);
   EXPECT_EQ(mapped.status().code(), Code::kInvalidArgument);
 }
 
