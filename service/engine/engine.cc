@@ -27,7 +27,8 @@ FleetOptions FleetOf(const EngineOptions& options) {
           .cores = options.cores,
           .busy_waits = options.busy_waits,
           .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
-          .comm_timeout = milliseconds(options.limits.comm_timeout_ms)};
+          .comm_timeout = milliseconds(options.limits.comm_timeout_ms),
+          .heartbeat = milliseconds(options.limits.heartbeat_ms)};
 }
 
 std::string_view ValuesOf(DType dtype) {
@@ -83,7 +84,11 @@ Engine::Engine(EngineOptions options)
                  {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
                   {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"},
-                  metrics_},
+                  metrics_,
+                  [times = run_times_](const RunJob& job) -> std::optional<base::Nanos> {
+                    const auto taken = times->Find(job.program->number(), job.sizes);
+                    return taken ? std::optional(taken->last) : std::nullopt;
+                  }},
                  wakeup_, released_, [this] { return programs_.TakeGone(); }) {}
 
 Engine::~Engine() { Stop(); }
@@ -369,6 +374,7 @@ Result<Engine::Named> Engine::Attach(const std::string& session, const std::stri
 
 Engine::Report Engine::report() const {
   return {.mesh = sequencer_.snapshot(),
+          .under_way = sequencer_.under_way_long(),
           .planner_pid = programs_.planner_pid(),
           .tensor_bytes = store_.tensor_bytes(),
           .recycled_bytes = store_.recycled_bytes(),

@@ -139,6 +139,7 @@ class Engine {
 
   struct Report {
     Ranks::Snapshot mesh;
+    std::optional<Sequencer::UnderWay> under_way = {};
     int64_t planner_pid = 0;
     int64_t tensor_bytes = 0;
     int64_t recycled_bytes = 0;

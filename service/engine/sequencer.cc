@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc/base/check.h"
+#include "csrc/base/digest.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/shortened.h"
 #include "csrc/base/text.h"
@@ -31,6 +32,9 @@ constexpr base::Nanos kReleasePause = milliseconds(2);
 constexpr base::Nanos kLookForEnd = std::chrono::microseconds(200);
 // No run that may end sooner is begun while the thread rests: it has to see to its time.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
+// A run is slow that takes so many times as long as the one before.
+constexpr int64_t kSlowTimes = 3;
+constexpr base::Nanos kLongWithoutUsual = std::chrono::seconds(10);
 
 // Why a run with a poisoned or lost input is none. Its outputs get `cause`, the same however many runs it came through;
 // who waits for the run hears of the input too.
@@ -55,6 +59,8 @@ std::optional<Poison> PoisonOf(const RunJob& job) {
   return {};
 }
 
+int64_t ToMs(base::Nanos time) { return std::chrono::duration_cast<milliseconds>(time).count(); }
+
 std::string WhatOf(const RunJob& job) { return base::Cat("run ", job.run, " of ", job.program->plan().name()); }
 
 // On one node the rank is the device's number.
@@ -75,7 +81,9 @@ Sequencer::Sequencer(std::unique_ptr<Ranks> ranks, Options options, std::shared_
       wakeup_(std::move(wakeup)),
       released_(std::move(released)),
       gone_(std::move(gone)),
-      ranks_(std::move(ranks)) {}
+      ranks_(std::move(ranks)) {
+  ranks_->OnLate([this](std::string_view what, std::string_view where) { Late(what, where); });
+}
 
 Sequencer::~Sequencer() {
   Stop(Unavailable("the daemon is shutting down"));
@@ -380,12 +388,14 @@ std::vector<std::vector<RankMessage>> Sequencer::NoMessages() const {
 Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
                        Ranks::Waits waits) {
   Status status = ranks_->Call(std::move(messages), timeout, what, waits);
+  NotLate();
   if (!ranks_->healthy()) Forget();  // Before anybody hears of it.
   return status;
 }
 
 Status Sequencer::Await(TimeLimit timeout, std::string_view what) {
   Status status = ranks_->Await(timeout, what, Ranks::Waits::kEachOther);
+  NotLate();
   if (!ranks_->healthy()) Forget();  // Before anybody hears of it.
   return status;
 }
@@ -438,16 +448,54 @@ void Sequencer::Run(RunJob& job) {
   if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
   const base::Nanos start = Now();
   CountTurn(job, start);
+  carried_out_ = &job;
+  carried_out_since_ = start;
   Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
 }
 
 void Sequencer::Conclude(RunJob& job) {
   const std::string what = WhatOf(job);
+  carried_out_ = &job;
+  carried_out_since_ = begun_at_;
   Over(job, begun_at_, Await(job.timeout, what));
 }
 
 void Sequencer::CountTurn(const RunJob& job, base::Nanos start) {
   options_.metrics->principals.Of(job.owner.principal).queue_time.Add(start - job.posted);
+}
+
+void Sequencer::Late(std::string_view what, std::string_view where) {
+  const RunJob* const job = carried_out_;
+  UnderWay late = {.what = std::string(what), .where = std::string(where)};
+  if (job != nullptr) {
+    late.run = job->run;
+    late.request = job->request;
+    late.since_its_turn = Now() - carried_out_since_;
+    if (options_.usual) late.usual = options_.usual(*job);
+    late.slow = late.usual.has_value() && late.since_its_turn >= kSlowTimes * *late.usual;
+    // Told again when it has taken twice as long.
+    const bool is_long = late.slow || (!late.usual && late.since_its_turn >= kLongWithoutUsual);
+    if (is_long && late.since_its_turn >= 2 * told_late_) {
+      told_late_ = late.since_its_turn;
+      spdlog::warn("run={} request={} program={} under way for {} ms{} at={}", late.run, late.request,
+                   job->program->plan().name(), ToMs(told_late_),
+                   late.usual ? base::Cat(", the one before took ", ToMs(*late.usual)) : "", base::Quoted(where));
+    }
+  }
+  is_late_ = true;
+  const std::scoped_lock lock(mutex_);
+  late_ = std::move(late);
+}
+
+void Sequencer::NotLate() {
+  if (!std::exchange(is_late_, false)) return;
+  const std::scoped_lock lock(mutex_);
+  late_.reset();
+}
+
+std::optional<Sequencer::UnderWay> Sequencer::under_way_long() const {
+  const std::scoped_lock lock(mutex_);
+  return late_;
 }
 
 void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
@@ -456,6 +504,8 @@ void Sequencer::Over(RunJob& job, base::Nanos start, const Status& status) {
 }
 
 void Sequencer::Account(RunJob& job, base::Nanos start, const Status& status) {
+  carried_out_ = nullptr;
+  told_late_ = {};
   job.took = Now() - start;
   options_.metrics->run_time.Add(job.took);
   if (ranks_->healthy() && status.ok()) {
@@ -562,12 +612,13 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
   }
   if (!loaded_.contains(job.program->number())) {
     sent_.insert(job.program->number());
-    for (auto& of_rank : messages) {
-      pb::Load& load = *of_rank.emplace_back().message.mutable_load();
-      load.set_program(job.program->number());
-      *load.mutable_plan() = plan;
-      load.mutable_plan()->clear_explanation();
-    }
+    RankMessage message;
+    pb::Load& load = *message.message.mutable_load();
+    load.set_program(job.program->number());
+    *load.mutable_plan() = plan;
+    load.mutable_plan()->clear_explanation();
+    load.set_plan_digest(base::Digest(load.plan().SerializeAsString()));
+    for (auto& of_rank : messages) of_rank.push_back(message);
   }
   for (const auto& input : job.inputs) {
     if (input != nullptr) AddBinds(*input, messages);

@@ -71,6 +71,8 @@ class Sequencer {
     bool on_devices = false;                                // Tensors live in the ranks' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
     std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
+    // What the latest run like this one took, where there was one; may be null.
+    std::function<std::optional<base::Nanos>(const RunJob&)> usual = {};
   };
   // `gone` gives the numbers of programs that no job holds any more, which ranks drop with the next turn; it is called
   // under the sequencer's lock.
@@ -102,6 +104,17 @@ class Sequencer {
 
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
+  // What the ranks are at, of a job that takes longer than a second: it is asked for each second.
+  struct UnderWay {
+    std::string what;     // "run 7 of mlp"
+    int64_t run = 0;      // 0: it is none.
+    int64_t request = 0;  // As of RunJob.
+    base::Nanos since_its_turn = {};
+    std::optional<base::Nanos> usual = {};
+    bool slow = false;  // It takes several times as long as usual.
+    std::string where;
+  };
+  std::optional<UnderWay> under_way_long() const;
   int64_t num_queued() const;
   std::map<std::string, int64_t> queued_by_principal() const;  // Those that have some.
   int64_t num_over() const { return num_over_; }               // Runs that were posted, done or failed.
@@ -130,6 +143,9 @@ class Sequencer {
   bool Begin(RunJob& job);
   void Run(RunJob& job);
   void Conclude(RunJob& job);
+  // What Ranks::OnLate tells.
+  void Late(std::string_view what, std::string_view where);
+  void NotLate();
   // Whether the thread sleeps while `run`, begun, is under way. REQUIRES: the lock is held.
   bool IsPosted(int64_t run) const { return state_ == State::kBegun && begun_->run == run; }
   // Concludes `run` if it has ended and the thread sleeps; false while it has not ended.
@@ -187,6 +203,10 @@ class Sequencer {
   std::set<int64_t> loaded_;
   std::set<int64_t> sent_;  // Programs they were told to load, whatever became of the run.
   std::set<int64_t> bound_;
+  const RunJob* carried_out_ = nullptr;  // The thread's own: the run it is at, and since when,
+  base::Nanos carried_out_since_ = {};
+  bool is_late_ = false;                           // late_ is there.
+  base::Nanos told_late_ = {};                     // How long it was at it when the log was last told; 0: not yet.
   std::vector<int64_t> newly_bound_;               // By the latest run.
   std::vector<std::weak_ptr<Tensor>> on_devices_;  // Tensors that only the workers have.
   size_t on_devices_swept_ = 0;                    // How many there were when it was last swept.
@@ -198,6 +218,7 @@ class Sequencer {
   base::Nanos rests_until_ = {};  // Or less.
   std::optional<RunJob> begun_;   // There in kBegun.
   base::Nanos begun_at_ = {};
+  std::optional<UnderWay> late_;
   std::atomic<int64_t> num_over_ = 0;
   std::atomic<int> num_looking_ = 0;    // Threads in LookForEnd.
   std::atomic<bool> stopping_ = false;  // Written under mutex_.

@@ -514,6 +514,17 @@ void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, 
   reply->set_draining(report.draining);
   if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
   reply->mutable_lingering()->Add(report.mesh.lingering.begin(), report.mesh.lingering.end());
+  if (report.under_way) {
+    pb::RunUnderWay& run = *reply->mutable_run_under_way();
+    run.set_what(report.under_way->what);
+    run.set_run(report.under_way->run);
+    run.set_request(report.under_way->request);
+    run.set_ms(report.under_way->since_its_turn.count() / 1000000);
+    if (const auto usual = report.under_way->usual)
+      run.set_usual_ms(std::chrono::ceil<std::chrono::milliseconds>(*usual).count());
+    run.set_slow(report.under_way->slow);
+    run.set_where(report.under_way->where);
+  }
   reply->set_tensor_bytes(report.tensor_bytes);
   reply->set_recycled_bytes(report.recycled_bytes);
   reply->set_tensors(report.tensors);

@@ -8,6 +8,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "service/os/process_usage.h"
 #include "service/supervise/child_error.h"
 #include "service/supervise/stuck.h"
 
@@ -29,6 +30,7 @@ constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 constexpr base::Nanos kDeathGrace = milliseconds(50);
 constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
 constexpr base::Nanos kDumpTimeout = milliseconds(300);
+constexpr base::Nanos kAskEvery = std::chrono::seconds(1);  // What the ranks of a call are at.
 constexpr base::Nanos kExitTimeout = std::chrono::seconds(2);
 
 base::Nanos Now() { return base::Clock::Steady().Now(); }
@@ -65,7 +67,10 @@ std::vector<RankMessage> Batches(std::vector<RankMessage> messages) {
 
 }  // namespace
 
-Fleet::Fleet(FleetOptions options) : options_(std::move(options)) { Publish(); }
+Fleet::Fleet(FleetOptions options)
+    : options_(std::move(options)), heartbeat_(options_.heartbeat, Heartbeat::SilenceMax(options_.heartbeat)) {
+  Publish();
+}
 
 Fleet::~Fleet() {
   for (Worker& worker : workers_) worker.channel.reset();  // They exit when their socket ends.
@@ -88,7 +93,7 @@ Status Fleet::Spawn(int64_t rank) {
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process,
              options_.spawn ? options_.spawn(ends.second) : Process::Spawn(options_.worker_path, args, ends.second));
-  workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}});
+  workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}, false});
   return {};
 }
 
@@ -98,6 +103,7 @@ Status Fleet::Start() {
   ++generation_;
   starting_ = true;
   keys_.clear();
+  dumped_.assign(static_cast<size_t>(options_.num_ranks()), {});
   posted_ = false;
   Result<BroadcastSender> broadcast = BroadcastSender::Create(options_.num_ranks());
   if (!broadcast.ok()) return Break(broadcast.status());
@@ -156,6 +162,7 @@ Status Fleet::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit tim
   HIR_CHECK(healthy() && messages.size() == workers_.size());
   first_error_ = {};
   measured_.assign(workers_.size(), {});
+  ++calls_;
   began_ = Now();
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     for (RankMessage& message : Batches(std::move(messages[rank]))) {
@@ -176,6 +183,7 @@ bool Fleet::Post(const pb::Execute& execute) {
   if (bytes > kBroadcastBytesMax) return false;
   execute.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(broadcast_->message().data()));
   first_error_ = {};
+  ++calls_;
   began_ = Now();
   for (Worker& worker : workers_) worker.awaited = 1;
   posted_ = true;
@@ -204,12 +212,15 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   if (posted_) StopLooking();  // From now on it is this thread that does.
   base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
+  base::Nanos ask_at = starting_ ? base::Nanos::max() : sent_at + kAskEvery;
   while (UnderWay()) {
     const base::Nanos now = Now();
     const bool looks = options_.busy_waits && now < sent_at + kLookBeforeSleep;
     const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
-    const base::Nanos until = looks ? base::Nanos{} : for_last ? std::min(deadline, sent_at + kAwaitLast) : deadline;
+    const base::Nanos until = looks      ? base::Nanos{}
+                              : for_last ? std::min(deadline, sent_at + kAwaitLast)
+                                         : std::min(deadline, ask_at);
     if (Status failure = Pump(until, what, interrupted_.fd(), for_last ? Wakes::kLast : Wakes::kAny); !failure.ok())
       return Break(std::move(failure));
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
@@ -218,11 +229,24 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
     const bool failed = !first_error_.status.ok() && waits == Waits::kEachOther;
     if (failed) deadline = std::min(deadline, failed_at_ + kOthersGrace);
     if (UnderWay() && Now() >= deadline) return Break(failed ? first_error_.status : Stuck(what, timeout));
+    if (UnderWay() && Now() >= ask_at) {
+      std::string where;
+      if (Status failure = Ask(what, where); !failure.ok()) return Break(std::move(failure));
+      if (late_ && UnderWay()) late_(what, where);
+      ask_at = Now() + kAskEvery;
+    }
   }
   return first_error_.status;
 }
 
 bool Fleet::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
+  if (healthy() && !UnderWay()) {
+    if (Status silent = Beat(); !silent.ok()) {
+      (void)Break(std::move(silent));
+      return false;
+    }
+    timeout = std::min(timeout, heartbeat_.due() - Now());
+  }
   std::vector<pollfd> fds = Descriptors(wake_fd, Wakes::kAny);
   const timespec time = ToTimespec(timeout);
   if (!leaving_.empty() && !UnderWay()) {
@@ -316,6 +340,7 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
     worker.wanted.insert(key);
   } else if (from.has_dumped() && !dumped_.empty()) {  // Empty: nobody asked.
     dumped_[static_cast<size_t>(rank)] = from.dumped();
+    worker.asked = false;
   }
   return {};
 }
@@ -347,34 +372,62 @@ Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
 Status Fleet::Poisoned(std::string_view what) {
   const Status dead = FindDead(what, kDeathGrace);
   if (!dead.ok()) return dead;
-  const Status& status = first_error_.status;
-  if (status.code() != Code::kDeadlineExceeded) return status;
-  return {Code::kDeadlineExceeded,
-          base::Cat(status.message(), ", longer than comm_timeout_ms = ", PollMs(options_.comm_timeout), Next())};
+  const Status status = first_error_.status.WithContext(what);
+  if (status.code() != Code::kDeadlineExceeded) return {status.code(), base::Cat(status.message(), Next())};
+  std::string where;
+  if (UnderWay()) (void)Ask(what, where);  // A death in between is as good a cause as this one, but later.
+  return {Code::kDeadlineExceeded, base::Cat(status.message(), ", longer than comm_timeout_ms = ",
+                                             PollMs(options_.comm_timeout), where.empty() ? "" : "; ", where, Next())};
 }
 
-// Asks every rank what it is at, and says who holds the others up.
-Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
-  dumped_.assign(workers_.size(), {});
+Status Fleet::Ask(std::string_view what, std::string& where) {
   std::vector<int64_t> awaited;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     awaited.push_back(workers_[rank].awaited);
-    dumped_[rank].set_where("");
-    dumped_[rank].set_comm_entered(-2);  // No answer.
+    dumped_[rank].Clear();
+    dumped_[rank].set_comm_entered(kNoAnswer);
+    if (workers_[rank].asked) continue;
     RankMessage dump;
     dump.message.mutable_dump();
-    (void)Send(static_cast<int64_t>(rank),
-               dump);  // One that does not read shows as one that does not answer.
+    workers_[rank].asked = Send(static_cast<int64_t>(rank), dump).ok();  // Else it does not read: no answer either.
   }
   broadcast_->Ring();
   const base::Nanos deadline = Now() + kDumpTimeout;
-  const auto answered = [](const pb::Dumped& dumped) { return dumped.comm_entered() != -2; };
-  while (Now() < deadline && !std::all_of(dumped_.begin(), dumped_.end(), answered)) {
+  const auto answered = [](const pb::Dumped& dumped) { return dumped.comm_entered() != kNoAnswer; };
+  while (UnderWay() && Now() < deadline && !std::all_of(dumped_.begin(), dumped_.end(), answered)) {
     HIR_TRY(Pump(deadline, what, -1));
   }
+  for (size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (!answered(dumped_[rank])) dumped_[rank].set_where(HoldOf(workers_[rank].process.pid()));
+  }
+  where = DescribeStuck(dumped_, awaited);
+  return {};
+}
+
+// Who holds the others up.
+Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
+  std::string where;
+  HIR_TRY(Ask(what, where));
+  if (!UnderWay()) where = "its ranks ended it as it was given up";
   return {Code::kDeadlineExceeded,
           base::Cat(what, " took longer than ", timeout.limit, timeout.limit.empty() ? "" : " = ", PollMs(timeout.time),
-                    " ms: ", DescribeStuck(dumped_, awaited), Next())};
+                    " ms: ", where, Next())};
+}
+
+Status Fleet::Beat() {
+  const base::Nanos now = Now();
+  if (std::exchange(heard_calls_, calls_) != calls_) heartbeat_.Heard(now);
+  const std::vector<int64_t> deaf = broadcast_->Deaf();
+  switch (heartbeat_.Look(now, deaf.empty())) {
+    case Heartbeat::Next::kNothing: return {};
+    case Heartbeat::Next::kAsk: broadcast_->Ring(); return {};
+    case Heartbeat::Next::kGiveUp: break;
+  }
+  std::vector<std::string> holds;
+  for (const Worker& worker : workers_) holds.push_back(HoldOf(worker.process.pid()));
+  return {Code::kDeadlineExceeded,
+          base::Cat(SilentText(deaf, holds), " at rest, for ", PollMs(Heartbeat::SilenceMax(options_.heartbeat)),
+                    " ms; heartbeat_ms = ", PollMs(options_.heartbeat), Next())};
 }
 
 int64_t Fleet::Awaited() const {
@@ -397,7 +450,7 @@ Status Fleet::Break(Status cause) {
 void Fleet::Publish() {
   const std::scoped_lock lock(mutex_);
   snapshot_.generation = generation_;
-  const bool was_healthy = std::exchange(snapshot_.healthy, healthy() && Awaited() == 0);
+  const bool was_healthy = std::exchange(snapshot_.healthy, healthy() && !starting_);
   if (snapshot_.healthy != was_healthy && on_health_) on_health_(snapshot_.healthy);
   snapshot_.pids.clear();
   for (const Worker& worker : workers_) snapshot_.pids.push_back(worker.process.pid());

@@ -25,6 +25,7 @@
 #include "service/os/process.h"
 #include "service/os/scratch_folder.h"
 #include "service/os/wakeup.h"
+#include "service/supervise/heartbeat.h"
 #include "service/supervise/leaving.h"
 #include "service/supervise/ranks.h"
 
@@ -44,6 +45,7 @@ struct FleetOptions {
   base::Nanos comm_timeout = std::chrono::seconds(30);   // Of one communication.
   // Starts what is at the other end of a rank's socket, in place of a process of worker_path: for tests. Null: that.
   std::function<Result<Process>(const base::Fd& inherited)> spawn = {};
+  base::Nanos heartbeat = {};  // How often ranks at rest show that they live; 0: never.
 };
 
 class Fleet final : public Ranks {
@@ -68,6 +70,7 @@ class Fleet final : public Ranks {
   void StopLooking() override { broadcast_->StopLooking(); }
   void Pause() override;
   bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) override;
+  void OnLate(Late late) override { late_ = std::move(late); }
   void Interrupt(const Status& cause) override;
   Snapshot snapshot() const override;
   void OnHealth(std::function<void(bool healthy)> heard) override;
@@ -78,6 +81,7 @@ class Fleet final : public Ranks {
     std::unique_ptr<Channel> channel;
     int64_t awaited = 0;           // Replies.
     std::set<std::string> wanted;  // Rendezvous keys it waits for.
+    bool asked = false;            // It owes a Dumped: one that does not read is not sent more.
   };
   struct Failure {  // A reply that is an error.
     Status status;
@@ -104,6 +108,11 @@ class Fleet final : public Ranks {
   // The status of a process that has ended, or OK: looks for `timeout`.
   Status FindDead(std::string_view what, base::Nanos timeout);
   Status Stuck(std::string_view what, TimeLimit timeout);
+  // Asks all ranks what they are at, and waits a moment for the answers, or for the end of the call; `where` says who
+  // holds up whom. Errors: the failure of the mesh.
+  Status Ask(std::string_view what, std::string& where);
+  // Whether the ranks, at rest, show that they live. Errors: who does not, since when.
+  Status Beat();
   // What a rank said of its communicator, when that is beyond use.
   Status Poisoned(std::string_view what);
   Status interrupt() const;
@@ -133,6 +142,10 @@ class Fleet final : public Ranks {
   std::vector<::hostir::v1::Measured> measured_;  // In the latest Call.
   std::map<std::string, std::string> keys_;       // The rendezvous of this generation.
   std::vector<::hostir::v1::Dumped> dumped_;      // Answers while a stuck call is explained.
+  int64_t calls_ = 0;                             // And what was posted.
+  Heartbeat heartbeat_;
+  int64_t heard_calls_ = 0;  // calls_ when the ranks had last something to do.
+  Late late_;
 
   Wakeup interrupted_;
   mutable std::mutex mutex_;

@@ -51,7 +51,9 @@ Status PlannerProcess::interrupt() const {
 
 void PlannerProcess::Stop() {
   channel_.reset();
-  process_ = Process();
+  // Who waits for the plan does not wait for the end of a process that is frozen, or held by a debugger.
+  leaving_.Add("planner", std::exchange(process_, Process()));
+  (void)leaving_.Wait({});
   const std::scoped_lock lock(mutex_);
   pid_ = 0;
 }
@@ -80,7 +82,8 @@ void PlannerProcess::Watch(int wake_fd, const Ended& ended) {
     // One that has just ended young is left alone for a while: the next would end too.
     const bool pause = young && process_.Ended(milliseconds(0)).has_value();
     const int timeout_ms = static_cast<int>(milliseconds(kRestartPause).count());
-    if (poll(fds, pause ? 1 : 2, pause ? timeout_ms : -1) < 0) continue;
+    const bool all_left = leaving_.Wait({});
+    if (poll(fds, pause ? 1 : 2, pause || !all_left ? timeout_ms : -1) < 0) continue;
     if (fds[0].revents != 0) return;
     if (const auto how = process_.Ended(milliseconds(0))) ended(pid(), *how);
     if (!Start().ok() && poll(fds, 1, timeout_ms) > 0) return;

@@ -16,6 +16,7 @@
 #include "service/os/channel.h"
 #include "service/os/process.h"
 #include "service/os/wakeup.h"
+#include "service/supervise/leaving.h"
 
 namespace hir::service {
 
@@ -79,6 +80,7 @@ class PlannerProcess {
   void Stop();
 
   const PlannerOptions options_;
+  Leaving leaving_;  // Those before.
   Process process_;
   std::unique_ptr<Channel> channel_;  // Null when there is no process.
   base::Nanos started_ = {};

@@ -81,6 +81,10 @@ class Ranks {
   // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or all have carried out what
   // was posted meanwhile (or fail to), or `timeout`. `lock` is released while it sleeps. Whether `wake_fd` is readable.
   virtual bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) = 0;
+  // `late` is told each second of a call that takes longer what its ranks are at ("run 7", "rank 3 has not entered
+  // ..."), on the thread that waits for it. To be set before the first Start.
+  using Late = std::function<void(std::string_view what, std::string_view where)>;
+  virtual void OnLate(Late late) = 0;
   // Ends the call in progress, and every later one, with `cause`. Once.
   virtual void Interrupt(const Status& cause) = 0;
 

@@ -8,37 +8,71 @@
 namespace hir::service {
 namespace {
 
-std::string Ranks(const std::vector<int64_t>& ranks) {
-  return base::Cat(ranks.size() == 1 ? "rank " : "ranks ", base::Join(ranks, ", "));
+constexpr size_t kNamed = 8;  // Ranks, of many.
+
+std::string_view Are(const std::vector<int64_t>& ranks) { return ranks.size() == 1 ? " is" : " are"; }
+
+// "; ranks 0 and 2 are waiting in allgather #17"
+std::string Waiting(const std::vector<int64_t>& ranks, std::string_view in) {
+  if (ranks.empty()) return "";
+  return base::Cat("; ", RanksText(ranks), Are(ranks), " waiting", in.empty() ? "" : " in ", in);
 }
 
 }  // namespace
 
+std::string RanksText(std::span<const int64_t> ranks) {
+  if (ranks.size() == 1) return base::Cat("rank ", ranks[0]);
+  const std::span<const int64_t> first = ranks.first(std::min(ranks.size() - 1, kNamed));
+  const size_t left = ranks.size() - first.size();
+  return base::Cat("ranks ", base::Join(first, ", "), " and ",
+                   left == 1 ? base::Cat(ranks.back()) : base::Cat(left, " more"));
+}
+
+std::string SilentText(std::span<const int64_t> ranks, std::span<const std::string> holds) {
+  const std::string& hold = holds[static_cast<size_t>(ranks[0])];
+  const bool alike = std::ranges::all_of(ranks, [&](int64_t rank) { return holds[static_cast<size_t>(rank)] == hold; });
+  return base::Cat(RanksText(ranks), ranks.size() == 1 ? " does" : " do", " not answer",
+                   alike && !hold.empty() ? base::Cat(" (", hold, ")") : "");
+}
+
 std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped, std::span<const int64_t> awaited) {
   std::vector<int64_t> silent, late, waiting, owing;
+  std::vector<std::string> holds(dumped.size());
   int64_t furthest = -1;
   std::string where;
   for (size_t rank = 0; rank < dumped.size(); ++rank) {
-    if (dumped[rank].comm_entered() == -2) silent.push_back(static_cast<int64_t>(rank));
+    if (dumped[rank].comm_entered() == kNoAnswer) {
+      silent.push_back(static_cast<int64_t>(rank));
+      holds[rank] = dumped[rank].where();
+    }
     if (awaited[rank] > 0) owing.push_back(static_cast<int64_t>(rank));
     if (dumped[rank].comm_entered() <= furthest) continue;
     furthest = dumped[rank].comm_entered();
     where = dumped[rank].where();
   }
-  if (!silent.empty()) return base::Cat(Ranks(silent), silent.size() == 1 ? " does" : " do", " not answer");
   for (size_t rank = 0; rank < dumped.size(); ++rank) {
-    const bool is_late = dumped[rank].comm_entered() < furthest && awaited[rank] > 0;
-    const bool waits = dumped[rank].comm_entered() == furthest && dumped[rank].comm_left() < furthest;
-    if (is_late) late.push_back(static_cast<int64_t>(rank));
-    if (waits) waiting.push_back(static_cast<int64_t>(rank));
+    const ::hostir::v1::Dumped& at = dumped[rank];
+    if (at.comm_entered() == kNoAnswer || awaited[rank] == 0) continue;
+    if (at.comm_entered() < furthest) late.push_back(static_cast<int64_t>(rank));
+    if (at.comm_entered() == furthest && at.comm_left() < furthest) waiting.push_back(static_cast<int64_t>(rank));
   }
   const std::string name = where.empty() ? base::Cat("communication #", furthest) : where;
+  if (!silent.empty()) return SilentText(silent, holds) + Waiting(waiting, name);
+  const std::vector<int64_t>& holding = late.empty() ? owing : late;
+  const auto computing = std::ranges::find_if(holding, [&](int64_t rank) {
+    const ::hostir::v1::Dumped& at = dumped[static_cast<size_t>(rank)];
+    return at.comm_left() >= at.comm_entered();
+  });
+  const std::string next = computing == holding.end() ? "" : dumped[static_cast<size_t>(*computing)].next();
+  const std::string at = next.empty() ? "" : base::Cat(" (next: ", next, ")");
   if (!late.empty() && !waiting.empty()) {
-    return base::Cat(Ranks(late), late.size() == 1 ? " has" : " have", " not entered ", name, "; ", waiting.size(),
-                     waiting.size() == 1 ? " peer is" : " peers are", " waiting");
+    return base::Cat(RanksText(late), late.size() == 1 ? " has" : " have", " not entered ", name, at,
+                     Waiting(waiting, ""));
   }
-  if (!waiting.empty()) return base::Cat(name, " does not end on ", Ranks(waiting));
-  return base::Cat(Ranks(owing), owing.size() == 1 ? " is" : " are", " still computing");
+  if (!waiting.empty()) return base::Cat(name, " does not end on ", RanksText(waiting));
+  if (owing.empty()) return "all ranks have answered";
+  return base::Cat(RanksText(owing), Are(owing), " still computing", furthest < 0 ? "" : base::Cat(" behind ", name),
+                   at);
 }
 
 }  // namespace hir::service

@@ -1,4 +1,4 @@
-// Words for a run that does not end: who has not come to which communication.
+// Words for a run that does not end: who holds whom up, and where.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,16 @@
 
 namespace hir::service {
 
-// `dumped`: what each rank answered (comm_entered -2: it did not). `awaited`: the replies each rank owes.
-// "rank 3 has not entered allgather #17 (segment 4); 3 peers are waiting"
+// comm_entered of a rank that does not answer; its `where` says why, when that is known: "stopped".
+inline constexpr int64_t kNoAnswer = -2;
+
+// "rank 3", "ranks 0, 1 and 2"; of many the first ones.
+std::string RanksText(std::span<const int64_t> ranks);
+// "rank 3 does not answer (stopped)"; `holds`: by rank, what its process is held by, or empty.
+std::string SilentText(std::span<const int64_t> ranks, std::span<const std::string> holds);
+
+// `dumped`: what each rank answered, or kNoAnswer. `awaited`: the replies each rank owes.
+// "rank 3 has not entered allgather #17, it computes (next: k4); ranks 0, 1 and 2 are waiting"
 std::string DescribeStuck(std::span<const ::hostir::v1::Dumped> dumped, std::span<const int64_t> awaited);
 
 }  // namespace hir::service

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -18,13 +19,17 @@ namespace pb = ::hostir::v1;
 // The daemon keeps the time of a run; here it only bounds what the daemon forgot.
 constexpr base::Nanos kSlack = std::chrono::seconds(30);
 
-std::map<int64_t, std::string> NameCommunications(const ir::Graph& graph) {
-  std::map<int64_t, std::string> names;
-  ir::ForEachOp(graph.body, [&](const ir::Op* op) {
-    if (op->info->name != "communication") return;
-    names[op->Int("seq")] = base::Cat(op->Name("type"), " #", op->Int("seq"));
-  });
-  return names;
+constexpr size_t kNextNamed = 4;
+
+// "allreduce #2097153" is number 1 of run 2, whose number its reader knows.
+Status WithoutRuns(const Status& status) {
+  std::string text(status.message());
+  for (size_t at = text.find('#'); at != std::string::npos; at = text.find('#', at + 1)) {
+    const size_t end = std::min(text.find_first_not_of("0123456789", at + 1), text.size());
+    const std::optional<int64_t> seq = base::ParseInt(std::string_view(text).substr(at + 1, end - at - 1));
+    if (seq.has_value()) text.replace(at + 1, end - at - 1, base::Cat(*seq % LoadedProgram::kSeqsPerRun));
+  }
+  return {status.code(), std::move(text)};
 }
 
 // The names by which OpTime knows an op.
@@ -79,7 +84,13 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(const pb::Plan& plan,
   }
   if (!IsInAMesh(graph, options.rank)) return loaded;
   HIR_ASSIGN(loaded->evaluator_, host::Evaluator::Prepare(*loaded->program_, options));
-  loaded->communications_ = NameCommunications(graph);
+  ir::ForEachOp(graph.body, [&](const ir::Op* op) {
+    if (op->info->name == "communication") {
+      loaded->work_.push_back({op->Int("seq"), base::Cat(op->Name("type"), " #", op->Int("seq"))});
+    } else if (op->info->name == "launch" || op->info->name == "library") {
+      loaded->work_.push_back({std::nullopt, host::NameOf(*op)});
+    }
+  });
   loaded->arguments_.resize(graph.params.size());
   loaded->symbols_.resize(loaded->program_->symbols().size());
   return loaded;
@@ -104,8 +115,8 @@ Status LoadedProgram::Run(const pb::Execute& execute, bool& started, pb::Measure
                                                    .wait_timeout = timeout});
   // Also after an error: what was queued before it uses the tensors still.
   const Status done = evaluator_->Synchronize(timeout);
-  HIR_TRY(queued);
-  HIR_TRY(done);
+  if (!queued.ok()) return WithoutRuns(queued);
+  if (!done.ok()) return WithoutRuns(done);
   AddUp(taken, measured);
   for (const host::OpSpan& span : spans) Add(span, measured);
   pool_->ReleaseReplaced();
@@ -164,8 +175,17 @@ Status LoadedProgram::Symbols(const pb::Execute& execute) {
 }
 
 std::string LoadedProgram::NameOf(int64_t seq) const {
-  const auto found = communications_.find(seq);
-  return found == communications_.end() ? "" : found->second;
+  const auto found = std::ranges::find(work_, std::optional(seq), &Work::seq);
+  return found == work_.end() ? "" : found->name;
+}
+
+std::string LoadedProgram::NextAfter(int64_t seq) const {
+  auto at = seq < 0 ? work_.begin() : std::ranges::find(work_, std::optional(seq), &Work::seq);
+  if (at != work_.end() && seq >= 0) ++at;
+  const auto end = std::find_if(at, work_.end(), [](const Work& work) { return work.seq.has_value(); });
+  std::vector<std::string> names;
+  for (; at != end && names.size() < kNextNamed; ++at) names.push_back(at->name);
+  return base::Cat(base::Join(names, ", "), at != end ? ", ..." : "");
 }
 
 }  // namespace hir::service

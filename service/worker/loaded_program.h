@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +39,8 @@ class LoadedProgram {
 
   // "allgather #3" for the communication `seq` of a run; empty when there is none.
   std::string NameOf(int64_t seq) const;
+  // "k3, k4": the work that follows that communication in the program, -1: from its start, up to the next one.
+  std::string NextAfter(int64_t seq) const;
 
   // The communications of run r are numbered from r * kSeqsPerRun, so that those of two runs are told apart.
   static constexpr int64_t kSeqsPerRun = int64_t{1} << 20;
@@ -57,9 +59,13 @@ class LoadedProgram {
   host::Binding binding_;
   int rank_ = 0;
   host::Pool* pool_ = nullptr;
-  std::map<int64_t, std::string> communications_;  // By seq.
-  std::vector<host::Argument> arguments_;          // One per parameter of the host program.
-  std::vector<int64_t> symbols_;                   // One per symbol of it.
+  struct Work {
+    std::optional<int64_t> seq = {};  // Of a communication.
+    std::string name = {};
+  };
+  std::vector<Work> work_;                 // In the order of the program; once, what is in a loop.
+  std::vector<host::Argument> arguments_;  // One per parameter of the host program.
+  std::vector<int64_t> symbols_;           // One per symbol of it.
 };
 
 }  // namespace hir::service

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -68,6 +69,12 @@ const ::hostir::v1::Execute& RunOf(const Link::Request& request) {
   }
 }
 
+// For tests: HOSTIR_TESTS_WRONG_PLAN=1.2 has rank 1 of generation 2 load other plans than it is sent.
+bool DamagesPlans(int64_t rank, int64_t generation) {
+  const char* const hit = std::getenv("HOSTIR_TESTS_WRONG_PLAN");
+  return hit != nullptr && hit == base::Cat(rank, ".", generation);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("hostir-worker: owns one device, or plans programs. hostird starts it; it has no use alone.");
   std::string role = "worker";
@@ -119,6 +126,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   options.ordinal = *ordinal;
+  options.damages_plans = DamagesPlans(options.rank, options.generation);
   rank::Backends backends = kind == "cuda" ? rank::CudaBackends() : rank::CpuBackends();
   if (role == "probe") ServeProbe(base::Fd(kInheritedFd), backends);
   if (role == "planner") {

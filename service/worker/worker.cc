@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/digest.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -29,10 +30,10 @@ pb::FromWorker Worker::Handle(Link::Request request, comm::Rendezvous& rendezvou
 }
 
 Status Worker::Do(Link::Request& request, comm::Rendezvous& rendezvous) {
-  const pb::ToWorker& message = request.message;
+  pb::ToWorker& message = request.message;
   switch (message.body_case()) {
     case pb::ToWorker::kHello: return Hello(message.hello(), rendezvous);
-    case pb::ToWorker::kLoad: return Load(message.load());
+    case pb::ToWorker::kLoad: return Load(*message.mutable_load());
     case pb::ToWorker::kBind: {
       const Status bound = Bind(message.bind(), request.fds);
       // The daemon takes mapped shards for bound. A device may be full: then it releases them.
@@ -97,7 +98,15 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   return {};
 }
 
-Status Worker::Load(const pb::Load& load) {
+Status Worker::Load(pb::Load& load) {
+  if (options_.damages_plans) load.mutable_plan()->mutable_host_program()->append(" ");
+  // Before anything is collective: ranks with different programs would wait for one another, or exchange what is not
+  // meant for each other.
+  if (const std::string digest = base::Digest(load.plan().SerializeAsString()); digest != load.plan_digest()) {
+    poisoned_ = true;
+    return Internal(base::Cat("the plan of ", load.plan().name(), " that it loads has the digest ", digest,
+                              ", the one that all ranks were sent ", load.plan_digest()));
+  }
   std::vector<codegen::Artifact> artifacts;
   for (const pb::Artifact& artifact : load.plan().artifacts()) {
     if (artifact.backend() != backends_.kind) {
@@ -207,12 +216,14 @@ pb::Dumped Worker::Dump() {
   dumped.set_run(watched_.run);
   dumped.set_comm_entered(-1);
   dumped.set_comm_left(-1);
-  if (watched_.communicator == nullptr || watched_.program == nullptr) return dumped;
-  const comm::CommProgress progress = watched_.communicator->Progress();
+  if (watched_.program == nullptr) return dumped;
+  const comm::CommProgress progress =
+      watched_.communicator == nullptr ? comm::CommProgress() : watched_.communicator->Progress();
   const int64_t base = watched_.run * LoadedProgram::kSeqsPerRun;  // What is below belongs to runs before.
   dumped.set_comm_entered(std::max<int64_t>(-1, progress.entered - base));
   dumped.set_comm_left(std::max<int64_t>(-1, progress.left - base));
   dumped.set_where(watched_.program->NameOf(dumped.comm_entered()));
+  dumped.set_next(watched_.program->NextAfter(dumped.comm_left()));
   return dumped;
 }
 

@@ -29,6 +29,7 @@ class Worker {
     bool own_memory = false;
     bool nvlink_multicast = false;
     bool peer_memory = true;
+    bool damages_plans = false;  // For tests: what it loads is not what it was sent.
   };
   Worker(Options options, rank::Backends backends) : options_(options), backends_(std::move(backends)) {}
 
@@ -40,7 +41,8 @@ class Worker {
   Status Do(Link::Request& request, comm::Rendezvous& rendezvous);
   Status DoAll(Link::Request& request, comm::Rendezvous& rendezvous);  // A batch.
   Status Hello(const ::hostir::v1::Hello& hello, comm::Rendezvous& rendezvous);
-  Status Load(const ::hostir::v1::Load& load);
+  // Errors: kInternal, poisoning the generation, when the plan is not the one that was sent.
+  Status Load(::hostir::v1::Load& load);
   Status Bind(const ::hostir::v1::Bind& bind, std::vector<base::Fd>& fds);
   Status Fetch(const ::hostir::v1::Fetch& fetch, std::vector<base::Fd>& fds);
   Status Execute(const ::hostir::v1::Execute& execute);

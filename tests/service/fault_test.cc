@@ -133,10 +133,10 @@ TEST_P(FaultInARun, AStuckRankIsNamedAtTheDeadline) {
   pb::RunReply reply;
   const auto context = client.Context();
   const auto start = steady_clock::now();
-  EXPECT_EQ(Text(client.stub().Run(context.get(), request, &reply)),
-            "DEADLINE_EXCEEDED: run 2 of column_sums took longer than 200 ms: rank 1 does not "
-            "answer; the mesh is being "
-            "restarted");
+  EXPECT_EQ(
+      Text(client.stub().Run(context.get(), request, &reply)),
+      "DEADLINE_EXCEEDED: run 2 of column_sums took longer than 200 ms: rank 1 does not answer (stopped); rank 0 is "
+      "waiting in allreduce #0; the mesh is being restarted");
   EXPECT_LT(steady_clock::now() - start, seconds(2));
   ExpectHeals(1);
   ExpectRunsRight(program, x);

@@ -149,6 +149,29 @@ TEST(Lifecycle, HealthSaysWhenTheMeshCannotStart) {
   fs::remove_all(directory);
 }
 
+// Not from when the new workers are there, but when they are connected.
+TEST(Lifecycle, HealthSaysWhileTheMeshHeals) {
+  std::string directory = (fs::temp_directory_path() / "hostir-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string worker = directory + "/worker", held = directory + "/held";
+  std::ofstream(worker) << "#!/bin/sh\nwhile [ -e " << held << " ]; do sleep 0.01; done\nexec " << Daemon::WorkerPath()
+                        << " \"$@\"\n";
+  fs::permissions(worker, fs::perms::owner_all);
+  const Daemon daemon({"--devices=cpu:2", "--worker=" + worker});
+  Client client(daemon);
+  EXPECT_EQ(HealthOf(daemon), "\x08\x01");
+  std::ofstream(held) << "held";
+  kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGKILL);
+  EXPECT_TRUE(client.WaitUntil(
+      [](const pb::StatusReply& status) { return status.generation() == 2 && status.devices(1).pid() != 0; }));
+  EXPECT_EQ(HealthOf(daemon), "\x08\x02");
+  EXPECT_FALSE(client.Status().serving());
+  fs::remove(held);
+  EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.serving(); }));
+  EXPECT_EQ(HealthOf(daemon), "\x08\x01");
+  fs::remove_all(directory);
+}
+
 // A worker that is killed while UCX makes a segment of shared memory leaves it where it was told to put those.
 TEST(Lifecycle, WhatAWorkerLeavesInSharedMemoryGoes) {
   std::string directory = (fs::temp_directory_path() / "hostir-test-XXXXXX").string();

@@ -104,6 +104,11 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
   std::string out = Table(rows);
   for (const pb::Device& device : now.failed_devices())
     base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ", device.error().message(), "\n");
+  if (const pb::RunUnderWay& run = now.run_under_way(); now.has_run_under_way()) {
+    base::Append(out, run.slow() ? "slow: " : "under way: ", run.what(), ", for ", Duration(run.ms()),
+                 run.usual_ms() > 0 ? Cat(", the one before took ", run.usual_ms(), " ms") : "", ": ", run.where(),
+                 "\n");
+  }
   if (!now.last_failure().empty()) base::Append(out, "last failure: ", now.last_failure(), "\n");
   for (const std::string& lingering : now.lingering())
     base::Append(out, "killed, and does not end: ", lingering, ": is it frozen, in a driver, or in a debugger?\n");

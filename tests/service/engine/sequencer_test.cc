@@ -312,7 +312,7 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
   spdlog::set_level(spdlog::level::off);
   const int64_t only = FromEnvironment("HOSTIR_SEED", -1);
   const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", 300);
-  int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0;
+  int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0, silent = 0;
   for (int64_t seed = std::max<int64_t>(only, 0), end = seed + count; seed < end; ++seed) {
     SCOPED_TRACE(base::Cat("HOSTIR_SEED=", seed));
     World world({.ranks = 1 + seed % 5,
@@ -320,7 +320,8 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
                  .on_devices = GetParam().on_devices,
                  .busy_waits = GetParam().busy_waits,
                  .delay_max = microseconds(seed % 3 == 0 ? 10 : 100),
-                 .run_max = microseconds(seed % 3 == 0 ? 50 : 2000)},
+                 .run_max = microseconds(seed % 3 == 0 ? 50 : 2000),
+                 .heartbeat = milliseconds(seed % 2 == 0 ? 0 : 5)},
                 /*queued_runs_max=*/20);
     std::vector<std::unique_ptr<RandomClient>> clients;
     for (int number = 0; number < 4; ++number) clients.push_back(std::make_unique<RandomClient>(world, number, 30));
@@ -348,11 +349,12 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
     generations += world.ranks().generation();
     posted += world.ranks().num_posted();
     taken += world.ranks().num_taken();
+    silent += world.ranks().num_silent();
     if (HasFailure()) return;
   }
   std::cout << count << " seeds: " << right << " runs right, " << failed << " failed with their cause, " << refused
             << " refused; " << posted << " posted, " << taken << " of them seen to end first by who asked; " << faults
-            << " faults, " << generations << " generations\n";
+            << " faults, " << generations << " generations, " << silent << " ended of silence at rest\n";
   EXPECT_TRUE(count < 20 || (right > 10 * count && failed > count && generations > count));
   EXPECT_EQ(count >= 20 && taken > count, count >= 20 && GetParam().busy_waits && !GetParam().on_devices);
 }
@@ -361,6 +363,34 @@ INSTANTIATE_TEST_SUITE_P(All, Simulation,
                          ::testing::Values(Case{"host", false, false}, Case{"host_looking", false, true},
                                            Case{"devices", true, false}, Case{"devices_looking", true, true}),
                          [](const auto& instance) { return instance.param.name; });
+
+// A rank that stops while nothing runs costs no run.
+TEST(SequencerHeals, WhatFreezesAtRestIsReplacedBeforeTheNextRun) {
+  for (const bool beats : {true, false}) {
+    World world({.ranks = 4, .seed = 3, .heartbeat = milliseconds(beats ? 10 : 0)}, 10);
+    std::vector<std::string> ended;
+    const auto run = [&] {
+      (void)world.Run({"zoe", "1"}, {}, false, [&](const Status& status) { ended.push_back(status.ToString()); });
+    };
+    world.events().At(seconds(1), run);
+    world.events().At(seconds(2), [&] { world.ranks().Inject(Fault::kFreeze); });
+    int64_t generation = 0;
+    world.events().At(milliseconds(2300), [&] { generation = world.ranks().generation(); });
+    world.events().At(seconds(3), run);
+    world.ServeUntil([&] { return ended.size() == 2; });
+    EXPECT_EQ(generation, beats ? 2 : 1) << "60 ms of silence, and 51 for a start, fit in 300";
+    EXPECT_EQ(ended[0], "OK");
+    EXPECT_EQ(ended[1] == "OK", beats) << ended[1];
+  }
+}
+
+// Ranks that are only slow, and a client that is late, are left alone.
+TEST(SequencerHeals, SlowRanksAtRestAreLeftAlone) {
+  World world({.ranks = 4, .seed = 4, .heartbeat = milliseconds(10)}, 10);
+  world.events().At(seconds(1), [&] { world.ranks().Inject(Fault::kSlow); });
+  world.ServeUntil([&] { return world.events().Now() > seconds(20); });
+  EXPECT_EQ(world.ranks().generation(), 1);
+}
 
 // Two users: one keeps its queue full, the other asks when it has its answer.
 TEST(SequencerShares, WhoFloodsLeavesOthersTheirShare) {

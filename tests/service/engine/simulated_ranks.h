@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
+#include "service/supervise/heartbeat.h"
 #include "service/supervise/ranks.h"
 
 namespace hir::service {
@@ -67,11 +69,16 @@ class SimulatedRanks final : public Ranks {
     base::Nanos delay_max = std::chrono::microseconds(100);  // Of a message.
     base::Nanos send = std::chrono::nanoseconds(500);        // One after the other.
     base::Nanos run_max = std::chrono::milliseconds(2);
+    base::Nanos heartbeat = {};                               // As of FleetOptions,
+    base::Nanos silence_max = std::chrono::milliseconds(60);  // and of Heartbeat.
   };
   enum class Fault { kDeath, kFreeze, kSlow, kLoss, kNoStart, kRefusal };
 
   SimulatedRanks(Options options, std::shared_ptr<Events> events)
-      : options_(options), events_(std::move(events)), random_(options.seed) {}
+      : options_(options),
+        events_(std::move(events)),
+        random_(options.seed),
+        heartbeat_(options.heartbeat, options.silence_max) {}
   ~SimulatedRanks() override { *alive_ = false; }
 
   // --- The simulation's side.
@@ -110,6 +117,7 @@ class SimulatedRanks final : public Ranks {
   int64_t num_posted() const { return num_posted_; }    // Calls of Post.
   int64_t num_started() const { return num_started_; }  // Of generations: those that served.
   int64_t num_taken() const { return num_taken_; }      // That TakePosted saw the end of.
+  int64_t num_silent() const { return num_silent_; }    // Generations that ended because a rank at rest was silent.
 
   // --- Ranks.
 
@@ -123,12 +131,15 @@ class SimulatedRanks final : public Ranks {
   void Look() override { looking_ = true; }
   void StopLooking() override { looking_ = false; }
   void Pause() override { Run(std::chrono::microseconds(1)); }
+  void OnLate(Late) override {}
   void Interrupt(const Status& cause) override { interrupt_ = cause; }
 
   Status Start() override {
     HIR_CHECK(!healthy_);
     ++generation_;
     ranks_.assign(static_cast<size_t>(options_.ranks), {});
+    for (Rank& rank : ranks_) rank.heard = num_asked_;
+    heartbeat_.Heard(events_->Now());
     noticed_ = {};
     stuck_.clear();
     posted_ = looking_ = poisoned_ = false;
@@ -197,7 +208,11 @@ class SimulatedRanks final : public Ranks {
   }
 
   bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) override {
-    const base::Nanos until = events_->Now() + timeout;
+    base::Nanos until = events_->Now() + timeout;
+    if (healthy_ && !posted_ && awaited_ == 0) {
+      if (Beat()) return false;
+      until = std::min(until, heartbeat_.due());
+    }
     lock.unlock();
     bool woken = false;
     for (;;) {
@@ -225,6 +240,7 @@ class SimulatedRanks final : public Ranks {
     bool dead = false;
     bool frozen = false;
     bool loses = false;   // The next message to it.
+    int64_t heard = 0;    // The question that it has answered last, of its life.
     std::string refuses;  // The next run, by that name.
     base::Nanos slow = {};
     base::Nanos arrival = {};  // Of the latest message: they do not overtake one another.
@@ -254,6 +270,31 @@ class SimulatedRanks final : public Ranks {
     ++call_;  // No reply to it counts.
     SetHealthy(false);
     return failure_;
+  }
+
+  // As Fleet's. Whether the generation has ended.
+  bool Beat() {
+    if (std::exchange(heard_call_, call_) != call_) heartbeat_.Heard(events_->Now());
+    const bool answered = std::ranges::all_of(ranks_, [this](const Rank& rank) { return rank.heard == num_asked_; });
+    switch (heartbeat_.Look(events_->Now(), answered)) {
+      case Heartbeat::Next::kNothing: return false;
+      case Heartbeat::Next::kAsk:
+        ++num_asked_;
+        for (int64_t rank = 0; rank < size(); ++rank) {
+          auto hear = [this, alive = alive_, rank, generation = generation_, asked = num_asked_] {
+            if (!*alive || generation != generation_ || !healthy_) return;
+            Rank& at = ranks_[static_cast<size_t>(rank)];
+            if (!at.dead && !at.frozen) at.heard = asked;
+          };
+          events_->In(Delay() + ranks_[static_cast<size_t>(rank)].slow, std::move(hear));
+        }
+        return false;
+      case Heartbeat::Next::kGiveUp: break;
+    }
+    HIR_CHECK(std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.frozen || rank.dead; }));
+    ++num_silent_;
+    (void)Break(Status(Code::kDeadlineExceeded, "silent at rest" + stuck_));
+    return true;
   }
 
   void Begin() {
@@ -419,7 +460,10 @@ class SimulatedRanks final : public Ranks {
   Status interrupt_;
   int64_t call_ = 0;
   int64_t awaited_ = 0;
-  int64_t num_posted_ = 0, num_taken_ = 0, num_started_ = 0;
+  int64_t num_posted_ = 0, num_taken_ = 0, num_started_ = 0, num_silent_ = 0;
+  Heartbeat heartbeat_;
+  int64_t num_asked_ = 0;
+  int64_t heard_call_ = 0;  // As of Fleet.
   bool posted_ = false;
   bool looking_ = false;
   bool poisoned_ = false;
