@@ -28,6 +28,8 @@ constexpr base::Nanos kAwaitLast = milliseconds(1);
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 // A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
 constexpr base::Nanos kDeathGrace = milliseconds(50);
+// A process that is killed has its socket closed before it ends: on a machine with much to do long before.
+constexpr base::Nanos kEndAfterSocket = std::chrono::seconds(1);
 constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
 constexpr base::Nanos kDumpTimeout = milliseconds(300);
 constexpr base::Nanos kAskEvery = std::chrono::seconds(1);  // What the ranks of a call are at.
@@ -354,7 +356,7 @@ Status Fleet::Rendezvous(int64_t rank, const std::string& key) {
 
 Status Fleet::Death(int64_t rank, std::string_view what) {
   // Its socket may end a moment before the process does.
-  const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(milliseconds(200));
+  const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(kEndAfterSocket);
   return Unavailable(
       base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"), ") during ", what, Next()));
 }

@@ -16,6 +16,8 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
+// A process that is killed has its socket closed before it ends: on a machine with much to do long before.
+constexpr base::Nanos kEndAfterSocket = std::chrono::seconds(1);
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kRestartPause(1);
 
@@ -92,7 +94,7 @@ void PlannerProcess::Watch(int wake_fd, const Ended& ended) {
 
 PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view fallback) {
   Outcome outcome;
-  outcome.how = process_.Ended(milliseconds(200)).value_or(std::string(fallback));
+  outcome.how = process_.Ended(kEndAfterSocket).value_or(std::string(fallback));
   const bool killed = IsFromOutside(process_.signal());
   Stop();
   outcome.ended = true;
