@@ -85,13 +85,16 @@ class Transfers:
             if found is not None:
                 return found
         stream = self._stub.Download(request, timeout=seconds, metadata=self._trace())
-        header = next(stream).header
-        values = np.empty(header.total_bytes, np.uint8)
-        at = 0
-        for message in stream:
-            chunk = np.frombuffer(message.chunk, np.uint8)
-            values[at : at + chunk.size] = chunk
-            at += chunk.size
+        try:
+            header = next(stream).header
+            values = np.empty(header.total_bytes, np.uint8)
+            at = 0
+            for message in stream:
+                chunk = np.frombuffer(message.chunk, np.uint8)
+                values[at : at + chunk.size] = chunk
+                at += chunk.size
+        finally:
+            del stream  # It is what it raises, and knows this frame then: the cycle would keep what the frames hold.
         if at != header.total_bytes:
             raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
         shape = tuple(header.shape)
