@@ -411,7 +411,7 @@ class Client:
     # --- names --------------------------------------------------------------------------------------------------
 
     def publish(self, array: Array, name: str, *, everyone: bool = False) -> None:
-        """Gives an array a name, under which other clients find it: ``client.publish(x_dev, "wq")``.
+        """Gives an array a name, under which other clients find it: ``client.publish(y, "wq")``.
 
         It outlives the array, this client and its process, until it is withdrawn or the daemon ends: weights are on the
         devices once, not once a process. What had the name loses it; whoever attached that keeps it. name: 1 to 256
@@ -426,7 +426,7 @@ class Client:
         """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied. Raises
         NotFound where there is none.
 
-        >>> client.publish(x_dev, "llama/wq")
+        >>> client.publish(y, "llama/wq")
         >>> w = client.attach("llama/wq")
         """
         request = pb.AttachRequest(session_id=self._session, name=name, owner=owner or "")
@@ -435,7 +435,7 @@ class Client:
     def withdraw(self, name: str) -> None:
         """Takes a name back, which frees what only it held. Raises NotFound.
 
-        >>> client.publish(x_dev, "llama/wk")
+        >>> client.publish(y, "llama/wk")
         >>> client.withdraw("llama/wk")
         """
         self._call(self._stub.Withdraw, pb.WithdrawRequest(session_id=self._session, name=name))

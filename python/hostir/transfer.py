@@ -93,8 +93,11 @@ class Transfers:
                 chunk = np.frombuffer(message.chunk, np.uint8)
                 values[at : at + chunk.size] = chunk
                 at += chunk.size
+        except grpc.RpcError as error:
+            # The stream itself, which raised itself: the cycle would keep what the frames hold until it is collected.
+            raise error.with_traceback(None) from None
         finally:
-            del stream  # It is what it raises, and knows this frame then: the cycle would keep what the frames hold.
+            del stream
         if at != header.total_bytes:
             raise DataLoss(f"the download ended after {at} of {header.total_bytes} bytes")
         shape = tuple(header.shape)

@@ -99,17 +99,17 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessL
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}),
       shared_transfers_(std::chrono::milliseconds(engine.options().limits.transfer_idle_ms), pool_),
-      open_sessions_([this](const std::string& session) { Close(session); }) {}
+      open_sessions_([this](const std::string& session) {
+        const auto close = [this, session] { Close(session); };
+        if (!pool_.Post(close)) close();  // Rather here than never.
+      }) {}
 
 void RuntimeService::Close(const std::string& session) {
   spdlog::info("session={} closed", session.substr(0, 8));
-  const auto close = [this, session] {
-    engine_.CloseSession(session);
-    open_sessions_.CancelTransfers(session);
-    shared_transfers_.EndSession(session);
-    keys_.EndSession(session);
-  };
-  if (!pool_.Post(close)) close();  // Rather here than never.
+  engine_.CloseSession(session);
+  open_sessions_.CancelTransfers(session);
+  shared_transfers_.EndSession(session);
+  keys_.EndSession(session);
 }
 
 bool RuntimeService::Drain(base::Nanos deadline) {
@@ -455,7 +455,9 @@ void RuntimeService::DoNames(const pb::NamesRequest& request, pb::NamesReply* re
 }
 
 void RuntimeService::DoDisconnect(const pb::DisconnectRequest& request, pb::DisconnectReply*, Call call) {
-  call->ClaimAndEnd(open_sessions_.Disconnect(request.session_id()));
+  const hir::Status status = open_sessions_.Disconnect(request.session_id());
+  if (status.ok()) Close(request.session_id());  // A client that hears of it finds the memory free.
+  call->ClaimAndEnd(status);
 }
 
 void RuntimeService::DoEvents(const pb::EventsRequest&, pb::EventsReply* reply, Call call) {

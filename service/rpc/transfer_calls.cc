@@ -334,20 +334,13 @@ void OpenSessions::Expire(const std::string& session, int64_t absence) {
 }
 
 Status OpenSessions::Disconnect(const std::string& session) {
-  std::unique_ptr<grpc::Alarm> alarm;
-  {
-    const std::scoped_lock lock(mutex_);
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end()) return Status(Code::kNotFound, "no such session");
-    if (found->second.call != nullptr) {
-      found->second.lease = {};
-      found->second.call->End({});
-      return {};
-    }
-    alarm = std::move(found->second.alarm);
-    sessions_.erase(found);
-  }
-  close_(session);
+  std::unique_ptr<grpc::Alarm> alarm;  // It goes without the lock.
+  const std::scoped_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return Status(Code::kNotFound, "no such session: it has ended");
+  if (found->second.call != nullptr) found->second.call->End({});
+  alarm = std::move(found->second.alarm);
+  sessions_.erase(found);
   return {};
 }
 

@@ -42,7 +42,7 @@ class OpenSessions {
   Status Resume(const std::string& session, const std::string& principal, SessionCall* call, base::Nanos lease);
   // `call` is over. What it served is closed, now or when its lease ends, unless another call serves it.
   void Remove(SessionCall* call);
-  // The session is closed at once. Errors: kNotFound.
+  // The session's call ends, and what it served is the caller's to close. Errors: kNotFound.
   Status Disconnect(const std::string& session);
   void EndAll(const Status& status);
   // Calls with Tell those whose session has this id, and that want to hear of it.

@@ -35,6 +35,7 @@ class InstantRanks final : public service::Ranks {
   void Look() override {}
   void StopLooking() override {}
   void Pause() override {}
+  void OnLate(Late) override {}
 
   Status Start() override {
     ++generation_;
