@@ -291,7 +291,7 @@ TEST(Limits, TimeOfARun) {
   kill(served.Worker(), SIGSTOP);
   EXPECT_EQ(served.Run(0),
             "DEADLINE_EXCEEDED: run 2 of p took longer than run_timeout_ms = 5000 ms: rank 0 does "
-            "not answer; the mesh is being restarted");
+            "not answer (stopped); the mesh is being restarted");
   EXPECT_EQ(served.Run(0), "OK");
 }
 
@@ -306,9 +306,9 @@ TEST(Limits, TimeOfACommunication) {
   EXPECT_EQ(Text(client.Free({ran.reply.outputs(0).handle()})), "OK");
   kill(static_cast<pid_t>(client.Status().devices(1).pid()), SIGSTOP);
   EXPECT_THAT(Text(client.Run(program, {x}).status),
-              testing::MatchesRegex("DEADLINE_EXCEEDED: rank 0: .*rank 1 has not .* allreduce.*; "
+              testing::MatchesRegex("DEADLINE_EXCEEDED: run 2 of column_sums: rank 0: .*rank 1 has not .* allreduce.*; "
                                     "rank 0 waiting 3.0 s, longer than comm_timeout_ms = 3000; "
-                                    "the mesh is being restarted"));
+                                    "rank 1 does not answer \\(stopped\\); the mesh is being restarted"));
   EXPECT_EQ(Text(client.Run(program, {x}).status), "OK");
 }
 
