@@ -159,8 +159,7 @@ Outcome PrintCompletion(const Options& options) {
   const std::string script = options.shell == "bash"  ? Bash(commands)
                              : options.shell == "zsh" ? Zsh(commands)
                                                       : Fish(commands);
-  std::fputs(script.c_str(), stdout);
-  return {};
+  return WriteOutput(script);
 }
 
 }  // namespace hir::cli
