@@ -157,6 +157,7 @@ class Engine {
     std::map<std::string, int64_t> queued_runs_of = {};  // By principal: those that have some.
   };
   Report report() const;
+  std::vector<ProgramCache::Cached> programs() const { return programs_.Latest(); }
   // As of Fleet: whether the mesh serves. Without devices there is none.
   void OnHealth(std::function<void(bool)> heard) { sequencer_.OnHealth(std::move(heard)); }
   const EngineOptions& options() const { return options_; }

@@ -54,7 +54,7 @@ void ProgramCache::Get(const std::string& text, const ::hostir::v1::ProgramSourc
   std::unique_lock lock(mutex_);
   if (const auto found = by_text_.find(text); found != by_text_.end()) {
     const std::shared_ptr<const Program> program = found->second;
-    Touch(program);
+    Touch(by_id_.find(program->id())->second);
     by_sent_.Keep(std::move(sent), program);
     lock.unlock();
     metrics_->cache_hits.Add();
@@ -68,7 +68,7 @@ std::shared_ptr<const Program> ProgramCache::FindSent(std::string_view sent) {
   const std::scoped_lock lock(mutex_);
   std::shared_ptr<const Program> program = by_sent_.Find(sent);
   if (program == nullptr) return nullptr;
-  Touch(program);
+  Touch(by_id_.find(program->id())->second);
   metrics_->cache_hits.Add();
   return program;
 }
@@ -229,12 +229,13 @@ Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
     return Status(Code::kNotFound,
                   base::Cat("no program \"", id.substr(0, 64), "\" here, or no longer: compile it again"));
   }
-  Touch(found->second.program);
+  Touch(found->second);
   return found->second.program;
 }
 
-void ProgramCache::Touch(const std::shared_ptr<const Program>& program) {
-  const auto at = std::find(recent_.begin(), recent_.end(), program);
+void ProgramCache::Touch(Entry& entry) {
+  ++entry.requests;
+  const auto at = std::find(recent_.begin(), recent_.end(), entry.program);
   if (at != recent_.end()) recent_.splice(recent_.begin(), recent_, at);
 }
 
@@ -383,6 +384,17 @@ int64_t ProgramCache::num_queued() const {
 int64_t ProgramCache::text_bytes() const {
   const std::scoped_lock lock(mutex_);
   return by_sent_.bytes();
+}
+
+std::vector<ProgramCache::Cached> ProgramCache::Latest() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Cached> latest;
+  latest.reserve(recent_.size());
+  for (const std::shared_ptr<const Program>& program : recent_) {
+    const Entry& entry = by_id_.find(program->id())->second;
+    latest.push_back({program->number(), entry.requests, entry.sized.empty() ? program : entry.sized.front()});
+  }
+  return latest;
 }
 
 int64_t ProgramCache::size() const {

@@ -70,6 +70,12 @@ class ProgramCache {
   // Numbers of programs that were evicted and that no run holds any more, for the workers to drop. One that waits for
   // its turn would be loaded again, so it keeps its program from here.
   std::vector<int64_t> TakeGone();
+  struct Cached {
+    int64_t number = 0;                      // Of the program, whatever its plan.
+    int64_t requests = 0;                    // Since it was made.
+    std::shared_ptr<const Program> program;  // The plan for sizes that was used last, or the only one.
+  };
+  std::vector<Cached> Latest() const;  // The latest used first.
   int64_t size() const;
   int64_t text_bytes() const;                           // Of programs as they were sent.
   int64_t num_queued() const;                           // The one that is being planned counts.
@@ -97,6 +103,7 @@ class ProgramCache {
     std::shared_ptr<const Program> program;
     std::string text;
     std::list<std::shared_ptr<const Program>> sized = {};  // Its plans for sizes, the latest used first.
+    int64_t requests = 0;
   };
   // Adds to what is asked already, or to the queue.
   void Queue(Request request, Waiter waiter, std::unique_lock<std::mutex> lock);
@@ -120,7 +127,7 @@ class ProgramCache {
   void Keep(const Request& request, std::shared_ptr<const Program> program);
   void KeepFor(const Request& request, const std::shared_ptr<const Program>& sized);
   std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program, const Sizes& sizes);
-  void Touch(const std::shared_ptr<const Program>& program);
+  void Touch(Entry& entry);
 
   const Limits limits_;
   const std::shared_ptr<Metrics> metrics_;

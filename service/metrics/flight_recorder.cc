@@ -34,12 +34,12 @@ void FlightRecorder::Add(const Event& event) {
   slot.event.error = Copied(event.error, slot.error);
 }
 
-std::vector<FlightRecorder::Kept> FlightRecorder::Latest() const {
+std::vector<FlightRecorder::Kept> FlightRecorder::Latest(int64_t after) const {
   std::vector<Kept> latest;
   const std::scoped_lock lock(mutex_);
-  const int64_t count = std::min(total_, static_cast<int64_t>(kEvents));
-  latest.reserve(static_cast<size_t>(count));
-  for (int64_t i = total_ - count; i < total_; ++i) {
+  const int64_t first = std::clamp(after, std::max<int64_t>(0, total_ - static_cast<int64_t>(kEvents)), total_);
+  latest.reserve(static_cast<size_t>(total_ - first));
+  for (int64_t i = first; i < total_; ++i) {
     const Event& event = slots_[static_cast<size_t>(i) % kEvents].event;
     latest.push_back({event.at, std::string(event.kind), event.number, Shown(event.name), event.code,
                       Shown(event.error), event.took, event.waited});

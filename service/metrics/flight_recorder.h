@@ -41,8 +41,9 @@ class FlightRecorder {
     base::Nanos took = {};
     base::Nanos waited = {};
   };
-  std::vector<Kept> Latest() const;  // The oldest first.
-  int64_t total() const;             // Since the start.
+  // Those kept, the oldest first. `after`: without so many of those that there were since the start.
+  std::vector<Kept> Latest(int64_t after = 0) const;
+  int64_t total() const;  // Since the start.
 
  private:
   struct Slot {

@@ -205,6 +205,22 @@ TEST_F(TwoPrograms, AnEvictedProgramLeavesNoText) {
   EXPECT_LT(cache.text_bytes(), bytes) << "p0 had two texts";
 }
 
+TEST_F(TwoPrograms, TheLatestAreTold) {
+  const std::shared_ptr<const Program> first = *Get("p0");
+  const std::shared_ptr<const Program> second = *Get("p1");
+  ASSERT_TRUE(cache.Find(first->id()).ok());
+  ASSERT_NE(FindSent("p0"), nullptr);
+  const std::shared_ptr<const Program> sized = *For(first, 10);
+  const std::vector<ProgramCache::Cached> latest = cache.Latest();
+  ASSERT_EQ(latest.size(), 2U);
+  EXPECT_EQ(latest[0].number, first->number());
+  EXPECT_EQ(latest[0].requests, 2);
+  EXPECT_EQ(latest[0].program, sized) << "the plan that was used last";
+  EXPECT_EQ(latest[1].number, second->number());
+  EXPECT_EQ(latest[1].requests, 0) << "but the one it was made for";
+  EXPECT_EQ(latest[1].program, second);
+}
+
 // Room for the texts of two programs of two letters each, as messages of four bytes.
 class TwoTexts : public Plans {
  protected:

@@ -23,6 +23,21 @@ TEST(FlightRecorder, KeepsTheLatest) {
   EXPECT_LE(latest.front().at, latest.back().at);
 }
 
+TEST(FlightRecorder, WhoHasSeenSomeGetsTheRest) {
+  FlightRecorder recorder;
+  const int64_t more = static_cast<int64_t>(FlightRecorder::kEvents) + 3;
+  for (int64_t i = 0; i < more; ++i) recorder.Add({.kind = "run", .number = i});
+  const auto rest = recorder.Latest(more - 2);
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(rest.front().number, more - 2);
+  for (const int64_t after : {more, more + 1, INT64_MAX}) EXPECT_TRUE(recorder.Latest(after).empty()) << after;
+  for (const int64_t after : {INT64_MIN, int64_t{-1}, int64_t{2}}) {
+    const auto kept = recorder.Latest(after);
+    EXPECT_EQ(kept.size(), FlightRecorder::kEvents) << after;
+    EXPECT_EQ(kept.front().number, 3) << after;
+  }
+}
+
 TEST(FlightRecorder, TextsAreBeginnings) {
   FlightRecorder recorder;
   const std::string name(100, 'n'), error = "caf\xc3\xa9\n" + std::string(200, 'e');
