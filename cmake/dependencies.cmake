@@ -75,9 +75,11 @@ if(HIR_HAVE_OPENSSL)
 endif()
 
 find_package(prometheus-cpp CONFIG QUIET)
-hir_dependency(PROMETHEUS "hostird refuses --metrics" "prometheus-cpp" prometheus-cpp::core prometheus-cpp::pull)
+find_package(civetweb CONFIG QUIET)
+hir_dependency(PROMETHEUS "hostird refuses --metrics" "prometheus-cpp, civetweb" prometheus-cpp::core
+               civetweb::civetweb)
 if(HIR_HAVE_PROMETHEUS)
-  target_link_libraries(hir_prometheus INTERFACE prometheus-cpp::pull prometheus-cpp::core)
+  target_link_libraries(hir_prometheus INTERFACE prometheus-cpp::core civetweb::civetweb)
 endif()
 
 set(HIR_HAVE_SERVICE FALSE)

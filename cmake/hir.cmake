@@ -1,4 +1,4 @@
-# What the CMakeLists.txt files are written in: hir_library, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
+# What the CMakeLists.txt files are written in: hir_library, hir_embed, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
 
 # hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
@@ -46,7 +46,7 @@ function(hir_library name dir)
   if(arg_WITH)
     foreach(header ${headers})
       string(CONCAT vendors "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|toml|openssl|hwloc|"
-                            "prometheus|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
+                            "prometheus|civetweb|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
       file(STRINGS ${header} includes REGEX ${vendors})
       if(includes)
         list(REMOVE_ITEM headers ${header})
@@ -62,6 +62,20 @@ function(hir_library name dir)
   add_library(${name} STATIC ${sources})
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
   target_link_libraries(${name} PUBLIC hir_flags ${arg_UNPARSED_ARGUMENTS} PRIVATE ${vendor})
+endfunction()
+
+# hir_embed(NAME DIR FUNCTION HEADER): the library NAME gets the files of DIR (pages, not sources) as bytes, by
+# FUNCTION, which HEADER declares: a program needs no files beside it.
+function(hir_embed name dir function header)
+  set(out ${PROJECT_BINARY_DIR}/generated/${dir}.cc)
+  set(maker ${PROJECT_SOURCE_DIR}/cmake/embed.cmake)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.html ${PROJECT_SOURCE_DIR}/${dir}/*.css
+       ${PROJECT_SOURCE_DIR}/${dir}/*.js)
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DHEADER=${header} -DFUNCTION=${function} "-DFILES=${files}" -P ${maker}
+    DEPENDS ${maker} ${files} VERBATIM)
+  target_sources(${name} PRIVATE ${out})
 endfunction()
 
 # hir_binary(NAME FILE DEPS...): one program. In a bundle its shared libraries are in ../lib: by RPATH, since RUNPATH

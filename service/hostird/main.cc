@@ -259,7 +259,8 @@ Result<std::unique_ptr<AccessLog>> OpenAccessLog(const Config& config) {
 Result<std::unique_ptr<Exposer>> ExposeMetrics(const Config& config, const Engine& engine, const Server& server) {
   if (config.metrics.empty()) return std::unique_ptr<Exposer>();
   HIR_ASSIGN(const Address address, ParseAddress(config.metrics));
-  auto exposer = Exposer::Start(address, engine.metrics(), [&server] { return server.metrics_state(); });
+  auto exposer = Exposer::Start(
+      address, engine.metrics(), [&server] { return server.metrics_state(); }, server.page_texts());
   if (!exposer.ok()) return exposer.status().WithContext(Cat("--metrics=", config.metrics));
   spdlog::info("metrics address={}", (*exposer)->address());
   return exposer;

@@ -1,125 +1,82 @@
 #include "service/metrics/exposer.h"
 
-#include <netdb.h>
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
+#include <prometheus/text_serializer.h>
 
-#include <atomic>
-#include <exception>
-#include <iterator>
-#include <mutex>
-#include <thread>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
-#include "csrc/base/fd.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/text.h"
-#include "service/metrics/page.h"
-#include "service/os/listen.h"
+#include "service/metrics/http_server.h"
+#include "service/metrics/metrics_page.h"
+#include "service/metrics/page_files.h"
 
 namespace hir::service {
 namespace {
 
 using base::Cat;
+using Answer = HttpServer::Answer;
 
-constexpr base::Nanos kKnockPause = std::chrono::milliseconds(10);
-constexpr int kNice = 10;  // A tenth of the cores, where others want them too.
-// The HTTP server's own settings. Who has not sent its request within the time, or does not take the answer, is cut
-// off; beyond the queue, connections wait in the system.
-constexpr const char* kSettings[] = {
-    "num_threads",       "2",  "request_timeout_ms",       "2000", "connection_queue", "16",
-    "enable_keep_alive", "no", "enable_directory_listing", "no"};
+constexpr std::string_view kJson = "application/json";
 
-// One page after another. A flood of requests finds threads that sleep: if each took what time it can, the threads that
-// carry out runs would wait for cores.
-class Collected final : public prometheus::Collectable {
- public:
-  Collected(const Metrics& metrics, std::function<MetricsState()> state)
-      : metrics_(metrics), state_(std::move(state)) {}
+// The number that `query` has under `key`, which is all it may have: "id=7". None: it is something else.
+std::optional<int64_t> NumberOf(std::string_view query, std::string_view key) {
+  if (!query.starts_with(key) || !query.substr(key.size()).starts_with("=")) return std::nullopt;
+  return base::ParseInt(query.substr(key.size() + 1));
+}
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
-    const std::scoped_lock lock(mutex_);
-    std::this_thread::sleep_for(next_ - base::Clock::Steady().Now());
-    const base::Nanos now = base::Clock::Steady().Now();
-    next_ = now + kBetweenPages;
-    return Page(metrics_, state_(), now);
-  }
+Answer EventsOf(const PageTexts& texts, std::string_view query) {
+  const std::optional<int64_t> after = query.empty() ? 0 : NumberOf(query, "after");
+  if (!after) return {.status = 400, .text = "Ask for /events.json?after=0, or how many events you have seen.\n"};
+  return {.type = std::string(kJson), .text = texts.events(*after)};
+}
 
- private:
-  const Metrics& metrics_;
-  const std::function<MetricsState()> state_;
-  mutable std::mutex mutex_;       // Guards the next; others wait for it.
-  mutable base::Nanos next_ = {};  // When a page may be made.
-};
-
-// A connection to `address` that ends at once.
-void Knock(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const std::string named = address.substr(0, colon);
-  const std::string host = named.starts_with('[') ? named.substr(1, named.size() - 2) : named;
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) return;
-  const base::Fd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  (void)connect(fd.get(), found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
+Answer PlanOf(const PageTexts& texts, std::string_view query) {
+  const std::optional<int64_t> id = NumberOf(query, "id");
+  if (!id) return {.status = 400, .text = "Ask for /plan.json?id=1, with an id that /plans.json has.\n"};
+  std::optional<std::string> plan = texts.plan(*id);
+  if (!plan) return {.status = 404, .text = Cat("No program ", *id, " is kept; /plans.json has those that are.\n")};
+  return {.type = std::string(kJson), .text = *std::move(plan)};
 }
 
 class HttpExposer final : public Exposer {
  public:
-  HttpExposer(const Metrics& metrics, std::function<MetricsState()> state)
-      : collected_(std::make_shared<Collected>(metrics, std::move(state))) {}
-  ~HttpExposer() override {
-    if (server_ == nullptr) return;
-    // The server looks every two seconds whether it is to end, and after each connection.
-    std::atomic<bool> ended = false;
-    std::thread knocking([&] {
-      for (; !ended; std::this_thread::sleep_for(kKnockPause)) Knock(address_);
-    });
-    server_ = nullptr;
-    ended = true;
-    knocking.join();
-  }
-
-  Status Listen(const Address& address) {
-    HIR_TRY(ListenOn(address).status());  // The server would not say what is wrong.
-    std::vector<std::string> settings(std::begin(kSettings), std::end(kSettings));
-    settings.insert(settings.end(), {"listening_ports", address.target});
-    std::string error;
-    // Threads inherit how nice the one is that makes them, which cannot be less nice afterwards.
-    std::thread([&] {
-      (void)setpriority(PRIO_PROCESS, 0, kNice);  // Of this thread alone.
-      try {
-        server_ = std::make_unique<prometheus::Exposer>(settings);
-      } catch (const std::exception& thrown) {
-        error = thrown.what();
-      }
-    }).join();
-    if (server_ == nullptr) return Unavailable(Cat("cannot listen on ", address.ToString(), ": ", error));
-    server_->RegisterCollectable(collected_);
-    const std::vector<int> ports = server_->GetListeningPorts();
-    address_ = Cat(address.target.substr(0, address.target.rfind(':')), ":", ports.empty() ? 0 : ports.front());
-    if (ports.size() != 1) return Internal(Cat(address.ToString(), ": ", ports.size(), " ports are listened on"));
-    return {};
-  }
-  const std::string& address() const override { return address_; }
+  explicit HttpExposer(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
+  const std::string& address() const override { return server_->address(); }
 
  private:
-  const std::shared_ptr<Collected> collected_;
-  std::unique_ptr<prometheus::Exposer> server_;
-  std::string address_;
+  const std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Exposer>> Exposer::Start(const Address& address, const Metrics& metrics,
-                                                std::function<MetricsState()> state) {
-  if (!address.IsNumeric()) return InvalidArgument(Cat(address.ToString(), ": want the number of an address"));
-  auto exposer = std::make_unique<HttpExposer>(metrics, std::move(state));
-  HIR_TRY(exposer->Listen(address));
-  return std::unique_ptr<Exposer>(std::move(exposer));
+                                                std::function<MetricsState()> state, PageTexts texts) {
+  std::map<std::string, HttpServer::Page> pages;
+  pages["/metrics"] = [&metrics, state = std::move(state)](std::string_view) {
+    const auto families = Page(metrics, state(), base::Clock::Steady().Now());
+    return Answer{.type = "text/plain; version=0.0.4; charset=utf-8",
+                  .text = prometheus::TextSerializer().Serialize(families)};
+  };
+  for (const auto& [path, name, type] : {std::tuple("/", "page.html", "text/html; charset=utf-8"),
+                                         std::tuple("/page.css", "page.css", "text/css; charset=utf-8"),
+                                         std::tuple("/page.js", "page.js", "text/javascript; charset=utf-8")}) {
+    pages[path] = [type, text = PageFiles()[name]](std::string_view) {
+      return Answer{.type = type, .text = std::string(text)};
+    };
+  }
+  const auto shared = std::make_shared<const PageTexts>(std::move(texts));
+  pages["/state.json"] = [shared](std::string_view) {
+    return Answer{.type = std::string(kJson), .text = shared->state()};
+  };
+  pages["/events.json"] = [shared](std::string_view query) { return EventsOf(*shared, query); };
+  pages["/plans.json"] = [shared](std::string_view) {
+    return Answer{.type = std::string(kJson), .text = shared->programs()};
+  };
+  pages["/plan.json"] = [shared](std::string_view query) { return PlanOf(*shared, query); };
+  HIR_ASSIGN(std::unique_ptr<HttpServer> server, HttpServer::Start(address, std::move(pages)));
+  return std::unique_ptr<Exposer>(std::make_unique<HttpExposer>(std::move(server)));
 }
 
 }  // namespace hir::service

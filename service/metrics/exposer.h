@@ -1,16 +1,15 @@
-// Exposer: the metrics as a page that Prometheus reads, over HTTP.
+// Exposer: over HTTP, the metrics as a page that Prometheus reads, and the daemon's state as one for a browser.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "service/metrics/metrics.h"
 #include "service/os/address.h"
@@ -35,19 +34,24 @@ struct MetricsState {
   int64_t resident_bytes = 0, cpu_ms = 0;
 };
 
-// There is a page once in this time: who asks sooner waits.
-inline constexpr base::Nanos kBetweenPages = std::chrono::milliseconds(50);
+// What the page in the browser shows, as JSON. Called on threads of the exposer's, one at a time; none may take a lock
+// that is held for long.
+struct PageTexts {
+  std::function<std::string()> state;                          // As Status says it.
+  std::function<std::string(int64_t after)> events;            // As Events does, without the `after` first.
+  std::function<std::string()> programs;                       // Those whose plans are kept.
+  std::function<std::optional<std::string>(int64_t id)> plan;  // Of one of them; none: it is kept no longer.
+};
 
-// Serves until its destruction, by a few threads of its own with less of the cores than others: who reads slowly, or
-// all the time, holds up nobody but others who read the page. Immutable.
+// Serves until its destruction, as HttpServer. Immutable.
 class Exposer {
  public:
-  // GET /metrics at `address`, and nothing elsewhere. `state` is called on threads of the exposer's, one at a time, and
-  // must take no lock that is held for long. `metrics` outlives the exposer.
+  // GET /metrics at `address`, / and what that page asks for, and nothing elsewhere. `state` is called on threads of
+  // the exposer's, one at a time, and must take no lock that is held for long. `metrics` outlives the exposer.
   // Errors: kInvalidArgument: it is not Address::IsNumeric; kUnavailable: it cannot be listened on;
   //         kUnimplemented: this daemon is built without it.
   static Result<std::unique_ptr<Exposer>> Start(const Address& address, const Metrics& metrics,
-                                                std::function<MetricsState()> state);
+                                                std::function<MetricsState()> state, PageTexts texts);
   virtual ~Exposer() = default;
 
   virtual const std::string& address() const = 0;  // "127.0.0.1:9464": what is listened on.

@@ -3,7 +3,8 @@
 
 namespace hir::service {
 
-Result<std::unique_ptr<Exposer>> Exposer::Start(const Address&, const Metrics&, std::function<MetricsState()>) {
+Result<std::unique_ptr<Exposer>> Exposer::Start(const Address&, const Metrics&, std::function<MetricsState()>,
+                                                PageTexts) {
   return Status(Code::kUnimplemented, "this hostird is built without prometheus-cpp: leave --metrics out");
 }
 

@@ -9,14 +9,9 @@
 #include <vector>
 
 #include "csrc/base/text.h"
-#include "csrc/base/version.h"
 #include "csrc/ir/builder.h"
 #include "service/convert/status.h"
 #include "service/convert/tensor.h"
-#include "service/log/log.h"
-#include "service/os/affinity.h"
-#include "service/os/process_usage.h"
-#include "service/rpc/counts.h"
 #include "service/rpc/explain.h"
 #include "service/rpc/principal.h"
 
@@ -462,93 +457,12 @@ void RuntimeService::DoDisconnect(const pb::DisconnectRequest& request, pb::Disc
 
 void RuntimeService::DoEvents(const pb::EventsRequest&, pb::EventsReply* reply, Call call) {
   if (!call->Claim()) return;
-  const auto us = [](base::Nanos time) { return time.count() / 1000; };
-  const std::vector<FlightRecorder::Kept> latest = engine_.metrics().latest.Latest();
-  const base::Nanos now = base::Clock::Steady().Now();
-  for (const FlightRecorder::Kept& kept : latest) {
-    pb::Event& event = *reply->add_events();
-    event.set_kind(kept.kind);
-    event.set_number(kept.number);
-    event.set_name(kept.name);
-    event.set_code(static_cast<int32_t>(kept.code));
-    event.set_error(kept.error);
-    event.set_age_us(us(now - kept.at));
-    event.set_took_us(us(kept.took));
-    event.set_waited_us(us(kept.waited));
-  }
-  reply->set_earlier(engine_.metrics().latest.total() - static_cast<int64_t>(latest.size()));
+  FillEvents(0, reply);
   call->End({});
 }
 
 void RuntimeService::DoStatus(const pb::StatusRequest&, pb::StatusReply* reply, Call call) {
-  const Engine::Report report = engine_.report();
-  const EngineOptions& options = engine_.options();
-  reply->set_version(std::string(kVersion));
-  const auto describe = [&](const LocalDevice& local, pb::Device& device) {
-    device.set_kind(options.devices.kind);
-    device.set_ordinal(local.ordinal);
-    device.set_model(local.model);
-    device.set_memory_bytes(local.memory_bytes);
-    if (!local.failure.ok()) hir::service::ToProto(local.failure, device.mutable_error());
-  };
-  for (const LocalDevice& failed : options.devices.failed) describe(failed, *reply->add_failed_devices());
-  if (options.devices.used.empty()) reply->set_last_failure(options.devices.failure.ToString());
-  for (int64_t rank = 0; rank < options.num_devices(); ++rank) {
-    pb::Device& device = *reply->add_devices();
-    describe(options.devices.used[static_cast<size_t>(rank)], device);
-    device.set_number(rank);
-    device.set_rank(rank);
-    device.set_num_threads(options.threads_per_rank);
-    const size_t index = static_cast<size_t>(rank);
-    device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
-    const ProcessUsage usage = device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));
-    // As the system says, not as was asked for: what forbids it costs a rank its place, and nothing else.
-    if (!options.cores.empty() && device.pid() != 0) {
-      if (const Result<Cores> cores = CoresOfThread(static_cast<pid_t>(device.pid())); cores.ok())
-        device.mutable_cores()->Add(cores->begin(), cores->end());
-    }
-    device.set_resident_bytes(usage.resident_bytes);
-    device.set_cpu_ms(usage.cpu_ms);
-  }
-  reply->set_planner_pid(report.planner_pid);
-  reply->set_generation(report.mesh.generation);
-  reply->set_serving(report.mesh.healthy && !report.draining);
-  reply->set_draining(report.draining);
-  if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
-  reply->mutable_lingering()->Add(report.mesh.lingering.begin(), report.mesh.lingering.end());
-  if (report.under_way) {
-    pb::RunUnderWay& run = *reply->mutable_run_under_way();
-    run.set_what(report.under_way->what);
-    run.set_run(report.under_way->run);
-    run.set_request(report.under_way->request);
-    run.set_ms(report.under_way->since_its_turn.count() / 1000000);
-    if (const auto usual = report.under_way->usual)
-      run.set_usual_ms(std::chrono::ceil<std::chrono::milliseconds>(*usual).count());
-    run.set_slow(report.under_way->slow);
-    run.set_where(report.under_way->where);
-  }
-  reply->set_tensor_bytes(report.tensor_bytes);
-  reply->set_recycled_bytes(report.recycled_bytes);
-  reply->set_tensors(report.tensors);
-  reply->set_sessions(report.sessions);
-  reply->set_programs(report.programs);
-  reply->set_plans(report.plans);
-  reply->set_runs(report.runs);
-  reply->set_runs_over(report.runs_over);
-  reply->set_log_lines_dropped(LogLinesDropped());
-  reply->set_requests(in_flight_.total());
-  reply->set_requests_under_way(in_flight_.under_way());
-  reply->set_connections(listener_.connections());
-  reply->set_uptime_ms((base::Clock::Steady().Now() - start_).count() / 1000000);
-  reply->set_queued_plans(report.queued_plans);
-  reply->set_queued_runs(report.queued_runs);
-  for (const LimitInfo& info : kLimits) {
-    pb::Limit& limit = *reply->add_limits();
-    limit.set_name(std::string(info.name));
-    limit.set_value(options.limits.*info.value);
-  }
-  AddCounts(engine_.metrics(), report, reply);
-  reply->set_access_log_lines_dropped(access_ == nullptr ? 0 : access_->dropped());
+  FillStatus(reply);
   call->ClaimAndEnd({});
 }
 

@@ -56,6 +56,8 @@ class RuntimeService final : public Methods {
   SharedTransfers& shared_transfers() { return shared_transfers_; }
   // For the page of metrics. From any thread; takes no lock that is held for long.
   MetricsState metrics_state() const;
+  // For the page in the browser; the service outlives them.
+  PageTexts page_texts() const;
 
  private:
   enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
@@ -65,6 +67,8 @@ class RuntimeService final : public Methods {
                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
                                   void (RuntimeService::*handle)(const Request&, Reply*, Call), On thread);
   CallRecord Begin(std::string_view method, const grpc::CallbackServerContext& context) const;
+  void FillStatus(::hostir::v1::StatusReply* reply) const;
+  void FillEvents(int64_t after, ::hostir::v1::EventsReply* reply) const;  // As FlightRecorder::Latest.
   void Close(const std::string& session);
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);

@@ -141,6 +141,7 @@ class GrpcServer final : public Server {
   }
   base::WorkPool& pool() override { return service_.pool(); }
   MetricsState metrics_state() const override { return service_.metrics_state(); }
+  PageTexts page_texts() const override { return service_.page_texts(); }
 
  private:
   // Serving as Status says it.

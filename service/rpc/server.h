@@ -38,6 +38,8 @@ class Server {
   virtual base::WorkPool& pool() = 0;
   // For the page of metrics. From any thread.
   virtual MetricsState metrics_state() const = 0;
+  // For the page in the browser; the server outlives them.
+  virtual PageTexts page_texts() const = 0;
 };
 
 }  // namespace hir::service

@@ -1,5 +1,6 @@
-// Goal: the page says what was counted, at the address that was named and nowhere else, and whoever reads it slowly or
-// all the time costs the process little. Method: an exposer in this process, and sockets that ask for the page.
+// Goal: the pages say what was counted and what they were given, at the address that was named and nowhere else, and
+// whoever reads them slowly or all the time costs the process little. Method: an exposer in this process, and sockets
+// that ask for pages.
 #include "service/metrics/exposer.h"
 
 #include <arpa/inet.h>
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -19,6 +21,7 @@
 
 #include "csrc/base/fd.h"
 #include "csrc/base/text.h"
+#include "service/metrics/http_server.h"
 
 namespace hir::service {
 namespace {
@@ -56,26 +59,37 @@ std::string ReadAll(const base::Fd& fd) {
   return all;
 }
 
+const PageTexts kTexts = {.state = [] { return std::string("{\"version\":\"1.2.3\"}"); },
+                          .events = [](int64_t after) { return base::Cat("{\"earlier\":", after, "}"); },
+                          .programs = [] { return std::string("{}"); },
+                          .plan = [](int64_t id) -> std::optional<std::string> {
+                            return id == 7 ? std::optional<std::string>("{\"id\":7}") : std::nullopt;
+                          }};
+
 class Exposing : public testing::Test {
  protected:
   Exposing() {
-    auto started = Exposer::Start(Address{.is_unix = false, .target = "127.0.0.1:0"}, metrics, [this] {
-      ++asked;
-      MetricsState state = {.version = "1.2.3"};
-      state.queued_plans = 7;
-      state.limits = {{"tensors_max", 65536}};
-      for (int i = 0; i < 100; ++i) state.sessions[base::Cat("uid:", 1000 + i)] = 2;
-      return state;
-    });
+    auto started = Exposer::Start(
+        Address{.is_unix = false, .target = "127.0.0.1:0"}, metrics,
+        [this] {
+          ++asked;
+          MetricsState state = {.version = "1.2.3"};
+          state.queued_plans = 7;
+          state.limits = {{"tensors_max", 65536}};
+          for (int i = 0; i < 100; ++i) state.sessions[base::Cat("uid:", 1000 + i)] = 2;
+          return state;
+        },
+        kTexts);
     EXPECT_TRUE(started.ok()) << started.status().ToString();
     exposer = *std::move(started);
     port = static_cast<int>(*base::ParseInt(exposer->address().substr(exposer->address().rfind(':') + 1)));
   }
-  std::string Get(const std::string& path) const {
+  std::string Ask(const std::string& method, const std::string& path, const std::string& host = "localhost") const {
     const base::Fd fd = ConnectTo(port);
-    Send(fd, base::Cat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    Send(fd, base::Cat(method, " ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
     return ReadAll(fd);
   }
+  std::string Get(const std::string& path) const { return Ask("GET", path); }
 
   Metrics metrics;
   std::atomic<int64_t> asked = 0;
@@ -120,11 +134,47 @@ TEST_F(Exposing, ANameMayBeAnything) {
 }
 
 TEST_F(Exposing, NothingElseIsServed) {
-  for (const char* path : {"/", "/etc/passwd", "/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/metric"}) {
+  for (const char* path :
+       {"//x", "/page.html", "/etc/passwd", "/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/metric"}) {
     const std::string answer = Get(path);
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 404") || answer.starts_with("HTTP/1.1 400")) << path << "\n" << answer;
     EXPECT_THAT(answer, Not(HasSubstr("root:"))) << path;
   }
+}
+
+TEST_F(Exposing, ABrowserIsGivenThePage) {
+  EXPECT_THAT(Get("/"), HasSubstr("<script src=\"/page.js\" defer></script>"));
+  EXPECT_THAT(Get("/page.js"), HasSubstr("Content-Type: text/javascript"));
+  EXPECT_THAT(Get("/page.css"), HasSubstr("Content-Type: text/css"));
+  EXPECT_TRUE(Get("/state.json").ends_with("\r\n\r\n{\"version\":\"1.2.3\"}"));
+  EXPECT_TRUE(Get("/events.json").ends_with("{\"earlier\":0}"));
+  EXPECT_TRUE(Get("/events.json?after=41").ends_with("{\"earlier\":41}"));
+  EXPECT_TRUE(Get("/plan.json?id=7").ends_with("{\"id\":7}"));
+}
+
+TEST_F(Exposing, WhatIsAskedForWronglyIsSaid) {
+  const auto expect = [&](const std::string& answer, const std::string& status, const std::string& text) {
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + status)) << answer;
+    EXPECT_THAT(answer, HasSubstr(text));
+    EXPECT_THAT(answer, HasSubstr("\r\nContent-Security-Policy: default-src 'none'; "));
+  };
+  expect(Get("/plan.json?id=8"), "404", "No program 8 is kept; /plans.json has those that are.\n");
+  for (const char* query : {"", "?id=", "?id=x", "?id=7x", "?ID=7", "?id=99999999999999999999"})
+    expect(Get(base::Cat("/plan.json", query)), "400", "Ask for /plan.json?id=1");
+  expect(Get("/events.json?after=-"), "400", "Ask for /events.json?after=0");
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"})
+    expect(Ask(method, "/state.json"), "405", "\r\nAllow: GET, HEAD\r\n");
+  const std::string head = Ask("HEAD", "/state.json");
+  EXPECT_THAT(head, HasSubstr("\r\nContent-Length: 19\r\n"));
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+}
+
+// A browser that was told that somebody's name means this machine says that name.
+TEST_F(Exposing, OnLoopbackNamesAreRefused) {
+  for (const char* host : {"localhost", "localhost:80", "127.0.0.1:9464", "10.0.0.1", "[::1]:9464"})
+    EXPECT_TRUE(Ask("GET", "/state.json", host).starts_with("HTTP/1.1 200")) << host;
+  for (const char* host : {"example.org", "example.org:80", "localhost.example.org", "127.0.0.1.example.org", "[x]"})
+    EXPECT_THAT(Ask("GET", "/state.json", host), HasSubstr(base::Cat("The host \"", host, "\" is a name"))) << host;
 }
 
 // What the system says of the sockets of this process that listen on `port`.
@@ -148,12 +198,12 @@ TEST_F(Exposing, BoundIsWhatWasWritten) {
   EXPECT_TRUE(exposer->address().starts_with("127.0.0.1:"));
   EXPECT_THAT(BoundTo(port), testing::ElementsAre("0100007F"));
   for (const char* target : {"localhost:0", "example.org:0", "127.0.0.1.:0", "[::1:0", "*:0", "0:0"}) {
-    const auto refused =
-        Exposer::Start(Address{.is_unix = false, .target = target}, metrics, [] { return MetricsState(); });
+    const auto refused = Exposer::Start(
+        Address{.is_unix = false, .target = target}, metrics, [] { return MetricsState(); }, kTexts);
     EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << target;
   }
-  const auto taken =
-      Exposer::Start(Address{.is_unix = false, .target = exposer->address()}, metrics, [] { return MetricsState(); });
+  const auto taken = Exposer::Start(
+      Address{.is_unix = false, .target = exposer->address()}, metrics, [] { return MetricsState(); }, kTexts);
   EXPECT_EQ(taken.status().code(), Code::kUnavailable);
   EXPECT_THAT(std::string(taken.status().message()), HasSubstr("in use"));
 }

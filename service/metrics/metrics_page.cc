@@ -1,4 +1,4 @@
-#include "service/metrics/page.h"
+#include "service/metrics/metrics_page.h"
 
 #include <limits>
 #include <string>
