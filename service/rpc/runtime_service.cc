@@ -93,10 +93,12 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessL
       start_(base::Clock::Steady().Now()),
       pool_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}),
-      shared_transfers_(std::chrono::milliseconds(engine.options().limits.transfer_idle_ms), pool_),
+      bulk_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
+             .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}),
+      shared_transfers_(std::chrono::milliseconds(engine.options().limits.transfer_idle_ms), bulk_),
       open_sessions_([this](const std::string& session) {
         const auto close = [this, session] { Close(session); };
-        if (!pool_.Post(close)) close();  // Rather here than never.
+        if (!bulk_.Post(close)) close();  // Rather here than never.
       }) {}
 
 void RuntimeService::Close(const std::string& session) {
@@ -398,7 +400,7 @@ hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& 
     held->clear();
     then();
   };
-  if (bytes <= kUnmapHereBytes || !pool_.Post(let_go)) let_go();
+  if (bytes <= kUnmapHereBytes || !bulk_.Post(let_go)) let_go();
   return {};
 }
 
@@ -478,19 +480,19 @@ CallRecord RuntimeService::Begin(std::string_view method, const grpc::CallbackSe
 grpc::ServerWriteReactor<pb::SessionEvent>* RuntimeService::Connect(grpc::CallbackServerContext* context,
                                                                     const pb::ConnectRequest* request) {
   Result<std::string> principal = PrincipalOf(*context, listener_);
-  return new SessionCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+  return new SessionCall({engine_, bulk_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
                          *request, Begin("Connect", *context), std::move(principal));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* RuntimeService::Upload(grpc::CallbackServerContext* context,
                                                                   grpc::ByteBuffer* answer) {
-  return new UploadCall({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+  return new UploadCall({engine_, bulk_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
                         *context, Begin("Upload", *context), answer);
 }
 
 grpc::ServerWriteReactor<pb::DownloadReply>* RuntimeService::Download(grpc::CallbackServerContext* context,
                                                                       const pb::DownloadRequest* request) {
-  return DownloadCall::Make({engine_, pool_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
+  return DownloadCall::Make({engine_, bulk_, admission_, in_flight_, open_sessions_, shared_transfers_, keys_, log_},
                             *context, Begin("Download", *context), *request);
 }
 

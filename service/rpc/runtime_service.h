@@ -53,6 +53,7 @@ class RuntimeService final : public Methods {
   // before.
   bool Drain(base::Nanos deadline);
   base::WorkPool& pool() { return pool_; }
+  base::WorkPool& bulk() { return bulk_; }
   SharedTransfers& shared_transfers() { return shared_transfers_; }
   // For the page of metrics. From any thread; takes no lock that is held for long.
   MetricsState metrics_state() const;
@@ -107,6 +108,7 @@ class RuntimeService final : public Methods {
   const base::Nanos start_;
   const std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   base::WorkPool pool_;
+  base::WorkPool bulk_;  // For what takes as long as its bytes: no other request waits behind that.
   SharedTransfers shared_transfers_;
   OpenSessions open_sessions_;  // Last: sessions that end late find the others.
 };

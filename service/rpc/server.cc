@@ -140,6 +140,7 @@ class GrpcServer final : public Server {
     return service_.Drain(deadline);
   }
   base::WorkPool& pool() override { return service_.pool(); }
+  base::WorkPool& bulk() override { return service_.bulk(); }
   MetricsState metrics_state() const override { return service_.metrics_state(); }
   PageTexts page_texts() const override { return service_.page_texts(); }
 

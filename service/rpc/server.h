@@ -34,8 +34,9 @@ class Server {
   // No new work, for the engine neither, and health says so at once; returns when the old is done, or with false at
   // `deadline`.
   virtual bool Drain(base::Nanos deadline) = 0;
-  // Where requests are carried out: rpc_threads threads, and a queue for queued_rpcs_max.
+  // Where requests are carried out: rpc_threads threads, and a queue for queued_rpcs_max; and as many for transfers.
   virtual base::WorkPool& pool() = 0;
+  virtual base::WorkPool& bulk() = 0;
   // For the page of metrics. From any thread.
   virtual MetricsState metrics_state() const = 0;
   // For the page in the browser; the server outlives them.

@@ -47,9 +47,11 @@ class RequestQueue : public testing::Test {
     client_ = std::make_unique<Client>(server_->address());
   }
   // Returns when one more thread is busy until Open.
-  void Occupy() {
+  void Occupy() { Occupy(server_->pool()); }
+  void OccupyTransfers() { Occupy(server_->bulk()); }
+  void Occupy(base::WorkPool& pool) {
     auto begun = std::make_shared<std::promise<void>>();
-    ASSERT_TRUE(server_->pool().Post([begun, gate = gate_] {
+    ASSERT_TRUE(pool.Post([begun, gate = gate_] {
       begun->set_value();
       gate.wait();
     }));
@@ -79,6 +81,12 @@ class RequestQueue : public testing::Test {
   void WaitForQueued(size_t count) {
     while (server_->pool().num_queued() != count) std::this_thread::yield();
   }
+  void WaitForQueuedTransfers(size_t count) {
+    while (server_->bulk().num_queued() != count) std::this_thread::yield();
+  }
+  void QueueTransfer() {
+    ASSERT_TRUE(server_->bulk().Post([] {}));
+  }
   Client& client() { return *client_; }
 
  private:
@@ -94,6 +102,8 @@ class RequestQueue : public testing::Test {
 TEST_F(RequestQueue, AtQueuedRpcsMax) {
   Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/2);
   Occupy();
+  OccupyTransfers();
+  for (int i = 0; i < 2; ++i) QueueTransfer();
   std::vector<std::future<std::string>> waiting = AskAndWait(2);
   const std::string refused =
       "RESOURCE_EXHAUSTED: queued_rpcs_max = 2: as many requests wait for a thread; try again "
@@ -124,18 +134,25 @@ TEST_F(RequestQueue, AtRequestsMax) {
   }));
 }
 
+// A byte may stand for gigabytes: who moves those has threads of its own.
+TEST_F(RequestQueue, TransfersHoldUpNobodyElse) {
+  Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/2);
+  OccupyTransfers();
+  EXPECT_EQ(Ask(), "OK");
+}
+
 TEST_F(RequestQueue, TransfersAreUnderWay) {
   Serve(/*rpc_threads=*/1, /*queued_rpcs_max=*/100, /*requests_max=*/2);
-  Occupy();
+  OccupyTransfers();
   const auto uploading = client().Context(), downloading = client().Context();
   pb::UploadReply reply;
   const auto writer = client().stub().Upload(uploading.get(), &reply);
   pb::UploadRequest upload;
   *upload.mutable_header() = Header(pb::DTYPE_BOOL, {2});
   writer->Write(upload);
-  WaitForQueued(1);
+  WaitForQueuedTransfers(1);
   const auto reader = client().stub().Download(downloading.get(), {});
-  WaitForQueued(2);
+  WaitForQueuedTransfers(2);
   EXPECT_EQ(Ask(), "RESOURCE_EXHAUSTED: requests_max = 2: as many are under way; try again later");
   Open();
   EXPECT_NE(Text(writer->Finish()), "OK") << "no session";
