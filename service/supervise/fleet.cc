@@ -374,6 +374,8 @@ Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
 Status Fleet::Poisoned(std::string_view what) {
   const Status dead = FindDead(what, kDeathGrace);
   if (!dead.ok()) return dead;
+  if (first_error_.status.ok())  // No worker of ours says so.
+    return Internal(base::Cat(what, ": a rank gave its communicators up, and not why", Next()));
   const Status status = first_error_.status.WithContext(what);
   if (status.code() != Code::kDeadlineExceeded) return {status.code(), base::Cat(status.message(), Next())};
   std::string where;
