@@ -1,4 +1,4 @@
-# What the CMakeLists.txt files are written in: hir_library, hir_embed, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
+# The words of CMakeLists.txt files: hir_library, hir_embed, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
 
 # hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:

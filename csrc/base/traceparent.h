@@ -1,5 +1,5 @@
-// What W3C Trace Context sends along with a request: "00-<trace id>-<parent id>-<flags>". It names the request of some
-// service for which this one is made, wherever the two leave a trace.
+// The traceparent of W3C Trace Context, sent with a request: "00-<trace id>-<parent id>-<flags>". It names the request
+// of some service for which this one is made, wherever the two leave a trace.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace hir::base {
 bool IsTraceparent(std::string_view text);
 // The 32 digits. REQUIRES: IsTraceparent, or empty: so is what is returned.
 std::string_view TraceIdOf(std::string_view traceparent);
-// What a line of a log says of it: " trace=<trace id>", or nothing. REQUIRES: as above.
+// The field of a log's line: " trace=<trace id>", or nothing. REQUIRES: as above.
 std::string TraceField(std::string_view traceparent);
 
 }  // namespace hir::base

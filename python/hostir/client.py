@@ -71,7 +71,7 @@ _STATES = {
     pb_tensor.TENSOR_STATE_LOST: "lost",
 }
 _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # How requests end with their connection.
-# Of a request that may have been carried out.
+# Ends of a request that may have been carried out.
 _UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -441,7 +441,7 @@ class Client:
         self._call(self._stub.Withdraw, pb.WithdrawRequest(session_id=self._session, name=name))
 
     def names(self) -> list[dict[str, Any]]:
-        """What can be attached, by owner and name: ``[n["name"] for n in client.names()]``."""
+        """Arrays that can be attached, by owner and name: ``[n["name"] for n in client.names()]``."""
         reply = self._call(self._stub.Names, pb.NamesRequest(session_id=self._session))
         return [wire.as_dict(named) for named in reply.tensors]
 
@@ -605,7 +605,7 @@ class Client:
                     raise
 
     def _trace(self) -> tracing.Metadata:
-        """What a request that is made now says of its trace."""
+        """The trace that a request made now belongs to."""
         return tracing.metadata(self._traceparent)
 
     def _is_cut_off(self, error: grpc.RpcError) -> bool:
@@ -643,7 +643,7 @@ class Client:
             raise FailedPrecondition("this client is closed")
 
     def _take(self, queue: collections.deque[str]) -> list[str]:
-        """Of what is to be freed as much as one request may free."""
+        """As much of it as one request may free."""
         taken: list[str] = []
         with contextlib.suppress(IndexError):
             while len(taken) < self._handles_max:

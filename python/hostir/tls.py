@@ -37,7 +37,7 @@ class Files:
 
 
 def files_for(address: str, ca: str | None, cert: str | None, key: str | None) -> Files | None:
-    """What a connection to ``address`` is made with: the arguments, else the environment's; None: without TLS.
+    """The files for a connection to ``address``: the arguments, else the environment's; None: without TLS.
 
     Raises InvalidArgument where files are missing, cannot be read or do not belong together.
     """

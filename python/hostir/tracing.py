@@ -26,7 +26,7 @@ def checked(traceparent: Traceparent | None) -> Traceparent | None:
 
 
 def metadata(given: Traceparent | None) -> Metadata:
-    """What a request made now says of its trace: OpenTelemetry's current span, else ``given``; None: nothing."""
+    """The trace of a request made now: OpenTelemetry's current span, else ``given``; None: nothing."""
     traceparent = _of_current_span() or (given() if callable(given) else given)
     if traceparent is None or not isinstance(traceparent, str) or _FORM.fullmatch(traceparent) is None:
         return None

@@ -42,7 +42,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsFiles& tls) {
   return grpc::SslCredentials({ReadFile(tls.ca), ReadFile(tls.key), ReadFile(tls.cert)});
 }
 
-// What a client may do with `address` and `tls`.
+// Whether a client may use `address` with `tls`.
 Status CheckFiles(const Address& address, const TlsFiles& tls) {
   if (address.is_unix) return {};  // The system says who is who.
   if (tls.all()) return CheckTls(tls, TlsSide::kClient);

@@ -16,7 +16,7 @@
 
 namespace hir::service {
 
-// What one run communicates: bytes by type, of all ranks, and what counts them.
+// The communications of one run: bytes by type, of all ranks, and what counts them.
 struct CommunicatedBytes {
   Metrics::Communication* type = nullptr;
   int64_t bytes = 0;

@@ -161,7 +161,7 @@ class Engine {
   // As of Fleet: whether the mesh serves. Without devices there is none.
   void OnHealth(std::function<void(bool)> heard) { sequencer_.OnHealth(std::move(heard)); }
   const EngineOptions& options() const { return options_; }
-  // What has happened here; requests are counted by who serves them.
+  // Counts of all that has happened here; requests are counted by who serves them.
   Metrics& metrics() { return *metrics_; }
   const Metrics& metrics() const { return *metrics_; }
 

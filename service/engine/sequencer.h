@@ -71,7 +71,7 @@ class Sequencer {
     bool on_devices = false;                                // Tensors live in the ranks' memory.
     TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
     std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
-    // What the latest run like this one took, where there was one; may be null.
+    // The time of the latest run like this one, where there was one; may be null.
     std::function<std::optional<base::Nanos>(const RunJob&)> usual = {};
   };
   // `gone` gives the numbers of programs that no job holds any more, which ranks drop with the next turn; it is called
@@ -104,7 +104,7 @@ class Sequencer {
 
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
-  // What the ranks are at, of a job that takes longer than a second: it is asked for each second.
+  // Where the ranks are in a job that takes longer than a second: they are asked each second.
   struct UnderWay {
     std::string what;     // "run 7 of mlp"
     int64_t run = 0;      // 0: it is none.
@@ -143,7 +143,7 @@ class Sequencer {
   bool Begin(RunJob& job);
   void Run(RunJob& job);
   void Conclude(RunJob& job);
-  // What Ranks::OnLate tells.
+  // Told by Ranks::OnLate.
   void Late(std::string_view what, std::string_view where);
   void NotLate();
   // Whether the thread sleeps while `run`, begun, is under way. REQUIRES: the lock is held.

@@ -14,7 +14,7 @@
 
 namespace hir::service {
 
-// What a line says. Empty, or below 0, is what is not known: it is left out.
+// The fields of a line. Empty, or below 0: not known, and left out.
 struct Access {
   std::chrono::system_clock::time_point time = {};  // When it was over.
   int64_t request = -1;                             // Its number in the log.

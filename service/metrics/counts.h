@@ -1,4 +1,4 @@
-// What metrics are made of: numbers that any thread adds to, at the price of an atomic add, and any reads.
+// Parts of metrics: numbers that any thread adds to, at the price of an atomic add, and any reads.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class Histogram {
     counts_[bucket].Add();
     sum_.Add(std::max(time, base::Nanos{}).count());
   }
-  // Of those above the bound before, up to this one; the last is of those above all bounds.
+  // How many lie above the bound before, up to this one; the last counts those above all bounds.
   std::array<int64_t, kBounds.size() + 1> counts() const {
     std::array<int64_t, kBounds.size() + 1> counts = {};
     for (size_t i = 0; i < counts.size(); ++i) counts[i] = counts_[i].value();

@@ -16,7 +16,7 @@
 
 namespace hir::service {
 
-// What is so at the moment, and counts that others keep.
+// The state at the moment, and counts that others keep.
 struct MetricsState {
   std::string version = {};
   int64_t requests_under_way = 0;
@@ -34,8 +34,8 @@ struct MetricsState {
   int64_t resident_bytes = 0, cpu_ms = 0;
 };
 
-// What the page in the browser shows, as JSON. Called on threads of the exposer's, one at a time; none may take a lock
-// that is held for long.
+// The contents of the page in the browser, as JSON. Called on threads of the exposer's, one at a time; none may take
+// a lock that is held for long.
 struct PageTexts {
   std::function<std::string()> state;                          // As Status says it.
   std::function<std::string(int64_t after)> events;            // As Events does, without the `after` first.

@@ -14,7 +14,7 @@ std::string_view Copied(std::string_view text, std::array<char, kSize>& into) {
   return {into.data(), size};
 }
 
-// What travels is UTF-8, which a beginning may be no more.
+// Text travels as UTF-8, which a beginning may be no more.
 std::string Shown(std::string_view text) {
   std::string shown(text);
   std::ranges::replace_if(

@@ -6,7 +6,7 @@
 
 namespace hir::service {
 
-// What is in each, by its name: "page.js".
+// The contents of each, by its name: "page.js".
 std::map<std::string_view, std::string_view> PageFiles();
 
 }  // namespace hir::service

@@ -30,7 +30,7 @@ std::string CallLog::SessionName(std::string_view session) {
   return name.find_first_not_of("0123456789abcdef") == std::string_view::npos ? std::string(name) : std::string();
 }
 
-// Of several that were sent gRPC keeps the last.
+// Where several were sent gRPC keeps the last.
 std::string CallLog::TraceOf(const grpc::ServerContextBase& call) {
   const auto& metadata = call.client_metadata();
   const auto found = metadata.find("traceparent");

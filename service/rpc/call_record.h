@@ -30,7 +30,7 @@ class CallLog {
   // Both outlive it. `access` null: there is no access log.
   CallLog(Metrics& metrics, AccessLog* access) : metrics_(metrics), access_(access) {}
 
-  // Of a call that begins now, without its number. `principal` says who is at the other end of it.
+  // The record of a call that begins now, without its number. `principal` says who is at the other end of it.
   template <typename Principal>
   CallRecord Begin(std::string_view method, const grpc::ServerContextBase& call, const Principal& principal) const {
     CallRecord record = {.method = method, .start = base::Clock::Steady().Now(), .trace = TraceOf(call)};

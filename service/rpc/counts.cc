@@ -26,7 +26,7 @@ void SetTimes(std::string_view name, const Histogram& histogram, pb::Times* time
 
 int64_t Errors(const Outcomes& outcomes) { return outcomes.total() - outcomes.of(Code::kOk); }
 
-// Of those that have a place of their own; the others' go to "other".
+// Counts those that have a place of their own; the others' go to "other".
 void AddPrincipals(const Metrics& metrics, const Engine::Report& report, pb::StatusReply* reply) {
   std::map<std::string, pb::Principal*, std::less<>> by_name;
   const auto of = [&](const std::string& name) {

@@ -1,4 +1,4 @@
-// What Status says of the metrics.
+// The metrics that Status shows.
 #pragma once
 
 #include "hostir/v1/service.pb.h"

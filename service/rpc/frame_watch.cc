@@ -72,7 +72,7 @@ void Say(const char* why) {
   spdlog::warn("connection ended error={}", base::Quoted(why));
 }
 
-// What is wrong with the connection whose next `size` bytes are in `message`.
+// The fault of the connection whose next `size` bytes are in `message`.
 const char* See(FrameWatch& watch, const msghdr& message, size_t size) {
   const Nanos now = Now();
   for (size_t i = 0; i < message.msg_iovlen && size > 0; ++i) {

@@ -13,7 +13,7 @@
 
 namespace hir::service {
 
-// Of one connection, from its first byte on. A header's block is bytes of HEADERS and CONTINUATION until one ends it.
+// Watches one connection, from its first byte on. A header's block is bytes of HEADERS and CONTINUATION until its end.
 class FrameWatch {
  public:
   struct Limits {
@@ -24,7 +24,7 @@ class FrameWatch {
   FrameWatch() = default;
   explicit FrameWatch(const Limits& limits) : limits_(limits), resets_left_(limits.resets_at_once) {}
 
-  // What is wrong with the connection, once these bytes have come; null: nothing.
+  // The fault of the connection, once these bytes have come; null: none.
   const char* See(std::span<const std::byte> bytes, base::Nanos now);
 
  private:

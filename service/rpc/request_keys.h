@@ -71,7 +71,7 @@ class KeyedCall final : public Call {
 class RequestKeys {
  public:
   static constexpr size_t kKeyBytesMax = 64;
-  // Of all sessions. Those not used for longest go: a request that comes again after that is refused, or, when even its
+  // For all sessions. Those not used for longest go: a request that comes again after that is refused, or, if even its
   // key is forgotten, carried out again.
   struct Most {
     int64_t answer_bytes = int64_t{32} << 20;
@@ -93,7 +93,7 @@ class RequestKeys {
   // called, and the other's answer, or kAborted, returned.
   Result<grpc::ByteBuffer> Keep(const std::string& session, const std::string& key, const std::string& digest,
                                 int64_t id, const grpc::ByteBuffer& answer, std::function<void()> undo);
-  // What the request of `key` has made, or will have, is undone, also when it is yet to come.
+  // Undoes all that the request of `key` has made, or will have, also when it is yet to come.
   void Abandon(const std::string& session, const std::string& key);
   void EndSession(const std::string& session);
 

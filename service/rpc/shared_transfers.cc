@@ -124,7 +124,7 @@ void SharedTransfers::Give(base::Fd socket, std::string_view token, std::string_
   std::vector<int> fds;
   for (const SharedPart& part : transfer.upload ? transfer.upload->Parts() : transfer.download->Parts()) {
     if (part.memory->bytes() == 0) continue;
-    // Who fills memory writes it; who reads a tensor that others may read as well does not.
+    // A client that fills memory writes it; one that reads a tensor, as others may, does not.
     Result<base::Fd> fd = part.memory->Share(/*writable=*/transfer.upload != nullptr);
     if (!fd.ok()) return spdlog::warn("no memory is shared error={}", base::Quoted(fd.status().ToString()));
     fds.push_back(fd->get());

@@ -20,7 +20,7 @@
 
 namespace hir::service {
 
-// Of one transfer: one message carries them, and the kernel puts no more into one (SCM_MAX_FD).
+// Descriptors of one transfer: one message carries them, and the kernel puts no more into one (SCM_MAX_FD).
 inline constexpr size_t kSharedPartsMax = 253;
 
 // Thread-safe.

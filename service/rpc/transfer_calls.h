@@ -64,7 +64,7 @@ class OpenSessions {
     int64_t absences = 0;  // Tells an alarm of an earlier one.
     std::unique_ptr<grpc::Alarm> alarm;
   };
-  // What alarms that go off late find instead of one that is gone.
+  // Found by alarms that go off late, instead of one that is gone.
   struct Self {
     std::mutex mutex;
     OpenSessions* sessions = nullptr;  // Guarded by mutex.

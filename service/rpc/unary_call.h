@@ -66,7 +66,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   void LearnRun(int64_t run) override {
     Learn([run](CallRecord& known) { known.run = run; });
   }
-  // What became known of the call, unless that is over: `note(record)`, under a lock.
+  // Notes something about the call, unless that is over: `note(record)`, under a lock.
   template <typename Note>
   void Learn(const Note& note) {
     const std::scoped_lock lock(mutex_);

@@ -25,7 +25,7 @@ struct StoreOptions {
   int64_t tensor_bytes_max = int64_t{1} << 30;
   int64_t tensors_max = 65536;
   int64_t sessions_max = 256;
-  // Of each principal.
+  // The share of each principal.
   int64_t principal_bytes_max = int64_t{1} << 62;
   int64_t principal_tensors_max = int64_t{1} << 62;
   int64_t principal_sessions_max = int64_t{1} << 62;

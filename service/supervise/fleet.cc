@@ -408,7 +408,7 @@ Status Fleet::Ask(std::string_view what, std::string& where) {
   return {};
 }
 
-// Who holds the others up.
+// The rank that holds the others up.
 Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
   std::string where;
   HIR_TRY(Ask(what, where));

@@ -53,7 +53,7 @@ Status PlannerProcess::interrupt() const {
 
 void PlannerProcess::Stop() {
   channel_.reset();
-  // Who waits for the plan does not wait for the end of a process that is frozen, or held by a debugger.
+  // A request for the plan does not wait for the end of a process that is frozen, or held by a debugger.
   leaving_.Add("planner", std::exchange(process_, Process()));
   (void)leaving_.Wait({});
   const std::scoped_lock lock(mutex_);

@@ -31,7 +31,7 @@ std::string Pem(BIO* out) {
   return {data, static_cast<size_t>(size)};
 }
 
-// What a name may have: no character that ends it in the syntax of extensions, or that a reader would not see.
+// Characters of a name: no character that ends it in the syntax of extensions, or that a reader would not see.
 Status CheckName(const std::string& name) {
   const bool plain = std::ranges::all_of(name, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

@@ -24,7 +24,7 @@ struct FreeOpenssl {
 template <typename T>
 using Openssl = std::unique_ptr<T, FreeOpenssl>;
 
-// What OpenSSL said last on this thread, which forgets it: "certificate verify failed"; "" when it said nothing.
+// The last error of OpenSSL on this thread, which forgets it: "certificate verify failed"; "" when it said nothing.
 std::string OpensslError();
 
 }  // namespace hir::service

@@ -30,7 +30,7 @@ END = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
 
 @dataclasses.dataclass
 class Result:
-    """What the runs of a target came to."""
+    """The outcome of the runs of a target."""
 
     runs: int = 0
     seconds: float = 0.0

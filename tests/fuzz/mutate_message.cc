@@ -62,7 +62,7 @@ std::string Text(base::Prng& prng, const std::vector<Message*>& all, std::span<c
   return "";
 }
 
-// What a field is set to: one function for the field, one for an element that is added to it.
+// The value that a field is set to: one function for the field, one for an element that is added to it.
 struct Setter {
   base::Prng& prng;
   const std::vector<Message*>& all;

@@ -34,7 +34,7 @@ using std::chrono::seconds;
 constexpr int64_t kDevices = 4;
 constexpr base::Nanos kAnswerTimeout = seconds(20);  // Slower machines under sanitizers plan a large program in it.
 
-// What the inputs share: making it takes threads and a process.
+// Shared by all inputs: making it takes threads and a process.
 class Daemon {
  public:
   static Daemon& The() {

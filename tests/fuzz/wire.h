@@ -53,7 +53,7 @@ class Wire {
   std::deque<std::function<void()>> reactions_;
 };
 
-// What a call came to. It is over when gRPC has told the service so; then the service has nothing of it any more.
+// The outcome of a call. It is over when gRPC has told the service so; then the service has nothing of it any more.
 struct Outcome {
   grpc::Status status;
   int answers = 0;

@@ -119,7 +119,7 @@ class Request(threading.Thread):
 
 
 def until(condition: Callable[[], Any], what: str, limit: float = 20) -> Any:
-    """What `condition` says once it is true."""
+    """The value of `condition` once it is true."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         if value := condition():
@@ -259,7 +259,7 @@ class World:
         return self.holdings()
 
     def holdings(self) -> dict[str, int]:
-        """What must be the same before and after."""
+        """All that must be the same before and after."""
         status = self.status()
         # Memory of tensors is counted by its bytes: freed outputs are kept for the next.
         fds = [self._link(fd) for fd in Path(f"/proc/{self.daemon.pid}/fd").iterdir()]

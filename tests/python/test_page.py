@@ -215,12 +215,12 @@ def test_in_chromium(daemon: ObservedDaemon, tmp_path: pathlib.Path) -> None:
     assert len(pids) == 2 and set(pids) <= set(cells)
     assert f"uid:{os.getuid()}" in cells
     assert "serving" in dom.texts("span")
-    # Of the timeline: runs behind their waits, one that failed, the mesh that ended and serves again.
+    # The timeline: runs behind their waits, one that failed, the mesh that ended and serves again.
     assert dom.of_class("run") == ["rect"] * 2
     assert dom.of_class("run failed") == ["rect"]
     assert dom.of_class("wait") == ["rect"] * 3
     assert dom.of_class("ended") and dom.of_class("serves")
-    # Of the plan: a box for each segment.
+    # The plan: a box for each segment.
     assert dom.of_class("box kernel") == dom.of_class("box communication") == ["g"]
     assert any(text.startswith("k0: kernel, ") for text in dom.texts("title"))
     # Names of clients are text.

@@ -54,7 +54,7 @@ def test_a_run_again(client: hostir.Client, daemon_program: str, program: Fusion
 
 
 def test_a_failure_again(client: hostir.Client, daemon_program: str, program: FusionDefinition, tmp_path: Path) -> None:
-    """What was refused, and runs elsewhere: the recording says by what."""
+    """A run that was refused, and runs elsewhere: the recording says by what."""
     x = client.put(np.ones((4, 8), ml_dtypes.bfloat16))
     with pytest.raises(hostir.ResourceExhausted):
         client.run(program, [x, 1.0], record=tmp_path / "run", timeout=1e9)

@@ -327,7 +327,7 @@ def test_uploads_sent_again(client: hostir.Client) -> None:
 
 
 def test_a_deadline(client: hostir.Client) -> None:
-    """What is late is given up, and freed as soon as it is there."""
+    """A late answer is given up, and freed as soon as it is there."""
     before = client.status()["tensors"]
     fd = slow()
     with hostir.connect(client.address, deadline=0.02) as other:
@@ -409,7 +409,7 @@ def test_names_that_are_refused(client: hostir.Client) -> None:
 
 
 def test_results_can_be_published_early(client: hostir.Client) -> None:
-    """Who attaches waits for the run, and is told what it failed by."""
+    """A client that attaches waits for the run, and is told how it failed."""
     x = client.put(np.eye(1024))
     (y,) = client.run(slow(), [x])
     client.publish(y, "y")
@@ -419,7 +419,7 @@ def test_results_can_be_published_early(client: hostir.Client) -> None:
 
 
 def test_quotas(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one principal: sessions, handles with names among them, and bytes."""
+    """Quotas of one principal: sessions, handles with names among them, and bytes."""
     monkeypatch.setenv("HOSTIR_PRINCIPAL_SESSIONS_MAX", "2")
     monkeypatch.setenv("HOSTIR_PRINCIPAL_TENSORS_MAX", "3")
     monkeypatch.setenv("HOSTIR_PRINCIPAL_BYTES_MAX", "100000")

@@ -74,7 +74,7 @@ def becomes(read: Callable[[], Any], wanted: Any) -> bool:
 
 
 def a_sharding(random_: random.Random, shape: tuple[int, ...]) -> Sharding:
-    """Of up to four devices, in one or two dimensions, blocks even or not, or dealt."""
+    """A layout on up to four devices, in one or two dimensions, blocks even or not, or dealt."""
     devices = random_.sample(range(4), random_.choice([1, 2, 4]))
     two = len(devices) == 4 and random_.random() < 0.5
     mesh: Any = [devices[:2], devices[2:]] if two else devices

@@ -22,7 +22,7 @@ std::string TimeText(std::optional<double> us) {
   return *us < 1e6 ? Cat(Fixed(*us / 1e3, 1), " ms") : Cat(Fixed(*us / 1e6, 1), " s");
 }
 
-// What `now` has more than `before`, which may be null.
+// All that `now` has more than `before`, which may be null.
 std::vector<int64_t> Since(const pb::Times& now, const pb::Times* before) {
   std::vector<int64_t> counts(now.counts().begin(), now.counts().end());
   if (before == nullptr || before->counts_size() != now.counts_size()) return counts;

@@ -12,7 +12,7 @@ Outcome FlushOutput() { return WriteOutput({}); }
 
 Outcome WriteOutput(std::string_view text) {
   errno = 0;
-  // What is longer than its buffer goes out at once: where that fails a flush has nothing to write.
+  // Text that is longer than its buffer goes out at once: where that fails a flush has nothing to write.
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0 &&
       std::ferror(stdout) == 0)
     return {};

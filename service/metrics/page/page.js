@@ -81,7 +81,7 @@ const showRows = (body, rows) =>
 
 const cpuBefore = new Map();  // By pid.
 
-// Of one core, since the last time.
+// Shares of one core, since the last time.
 function cpuShare(pid, cpuMs) {
   const at = performance.now();
   const before = cpuBefore.get(pid);

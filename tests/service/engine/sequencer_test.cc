@@ -184,7 +184,7 @@ class World {
     CheckCounts();
   }
 
-  // What was counted is what happened.
+  // The counts are those of all that happened.
   void CheckCounts() const {
     const auto number_of = [](const Histogram& histogram) {
       int64_t sum = 0;

@@ -177,7 +177,7 @@ TEST_F(Exposing, OnLoopbackNamesAreRefused) {
     EXPECT_THAT(Ask("GET", "/state.json", host), HasSubstr(base::Cat("The host \"", host, "\" is a name"))) << host;
 }
 
-// What the system says of the sockets of this process that listen on `port`.
+// The system's view of the sockets of this process that listen on `port`.
 std::vector<std::string> BoundTo(int port) {
   std::vector<std::string> found;
   for (const char* file : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {

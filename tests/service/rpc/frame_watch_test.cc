@@ -38,7 +38,7 @@ std::string Times(int count, const std::string& text) {
   return all;
 }
 
-// What `watch` says of `bytes`, in pieces of 1 to `most` bytes.
+// The verdict of `watch` on `bytes`, in pieces of 1 to `most` bytes.
 std::string Say(FrameWatch& watch, const std::string& bytes, size_t most, base::Nanos now = seconds(1)) {
   std::mt19937_64 random(most);
   for (size_t at = 0; at < bytes.size();) {

@@ -187,7 +187,7 @@ class ListenerTest : public testing::Test {
   std::string directory_;
 };
 
-// Who wants descriptors is told from who speaks HTTP/2, however its words arrive, and is given with its token.
+// A client that wants descriptors is told from one that speaks HTTP/2, however its words arrive, with its token.
 TEST_F(ListenerTest, GivesDescriptors) {
   auto listener = Listener::Open({true, path()}, {.preface_timeout = milliseconds(300)});
   ASSERT_TRUE(listener.ok());

@@ -22,7 +22,7 @@ std::string Text(const grpc::ByteBuffer& bytes) {
 
 class RequestKeysTest : public testing::Test {
  protected:
-  // What Keep says, or the message of its refusal.
+  // The answer of Keep, or the message of its refusal.
   static std::string Keep(RequestKeys& keys, const std::string& key, const std::string& answer, int* undone = nullptr,
                           const std::string& session = "s") {
     const auto kept = keys.Keep(session, key, "digest", 1, Bytes(answer), [undone] {
