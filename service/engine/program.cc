@@ -51,7 +51,7 @@ std::string Text(const Sizes& sizes) {
   return out;
 }
 
-// What outputs share, they share with what there is: runs do not look again.
+// Memory that outputs share is there when the plan comes: runs do not look again.
 Status CheckShared(const pb::Plan& plan) {
   const auto is_tensor = [&](int input) {
     return input >= 0 && input < plan.inputs_size() && !plan.inputs(input).scalar();

@@ -18,7 +18,7 @@ namespace {
 const std::string* running = nullptr;
 std::string reproducer;
 
-// What is unsafe of it matters little: the process is at its end.
+// Unsafe in a signal handler, which matters little: the process is at its end.
 void Keep(int number) {
   if (running != nullptr) {
     std::ofstream(reproducer, std::ios::binary).write(running->data(), static_cast<std::streamsize>(running->size()));

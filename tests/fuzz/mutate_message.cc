@@ -71,7 +71,7 @@ struct Setter {
   std::string AsText(const FieldDescriptor* field) const {
     std::string text = Text(prng, all, words);
     if (field->type() != FieldDescriptor::TYPE_BYTES) {
-      // What is not UTF-8 is no message: there is nothing to find behind it.
+      // Bytes that are not UTF-8 are no message: there is nothing to find behind them.
       for (char& c : text) c = (static_cast<unsigned char>(c) & 0x80) != 0 ? '?' : c;
     }
     return text;

@@ -34,7 +34,7 @@ Kinds MessageKinds() {
   return kinds;
 }
 
-// What an engine relies on when a run makes the outputs of a plan.
+// The engine relies on this when a run makes the outputs of a plan.
 void CheckOutputs(const service::Program& program, const service::Sizes& sizes) {
   static service::TensorStore store({.num_devices = 4, .tensor_bytes_max = int64_t{1} << 20},
                                     std::make_shared<service::ReleasedShards>([] {}));

@@ -648,12 +648,12 @@ _STUCK_AT_REST = _with(
     run=Wanted("DEADLINE_EXCEEDED", rf"took longer than 2000 ms: {_SILENT}", RUN_S + LATE_S),
 )
 _STUCK_IN_A_KERNEL = _with(
-    run=Wanted("DEADLINE_EXCEEDED", rf"run \d+ of products took longer than \d+ ms: {_SILENT}", RUN_S + 1 + LATE_S)
+    run=Wanted("DEADLINE_EXCEEDED", rf"run \d+ of products took longer than 3000 ms: {_SILENT}", RUN_S + 1 + LATE_S)
 )
 _STUCK_IN_A_COMMUNICATION = _with(
     run=Wanted(
         "DEADLINE_EXCEEDED",  # Of the run, or of the communication on the ranks that wait in it.
-        rf"run \d+ of column_sums( took longer than \d+ ms: |.*comm_timeout_ms = 4000; ){_SILENT}",
+        rf"run \d+ of column_sums( took longer than 5000 ms: |.*comm_timeout_ms = 4000; ){_SILENT}",
         COMM_S + LATE_S,
     )
 )
