@@ -116,6 +116,8 @@ pb::RunProfile ProfileOf(const Program& program, const Sizes& sizes, std::span<c
 std::string TimelineOf(const Program& program, std::string_view trace, std::span<const pb::Measured> measured) {
   std::vector<base::TraceSpan> spans;
   for (size_t rank = 0; rank < measured.size(); ++rank) {
+    const std::string& parent = measured[rank].traceparent();
+    const std::string_view id = base::IsTraceparent(parent) ? base::TraceIdOf(parent) : std::string_view();
     for (const pb::OpSpan& span : measured[rank].spans()) {
       if (!IsSpan(span)) continue;
       spans.push_back({.rank = static_cast<int64_t>(rank),
@@ -126,7 +128,7 @@ std::string TimelineOf(const Program& program, std::string_view trace, std::span
                        .queued_end = base::Nanos(span.queued_end()),
                        .began = base::Nanos(span.began()),
                        .ended = base::Nanos(span.ended()),
-                       .trace = std::string(base::TraceIdOf(measured[rank].traceparent()))});
+                       .trace = std::string(id)});
     }
   }
   return base::TraceJson(program.plan().name(), spans, trace);

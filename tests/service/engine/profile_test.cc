@@ -69,5 +69,20 @@ TEST(Timeline, LeavesOutTimesThatAreNone) {
   EXPECT_EQ(timeline.find("2147483647"), std::string::npos) << timeline;
 }
 
+TEST(Timeline, LeavesOutATraceThatIsNone) {
+  pb::Measured measured;
+  pb::OpSpan& span = *measured.add_spans();
+  span.set_name("work");
+  span.set_began(1000);
+  span.set_ended(2000);
+  for (const char* parent : {"", "00", "00-short", "99-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}) {
+    measured.set_traceparent(parent);
+    const std::string timeline = TimelineOf(*Communicates(0, 1), "", {&measured, 1});
+    EXPECT_NE(timeline.find("work"), std::string::npos) << timeline;
+    EXPECT_EQ(timeline.find("short"), std::string::npos) << timeline;
+    EXPECT_EQ(timeline.find("0af7"), std::string::npos) << timeline;
+  }
+}
+
 }  // namespace
 }  // namespace hir::service
