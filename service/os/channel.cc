@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fd_message.h"
 #include "csrc/base/text.h"
 #include "service/os/error.h"
 #include "service/os/shared_memory.h"
@@ -22,46 +23,14 @@ constexpr char kInline = 'i';
 constexpr char kInMemory = 'm';
 constexpr size_t kPacketBytesMax = size_t{64} << 10;
 
-struct Control {
-  alignas(cmsghdr) char bytes[CMSG_SPACE((kChannelFdsMax + 1) * sizeof(int))];
-};
-
-void AttachFds(msghdr& header, Control& control, std::span<const int> fds) {
-  if (fds.empty()) return;
-  header.msg_control = control.bytes;
-  header.msg_controllen = CMSG_SPACE(fds.size_bytes());
-  cmsghdr* part = CMSG_FIRSTHDR(&header);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(fds.size_bytes());
-  std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
-}
-
-std::vector<base::Fd> DetachFds(msghdr& header) {
-  std::vector<base::Fd> fds;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
-  return fds;
-}
-
 Result<std::string> ReadMemory(base::Fd fd) {
-  // Memory that its maker can still take away would end who reads it, by SIGBUS.
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-    return Status(Code::kDataLoss, "a message in memory that is not sealed");
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus("fstat");
   if (info.st_size > kChannelBytesMax)
     return Status(Code::kDataLoss, base::Cat("a message of ", info.st_size, " bytes; at most ", kChannelBytesMax));
-  HIR_ASSIGN(SharedMemory memory, SharedMemory::Map(std::move(fd), info.st_size));
-  return std::string(reinterpret_cast<const char*>(memory.data()), static_cast<size_t>(memory.bytes()));
+  Result<SharedMemory> memory = SharedMemory::Map(std::move(fd), info.st_size);
+  if (!memory.ok()) return Status(Code::kDataLoss, base::Cat("a message: ", memory.status().message()));
+  return std::string(reinterpret_cast<const char*>(memory->data()), static_cast<size_t>(memory->bytes()));
 }
 
 }  // namespace
@@ -89,11 +58,11 @@ Status Channel::Send(std::string_view bytes, std::span<const int> fds, base::Nan
     kind = kInMemory;
     parts[1].iov_len = 0;
   }
-  Control control = {};
+  base::FdRoom<kChannelFdsMax + 1> room;
   msghdr header = {};
   header.msg_iov = parts;
   header.msg_iovlen = 2;
-  AttachFds(header, control, all_fds);
+  base::AttachFds(header, room.bytes, all_fds);
 
   const std::scoped_lock lock(sending_);
   for (;;) {
@@ -111,13 +80,13 @@ Status Channel::Send(std::string_view bytes, std::span<const int> fds, base::Nan
 
 Result<std::optional<Channel::Message>> Channel::Receive(bool block) {
   buffer_.resize(kPacketBytesMax);
-  Control control = {};
+  base::FdRoom<kChannelFdsMax + 1> room;
   iovec part = {buffer_.data(), buffer_.size()};
   msghdr header = {};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  header.msg_control = control.bytes;
-  header.msg_controllen = sizeof(control.bytes);
+  header.msg_control = room.bytes;
+  header.msg_controllen = sizeof(room.bytes);
   ssize_t got = -1;
   do {
     got = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT));
@@ -126,7 +95,7 @@ Result<std::optional<Channel::Message>> Channel::Receive(bool block) {
   if (got <= 0) return Unavailable("the other process is gone");
 
   Message message;
-  message.fds = DetachFds(header);
+  message.fds = base::DetachFds(header);
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return Status(Code::kDataLoss, "truncated message");
   if (buffer_[0] == kInline) {
     message.bytes.assign(buffer_, 1, static_cast<size_t>(got) - 1);

@@ -46,6 +46,8 @@ Result<SharedMemory> SharedMemory::Map(base::Fd fd, int64_t bytes) {
   if (info.st_size < bytes) {
     return InvalidArgument(base::Cat("shared memory of ", info.st_size, " bytes, expected ", bytes));
   }
+  if (const int seals = fcntl(fd.get(), F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return InvalidArgument("shared memory that can still shrink: seal it (F_SEAL_SHRINK)");
   SharedMemory memory;
   if (bytes > 0) {
     void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);

@@ -18,7 +18,8 @@ class SharedMemory {
   // Errors: kResourceExhausted when memory or descriptors have run out.
   static Result<SharedMemory> Create(int64_t bytes);
   // What another process created. The descriptor is not needed once it is mapped.
-  // Errors: kInvalidArgument when it is smaller than `bytes`.
+  // Errors: kInvalidArgument when it is smaller than `bytes`, or its maker can still take it away, which would end who
+  //         reads it, by SIGBUS.
   static Result<SharedMemory> Map(base::Fd fd, int64_t bytes);
 
   SharedMemory() = default;

@@ -67,7 +67,8 @@ TEST(Channel, RefusesMemoryThatIsNotSealed) {
   Ends ends = Pair();
   SendMemory(ends.theirs, Memory(1 << 17, 0).get());
   const auto got = ends.ours.Receive(/*block=*/true);
-  EXPECT_EQ(got.status().ToString(), "DATA_LOSS: a message in memory that is not sealed");
+  EXPECT_EQ(got.status().ToString(),
+            "DATA_LOSS: a message: shared memory that can still shrink: seal it (F_SEAL_SHRINK)");
 }
 
 TEST(Channel, RefusesWhatIsNoMemory) {
