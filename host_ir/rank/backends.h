@@ -35,6 +35,7 @@ struct DeviceOptions {
 // What planning, and people, read of a device.
 struct DeviceFacts {
   std::string model = {};  // "NVIDIA H200"
+  std::string uuid = {};   // 16 bytes; empty: it has none.
   codegen::Target target = {};
   int64_t memory_bytes = 0;  // 0: the machine's own.
 };
@@ -48,6 +49,8 @@ struct CommOptions {
   bool nvlink_multicast = false;  // Of GPUs (comm::NcclOptions); others have none.
   bool peer_memory = true;        // Of GPUs: what PeerMemory takes goes by it, where ranks reach each other.
 };
+
+enum class CopyWay { kFromExported, kToExported };
 
 // Code for one plan of kernels, for the plan's target. Needs no device. Thread-safe.
 using CompileKernels = std::function<Result<codegen::Artifact>(const codegen::KernelPlan&)>;
@@ -66,6 +69,10 @@ struct Backends {
   // uses the bytes; as many of them on either side.
   std::function<Status(device::Device&, device::Buffer dst, std::span<const std::byte> src)> copy_from_host = {};
   std::function<Status(device::Device&, std::span<std::byte> dst, device::Buffer src)> copy_to_host = {};
+  // The same, and as many bytes, with memory of any device of the kind that another process has exported by a
+  // descriptor. Null: that is memory of the host's. Errors: kInvalidArgument: it is no such memory, or this device
+  // cannot reach it.
+  std::function<Status(device::Device&, device::Buffer, int exported, CopyWay way)> copy_exported = {};
   // Collective over the ranks; the rendezvous outlives the communicator.
   std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&, device::Device&)>
       make_communicator = {};

@@ -15,6 +15,7 @@ from .sharding import Sharding
 
 if TYPE_CHECKING:
     from .client import Client
+    from .gpu_array import CudaArray
 
 
 _WHOLE = Sharding([0])
@@ -104,7 +105,20 @@ class Array:
         >>> for rank, slices, values in y.shards:
         ...     print(rank, slices, values.shape)
         """
-        return self._client._shards(self)
+        return self._client._shards(self, lambda rank: self._client._download(self, rank))
+
+    def cuda(self, device: int | None = None) -> CudaArray:
+        """The global value in memory of GPU ``device`` of this process, by default the one on which it lies, else 0;
+        past the host where the daemon is on this machine: ``torch.from_dlpack(y.cuda())``.
+
+        Raises FailedPrecondition where this process sees no GPU.
+        """
+        return self._client._to_gpu(self, device)
+
+    def cuda_shards(self) -> list[tuple[int, tuple[slice, ...], CudaArray]]:
+        """As ``shards``, each part in memory of the GPU on which it lies:
+        ``for rank, slices, part in y.cuda_shards(): ...``."""
+        return self._client._shards(self, lambda rank: self._client._to_gpu(self, None, rank))
 
     def item(self, *index: Any) -> bool | int | float:
         """The only element, or the one at ``index``, as a Python number: ``loss.item()``.
@@ -176,10 +190,16 @@ class Array:
         return value if dtype is None else value.astype(dtype, copy=False)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        return dlpack.to_capsule(self.numpy(), **kwargs)
+        """On the GPU where it lies, if that is one of this process's, else gathered into host memory; or where
+        ``dl_device`` says."""
+        kind, number = map(int, kwargs.get("dl_device") or self.__dlpack_device__())
+        if kind != dlpack.CUDA:
+            return dlpack.to_capsule(self.numpy(), **kwargs)
+        return self.cuda(number).__dlpack__(**{**kwargs, "copy": None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # Gathered into host memory.
+        ordinal = self._client._gpu_of(self.sharding.mesh.devices[0])
+        return (1, 0) if ordinal is None else (dlpack.CUDA, ordinal)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from . import forks, private_daemon, program, tls, tracing, wire
+from . import cuda, forks, gpu_array, private_daemon, program, tls, tracing, wire
 from . import inputs as inputs_
 from .address import socket_path, target
 from .array import Array
@@ -111,6 +111,7 @@ class Client:
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         self._abandoned: collections.deque[str] = collections.deque()
         self._deadline = deadline
+        self._uuids: dict[int, bytes] | None = None  # Of the GPUs, by device, once somebody asked.
         self._channel = tls.channel(grpc_target, files, _CHANNEL)
         self._stub = rpc.RuntimeStub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
@@ -144,9 +145,10 @@ class Client:
     # --- tensors ------------------------------------------------------------------------------------------------
 
     def put(self, array: Any, tensor: Tensor | None = None, *, sharding: Sharding | None = None) -> Array:
-        """Copies a host array to the devices, laid out as the input ``tensor`` of its program, or as ``sharding`` says.
+        """Copies an array to the devices, laid out as the input ``tensor`` of its program, or as ``sharding`` says.
 
         array: anything with the buffer protocol or DLPack, of any strides; of an axis with stride 0 one element moves.
+        One of PyTorch's or JAX's on a GPU of the daemon's machine never passes through the host.
         As an input it is converted to the program's type where no value can change (int32 to float64, never float64 to
         float32); Python's numbers are rounded. With neither ``tensor`` nor ``sharding`` it lies whole on device 0, with
         its own type. The array may change once this returns: ``x_dev = client.put(x, sharding=Sharding([0, 1]))``.
@@ -158,18 +160,21 @@ class Client:
     def _put(self, array: Any, tensor: Tensor | None, sharding: Sharding | None, patience: float | None) -> Array:
         header = pb.UploadHeader(session_id=self._session)
         key = None
+        on_gpu = gpu_array.view_of(array)
         if tensor is not None:
             definition = tensor._definition
             index = inputs_.index_of(definition, tensor)
             data_type = definition._record.params[index].dtype
-            values = inputs_.host_array(array, data_type, f"input {index} ({tensor.name})", tensor.name)
+            if on_gpu is None or on_gpu.dtype != data_type.numpy:
+                on_host = array if on_gpu is None else on_gpu.to_numpy()
+                array = inputs_.host_array(on_host, data_type, f"input {index} ({tensor.name})", tensor.name)
+                on_gpu = None
             key = program.key(definition)
             header.input.program_id = self._compile(definition).program_id
             header.input.index = index
-        else:
-            values = as_numpy(array)
+        values: np.ndarray[Any, Any] | gpu_array.GpuView = as_numpy(array) if on_gpu is None else on_gpu
         if tensor is None and sharding is not None:
-            header.sharding.CopyFrom(wire.sharding_message(sharding, values.ndim))
+            header.sharding.CopyFrom(wire.sharding_message(sharding, len(values.shape)))
         try:
             return self._upload(values, header, patience)
         except NotFound:  # The program was evicted.
@@ -179,7 +184,17 @@ class Client:
             header.input.program_id = self._compile(tensor._definition).program_id
             return self._upload(values, header, patience)
 
-    def _upload(self, array: np.ndarray[Any, Any], header: pb.UploadHeader, patience: float | None) -> Array:
+    def _upload(
+        self, array: np.ndarray[Any, Any] | gpu_array.GpuView, header: pb.UploadHeader, patience: float | None
+    ) -> Array:
+        if isinstance(array, gpu_array.GpuView):
+            header.dtype = wire.dtype_number(as_data_type(array.dtype))
+            header.shape[:] = array.shape
+            view = array
+            tensor = self._when_there_is_room(lambda: self._transfers.upload_from_gpu(view, header), patience)
+            if tensor is not None:
+                return self._array(tensor, caller_location())
+            array = array.to_numpy()
         sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
         native = array.dtype.newbyteorder("=")
         header.dtype = wire.dtype_number(as_data_type(native))
@@ -200,25 +215,62 @@ class Client:
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
 
+    def _to_gpu(self, array: Array, ordinal: int | None, device: int | None = None) -> gpu_array.CudaArray:
+        """``device``: the part of that one alone; ``ordinal``: which GPU of this process."""
+        self._check_live(array)
+        self._free_collected()
+        request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
+        if ordinal is None:
+            found = self._gpu_of(array.sharding.mesh.devices[0] if device is None else device)
+            ordinal = 0 if found is None else found
+        there = ordinal
+        try:
+            view = self._send(
+                lambda _, timeout, metadata: self._transfers.download_to_gpu(request, there, timeout),
+                None,
+                self._deadline,
+            )
+        except grpc.RpcError as error:
+            raise self._error(error, array._origin) from None
+        if view is None:
+            view = gpu_array.from_numpy(self._download(array, device), ordinal)
+        return gpu_array.CudaArray(view)
+
+    def _gpu_of(self, device: int) -> int | None:
+        """Which GPU of this process a device is; None: it is none, or another process's."""
+        driver = cuda.driver() if self.device_kind == "cuda" and socket_path(self.address) is not None else None
+        if driver is None:
+            return None
+        if self._uuids is None:
+            self._uuids = {
+                int(each.number): bytes(each.uuid) for each in self._call(self._stub.Status, pb.StatusRequest()).devices
+            }
+        return driver.ordinal_of(self._uuids.get(device, b""))
+
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
         value, shape = self._transfers.download(request, array._stored_size * array.dtype.itemsize, seconds)
         return value if value.shape == shape else np.broadcast_to(value, shape).copy()
 
-    def _shards(self, array: Array) -> list[tuple[int, tuple[slice, ...], np.ndarray[Any, Any]]]:
+    def _shards(self, array: Array, read: Callable[[int], Any]) -> list[tuple[int, tuple[slice, ...], Any]]:
         self._check_live(array)
         reply = self._call(self._stub.Shards, pb.ShardsRequest(session_id=self._session, handle=array._handle))
         shards = []
         for shard in reply.shards:
             parts = zip(shard.start, shard.extent, shard.step, strict=True)
             slices = tuple(elements(*part) for part in parts)
-            shards.append((int(shard.device), slices, self._download(array, shard.device)))
+            shards.append((int(shard.device), slices, read(int(shard.device))))
         return shards
 
     def from_shards(self, shards: Sequence[Any], sharding: Sharding) -> Array:
         """The global array made of local ones, one for each device of the mesh in mesh order. Copies must agree:
         ``client.from_shards([x[:1], x[1:]], Sharding([0, 1], {0: "mesh_x"}))``."""
-        return self.put(assemble([as_numpy(shard) for shard in shards], sharding), sharding=sharding)
+        on_gpus = [gpu_array.view_of(shard) for shard in shards]
+        values = [
+            as_numpy(shard) if on_gpu is None else on_gpu.to_numpy()
+            for shard, on_gpu in zip(shards, on_gpus, strict=True)
+        ]
+        return self.put(assemble(values, sharding), sharding=sharding)
 
     def reshard(self, array: Array, sharding: Sharding) -> Array:
         """A copy of ``array`` laid out as ``sharding`` says: ``client.reshard(y, Sharding([0, 1], {1: "mesh_x"}))``."""

@@ -1,8 +1,9 @@
-"""Host arrays in and out: NumPy, the buffer protocol, DLPack. NumPy's DLPack lacks bfloat16, which is done here."""
+"""Arrays in and out: NumPy, the buffer protocol, DLPack. NumPy's DLPack lacks bfloat16, which is done here."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ from .errors import HostirError
 from .location import invalid
 
 _CPU, _CUDA_HOST = 1, 3  # Device types of DLPack whose memory the host can read.
+CUDA = 2  # The one of GPUs.
 _BFLOAT = 4  # Type code of DLPack.
 _REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)  # What producers raise: no two libraries agree.
 
@@ -33,10 +35,61 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-def _tensor(capsule: Any) -> _Tensor:
+class _Managed(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+_NAME = b"dltensor"
+_kept: dict[int, tuple[Any, ...]] = {}  # What a managed tensor lives on, by its address.
+
+
+def _forget(managed: int) -> None:
+    _kept.pop(managed, None)
+
+
+def _forget_untaken(capsule: int) -> None:
+    """One that nobody has taken: who takes a capsule gives it another name."""
+    # By its address: an object that is about to go must not be referred to.
+    if _is_valid(capsule, _NAME):
+        _kept.pop(_pointer(capsule, _NAME), None)
+
+
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
+_end_capsule = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget_untaken)
+
+
+def managed_capsule(
+    address: int,
+    device: tuple[int, int],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    code: int,
+    bits: int,
+    keep: Any,
+) -> Any:
+    """A capsule with elements at ``address``, which live as long as ``keep``. ``strides``: in elements."""
+    axes = len(shape)
+    extents, steps = (ctypes.c_int64 * axes)(*shape), (ctypes.c_int64 * axes)(*strides)
+    managed = _Managed()
+    managed.tensor = _Tensor(address, *device, axes, code, bits, 1, extents, steps, 0)
+    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    at = ctypes.addressof(managed)
+    _kept[at] = (managed, extents, steps, keep)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(at, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p))
+
+
+def tensor_of(capsule: Any) -> _Tensor:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return _Tensor.from_address(pointer(capsule, b"dltensor"))
+    return _Tensor.from_address(pointer(capsule, _NAME))
 
 
 def as_numpy(array: Any) -> np.ndarray[Any, Any]:
@@ -83,7 +136,7 @@ def _import(array: Any) -> np.ndarray[Any, Any]:
 def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
     """A copy of a bfloat16 array, whose axes of stride 0 stay such; None when it is something else."""
     capsule = array.__dlpack__()  # Not renamed, so its destructor frees what the producer holds.
-    tensor = _tensor(capsule)
+    tensor = tensor_of(capsule)
     if (tensor.code, tensor.bits, tensor.lanes) != (_BFLOAT, 16, 1):
         return None
     shape = tensor.shape[: tensor.ndim]
@@ -118,5 +171,5 @@ def to_capsule(array: np.ndarray[Any, Any], **kwargs: Any) -> Any:
             raise BufferError(f"the array is in host memory, DLPack device {(_CPU, 0)}, not {device}") from None
         capsule = (array.copy() if kwargs.get("copy") else array).__dlpack__(stream=kwargs.get("stream"))
     if is_bfloat16:
-        _tensor(capsule).code = _BFLOAT
+        tensor_of(capsule).code = _BFLOAT
     return capsule

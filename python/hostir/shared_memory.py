@@ -51,6 +51,24 @@ def descriptors(path: str, token: str, shards: Sequence[Any]) -> Iterator[list[i
             os.close(descriptor)
 
 
+def offer(path: str, token: str, given: Sequence[int]) -> bool:
+    """Whether the daemon has got descriptors of this process's."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SECONDS)
+            connection.connect(path)
+            socket.send_fds(connection, [_PREFACE + token.encode()], list(given))
+            return len(connection.recv(1)) == 1
+    except OSError:  # As above.
+        return False
+
+
+def slices(shard: Any) -> tuple[slice, ...]:
+    """Which elements of what travels ``shard`` has."""
+    parts = zip(shard.shard.start, shard.shard.extent, shard.shard.step, strict=True)
+    return tuple(elements(*part) for part in parts)
+
+
 def write(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[int]) -> None:
     """``values`` to the shards' memory. Raises OSError where the machine has none left."""
     _each(
@@ -58,7 +76,7 @@ def write(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[i
             task
             for shard, descriptor in zip(shards, given, strict=True)
             if descriptor >= 0
-            for task in _writes(values[_slices(shard)], tuple(shard.stored), descriptor)
+            for task in _writes(_of(values, shard), tuple(shard.stored), descriptor)
         ]
     )
 
@@ -70,14 +88,15 @@ def read(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[in
             task
             for shard, descriptor in zip(shards, given, strict=True)
             if descriptor >= 0
-            for task in _reads(values[_slices(shard)], tuple(shard.stored), descriptor)
+            for task in _reads(_of(values, shard), tuple(shard.stored), descriptor)
         ]
     )
 
 
-def _slices(shard: Any) -> tuple[Any, ...]:
-    parts = zip(shard.shard.start, shard.shard.extent, shard.shard.step, strict=True)
-    return (*(elements(*part) for part in parts), ...)  # Also without axes a view, no element.
+def _of(values: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
+    index: Any = (*slices(shard), ...)  # Also without axes a view, no element.
+    view: np.ndarray[Any, Any] = values[index]
+    return view
 
 
 def _each(tasks: list[Callable[[], None]]) -> None:

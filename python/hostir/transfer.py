@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from . import shared_memory, tracing, wire
+from . import gpu_array, shared_memory, tracing, wire
 from .address import socket_path
-from .errors import DataLoss, FailedPrecondition, ResourceExhausted, Unimplemented
+from .errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
 from .wire import service_pb2 as pb
 
 _CHUNK_BYTES = 1 << 20
@@ -123,6 +123,75 @@ class Transfers:
                 return values, shape
         finally:
             self._release(shared.token)
+
+    def upload_from_gpu(self, view: gpu_array.GpuView, header: pb.UploadHeader) -> Any:
+        """As upload, past the host. None where it does not go that way."""
+        if self._path is None or view.nbytes == 0 or view.has_repeats:
+            return None
+        try:
+            reserved = self._call(self._stub.Reserve, pb.ReserveRequest(header=header, on_devices=True))
+        except (FailedPrecondition, Unimplemented):  # Not of this tensor, or these ranks.
+            return None
+        committed = False
+        try:
+            with contextlib.ExitStack() as stack:
+                given = []
+                with gpu_array.copying(view.ordinal):
+                    for shard in reserved.shards:
+                        target, memory = gpu_array.fresh(view.ordinal, shard.stored, view.dtype)
+                        stack.callback(memory.close_descriptor)
+                        given.append((target, memory.descriptor))
+                        part = view.part(shared_memory.slices(shard))
+                        gpu_array.copy(target.part([slice(0, n) for n in part.shape]), part)
+                if not shared_memory.offer(self._path, reserved.token, [descriptor for _, descriptor in given]):
+                    return None
+                request = pb.CommitRequest(session_id=self._session, token=reserved.token)
+                try:
+                    tensor = self._call(self._stub.Commit, request).tensor
+                except InvalidArgument:  # The ranks' GPUs cannot reach this one.
+                    return None
+                committed = True
+                return tensor
+        finally:
+            if not committed:
+                self._release(reserved.token)
+
+    def download_to_gpu(self, request: pb.DownloadRequest, ordinal: int, seconds: float | None) -> Any:
+        """The elements in memory of GPU ``ordinal``, past the host. None where they do not go that way. Raises gRPC's
+        errors."""
+        if self._path is None:
+            return None
+        request.on_devices = True
+        try:
+            shared = self._stub.Share(request, timeout=seconds, metadata=self._trace())
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION):
+                return None
+            raise
+        dtype = wire.data_type(shared.dtype).numpy
+        done = False
+        try:
+            with contextlib.ExitStack() as stack:
+                parts, given = [], []
+                for shard in shared.shards:
+                    source, memory = gpu_array.fresh(ordinal, shard.stored, dtype)
+                    stack.callback(memory.close_descriptor)
+                    given.append(memory.descriptor)
+                    parts.append((shared_memory.slices(shard), source))
+                if not shared_memory.offer(self._path, shared.token, given):
+                    return None
+                commit = pb.CommitRequest(session_id=self._session, token=shared.token)
+                try:
+                    self._stub.Commit(commit, timeout=seconds, metadata=self._trace())
+                except grpc.RpcError as error:
+                    if error.code() == grpc.StatusCode.INVALID_ARGUMENT:  # The ranks' GPUs cannot reach this one.
+                        return None
+                    raise
+                done = True
+            return gpu_array.joined(tuple(shared.shape), parts)
+        finally:
+            if not done:
+                self._release(shared.token)
 
     def _release(self, token: str) -> None:
         # Ended with its session, or with the daemon; else transfer_idle_ms ends it.

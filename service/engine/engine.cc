@@ -289,9 +289,7 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
   return {};
 }
 
-Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, TensorSpec spec,
-                                                    std::vector<bool> sent_once, std::string_view program_id,
-                                                    int index) {
+Result<TensorSpec> Engine::SpecOf(TensorSpec spec, std::string_view program_id, int index) {
   if (draining_) return Unavailable("the daemon is shutting down");
   HIR_TRY(CheckDevices());
   if (program_id.empty()) {
@@ -299,16 +297,30 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
     for (size_t axis = 0; axis < spec.shape.size() && axis < spec.stored_once.size(); ++axis) {
       if (spec.shape[axis] == 1 && spec.sharding.Ways(axis) > 1) spec.stored_once[axis] = true;
     }
-    return Upload::Begin(store_, session, spec, sent_once);
+    return spec;
   }
   HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
   if (index < 0 || index >= program->plan().inputs_size()) {
     return InvalidArgument(base::Cat("input ", index, " of a program that has ", program->plan().inputs_size()));
   }
-  HIR_ASSIGN(spec, program->InputSpec(index, spec.dtype, spec.shape));
+  return program->InputSpec(index, spec.dtype, spec.shape);
+}
+
+Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, TensorSpec spec,
+                                                    const std::vector<bool>& sent_once, std::string_view program_id,
+                                                    int index) {
+  HIR_ASSIGN(spec, SpecOf(std::move(spec), program_id, index));
   Result<std::unique_ptr<Upload>> upload = Upload::Begin(store_, session, spec, sent_once);
-  if (upload.ok()) return upload;
+  if (upload.ok() || program_id.empty()) return upload;
+  HIR_ASSIGN(const std::shared_ptr<const Program> program, programs_.Find(program_id));
   return upload.status().WithContext(base::Cat("input ", index, " (", program->plan().inputs(index).name(), ")"));
+}
+
+Result<std::unique_ptr<DeviceTransfer>> Engine::BeginDeviceUpload(const std::string& session, TensorSpec spec,
+                                                                  const std::vector<bool>& sent_once,
+                                                                  std::string_view program_id, int index) {
+  HIR_ASSIGN(spec, SpecOf(std::move(spec), program_id, index));
+  return DeviceTransfer::In(store_, session, spec, sent_once);
 }
 
 void Engine::BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
@@ -346,6 +358,46 @@ void Engine::OpenDownload(const std::string& session, std::shared_ptr<Tensor> te
     done(status);
   };
   if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) fail(std::move(posted));
+}
+
+void Engine::BeginDeviceDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                                 Subscriptions& subscriptions,
+                                 std::function<void(Result<std::unique_ptr<DeviceTransfer>>)> done) {
+  Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
+  if (!found.ok()) return done(found.status());
+  const std::shared_ptr<Readiness> readiness = (*found)->readiness();  // As above.
+  subscriptions.WhenSettled(readiness, [tensor = *std::move(found), device, done = std::move(done)]() mutable {
+    const Readiness::Condition condition = tensor->condition();
+    if (condition.state != TensorState::kReady) return done(condition.error);
+    if (tensor->shards().host() != nullptr)
+      return done(Status(Code::kFailedPrecondition, "its elements are in the host's memory: download it from there"));
+    done(DeviceTransfer::Out(std::move(tensor), device));
+  });
+}
+
+void Engine::Copy(const std::string& session, DeviceTransfer& transfer, std::function<void(Result<Named>)> done) {
+  if (!transfer.is_offered())
+    return done(Status(Code::kFailedPrecondition, "no memory has been offered with the transfer's token"));
+  Sequencer::Job job;
+  if (transfer.way() == DeviceTransfer::Way::kOut) {
+    FetchJob fetch = {.owner = OwnerOf(session), .tensor = transfer.tensor(), .into_devices = transfer.TakeMemory()};
+    fetch.done = [done](const Status& status) { done(status.ok() ? Result<Named>(Named()) : Result<Named>(status)); };
+    job = std::move(fetch);
+  } else {
+    StoreJob store = {.owner = OwnerOf(session), .tensor = transfer.tensor(), .from_devices = transfer.TakeMemory()};
+    store.done = [this, session, tensor = transfer.tensor(), done](const Status& status) mutable {
+      Named made = {.handle = {}, .tensor = std::move(tensor)};
+      Result<std::string> handle = status.ok() ? store_.AddHandle(session, made.tensor) : Result<std::string>(status);
+      if (handle.ok()) {
+        made.handle = *std::move(handle);
+        return done(std::move(made));
+      }
+      made.tensor = nullptr;  // Before its client hears of it: what nobody can name is free.
+      done(handle.status());
+    };
+    job = std::move(store);
+  }
+  if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) done(std::move(posted));
 }
 
 Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session, const std::string& handle) const {

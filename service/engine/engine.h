@@ -115,12 +115,24 @@ class Engine {
                    ProgramCache::Progress progress = {});
 
   // `program_id` empty: `spec` says it all; else it is the input `index` of that program.
-  Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec, std::vector<bool> sent_once,
-                                              std::string_view program_id, int index);
+  Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
+                                              const std::vector<bool>& sent_once, std::string_view program_id,
+                                              int index);
+  // The same, past the host.
+  Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(const std::string& session, TensorSpec spec,
+                                                            const std::vector<bool>& sent_once,
+                                                            std::string_view program_id, int index);
   // `done` is called when the tensor is ready, with its bytes, or with what poisoned it; never, when `subscriptions`
   // end before. Without `device`: all of it.
   void BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
                      Subscriptions& subscriptions, std::function<void(Result<std::unique_ptr<Download>>)> done);
+  // The same, past the host. kFailedPrecondition: its elements are in the host's memory.
+  void BeginDeviceDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                           Subscriptions& subscriptions,
+                           std::function<void(Result<std::unique_ptr<DeviceTransfer>>)> done);
+  // Has the ranks copy between a tensor and the memory that was offered. `done` gets a new tensor, or after a download
+  // none; on any thread.
+  void Copy(const std::string& session, DeviceTransfer& transfer, std::function<void(Result<Named>)> done);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned, or when `subscriptions` end before.
   void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscriptions& subscriptions,
@@ -172,6 +184,8 @@ class Engine {
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
+  // What an upload stores; as of BeginUpload.
+  Result<TensorSpec> SpecOf(TensorSpec spec, std::string_view program_id, int index);
   void OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,

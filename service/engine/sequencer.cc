@@ -226,11 +226,7 @@ void Sequencer::Loop() {
     const base::Nanos start = Now();
     {
       Job job = std::move(turn.item);
-      if (auto* run = std::get_if<RunJob>(&job)) {
-        Run(*run);
-      } else {
-        Fetch(std::get<FetchJob>(job));
-      }
+      std::visit([this](auto& one) { Carry(one); }, job);
     }  // Its tensors go before the next turn.
     lock.lock();
     queue_.Charge(turn.owner, Now() - start);
@@ -351,6 +347,13 @@ void Sequencer::Finish(RunJob& job, const Status& outcome, const Status& told) {
 void Sequencer::Finish(FetchJob& job, const Status& outcome) {
   job.tensor = nullptr;  // As above.
   job.into = nullptr;
+  job.into_devices.clear();
+  job.done(outcome);
+}
+
+void Sequencer::Finish(StoreJob& job, const Status& outcome) {
+  job.tensor = nullptr;  // As above.
+  job.from_devices.clear();
   job.done(outcome);
 }
 
@@ -442,7 +445,7 @@ void Sequencer::Unbind() {
   (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Ranks::Waits::kNobody);
 }
 
-void Sequencer::Run(RunJob& job) {
+void Sequencer::Carry(RunJob& job) {
   const std::string what = WhatOf(job);
   if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
@@ -582,7 +585,7 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   return Await(left(), what);
 }
 
-void Sequencer::Fetch(FetchJob& job) {
+void Sequencer::Carry(FetchJob& job) {
   const std::string what = "a download";
   if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   const Readiness::Condition condition = job.tensor->condition();
@@ -590,16 +593,46 @@ void Sequencer::Fetch(FetchJob& job) {
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   const std::vector<ShardSet::Shard>& shards = job.tensor->shards().shards();
   for (size_t position = 0; position < shards.size(); ++position) {
-    const SharedMemory& memory = job.into->memory[position];
-    if (memory.bytes() == 0) continue;
+    const int fd = job.into == nullptr ? job.into_devices[position].get() : job.into->memory[position].fd();
+    if (fd < 0) continue;
     RankMessage& message = messages[static_cast<size_t>(shards[position].device)].emplace_back();
     pb::DeviceShard& shard = *message.message.mutable_fetch()->add_shards();
     shard.set_id(shards[position].id);
-    shard.set_bytes(memory.bytes());
+    shard.set_bytes(shards[position].bytes);
     shard.set_has_memory(true);
-    message.fds.push_back(memory.fd());
+    shard.set_exported(job.into == nullptr);
+    message.fds.push_back(fd);
   }
-  Finish(job, Call(std::move(messages), options_.fetch_timeout, what, Ranks::Waits::kNobody));
+  Finish(job, Call(std::move(messages), options_.copy_timeout, what, Ranks::Waits::kNobody));
+}
+
+void Sequencer::Carry(StoreJob& job) {
+  const std::string what = "an upload";
+  if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
+  newly_bound_.clear();
+  std::vector<std::vector<RankMessage>> messages = NoMessages();
+  if (const std::optional<RankMessage> released = TakeReleased()) {
+    for (auto& of_rank : messages) of_rank.push_back(*released);  // First: their memory is there for this one.
+  }
+  const std::vector<ShardSet::Shard>& shards = job.tensor->shards().shards();
+  for (size_t position = 0; position < shards.size(); ++position) {
+    newly_bound_.push_back(shards[position].id);
+    bound_.insert(shards[position].id);
+    RankMessage& message = messages[static_cast<size_t>(shards[position].device)].emplace_back();
+    pb::DeviceShard& shard = *message.message.mutable_bind()->add_shards();
+    shard.set_id(shards[position].id);
+    shard.set_bytes(shards[position].bytes);
+    shard.set_has_memory(true);
+    shard.set_exported(true);
+    message.fds.push_back(job.from_devices[position].get());
+  }
+  const Status status = Call(std::move(messages), options_.copy_timeout, what, Ranks::Waits::kNobody);
+  if (status.ok()) {
+    on_devices_.push_back(job.tensor);
+  } else if (ranks_->healthy()) {
+    Unbind();
+  }
+  Finish(job, status);
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {

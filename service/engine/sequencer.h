@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
 #include "service/engine/communications.h"
 #include "service/engine/fair_queue.h"
@@ -58,7 +59,17 @@ struct RunJob {
 struct FetchJob {
   Owner owner = {};
   std::shared_ptr<Tensor> tensor;
-  std::shared_ptr<HostShards> into;  // The shards with memory are wanted.
+  std::shared_ptr<HostShards> into = {};    // The shards with memory are wanted. Null:
+  std::vector<base::Fd> into_devices = {};  // As of StoreJob; those with a descriptor are.
+  // Called once, when nothing else here holds the two.
+  std::function<void(const Status&)> done = {};
+};
+
+// A copy into a tensor of which nobody has heard, and which is ready when it is done.
+struct StoreJob {
+  Owner owner = {};
+  std::shared_ptr<Tensor> tensor;
+  std::vector<base::Fd> from_devices;  // Memory of devices that a client exported, by the shards' positions.
   // Called once, when nothing else here holds the two.
   std::function<void(const Status&)> done = {};
 };
@@ -67,9 +78,9 @@ struct FetchJob {
 class Sequencer {
  public:
   struct Options {
-    int64_t queued_runs_max = 1024;                         // Of one session.
-    bool on_devices = false;                                // Tensors live in the ranks' memory.
-    TimeLimit fetch_timeout = {std::chrono::seconds(600)};  // Of one download.
+    int64_t queued_runs_max = 1024;                        // Of one session.
+    bool on_devices = false;                               // Tensors live in the ranks' memory.
+    TimeLimit copy_timeout = {std::chrono::seconds(600)};  // Of one tensor's elements, to or from devices.
     std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
     // The time of the latest run like this one, where there was one; may be null.
     std::function<std::optional<base::Nanos>(const RunJob&)> usual = {};
@@ -89,7 +100,7 @@ class Sequencer {
   void Serve(const std::function<void(const Status&)>& started);
   // The job is next after those of its session posted before; between sessions turns are fair.
   // Errors: kResourceExhausted naming queued_runs_max; nothing was queued.
-  using Job = std::variant<RunJob, FetchJob>;
+  using Job = std::variant<RunJob, FetchJob, StoreJob>;
   Status Post(Job job);
   // The session has ended: what of it is queued ends with `cause`, uncarried out. What is under way goes on.
   void Cancel(const Owner& owner, const Status& cause);
@@ -141,7 +152,6 @@ class Sequencer {
   // Gives the run to the ranks if nothing goes before it and it may wait for the thread, which then concludes it.
   // REQUIRES: the lock is held.
   bool Begin(RunJob& job);
-  void Run(RunJob& job);
   void Conclude(RunJob& job);
   // Told by Ranks::OnLate.
   void Late(std::string_view what, std::string_view where);
@@ -160,7 +170,9 @@ class Sequencer {
   bool PostRun(const RunJob& job);
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
-  void Fetch(FetchJob& job);
+  void Carry(RunJob& job);
+  void Carry(FetchJob& job);
+  void Carry(StoreJob& job);
   // Ranks::Call. When the mesh does not outlive it, what lived there is lost.
   Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
               Ranks::Waits waits);
@@ -189,6 +201,7 @@ class Sequencer {
   // `told` to who waits for the run and to the log, in place of `outcome`.
   void Finish(RunJob& job, const Status& outcome, const Status& told);
   static void Finish(FetchJob& job, const Status& outcome);
+  static void Finish(StoreJob& job, const Status& outcome);
 
   const Options options_;
   const std::shared_ptr<Wakeup> wakeup_;

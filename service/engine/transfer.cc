@@ -1,6 +1,7 @@
 #include "service/engine/transfer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -15,10 +16,12 @@ ShardMap MapOf(const TensorSpec& spec, std::optional<int64_t> device) {
 }
 
 // The part that the device at `position` holds; `whole`: what travels is that part alone.
-SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const SharedMemory& memory) {
+SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const SharedMemory* memory) {
   SharedPart part;
-  part.memory = &memory;
-  const mesh::PartRange range = mesh::ElementsOf(spec.sharding, spec.shape, spec.sharding.mesh.devices()[position]);
+  part.device = spec.sharding.mesh.devices()[position];
+  part.bytes = ShardBytes(spec);
+  part.memory = memory;
+  const mesh::PartRange range = mesh::ElementsOf(spec.sharding, spec.shape, part.device);
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
     const bool one = spec.stored_once[axis] || spec.shape[axis] == 1;  // On every device, also where it is split.
     part.stored.push_back(spec.stored_once[axis] ? 1 : range.block[axis]);
@@ -31,6 +34,15 @@ SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const Sha
     }
   }
   return part;
+}
+
+// Of all of a tensor, or of what `device` holds.
+std::vector<int64_t> ShapeOf(const TensorSpec& spec, std::optional<int64_t> device) {
+  if (!device.has_value()) return spec.shape;
+  std::vector<int64_t> shape;
+  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid)
+    shape.push_back(range.size());
+  return shape;
 }
 
 }  // namespace
@@ -91,7 +103,7 @@ Status Upload::Reserve() {
 std::vector<SharedPart> Upload::Parts() const {
   std::vector<SharedPart> parts;
   for (size_t position = 0; position < host_->memory.size(); ++position)
-    parts.push_back(PartOf(spec_, position, false, host_->memory[position]));
+    parts.push_back(PartOf(spec_, position, false, &host_->memory[position]));
   return parts;
 }
 
@@ -127,20 +139,14 @@ Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device
       host_(std::move(host)),
       map_(MapOf(tensor_->spec(), device)),
       addresses_(host_->Addresses()),
-      shape_(tensor_->spec().shape) {
-  if (!device.has_value()) return;
-  const TensorSpec& spec = tensor_->spec();
-  shape_.clear();
-  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid)
-    shape_.push_back(range.size());
-}
+      shape_(ShapeOf(tensor_->spec(), device)) {}
 
 std::vector<SharedPart> Download::Parts() const {
   const Result<std::vector<size_t>> positions = Positions(*tensor_, device_);
   HIR_CHECK(positions.ok());
   std::vector<SharedPart> parts;
   for (const size_t position : *positions)
-    parts.push_back(PartOf(tensor_->spec(), position, device_.has_value(), host_->memory[position]));
+    parts.push_back(PartOf(tensor_->spec(), position, device_.has_value(), &host_->memory[position]));
   return parts;
 }
 
@@ -149,6 +155,74 @@ std::string Download::Next(int64_t bytes_max) {
   map_.Gather(sent_bytes_, std::as_writable_bytes(std::span(bytes)), addresses_);
   sent_bytes_ += static_cast<int64_t>(bytes.size());
   return bytes;
+}
+
+namespace {
+
+Status CheckPastHost(const TensorSpec& spec, const std::vector<bool>& sent_once) {
+  const auto by_host = [&](std::string_view why) -> Status {
+    return {Code::kFailedPrecondition, base::Cat(ToString(spec), " goes by the host: ", why)};
+  };
+  const auto once = [](const std::vector<bool>& flags) { return std::ranges::find(flags, true) != flags.end(); };
+  if (once(spec.stored_once) || once(sent_once)) return by_host("an axis has one element in memory");
+  if (ShardBytes(spec) == 0) return by_host("it has no bytes");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceTransfer>> DeviceTransfer::In(TensorStore& store, const std::string& session,
+                                                           const TensorSpec& spec, const std::vector<bool>& sent_once) {
+  HIR_TRY(store.CheckSession(session));
+  if (!store.on_devices())
+    return Status(Code::kFailedPrecondition, "the devices have no memory of their own: upload to the host's");
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(session, spec, TensorStore::Use::kOutput));
+  HIR_TRY(CheckPastHost(spec, sent_once));
+  auto tensor = std::make_shared<Tensor>(spec, std::move(shards), TensorState::kReady);
+  std::vector<size_t> positions(tensor->shards().shards().size());
+  std::iota(positions.begin(), positions.end(), size_t{0});
+  return std::unique_ptr<DeviceTransfer>(
+      new DeviceTransfer(Way::kIn, std::move(tensor), std::nullopt, std::move(positions)));
+}
+
+Result<std::unique_ptr<DeviceTransfer>> DeviceTransfer::Out(std::shared_ptr<Tensor> tensor,
+                                                            std::optional<int64_t> device) {
+  HIR_TRY(CheckPastHost(tensor->spec(), {}));
+  HIR_ASSIGN(std::vector<size_t> positions, Download::Positions(*tensor, device));
+  return std::unique_ptr<DeviceTransfer>(
+      new DeviceTransfer(Way::kOut, std::move(tensor), device, std::move(positions)));
+}
+
+DeviceTransfer::DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
+                               std::vector<size_t> positions)
+    : way_(way),
+      tensor_(std::move(tensor)),
+      device_(device),
+      positions_(std::move(positions)),
+      shape_(ShapeOf(tensor_->spec(), device)) {}
+
+int64_t DeviceTransfer::total_bytes() const { return ShardBytes(tensor_->spec()) * std::ssize(positions_); }
+
+std::vector<SharedPart> DeviceTransfer::Parts() const {
+  std::vector<SharedPart> parts;
+  for (const size_t position : positions_)
+    parts.push_back(PartOf(tensor_->spec(), position, device_.has_value(), nullptr));
+  return parts;
+}
+
+Status DeviceTransfer::Offer(std::vector<base::Fd> memory) {
+  if (memory.size() != positions_.size())
+    return InvalidArgument(base::Cat(memory.size(), " descriptors for ", positions_.size(), " shards"));
+  memory_ = std::move(memory);
+  return {};
+}
+
+std::vector<base::Fd> DeviceTransfer::TakeMemory() {
+  HIR_CHECK(is_offered());
+  std::vector<base::Fd> by_position(tensor_->shards().shards().size());
+  for (size_t i = 0; i < positions_.size(); ++i) by_position[positions_[i]] = std::move(memory_[i]);
+  memory_.clear();
+  return by_position;
 }
 
 }  // namespace hir::service

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/fd.h"
 #include "csrc/base/status.h"
 #include "service/store/shard_map.h"
 #include "service/store/store.h"
@@ -16,11 +17,13 @@
 
 namespace hir::service {
 
-// Elements of what travels, in memory of the daemon's that a client may map.
+// Elements of what travels, in memory that the daemon and a client both have.
 struct SharedPart {
+  int64_t device = 0;                 // Whose shard it is, or a copy of.
   std::vector<mesh::Range> elements;  // One per axis, of what travels.
   std::vector<int64_t> stored;        // Extents in memory, row-major: of a block, which may be longer.
-  const SharedMemory* memory = nullptr;
+  int64_t bytes = 0;
+  const SharedMemory* memory = nullptr;  // The daemon's, which a client may map. Null: a client's, of a device.
 };
 
 // Threads: one at a time. Destroyed before End: nothing is left of it.
@@ -90,6 +93,41 @@ class Download {
   const std::vector<std::byte*> addresses_;
   std::vector<int64_t> shape_;
   int64_t sent_bytes_ = 0;
+};
+
+// A tensor on its way between ranks' devices that have memory of their own and memory of devices that a client has
+// exported: past the host. Threads: one at a time.
+class DeviceTransfer {
+ public:
+  enum class Way { kIn, kOut };
+  // A new tensor, all of it charged, which a client has filled memory for. The store outlives it.
+  // Errors: as of Upload::Begin; kFailedPrecondition: its elements are to go by the host.
+  static Result<std::unique_ptr<DeviceTransfer>> In(TensorStore& store, const std::string& session,
+                                                    const TensorSpec& spec, const std::vector<bool>& sent_once);
+  // As of Download, of a tensor that only devices have.
+  static Result<std::unique_ptr<DeviceTransfer>> Out(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device);
+
+  Way way() const { return way_; }
+  const std::shared_ptr<Tensor>& tensor() const { return tensor_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t total_bytes() const;  // Of the shards.
+  std::vector<SharedPart> Parts() const;
+
+  // The client's descriptors, one for each part in order. Errors: kInvalidArgument: there are more or fewer.
+  Status Offer(std::vector<base::Fd> memory);
+  bool is_offered() const { return !memory_.empty(); }
+  // By the position of the shard in the mesh; those that nobody asked for are invalid. REQUIRES: is_offered().
+  std::vector<base::Fd> TakeMemory();
+
+ private:
+  DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::vector<size_t> positions);
+
+  const Way way_;
+  const std::shared_ptr<Tensor> tensor_;
+  const std::optional<int64_t> device_;
+  const std::vector<size_t> positions_;
+  std::vector<int64_t> shape_;
+  std::vector<base::Fd> memory_;
 };
 
 }  // namespace hir::service

@@ -16,8 +16,10 @@
 #include <system_error>
 
 #include "csrc/base/check.h"
+#include "csrc/base/fd_message.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "service/rpc/shared_transfers.h"
 
 namespace hir::service {
 namespace {
@@ -67,9 +69,9 @@ Listener::Listener(Listening listening, bool is_unix, const ListenerOptions& opt
   for (const base::Fd& fd : listening_) SetEpoll(epoll_, EPOLL_CTL_ADD, fd.get(), EPOLLIN);
 }
 
-void Listener::Start(std::function<void(int fd)> serve, Give give) {
+void Listener::Start(std::function<void(int fd)> serve, Exchange exchange) {
   serve_ = std::move(serve);
-  give_ = std::move(give);
+  exchange_ = std::move(exchange);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -235,10 +237,10 @@ Listener::Preface Listener::PrefaceOf(int fd) const {
   const std::string_view all(bytes.data(), static_cast<size_t>(got));
   const std::string_view preface = all.substr(0, kPreface.size());
   if (preface == kPreface) return Preface::kHttp;
-  if (is_unix_ && give_ && preface == kMemoryPreface) {
+  if (is_unix_ && exchange_ && preface == kMemoryPreface) {
     return all.size() == bytes.size() ? Preface::kMemory : Preface::kPart;
   }
-  const bool begins = kPreface.starts_with(preface) || (is_unix_ && give_ && kMemoryPreface.starts_with(preface));
+  const bool begins = kPreface.starts_with(preface) || (is_unix_ && exchange_ && kMemoryPreface.starts_with(preface));
   return !preface.empty() && begins ? Preface::kPart : Preface::kWrong;
 }
 
@@ -256,10 +258,18 @@ Listener::Preface Listener::PrefaceOfTls(int fd) {
 void Listener::Begin(Preface preface, Silent connection) {
   if (preface == Preface::kHttp) return Serve(std::move(connection));
   std::array<char, kPreface.size() + kTokenBytes> bytes = {};
-  if (recv(connection.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) != std::ssize(bytes)) return;
+  base::FdRoom<kSharedPartsMax> room;
+  iovec data = {bytes.data(), bytes.size()};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = room.bytes;
+  message.msg_controllen = sizeof(room.bytes);
+  if (recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != std::ssize(bytes)) return;
+  std::vector<base::Fd> brought = base::DetachFds(message);  // Where some got lost there are too few.
   if (!connection.peer.has_value()) return;
-  give_(std::move(connection.fd), std::string_view(bytes.data(), bytes.size()).substr(kPreface.size()),
-        *connection.peer);
+  exchange_(std::move(connection.fd), std::string_view(bytes.data(), bytes.size()).substr(kPreface.size()),
+            std::move(brought), *connection.peer);
 }
 
 void Listener::Look(int fd, uint32_t events) {

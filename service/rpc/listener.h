@@ -45,8 +45,8 @@ class Listener {
     pid_t pid = 0;  // Of the peer's namespace of processes; by now it may be another's.
   };
 
-  // A connection that begins so, with the token of a transfer behind it (kTokenBytes), wants that one's descriptors and
-  // no HTTP/2. As long as the preface of that.
+  // A connection that begins so, with the token of a transfer behind it (kTokenBytes), wants that one's descriptors, or
+  // brings them, and no HTTP/2. As long as the preface of that.
   static constexpr std::string_view kMemoryPreface = "HOSTIR-SHARED-MEMORY/1\r\n";
   static constexpr size_t kTokenBytes = 32;
 
@@ -57,10 +57,11 @@ class Listener {
   const std::string& address() const { return address_; }
 
   // `serve` gets, on the listener's thread, the descriptor of each connection that has begun to speak HTTP/2, or TLS,
-  // with nothing read from it; it closes it in the end. `give` gets those that want descriptors, of Unix sockets alone,
-  // and must not block.
-  using Give = std::function<void(base::Fd socket, std::string_view token, const Peer& peer)>;
-  void Start(std::function<void(int fd)> serve, Give give = {});
+  // with nothing read from it; it closes it in the end. `exchange` gets those that want descriptors or have `brought`
+  // some, of Unix sockets alone, and must not block.
+  using Exchange =
+      std::function<void(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, const Peer& peer)>;
+  void Start(std::function<void(int fd)> serve, Exchange exchange = {});
   // Nobody is accepted any more, and `serve` is not under way. What has been served is left as it is.
   void Stop();
 
@@ -115,7 +116,7 @@ class Listener {
   base::Fd reserve_;  // Closed to have a descriptor for who is turned away.
   Wakeup stop_;
   std::function<void(int fd)> serve_;
-  Give give_;
+  Exchange exchange_;
   std::thread thread_;
 
   // The thread's own.

@@ -65,7 +65,8 @@ template <typename Transfer>
 void Describe(const Transfer& transfer, pb::SharedMemoryReply* reply) {
   for (const SharedPart& part : transfer.Parts()) {
     pb::SharedShard& shared = *reply->add_shards();
-    shared.set_bytes(part.memory->bytes());
+    shared.set_bytes(part.bytes);
+    shared.mutable_shard()->set_device(part.device);
     for (const mesh::Range& range : part.elements) {
       shared.mutable_shard()->add_start(range.begin);
       shared.mutable_shard()->add_extent(range.size());
@@ -311,11 +312,21 @@ void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply*
 
 void RuntimeService::DoReserve(const pb::ReserveRequest& request, pb::SharedMemoryReply* reply, Call call) {
   if (!call->Claim()) return;
+  const pb::UploadHeader& header = request.header();
+  const auto share = [&](const TensorSpec& spec, auto transfer) -> hir::Status {
+    Describe(spec.dtype, spec.shape, spec.stored_once, reply);
+    return AddShared(header.session_id(), std::move(transfer), reply, call);
+  };
   const auto reserve = [&]() -> hir::Status {
-    HIR_ASSIGN(std::unique_ptr<hir::service::Upload> upload, BeginUpload(engine_, request.header()));
+    if (request.on_devices()) {
+      HIR_ASSIGN(std::unique_ptr<DeviceTransfer> transfer, BeginDeviceUpload(engine_, header));
+      const TensorSpec spec = transfer->tensor()->spec();
+      return share(spec, std::move(transfer));
+    }
+    HIR_ASSIGN(std::unique_ptr<hir::service::Upload> upload, BeginUpload(engine_, header));
     HIR_TRY(upload->Reserve());
-    Describe(upload->spec().dtype, upload->spec().shape, upload->spec().stored_once, reply);
-    return AddShared(request.header().session_id(), std::move(upload), reply, call);
+    const TensorSpec spec = upload->spec();
+    return share(spec, std::move(upload));
   };
   call->End(reserve());
 }
@@ -332,21 +343,49 @@ hir::Status RuntimeService::AddShared(const std::string& session, std::unique_pt
 
 void RuntimeService::DoCommit(const pb::CommitRequest& request, pb::UploadReply* reply, Call call) {
   if (!call->Claim()) return;
+  Result<SharedTransfers::Committed> taken = shared_transfers_.Take(request.session_id(), request.token());
+  if (!taken.ok()) return call->End(taken.status());
+  if (auto* const devices = std::get_if<std::unique_ptr<DeviceTransfer>>(&*taken))
+    return Copy(request.session_id(), **devices, reply, call);
   const auto commit = [&]() -> hir::Status {
-    HIR_ASSIGN(const std::unique_ptr<hir::service::Upload> upload,
-               shared_transfers_.TakeUpload(request.session_id(), request.token()));
+    const auto upload = std::get<std::unique_ptr<hir::service::Upload>>(*std::move(taken));
     HIR_ASSIGN(const hir::service::Upload::Stored stored, upload->End());
     engine_.metrics().uploaded_bytes.Add(upload->total_bytes());
-    hir::service::ToProto(stored.handle, *stored.tensor, reply->mutable_tensor());
-    call->IfUnheard([this, session = request.session_id(), handle = stored.handle] {
-      (void)engine_.Free(session, std::span(&handle, 1));
-    });
+    Answer({stored.handle, stored.tensor}, request.session_id(), reply->mutable_tensor(), call);
     return {};
   };
   call->End(commit());
 }
 
+void RuntimeService::Copy(const std::string& session, DeviceTransfer& transfer, pb::UploadReply* reply, Call call) {
+  const bool is_upload = transfer.way() == DeviceTransfer::Way::kIn;
+  Metrics& metrics = engine_.metrics();
+  (is_upload ? metrics.uploaded_bytes : metrics.downloaded_bytes).Add(transfer.total_bytes());
+  engine_.Copy(session, transfer, [this, session, reply, call](Result<Engine::Named> made) {
+    if (made.ok() && made->tensor != nullptr) Answer(*std::move(made), session, reply->mutable_tensor(), call);
+    call->End(made.status());
+  });
+}
+
+void RuntimeService::Answer(Engine::Named made, const std::string& session, pb::Tensor* tensor, Call call) {
+  hir::service::ToProto(made.handle, *made.tensor, tensor);
+  call->IfUnheard(
+      [this, session, handle = std::move(made.handle)] { (void)engine_.Free(session, std::span(&handle, 1)); });
+}
+
 void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemoryReply* reply, Call call) {
+  const auto device = request.has_device() ? std::optional(request.device()) : std::nullopt;
+  if (request.on_devices()) {
+    const auto share = [this, session = request.session_id(), reply,
+                        call](Result<std::unique_ptr<DeviceTransfer>> transfer) {
+      if (!call->Claim()) return;
+      if (!transfer.ok()) return call->End(transfer.status());
+      const TensorSpec spec = (*transfer)->tensor()->spec();
+      Describe(spec.dtype, (*transfer)->shape(), spec.stored_once, reply);
+      call->End(AddShared(session, *std::move(transfer), reply, call));
+    };
+    return engine_.BeginDeviceDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
+  }
   const auto share = [this, session = request.session_id(), reply,
                       call](Result<std::unique_ptr<hir::service::Download>> download) {
     if (!call->Claim()) return;
@@ -355,9 +394,7 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     engine_.metrics().downloaded_bytes.Add((*download)->total_bytes());
     call->End(AddShared(session, *std::move(download), reply, call));
   };
-  engine_.BeginDownload(request.session_id(), request.handle(),
-                        request.has_device() ? std::optional(request.device()) : std::nullopt, call->subscriptions(),
-                        share);
+  engine_.BeginDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
 }
 
 void RuntimeService::DoRelease(const pb::ReleaseRequest& request, pb::ReleaseReply*, Call call) {
@@ -420,13 +457,7 @@ void RuntimeService::DoPublish(const pb::PublishRequest& request, pb::PublishRep
 void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply* reply, Call call) {
   if (!call->Claim()) return;
   Result<Engine::Named> named = engine_.Attach(request.session_id(), request.owner(), request.name());
-  if (named.ok()) {
-    hir::service::ToProto(named->handle, *named->tensor, reply->mutable_tensor());
-    call->IfUnheard([this, session = request.session_id(), handle = named->handle] {
-      (void)engine_.Free(session, std::span(&handle, 1));
-    });
-    named->tensor = nullptr;  // Before the client hears of it: what it frees then is free.
-  }
+  if (named.ok()) Answer(*std::move(named), request.session_id(), reply->mutable_tensor(), call);
   call->End(named.status());
 }
 

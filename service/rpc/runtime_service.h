@@ -91,6 +91,11 @@ class RuntimeService final : public Methods {
   hir::Status AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,
                         ::hostir::v1::SharedMemoryReply* reply, Call call);
 
+  // The rest of a Commit that ranks carry out. `call`'s claimant has it, and the one below.
+  void Copy(const std::string& session, DeviceTransfer& transfer, ::hostir::v1::UploadReply* reply, Call call);
+  // Tells of a tensor that was made, and goes before the client hears of it: what it frees then is free.
+  void Answer(Engine::Named made, const std::string& session, ::hostir::v1::Tensor* tensor, Call call);
+
   grpc::ServerWriteReactor<::hostir::v1::SessionEvent>* Connect(grpc::CallbackServerContext* context,
                                                                 const ::hostir::v1::ConnectRequest* request) override;
   grpc::ServerReadReactor<grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context,

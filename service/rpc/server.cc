@@ -122,8 +122,8 @@ class GrpcServer final : public Server {
             WatchFrames(fd);
             grpc::AddInsecureChannelFromFd(server_.get(), fd);
           },
-          [this](base::Fd socket, std::string_view token, const Listener::Peer& peer) {
-            service_.shared_transfers().Give(std::move(socket), token, PrincipalOf(peer));
+          [this](base::Fd socket, std::string_view token, std::vector<base::Fd> brought, const Listener::Peer& peer) {
+            service_.shared_transfers().Exchange(std::move(socket), token, std::move(brought), PrincipalOf(peer));
           });
     }
     return {};

@@ -3,12 +3,11 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/fd_message.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/store/store.h"
@@ -29,19 +28,13 @@ Status NoTransfer(std::string_view token, base::Nanos idle) {
 
 // One byte that carries `fds`. The socket is fresh, so that it has room.
 void SendDescriptors(const base::Fd& socket, const std::vector<int>& fds) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kSharedPartsMax * sizeof(int))> control = {};
+  base::FdRoom<kSharedPartsMax> room;
   char byte = 0;
   iovec data = {&byte, 1};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  base::AttachFds(message, room.bytes, fds);
   (void)sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);  // Who left needs none.
 }
 
@@ -66,6 +59,12 @@ Result<std::string> SharedTransfers::Add(std::string session, std::string princi
              parts);
 }
 
+Result<std::string> SharedTransfers::Add(std::string session, std::string principal,
+                                         std::unique_ptr<DeviceTransfer> transfer) {
+  const std::vector<SharedPart> parts = transfer->Parts();
+  return Add({.session = std::move(session), .principal = std::move(principal), .devices = std::move(transfer)}, parts);
+}
+
 Result<std::string> SharedTransfers::Add(Transfer transfer, const std::vector<SharedPart>& parts) {
   if (parts.size() > kSharedPartsMax) {
     return Status(Code::kFailedPrecondition,
@@ -73,7 +72,7 @@ Result<std::string> SharedTransfers::Add(Transfer transfer, const std::vector<Sh
                             ": upload or download it"));
   }
   base::Nanos time = idle_;
-  for (const SharedPart& part : parts) time += std::chrono::seconds(part.memory->bytes() / kSlowestBytesPerSecond);
+  for (const SharedPart& part : parts) time += std::chrono::seconds(part.bytes / kSlowestBytesPerSecond);
   std::string token = RandomId();
   transfer.alarm = std::make_unique<grpc::Alarm>();
   grpc::Alarm* const alarm = transfer.alarm.get();
@@ -109,16 +108,22 @@ Result<SharedTransfers::Transfer> SharedTransfers::TakeOf(std::string_view sessi
     if (found == state_->transfers.end() || found->second.session != session) return NoTransfer(token, idle_);
   }
   Transfer transfer = Take(*state_, token);
-  if (transfer.upload == nullptr && transfer.download == nullptr) return NoTransfer(token, idle_);
+  if (transfer.is_none()) return NoTransfer(token, idle_);
   return transfer;
 }
 
-void SharedTransfers::Give(base::Fd socket, std::string_view token, std::string_view principal) {
+void SharedTransfers::Exchange(base::Fd socket, std::string_view token, std::vector<base::Fd> brought,
+                               std::string_view principal) {
   const std::scoped_lock lock(state_->mutex);  // Keeps the memory from going meanwhile.
   const auto found = state_->transfers.find(token);
   if (found == state_->transfers.end()) return;
   Transfer& transfer = found->second;
   if (transfer.given || transfer.principal != principal) return;
+  if (transfer.devices != nullptr) {
+    transfer.given = transfer.devices->Offer(std::move(brought)).ok();
+    if (transfer.given) SendDescriptors(socket, {});
+    return;
+  }
   transfer.given = true;
   std::vector<base::Fd> opened;
   std::vector<int> fds;
@@ -133,9 +138,10 @@ void SharedTransfers::Give(base::Fd socket, std::string_view token, std::string_
   if (!fds.empty()) SendDescriptors(socket, fds);
 }
 
-Result<std::unique_ptr<Upload>> SharedTransfers::TakeUpload(std::string_view session, std::string_view token) {
+Result<SharedTransfers::Committed> SharedTransfers::Take(std::string_view session, std::string_view token) {
   HIR_ASSIGN(Transfer transfer, TakeOf(session, token));
-  if (transfer.upload != nullptr) return std::move(transfer.upload);
+  if (transfer.upload != nullptr) return Committed(std::move(transfer.upload));
+  if (transfer.devices != nullptr) return Committed(std::move(transfer.devices));
   return InvalidArgument("Commit of a tensor that is read: release it");
 }
 

@@ -1,6 +1,6 @@
 // SharedTransfers: tensors on their way in memory that the daemon and a client on the same host both have. The client
 // knows a transfer by its token; whoever sends that to the daemon's Unix socket, as the user whose session it is, gets
-// the descriptors.
+// the descriptors, or, where the memory is the client's, of devices, brings them.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -34,13 +35,15 @@ class SharedTransfers {
   // The token of `transfer`, for `session` of `principal`. Errors: kFailedPrecondition: it has too many parts.
   Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<Upload> transfer);
   Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<Download> transfer);
+  Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<DeviceTransfer> transfer);
 
-  // Sends the descriptors of `token` through `socket`, if it is `principal`'s and nobody has them yet. Who gets none
-  // sees the connection end. Never blocks.
-  void Give(base::Fd socket, std::string_view token, std::string_view principal);
+  // Sends the descriptors of `token` through `socket`, if it is `principal`'s and nobody has them yet; or takes those
+  // that came with it, and sends a byte. Who gets nothing sees the connection end. Never blocks.
+  void Exchange(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, std::string_view principal);
 
-  // Errors: kNotFound: there is none, or no longer.
-  Result<std::unique_ptr<Upload>> TakeUpload(std::string_view session, std::string_view token);
+  // What a client commits. Errors: kNotFound: there is none, or no longer; kInvalidArgument: a Download.
+  using Committed = std::variant<std::unique_ptr<Upload>, std::unique_ptr<DeviceTransfer>>;
+  Result<Committed> Take(std::string_view session, std::string_view token);
   Status Release(std::string_view session, std::string_view token);
   void EndSession(std::string_view session);
 
@@ -48,8 +51,10 @@ class SharedTransfers {
   struct Transfer {
     std::string session;
     std::string principal;
-    std::unique_ptr<Upload> upload = nullptr;  // This one or the next.
+    std::unique_ptr<Upload> upload = nullptr;  // One of the three.
     std::unique_ptr<Download> download = nullptr;
+    std::unique_ptr<DeviceTransfer> devices = nullptr;
+    bool is_none() const { return upload == nullptr && download == nullptr && devices == nullptr; }
     bool given = false;
     std::unique_ptr<grpc::Alarm> alarm = nullptr;
   };

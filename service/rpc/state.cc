@@ -102,6 +102,7 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_kind(options.devices.kind);
     device.set_ordinal(local.ordinal);
     device.set_model(local.model);
+    device.set_uuid(local.uuid);
     device.set_memory_bytes(local.memory_bytes);
     if (!local.failure.ok()) hir::service::ToProto(local.failure, device.mutable_error());
   };

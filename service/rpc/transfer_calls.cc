@@ -120,7 +120,7 @@ Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
   return InvalidArgument("an empty message in an upload");
 }
 
-Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHeader& header) {
+Result<TensorSpec> SentSpec(const pb::UploadHeader& header) {
   const size_t axes = static_cast<size_t>(header.shape_size());
   TensorSpec spec;
   HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
@@ -130,9 +130,21 @@ Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHead
   if (header.has_sharding()) {
     HIR_ASSIGN(spec.sharding, FromProto(header.sharding(), axes));
   }
+  return spec;
+}
+
+Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHeader& header) {
+  HIR_ASSIGN(TensorSpec spec, SentSpec(header));
   const std::vector<bool> sent_once = spec.stored_once;
   return engine.BeginUpload(header.session_id(), std::move(spec), sent_once, header.input().program_id(),
                             header.input().index());
+}
+
+Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const pb::UploadHeader& header) {
+  HIR_ASSIGN(TensorSpec spec, SentSpec(header));
+  const std::vector<bool> sent_once = spec.stored_once;
+  return engine.BeginDeviceUpload(header.session_id(), std::move(spec), sent_once, header.input().program_id(),
+                                  header.input().index());
 }
 
 Result<bool> UploadCall::Begin(const pb::UploadHeader& header) {

@@ -122,8 +122,8 @@ Devices FromProbe(const DeviceRequest& request, const pb::Probed& probed) {
   devices.own_memory = true;
   devices.failure = FromError(probed.error());
   for (const pb::ProbedDevice& answer : probed.devices()) {
-    LocalDevice device = {answer.ordinal(), answer.model(), answer.memory_bytes(), answer.target(),
-                          FromError(answer.error())};
+    LocalDevice device = {answer.ordinal(),          answer.model(), answer.memory_bytes(), answer.target(),
+                          FromError(answer.error()), answer.uuid()};
     const int64_t architecture = device.target.architecture();
     if (device.failure.ok() && !devices.used.empty() && architecture != devices.used.front().target.architecture()) {
       device.failure = Status(Code::kFailedPrecondition,

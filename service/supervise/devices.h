@@ -30,7 +30,8 @@ struct LocalDevice {
   std::string model = {};  // "NVIDIA H200"; empty for CPUs.
   int64_t memory_bytes = 0;
   ::hostir::v1::Target target = {};
-  Status failure = {};  // Of a device that cannot be used.
+  Status failure = {};    // Of a device that cannot be used.
+  std::string uuid = {};  // Of a GPU, 16 bytes.
 };
 
 struct Devices {

@@ -33,6 +33,7 @@ void Describe(const rank::Backends& backends, pb::ProbedDevice& out) {
   Status status = facts.status();
   if (facts.ok()) {
     out.set_model(facts->model);
+    out.set_uuid(facts->uuid);
     out.set_memory_bytes(facts->memory_bytes);
     out.mutable_target()->set_architecture(facts->target.architecture);
     out.mutable_target()->set_multiprocessors(facts->target.multiprocessors);

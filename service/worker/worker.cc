@@ -130,6 +130,13 @@ Status Worker::Bind(const pb::Bind& bind, std::vector<base::Fd>& fds) {
   size_t next = 0;
   for (const pb::DeviceShard& shard : bind.shards()) {
     Shard bound;
+    if (shard.exported()) {
+      if (next == fds.size()) return Internal("fewer descriptors than shards");
+      HIR_ASSIGN(bound.on_device, device_->Allocate(shard.bytes()));
+      HIR_TRY(CopyExported(bound.on_device->buffer(), std::move(fds[next++]), rank::CopyWay::kFromExported));
+      shards_[shard.id()] = std::move(bound);
+      continue;
+    }
     if (shard.has_memory()) {
       if (next == fds.size()) return Internal("fewer descriptors than shards");
       HIR_ASSIGN(bound.mapped, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
@@ -151,14 +158,26 @@ Status Worker::Fetch(const pb::Fetch& fetch, std::vector<base::Fd>& fds) {
   size_t next = 0;
   for (const pb::DeviceShard& shard : fetch.shards()) {
     if (next == fds.size()) return Internal("fewer descriptors than shards");
-    HIR_ASSIGN(const SharedMemory to, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
     HIR_ASSIGN(const device::Buffer buffer, BufferOf(shard.id()));
+    if (shard.exported()) {
+      HIR_TRY(CopyExported(buffer, std::move(fds[next++]), rank::CopyWay::kToExported));
+      continue;
+    }
+    HIR_ASSIGN(const SharedMemory to, SharedMemory::Map(std::move(fds[next++]), shard.bytes()));
     if (buffer.bytes != to.bytes()) {
       return Internal(base::Cat("shard ", shard.id(), " has ", buffer.bytes, " bytes, not ", to.bytes()));
     }
     HIR_TRY(backends_.copy_to_host(*device_, {to.data(), static_cast<size_t>(to.bytes())}, buffer));
   }
   return {};
+}
+
+Status Worker::CopyExported(device::Buffer shard, base::Fd exported, rank::CopyWay way) const {
+  if (backends_.copy_exported) return backends_.copy_exported(*device_, shard, exported.get(), way);
+  HIR_ASSIGN(const SharedMemory memory, SharedMemory::Map(std::move(exported), shard.bytes));
+  const std::span<std::byte> bytes(memory.data(), static_cast<size_t>(memory.bytes()));
+  return way == rank::CopyWay::kFromExported ? backends_.copy_from_host(*device_, shard, bytes)
+                                             : backends_.copy_to_host(*device_, bytes, shard);
 }
 
 Result<device::Buffer> Worker::BufferOf(int64_t shard) const {

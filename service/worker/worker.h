@@ -65,6 +65,8 @@ class Worker {
   };
   bool OwnMemory() const { return options_.own_memory || !backends_.uses_host_memory; }
   Result<device::Buffer> BufferOf(int64_t shard) const;
+  // Between a shard and what a client exported. Errors: kInvalidArgument: that is no such memory.
+  Status CopyExported(device::Buffer shard, base::Fd exported, rank::CopyWay way) const;
 
   std::map<int64_t, Shard> shards_;
   std::map<int64_t, std::unique_ptr<LoadedProgram>> programs_;

@@ -36,6 +36,9 @@ Result<CudaFacts> ReadFacts(const Driver& driver, int64_t ordinal, CUdevice* dev
   HIR_TRY(check(driver.DeviceGetName(model, sizeof(model) - 1, *device), "cuDeviceGetName"));
   HIR_TRY(check(driver.DeviceTotalMem(&bytes, *device), "cuDeviceTotalMem"));
   facts.model = model;
+  CUuuid uuid = {};
+  HIR_TRY(check(driver.DeviceGetUuid(&uuid, *device), "cuDeviceGetUuid"));
+  facts.uuid.assign(uuid.bytes, sizeof(uuid.bytes));
   facts.memory_bytes = static_cast<int64_t>(bytes);
   const auto read = [&](CUdevice_attribute attribute, auto& value) -> Status {
     int number = 0;

@@ -182,6 +182,15 @@ Result<SharedMemory> AllocateShared(Device& device, int64_t bytes) {
 Result<std::unique_ptr<Allocation>> MapShared(Device& device, int fd, int64_t bytes) {
   return cuda::MapShared(cuda::Of(device).context(), fd, bytes);
 }
+Status CopyShared(Device& device, Buffer buffer, int fd, bool to_shared) {
+  const auto mapped = MapShared(device, fd, buffer.bytes);
+  if (!mapped.ok()) {
+    return InvalidArgument(base::Cat(device.name(), ": no memory of a GPU of ", buffer.bytes,
+                                     " bytes that it can reach: ", mapped.status().message()));
+  }
+  const Buffer shared = (*mapped)->buffer();
+  return cuda::Of(device).staging().OnDevice(to_shared ? shared : buffer, to_shared ? buffer : shared);
+}
 void TakeWord(Stream& stream, Buffer word) { static_cast<cuda::CudaStream&>(stream).TakeWord(word); }
 
 }  // namespace hir::device

@@ -28,6 +28,7 @@ Result<int64_t> NumCudaDevices(std::string_view driver = kCudaDriver);
 // What code generation and planning read of a GPU.
 struct CudaFacts {
   std::string model = {};  // "NVIDIA H200"
+  std::string uuid = {};   // 16 bytes.
   int architecture = 0;    // 90: compute capability 9.0
   int multiprocessors = 0;
   int threads_per_multiprocessor = 0;
@@ -142,6 +143,9 @@ Result<SharedMemory> AllocateShared(Device& device, int64_t bytes);
 // The `bytes` of another device's AllocateShared, of this process or another, at an address of this device. The
 // descriptor stays the caller's. Errors: kUnavailable: this device cannot reach that one.
 Result<std::unique_ptr<Allocation>> MapShared(Device& device, int fd, int64_t bytes);
+// Copies as many bytes as `buffer` has from such memory, or to it; done when it returns. REQUIRES: nothing that is
+// queued uses the buffer. Errors: kInvalidArgument: `fd` is no such memory, or this device cannot reach it.
+Status CopyShared(Device& device, Buffer buffer, int fd, bool to_shared);
 
 // In stream order: waits until the word, 8 bytes, is 1, and makes it 0. A Fill of 8 bytes with 1, from any device, is
 // what it waits for. In a capture that is not fixed (Device::CaptureFixed) it is an error.

@@ -51,6 +51,7 @@ void* NativeContext(Device&) {
 void MakeCurrent(Device&) { HIR_CHECK(false); }
 Result<SharedMemory> AllocateShared(Device&, int64_t) { return NotBuilt(); }
 Result<std::unique_ptr<Allocation>> MapShared(Device&, int, int64_t) { return NotBuilt(); }
+Status CopyShared(Device&, Buffer, int, bool) { return NotBuilt(); }
 void TakeWord(Stream&, Buffer) { HIR_CHECK(false); }
 
 }  // namespace hir::device

@@ -116,6 +116,20 @@ Status Staging::ToHost(std::span<std::byte> dst, Buffer src) {
   return {};
 }
 
+Status Staging::OnDevice(Buffer dst, Buffer src) {
+  HIR_CHECK(dst.bytes == src.bytes);
+  if (src.bytes == 0) return {};
+  std::lock_guard lock(mutex_);
+  HIR_TRY(Prepare());
+  const Driver& driver = context_.driver();
+  const std::string who = base::Cat(context_.name(), " copy on the device");
+  const CUevent done = blocks_.front().event;
+  HIR_TRY(context_.Check(
+      driver.MemcpyAsync(Address(dst.data), Address(src.data), static_cast<size_t>(src.bytes), stream_), who));
+  HIR_TRY(context_.Check(driver.EventRecord(done, stream_), "cuEventRecord"));
+  return context_.Await(done, who, kBlockTimeout);
+}
+
 Result<std::unique_ptr<Allocation>> AllocatePinned(Context& context, int64_t bytes) {
   HIR_CHECK(bytes >= 0);
   context.Enter();

@@ -19,6 +19,7 @@ class Staging {
 
   Status FromHost(Buffer dst, std::span<const std::byte> src);
   Status ToHost(std::span<std::byte> dst, Buffer src);
+  Status OnDevice(Buffer dst, Buffer src);  // Past the blocks.
 
  private:
   static constexpr int64_t kBlockBytes = int64_t{8} << 20;

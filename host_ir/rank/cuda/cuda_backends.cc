@@ -24,6 +24,7 @@ Result<int64_t> NumDevices() { return device::NumCudaDevices(); }
 Result<DeviceFacts> Facts(int64_t ordinal) {
   HIR_ASSIGN(const device::CudaFacts facts, device::CudaFactsOf(ordinal));
   return DeviceFacts{.model = facts.model,
+                     .uuid = facts.uuid,
                      .target = {.kind = codegen::Target::Kind::kGpu,
                                 .architecture = facts.architecture,
                                 .multiprocessors = facts.multiprocessors,
@@ -113,6 +114,9 @@ Backends CudaBackends() {
   backends.make_device = &MakeDevice;
   backends.copy_from_host = &device::CopyFromHost;
   backends.copy_to_host = &device::CopyToHost;
+  backends.copy_exported = [](device::Device& device, device::Buffer buffer, int exported, CopyWay way) {
+    return device::CopyShared(device, buffer, exported, way == CopyWay::kToExported);
+  };
   backends.make_communicator = &MakeCommunicator;
   backends.load_kernels = &LoadKernels;
   backends.make_libraries = [](device::Device& device, int) {

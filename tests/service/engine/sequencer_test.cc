@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -56,7 +57,7 @@ class World {
     sequencer_.emplace(std::move(ranks),
                        Sequencer::Options{.queued_runs_max = queued_runs_max,
                                           .on_devices = options.on_devices,
-                                          .fetch_timeout = {seconds(1), "f"},
+                                          .copy_timeout = {seconds(1), "f"},
                                           .metrics = metrics_},
                        wakeup_, released_, [this] { return std::exchange(gone_, {}); });
     for (int64_t number = 1; number <= 5; ++number) programs_.push_back(MakeProgram(number, 3));
@@ -148,6 +149,30 @@ class World {
     if (!sequencer_->Post(std::move(job)).ok()) under_way_.erase(number);
   }
 
+  // Posts an upload from memory of devices that a client exported; `then` hears of the tensor.
+  void Store(const Owner& owner, int64_t value, std::function<void(Held)> then) {
+    std::vector<base::Fd> exported;
+    for (int64_t rank = 0; rank < options_.ranks; ++rank) {
+      exported.emplace_back(memfd_create("exported", MFD_CLOEXEC));
+      HIR_CHECK(pwrite(exported.back().get(), &value, sizeof(value), 0) == sizeof(value));
+    }
+    Held made = {std::make_shared<Tensor>(TensorSpec{}, std::make_shared<ShardSet>(NewShards(), nullptr, released_),
+                                          TensorState::kReady),
+                 value};
+    StoreJob job = {.owner = owner, .tensor = made.tensor, .from_devices = std::move(exported)};
+    const int64_t number = -(++fetched_);
+    job.done = [this, number, made, then = std::move(then)](const Status& status) mutable {
+      EXPECT_TRUE(under_way_.erase(number) == 1) << "store " << number << " ended twice";
+      if (!status.ok()) return CheckCause(number, status);
+      ++stored_;
+      for (const ShardSet::Shard& shard : made.tensor->shards().shards())
+        EXPECT_EQ(ranks_->Value(shard.device, shard.id).value_or(0), made.value) << "store " << number;
+      then(std::move(made));
+    };
+    under_way_.insert(number);
+    if (!sequencer_->Post(std::move(job)).ok()) under_way_.erase(number);
+  }
+
   void CheckCause(int64_t run, const Status& status) {
     const bool is_caused = status.message().find("(fault ") != std::string::npos;
     EXPECT_TRUE(is_caused || status.code() == Code::kCancelled || stopping_) << run << ": " << status.ToString();
@@ -213,6 +238,7 @@ class World {
   int64_t right() const { return right_; }
   int64_t failed() const { return failed_; }
   int64_t refused() const { return refused_; }
+  int64_t stored() const { return stored_; }
 
  private:
   std::vector<ShardSet::Shard> NewShards() {
@@ -237,7 +263,7 @@ class World {
   std::vector<int64_t> gone_;
   std::set<int64_t> under_way_;
   bool stopping_ = false;
-  int64_t posted_ = 0, fetched_ = 0, last_shard_ = 0, right_ = 0, failed_ = 0, refused_ = 0;
+  int64_t posted_ = 0, fetched_ = 0, stored_ = 0, last_shard_ = 0, right_ = 0, failed_ = 0, refused_ = 0;
 };
 
 // A client that posts so many runs, some at once, some when the one before has ended, and may leave in between.
@@ -269,6 +295,11 @@ class RandomClient {
     }
     if (world_.Below(8) == 0) held_.push_back(world_.Put(static_cast<int64_t>(world_.Below(1000))));
     if (world_.Below(8) == 0) world_.Drop(static_cast<int64_t>(1 + world_.Below(5)));
+    if (world_.on_devices() && world_.Below(6) == 0) {
+      world_.Store(owner_, static_cast<int64_t>(world_.Below(1000)), [this](World::Held held) {
+        if (left_ > 0) held_.push_back(std::move(held));
+      });
+    }
     if (world_.on_devices() && !held_.empty() && world_.Below(6) == 0) {
       const World::Held& held = held_[world_.Below(held_.size())];
       if (held.tensor->shards().host() == nullptr && held.tensor->condition().state != TensorState::kPending)
@@ -312,7 +343,8 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
   spdlog::set_level(spdlog::level::off);
   const int64_t only = FromEnvironment("HOSTIR_SEED", -1);
   const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", 300);
-  int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0, silent = 0;
+  int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0, silent = 0,
+          stored = 0;
   for (int64_t seed = std::max<int64_t>(only, 0), end = seed + count; seed < end; ++seed) {
     SCOPED_TRACE(base::Cat("HOSTIR_SEED=", seed));
     World world({.ranks = 1 + seed % 5,
@@ -350,11 +382,14 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
     posted += world.ranks().num_posted();
     taken += world.ranks().num_taken();
     silent += world.ranks().num_silent();
+    stored += world.stored();
     if (HasFailure()) return;
   }
   std::cout << count << " seeds: " << right << " runs right, " << failed << " failed with their cause, " << refused
             << " refused; " << posted << " posted, " << taken << " of them seen to end first by who asked; " << faults
-            << " faults, " << generations << " generations, " << silent << " ended of silence at rest\n";
+            << " faults, " << generations << " generations, " << silent << " ended of silence at rest, " << stored
+            << " arrays of GPUs stored\n";
+  EXPECT_EQ(count >= 20 && stored > count, count >= 20 && GetParam().on_devices);
   EXPECT_TRUE(count < 20 || (right > 10 * count && failed > count && generations > count));
   EXPECT_EQ(count >= 20 && taken > count, count >= 20 && GetParam().busy_waits && !GetParam().on_devices);
 }

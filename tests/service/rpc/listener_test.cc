@@ -195,12 +195,13 @@ TEST_F(ListenerTest, GivesDescriptors) {
   std::mutex mutex;
   std::condition_variable more;
   std::vector<std::string> tokens;
-  listener_->Start([this](int fd) { server_.Take(fd); },
-                   [&](const base::Fd&, std::string_view token, const Listener::Peer& peer) {
-                     const std::scoped_lock lock(mutex);
-                     tokens.push_back(std::string(token) + (peer.uid == getuid() ? "" : " of another"));
-                     more.notify_all();
-                   });
+  listener_->Start(
+      [this](int fd) { server_.Take(fd); },
+      [&](const base::Fd&, std::string_view token, const std::vector<base::Fd>&, const Listener::Peer& peer) {
+        const std::scoped_lock lock(mutex);
+        tokens.push_back(std::string(token) + (peer.uid == getuid() ? "" : " of another"));
+        more.notify_all();
+      });
   const std::string preface(Listener::kMemoryPreface);
   const std::string token(Listener::kTokenBytes, 'a');
   const auto whole = Connect();
@@ -229,8 +230,9 @@ TEST_F(ListenerTest, GivesNoDescriptorsOverTcp) {
   auto listener = Listener::Open({false, "127.0.0.1:0"}, {});
   ASSERT_TRUE(listener.ok()) << listener.status().ToString();
   listener_ = *std::move(listener);
-  listener_->Start([this](int fd) { server_.Take(fd); },
-                   [](const base::Fd&, std::string_view, const Listener::Peer&) { FAIL(); });
+  listener_->Start(
+      [this](int fd) { server_.Take(fd); },
+      [](const base::Fd&, std::string_view, const std::vector<base::Fd>&, const Listener::Peer&) { FAIL(); });
   const auto peer = Connect();
   peer->Send(std::string(Listener::kMemoryPreface) + std::string(Listener::kTokenBytes, 'a'));
   EXPECT_TRUE(peer->Ended());

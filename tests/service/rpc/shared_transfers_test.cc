@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,8 +64,20 @@ class SharedTransfersTest : public testing::Test {
     std::array<int, 2> ends = {};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     const base::Fd near(ends[0]);
-    transfers.Give(base::Fd(ends[1]), token, principal);
+    transfers.Exchange(base::Fd(ends[1]), token, {}, principal);
     return Receive(near);
+  }
+  // Whether `count` descriptors that a client brings are taken.
+  static bool Bring(SharedTransfers& transfers, const std::string& token, size_t count,
+                    const std::string& principal = "uid:1") {
+    std::array<int, 2> ends = {};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    const base::Fd near(ends[0]);
+    std::vector<base::Fd> brought;
+    for (size_t i = 0; i < count; ++i) brought.emplace_back(memfd_create("brought", MFD_CLOEXEC));
+    transfers.Exchange(base::Fd(ends[1]), token, std::move(brought), principal);
+    char byte = 0;
+    return read(near.get(), &byte, 1) == 1;
   }
 
   base::WorkPool pool{{.num_threads = 1, .queue_depth_max = 16}};
@@ -86,12 +99,12 @@ TEST_F(SharedTransfersTest, DescriptorsGoToTheirPrincipalOnce) {
   EXPECT_EQ(pwrite(fds[0].get(), "\1\1\1\1", 4, 0), 4);
   EXPECT_EQ(pwrite(fds[1].get(), "\1\1\1\1", 4, 0), 4);
 
-  Result<std::unique_ptr<Upload>> upload = transfers.TakeUpload(session, token);
-  ASSERT_TRUE(upload.ok());
-  const Upload::Stored stored = *(*upload)->End();
+  Result<SharedTransfers::Committed> taken = transfers.Take(session, token);
+  ASSERT_TRUE(taken.ok());
+  const Upload::Stored stored = *std::get<std::unique_ptr<Upload>>(*taken)->End();
   Download download(stored.tensor, std::nullopt, stored.tensor->shards().host());
   EXPECT_EQ(download.Next(100), std::string(8, '\1'));
-  EXPECT_EQ(transfers.TakeUpload(session, token).status().code(), Code::kNotFound);
+  EXPECT_EQ(transfers.Take(session, token).status().code(), Code::kNotFound);
 }
 
 TEST_F(SharedTransfersTest, WhoReadsCannotWrite) {
@@ -102,7 +115,48 @@ TEST_F(SharedTransfersTest, WhoReadsCannotWrite) {
   const std::vector<base::Fd> fds = Ask(transfers, token, "uid:1");
   ASSERT_EQ(fds.size(), 2U);
   EXPECT_EQ(fcntl(fds[0].get(), F_GETFL) & O_ACCMODE, O_RDONLY);
-  EXPECT_EQ(transfers.TakeUpload(session, token).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(transfers.Take(session, token).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(SharedTransfersTest, AClientBringsItsDevicesMemoryOnce) {
+  TensorStore on_devices({.num_devices = 2, .tensor_bytes_max = 1 << 20, .on_devices = true}, released);
+  const std::string of = *on_devices.OpenSession("uid:1");
+  SharedTransfers transfers(kLong, pool);
+  const auto token_of = [&] {
+    return *transfers.Add(of, "uid:1", *DeviceTransfer::In(on_devices, of, Spec(8), {false}));
+  };
+  const std::string token = token_of();
+  EXPECT_EQ(on_devices.tensor_bytes(), 8);
+  EXPECT_FALSE(Bring(transfers, token, 0));
+  EXPECT_FALSE(Bring(transfers, token, 1)) << "one for each shard";
+  EXPECT_FALSE(Bring(transfers, token, 3));
+  EXPECT_FALSE(Bring(transfers, token, 2, "uid:2"));
+  EXPECT_TRUE(Bring(transfers, token, 2)) << "others' have changed nothing";
+  EXPECT_FALSE(Bring(transfers, token, 2));
+  Result<SharedTransfers::Committed> taken = transfers.Take(of, token);
+  ASSERT_TRUE(taken.ok());
+  auto& transfer = std::get<std::unique_ptr<DeviceTransfer>>(*taken);
+  EXPECT_TRUE(transfer->is_offered());
+  EXPECT_EQ(transfer->TakeMemory().size(), 2U);
+  transfer = nullptr;
+  EXPECT_EQ(on_devices.tensor_bytes(), 0);
+
+  const std::string silent = token_of();
+  taken = transfers.Take(of, silent);
+  ASSERT_TRUE(taken.ok());
+  EXPECT_FALSE(std::get<std::unique_ptr<DeviceTransfer>>(*taken)->is_offered());
+}
+
+TEST_F(SharedTransfersTest, WhatGoesByTheHost) {
+  EXPECT_EQ(DeviceTransfer::In(store, session, Spec(8), {false}).status().code(), Code::kFailedPrecondition)
+      << "its devices work on the host's memory";
+  TensorStore on_devices({.num_devices = 2, .tensor_bytes_max = 1 << 20, .on_devices = true}, released);
+  const std::string of = *on_devices.OpenSession("uid:1");
+  EXPECT_EQ(DeviceTransfer::In(on_devices, of, Spec(8), {true}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(DeviceTransfer::In(on_devices, of, Spec(0), {false}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(DeviceTransfer::In(on_devices, of, Spec(int64_t{1} << 40), {false}).status().code(),
+            Code::kResourceExhausted);
+  EXPECT_EQ(on_devices.tensor_bytes(), 0);
 }
 
 TEST_F(SharedTransfersTest, EndsWithItsSession) {

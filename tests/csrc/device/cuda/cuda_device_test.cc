@@ -89,6 +89,7 @@ TEST_F(CudaDevice, KnowsItsFacts) {
   const CudaFacts facts = *CudaFactsOf(1, HIR_FAKE_CUDA);
   EXPECT_EQ(Fake().Calls("DevicePrimaryCtxRetain"), 0);  // Not opened.
   EXPECT_EQ(facts.model, "Fake H0");
+  EXPECT_EQ(facts.uuid, std::string(16, '\2'));
   EXPECT_EQ(facts.architecture, 90);
   EXPECT_EQ(facts.multiprocessors, 4);
   EXPECT_EQ(facts.shared_bytes_per_block, 232448);
@@ -159,6 +160,23 @@ TEST_F(CudaDevice, MemoryIsSharedWithOthers) {
   EXPECT_EQ(mapped->buffer().data[9], std::byte{'b'});
   EXPECT_EQ(device->allocated_bytes(), 0);
   EXPECT_EQ(other->allocated_bytes(), 0);
+}
+
+TEST_F(CudaDevice, CopiesToAndFromMemoryOfOthers) {
+  const auto theirs = *Open({.ordinal = 1});
+  const SharedMemory shared = *AllocateShared(*theirs, 1000);
+  ASSERT_TRUE(CopyFromHost(*theirs, shared.memory->buffer().Slice(0, 4), std::as_bytes(std::span("abc"))).ok());
+  const auto device = *Open();
+  const auto own = *device->Allocate(1000);
+  ASSERT_TRUE(CopyShared(*device, own->buffer(), shared.fd.get(), /*to_shared=*/false).ok());
+  EXPECT_EQ(own->buffer().data[1], std::byte{'b'});
+  own->buffer().data[1] = std::byte{'x'};
+  ASSERT_TRUE(CopyShared(*device, own->buffer(), shared.fd.get(), /*to_shared=*/true).ok());
+  EXPECT_EQ(shared.memory->buffer().data[1], std::byte{'x'});
+  EXPECT_EQ(device->allocated_bytes(), 1000);
+  Fake().FailNext("MemImportFromShareableHandle", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(CopyShared(*device, own->buffer(), shared.fd.get(), false).ToString(),
+              testing::StartsWith("INVALID_ARGUMENT: cuda:0: no memory of a GPU of 1000 bytes that it can reach: "));
 }
 
 TEST_F(CudaDevice, RefusesToShareMemory) {

@@ -177,6 +177,11 @@ CUresult DeviceGetName(char* name, int bytes, CUdevice) {
   std::strncpy(name, "Fake H0", static_cast<size_t>(bytes));
   return CUDA_SUCCESS;
 }
+CUresult DeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  CALLED();
+  std::memset(uuid->bytes, device + 1, sizeof(uuid->bytes));
+  return CUDA_SUCCESS;
+}
 CUresult DeviceTotalMem(size_t* bytes, CUdevice) {
   CALLED();
   *bytes = static_cast<size_t>(State().memory_bytes.load());
