@@ -15,7 +15,7 @@ from .location import invalid
 _CPU, _CUDA_HOST = 1, 3  # Device types of DLPack whose memory the host can read.
 CUDA = 2  # The one of GPUs.
 _BFLOAT = 4  # Type code of DLPack.
-_REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)  # What producers raise: no two libraries agree.
+REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)  # What producers raise: no two libraries agree.
 
 
 class _Tensor(ctypes.Structure):
@@ -109,14 +109,14 @@ def as_numpy(array: Any) -> np.ndarray[Any, Any]:
             return _import(array)
         except HostirError:
             raise
-        except _REFUSALS as error:
+        except REFUSALS as error:
             if not hasattr(array, "__array__"):
                 raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
     try:
         return np.asarray(array)
     except HostirError:
         raise
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
 
 
@@ -126,7 +126,7 @@ def _import(array: Any) -> np.ndarray[Any, Any]:
         raise invalid(f"the {type(array).__name__} is on a device (DLPack type {kind}); copy it to the host first")
     try:
         return np.from_dlpack(array)
-    except _REFUSALS:
+    except REFUSALS:
         imported = _import_bfloat16(array)
         if imported is None:
             raise

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from . import cuda
-from .dlpack import CUDA, managed_capsule, tensor_of
+from .dlpack import CUDA, REFUSALS, managed_capsule, tensor_of
 from .errors import FailedPrecondition
 from .location import invalid, located
 
@@ -83,12 +83,14 @@ def view_of(array: Any) -> GpuView | None:
     for an array that no program can have."""
     if getattr(array, "requires_grad", False) is True and callable(getattr(array, "detach", None)):
         array = array.detach()
-    device = getattr(array, "__dlpack_device__", None)
-    if device is None or isinstance(array, np.ndarray) or int(device()[0]) != CUDA:
-        return None
     if isinstance(array, CudaArray):
         return array.view
-    capsule = array.__dlpack__(stream=_DEFAULT_STREAM)  # Not renamed, so its destructor frees what the producer holds.
+    if not _is_on_gpu(array):
+        return None
+    try:
+        capsule = array.__dlpack__(stream=_DEFAULT_STREAM)  # Not renamed: its destructor frees what the producer holds.
+    except REFUSALS as error:
+        raise invalid(f"the {type(array).__name__} cannot be read: {error}") from error
     tensor = tensor_of(capsule)
     dtype = _DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
@@ -103,6 +105,16 @@ def view_of(array: Any) -> GpuView | None:
         int(tensor.device_id),
         (capsule, array),
     )
+
+
+def _is_on_gpu(array: Any) -> bool:
+    device = getattr(array, "__dlpack_device__", None)
+    if device is None or isinstance(array, np.ndarray):
+        return False
+    try:
+        return int(device()[0]) == CUDA
+    except REFUSALS:  # It cannot be read as it is: whoever reads it from the host says why.
+        return False
 
 
 class CudaArray:

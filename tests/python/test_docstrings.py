@@ -11,11 +11,13 @@ import ast
 import inspect
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import fake_gpu
 import hostir
 from hostir import FusionDefinition, Scalar, Tensor
 from test_reference import MEMBERS, examples, needs_example
@@ -90,7 +92,7 @@ def check_client(code: str, client: hostir.Client) -> None:
     with hostir.Client(client.address) as own:  # Its own, which may be closed.
         names = {**NAMES, "client": own, "address": client.address, "fd": fd, "step": step, "x": X}
         names |= {"y": own.run(fd, [X])[0], "plan": own.explain(fd), "profile": own.profile(fd, [X])}
-        names |= {"params": {"w": X[0]}}
+        names |= {"params": {"w": X[0]}, "torch": SimpleNamespace(from_dlpack=fake_gpu.elements_of)}
         names["loss"], _ = own.run(step, [X, X[0]])
         for value, comment in run(code, names):
             assert repr(value) == comment
@@ -103,6 +105,8 @@ def test_the_examples_of_docstrings(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOSTIR_ADDRESS", client.address)
     monkeypatch.setattr("hostir.connecting._default", None)  # That of fd.execute.
+    driver = fake_gpu.FakeDriver()
+    monkeypatch.setattr("hostir.cuda.driver", lambda: driver)
     check = check_client if {name, name.split(".")[0]} & OF_A_CLIENT else check_definition
     check(code, client)
 

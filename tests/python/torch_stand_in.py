@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hostir.dlpack import _tensor
+from hostir.dlpack import tensor_of
 
 float32, float64, float16 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16)
 bfloat16, int32, int64 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.int32), np.dtype(np.int64)
@@ -56,7 +56,7 @@ class Tensor:
         if self.dtype != bfloat16:
             return self.values.__dlpack__()
         capsule = self.values.view(np.uint16).__dlpack__()
-        _tensor(capsule).code = _BFLOAT
+        tensor_of(capsule).code = _BFLOAT
         return capsule
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
@@ -93,7 +93,7 @@ class _Offered:
 def from_dlpack(producer: Any) -> Tensor:
     assert producer.__dlpack_device__() == (1, 0)
     capsule = producer.__dlpack__()
-    head = _tensor(capsule)
+    head = tensor_of(capsule)
     is_bfloat16 = head.code == _BFLOAT
     if is_bfloat16:
         head.code = _UINT
