@@ -35,36 +35,18 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-class _Managed(ctypes.Structure):
-    """DLManagedTensor."""
-
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
 _NAME = b"dltensor"
-_kept: dict[int, tuple[Any, ...]] = {}  # What a managed tensor lives on, by its address.
 
 
-def _forget(managed: int) -> None:
-    _kept.pop(managed, None)
+class _Lent:
+    """Memory that NumPy takes for its own kind, and never looks at."""
+
+    def __init__(self, interface: dict[str, Any], keep: Any) -> None:
+        self.__array_interface__ = interface
+        self._keep = keep
 
 
-def _forget_untaken(capsule: int) -> None:
-    """One that nobody has taken: who takes a capsule gives it another name."""
-    # By its address: an object that is about to go must not be referred to.
-    if _is_valid(capsule, _NAME):
-        _kept.pop(_pointer(capsule, _NAME), None)
-
-
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
-_end_capsule = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget_untaken)
-
-
-def managed_capsule(
+def device_capsule(
     address: int,
     device: tuple[int, int],
     shape: Sequence[int],
@@ -73,17 +55,20 @@ def managed_capsule(
     bits: int,
     keep: Any,
 ) -> Any:
-    """A capsule with elements at ``address``, which live as long as ``keep``. ``strides``: in elements."""
-    axes = len(shape)
-    extents, steps = (ctypes.c_int64 * axes)(*shape), (ctypes.c_int64 * axes)(*strides)
-    managed = _Managed()
-    managed.tensor = _Tensor(address, *device, axes, code, bits, 1, extents, steps, 0)
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
-    at = ctypes.addressof(managed)
-    _kept[at] = (managed, extents, steps, keep)
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(at, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p))
+    """A capsule with elements at an address of a device, which live as long as ``keep``. ``strides``: in bytes."""
+    interface = {
+        "version": 3,
+        "shape": tuple(shape),
+        "strides": tuple(strides),
+        "typestr": f"<u{bits // 8}" if bits > 8 else "|u1",
+        "data": (address, False),
+    }
+    # NumPy's, since what frees it runs when it likes, an error under way or not, which no function of Python's may.
+    capsule = np.asarray(_Lent(interface, keep)).__dlpack__()
+    tensor = tensor_of(capsule)
+    tensor.device_type, tensor.device_id = device
+    tensor.code = code
+    return capsule
 
 
 def tensor_of(capsule: Any) -> _Tensor:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from . import cuda
-from .dlpack import CUDA, REFUSALS, managed_capsule, tensor_of
+from .dlpack import CUDA, REFUSALS, device_capsule, tensor_of
 from .errors import FailedPrecondition
 from .location import invalid, located
 
@@ -143,10 +143,9 @@ class CudaArray:
             raise BufferError(f"the array is on DLPack device {self.__dlpack_device__()}, not {dl_device}")
         if copy:
             raise BufferError("the array is the caller's own already: there is no need for a copy")
-        itemsize = self.dtype.itemsize
-        strides = [stride // itemsize for stride in self.view.strides]
         code, bits = code_of(self.dtype)
-        return managed_capsule(self.view.address, self.__dlpack_device__(), self.shape, strides, code, bits, self.view)
+        view = self.view
+        return device_capsule(view.address, self.__dlpack_device__(), view.shape, view.strides, code, bits, view)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (CUDA, self.device)

@@ -183,7 +183,9 @@ def test_random_layouts() -> None:
         axes = {random_.randrange(x.ndim): "mesh_x"} if random_.random() < 0.7 else {}
         array = there.put(x, sharding=Sharding(ranks, axes))
         (y,) = there.run(plus_one([-1] * x.ndim, ranks, axes), [array])
-        assert torch.equal(torch.from_dlpack(y), x + 1), f"case {case}: {tuple(x.shape)} {ranks} {axes}"
+        got = torch.from_dlpack(y)
+        assert got.device.index == there._gpu_of(ranks[0])
+        assert torch.equal(got.to(x.device), x + 1), f"case {case}: {tuple(x.shape)} {ranks} {axes}"
         assert torch.equal(torch.from_dlpack(array.cuda(0)), x), f"case {case}: {tuple(x.shape)} {ranks} {axes}"
 
 

@@ -94,10 +94,11 @@ class FakeGpuArray:
     def __dlpack__(self, stream: Any = None) -> Any:
         self.streams.append(stream)
         values = self._values
-        strides = [stride // values.itemsize for stride in values.strides]
         code, bits = gpu_array.code_of(values.dtype)
         address = values.__array_interface__["data"][0]
-        return dlpack.managed_capsule(address, self.__dlpack_device__(), values.shape, strides, code, bits, values)
+        return dlpack.device_capsule(
+            address, self.__dlpack_device__(), values.shape, values.strides, code, bits, values
+        )
 
 
 def elements_of(array: Any) -> np.ndarray[Any, Any]:

@@ -18,6 +18,7 @@ import hostir
 import test_shared_memory
 from fake_gpu import FakeDriver, FakeGpuArray, elements_of
 from hostir import DataType, FusionDefinition, Sharding, cuda, gpu_array, shared_memory
+from hostir.gpu_array import CudaArray
 from hostir.wire import service_pb2 as pb
 from hostir.wire import tensor_pb2 as pb_tensor
 from observed_daemon import ObservedDaemon, eventually
@@ -128,6 +129,13 @@ def test_results_outlive_their_client(observed: ObservedDaemon, driver: FakeDriv
     assert len(driver.held) == 1, "the capsule has it"
     del capsule
     assert not driver.held
+    with pytest.raises(ValueError, match="this one"):
+        _fails_with(CudaArray(gpu_array.from_numpy(np.zeros(3, np.float32), 0)).__dlpack__())
+    assert not driver.held, "and an error that was under way is the one that is heard of"
+
+
+def _fails_with(capsule: Any) -> None:
+    raise ValueError("this one")
 
 
 def test_ranks_on_the_hosts_memory(daemon_program: str, driver: FakeDriver) -> None:
