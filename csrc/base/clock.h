@@ -1,11 +1,19 @@
 // Time, as something a test can replace. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace hir::base {
 
 using Nanos = std::chrono::nanoseconds;
+
+// What somebody else says, in milliseconds: below 0 none, above a hundred years those.
+inline Nanos FromMs(int64_t ms) {
+  constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
+  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kMost));
+}
 
 class Clock {
  public:

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Exposer>> Exposer::Start(const Address& address, const Me
   for (const auto& [path, name, type] : {std::tuple("/", "page.html", "text/html; charset=utf-8"),
                                          std::tuple("/page.css", "page.css", "text/css; charset=utf-8"),
                                          std::tuple("/page.js", "page.js", "text/javascript; charset=utf-8")}) {
-    pages[path] = [type, text = PageFiles()[name]](std::string_view) {
+    pages[path] = [type = type, text = PageFiles()[name]](std::string_view) {
       return Answer{.type = type, .text = std::string(text)};
     };
   }

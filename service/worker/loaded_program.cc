@@ -106,7 +106,7 @@ Status LoadedProgram::Bind(const pb::Execute& execute, const Memory& memory) {
 Status LoadedProgram::Run(const pb::Execute& execute, bool& started, pb::Measured& measured) {
   if (!HasPart()) return {};
   started = true;
-  const base::Nanos timeout = std::chrono::milliseconds(execute.timeout_ms()) + kSlack;
+  const base::Nanos timeout = base::FromMs(execute.timeout_ms()) + kSlack;
   std::vector<host::OpTime> taken;
   std::vector<host::OpSpan> spans;
   const Status queued = evaluator_->Run(binding_, {.seq_base = execute.run() * kSeqsPerRun,

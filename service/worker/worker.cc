@@ -88,8 +88,8 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   const rank::CommOptions options = {.rank = options_.rank,
                                      .size = hello.num_ranks(),
                                      .generation = options_.generation,
-                                     .setup_timeout = std::chrono::milliseconds(hello.setup_timeout_ms()),
-                                     .op_timeout = std::chrono::milliseconds(hello.comm_timeout_ms()),
+                                     .setup_timeout = base::FromMs(hello.setup_timeout_ms()),
+                                     .op_timeout = base::FromMs(hello.comm_timeout_ms()),
                                      .nvlink_multicast = options_.nvlink_multicast,
                                      .peer_memory = options_.peer_memory};
   HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));

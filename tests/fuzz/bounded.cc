@@ -3,6 +3,7 @@
 // four times. What was run last is written to the file NAME.input when the process ends before its time.
 #include <google/protobuf/stubs/logging.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,19 +14,36 @@
 
 #include "tests/fuzz/target.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace {
 
 const std::string* running = nullptr;
 std::string reproducer;
 
 // Unsafe in a signal handler, which matters little: the process is at its end.
-void Keep(int number) {
-  if (running != nullptr) {
-    std::ofstream(reproducer, std::ios::binary).write(running->data(), static_cast<std::streamsize>(running->size()));
-    std::fprintf(stderr, "the input is in %s\n", reproducer.c_str());
+void Keep() {
+  if (running == nullptr) return;
+  std::ofstream(reproducer, std::ios::binary).write(running->data(), static_cast<std::streamsize>(running->size()));
+  std::fprintf(stderr, "the input is in %s\n", reproducer.c_str());
+}
+
+void KeepAtTheEnd() {
+#ifdef __SANITIZE_ADDRESS__  // Its own handlers of the others say where it was.
+  __sanitizer_set_death_callback(&Keep);
+  constexpr std::array kSignals = {SIGABRT};
+#else
+  constexpr std::array kSignals = {SIGABRT, SIGSEGV, SIGFPE, SIGBUS};
+#endif
+  for (const int signal : kSignals) {
+    std::signal(signal, [](int number) {
+      Keep();
+      std::signal(number, SIG_DFL);
+      std::raise(number);
+    });
   }
-  std::signal(number, SIG_DFL);
-  std::raise(number);
 }
 
 void Run(const std::string& input) {
@@ -45,7 +63,7 @@ int main(int argc, char** argv) {
   const unsigned long seed = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
   reproducer = std::string(argv[0]) + ".input";
   google::protobuf::SetLogHandler(nullptr);  // It would report each message that is none.
-  for (const int signal : {SIGABRT, SIGSEGV, SIGFPE, SIGBUS}) std::signal(signal, Keep);
+  KeepAtTheEnd();
   const std::vector<std::string> seeds = hir::fuzz::Seeds();
   if (seeds.empty()) hir::fuzz::Found("no seeds: is the current folder the repository?");
   for (const std::string& input : seeds) Run(input);
