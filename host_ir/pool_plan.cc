@@ -65,13 +65,14 @@ class Placement {
  private:
   // A lower bound of the pool, up to an alignment: the most bytes that live when some alloc begins. Of two that began
   // no later than a third and are not over before it, neither is over before the other begins: it would be over before
-  // the third, too. REQUIRES: all were placed once, so that the sum fits 64 bits.
+  // the third, too; where the clocks contradict that, at most what fits 64 bits. REQUIRES: all were placed once.
   int64_t Least() const {
     int64_t least = 0;
     for (size_t i = 0; i < bytes_.size(); ++i) {
       int64_t sum = Aligned(bytes_[i]);
       for (const size_t other : apart_[i]) {
-        if (AtMost(lives_[other].after, lives_[i].after)) sum += Aligned(bytes_[other]);
+        if (AtMost(lives_[other].after, lives_[i].after))
+          sum = base::CheckedAdd(sum, Aligned(bytes_[other])).value_or(INT64_MAX);
       }
       least = std::max(least, sum);
     }

@@ -63,6 +63,8 @@ Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
   return {};
 }
 
+constexpr int64_t kAlignmentMax = int64_t{1} << 30;
+
 host::Clock ClockOf(const google::protobuf::RepeatedPtrField<pb::PoolBuffer::Stretch>& message) {
   host::Clock clock;
   for (const pb::PoolBuffer::Stretch& stretch : message) {
@@ -72,15 +74,18 @@ host::Clock ClockOf(const google::protobuf::RepeatedPtrField<pb::PoolBuffer::Str
 }
 
 Status AddPool(const Program& program, const Sizes& sizes, const pb::PoolRecord& record, ByRank& needs) {
+  // What a planner says that has gone mad, too.
+  const int64_t alignment = program.plan().pool_alignment();
+  if (alignment < 1 || alignment > kAlignmentMax) return Internal(base::Cat("a plan aligns by ", alignment, " bytes"));
   std::vector<host::PoolLife> lives;
   std::vector<int64_t> bytes;
   for (const pb::PoolBuffer& buffer : record.buffers()) {
     HIR_ASSIGN(bytes.emplace_back(), program.Evaluate(buffer.bytes(), sizes));
+    if (bytes.back() < 0) return Internal(base::Cat("a plan has a buffer of ", bytes.back(), " bytes"));
     lives.push_back({.work = ClockOf(buffer.work()), .after = ClockOf(buffer.after())});
   }
   std::vector<int64_t> offsets(bytes.size());
-  HIR_ASSIGN(const host::PoolBytes pool,
-             host::PoolPlan(std::move(lives)).Place(bytes, program.plan().pool_alignment(), offsets));
+  HIR_ASSIGN(const host::PoolBytes pool, host::PoolPlan(std::move(lives)).Place(bytes, alignment, offsets));
   for (const int64_t rank : record.ranks()) {
     needs[rank].live_bytes = pool.live;
     needs[rank].pool_bytes = pool.reserved;

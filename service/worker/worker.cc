@@ -129,6 +129,7 @@ Status Worker::Load(pb::Load& load) {
 Status Worker::Bind(const pb::Bind& bind, std::vector<base::Fd>& fds) {
   size_t next = 0;
   for (const pb::DeviceShard& shard : bind.shards()) {
+    if (shard.bytes() < 0) return Internal(base::Cat("shard ", shard.id(), " has ", shard.bytes(), " bytes"));
     Shard bound;
     if (shard.exported()) {
       if (next == fds.size()) return Internal("fewer descriptors than shards");

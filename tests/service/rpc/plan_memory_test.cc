@@ -112,5 +112,30 @@ TEST(PlanMemoryOfSums, SaysThatTheyDoNotFit) {
 INSTANTIATE_TEST_SUITE_P(Corpus, PlanMemory, ::testing::ValuesIn(testing::CorpusNames()),
                          [](const auto& info) { return info.param; });
 
+// A planner that has gone mad ends nobody.
+TEST(PlanMemoryOfAPlan, ThatMakesNoSense) {
+  const auto unknown = [](int64_t alignment, std::vector<std::string> buffers) {
+    v1::Plan plan;
+    plan.set_pool_alignment(alignment);
+    v1::PoolRecord& pool = *plan.add_pools();
+    pool.add_ranks(0);
+    for (const std::string& bytes : buffers) {
+      v1::PoolBuffer& buffer = *pool.add_buffers();
+      buffer.set_bytes(bytes);
+      for (v1::PoolBuffer::Stretch* const stretch : {buffer.add_work(), buffer.add_after()}) stretch->set_last(9);
+    }
+    const auto program = Program::Make("id", 1, std::move(plan));
+    EXPECT_TRUE(program.ok()) << program.status().ToString();
+    v1::Explanation explanation;
+    SetMemory(**program, {}, &explanation);
+    return explanation.memory_unknown();
+  };
+  EXPECT_EQ(unknown(64, {"64", "100"}), "");
+  EXPECT_EQ(unknown(0, {"64"}), "a plan aligns by 0 bytes");
+  EXPECT_EQ(unknown(-64, {"64"}), "a plan aligns by -64 bytes");
+  EXPECT_EQ(unknown(int64_t{1} << 60, {"64"}), "a plan aligns by 1152921504606846976 bytes");
+  EXPECT_EQ(unknown(64, {"64", "-8"}), "a plan has a buffer of -8 bytes");
+}
+
 }  // namespace
 }  // namespace hir::service
