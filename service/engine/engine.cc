@@ -79,7 +79,7 @@ Engine::Engine(EngineOptions options)
       programs_(
           {options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"), options_.num_devices(),
            options_.devices.target(), options_.limits.resharding_bytes_max, options_.limits.loop_streams},
-          options_.limits, metrics_),
+          options_.limits, metrics_, [this] { return store_.sessions_by_principal().size() > 1; }),
       sequencer_(options_.make_ranks ? options_.make_ranks() : std::make_unique<Fleet>(FleetOf(options_)),
                  {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
@@ -427,7 +427,7 @@ Result<Engine::Named> Engine::Attach(const std::string& session, const std::stri
 Engine::Report Engine::report() const {
   return {.mesh = sequencer_.snapshot(),
           .under_way = sequencer_.under_way_long(),
-          .planner_pid = programs_.planner_pid(),
+          .planner_pids = programs_.planner_pids(),
           .tensor_bytes = store_.tensor_bytes(),
           .recycled_bytes = store_.recycled_bytes(),
           .tensors = store_.num_tensors(),

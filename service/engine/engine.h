@@ -152,7 +152,7 @@ class Engine {
   struct Report {
     Ranks::Snapshot mesh;
     std::optional<Sequencer::UnderWay> under_way = {};
-    int64_t planner_pid = 0;
+    std::vector<int64_t> planner_pids = {};  // The first planner's first; 0: it is being started.
     int64_t tensor_bytes = 0;
     int64_t recycled_bytes = 0;
     int64_t tensors = 0;

@@ -1,5 +1,6 @@
 // FairQueue: what waits for its turn, by who asked. Turns go to the principal that has used the least time, within it
-// to the session that has, and within that in the order they came: a session's runs read each other's outputs.
+// to the session that has (of equals the one whose first item is the smallest), and within that in the order they came:
+// a session's runs read each other's outputs. Several turns may be under way at a time.
 #pragma once
 
 #include <algorithm>
@@ -30,17 +31,23 @@ class Shares {
   // `name` gets a turn.
   void Start(std::string_view name) {
     floor_ = Used(name);
-    used_.insert_or_assign(std::string(name), floor_);
-    std::erase_if(used_, [&](const auto& one) { return one.second <= floor_ && one.first != name; });  // As if unknown.
+    One& one = used_[std::string(name)];
+    one.used = floor_;
+    ++one.turns;
+    std::erase_if(used_, [&](const auto& other) {  // As if unknown.
+      return other.second.turns == 0 && other.second.used <= floor_;
+    });
   }
-  // Its turn took so long.
+  // A turn of its is over, which took so long.
   void Charge(std::string_view name, base::Nanos time) {
-    if (const auto found = used_.find(name); found != used_.end())
-      found->second = std::min(found->second + time, floor_ + kDebtMax);
+    const auto found = used_.find(name);
+    if (found == used_.end()) return;
+    found->second.used = std::min(found->second.used + time, floor_ + kDebtMax);
+    found->second.turns = std::max<int64_t>(0, found->second.turns - 1);
   }
   base::Nanos Used(std::string_view name) const {
     const auto found = used_.find(name);
-    return found == used_.end() ? floor_ : std::max(found->second, floor_);
+    return found == used_.end() ? floor_ : std::max(found->second.used, floor_);
   }
   void Forget(std::string_view name) {
     if (const auto found = used_.find(name); found != used_.end()) used_.erase(found);
@@ -49,16 +56,20 @@ class Shares {
 
  private:
   static constexpr base::Nanos kDebtMax = std::chrono::seconds(10);
+  struct One {
+    base::Nanos used = {};
+    int64_t turns = 0;  // Under way.
+  };
   base::Nanos floor_ = {};  // What the latest to get a turn had used.
-  std::map<std::string, base::Nanos, std::less<>> used_;
+  std::map<std::string, One, std::less<>> used_;
 };
 
 // Threads: one at a time.
 template <typename Item>
 class FairQueue {
  public:
-  void Push(const Owner& owner, Item item) {
-    waiting_[owner.principal][owner.session].push_back(std::move(item));
+  void Push(const Owner& owner, Item item, int64_t size = 0) {
+    waiting_[owner.principal][owner.session].push_back({std::move(item), size});
     ++size_;
   }
 
@@ -68,10 +79,18 @@ class FairQueue {
     Item item;
   };
   std::optional<Turn> Pop() {
-    if (waiting_.empty()) return std::nullopt;
-    const auto principal = Least(waiting_, principals_);
-    const auto session = Least(principal->second, sessions_[principal->first]);
-    Turn turn = {{principal->first, session->first}, std::move(session->second.front())};
+    return Pop([](const std::string&, const std::string&) { return true; });
+  }
+  // The next of those that `may(principal, session)` says may have one.
+  template <typename May>
+  std::optional<Turn> Pop(const May& may) {
+    const auto principal = Least(waiting_, principals_, [&](const auto& one) {
+      return std::ranges::any_of(one.second, [&](const auto& session) { return may(one.first, session.first); });
+    });
+    if (principal == waiting_.end()) return std::nullopt;
+    const auto session = Least(principal->second, sessions_[principal->first],
+                               [&](const auto& one) { return may(principal->first, one.first); });
+    Turn turn = {{principal->first, session->first}, std::move(session->second.front().item)};
     session->second.pop_front();
     if (session->second.empty()) principal->second.erase(session);
     if (principal->second.empty()) waiting_.erase(principal);
@@ -96,7 +115,7 @@ class FairQueue {
     std::vector<Item> removed;
     if (const auto principal = waiting_.find(owner.principal); principal != waiting_.end()) {
       if (const auto session = principal->second.find(owner.session); session != principal->second.end()) {
-        for (Item& item : session->second) removed.push_back(std::move(item));
+        for (Waiting& one : session->second) removed.push_back(std::move(one.item));
         principal->second.erase(session);
       }
       if (principal->second.empty()) waiting_.erase(principal);
@@ -131,13 +150,31 @@ class FairQueue {
   }
 
  private:
-  // The one that used the least among those that wait; the first by name of equals.
-  template <typename Waiting>
-  static auto Least(Waiting& waiting, const Shares& shares) {
-    return std::ranges::min_element(waiting, {}, [&](const auto& one) { return shares.Used(one.first); });
+  struct Waiting {
+    Item item;
+    int64_t size;
+  };
+  using Session = std::deque<Waiting>;
+  using Principal = std::map<std::string, Session>;
+  static int64_t SizeOf(const Session& session) { return session.front().size; }
+  static int64_t SizeOf(const Principal&) { return 0; }
+
+  // The one that used the least among those that may have a turn; of equals the smallest, then the first by name.
+  template <typename All, typename May>
+  static auto Least(All& all, const Shares& shares, const May& may) {
+    auto least = all.end();
+    std::pair<base::Nanos, int64_t> least_key;
+    for (auto one = all.begin(); one != all.end(); ++one) {
+      if (!may(*one)) continue;
+      const std::pair<base::Nanos, int64_t> key = {shares.Used(one->first), SizeOf(one->second)};
+      if (least != all.end() && key >= least_key) continue;
+      least = one;
+      least_key = key;
+    }
+    return least;
   }
 
-  std::map<std::string, std::map<std::string, std::deque<Item>>> waiting_;  // Nothing empty.
+  std::map<std::string, Principal> waiting_;  // Nothing empty.
   int64_t size_ = 0;
   Shares principals_;
   std::map<std::string, Shares, std::less<>> sessions_;  // By principal.

@@ -23,7 +23,7 @@ struct MetricsState {
   int64_t connections = 0, connections_refused = 0;
   std::map<std::string, int64_t> sessions = {};     // By principal.
   std::map<std::string, int64_t> queued_runs = {};  // By principal: those that have some.
-  int64_t queued_plans = 0;
+  int64_t queued_plans = 0, planners = 0;
   int64_t tensors = 0, tensor_bytes = 0, recycled_bytes = 0, staging_bytes = 0;
   int64_t programs = 0, plans = 0;
   int64_t generation = 0, lingering = 0;

@@ -133,7 +133,8 @@ void AddPlans(const Metrics& metrics, const MetricsState& state, Families& page)
   page.Begin(MetricType::Histogram, "hostir_plan_seconds", "of planning a program, whether or not it went well");
   page.Add(metrics.plan_time);
   page.Gauge("hostir_queued_plans", "programs that are planned, or wait for it", state.queued_plans);
-  page.Count("hostir_planner_deaths_total", "ends of the planner's process that nobody asked for",
+  page.Gauge("hostir_planners", "planners that there are, busy or not", state.planners);
+  page.Count("hostir_planner_deaths_total", "ends of a planner's process that nobody asked for",
              metrics.planner_deaths.value());
   page.Gauge("hostir_programs", "programs whose plans are kept", state.programs);
   page.Count("hostir_program_cache_hits_total", "plans asked for that were there", metrics.cache_hits.value());

@@ -71,6 +71,7 @@ MetricsState RuntimeService::metrics_state() const {
                         .sessions = report.sessions_of,
                         .queued_runs = report.queued_runs_of,
                         .queued_plans = report.queued_plans,
+                        .planners = std::ssize(report.planner_pids),
                         .tensors = report.tensors,
                         .tensor_bytes = report.tensor_bytes,
                         .recycled_bytes = report.recycled_bytes,

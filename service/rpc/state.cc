@@ -125,7 +125,10 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_resident_bytes(usage.resident_bytes);
     device.set_cpu_ms(usage.cpu_ms);
   }
-  reply->set_planner_pid(report.planner_pid);
+  reply->set_planner_pid(report.planner_pids.front());
+  for (const int64_t pid : report.planner_pids) {
+    if (pid != 0) reply->add_planner_pids(pid);
+  }
   reply->set_generation(report.mesh.generation);
   reply->set_serving(report.mesh.healthy && !report.draining);
   reply->set_draining(report.draining);

@@ -115,17 +115,17 @@ BUGS = [
     Bug(
         "credit_for_the_idle",
         "Who was away for an hour has an hour of turns to come.",
-        "return found == used_.end() ? floor_ : std::max(found->second, floor_);",
-        "return found == used_.end() ? base::Nanos() : found->second;",
+        "return found == used_.end() ? floor_ : std::max(found->second.used, floor_);",
+        "return found == used_.end() ? base::Nanos() : found->second.used;",
         QUEUE,
         "fair_queue_test",
     ),
     Bug(
         "latest_first",
         "A session's runs are carried out in the wrong order.",
-        "Turn turn = {{principal->first, session->first}, std::move(session->second.front())};\n"
+        "Turn turn = {{principal->first, session->first}, std::move(session->second.front().item)};\n"
         "    session->second.pop_front();",
-        "Turn turn = {{principal->first, session->first}, std::move(session->second.back())};\n"
+        "Turn turn = {{principal->first, session->first}, std::move(session->second.back().item)};\n"
         "    session->second.pop_back();",
         QUEUE,
     ),

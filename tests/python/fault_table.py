@@ -553,6 +553,8 @@ def planner(world: World, fault: str, into: Situation) -> None:
             into.outcomes["put"] = outcome_of(lambda: world.put(world.b))
             into.outcomes["run"] = outcome_of(world.right)  # Of a program that is planned.
             into.outcomes["get"] = outcome_of(world.get)
+            beside = outcome_of(lambda: world.compile(world.b))
+            assert beside.code == "OK", f"another client's program, by another planner: {beside}"
             into.outcomes["compile"] = compiling.since(began)
     began = time.monotonic()
     into.outcomes["heal"] = outcome_of(lambda: world.compile(world.b))

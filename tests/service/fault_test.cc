@@ -248,7 +248,7 @@ class TwoPrograms : public ::testing::Test {
     return watching_.WaitUntil([](const pb::StatusReply& status) { return status.queued_plans() == 2; });
   }
 
-  Daemon daemon_{{"--devices=cpu:1", "--planner-deaths-max=1"}};
+  Daemon daemon_{{"--devices=cpu:1", "--planner-deaths-max=1", "--planners=1"}};
   Client first_{daemon_}, second_{daemon_}, watching_{daemon_};
 };
 
@@ -277,6 +277,22 @@ TEST_F(TwoPrograms, TheFirstWasBegun) {
   EXPECT_EQ(two.get(), "OK");
   EXPECT_THAT(Compiling(first_, culprit).get(), testing::StartsWith("FAILED_PRECONDITION"));
   EXPECT_EQ(Compiling(first_, other).get(), "OK");
+}
+
+TEST_F(Fault, AProgramStartsBesideAnothersLongPlan) {
+  const pid_t planner = client.Planner();
+  kill(planner, SIGSTOP);
+  Client other(daemon);
+  auto planned = Compiling(client, Negate("long"));
+  WaitForPlanning(daemon, other, planner);
+  EXPECT_EQ(Text(other.Compile(Negate("f")).status), "OK");
+  const pb::StatusReply status = other.Status();
+  EXPECT_EQ(status.queued_plans(), 1) << "that one is still planned";
+  ASSERT_EQ(status.planner_pids_size(), 2);
+  EXPECT_EQ(status.planner_pids(0), planner);
+  kill(static_cast<pid_t>(status.planner_pids(1)), SIGKILL);  // At rest.
+  kill(planner, SIGCONT);
+  EXPECT_EQ(planned.get(), "OK");
 }
 
 TEST_F(Fault, APlannerThatHangsIsReplaced) {

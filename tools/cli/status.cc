@@ -133,15 +133,15 @@ Outcome ShowStatus(const Options& options) {
   if (Outcome outcome = ConnectTo(AddressOf(options), options, &client); !outcome.ok()) return outcome;
   pb::StatusReply status;
   if (Outcome outcome = Ask(*client, &status); !outcome.ok()) return outcome;
-  const std::string text = options.json
-                               ? ToJson(status) + "\n"
-                               : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
-                                     status.planner_pid(), "\n",
-                                     status.log_lines_dropped() == 0
-                                         ? ""
-                                         : Cat("log       ", status.log_lines_dropped(),
-                                               " lines dropped: nobody takes them from the daemon's standard output\n"),
-                                     "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
+  const std::string text =
+      options.json ? ToJson(status) + "\n"
+                   : Cat(Head(client->address(), status), Amounts(status, nullptr, 0), "planner   pid ",
+                         status.planner_pids().empty() ? "none" : base::Join(status.planner_pids(), ", "), "\n",
+                         status.log_lines_dropped() == 0
+                             ? ""
+                             : Cat("log       ", status.log_lines_dropped(),
+                                   " lines dropped: nobody takes them from the daemon's standard output\n"),
+                         "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
   return WriteOutput(text);
 }
 

@@ -85,6 +85,47 @@ TEST(FairQueue, CountsWhatDidNotWait) {
   EXPECT_EQ(Turns(queue, 6), "313131") << "a turn ahead, not five";
 }
 
+TEST(FairQueue, OfEqualsTheSmallestIsFirst) {
+  FairQueue<int> queue;
+  queue.Push(kAnn, 0, 100);
+  queue.Push(kAnnToo, 0, 10);
+  EXPECT_EQ(Turns(queue, 2), "21");
+  queue.Push(kAnn, 0, 100);
+  queue.Push(kAnnToo, 0, 10);
+  queue.Push(kAnnToo, 0, 10);
+  EXPECT_EQ(Turns(queue, 3), "212") << "the large one does not wait for all small ones";
+}
+
+TEST(FairQueue, PassesOverWhoMayNot) {
+  FairQueue<int> queue;
+  for (const Owner& owner : {kAnn, kAnnToo, kBob}) Fill(queue, owner, 1);
+  const auto next = [&](std::string_view principal, std::string_view session) {
+    const auto turn =
+        queue.Pop([&](const std::string& one, const std::string& of) { return one == principal || of == session; });
+    return turn ? turn->owner.session : "-";
+  };
+  EXPECT_EQ(next("bob", ""), "3");
+  EXPECT_EQ(next("bob", ""), "-");
+  EXPECT_EQ(next("", "2"), "2");
+  EXPECT_EQ(queue.size(), 1);
+  EXPECT_EQ(next("ann", ""), "1");
+}
+
+// Ann's long turn is charged when it is over, whoever had turns meanwhile.
+TEST(FairQueue, ATurnBesideOthersIsChargedWhole) {
+  FairQueue<int> queue;
+  Fill(queue, kAnn, 3);
+  Fill(queue, kBob, 9);
+  ASSERT_EQ(queue.Pop()->owner.session, "1");
+  const auto not_ann = [](const std::string& principal, const std::string&) { return principal != "ann"; };
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(queue.Pop(not_ann).has_value());
+    queue.Charge(kBob, milliseconds(1));
+  }
+  queue.Charge(kAnn, milliseconds(5));
+  EXPECT_EQ(Turns(queue, 8), "33131333") << "5 ms for 3 ms";
+}
+
 TEST(FairQueue, RemovesASessionAlone) {
   FairQueue<int> queue;
   Fill(queue, kAnn, 3);

@@ -1,15 +1,18 @@
 // Goal: a program has as many plans as its sizes need, and no more: a size that a plan serves makes none, the one not
 // used for longest goes, and a size that no plan serves is refused by the guard.
 // Method: a planner of this test's own (this binary, started as a worker would be), whose plans of size i0 serve the
-// powers of two around it, up to 1024; it counts nothing, the cache does.
+// powers of two around it, up to 1024; it counts nothing, the cache does. It is stopped where a plan is to take long.
 #include "service/engine/program_cache.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -56,6 +59,16 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
   return plan;
 }
 
+// Each look at it finds it later, so that all plans take as long.
+class TickingClock : public base::Clock {
+ public:
+  base::Nanos Now() const override { return std::chrono::milliseconds(++ticks_); }
+
+ private:
+  mutable std::atomic<int64_t> ticks_ = 0;
+};
+
+// It hangs over a program that has "hang".
 [[noreturn]] void ServePlans() {
   Channel channel{base::Fd(kInheritedFd)};
   for (;;) {
@@ -71,6 +84,7 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
       progress.set_kernels(2);
       if (!channel.Send(answer.SerializeAsString(), {}, std::chrono::seconds(10)).ok()) _exit(1);
     }
+    if (message.make_plan().program().text().find("hang") != std::string::npos) pause();
     *answer.mutable_plan_made()->mutable_plan() = PlanOf(message.make_plan());
     if (!channel.Send(answer.SerializeAsString(), {}, std::chrono::seconds(10)).ok()) _exit(1);
   }
@@ -79,16 +93,23 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
 class Plans : public testing::Test {
  protected:
   explicit Plans(int64_t program_plans_max = 16) : Plans(MakeLimits(program_plans_max)) {}
-  explicit Plans(const Limits& limits) : cache({.worker_path = "/proc/self/exe"}, limits) {}
+  explicit Plans(const Limits& limits)
+      : cache(
+            {.worker_path = "/proc/self/exe"}, limits, std::make_shared<Metrics>(), [this] { return several.load(); },
+            clock) {}
   static Limits MakeLimits(int64_t program_plans_max) {
     Limits limits;
+    limits.planners = 1;
     limits.program_plans_max = program_plans_max;
     return limits;
   }
-  // Its process, once there is one.
-  pid_t Planner() const {
-    while (cache.planner_pid() == 0) std::this_thread::yield();
-    return static_cast<pid_t>(cache.planner_pid());
+  // The process of the `index`th planner, once there is one.
+  pid_t Planner(size_t index = 0) const {
+    for (;;) {
+      const std::vector<int64_t> pids = cache.planner_pids();
+      if (index < pids.size() && pids[index] != 0) return static_cast<pid_t>(pids[index]);
+      std::this_thread::yield();
+    }
   }
   using Made = Result<std::shared_ptr<const Program>>;
   static pb::ProgramSource SourceOf(const std::string& text) {
@@ -116,6 +137,8 @@ class Plans : public testing::Test {
     return made.ok() ? "OK" : made.status().ToString();
   }
 
+  TickingClock clock;
+  std::atomic<bool> several = false;  // Principals.
   ProgramCache cache;
 };
 
@@ -182,7 +205,7 @@ TEST_F(Plans, AnotherSpellingOnEveryThread) {
 class TwoPrograms : public Plans {
  protected:
   static Limits MakeLimits() {
-    Limits limits;
+    Limits limits = Plans::MakeLimits(16);
     limits.programs_max = 2;
     return limits;
   }
@@ -225,7 +248,7 @@ TEST_F(TwoPrograms, TheLatestAreTold) {
 class TwoTexts : public Plans {
  protected:
   static Limits MakeLimits() {
-    Limits limits;
+    Limits limits = Plans::MakeLimits(16);
     limits.program_texts_bytes_max = 2 * (4 + ProgramTexts::kEntryBytes);
     return limits;
   }
@@ -312,14 +335,17 @@ struct Order {
 };
 
 // Asks for the plan of `text` in `session`; `order` hears of it, or of what came in its place.
-void Ask(ProgramCache& cache, const std::string& session, const std::string& text, std::shared_ptr<Order> order) {
+void Ask(ProgramCache& cache, const Owner& owner, const std::string& text, std::shared_ptr<Order> order) {
   pb::ProgramSource source;
   source.set_text(text);
   cache.Get(text, source,
             [order = std::move(order), text](const Result<std::shared_ptr<const Program>>& made) {
               order->Add(made.ok() ? text : text + " " + made.status().ToString());
             },
-            {.owner = {.session = session}});
+            {.owner = owner});
+}
+void Ask(ProgramCache& cache, const std::string& session, const std::string& text, std::shared_ptr<Order> order) {
+  Ask(cache, Owner{.session = session}, text, std::move(order));
 }
 
 // What a session that has ended asked for alone is not planned, but for what has begun.
@@ -349,7 +375,19 @@ TEST_F(Plans, SessionsTakeTurns) {
   ASSERT_EQ(kill(planner, SIGCONT), 0);
   order->all.get_future().get();
   const std::scoped_lock lock(order->mutex);
-  EXPECT_EQ(order->heard, (std::vector<std::string>{"a1", "a2", "b1", "c1", "a3", "b2", "a4"}));
+  EXPECT_EQ(order->heard, (std::vector<std::string>{"a1", "b1", "c1", "a2", "b2", "a3", "a4"}));
+}
+
+TEST_F(Plans, PrincipalsTakeTurnsBeforeTheirSessions) {
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(9);
+  for (const std::string text : {"a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3"})
+    Ask(cache, Owner{text[0] == 'c' ? "carol" : "ann", text.substr(0, 1)}, text, order);
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
+  order->all.get_future().get();
+  const std::scoped_lock lock(order->mutex);
+  EXPECT_EQ(order->heard, (std::vector<std::string>{"a1", "c1", "b1", "c2", "a2", "c3", "b2", "a3", "b3"}));
 }
 
 TEST_F(Plans, ASmallProgramDoesNotWaitForLargeOnes) {
@@ -375,6 +413,96 @@ TEST_F(Plans, EveryoneWhoWaitsGetsOnePlan) {
   const Made first = made[0].get_future().get();
   for (size_t i = 1; i < made.size(); ++i) EXPECT_EQ(*made[i].get_future().get(), *first);
   EXPECT_EQ(cache.num_planned(), 2);
+}
+
+class TwoPlanners : public Plans {
+ protected:
+  static Limits MakeLimits() {
+    Limits limits = Plans::MakeLimits(16);
+    limits.planners = 2;
+    return limits;
+  }
+  TwoPlanners() : Plans(MakeLimits()) {}
+  // What came of it, in the end.
+  static std::vector<std::string> All(Order& order) {
+    order.all.get_future().get();
+    const std::scoped_lock lock(order.mutex);
+    return order.heard;
+  }
+};
+
+TEST_F(TwoPlanners, WhoHasOnePlannedLeavesTheLastToOthers) {
+  ASSERT_EQ(kill(Planner(), SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(2), small = std::make_shared<Order>(2);
+  for (const char* text : {"a1", "a2"}) Ask(cache, "a", text, order);
+  EXPECT_EQ(cache.planner_pids().size(), 1U) << "the second starts when it is needed";
+  Ask(cache, "b", "b1", small);
+  Ask(cache, "c", "c1", small);
+  EXPECT_EQ(All(*small), (std::vector<std::string>{"b1", "c1"})) << "while a1 is planned";
+  EXPECT_EQ(cache.planner_pids().size(), 2U);
+  EXPECT_EQ(cache.num_queued(), 2);
+  ASSERT_EQ(kill(Planner(), SIGCONT), 0);
+  EXPECT_EQ(All(*order), (std::vector<std::string>{"a1", "a2"}));
+}
+
+TEST_F(TwoPlanners, APrincipalsSessionsAreOneWhereThereAreOthers) {
+  several = true;
+  ASSERT_EQ(kill(Planner(), SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(2), other = std::make_shared<Order>(1);
+  Ask(cache, Owner{"ann", "a"}, "a1", order);
+  Ask(cache, Owner{"ann", "b"}, "b1", order);
+  Ask(cache, Owner{"carol", "c"}, "c1", other);
+  EXPECT_EQ(All(*other), std::vector<std::string>{"c1"});
+  EXPECT_EQ(cache.num_queued(), 2) << "b1 waits for a1: the other planner is for carol";
+  ASSERT_EQ(kill(Planner(), SIGCONT), 0);
+  EXPECT_EQ(All(*order), (std::vector<std::string>{"a1", "b1"}));
+}
+
+TEST_F(TwoPlanners, OneProgramIsPlannedOnce) {
+  ASSERT_EQ(kill(Planner(), SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(2);
+  for (const char* session : {"a", "b"}) Ask(cache, session, "p", order);
+  EXPECT_EQ(cache.num_queued(), 1);
+  ASSERT_EQ(kill(Planner(), SIGCONT), 0);
+  EXPECT_EQ(All(*order), (std::vector<std::string>{"p", "p"}));
+  EXPECT_EQ(cache.num_planned(), 1);
+}
+
+TEST_F(TwoPlanners, OneProgramIsPlannedOnceOnEveryThread) {
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int i = 0; i < 100; ++i) {
+        const auto order = std::make_shared<Order>(1);
+        Ask(cache, std::to_string(client), "p" + std::to_string(i), order);
+        EXPECT_EQ(All(*order), std::vector<std::string>{"p" + std::to_string(i)});
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(cache.num_planned(), 100);
+}
+
+TEST_F(TwoPlanners, APlannerThatDiesCostsItsOwnProgram) {
+  const auto dead = std::make_shared<Order>(1), order = std::make_shared<Order>(1);
+  std::promise<void> begun;
+  std::once_flag once;
+  pb::ProgramSource source = SourceOf("hang");
+  cache.Get("hang", source,
+            [dead](const Made& made) { dead->Add(made.ok() ? "OK" : std::string(CodeName(made.status().code()))); },
+            {.owner = {.session = "a"}, .progress = [&](const pb::PlanProgress& progress) {
+               if (progress.stage() == pb::PlanProgress::STAGE_COMPILING)
+                 std::call_once(once, [&] { begun.set_value(); });
+             }});
+  begun.get_future().get();
+  Ask(cache, "b", "b1", order);
+  EXPECT_EQ(All(*order), std::vector<std::string>{"b1"});
+  const pid_t first = Planner(0), second = Planner(1);
+  ASSERT_EQ(kill(first, SIGSEGV), 0);
+  EXPECT_EQ(All(*dead), std::vector<std::string>{"UNAVAILABLE"});
+  EXPECT_TRUE(Get("p").ok());
+  EXPECT_EQ(Planner(1), second);
+  EXPECT_NE(Planner(0), first);
 }
 
 class TwoPlans : public Plans {

@@ -247,7 +247,7 @@ def test_status(daemon):
     assert [list(device) for device in shown["devices"]] == [
         [field for field in device if field != "error"] for device in asked["devices"]
     ]
-    for field in ("version", "planner_pid", "generation", "serving", "limits"):
+    for field in ("version", "planner_pid", "planner_pids", "generation", "serving", "limits"):
         assert shown[field] == asked[field]
     for device in shown["devices"]:
         resident = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{device['pid']}/status").read_text(), re.M)
