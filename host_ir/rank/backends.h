@@ -86,6 +86,9 @@ struct Backends {
   // Does beforehand what the first compilation of a process does once; null where that is little. Needs no device;
   // any thread.
   std::function<Status()> warm_compiler = {};
+  // Sets what is called where the compiler finds no memory past operator new, once a process; it must not return. Null:
+  // it says so by a Status.
+  std::function<void(void (*end)())> on_out_of_memory = {};
 };
 
 }  // namespace hir::rank

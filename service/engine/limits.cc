@@ -6,16 +6,18 @@ namespace hir::service {
 namespace {
 
 constexpr int64_t kChunkEnvelopeBytes = 1024;  // What a message may hold beside a chunk.
-// Shares of the memory: all of them full at once leave some for the planner and the system.
+// Shares of the memory: all of them full at once leave some for the daemon, its processes and the system.
 constexpr int64_t kTensorsPercent = 50;
-constexpr int64_t kCpuDevicesPercent = 35;  // For what runs allocate beside their inputs and outputs.
+constexpr int64_t kCpuDevicesPercent = 30;  // For what runs allocate beside their inputs and outputs.
 constexpr int64_t kStagingPercent = 25;     // With devices that have memory of their own, in place of those two.
 constexpr int64_t kRequestsPercent = 5;
 constexpr int64_t kTransportPercent = 5;
-static_assert(kTensorsPercent + kCpuDevicesPercent + kRequestsPercent + kTransportPercent <= 95);
+constexpr int64_t kPlannersPercent = 5;
+static_assert(kTensorsPercent + kCpuDevicesPercent + kRequestsPercent + kTransportPercent + kPlannersPercent <= 95);
 // More than that serves nobody; less than the least holds no message.
 constexpr int64_t kRequestBytesMost = int64_t{256} << 20;
 constexpr int64_t kTransportBytesLeast = int64_t{64} << 20;
+constexpr int64_t kPlannerBytesLeast = int64_t{256} << 20;  // Of each; a program rarely takes more.
 
 int64_t Percent(const Machine& machine, int64_t percent) { return machine.memory_bytes / 100 * percent; }
 
@@ -37,6 +39,9 @@ Limits Resolved(Limits limits, const Machine& machine) {
   if (limits.transport_bytes_max == 0) {
     limits.transport_bytes_max =
         std::clamp(Percent(machine, kTransportPercent), kTransportBytesLeast, kRequestBytesMost);
+  }
+  if (limits.planner_bytes_max == 0) {
+    limits.planner_bytes_max = std::max(Percent(machine, kPlannersPercent) / limits.planners, kPlannerBytesLeast);
   }
   // There is always room for who is not yet here.
   if (limits.principal_bytes_max == 0) limits.principal_bytes_max = limits.tensor_bytes_max;

@@ -269,7 +269,7 @@ void Planners::Finish(Lane& lane, const Asked& asked, const Result<Plan>& made, 
 void Planners::CountDeath(const Request& request, const PlannerProcess::Outcome& outcome) {
   metrics_->planner_deaths.Add();
   const std::scoped_lock lock(mutex_);
-  if (outcome.of_it) deaths_.Add(request.wanted.text);
+  if (outcome.of_it) deaths_.Add(request.wanted.text, outcome.of_memory);
   spdlog::error("planner request={} deaths={} error={}", request.wanted.request, deaths_.count(request.wanted.text),
                 base::Quoted(outcome.status.ToString()));
 }
@@ -289,9 +289,9 @@ Result<Planners::Plan> Planners::Make(Lane& lane, const Request& request) {
        .began = [&] { spdlog::debug("planner={} began request={}", planner.pid(), wanted.request); },
        .progress = [&](const pb::PlanProgress& progress) { Tell(*lane.asked, progress); },
        .again =
-           [&](std::string_view how) {
+           [&](std::string_view why, std::string_view how) {
              metrics_->planner_deaths.Add();
-             spdlog::warn("planner request={} not begun, planned again error={}", wanted.request, base::Quoted(how));
+             spdlog::warn("planner request={} {}, planned again error={}", wanted.request, why, base::Quoted(how));
            }});
   const base::Nanos took = base::Clock::Steady().Now() - start;
   metrics_->plan_time.Add(took);

@@ -62,6 +62,7 @@ Process& Process::operator=(Process&& other) noexcept {
   std::swap(pidfd_, other.pidfd_);
   std::swap(ending_, other.ending_);
   std::swap(signal_, other.signal_);
+  std::swap(exit_code_, other.exit_code_);
   return *this;
 }
 
@@ -91,6 +92,7 @@ std::optional<std::string> Process::Ended(base::Nanos timeout) {
     std::this_thread::sleep_for(std::min(left(), base::Nanos(std::chrono::milliseconds(5))));
   }
   signal_ = info.si_code == CLD_EXITED ? 0 : info.si_status;
+  exit_code_ = info.si_code == CLD_EXITED ? info.si_status : -1;
   ending_ = info.si_code == CLD_EXITED ? base::Cat("exited with ", info.si_status)
                                        : base::Cat("killed by signal ", info.si_status);
   return ending_;

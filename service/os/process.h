@@ -33,7 +33,8 @@ class Process {
       : pid_(std::exchange(other.pid_, 0)),
         pidfd_(std::move(other.pidfd_)),
         ending_(std::move(other.ending_)),
-        signal_(other.signal_) {}
+        signal_(other.signal_),
+        exit_code_(other.exit_code_) {}
   Process& operator=(Process&& other) noexcept;
   ~Process();
 
@@ -47,12 +48,15 @@ class Process {
   std::optional<std::string> Ended(base::Nanos timeout);
   // The signal that ended it, once Ended has said so; 0: none.
   int signal() const { return signal_; }
+  // The code it exited with, once Ended has said so; -1: none.
+  int exit_code() const { return exit_code_; }
 
  private:
   pid_t pid_ = 0;
   base::Fd pidfd_;
   std::optional<std::string> ending_;  // Set when reaped.
   int signal_ = 0;
+  int exit_code_ = -1;
 };
 
 }  // namespace hir::service

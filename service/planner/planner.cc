@@ -1,5 +1,6 @@
 #include "service/planner/planner.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "csrc/base/work_pool.h"
 #include "hostir/v1/worker.pb.h"
 #include "service/os/channel.h"
+#include "service/os/memory_limit.h"
 
 namespace hir::service {
 namespace {
@@ -60,11 +62,13 @@ int NumThreads() { return static_cast<int>(std::thread::hardware_concurrency());
 
 }  // namespace
 
-void ServePlanner(base::Fd socket, PipelineOptions options) {
+void ServePlanner(base::Fd socket, int64_t bytes_max, PipelineOptions options) {
   Channel channel(std::move(socket));
   // A plan is made at a time; ranks are idle meanwhile, or wait for it.
   base::WorkPool pool({.num_threads = std::max(1, NumThreads()) - 1});
   options.pool = &pool;
+  if (const Status limited = bytes_max > 0 ? LimitMemory(bytes_max) : Status(); !limited.ok())
+    spdlog::warn("planner_bytes_max={} does not hold: {}", bytes_max, limited.message());
   for (;;) {
     auto received = channel.Receive(/*block=*/true);
     if (!received.ok()) _exit(0);  // The daemon has gone.

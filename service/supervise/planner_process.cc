@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "service/os/memory_limit.h"
 #include "service/supervise/child_error.h"
 
 namespace hir::service {
@@ -21,7 +22,7 @@ constexpr base::Nanos kEndAfterSocket = std::chrono::seconds(1);
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kRestartPause(1);
 
-// Planners that may die before they begin with one program, which then is not the cause.
+// Planners that may die of something else while they have one program.
 constexpr int kAttempts = 3;
 
 // Signals that others send; what a process does to itself comes as others.
@@ -68,10 +69,12 @@ Status PlannerProcess::Start() {
                                    base::Cat("--parent-pid=", getpid()),
                                    base::Cat("--resharding-bytes-max=", options_.resharding_bytes_max),
                                    base::Cat("--loop-streams=", options_.loop_streams)};
+  if (options_.bytes_max > 0) args.push_back(base::Cat("--bytes-max=", options_.bytes_max));
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(process_, Process::Spawn(options_.worker_path, args, ends.second));
   channel_ = std::make_unique<Channel>(std::move(ends.first));
   started_ = Now();
+  fresh_ = true;
   const std::scoped_lock lock(mutex_);
   pid_ = process_.pid();
   return {};
@@ -96,6 +99,7 @@ PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view 
   Outcome outcome;
   outcome.how = process_.Ended(kEndAfterSocket).value_or(std::string(fallback));
   const bool killed = IsFromOutside(process_.signal());
+  outcome.of_memory = process_.exit_code() == kExitOutOfMemory;
   Stop();
   outcome.ended = true;
   outcome.of_it = !killed;
@@ -103,6 +107,11 @@ PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view 
                                       : "; this is a fault of hostir: please report it with the program's text";
   outcome.status = Unavailable(base::Cat("the planner died (", outcome.how, ") while it planned program ", task.digest,
                                          why, "; the planner is restarted"));
+  if (outcome.of_memory) {
+    outcome.status = ResourceExhausted(base::Cat(
+        "planner_bytes_max = ", options_.bytes_max, ": the planner found no more memory for program ", task.digest,
+        "; make the program smaller, or start the daemon with a higher limit; the planner is restarted"));
+  }
   (void)Start();  // The next call tries again, and reports.
   return outcome;
 }
@@ -110,11 +119,13 @@ PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view 
 PlannerProcess::Outcome PlannerProcess::MakePlan(const Task& task, const Listener& listener) {
   for (int attempt = 1;; ++attempt) {
     bool begun = false;
+    const bool fresh = fresh_ || channel_ == nullptr;
     Outcome outcome = Ask(task, listener, begun);
     outcome.of_it = outcome.of_it && begun;
     const bool died = outcome.ended && outcome.status.code() == Code::kUnavailable;
-    if (!died || begun || attempt == kAttempts) return outcome;
-    listener.again(outcome.how);
+    const bool shared_memory = outcome.of_memory && !fresh;  // Earlier programs may have left little.
+    if (!((died && !begun) || shared_memory) || attempt == kAttempts) return outcome;
+    listener.again(shared_memory ? "out of memory" : "not begun", outcome.how);
   }
 }
 
@@ -164,6 +175,7 @@ PlannerProcess::Outcome PlannerProcess::Await(const Task& task, const Listener& 
     if (from.seq() != seq_) continue;
     if (!begun) listener.began();
     begun = true;
+    fresh_ = false;
     if (from.has_plan_progress()) {
       listener.progress(from.plan_progress());
       continue;

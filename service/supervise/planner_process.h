@@ -28,6 +28,7 @@ struct PlannerOptions {
   ::hostir::v1::Target target = {};
   int64_t resharding_bytes_max = 0;  // The limit.
   int64_t loop_streams = 4;          // The limit.
+  int64_t bytes_max = 0;             // The limit planner_bytes_max; 0: none.
 };
 
 // Threads: one owns it (and lives as long); pid() and Interrupt() from any.
@@ -47,6 +48,7 @@ class PlannerProcess {
     ::hostir::v1::Plan plan = {};  // When status is OK.
     bool ended = false;            // The planner died, or was ended because it took too long,
     bool of_it = false;            // over this program, and nobody had killed it.
+    bool of_memory = false;        // It wanted more than bytes_max.
     std::string how = {};          // "killed by signal 11"
   };
   struct Task {
@@ -59,11 +61,12 @@ class PlannerProcess {
     std::function<void()> sent;   // The planner has the program,
     std::function<void()> began;  // and has begun with it.
     std::function<void(const ::hostir::v1::PlanProgress&)> progress;
-    // One died that had not begun with it: the next one gets it.
-    std::function<void(std::string_view how)> again;
+    // The planner died, and the next one gets it: it had not begun with it ("not begun"), or its memory, which ran out,
+    // was not this program's alone ("out of memory").
+    std::function<void(std::string_view why, std::string_view how)> again;
   };
-  // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded with `ended` set, or without when no
-  // process could be started.
+  // Errors: what the planner says of the program; kUnavailable, kDeadlineExceeded, kResourceExhausted naming
+  // planner_bytes_max with `ended` set; or without, when no process could be started.
   Outcome MakePlan(const Task& task, const Listener& listener);
 
   // Ends the plan that is being made, and every later one, with `cause`. From any thread, once.
@@ -84,6 +87,7 @@ class PlannerProcess {
   Process process_;
   std::unique_ptr<Channel> channel_;  // Null when there is no process.
   base::Nanos started_ = {};
+  bool fresh_ = true;  // It has planned nothing yet.
   int64_t seq_ = 0;
   Wakeup interrupted_;
   mutable std::mutex mutex_;

@@ -21,6 +21,7 @@
 #include "host_ir/rank/cuda/cuda_backends.h"
 #include "service/log/log.h"
 #include "service/os/affinity.h"
+#include "service/os/memory_limit.h"
 #include "service/os/oom_score.h"
 #include "service/os/process.h"
 #include "service/planner/planner.h"
@@ -94,6 +95,8 @@ int Main(int argc, char** argv) {
   int loop_streams = 4;
   app.add_option("--loop-streams", loop_streams, "of a planner: streams over which stream loops rotate")
       ->check(CLI::Range(1, host::kLoopStreamsMax));
+  int64_t planner_bytes_max = 0;
+  app.add_option("--bytes-max", planner_bytes_max, "of a planner: bytes it may allocate to plan; 0: any");
   Cores cores;
   app.add_option("--cores", cores, "the cores it runs on: 0,1; none: any")->delimiter(',');
   std::string segments;
@@ -132,10 +135,12 @@ int Main(int argc, char** argv) {
   if (role == "planner") {
     // While the ranks open their devices. Without a compiler a program whose kernels are known runs all the same.
     if (backends.warm_compiler) std::thread([warm = backends.warm_compiler] { (void)warm().ok(); }).detach();
-    ServePlanner(base::Fd(kInheritedFd), {.resharding_bytes_max = resharding_bytes_max,
-                                          .loop_streams = loop_streams,
-                                          .backend = backends.kind,
-                                          .compile = backends.make_compiler()});
+    if (planner_bytes_max > 0 && backends.on_out_of_memory) backends.on_out_of_memory(&EndOutOfMemory);
+    ServePlanner(base::Fd(kInheritedFd), planner_bytes_max,
+                 {.resharding_bytes_max = resharding_bytes_max,
+                  .loop_streams = loop_streams,
+                  .backend = backends.kind,
+                  .compile = backends.make_compiler()});
   }
   ServeRank(options, std::move(backends));
 }

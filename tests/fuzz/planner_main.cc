@@ -13,5 +13,5 @@ int main() {
   hir::service::PipelineOptions options;
   options.backend = "cpu";
   options.compile = hir::fuzz::NoCode;
-  hir::service::ServePlanner(hir::base::Fd(hir::service::kInheritedFd), options);
+  hir::service::ServePlanner(hir::base::Fd(hir::service::kInheritedFd), /*bytes_max=*/0, options);
 }

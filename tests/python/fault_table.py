@@ -687,7 +687,7 @@ EXPECTED: dict[tuple[str, str], dict[str, Wanted]] = {
     **{(fault, "client"): _BESIDE_A_CLIENT for fault in ("kill", "stop", "frozen", "slow")},
     **{("slow", place): _SLOW for place in PLACES if place != "client"},
     ("oom", "worker in a kernel"): _with(run=Wanted("RESOURCE_EXHAUSTED", "", DEAD_S)),
-    ("oom", "planner"): _with(compile=Wanted("UNAVAILABLE|OK", "the planner died", DEAD_S + PLAN_S)),
+    ("oom", "planner"): _with(compile=Wanted("RESOURCE_EXHAUSTED|OK", "planner_bytes_max = ", DEAD_S + PLAN_S)),
     ("wrong plan", "worker in a communication"): _with(
         run=Wanted("INTERNAL", r"rank \d+: the plan of column_sums that it loads has the digest \w+", DEAD_S)
     ),

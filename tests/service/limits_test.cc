@@ -119,7 +119,7 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_GT(shown["staging_bytes_max"], int64_t{1} << 25) << "a quarter of it";
   EXPECT_EQ(shown["setup_timeout_ms"], 10000) << "without GPUs";
   EXPECT_EQ(shown["recycled_bytes_max"], shown["tensor_bytes_max"] / 4);
-  EXPECT_GT(shown["device_bytes_max"], int64_t{1} << 26) << "of one device: 35 % of the memory";
+  EXPECT_GT(shown["device_bytes_max"], int64_t{1} << 26) << "of one device: 30 % of the memory";
   EXPECT_GT(shown["requests_bytes_max"], int64_t{1} << 20);
   EXPECT_GE(shown["transport_bytes_max"], int64_t{1} << 26);
   const int64_t worker = client.Status().devices(0).pid();

@@ -7,6 +7,7 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/CommandLine.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
@@ -222,6 +223,11 @@ Result<std::string> CompileObject(const std::string& ir, const Target& target) {
   module->setTargetTriple(machine.getTargetTriple().str());
   HIR_TRY(Optimize(*module, machine));
   return generator->Run(*module);
+}
+
+void OnOutOfMemory(void (*end)()) {
+  llvm::install_bad_alloc_error_handler([](void* end_it, const char*, bool) { reinterpret_cast<void (*)()>(end_it)(); },
+                                        reinterpret_cast<void*>(end));
 }
 
 }  // namespace hir::codegen::cpu

@@ -61,6 +61,10 @@ class Compiler {
   int64_t num_from_disk_ = 0;                           // Guarded by mutex_.
 };
 
+// Has LLVM call `end`, which must not return, where it finds no memory past operator new; else it aborts. Once a
+// process.
+void OnOutOfMemory(void (*end)());
+
 // The LLVM IR of a plan, before optimisation: a module for each of its kernels "k0", "k1", ... in its order.
 Result<std::string> EmitIr(const KernelPlan& plan, const Target& target);
 

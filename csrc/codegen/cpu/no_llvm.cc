@@ -9,6 +9,7 @@ Status NotBuilt() { return Unimplemented("built without LLVM: CPU kernels can ne
 
 Target HostTarget() { return {}; }
 Result<Artifact> Compiler::Compile(const KernelPlan&) { return NotBuilt(); }
+void OnOutOfMemory(void (*)()) {}
 int64_t Compiler::num_compiled() const { return 0; }
 int64_t Compiler::num_from_disk() const { return 0; }
 Result<std::string> EmitIr(const KernelPlan&, const Target&) { return NotBuilt(); }

@@ -81,6 +81,7 @@ Backends CpuBackends() {
     return Result<std::unique_ptr<host::LibrarySource>>(MakeCpuLibraries(num_threads));
   };
   backends.make_compiler = &MakeCompiler;
+  backends.on_out_of_memory = &codegen::cpu::OnOutOfMemory;
   return backends;
 }
 
