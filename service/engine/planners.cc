@@ -38,7 +38,8 @@ Planners::Planners(PlannerOptions options, const Limits& limits, std::shared_ptr
       hooks_(std::move(hooks)),
       queued_bytes_("queued_plans_bytes_max", "bytes of programs that wait for the planner",
                     limits.queued_plans_bytes_max),
-      deaths_(limits, clock) {
+      deaths_(limits, clock),
+      seconds_(limits.principal_plan_seconds_max, clock) {
   // At once, so that the first program does not wait for it.
   const std::scoped_lock lock(mutex_);
   AddLane();
@@ -107,6 +108,7 @@ void Planners::Ask(Wanted wanted, Waiter waiter) {
 Status Planners::Admit(const Wanted& wanted, const Owner& owner, Charge& bytes) {
   if (stopping_) return Unavailable("the daemon is shutting down");
   HIR_TRY(deaths_.Check(wanted.text));
+  HIR_TRY(seconds_.Check(owner.principal));
   const int64_t its =
       std::ranges::count_if(asked_, [&](const Asked& asked) { return asked->owner.session == owner.session; });
   if (its >= limits_.queued_plans_max) {
@@ -122,25 +124,39 @@ void Planners::Cancel(const Owner& owner, const Status& cause) {
   std::vector<Waiter> cancelled;
   {
     const std::scoped_lock lock(mutex_);
-    const std::vector<Asked> its = waiting_.Remove(owner);
-    for (const Asked& asked : asked_) {
-      std::vector<Waiter>& waiting = asked->waiting;
-      const auto gone = std::stable_partition(
-          waiting.begin(), waiting.end(), [&](const Waiter& waiter) { return waiter.owner.session != owner.session; });
+    cancelled = Drop([&](const Request& request, const Waiter& waiter) {
       // Whoever asked first stands for a plan that has begun.
-      if (asked->begun && gone == waiting.begin()) continue;
-      std::move(gone, waiting.end(), std::back_inserter(cancelled));
-      waiting.erase(gone, waiting.end());
-    }
-    std::erase_if(asked_, [](const Asked& asked) { return asked->waiting.empty(); });
-    for (const Asked& asked : its) {
+      const bool stands = request.begun && std::ranges::all_of(request.waiting, [&](const Waiter& one) {
+                            return one.owner.session == owner.session;
+                          });
+      return waiter.owner.session == owner.session && !stands;
+    });
+    (void)waiting_.Remove(owner);
+    Dispatch();
+  }
+  for (const Waiter& waiter : cancelled) waiter.done(cause);
+}
+
+std::vector<Planners::Waiter> Planners::Drop(const std::function<bool(const Request&, const Waiter&)>& drops) {
+  std::vector<Waiter> dropped;
+  std::vector<Owner> left;  // Who waits no more for what has the owner's turn.
+  for (const Asked& asked : asked_) {
+    std::vector<Waiter> stay;
+    for (Waiter& waiter : asked->waiting) (drops(*asked, waiter) ? dropped : stay).push_back(waiter);
+    asked->waiting = std::move(stay);
+    const bool has_left = std::ranges::none_of(
+        asked->waiting, [&](const Waiter& waiter) { return waiter.owner.session == asked->owner.session; });
+    if (has_left && !asked->begun) left.push_back(asked->owner);
+  }
+  std::erase_if(asked_, [](const Asked& asked) { return asked->waiting.empty(); });
+  for (const Owner& owner : left) {
+    for (const Asked& asked : waiting_.Remove(owner)) {
       if (asked->waiting.empty()) continue;
       asked->owner = asked->waiting.front().owner;
       waiting_.Push(asked->owner, asked, std::ssize(asked->wanted.text));
     }
-    Dispatch();
   }
-  for (const Waiter& waiter : cancelled) waiter.done(cause);
+  return dropped;
 }
 
 int64_t Planners::num_busy() const {
@@ -250,19 +266,28 @@ void Planners::Loop(Lane& lane) {
 }
 
 void Planners::Finish(Lane& lane, const Asked& asked, const Result<Plan>& made, base::Nanos took) {
-  std::vector<Waiter> waiting;
+  std::vector<Waiter> waiting, refused;
+  Status over;  // The limit, if the principal has reached it.
   {
     const std::scoped_lock lock(mutex_);
     waiting = std::move(asked->waiting);
     std::erase(asked_, asked);
     lane.asked = nullptr;
     waiting_.Charge(asked->owner, took);
+    const std::string& principal = asked->owner.principal;
+    seconds_.Charge(principal, took);
+    if (over = seconds_.Check(principal); !over.ok()) {
+      refused = Drop([&](const Request& request, const Waiter& waiter) {
+        return !request.begun && request.owner.principal == principal && waiter.owner.principal == principal;
+      });
+    }
     Dispatch();
   }
   for (const Waiter& waiter : waiting) {
     if (waiter.progress) waiter.progress(At(pb::PlanProgress::STAGE_DONE));
     waiter.done(made);
   }
+  for (const Waiter& waiter : refused) waiter.done(over);
   TellQueued();
 }
 
@@ -307,7 +332,7 @@ Result<Planners::Plan> Planners::Make(Lane& lane, const Request& request) {
     const std::scoped_lock lock(mutex_);
     deaths_.Forget(wanted.text);
   }
-  return hooks_.keep(wanted, std::move(outcome.plan));
+  return hooks_.keep(wanted, request.owner, std::move(outcome.plan));
 }
 
 int64_t Planners::num_queued() const {

@@ -14,6 +14,7 @@
 #include "csrc/base/status.h"
 #include "service/engine/fair_queue.h"
 #include "service/engine/limits.h"
+#include "service/engine/plan_seconds.h"
 #include "service/engine/planner_deaths.h"
 #include "service/engine/program.h"
 #include "service/metrics/metrics.h"
@@ -26,6 +27,7 @@ namespace hir::service {
 // Turns are fair by the time that plans take, between principals and between the sessions of one. The last planner that
 // is free takes no program of who has one planned already: a principal, or, while one alone is here, a session. So a
 // small program starts at once beside another client's large ones. Planners beyond the first start when needed.
+// Who has used its seconds of planning is refused, with what waits.
 //
 // Thread-safe. Its destructor stops it.
 class Planners {
@@ -47,9 +49,12 @@ class Planners {
   };
   // All must not block; they are called until the destructor returns.
   struct Hooks {
-    std::function<Plan(const Wanted&)> find;  // The plan, if somebody has it; called under the lock.
-    std::function<Result<Plan>(const Wanted&, ::hostir::v1::Plan)> keep;  // Before `find` is asked for it again.
-    std::function<bool()> several_principals;                             // Whether more than one is here.
+    // The plan, if somebody has it. Called under the lock.
+    std::function<Plan(const Wanted&)> find;
+    // From then on `find` finds it. `owner`: who asked first.
+    std::function<Result<Plan>(const Wanted&, const Owner& owner, ::hostir::v1::Plan)> keep;
+    // Whether more than one is here. Called under the lock.
+    std::function<bool()> several_principals;
   };
 
   Planners(PlannerOptions options, const Limits& limits, std::shared_ptr<Metrics> metrics, const base::Clock& clock,
@@ -97,6 +102,9 @@ class Planners {
   // REQUIRES, of all below: the lock is held.
   // OK, or why `wanted` does not go to the queue.
   Status Admit(const Wanted& wanted, const Owner& owner, Charge& bytes);
+  // Takes those who wait that `drops` says; what nobody waits for then is asked no more, unless it has begun, and what
+  // its owner waits for no more is another's.
+  std::vector<Waiter> Drop(const std::function<bool(const Request&, const Waiter&)>& drops);
   // Gives those who wait to planners that are free.
   void Dispatch();
   bool MayBegin(const std::string& principal, const std::string& session, bool several) const;
@@ -114,6 +122,7 @@ class Planners {
   std::list<Asked> asked_;    // All that is not over, in the order it was asked for.
   FairQueue<Asked> waiting_;  // Of these, what has not begun.
   PlannerDeaths deaths_;
+  PlanSeconds seconds_;
   bool stopping_ = false;
   std::vector<std::unique_ptr<Lane>> lanes_;  // At least one; none goes before the destructor.
 };

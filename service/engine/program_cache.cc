@@ -13,11 +13,11 @@ ProgramCache::ProgramCache(PlannerOptions planner, const Limits& limits, std::sh
     : limits_(limits),
       metrics_(std::move(metrics)),
       by_sent_(limits.program_texts_bytes_max),
-      planners_(
-          std::move(planner), limits, metrics_, clock,
-          {.find = [this](const Wanted& wanted) { return FindWanted(wanted); },
-           .keep = [this](const Wanted& wanted, ::hostir::v1::Plan plan) { return KeepMade(wanted, std::move(plan)); },
-           .several_principals = several_principals ? std::move(several_principals) : [] { return false; }}) {}
+      planners_(std::move(planner), limits, metrics_, clock,
+                {.find = [this](const Wanted& wanted) { return FindWanted(wanted); },
+                 .keep = [this](const Wanted& wanted, const Owner& owner,
+                                ::hostir::v1::Plan plan) { return KeepMade(wanted, owner, std::move(plan)); },
+                 .several_principals = several_principals ? std::move(several_principals) : [] { return false; }}) {}
 
 ProgramCache::~ProgramCache() = default;
 
@@ -108,7 +108,8 @@ void ProgramCache::Touch(Entry& entry) {
   if (at != recent_.end()) recent_.splice(recent_.begin(), recent_, at);
 }
 
-Result<std::shared_ptr<const Program>> ProgramCache::KeepMade(const Wanted& wanted, ::hostir::v1::Plan plan) {
+Result<std::shared_ptr<const Program>> ProgramCache::KeepMade(const Wanted& wanted, const Owner& owner,
+                                                              ::hostir::v1::Plan plan) {
   ++num_planned_;
   int64_t number = 0;
   {
@@ -119,7 +120,7 @@ Result<std::shared_ptr<const Program>> ProgramCache::KeepMade(const Wanted& want
   HIR_ASSIGN(std::shared_ptr<const Program> program, Program::Make(id, number, std::move(plan)));
   program = Watched(std::move(program), gone_);
   if (wanted.of == nullptr) {
-    Keep(wanted, program);
+    Keep(wanted, owner.principal, program);
     return program;
   }
   HIR_TRY(program->Serves(wanted.sizes));  // Else no plan does.
@@ -139,21 +140,31 @@ void ProgramCache::KeepFor(const Wanted& wanted, const std::shared_ptr<const Pro
   }
 }
 
-void ProgramCache::Keep(const Wanted& wanted, std::shared_ptr<const Program> program) {
+void ProgramCache::Keep(const Wanted& wanted, const std::string& principal, std::shared_ptr<const Program> program) {
   std::string sent = wanted.source.SerializeAsString();
   const std::scoped_lock lock(mutex_);
   by_text_[wanted.text] = program;
   by_sent_.Keep(std::move(sent), program);
-  by_id_[program->id()] = {program, wanted.text};
+  by_id_[program->id()] = {program, wanted.text, principal};
+  ++num_of_[principal];
   recent_.push_front(std::move(program));
-  while (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, limits_.programs_max)) {
-    const auto oldest = by_id_.find(recent_.back()->id());
-    by_text_.erase(oldest->second.text);
-    by_sent_.Drop(*oldest->second.program);
-    by_id_.erase(oldest);
-    recent_.pop_back();
-    metrics_->cache_evictions.Add();
-  }
+  const int64_t its_most = limits_.principal_programs_max;
+  if (its_most > 0 && num_of_[principal] > its_most) Evict(principal);
+  if (std::ssize(recent_) <= std::max<int64_t>(1, limits_.programs_max)) return;
+  const auto most = std::ranges::max_element(num_of_, {}, [](const auto& one) { return one.second; });
+  Evict(num_of_[principal] == most->second ? principal : most->first);
+}
+
+void ProgramCache::Evict(const std::string& principal) {
+  const auto its = [&](const auto& program) { return by_id_.find(program->id())->second.principal == principal; };
+  const auto oldest = std::find_if(recent_.rbegin(), recent_.rend(), its);
+  const auto entry = by_id_.find((*oldest)->id());
+  by_text_.erase(entry->second.text);
+  by_sent_.Drop(*entry->second.program);
+  if (--num_of_[principal] == 0) num_of_.erase(principal);
+  by_id_.erase(entry);
+  recent_.erase(std::next(oldest).base());
+  metrics_->cache_evictions.Add();
 }
 
 std::shared_ptr<const Program> ProgramCache::Watched(std::shared_ptr<const Program> program,

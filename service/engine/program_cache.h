@@ -86,6 +86,7 @@ class ProgramCache {
   struct Entry {
     std::shared_ptr<const Program> program;
     std::string text;
+    std::string principal;                                 // Who asked for it first.
     std::list<std::shared_ptr<const Program>> sized = {};  // Its plans for sizes, the latest used first.
     int64_t requests = 0;
   };
@@ -98,10 +99,12 @@ class ProgramCache {
   static std::shared_ptr<const Program> Watched(std::shared_ptr<const Program> program, std::shared_ptr<Gone> gone);
   // What is asked of the planners' callbacks.
   std::shared_ptr<const Program> FindWanted(const Wanted& wanted);
-  Result<std::shared_ptr<const Program>> KeepMade(const Wanted& wanted, ::hostir::v1::Plan plan);
-  void Keep(const Wanted& wanted, std::shared_ptr<const Program> program);
+  Result<std::shared_ptr<const Program>> KeepMade(const Wanted& wanted, const Owner& owner, ::hostir::v1::Plan plan);
+  void Keep(const Wanted& wanted, const std::string& principal, std::shared_ptr<const Program> program);
   void KeepFor(const Wanted& wanted, const std::shared_ptr<const Program>& sized);
-  // REQUIRES, of the two: the lock is held.
+  // REQUIRES, of the three: the lock is held.
+  // Drops what `principal` used least lately, of those that it asked for first.
+  void Evict(const std::string& principal);
   std::shared_ptr<const Program> FindLocked(const std::shared_ptr<const Program>& program, const Sizes& sizes);
   void Touch(Entry& entry);
 
@@ -116,6 +119,7 @@ class ProgramCache {
   std::unordered_map<std::string, std::shared_ptr<const Program>> by_text_;
   ProgramTexts by_sent_;
   std::map<std::string, Entry, std::less<>> by_id_;
+  std::map<std::string, int64_t> num_of_;  // Entries, by principal.
   int64_t next_number_ = 1;
 
   Planners planners_;  // Last: its threads use all of the above.

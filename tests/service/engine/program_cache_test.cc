@@ -62,7 +62,9 @@ pb::Plan PlanOf(const pb::MakePlan& asked) {
 // Each look at it finds it later, so that all plans take as long.
 class TickingClock : public base::Clock {
  public:
-  base::Nanos Now() const override { return std::chrono::milliseconds(++ticks_); }
+  base::Nanos Now() const override { return tick * ++ticks_; }
+
+  base::Nanos tick = std::chrono::milliseconds(1);
 
  private:
   mutable std::atomic<int64_t> ticks_ = 0;
@@ -503,6 +505,77 @@ TEST_F(TwoPlanners, APlannerThatDiesCostsItsOwnProgram) {
   EXPECT_TRUE(Get("p").ok());
   EXPECT_EQ(Planner(1), second);
   EXPECT_NE(Planner(0), first);
+}
+
+class PlanSecondsOfAPrincipal : public Plans {
+ protected:
+  static Limits MakeLimits() {
+    Limits limits = Plans::MakeLimits(16);
+    limits.principal_plan_seconds_max = 1;
+    return limits;
+  }
+  PlanSecondsOfAPrincipal() : Plans(MakeLimits()) {}
+};
+
+TEST_F(PlanSecondsOfAPrincipal, WhoHasUsedThemUpIsRefused) {
+  clock.tick = std::chrono::milliseconds(700);  // Of each plan.
+  const pid_t planner = Planner();
+  ASSERT_EQ(kill(planner, SIGSTOP), 0);
+  const auto order = std::make_shared<Order>(5), later = std::make_shared<Order>(1);
+  for (const char* text : {"a1", "a2", "a3", "a4"}) Ask(cache, Owner{"ann", "a"}, text, order);
+  Ask(cache, Owner{"carol", "c"}, "a4", order);  // Waits with the other.
+  ASSERT_EQ(kill(planner, SIGCONT), 0);
+  order->all.get_future().get();
+  Ask(cache, Owner{"ann", "a"}, "a5", later);
+  later->all.get_future().get();
+  const std::scoped_lock lock(order->mutex, later->mutex);
+  std::vector<std::string> began;
+  order->heard.push_back(later->heard[0]);
+  for (const std::string& heard : order->heard) began.push_back(heard.substr(0, heard.find(" = 1:")));
+  const std::string refused = " RESOURCE_EXHAUSTED: principal_plan_seconds_max";
+  EXPECT_EQ(began, (std::vector<std::string>{"a1", "a2", "a3" + refused, "a4" + refused, "a4", "a5" + refused}));
+}
+
+class ProgramsOfAPrincipal : public Plans {
+ protected:
+  static Limits MakeLimits() {
+    Limits limits = Plans::MakeLimits(16);
+    limits.programs_max = 4;
+    limits.principal_programs_max = 3;
+    return limits;
+  }
+  ProgramsOfAPrincipal() : Plans(MakeLimits()) {}
+  void Plan(const std::string& principal, const std::string& text) {
+    std::promise<bool> made;
+    cache.Get(text, SourceOf(text), [&](const Made& program) { made.set_value(program.ok()); },
+              {.owner = {principal, principal}});
+    EXPECT_TRUE(made.get_future().get());
+  }
+  std::string Kept() {
+    std::string kept;
+    for (const char* text : {"a1", "a2", "a3", "a4", "b1", "b2", "b3"}) {
+      if (FindSent(text) != nullptr) kept += std::string(kept.empty() ? "" : " ") + text;
+    }
+    return kept;
+  }
+};
+
+TEST_F(ProgramsOfAPrincipal, ItsOwnGoFirst) {
+  Plan("bob", "b1");
+  for (const char* text : {"a1", "a2", "a3"}) Plan("ann", text);
+  EXPECT_EQ(Kept(), "a1 a2 a3 b1");
+  ASSERT_NE(FindSent("a1"), nullptr);
+  Plan("ann", "a4");
+  EXPECT_EQ(Kept(), "a1 a3 a4 b1") << "a2, not b1: that was bob's";
+}
+
+TEST_F(ProgramsOfAPrincipal, BeyondAllWhoHasMostLosesOne) {
+  for (const char* text : {"b1", "a1", "a2", "a3"}) Plan(text[0] == 'a' ? "ann" : "bob", text);
+  Plan("bob", "b2");
+  EXPECT_EQ(Kept(), "a2 a3 b1 b2") << "though b1 was used before a1";
+  Plan("bob", "b3");
+  EXPECT_EQ(Kept(), "a2 a3 b2 b3") << "both have two and bob comes with a third";
+  EXPECT_EQ(cache.size(), 4);
 }
 
 class TwoPlans : public Plans {
