@@ -72,6 +72,9 @@ _STATES = {
 }
 _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # How requests end with their connection.
 # Ends of a request that may have been carried out.
+# How a request to free ends of which a handle is freed already, or never was.
+_KNOWN_TO_BE_GONE = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+_FREED = (None, *_KNOWN_TO_BE_GONE)
 _UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -305,6 +308,7 @@ class Client:
         wait: bool = False,
         nowait: bool = False,
         timeout: float | None = None,
+        deadline: float | None = None,
         timeline: str | os.PathLike[str] | None = None,
         record: str | os.PathLike[str] | None = None,
     ) -> Any:
@@ -318,6 +322,8 @@ class Client:
         it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
         the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
         timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
+        deadline: seconds from now to its end, the wait for room and for its turn included. What has not begun by then
+        does not, and its arrays raise DeadlineExceeded; what runs by then is as if cancelled (``Array.cancel``).
 
         timeline: a file for a trace that ui.perfetto.dev opens: for each rank what the host queued when, and when its
         streams did it, on one clock. Such a run is waited for, replays no graph, and costs two marks for each piece of
@@ -333,14 +339,15 @@ class Client:
         if record is not None:
             values = inputs_.bind(fd, inputs)
             with WrittenRun(record, fd, values, self.num_devices, self.device_kind) as written:
-                outputs = self.run(fd, values, wait=True, nowait=nowait, timeout=timeout, timeline=timeline)
+                options: dict[str, Any] = {"timeout": timeout, "deadline": deadline, "timeline": timeline}
+                outputs = self.run(fd, values, wait=True, nowait=nowait, **options)
                 names = [output.name for output in self._compile(fd).outputs]
                 written.keep(names, flatten(outputs)[0])
             return outputs
         if timeline is None:
-            return self._run(fd, inputs, wait, nowait, timeout)[0]
+            return self._run(fd, inputs, wait, nowait, timeout, deadline)[0]
         with open(timeline, "wb") as file:
-            outputs, reply = self._run(fd, inputs, True, nowait, timeout, timeline=True)
+            outputs, reply = self._run(fd, inputs, True, nowait, timeout, deadline, timeline=True)
             file.write(reply.timeline)
         return outputs
 
@@ -373,7 +380,7 @@ class Client:
         ]
         replies = []
         for _ in range(repeat):
-            outputs, reply = self._run(fd, values, True, False, timeout, profile=True)
+            outputs, reply = self._run(fd, values, True, False, timeout, None, profile=True)
             replies.append(reply)
         return Profile(replies, outputs, fd.name)
 
@@ -384,15 +391,17 @@ class Client:
         wait: bool,
         nowait: bool,
         timeout: float | None,
+        deadline: float | None,
         profile: bool = False,
         timeline: bool = False,
     ) -> tuple[Any, Any]:
         """What ``run`` returns, and the daemon's reply."""
+        end = None if deadline is None else time.monotonic() + _milliseconds(deadline, "deadline") / 1000
         values = inputs_.bind(fd, inputs)
         request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
         request.profile, request.timeline = profile, timeline
-        request.timeout_ms = _milliseconds(timeout) if timeout is not None else 0
-        patience = 0.0 if nowait else timeout
+        request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
+        patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[str, Array] = {}
         for index, (value, parameter) in enumerate(zip(values, fd.fusion.inputs(), strict=True)):
             if isinstance(parameter, Scalar):
@@ -409,13 +418,17 @@ class Client:
             request.program_id = self._compile(fd).program_id
 
         location = caller_location()
-        result = self._when_there_is_room(
-            lambda: self._call(self._stub.Run, request, retry=compile_again, location=location), patience
-        )
+
+        def attempt() -> Any:
+            if end is not None:
+                request.deadline_ms = _left_ms(end, f"a run of {fd.name}", deadline)
+            return self._call(self._stub.Run, request, retry=compile_again, location=location)
+
+        result = self._when_there_is_room(attempt, patience)
         for output in fd._record.outputs:
             if output.alias is not None:
                 arrays[output.alias]._lose(f"was consumed by a run of {fd.name} ({location})")
-        outputs = tuple(self._array(tensor, location) for tensor in result.outputs)
+        outputs = tuple(self._array(tensor, location, int(result.run_id)) for tensor in result.outputs)
         if not wait:
             self._backlog.add(outputs)
         return outputs if fd._output_tree is None else unflatten(fd._output_tree, outputs), result
@@ -546,6 +559,13 @@ class Client:
             return "unavailable"
         return _STATES.get(tensor.state, "pending").removeprefix("ready")
 
+    def _cancel(self, array: Array) -> bool:
+        self._check_live(array)
+        if array._run == 0:
+            return False
+        request = pb.CancelRequest(session_id=self._session, run_id=array._run)
+        return bool(self._call(self._stub.Cancel, request).found != pb.CancelReply.FOUND_OVER)
+
     def _wait(self, arrays: Sequence[Array]) -> None:
         for array, tensor in zip(arrays, self._wait_for(arrays), strict=True):
             _check_sound(tensor, array)
@@ -585,7 +605,7 @@ class Client:
         if array._gone:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
-    def _array(self, tensor: Any, origin: str) -> Array:
+    def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:
         spec = tensor.spec
         return Array(
             self,
@@ -595,6 +615,7 @@ class Client:
             wire.sharding_of(spec.sharding),
             tuple(spec.stored_once),
             origin,
+            run,
         )
 
     def _call(
@@ -676,7 +697,8 @@ class Client:
             failure = Unavailable(message)
             message = f"the daemon at {self.address} has gone ({why}); connect again and put tensors again"
         elif isinstance(failure, FailedPrecondition) and message.startswith("no such session"):
-            message += "; connect again and put tensors again"
+            why = self._session_.why_ended()
+            message += f"{f' ({why})' if why else ''}; connect again and put tensors again"
         return from_code(failure.code, _with_origin(message, location))
 
     def _check_size(self, request: Any, location: str | None) -> None:
@@ -705,12 +727,29 @@ class Client:
     def _free_collected(self) -> None:
         self._check_open()
         while (handles := self._take(self._collected)) or self._abandoned:
-            request = pb.FreeRequest(session_id=self._session, handles=handles)
-            request.abandoned.extend(self._take(self._abandoned))
-            self._give_key(request)
-            # If the daemon went away, its tensors did too, and the next request says so.
-            with contextlib.suppress(grpc.RpcError):
-                self._send(self._stub.Free, request, self._deadline)
+            abandoned = self._take(self._abandoned)
+            code = self._try_free(handles, abandoned)
+            if code in _KNOWN_TO_BE_GONE:  # All or none: one of them is, the others are not for that.
+                codes = [self._try_free([handle], []) for handle in handles]
+                handles = [handle for handle, code in zip(handles, codes, strict=True) if code not in _FREED]
+                abandoned = []
+            elif code is None:
+                continue
+            if handles or abandoned:  # For the next time. If the daemon went away, the next request says so.
+                self._collected.extend(handles)
+                self._abandoned.extend(abandoned)
+                return
+
+    def _try_free(self, handles: Sequence[str], abandoned: Sequence[str]) -> grpc.StatusCode | None:
+        """How the daemon refuses it; None: it does not."""
+        request = pb.FreeRequest(session_id=self._session, handles=handles, abandoned=abandoned)
+        self._give_key(request)
+        try:
+            self._send(self._stub.Free, request, self._deadline)
+        except grpc.RpcError as error:
+            code: grpc.StatusCode = error.code()
+            return None if str(error.details()).startswith("no such session") else code
+        return None
 
     def close(self) -> None:
         """Ends the session, which frees its arrays, and the private daemon if there is one: ``client.close()``.
@@ -777,10 +816,17 @@ def _check_seconds(lease: float | None, deadline: float | None) -> None:
         raise invalid(f"deadline = {deadline!r}: it is a number of seconds above 0, or None")
 
 
-def _milliseconds(timeout: float) -> int:
-    if not 0 < timeout < 2**53:  # Also for NaN.
-        raise invalid(f"run: timeout {timeout}; it is a number of seconds above 0")
-    return max(1, int(timeout * 1000))
+def _milliseconds(seconds: float, name: str) -> int:
+    if not 0 < seconds < 2**53:  # Also for NaN.
+        raise invalid(f"run: {name} {seconds}; it is a number of seconds above 0")
+    return max(1, int(seconds * 1000))
+
+
+def _left_ms(end: float, what: str, deadline: float | None) -> int:
+    left = int(1000 * (end - time.monotonic()))
+    if left <= 0:
+        raise DeadlineExceeded(located(f"{what}: its deadline of {deadline} s passed before the daemon had room for it"))
+    return left
 
 
 def _number_argument(number: bool | int | float) -> pb.RunArg:

@@ -8,10 +8,10 @@ import pathlib
 import re
 import signal
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable
 from typing import Any
+
+from eventually import eventually
 
 Labels = frozenset[tuple[str, str]]
 
@@ -76,12 +76,3 @@ class ObservedDaemon:
         finally:
             self.process.kill()
             self.process.wait()
-
-
-def eventually(check: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What ``check`` says once it is true. Fails when it is not within ``seconds``."""
-    until = time.monotonic() + seconds
-    while not (said := check()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.01)
-    return said

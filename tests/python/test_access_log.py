@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import eventually
 from hostir import FusionDefinition
-from observed_daemon import ObservedDaemon, eventually
+from observed_daemon import ObservedDaemon
 
 
 @pytest.fixture(scope="module")

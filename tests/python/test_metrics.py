@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import eventually
 from hostir import DeviceMesh, FusionDefinition, private_daemon
-from observed_daemon import ObservedDaemon, eventually
+from observed_daemon import ObservedDaemon
 
 TWO = DeviceMesh([0, 1])
 ME = f"uid:{os.getuid()}"

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import eventually
 from hostir import DeviceMesh, FusionDefinition
-from observed_daemon import ObservedDaemon, eventually
+from observed_daemon import ObservedDaemon
 
 TWO = DeviceMesh([0, 1])
 X = np.ones((2, 64), np.float32)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,12 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import becomes
 from hostir import DataType, FusionDefinition
 from hostir.wire import service_pb2 as pb
 
 PATIENCE = 30.0
 SEED = int(os.environ.get("HOSTIR_SEED", "26"))
-
-
-def becomes(read: Callable[[], Any], wanted: Any) -> bool:
-    end = time.monotonic() + PATIENCE
-    while read() != wanted:
-        if time.monotonic() > end:
-            return False
-        select.select([], [], [], 0.01)
-    return True
 
 
 class Proxy:

@@ -8,13 +8,11 @@ import itertools
 import mmap
 import os
 import random
-import select
 import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import becomes
 from hostir import Sharding, shared_memory
 from hostir.wire import service_pb2 as pb
 from hostir.wire import tensor_pb2 as pb_tensor
@@ -62,15 +61,6 @@ def counted(client: hostir.Client) -> dict[str, int]:
 
         setattr(stub, name, call)
     return counts
-
-
-def becomes(read: Callable[[], Any], wanted: Any) -> bool:
-    end = time.monotonic() + PATIENCE
-    while read() != wanted:
-        if time.monotonic() > end:
-            return False
-        select.select([], [], [], 0.01)
-    return True
 
 
 def a_sharding(random_: random.Random, shape: tuple[int, ...]) -> Sharding:

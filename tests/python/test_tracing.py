@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import hostir
+from eventually import eventually
 from hostir import DeviceMesh, FusionDefinition
-from observed_daemon import ObservedDaemon, eventually
+from observed_daemon import ObservedDaemon
 
 TWO = DeviceMesh([0, 1])
 TRACE = "0af7651916cd43dd8448eb211c80319c"
