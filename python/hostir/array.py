@@ -46,11 +46,13 @@ class Array:
         sharding: Sharding,
         stored_once: tuple[bool, ...] = (),
         origin: str = "",
+        run: int = 0,
     ) -> None:
         self._client = client
         self._handle = handle
         self._stored_once = stored_once or (False,) * len(shape)
         self._origin = origin  # Where it was made, for errors.
+        self._run = run  # The number of the run whose result it is; 0: of none.
         self._gone = ""  # Why it can no longer be used: "was freed", "was consumed by ...".
         self.shape = shape
         self.data_type = data_type
@@ -90,8 +92,19 @@ class Array:
         self._client._wait([self])
         return self
 
+    def cancel(self) -> bool:
+        """Ends the run that makes it, for all its results; whether it had not ended: ``y.cancel()``.
+
+        A run that waits for its turn is not carried out. One that runs gets a second from its turn on (the daemon's
+        cancel_grace_ms; on GPUs until its timeout) to end by itself, with its results; else its ranks are replaced, for
+        which others wait a second or so. Reading raises Cancelled, here and of whatever is made from it; ``wait()``
+        tells how it ended. What the run was to replace is gone. An array of ``put`` or ``attach`` has no run: False.
+        """
+        return self._client._cancel(self)
+
     def __await__(self) -> Generator[Any, None, Array]:
-        """As wait(), without holding up the event loop, or a thread: ``await y``. Cancelling that stops no run."""
+        """As wait(), without holding up the event loop, or a thread: ``await y``. Cancelling that stops no run, as
+        ``cancel`` does."""
         return self._client._wait_async(self).__await__()
 
     def numpy(self) -> np.ndarray[Any, Any]:

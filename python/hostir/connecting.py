@@ -19,7 +19,7 @@ from .progress import PlanProgress
 from .sharding import Sharding
 
 CONNECT_GPU_SECONDS = 60.0  # Opening GPUs and connecting them takes a while.
-_EXECUTE_OPTIONS = ("device", "wait", "nowait", "timeout")
+_EXECUTE_OPTIONS = ("device", "wait", "nowait", "timeout", "deadline")
 _default: Client | None = None
 
 

@@ -276,8 +276,8 @@ class FusionDefinition:
         """Runs on the default client: ``$HOSTIR_ADDRESS``, else a private daemon as long as this process lives.
 
         A list of Arrays, or what ``add_output`` was given with an Array for each tensor. inputs and options (``wait``,
-        ``nowait``, ``timeout``) are those of ``Client.run``. ``device`` may name where a program without a mesh runs
-        anyway (0, "cpu", "cuda:0"): ``fd.execute([x], device=0)``. TypeError for any other keyword.
+        ``nowait``, ``timeout``, ``deadline``) are those of ``Client.run``. ``device`` may name where a program without
+        a mesh runs anyway (0, "cpu", "cuda:0"): ``fd.execute([x], device=0)``. TypeError for any other keyword.
         """
         from .connecting import execute
 

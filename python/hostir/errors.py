@@ -20,7 +20,7 @@ class HostirError(Exception):
 
 
 class Cancelled(HostirError):
-    """The client left before the answer: it was closed meanwhile."""
+    """The run was cancelled (``Array.cancel``), or the client left before the answer: it was closed meanwhile."""
 
     code = "CANCELLED"
 
@@ -32,7 +32,7 @@ class InvalidArgument(HostirError, ValueError):
 
 
 class DeadlineExceeded(HostirError):
-    """A run did not end in its time, or a rank did not take part in it."""
+    """A run did not end in its time, or by its deadline, or a rank did not take part in it."""
 
     code = "DEADLINE_EXCEEDED"
 

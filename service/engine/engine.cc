@@ -31,6 +31,8 @@ FleetOptions FleetOf(const EngineOptions& options) {
           .heartbeat = milliseconds(options.limits.heartbeat_ms)};
 }
 
+constexpr int64_t kDeadlineMsMost = int64_t{1} << 40;  // Any time.
+
 std::string_view ValuesOf(DType dtype) {
   if (dtype == DType::kBool) return "true or false, 0 or 1";
   if (dtype == DType::kInt32) return "an integer from -2147483648 to 2147483647";
@@ -84,6 +86,7 @@ Engine::Engine(EngineOptions options)
                  {options_.limits.queued_runs_max,
                   options_.devices.own_memory,
                   {milliseconds(options_.limits.run_timeout_ms), "run_timeout_ms"},
+                  milliseconds(options_.limits.cancel_grace_ms),
                   metrics_,
                   [times = run_times_](const RunJob& job) -> std::optional<base::Nanos> {
                     const auto taken = times->Find(job.program->number(), job.sizes);
@@ -170,6 +173,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
   if (draining_) return Unavailable("the daemon is shutting down");
   RunJob job;
   HIR_ASSIGN(job.timeout, TimeOf(request));
+  HIR_ASSIGN(job.deadline, DeadlineOf(request, *program));
   HIR_TRY(Look(request, *program, job));
   job.program = programs_.FindFor(program, job.sizes);
   if (job.program == nullptr) {
@@ -212,6 +216,24 @@ Result<TimeLimit> Engine::TimeOf(const RunRequest& request) const {
   }
   if (request.timeout_ms > 0) return TimeLimit{milliseconds(request.timeout_ms)};
   return TimeLimit{milliseconds(most), "run_timeout_ms"};
+}
+
+Result<RunDeadline> Engine::DeadlineOf(const RunRequest& request, const Program& program) {
+  const int64_t ms = request.deadline_ms;
+  if (ms < 0) return InvalidArgument(base::Cat("deadline_ms = ", ms, ": the time of a run is not negative"));
+  if (ms == 0) return RunDeadline();
+  const RunDeadline deadline = {request.came + milliseconds(std::min(ms, kDeadlineMsMost)), ms};
+  if (base::Clock::Steady().Now() < deadline.at) return deadline;
+  return deadline.Passed(base::Cat("a run of ", program.plan().name()), "before it was accepted");
+}
+
+Result<Sequencer::Cancelled> Engine::Cancel(const std::string& session, int64_t run, std::string_view who) {
+  HIR_TRY(store_.CheckSession(session));
+  if (run < 1 || run > runs_) {
+    return Status(Code::kNotFound,
+                  base::Cat("run ", run, ": there has been none of that number; the latest is ", runs_.load()));
+  }
+  return sequencer_.CancelRun(OwnerOf(session), run, who);
 }
 
 // Looks up every argument, and checks it against its input.

@@ -88,7 +88,9 @@ class Engine {
     std::string session;
     std::string program_id;
     std::vector<RunArg> args;
-    int64_t timeout_ms = 0;  // 0: run_timeout_ms.
+    int64_t timeout_ms = 0;   // 0: run_timeout_ms.
+    int64_t deadline_ms = 0;  // Since `came`; 0: there is none.
+    base::Nanos came = base::Clock::Steady().Now();
     // When the run is over, with the time since its turn; may be null.
     std::function<void(const Status&, base::Nanos)> done = {};
     int64_t request = 0;
@@ -103,6 +105,13 @@ class Engine {
   // Errors: kInvalidArgument, kNotFound, kFailedPrecondition for program and arguments, with both sides of what does
   //         not fit; kResourceExhausted naming a limit; kUnavailable when draining. Nothing is left of it, then.
   Result<Accepted> Run(RunRequest request);
+  // As Sequencer::CancelRun, of the session. Errors: kFailedPrecondition: no such session; kNotFound: there was no such
+  // run of any.
+  Result<Sequencer::Cancelled> Cancel(const std::string& session, int64_t run, std::string_view who);
+  // Nobody will ever name the outputs of this run: it is not carried out if its turn has not come.
+  void TakeBack(const std::string& session, int64_t run) {
+    (void)sequencer_.TakeBack(OwnerOf(session), run, "its client gave it up");
+  }
   // Of the runs that went well, and were not measured op by op. `sizes`: all of the program's.
   std::optional<RunTimes::Taken> TimesOf(const Program& program, const Sizes& sizes) const {
     return run_times_->Find(program.number(), sizes);
@@ -186,6 +195,8 @@ class Engine {
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
   // What an upload stores; as of BeginUpload.
   Result<TensorSpec> SpecOf(TensorSpec spec, std::string_view program_id, int index);
+  // Errors: kInvalidArgument; kDeadlineExceeded.
+  static Result<RunDeadline> DeadlineOf(const RunRequest& request, const Program& program);
   void OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,

@@ -22,6 +22,8 @@ namespace hir::service {
 struct Owner {
   std::string principal = {};
   std::string session = {};
+
+  bool operator==(const Owner&) const = default;
 };
 
 // The time each has used, beside that of others. Who was idle gets no credit for that; who had more than a share waits
@@ -125,6 +127,22 @@ class FairQueue {
       shares->second.Forget(owner.session);
       if (shares->second.empty()) sessions_.erase(shares);
     }
+    return removed;
+  }
+  // The owner's first item that `is_meant`, which waits no longer; nothing: there is none.
+  template <typename IsMeant>
+  std::optional<Item> RemoveOne(const Owner& owner, IsMeant is_meant) {
+    const auto principal = waiting_.find(owner.principal);
+    if (principal == waiting_.end()) return std::nullopt;
+    const auto session = principal->second.find(owner.session);
+    if (session == principal->second.end()) return std::nullopt;
+    const auto found = std::ranges::find_if(session->second, is_meant);
+    if (found == session->second.end()) return std::nullopt;
+    std::optional<Item> removed = std::move(*found);
+    session->second.erase(found);
+    if (session->second.empty()) principal->second.erase(session);
+    if (principal->second.empty()) waiting_.erase(principal);
+    --size_;
     return removed;
   }
   std::vector<Item> RemoveAll() {

@@ -48,6 +48,8 @@ Limits Resolved(Limits limits, const Machine& machine) {
   if (limits.principal_tensors_max == 0) limits.principal_tensors_max = limits.tensors_max - limits.tensors_max / 8;
   if (limits.principal_sessions_max == 0) limits.principal_sessions_max = limits.sessions_max - limits.sessions_max / 8;
   if (limits.setup_timeout_ms == 0) limits.setup_timeout_ms = own_memory ? 60000 : 10000;
+  // A run that is ended takes the mesh with it: that costs a second, and on GPUs what all have there.
+  if (limits.cancel_grace_ms == 0) limits.cancel_grace_ms = own_memory ? limits.run_timeout_ms : 1000;
   return limits;
 }
 

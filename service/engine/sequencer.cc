@@ -61,6 +61,14 @@ std::optional<Poison> PoisonOf(const RunJob& job) {
 
 int64_t ToMs(base::Nanos time) { return std::chrono::duration_cast<milliseconds>(time).count(); }
 
+// Whether a job is the run of that number.
+auto IsRun(int64_t number) {
+  return [number](const Sequencer::Job& job) {
+    const auto* run = std::get_if<RunJob>(&job);
+    return run != nullptr && run->run == number;
+  };
+}
+
 std::string WhatOf(const RunJob& job) { return base::Cat("run ", job.run, " of ", job.program->plan().name()); }
 
 // On one node the rank is the device's number.
@@ -81,7 +89,9 @@ Sequencer::Sequencer(std::unique_ptr<Ranks> ranks, Options options, std::shared_
       wakeup_(std::move(wakeup)),
       released_(std::move(released)),
       gone_(std::move(gone)),
-      ranks_(std::move(ranks)) {
+      ranks_(std::move(ranks)),
+      early_ends_(options.cancel_grace) {
+  ranks_->OnWait([this] { return EndEarly(); });
   ranks_->OnLate([this](std::string_view what, std::string_view where) { Late(what, where); });
 }
 
@@ -136,6 +146,8 @@ Status Sequencer::Post(Job job) {
     if (auto* run = std::get_if<RunJob>(&job); run != nullptr) {
       run->posted = Now();
       if (Begin(*run)) return {};
+      early_ends_.Wait(owner, run->run, run->deadline);
+      if (run->deadline.there()) ranks_->Nudge();
     }
     queue_.Push(owner, std::move(job));
   }
@@ -148,8 +160,62 @@ void Sequencer::Cancel(const Owner& owner, const Status& cause) {
   {
     const std::scoped_lock lock(mutex_);
     removed = queue_.Remove(owner);
+    Leaving(removed);
   }
   Fail(std::move(removed), cause);
+}
+
+Sequencer::Cancelled Sequencer::CancelRun(const Owner& owner, int64_t run, std::string_view who) {
+  if (TakeBack(owner, run, who)) return Cancelled::kTakenBack;
+  const std::scoped_lock lock(mutex_);
+  if (!early_ends_.IsUnderWay(owner, run)) return Cancelled::kOver;
+  early_ends_.Cancel(who, Now());
+  ranks_->Nudge();
+  if (state_ == State::kBegun) wakeup_->Signal();  // The thread has to see to its end.
+  return Cancelled::kUnderWay;
+}
+
+bool Sequencer::TakeBack(const Owner& owner, int64_t run, std::string_view who) {
+  std::vector<Job> removed;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::optional<Job> found = queue_.RemoveOne(owner, IsRun(run));
+    if (!found) return false;
+    removed.push_back(*std::move(found));
+    Leaving(removed);
+  }
+  const std::string what = WhatOf(std::get<RunJob>(removed.front()));
+  Fail(std::move(removed), Status(Code::kCancelled, base::Cat(what, ": ", who, " while it waited for its turn")));
+  return true;
+}
+
+Result<base::Nanos> Sequencer::EndEarly() {
+  for (;;) {
+    std::vector<Job> late;
+    {
+      const std::scoped_lock lock(mutex_);
+      const base::Nanos now = Now();
+      const auto found = early_ends_.TakeLate(now);
+      if (!found) {
+        HIR_TRY(early_ends_.GivenUp(now));
+        return early_ends_.next();
+      }
+      late.push_back(*queue_.RemoveOne(found->first, IsRun(found->second)));
+      Leaving(late);
+    }
+    const auto& run = std::get<RunJob>(late.front());
+    const Status cause = run.deadline.Passed(WhatOf(run), "while it waited for its turn");
+    Fail(std::move(late), cause);
+  }
+}
+
+void Sequencer::WaitsNoMore(const Job& job) {
+  if (const auto* run = std::get_if<RunJob>(&job)) early_ends_.WaitNoMore(run->run, run->deadline);
+}
+
+void Sequencer::Leaving(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) WaitsNoMore(job);
+  num_leaving_ += std::ssize(jobs);
 }
 
 void Sequencer::LookForEnd(int64_t run) {
@@ -176,6 +242,7 @@ bool Sequencer::TakeEnd(int64_t run) {
   if (!ranks_->TakePosted()) return false;
   RunJob job = *std::exchange(begun_, std::nullopt);
   Become(State::kTaken);
+  early_ends_.Over();
   queue_.Charge(job.owner, Now() - begun_at_);
   Account(job, begun_at_, {});
   lock.unlock();
@@ -187,7 +254,7 @@ bool Sequencer::TakeEnd(int64_t run) {
 
 bool Sequencer::Drain(base::Nanos timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && !under_way(); });
+  return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && num_leaving_ == 0 && !under_way(); });
 }
 
 std::map<std::string, int64_t> Sequencer::queued_by_principal() const {
@@ -220,15 +287,29 @@ void Sequencer::Loop() {
       if (Rest(paused ? kReleasePause : kIdle, lock)) paused = false;
       continue;
     }
+    if (num_leaving_ > 0) {
+      changed_.wait(lock, [this] { return num_leaving_ == 0; });
+      continue;
+    }
+    if (early_ends_.next() <= Now()) {
+      lock.unlock();
+      (void)EndEarly();
+      lock.lock();
+      continue;
+    }
     FairQueue<Job>::Turn turn = *queue_.Pop();
+    const base::Nanos start = Now();
+    WaitsNoMore(turn.item);
+    if (const auto* run = std::get_if<RunJob>(&turn.item))
+      early_ends_.Start(turn.owner, run->run, WhatOf(*run), run->deadline, start);
     Become(State::kWorking);
     lock.unlock();
-    const base::Nanos start = Now();
     {
       Job job = std::move(turn.item);
       std::visit([this](auto& one) { Carry(one); }, job);
     }  // Its tensors go before the next turn.
     lock.lock();
+    early_ends_.Over();
     queue_.Charge(turn.owner, Now() - start);
     Become(State::kDeciding);
   }
@@ -249,6 +330,7 @@ bool Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
       Conclude(job);
     }
     lock.lock();
+    early_ends_.Over();
     queue_.Charge(owner, Now() - begun_at_);
     Become(State::kDeciding);
     return true;
@@ -263,12 +345,14 @@ bool Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
 }
 
 bool Sequencer::Begin(RunJob& job) {
-  if (state_ != State::kAsleep || !queue_.empty()) return false;
+  if (state_ != State::kAsleep || !queue_.empty() || num_leaving_ > 0) return false;
   const base::Nanos start = Now();
-  if (!ranks_->healthy() || start + job.timeout.time < rests_until_) return false;
+  const base::Nanos ends_at = std::min(start + job.timeout.time, early_ends_.GivenUpAt(job.deadline, start));
+  if (!ranks_->healthy() || ends_at < rests_until_ || start >= job.deadline.at) return false;
   if (PoisonOf(job) || !PostRun(job)) return false;
   queue_.Start(job.owner);
   CountTurn(job, start);
+  early_ends_.Start(job.owner, job.run, WhatOf(job), job.deadline, start);
   begun_ = std::move(job);
   begun_at_ = start;
   Become(State::kBegun);
@@ -305,6 +389,7 @@ void Sequencer::FailQueued(const Status& cause) {
   {
     const std::scoped_lock lock(mutex_);
     failed = queue_.RemoveAll();
+    Leaving(failed);
   }
   Fail(std::move(failed), cause);
 }
@@ -314,6 +399,7 @@ void Sequencer::Fail(std::vector<Job> jobs, const Status& cause) {
     std::visit([&](auto& one) { Finish(one, cause); }, job);
   }
   const std::scoped_lock lock(mutex_);
+  num_leaving_ -= std::ssize(jobs);
   changed_.notify_all();
 }
 

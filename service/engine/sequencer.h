@@ -22,6 +22,7 @@
 #include "csrc/base/fd.h"
 #include "csrc/base/status.h"
 #include "service/engine/communications.h"
+#include "service/engine/early_ends.h"
 #include "service/engine/fair_queue.h"
 #include "service/engine/program.h"
 #include "service/metrics/metrics.h"
@@ -43,6 +44,7 @@ struct RunJob {
   std::vector<std::shared_ptr<Tensor>> outputs;  // Settled when the run is over; null for what is another's.
   Sizes sizes;
   TimeLimit timeout = {};
+  RunDeadline deadline = {};
   base::Nanos posted = {};  // When it came; Post's.
   base::Nanos took = {};    // From its turn to its end.
   std::string trace = {};   // The client's trace context (csrc/base/traceparent.h); empty: there is none.
@@ -74,13 +76,14 @@ struct StoreJob {
   std::function<void(const Status&)> done = {};
 };
 
-// Threads: Post, Cancel, Drain, snapshot from any.
+// Threads: Post, Cancel, CancelRun, Drain, snapshot from any.
 class Sequencer {
  public:
   struct Options {
     int64_t queued_runs_max = 1024;                        // Of one session.
     bool on_devices = false;                               // Tensors live in the ranks' memory.
     TimeLimit copy_timeout = {std::chrono::seconds(600)};  // Of one tensor's elements, to or from devices.
+    base::Nanos cancel_grace = std::chrono::seconds(1);    // As of EarlyEnds.
     std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
     // The time of the latest run like this one, where there was one; may be null.
     std::function<std::optional<base::Nanos>(const RunJob&)> usual = {};
@@ -104,6 +107,13 @@ class Sequencer {
   Status Post(Job job);
   // The session has ended: what of it is queued ends with `cause`, uncarried out. What is under way goes on.
   void Cancel(const Owner& owner, const Status& cause);
+  // The owner does not want one of its runs any longer; `who` for the cause: "its client (uid:1000) cancelled it". A
+  // queued one is over when this returns. The ranks carry theirs on, and if it has not ended by itself when it has had
+  // cancel_grace since its turn, it ends with the mesh. One that is over stays as it is.
+  enum class Cancelled { kTakenBack, kUnderWay, kOver };
+  Cancelled CancelRun(const Owner& owner, int64_t run, std::string_view who);
+  // The same, of a queued run alone; whether it was one.
+  bool TakeBack(const Owner& owner, int64_t run, std::string_view who);
   // Looks a moment for the end of a run that Post has begun, where the machine has a core for it, and concludes it
   // before the thread would have woken: `done` is called on this one. Elsewhere, or when it takes longer, nothing.
   void LookForEnd(int64_t run);
@@ -153,6 +163,10 @@ class Sequencer {
   // REQUIRES: the lock is held.
   bool Begin(RunJob& job);
   void Conclude(RunJob& job);
+  // For Ranks::OnWait: ends what is late in the queue, and says why the run under way is given up, or when to ask next.
+  Result<base::Nanos> EndEarly();
+  // `job` has left the queue. REQUIRES: the lock is held.
+  void WaitsNoMore(const Job& job);
   // Told by Ranks::OnLate.
   void Late(std::string_view what, std::string_view where);
   void NotLate();
@@ -196,6 +210,9 @@ class Sequencer {
   // Adds what binds the shards of `tensor` that the workers do not have yet.
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
   void FailQueued(const Status& cause);
+  // What has left the queue in vain, under the lock, is to end without it: until then no turn begins, since a run might
+  // find an input neither made nor poisoned.
+  void Leaving(const std::vector<Job>& jobs);
   void Fail(std::vector<Job> jobs, const Status& cause);
   void Finish(RunJob& job, const Status& outcome);
   // `told` to who waits for the run and to the log, in place of `outcome`.
@@ -227,6 +244,8 @@ class Sequencer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // Guarded by mutex_: the ones below.
   FairQueue<Job> queue_;
+  EarlyEnds early_ends_;
+  int64_t num_leaving_ = 0;
   State state_ = State::kDeciding;
   base::Nanos rests_until_ = {};  // Or less.
   std::optional<RunJob> begun_;   // There in kBegun.

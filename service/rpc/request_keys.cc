@@ -77,12 +77,15 @@ std::optional<grpc::ByteBuffer> KeyedCall::answer() {
   return answer_;
 }
 
-void KeyedCall::Abandon() {
+int64_t KeyedCall::Abandon() {
+  int64_t run = -1;
   {
     const std::scoped_lock lock(mutex_);
-    if (std::exchange(abandoned_, true) || !ended_) return;
+    run = run_;
+    if (std::exchange(abandoned_, true) || !ended_) return run;
   }
   if (undo_) undo_();
+  return run;
 }
 
 Status RequestKeys::Check(const Entry& entry, const std::string& digest) {
@@ -200,8 +203,8 @@ void RequestKeys::Trim(State& state, std::vector<std::shared_ptr<KeyedCall>>& go
   }
 }
 
-void RequestKeys::Abandon(const std::string& session, const std::string& key) {
-  if (!CheckKey(key).ok()) return;  // No request has it.
+int64_t RequestKeys::Abandon(const std::string& session, const std::string& key) {
+  if (!CheckKey(key).ok()) return -1;  // No request has it.
   std::shared_ptr<KeyedCall> call;
   std::vector<std::shared_ptr<KeyedCall>> gone;
   {
@@ -212,7 +215,7 @@ void RequestKeys::Abandon(const std::string& session, const std::string& key) {
     call = std::exchange(entry.call, nullptr);
     Trim(*state_, gone);
   }
-  if (call != nullptr) call->Abandon();
+  return call == nullptr ? -1 : call->Abandon();
 }
 
 void RequestKeys::EndSession(const std::string& session) {

@@ -45,8 +45,8 @@ class KeyedCall final : public Call {
   void Answer(std::shared_ptr<UnaryCall> call);
   // The answer that went well, once there is one.
   std::optional<grpc::ByteBuffer> answer();
-  // Nobody brings it again: what it has made, or will have, is undone.
-  void Abandon();
+  // Nobody brings it again: what it has made, or will have, is undone. The run that it asked for; -1: none yet.
+  int64_t Abandon();
   // `then` gets the bytes of the answer once there is one.
   void OnEnd(std::function<void(int64_t bytes)> then) { then_ = std::move(then); }
 
@@ -93,8 +93,9 @@ class RequestKeys {
   // called, and the other's answer, or kAborted, returned.
   Result<grpc::ByteBuffer> Keep(const std::string& session, const std::string& key, const std::string& digest,
                                 int64_t id, const grpc::ByteBuffer& answer, std::function<void()> undo);
-  // Undoes all that the request of `key` has made, or will have, also when it is yet to come.
-  void Abandon(const std::string& session, const std::string& key);
+  // Undoes all that the request of `key` has made, or will have, also when it is yet to come. The number
+  // of the run that it asked for; -1: none.
+  int64_t Abandon(const std::string& session, const std::string& key);
   void EndSession(const std::string& session);
 
  private:

@@ -48,6 +48,15 @@ void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
   }
 }
 
+pb::CancelReply::Found FoundOf(Sequencer::Cancelled found) {
+  switch (found) {
+    case Sequencer::Cancelled::kTakenBack: return pb::CancelReply::FOUND_QUEUED;
+    case Sequencer::Cancelled::kUnderWay: return pb::CancelReply::FOUND_UNDER_WAY;
+    case Sequencer::Cancelled::kOver: break;
+  }
+  return pb::CancelReply::FOUND_OVER;
+}
+
 // Empty: it is of none.
 template <typename Request>
 std::string_view SessionOf(const Request& request) {
@@ -224,7 +233,8 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
 }
 
 void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
-  Engine::RunRequest run = {request.session_id(), request.program_id(), {}, request.timeout_ms()};
+  Engine::RunRequest run = {
+      request.session_id(), request.program_id(), {}, request.timeout_ms(), request.deadline_ms()};
   run.request = call->id();
   run.trace = call->trace();
   if (request.profile() && request.timeline()) {
@@ -288,6 +298,15 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     answer(std::exchange(waited->accepted, {}), call);
   };
   engine_.WhenPlanned(run, start, ProgressOf(request.session_id()));
+}
+
+void RuntimeService::DoCancel(const pb::CancelRequest& request, pb::CancelReply* reply, Call call) {
+  if (!call->Claim()) return;
+  const auto found =
+      engine_.Cancel(request.session_id(), request.run_id(),
+                     base::Cat("its client (", engine_.PrincipalOf(request.session_id()), ") cancelled it"));
+  if (found.ok()) reply->set_found(FoundOf(*found));
+  call->End(found.status());
 }
 
 void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply* reply, Call call) {
@@ -443,7 +462,8 @@ hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& 
 
 void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
   if (const hir::Status few = CheckHandles(request.abandoned_size(), engine_); !few.ok()) return call->ClaimAndEnd(few);
-  for (const std::string& key : request.abandoned()) keys_.Abandon(request.session_id(), key);
+  for (const std::string& key : request.abandoned())
+    engine_.TakeBack(request.session_id(), keys_.Abandon(request.session_id(), key));
   // A client that hears of it finds the memory free.
   const auto end = [call] { call->ClaimAndEnd({}); };
   hir::Status status = FreeThen(request.session_id(), request.handles(), false, end);

@@ -154,6 +154,18 @@ void Fleet::Interrupt(const Status& cause) {
   interrupted_.Signal();
 }
 
+void Fleet::Nudge() {
+  nudged_ = true;
+  interrupted_.Signal();
+}
+
+bool Fleet::TakeNudge() {
+  if (!nudged_.load(std::memory_order_relaxed) || !nudged_.exchange(false)) return false;
+  interrupted_.Clear();
+  if (!interrupt().ok()) interrupted_.Signal();  // It stays so.
+  return true;
+}
+
 Status Fleet::interrupt() const {
   const std::scoped_lock lock(mutex_);
   return interrupt_;
@@ -215,14 +227,25 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
   base::Nanos ask_at = starting_ ? base::Nanos::max() : sent_at + kAskEvery;
+  base::Nanos look_at = look_ ? base::Nanos() : base::Nanos::max();
   while (UnderWay()) {
     const base::Nanos now = Now();
+    if (look_ && (TakeNudge() || now >= look_at)) {
+      const Result<base::Nanos> next = look_();
+      if (!next.ok()) {
+        std::string where;
+        if (Status failure = Ask(what, where); !failure.ok()) return Break(std::move(failure));
+        if (!UnderWay()) break;  // It has ended by itself.
+        return Break({next.status().code(), base::Cat(next.status().message(), ": ", where, Next())});
+      }
+      look_at = *next;
+    }
     const bool looks = options_.busy_waits && now < sent_at + kLookBeforeSleep;
     const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
     if (looks) sched_yield();
     const base::Nanos until = looks      ? base::Nanos{}
                               : for_last ? std::min(deadline, sent_at + kAwaitLast)
-                                         : std::min(deadline, ask_at);
+                                         : std::min({deadline, ask_at, look_at});
     if (Status failure = Pump(until, what, interrupted_.fd(), for_last ? Wakes::kLast : Wakes::kAny); !failure.ok())
       return Break(std::move(failure));
     if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));

@@ -71,6 +71,8 @@ class Fleet final : public Ranks {
   void Pause() override;
   bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) override;
   void OnLate(Late late) override { late_ = std::move(late); }
+  void OnWait(Waiting look) override { look_ = std::move(look); }
+  void Nudge() override;
   void Interrupt(const Status& cause) override;
   Snapshot snapshot() const override;
   void OnHealth(std::function<void(bool healthy)> heard) override;
@@ -116,6 +118,8 @@ class Fleet final : public Ranks {
   // What a rank said of its communicator, when that is beyond use.
   Status Poisoned(std::string_view what);
   Status interrupt() const;
+  // Whether there was a Nudge since the last time.
+  bool TakeNudge();
   // What errors say of the time after them. A start that fails is its caller's to go on from.
   std::string_view Next() const { return starting_ ? "" : "; the mesh is being restarted"; }
   int64_t Awaited() const;
@@ -146,8 +150,10 @@ class Fleet final : public Ranks {
   Heartbeat heartbeat_;
   int64_t heard_calls_ = 0;  // calls_ when the ranks had last something to do.
   Late late_;
+  Waiting look_;
 
-  Wakeup interrupted_;
+  Wakeup interrupted_;  // Or nudged.
+  std::atomic<bool> nudged_ = false;
   mutable std::mutex mutex_;
   Snapshot snapshot_;      // Guarded by mutex_: the one below too.
   Status interrupt_ = {};  // Not OK once interrupted.

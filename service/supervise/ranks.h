@@ -31,7 +31,8 @@ struct RankMessage {
 };
 
 // Threads: one owns it (and lives as long: processes die with the thread that started them); while that one sleeps in
-// Watch, who holds its lock may Post, Look and TakePosted; snapshot(), Interrupt(), OnHealth() and Pause() from any.
+// Watch, who holds its lock may Post, Look and TakePosted; snapshot(), Interrupt(), Nudge(), OnHealth() and Pause()
+// from any.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -53,7 +54,8 @@ class Ranks {
   // Errors: what a rank replied, with the generation going on; or, with healthy() false afterwards:
   //         kUnavailable       "rank 3 died (killed by signal 9) during run 7; the mesh is being restarted"
   //         kDeadlineExceeded  naming who is late, when it takes longer than `timeout`
-  //         what poisoned the communicator; what it was interrupted with.
+  //         what poisoned the communicator; what it was interrupted with; why OnWait's function gave it up, and where
+  //         the ranks were.
   // kEachOther: a rank that fails may leave others waiting for it, so they get a second to end.
   enum class Waits { kEachOther, kNobody };
   virtual Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
@@ -85,6 +87,12 @@ class Ranks {
   // ..."), on the thread that waits for it. To be set before the first Start.
   using Late = std::function<void(std::string_view what, std::string_view where)>;
   virtual void OnLate(Late late) = 0;
+  // `look` is asked, on the thread that waits for a call, or for a start, before it sleeps, at the time that it named
+  // last, and after each Nudge: for the next such time, or why the call is not waited for any longer. To be set before
+  // the first Start.
+  using Waiting = std::function<Result<base::Nanos>()>;
+  virtual void OnWait(Waiting look) = 0;
+  virtual void Nudge() = 0;
   // Ends the call in progress, and every later one, with `cause`. Once.
   virtual void Interrupt(const Status& cause) = 0;
 

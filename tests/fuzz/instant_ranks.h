@@ -36,6 +36,8 @@ class InstantRanks final : public service::Ranks {
   void StopLooking() override {}
   void Pause() override {}
   void OnLate(Late) override {}
+  void OnWait(Waiting) override {}
+  void Nudge() override {}
 
   Status Start() override {
     ++generation_;

@@ -95,6 +95,27 @@ class Session {
     request.set_timeline(measured == 2);
     return Add(kRun, request, flags);
   }
+  // Of the first session's runs, whose numbers go on from input to input.
+  Session& Cancel(int64_t run, int flags = 0) {
+    pb::CancelRequest request;
+    request.set_session_id("$s0");
+    request.set_run_id(run);
+    request.set_request_key("cancel");
+    return Add(kCancel, request, flags);
+  }
+  Session& RunUntil(const std::string& handle, int64_t deadline_ms) {
+    pb::RunRequest request;
+    request.set_session_id("$s0");
+    request.set_program_id("$p0");
+    request.add_args()->set_handle(handle);
+    request.set_deadline_ms(deadline_ms);
+    request.set_request_key("run");
+    Add(kRun, request, kGoesOn);
+    pb::FreeRequest abandon;
+    abandon.set_session_id("$s0");
+    abandon.add_abandoned("run");
+    return Add(kFree, abandon);
+  }
   Session& Download(const std::string& handle, int flags = 0, int64_t device = -1) {
     pb::DownloadRequest request;
     request.set_session_id("$s0");

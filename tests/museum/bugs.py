@@ -60,8 +60,8 @@ BUGS = [
     Bug(
         "overtakes",
         "A run begins at once though others of its session wait.",
-        "if (state_ != State::kAsleep || !queue_.empty()) return false;",
-        "if (state_ != State::kAsleep) return false;",
+        "if (state_ != State::kAsleep || !queue_.empty() || num_leaving_ > 0) return false;",
+        "if (state_ != State::kAsleep || num_leaving_ > 0) return false;",
     ),
     Bug(
         "begins_with_poison",
@@ -90,8 +90,26 @@ BUGS = [
     Bug(
         "cancelled_in_silence",
         "What a session had queued that ended is dropped, and nobody hears of it.",
-        "    removed = queue_.Remove(owner);\n  }\n  Fail(std::move(removed), cause);\n",
-        "    removed = queue_.Remove(owner);\n  }\n  (void)cause;\n",
+        "    Leaving(removed);\n  }\n  Fail(std::move(removed), cause);\n}\n",
+        "    Leaving(removed);\n  }\n  num_leaving_ = 0;\n}\n",
+    ),
+    Bug(
+        "a_deadline_that_nobody_hears_of",
+        "A run with a deadline is queued behind one that is under way, and who waits for that looks at it no sooner.",
+        "      if (run->deadline.there()) ranks_->Nudge();\n",
+        "",
+    ),
+    Bug(
+        "a_deadline_outlives_its_wait",
+        "A run whose turn has come is taken out of the queue again at its deadline.",
+        "    const base::Nanos start = Now();\n    WaitsNoMore(turn.item);\n",
+        "    const base::Nanos start = Now();\n",
+    ),
+    Bug(
+        "cancelled_asleep",
+        "A run that began while the thread sleeps is cancelled, and the thread sleeps on.",
+        "  if (state_ == State::kBegun) wakeup_->Signal();  // The thread has to see to its end.\n",
+        "",
     ),
     Bug(
         "nobody_wakes_it",

@@ -12,9 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,7 @@ class World {
                        Sequencer::Options{.queued_runs_max = queued_runs_max,
                                           .on_devices = options.on_devices,
                                           .copy_timeout = {seconds(1), "f"},
+                                          .cancel_grace = options.cancel_grace,
                                           .metrics = metrics_},
                        wakeup_, released_, [this] { return std::exchange(gone_, {}); });
     for (int64_t number = 1; number <= 5; ++number) programs_.push_back(MakeProgram(number, 3));
@@ -67,6 +70,7 @@ class World {
   struct Held {
     std::shared_ptr<Tensor> tensor;
     int64_t value = 0;
+    std::set<int64_t> runs = {};  // It came through.
   };
   Held Put(int64_t value) {
     auto host = std::make_shared<HostShards>();
@@ -86,12 +90,15 @@ class World {
   };
   // Posts a run of `owner`; `ended` once when it is over, which was looked for if `looks`. Its output; null: refused.
   std::optional<Held> Run(const Owner& owner, const std::vector<Held>& inputs, bool looks,
-                          std::function<void(const Status&)> ended, base::Nanos timeout = milliseconds(300)) {
+                          std::function<void(const Status&)> ended, base::Nanos timeout = milliseconds(300),
+                          base::Nanos within = {}) {
     RunJob job;
     job.owner = owner;
     job.run = ++posted_;
     job.program = programs_[Below(programs_.size())];
     job.timeout = {timeout, "t"};
+    if (within > base::Nanos()) job.deadline = {events_->Now() + within, within.count()};
+    if (job.deadline.there()) deadlines_[job.run] = job.deadline.at;
     std::vector<int64_t> values;
     for (size_t i = 0; i < 3; ++i) {
       const bool tensor = i < inputs.size();
@@ -111,10 +118,15 @@ class World {
     auto recycle = [pool = pool_](std::vector<ShardSet::Shard> left, const auto&) { pool->push_back(std::move(left)); };
     auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
     Held made = {std::make_shared<Tensor>(TensorSpec{}, std::move(set), TensorState::kPending),
-                 Mixed(job.program->number(), 0, values)};
+                 Mixed(job.program->number(), 0, values),
+                 {job.run}};
+    for (const Held& input : inputs) made.runs.insert(input.runs.begin(), input.runs.end());
     job.outputs.push_back(made.tensor);
     job.done = [this, run = job.run, made, ended = std::move(ended)](const Status& status, base::Nanos) {
       EXPECT_TRUE(under_way_.erase(run) == 1) << "run " << run << " ended twice";
+      const auto deadline = deadlines_.find(run);
+      const bool is_late = deadline != deadlines_.end() && events_->Now() > deadline->second + Grace();
+      EXPECT_FALSE(is_late) << "run " << run;
       Check(run, made, status);
       if (ended) ended(status);
     };
@@ -173,9 +185,39 @@ class World {
     if (!sequencer_->Post(std::move(job)).ok()) under_way_.erase(number);
   }
 
-  void CheckCause(int64_t run, const Status& status) {
+  // The owner of a run of its own cancels that, whatever it is at.
+  void Cancel(const Owner& owner, int64_t run) {
+    const bool was_there = under_way_.contains(run);
+    cancelled_.insert(run);
+    const Sequencer::Cancelled found = sequencer_->CancelRun(owner, run, "zoe");
+    EXPECT_TRUE(was_there || found == Sequencer::Cancelled::kOver) << run;
+    if (found == Sequencer::Cancelled::kTakenBack) ++taken_back_;
+    EXPECT_EQ(under_way_.contains(run), found == Sequencer::Cancelled::kUnderWay) << run;
+    if (found == Sequencer::Cancelled::kUnderWay) {
+      events_->In(Grace(), [this, run] {
+        events_->In({}, [this, run] { EXPECT_FALSE(under_way_.contains(run)) << "run " << run << " goes on"; });
+      });
+    }
+  }
+
+  // `runs`: those that what has failed came through, or null for a download of it.
+  void CheckCause(int64_t run, const Status& status, const std::set<int64_t>* runs = nullptr) {
     const bool is_caused = status.message().find("(fault ") != std::string::npos;
-    EXPECT_TRUE(is_caused || status.code() == Code::kCancelled || stopping_) << run << ": " << status.ToString();
+    EXPECT_TRUE(is_caused || status.message() == kLeft || stopping_ || IsEarly(status, runs))
+        << run << ": " << status.ToString();
+  }
+  // What a run gets that is cancelled. Who looks for an end holds up the only thread.
+  base::Nanos Grace() const { return options_.cancel_grace + milliseconds(options_.busy_waits ? 5 : 0); }
+  // Whether it says of one of `runs` that it was cancelled, or had a deadline, and that was so.
+  bool IsEarly(const Status& status, const std::set<int64_t>* runs) {
+    const bool is_late = status.message().find("deadline_ms = ") != std::string::npos;
+    const size_t at = status.message().find("run ");
+    if (at == std::string::npos || (!is_late && status.message().find("zoe") == std::string::npos)) return false;
+    const int64_t culprit = std::atoll(std::string(status.message().substr(at + 4)).c_str());
+    // On devices the mesh that ends with it takes what others had there.
+    const bool is_own = runs == nullptr || runs->contains(culprit) || status.code() == Code::kDataLoss;
+    if (status.message().find("while it ran") != std::string::npos) ++given_up_;
+    return is_own && (is_late ? deadlines_.at(culprit) <= events_->Now() : cancelled_.contains(culprit));
   }
 
   // What a run that ended left.
@@ -184,7 +226,7 @@ class World {
     const Readiness::Condition condition = made.tensor->condition();
     if (!status.ok()) {
       EXPECT_EQ(condition.state, TensorState::kPoisoned) << run;
-      return CheckCause(run, status);
+      return CheckCause(run, status, &made.runs);
     }
     EXPECT_EQ(condition.state, TensorState::kReady) << run;
     const auto& shards = made.tensor->shards().shards();
@@ -239,6 +281,10 @@ class World {
   int64_t failed() const { return failed_; }
   int64_t refused() const { return refused_; }
   int64_t stored() const { return stored_; }
+  int64_t taken_back() const { return taken_back_; }
+  int64_t given_up() const { return given_up_; }  // Runs that failed since one was that ranks had.
+
+  static constexpr const char* kLeft = "it left";
 
  private:
   std::vector<ShardSet::Shard> NewShards() {
@@ -262,6 +308,9 @@ class World {
   std::mt19937_64 random_;
   std::vector<int64_t> gone_;
   std::set<int64_t> under_way_;
+  std::set<int64_t> cancelled_;
+  std::map<int64_t, base::Nanos> deadlines_;
+  int64_t taken_back_ = 0, given_up_ = 0;
   bool stopping_ = false;
   int64_t posted_ = 0, fetched_ = 0, stored_ = 0, last_shard_ = 0, right_ = 0, failed_ = 0, refused_ = 0;
 };
@@ -272,6 +321,7 @@ class RandomClient {
   RandomClient(World& world, int number, int runs)
       : world_(world), owner_{base::Cat("user", number % 2), base::Cat("session", number)}, left_(runs) {
     floods_ = world.Below(2) == 0;
+    cancels_ = world.Below(3) == 0;
     looks_ = world.Below(2) == 0;
     leaves_ = world.Below(6) == 0;
     for (int64_t i = 0; i < 2; ++i) held_.push_back(world.Put(100 * number + i));
@@ -290,7 +340,7 @@ class RandomClient {
     if (leaves_ && world_.Below(20) == 0) {
       left_ = 0;
       held_.clear();
-      world_.sequencer().Cancel(owner_, Status(Code::kCancelled, "it left"));
+      world_.sequencer().Cancel(owner_, Status(Code::kCancelled, World::kLeft));
       return;
     }
     if (world_.Below(8) == 0) held_.push_back(world_.Put(static_cast<int64_t>(world_.Below(1000))));
@@ -312,7 +362,13 @@ class RandomClient {
       for (size_t k = world_.Below(4); k > 0 && !held_.empty(); --k)
         inputs.push_back(held_[world_.Below(held_.size())]);
       auto then = floods_ ? std::function<void(const Status&)>() : [this](const Status&) { Later(); };
-      std::optional<World::Held> made = world_.Run(owner_, inputs, looks_, std::move(then));
+      const bool has_deadline = cancels_ && world_.Below(4) == 0;
+      const auto within = microseconds(has_deadline ? 1 + static_cast<int64_t>(world_.Below(20'000)) : 0);
+      std::optional<World::Held> made = world_.Run(owner_, inputs, looks_, std::move(then), milliseconds(300), within);
+      if (made && cancels_ && world_.Below(6) == 0) {
+        const auto later = microseconds(static_cast<int64_t>(world_.Below(3000)));
+        world_.events().In(later, [this, run = *made->runs.rbegin()] { world_.Cancel(owner_, run); });
+      }
       if (!made && !floods_) Later();
       if (made) held_.push_back(*std::move(made));
       // So that most is right again some time after a fault.
@@ -328,7 +384,7 @@ class RandomClient {
   World& world_;
   const Owner owner_;
   int left_ = 0;
-  bool floods_ = false, looks_ = false, leaves_ = false;
+  bool floods_ = false, looks_ = false, leaves_ = false, cancels_ = false;
   std::vector<World::Held> held_;
 };
 
@@ -345,6 +401,7 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
   const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", 300);
   int64_t right = 0, failed = 0, refused = 0, faults = 0, generations = 0, posted = 0, taken = 0, silent = 0,
           stored = 0;
+  int64_t taken_back = 0, given_up = 0;
   for (int64_t seed = std::max<int64_t>(only, 0), end = seed + count; seed < end; ++seed) {
     SCOPED_TRACE(base::Cat("HOSTIR_SEED=", seed));
     World world({.ranks = 1 + seed % 5,
@@ -353,7 +410,8 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
                  .busy_waits = GetParam().busy_waits,
                  .delay_max = microseconds(seed % 3 == 0 ? 10 : 100),
                  .run_max = microseconds(seed % 3 == 0 ? 50 : 2000),
-                 .heartbeat = milliseconds(seed % 2 == 0 ? 0 : 5)},
+                 .heartbeat = milliseconds(seed % 2 == 0 ? 0 : 5),
+                 .cancel_grace = microseconds(seed % 4 == 1 ? 0 : 500)},
                 /*queued_runs_max=*/20);
     std::vector<std::unique_ptr<RandomClient>> clients;
     for (int number = 0; number < 4; ++number) clients.push_back(std::make_unique<RandomClient>(world, number, 30));
@@ -383,13 +441,17 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
     taken += world.ranks().num_taken();
     silent += world.ranks().num_silent();
     stored += world.stored();
+    taken_back += world.taken_back();
+    given_up += world.given_up();
     if (HasFailure()) return;
   }
   std::cout << count << " seeds: " << right << " runs right, " << failed << " failed with their cause, " << refused
             << " refused; " << posted << " posted, " << taken << " of them seen to end first by who asked; " << faults
             << " faults, " << generations << " generations, " << silent << " ended of silence at rest, " << stored
-            << " arrays of GPUs stored\n";
+            << " arrays of GPUs stored, " << taken_back << " taken back, " << given_up
+            << " ended with one that was given up\n";
   EXPECT_EQ(count >= 20 && stored > count, count >= 20 && GetParam().on_devices);
+  EXPECT_TRUE(count < 20 || (taken_back > count / 4 && given_up > count / 4));
   EXPECT_TRUE(count < 20 || (right > 10 * count && failed > count && generations > count));
   EXPECT_EQ(count >= 20 && taken > count, count >= 20 && GetParam().busy_waits && !GetParam().on_devices);
 }

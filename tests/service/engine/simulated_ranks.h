@@ -71,6 +71,7 @@ class SimulatedRanks final : public Ranks {
     base::Nanos run_max = std::chrono::milliseconds(2);
     base::Nanos heartbeat = {};                               // As of FleetOptions,
     base::Nanos silence_max = std::chrono::milliseconds(60);  // and of Heartbeat.
+    base::Nanos cancel_grace = std::chrono::seconds(1);       // For the sequencer.
   };
   enum class Fault { kDeath, kFreeze, kSlow, kLoss, kNoStart, kRefusal };
 
@@ -132,6 +133,8 @@ class SimulatedRanks final : public Ranks {
   void StopLooking() override { looking_ = false; }
   void Pause() override { Run(std::chrono::microseconds(1)); }
   void OnLate(Late) override {}
+  void OnWait(Waiting look) override { look_ = std::move(look); }
+  void Nudge() override { look_at_ = {}; }
   void Interrupt(const Status& cause) override { interrupt_ = cause; }
 
   Status Start() override {
@@ -144,7 +147,10 @@ class SimulatedRanks final : public Ranks {
     stuck_.clear();
     posted_ = looking_ = poisoned_ = false;
     awaited_ = 0;
-    Run(std::chrono::milliseconds(1 + Below(50)));
+    const base::Nanos until = events_->Now() + std::chrono::milliseconds(1 + Below(50));
+    do {
+      (void)Step(until);
+    } while (events_->Now() < until);
     if (!interrupt_.ok()) return failure_ = interrupt_;
     if (!no_start_.empty()) return failure_ = Unavailable("no start" + std::exchange(no_start_, ""));
     ++num_started_;
@@ -193,7 +199,8 @@ class SimulatedRanks final : public Ranks {
       if (awaited_ == 0) break;
       const bool failed = !first_error_.ok() && waits == Waits::kEachOther;
       if (failed) deadline = std::min(deadline, failed_at_ + std::chrono::seconds(1));
-      if (events_->Step(deadline) || !noticed_.ok()) continue;
+      if (Status given_up = Step(deadline); !given_up.ok()) return Break(given_up);
+      if (events_->Now() < deadline || awaited_ == 0 || !noticed_.ok() || !interrupt_.ok()) continue;
       return Break(failed ? first_error_ : Status(Code::kDeadlineExceeded, base::Cat(what, " took too long", stuck_)));
     }
     posted_ = false;
@@ -257,6 +264,16 @@ class SimulatedRanks final : public Ranks {
     while (events_->Step(until)) {
     }
   }
+  // The next event until then, before which, as Fleet, it looks where it is time for that, or there was a Nudge.
+  Status Step(base::Nanos until) {
+    if (look_ && events_->Now() >= look_at_) {
+      const Result<base::Nanos> next = look_();
+      HIR_TRY(next.status());
+      look_at_ = *next;
+    }
+    (void)events_->Step(look_ ? std::min(until, look_at_) : until);
+    return {};
+  }
   bool Answered() const { return posted_ && awaited_ == 0 && first_error_.ok(); }
   void SetHealthy(bool healthy) {
     if (healthy_ == healthy) return;
@@ -301,6 +318,7 @@ class SimulatedRanks final : public Ranks {
     first_error_ = {};
     began_ = events_->Now();
     sending_ = began_;
+    look_at_ = {};
     measured_.assign(ranks_.size(), {});
     ++call_;
     inside_ = 0;
@@ -476,6 +494,8 @@ class SimulatedRanks final : public Ranks {
   base::Nanos last_heard_ = {};
   std::vector<::hostir::v1::Measured> measured_;
   std::function<void(bool)> heard_;
+  Waiting look_;
+  base::Nanos look_at_ = {};
 };
 
 }  // namespace hir::service
