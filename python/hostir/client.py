@@ -694,7 +694,8 @@ class Client:
             failure = Unavailable(message)
             message = f"the daemon at {self.address} has gone ({why}); connect again and put tensors again"
         elif isinstance(failure, FailedPrecondition) and message.startswith("no such session"):
-            message += "; connect again and put tensors again"
+            why = self._session_.why_ended()
+            message += f"{f' ({why})' if why else ''}; connect again and put tensors again"
         return from_code(failure.code, _with_origin(message, location))
 
     def _check_size(self, request: Any, location: str | None) -> None:

@@ -48,6 +48,10 @@ class Session:
         over = threading.Event()
         return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
 
+    def why_ended(self) -> str:
+        """What the daemon said as it ended the session; empty: nothing."""
+        return str(self._events.details() or "") if self.has_ended() else ""
+
     def resume(self) -> bool:
         """Whether the session is there, after at most its lease; over another connection, where the old one is gone."""
         if self.lease <= 0:

@@ -106,10 +106,12 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessL
       bulk_({.num_threads = static_cast<int>(engine.options().limits.rpc_threads),
              .queue_depth_max = static_cast<size_t>(engine.options().limits.queued_rpcs_max)}),
       shared_transfers_(std::chrono::milliseconds(engine.options().limits.transfer_idle_ms), bulk_),
-      open_sessions_([this](const std::string& session) {
-        const auto close = [this, session] { Close(session); };
-        if (!bulk_.Post(close)) close();  // Rather here than never.
-      }) {}
+      open_sessions_(
+          [this](const std::string& session) {
+            const auto close = [this, session] { Close(session); };
+            if (!bulk_.Post(close)) close();  // Rather here than never.
+          },
+          std::chrono::milliseconds(engine.options().limits.session_idle_ms)) {}
 
 void RuntimeService::Close(const std::string& session) {
   spdlog::info("session={} closed", session.substr(0, 8));
@@ -146,6 +148,7 @@ grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const g
     if (!status.ok()) return call->ClaimAndEnd(status);
     if (access_ != nullptr)
       call->Learn([&](CallRecord& known) { known.session = CallLog::SessionName(SessionOf(parsed)); });
+    call->Hold(open_sessions_.Enter(std::string(SessionOf(parsed))));
     if constexpr (requires { parsed.request_key(); }) {
       if (!parsed.request_key().empty()) {
         auto own = std::make_unique<Reply>();

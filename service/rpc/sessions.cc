@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "csrc/base/quoted.h"
@@ -21,7 +22,8 @@ std::string Shown(const std::string& principal) {
 
 }  // namespace
 
-OpenSessions::OpenSessions(std::function<void(const std::string&)> close) : close_(std::move(close)) {
+OpenSessions::OpenSessions(std::function<void(const std::string&)> close, base::Nanos idle)
+    : close_(std::move(close)), idle_(idle) {
   self_->sessions = this;
 }
 
@@ -38,6 +40,7 @@ void OpenSessions::Add(SessionCall* call, const std::string& principal, base::Na
   session.call = call;
   session.principal = principal;
   session.lease = lease;
+  if (idle_ > base::Nanos()) (void)LookIdleIn(idle_, call->session(), session);
 }
 
 Status OpenSessions::Resume(const std::string& session, const std::string& principal, SessionCall* call,
@@ -45,7 +48,8 @@ Status OpenSessions::Resume(const std::string& session, const std::string& princ
   const std::scoped_lock lock(mutex_);
   const auto found = sessions_.find(session);
   if (ending_ || found == sessions_.end() || found->second.principal != principal) {
-    return Status(Code::kNotFound, "the session has ended: its lease was over, or the daemon is another one");
+    return Status(Code::kNotFound,
+                  "the session has ended: its lease was over, it was idle, or the daemon is another one");
   }
   if (found->second.call != nullptr) {
     found->second.call->End(Status(Code::kAborted, "the session goes on over another connection"));
@@ -54,6 +58,7 @@ Status OpenSessions::Resume(const std::string& session, const std::string& princ
   found->second.lease = lease;
   ++found->second.absences;
   found->second.alarm = nullptr;
+  found->second.use->Touch();
   calls_.insert(call);
   return {};
 }
@@ -94,14 +99,63 @@ void OpenSessions::Expire(const std::string& session, int64_t absence) {
 }
 
 Status OpenSessions::Disconnect(const std::string& session) {
-  std::unique_ptr<grpc::Alarm> alarm;  // It goes without the lock.
+  std::unique_ptr<grpc::Alarm> alarm, idle_alarm;  // They go without the lock.
   const std::scoped_lock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return Status(Code::kNotFound, "no such session: it has ended");
   if (found->second.call != nullptr) found->second.call->End({});
   alarm = std::move(found->second.alarm);
+  idle_alarm = std::move(found->second.idle_alarm);
   sessions_.erase(found);
   return {};
+}
+
+std::unique_ptr<grpc::Alarm> OpenSessions::LookIdleIn(base::Nanos time, const std::string& id, Session& session) {
+  std::unique_ptr<grpc::Alarm> before = std::exchange(session.idle_alarm, std::make_unique<grpc::Alarm>());
+  session.idle_alarm->Set(std::chrono::system_clock::now() + time, [self = self_, id](bool expired) {
+    if (!expired) return;  // The session has ended, or the daemon ends.
+    const std::scoped_lock alive(self->mutex);
+    if (self->sessions != nullptr) self->sessions->LookIdle(id);
+  });
+  return before;
+}
+
+void OpenSessions::LookIdle(const std::string& id) {
+  std::unique_ptr<grpc::Alarm> own, alarm;  // They go without the lock.
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (ending_ || found == sessions_.end()) return;
+    Session& session = found->second;
+    const base::Nanos idle = base::Clock::Steady().Now() - session.use->latest.load();
+    const bool is_used = session.use->requests > 0 || transfers_.contains(id);
+    if (is_used || idle < idle_) {
+      own = LookIdleIn(is_used ? idle_ : idle_ - idle, id, session);
+      return;
+    }
+    if (session.call != nullptr) {
+      const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(idle_).count();
+      session.call->End(Status(Code::kDeadlineExceeded,
+                               base::Cat("session_idle_ms = ", ms, ": the session had no request for as long")));
+    }
+    own = std::move(session.idle_alarm);
+    alarm = std::move(session.alarm);
+    sessions_.erase(found);
+  }
+  spdlog::info("session={} idle", id.substr(0, 8));
+  close_(id);
+}
+
+std::shared_ptr<void> OpenSessions::Enter(const std::string& session) {
+  if (idle_ <= base::Nanos()) return nullptr;
+  const std::scoped_lock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return nullptr;
+  ++found->second.use->requests;
+  return {nullptr, [use = found->second.use](void*) {
+            use->Touch();
+            --use->requests;
+          }};
 }
 
 void OpenSessions::EndAll(const Status& status) {
@@ -128,6 +182,7 @@ void OpenSessions::RemoveTransfer(const std::string& session, grpc::CallbackServ
   if (found == transfers_.end()) return;  // An upload without a header.
   found->second.erase(&call);
   if (found->second.empty()) transfers_.erase(found);
+  if (const auto at = sessions_.find(session); at != sessions_.end()) at->second.use->Touch();
 }
 
 void OpenSessions::CancelTransfers(const std::string& session) {

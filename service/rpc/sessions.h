@@ -31,8 +31,8 @@ class SessionCall;
 // The sessions that are open, and their transfers. Thread-safe.
 class OpenSessions {
  public:
-  // `close` ends a session, on any thread.
-  explicit OpenSessions(std::function<void(const std::string& session)> close);
+  // `close` ends a session, on any thread. One without a request for `idle` ends; 0: none does.
+  OpenSessions(std::function<void(const std::string& session)> close, base::Nanos idle);
   ~OpenSessions();
 
   // `call` serves its session from now on, which is new, and has `lease`.
@@ -48,6 +48,8 @@ class OpenSessions {
   // Calls with Tell those whose session has this id, and that want to hear of it.
   void Tell(const std::string& session, const ::hostir::v1::PlanProgress& progress);
 
+  // A request of `session` is under way as long as this lives. Null where no session is ever idle.
+  std::shared_ptr<void> Enter(const std::string& session);
   // `call` moves a tensor of `session`, until RemoveTransfer.
   void AddTransfer(const std::string& session, grpc::CallbackServerContext& call);
   void RemoveTransfer(const std::string& session, grpc::CallbackServerContext& call);
@@ -57,12 +59,20 @@ class OpenSessions {
   void CancelTransfers(const std::string& session);
 
  private:
+  // Requests of a session hold it.
+  struct Use {
+    void Touch() { latest = base::Clock::Steady().Now(); }
+    std::atomic<int64_t> requests = 0;                              // Under way, but for transfers.
+    std::atomic<base::Nanos> latest = base::Clock::Steady().Now();  // When one came, or was over.
+  };
   struct Session {
     SessionCall* call = nullptr;  // Null: it waits for its client to come back.
     std::string principal;
     base::Nanos lease = {};
     int64_t absences = 0;  // Tells an alarm of an earlier one.
     std::unique_ptr<grpc::Alarm> alarm;
+    std::shared_ptr<Use> use = std::make_shared<Use>();
+    std::unique_ptr<grpc::Alarm> idle_alarm = {};
   };
   // Found by alarms that go off late, instead of one that is gone.
   struct Self {
@@ -70,8 +80,13 @@ class OpenSessions {
     OpenSessions* sessions = nullptr;  // Guarded by mutex.
   };
   void Expire(const std::string& session, int64_t absence);
+  // Has LookIdle called in `time`. The alarm before, to be let go of without the lock. REQUIRES: mutex_ is held.
+  std::unique_ptr<grpc::Alarm> LookIdleIn(base::Nanos time, const std::string& id, Session& session);
+  // Ends the session if it is idle.
+  void LookIdle(const std::string& id);
 
   const std::function<void(const std::string&)> close_;
+  const base::Nanos idle_;
   const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   std::atomic<int64_t> num_downloads_ = 0;
   std::mutex mutex_;

@@ -72,6 +72,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
     const std::scoped_lock lock(mutex_);
     if (!claimed_) note(record_);
   }
+  // Kept as long as the call is there. From who has its request, once.
+  void Hold(std::shared_ptr<void> held) { held_ = std::move(held); }
   // Ends with an answer that is written already, in place of the reply. REQUIRES: as of End; it has an `answer`.
   void EndWith(const Status& status, const grpc::ByteBuffer& written);
   // Not OK: the call is to end with it.
@@ -93,6 +95,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   grpc::ByteBuffer* const answer_;
   std::shared_ptr<UnaryCall> self_;  // Until OnDone.
   std::function<void()> undo_;       // Of who claims the call, then of OnDone.
+  std::shared_ptr<void> held_;
   Subscriptions subscriptions_;
   std::mutex mutex_;
   bool claimed_ = false;  // Guarded by mutex_: the one below too.

@@ -220,6 +220,39 @@ def test_limits_of_leases(client: hostir.Client) -> None:
             hostir.connect(client.address, deadline=wrong)
 
 
+# --- idle sessions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lease", [0.0, PATIENCE])
+def test_an_idle_session_ends(daemon_program: str, monkeypatch: pytest.MonkeyPatch, lease: float) -> None:
+    """Status is no request of a session. One that waits is, however long."""
+    monkeypatch.setenv("HOSTIR_SESSION_IDLE_MS", "1000")
+    with (
+        hostir.connect(devices="cpu:1", timeout=60) as watcher,
+        hostir.connect(watcher.address, lease=lease) as idle,
+        hostir.connect(watcher.address) as waits,
+    ):
+        array = idle.put(np.zeros(1000))
+        x = waits.put(np.eye(1024))
+        waits.run(slow(), [x], wait=True)
+        pid = watcher.status()["devices"][0]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            (y,) = waits.run(slow(), [x])
+            waiting = threading.Thread(target=y.wait)
+            waiting.start()
+            assert becomes(lambda: watcher.status()["sessions"], 1), "watcher's own has ended, too"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        waiting.join()
+        assert y.numpy()[7, 7] == 1
+        ended = r"no such session: .* \(session_idle_ms = 1000: .*\); connect again and put tensors again"
+        with pytest.raises(hostir.FailedPrecondition, match=ended):
+            array.numpy()
+        with pytest.raises(hostir.FailedPrecondition, match="session_idle_ms = 1000"):
+            idle.put(np.zeros(4))
+
+
 # --- request keys -------------------------------------------------------------------------------------------------
 
 
