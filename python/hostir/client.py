@@ -72,6 +72,9 @@ _STATES = {
 }
 _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # How requests end with their connection.
 # Ends of a request that may have been carried out.
+# How a request to free ends of which a handle is freed already, or never was.
+_KNOWN_TO_BE_GONE = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+_FREED = (None, *_KNOWN_TO_BE_GONE)
 _UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -320,7 +323,7 @@ class Client:
         the oldest run of this client that is under way, and tries again; nowait=True raises ResourceExhausted at once.
         timeout: seconds from its turn to its end, at most the daemon's run_timeout_ms, and as many for room before.
         deadline: seconds from now to its end, the wait for room and for its turn included. What has not begun by then
-        does not, and its arrays raise DeadlineExceeded; what runs by then is as if it were cancelled (``Array.cancel``).
+        does not, and its arrays raise DeadlineExceeded; what runs by then is as if cancelled (``Array.cancel``).
 
         timeline: a file for a trace that ui.perfetto.dev opens: for each rank what the host queued when, and when its
         streams did it, on one clock. Such a run is waited for, replays no graph, and costs two marks for each piece of
@@ -724,12 +727,29 @@ class Client:
     def _free_collected(self) -> None:
         self._check_open()
         while (handles := self._take(self._collected)) or self._abandoned:
-            request = pb.FreeRequest(session_id=self._session, handles=handles)
-            request.abandoned.extend(self._take(self._abandoned))
-            self._give_key(request)
-            # If the daemon went away, its tensors did too, and the next request says so.
-            with contextlib.suppress(grpc.RpcError):
-                self._send(self._stub.Free, request, self._deadline)
+            abandoned = self._take(self._abandoned)
+            code = self._try_free(handles, abandoned)
+            if code in _KNOWN_TO_BE_GONE:  # All or none: one of them is, the others are not for that.
+                codes = [self._try_free([handle], []) for handle in handles]
+                handles = [handle for handle, code in zip(handles, codes, strict=True) if code not in _FREED]
+                abandoned = []
+            elif code is None:
+                continue
+            if handles or abandoned:  # For the next time. If the daemon went away, the next request says so.
+                self._collected.extend(handles)
+                self._abandoned.extend(abandoned)
+                return
+
+    def _try_free(self, handles: Sequence[str], abandoned: Sequence[str]) -> grpc.StatusCode | None:
+        """How the daemon refuses it; None: it does not."""
+        request = pb.FreeRequest(session_id=self._session, handles=handles, abandoned=abandoned)
+        self._give_key(request)
+        try:
+            self._send(self._stub.Free, request, self._deadline)
+        except grpc.RpcError as error:
+            code: grpc.StatusCode = error.code()
+            return None if str(error.details()).startswith("no such session") else code
+        return None
 
     def close(self) -> None:
         """Ends the session, which frees its arrays, and the private daemon if there is one: ``client.close()``.

@@ -347,6 +347,37 @@ def test_uploads_sent_again(client: hostir.Client) -> None:
     assert client.status()["tensors"] == before
 
 
+# --- what Python has collected ------------------------------------------------------------------------------------
+
+
+def test_what_is_collected_is_freed_in_the_end(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that refuses to free, for want of room, is asked again; one handle that is gone keeps no other."""
+    before = client.status()["tensors"]
+    arrays = [client.put(np.zeros(4)) for _ in range(3)]
+    handles = [array._handle for array in arrays]
+
+    class Refused(grpc.RpcError):  # type: ignore[misc]
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        def details(self) -> str:
+            return "requests_max = 1: as many are under way; try again later"
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client._stub, "Free", refuse)
+        arrays.clear()
+        client._free_collected()
+        assert sorted(client._collected) == sorted(handles)
+    client._stub.Free(pb.FreeRequest(session_id=client._session, handles=handles[1:2]))
+    client._collected.append("0" * 32)
+    client._free_collected()
+    assert not client._collected
+    assert client.status()["tensors"] == before
+
+
 # --- deadlines ----------------------------------------------------------------------------------------------------
 
 
