@@ -39,6 +39,7 @@ from .errors import (
     Unimplemented,
 )
 from .mesh import DeviceMesh, ParallelType
+from .named_program import NamedProgram
 from .plan import Communication, Plan, Segment
 from .profile import Profile, SegmentTime
 from .progress import PlanProgress
@@ -64,6 +65,7 @@ __all__ = [
     "HostirError",
     "Internal",
     "InvalidArgument",
+    "NamedProgram",
     "NotFound",
     "ParallelType",
     "PermissionDenied",

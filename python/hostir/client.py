@@ -25,7 +25,7 @@ from .array import Array
 from .backlog import Backlog, ends_with_runs, is_full_queue, pauses
 from .definition import FusionDefinition
 from .dlpack import as_numpy
-from .dtypes import as_data_type
+from .dtypes import DataType, as_data_type
 from .errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -37,6 +37,7 @@ from .errors import (
     from_rpc,
 )
 from .location import caller_location, invalid, located
+from .named_program import NamedProgram
 from .plan import Plan
 from .profile import Profile
 from .progress import Display, PlanProgress
@@ -45,10 +46,12 @@ from .session import Session
 from .sharding import Sharding, assemble, elements
 from .transfer import Transfers
 from .tree import flatten, unflatten
-from .values import Scalar, Tensor
+from .values import Tensor
 from .wire import service_pb2 as pb
 from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
+
+Runnable = FusionDefinition | NamedProgram
 
 CONNECT_SECONDS = 10.0
 LEASE_SECONDS = 30.0  # Of a session over TCP.
@@ -161,30 +164,35 @@ class Client:
         return self._put(array, tensor, sharding, None)
 
     def _put(self, array: Any, tensor: Tensor | None, sharding: Sharding | None, patience: float | None) -> Array:
-        header = pb.UploadHeader(session_id=self._session)
-        key = None
-        on_gpu = gpu_array.view_of(array)
         if tensor is not None:
             definition = tensor._definition
             index = inputs_.index_of(definition, tensor)
             data_type = definition._record.params[index].dtype
-            if on_gpu is None or on_gpu.dtype != data_type.numpy:
-                on_host = array if on_gpu is None else on_gpu.to_numpy()
-                array = inputs_.host_array(on_host, data_type, f"input {index} ({tensor.name})", tensor.name)
-                on_gpu = None
-            key = program.key(definition)
-            header.input.program_id = self._compile(definition).program_id
-            header.input.index = index
+            return self._put_input(array, definition, index, tensor.name, data_type, patience)
+        on_gpu = gpu_array.view_of(array)
         values: np.ndarray[Any, Any] | gpu_array.GpuView = as_numpy(array) if on_gpu is None else on_gpu
-        if tensor is None and sharding is not None:
+        header = pb.UploadHeader(session_id=self._session)
+        if sharding is not None:
             header.sharding.CopyFrom(wire.sharding_message(sharding, len(values.shape)))
+        return self._upload(values, header, patience)
+
+    def _put_input(
+        self, array: Any, of: Runnable, index: int, name: str, data_type: DataType, patience: float | None
+    ) -> Array:
+        on_gpu = gpu_array.view_of(array)
+        values: np.ndarray[Any, Any] | gpu_array.GpuView
+        if on_gpu is not None and on_gpu.dtype == data_type.numpy:
+            values = on_gpu
+        else:
+            on_host = array if on_gpu is None else on_gpu.to_numpy()
+            values = inputs_.host_array(on_host, data_type, f"input {index} ({name})", name)
+        header = pb.UploadHeader(session_id=self._session)
+        header.input.program_id = self._compile(of).program_id
+        header.input.index = index
         try:
             return self._upload(values, header, patience)
         except NotFound:  # The program was evicted.
-            if tensor is None or key is None:
-                raise
-            self._programs.pop(key, None)
-            header.input.program_id = self._compile(tensor._definition).program_id
+            header.input.program_id = self._compile_again(of).program_id
             return self._upload(values, header, patience)
 
     def _upload(
@@ -302,7 +310,7 @@ class Client:
 
     def run(
         self,
-        fd: FusionDefinition,
+        fd: FusionDefinition | NamedProgram,
         inputs: Any,
         *,
         wait: bool = False,
@@ -337,6 +345,8 @@ class Client:
         >>> loss, params = client.run(step, {"x": x, "params": params}, timeout=60)
         """
         if record is not None:
+            if isinstance(fd, NamedProgram):
+                raise invalid(f"record: {fd.name} is the daemon's program; record a run of its FusionDefinition")
             values = inputs_.bind(fd, inputs)
             with WrittenRun(record, fd, values, self.num_devices, self.device_kind) as written:
                 options: dict[str, Any] = {"timeout": timeout, "deadline": deadline, "timeline": timeline}
@@ -386,7 +396,7 @@ class Client:
 
     def _run(
         self,
-        fd: FusionDefinition,
+        fd: Runnable,
         inputs: Any,
         wait: bool,
         nowait: bool,
@@ -398,24 +408,26 @@ class Client:
         """What ``run`` returns, and the daemon's reply."""
         end = None if deadline is None else time.monotonic() + _milliseconds(deadline, "deadline") / 1000
         values = inputs_.bind(fd, inputs)
-        request = pb.RunRequest(session_id=self._session, program_id=self._compile(fd).program_id, wait=wait)
+        compiled = self._compile(fd)
+        request = pb.RunRequest(session_id=self._session, program_id=compiled.program_id, wait=wait)
         request.profile, request.timeline = profile, timeline
         request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
-        arrays: dict[str, Array] = {}
-        for index, (value, parameter) in enumerate(zip(values, fd.fusion.inputs(), strict=True)):
-            if isinstance(parameter, Scalar):
-                request.args.append(_number_argument(inputs_.number(index, parameter, value)))
+        arrays: dict[int, Array] = {}
+        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
+            if parameter.scalar:
+                request.args.append(_number_argument(inputs_.number(index, name, value)))
                 continue
-            assert isinstance(parameter, Tensor)
-            array = value if isinstance(value, Array) else self._put(value, parameter, None, patience)
+            data_type = wire.data_type(parameter.dtype)
+            is_there = isinstance(value, Array)
+            array = value if is_there else self._put_input(value, fd, index, name, data_type, patience)
             self._check_live(array)
-            arrays[parameter.name] = array
+            arrays[index] = array
             request.args.append(pb.RunArg(handle=array._handle))
+        request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:
-            self._programs.pop(program.key(fd), None)
-            request.program_id = self._compile(fd).program_id
+            request.program_id = self._compile_again(fd).program_id
 
         location = caller_location()
 
@@ -425,9 +437,9 @@ class Client:
             return self._call(self._stub.Run, request, retry=compile_again, location=location)
 
         result = self._when_there_is_room(attempt, patience)
-        for output in fd._record.outputs:
-            if output.alias is not None:
-                arrays[output.alias]._lose(f"was consumed by a run of {fd.name} ({location})")
+        for output in compiled.outputs:
+            if output.HasField("alias_input"):
+                arrays[output.alias_input]._lose(f"was consumed by a run of {fd.name} ({location})")
         outputs = tuple(self._array(tensor, location, int(result.run_id)) for tensor in result.outputs)
         if not wait:
             self._backlog.add(outputs)
@@ -463,7 +475,11 @@ class Client:
         request = pb.ExplainRequest(session_id=self._session, program=source, sizes=numbers)
         return Plan(self._call(self._stub.Explain, request), fd.name, numbers)
 
-    def _compile(self, fd: FusionDefinition) -> pb.CompileReply:
+    def _compile(self, fd: Runnable) -> pb.CompileReply:
+        if isinstance(fd, NamedProgram):
+            if fd._client is not self:
+                raise FailedPrecondition(located(f"the program {fd.name} belongs to another client; attach it here"))
+            return fd._reply
         key = program.key(fd)
         reply = self._programs.get(key)
         if reply is None:
@@ -473,29 +489,64 @@ class Client:
                 self._programs.popitem(last=False)
         return reply
 
+    def _compile_again(self, fd: Runnable) -> pb.CompileReply:
+        """The daemon no longer knows it by the id that it had."""
+        if isinstance(fd, NamedProgram):
+            fd._reply = self._attach(fd.name, fd._owner).program
+        else:
+            self._programs.pop(program.key(fd), None)
+        return self._compile(fd)
+
     # --- names --------------------------------------------------------------------------------------------------
 
-    def publish(self, array: Array, name: str, *, everyone: bool = False) -> None:
-        """Gives an array a name, under which other clients find it: ``client.publish(y, "wq")``.
+    def publish(self, array: Array | FusionDefinition, name: str, *, everyone: bool = False) -> None:
+        """Gives an array or a program a name, under which other clients find it: ``client.publish(y, "wq")``.
 
         It outlives the array, this client and its process, until it is withdrawn or the daemon ends: weights are on the
         devices once, not once a process. What had the name loses it; whoever attached that keeps it. name: 1 to 256
         letters, digits and ``_-./:``. It is there for clients of the same user, or of every user of the daemon, who
-        then may read it; nobody can change an array.
+        then may read it; nobody can change an array. Of a program its text is kept: see ``program``.
         """
+        if isinstance(array, FusionDefinition):
+            compiled = pb.PublishRequest(session_id=self._session, name=name, everyone=everyone)
+            compiled.program_id = self._compile(array).program_id
+
+            def compile_again() -> None:
+                compiled.program_id = self._compile_again(array).program_id
+
+            self._call(self._stub.Publish, compiled, retry=compile_again)
+            return
         self._check_live(array)
         request = pb.PublishRequest(session_id=self._session, handle=array._handle, name=name, everyone=everyone)
         self._call(self._stub.Publish, request)
 
     def attach(self, name: str, *, owner: str | None = None) -> Array:
-        """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied. Raises
-        NotFound where there is none.
+        """The array that a client of the same user, or ``owner`` ("uid:1000"), has published: nothing is copied. Waits
+        for a run that makes it. Raises NotFound where there is none.
 
         >>> client.publish(y, "llama/wq")
         >>> w = client.attach("llama/wq")
         """
-        request = pb.AttachRequest(session_id=self._session, name=name, owner=owner or "")
-        return self._array(self._call(self._stub.Attach, request).tensor, caller_location())
+        found = self._attach(name, owner or "")
+        if found.HasField("program"):
+            raise invalid(f"attach: {name} is a program: client.program({name!r})")
+        return self._array(found.tensor, caller_location())
+
+    def program(self, name: str, *, owner: str | None = None) -> NamedProgram:
+        """The program that a client of the same user, or ``owner``, has published, as a function. Raises NotFound.
+
+        >>> client.publish(fd, "mlp/forward")
+        >>> forward = client.program("mlp/forward")
+        >>> (y,) = forward(x)
+        """
+        found = self._attach(name, owner or "")
+        if not found.HasField("program"):
+            self._collected.append(found.tensor.handle)
+            raise invalid(f"program: {name} is an array: client.attach({name!r})")
+        return NamedProgram(self, name, owner or "", found.program)
+
+    def _attach(self, name: str, owner: str) -> pb.AttachReply:
+        return self._call(self._stub.Attach, pb.AttachRequest(session_id=self._session, name=name, owner=owner))
 
     def withdraw(self, name: str) -> None:
         """Takes a name back, which frees what only it held. Raises NotFound.
@@ -506,7 +557,8 @@ class Client:
         self._call(self._stub.Withdraw, pb.WithdrawRequest(session_id=self._session, name=name))
 
     def names(self) -> list[dict[str, Any]]:
-        """Arrays that can be attached, by owner and name: ``[n["name"] for n in client.names()]``."""
+        """Arrays ("tensor") and programs ("program_bytes" above 0) that can be attached, by owner and name:
+        ``[n["name"] for n in client.names()]``."""
         reply = self._call(self._stub.Names, pb.NamesRequest(session_id=self._session))
         return [wire.as_dict(named) for named in reply.tensors]
 
@@ -825,7 +877,9 @@ def _milliseconds(seconds: float, name: str) -> int:
 def _left_ms(end: float, what: str, deadline: float | None) -> int:
     left = int(1000 * (end - time.monotonic()))
     if left <= 0:
-        raise DeadlineExceeded(located(f"{what}: its deadline of {deadline} s passed before the daemon had room for it"))
+        raise DeadlineExceeded(
+            located(f"{what}: its deadline of {deadline} s passed before the daemon had room for it")
+        )
     return left
 
 

@@ -13,19 +13,25 @@ from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import DataType
 from .location import invalid
-from .values import Scalar, Value, as_number
+from .named_program import NamedProgram
+from .values import Value, as_number
 
 _NAMES_SHOWN = 8
 
 
-def bind(fd: FusionDefinition, inputs: Any) -> Sequence[Any]:
+def names(fd: FusionDefinition | NamedProgram) -> list[str]:
+    """Of its inputs, in order."""
+    return list(fd.inputs) if isinstance(fd, NamedProgram) else [value.name for value in fd.fusion.inputs()]
+
+
+def bind(fd: FusionDefinition | NamedProgram, inputs: Any) -> Sequence[Any]:
     """``inputs`` in the order in which ``fd`` declares its own.
 
     A dict gives inputs by name, ``{"x": x, "w": w}``, and what is nested in it by names joined with dots
     (``{"mlp": {"w": w}}`` is input ``mlp.w``); a named tuple does, too. What a list or tuple holds besides these takes
     the places that are left, in order. Lists and tuples of numbers alone are arrays. Raises InvalidArgument.
     """
-    declared = [value.name for value in fd.fusion.inputs()]
+    declared = names(fd)
     flat = isinstance(inputs, (list, tuple)) and not hasattr(inputs, "_fields")
     if flat and len(inputs) == len(declared) and not any(isinstance(v, (list, tuple, Mapping)) for v in inputs):
         return inputs  # type: ignore[no-any-return]
@@ -85,15 +91,15 @@ def index_of(fd: FusionDefinition, tensor: Value) -> int:
     raise invalid(f"put: %{tensor.name} is not an input of {fd.name}; an array is laid out as an input")
 
 
-def number(index: int, parameter: Scalar, value: Any) -> bool | int | float:
+def number(index: int, name: str, value: Any) -> bool | int | float:
     """The number that ``value`` gives a host scalar: Python's, NumPy's, or an array without axes of any library."""
     found = as_number(value)
-    if found is None and any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__jax_array__")):
+    if found is None and any(hasattr(value, attribute) for attribute in ("__dlpack__", "__array__", "__jax_array__")):
         found = as_number(as_numpy(value))
     if found is None:
-        raise invalid(f"input {index} ({parameter.name}): a number is wanted, not a {type(value).__name__}")
+        raise invalid(f"input {index} ({name}): a number is wanted, not a {type(value).__name__}")
     if isinstance(found, int) and not -(2**63) <= found < 2**63:
-        raise invalid(f"input {index} ({parameter.name}): {found} does not fit 64 bits")
+        raise invalid(f"input {index} ({name}): {found} does not fit 64 bits")
     return found
 
 

@@ -37,7 +37,7 @@ class WrittenRun:
         )
         for index, (value, parameter) in enumerate(zip(values, fd.fusion.inputs(), strict=True)):
             if isinstance(parameter, Scalar):
-                array = np.asarray(number(index, parameter, value)).astype(parameter.dtype)
+                array = np.asarray(number(index, parameter.name, value)).astype(parameter.dtype)
             elif isinstance(value, Array):
                 array = value.numpy()
             else:

@@ -439,11 +439,35 @@ Result<TensorStore::Freed> Engine::Free(const std::string& session, std::span<co
   return store_.Free(session, handles, those_there);
 }
 
-Result<Engine::Named> Engine::Attach(const std::string& session, const std::string& owner, const std::string& name) {
-  Named named;
-  HIR_ASSIGN(named.tensor, store_.FindNamed(session, owner, name));
-  HIR_ASSIGN(named.handle, store_.AddHandle(session, named.tensor));
-  return named;
+Status Engine::PublishProgram(const std::string& session, const std::string& program_id, const std::string& name,
+                              bool everyone) {
+  HIR_TRY(store_.CheckSession(session));
+  HIR_ASSIGN(std::string text, programs_.TextOf(program_id));
+  return store_.PublishProgram(session, std::move(text), name, everyone);
+}
+
+void Engine::Attach(const std::string& session, const std::string& owner, const std::string& name,
+                    Subscriptions& subscriptions, std::function<void(Result<Attached>)> done, int64_t request,
+                    ProgramCache::Progress progress) {
+  Result<TensorStore::Published> found = store_.FindNamed(session, owner, name);
+  if (!found.ok()) return done(found.status());
+  if (found->program != nullptr) {
+    ::hostir::v1::ProgramSource source;
+    source.set_text(*found->program);
+    const auto planned = [done = std::move(done)](Result<std::shared_ptr<const Program>> program) {
+      if (!program.ok()) return done(program.status());
+      done(Attached{{}, {}, *std::move(program)});
+    };
+    return Compile(session, source, planned, request, std::move(progress));
+  }
+  const std::shared_ptr<Readiness> readiness = found->tensor->readiness();
+  auto attach = [this, session, tensor = std::move(found->tensor), done = std::move(done)]() mutable {
+    Result<std::string> handle = store_.AddHandle(session, tensor);
+    if (handle.ok()) return done(Attached{*std::move(handle), std::move(tensor), {}});
+    tensor = nullptr;
+    done(handle.status());
+  };
+  subscriptions.WhenSettled(readiness, std::move(attach));
 }
 
 Engine::Report Engine::report() const {

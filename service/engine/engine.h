@@ -154,7 +154,20 @@ class Engine {
   Status Publish(const std::string& session, const std::string& handle, const std::string& name, bool everyone) {
     return store_.Publish(session, handle, name, everyone);
   }
-  Result<Named> Attach(const std::string& session, const std::string& owner, const std::string& name);
+  // Errors: as TensorStore's; kNotFound: no such program.
+  Status PublishProgram(const std::string& session, const std::string& program_id, const std::string& name,
+                        bool everyone);
+  // `done` gets what has the name: the program, planned if need be, or the tensor, once the run that makes it is over;
+  // it is not called where `subscriptions` end before. So a run reads what its session's runs make alone: another's may
+  // have a later turn.
+  struct Attached {
+    std::string handle;
+    std::shared_ptr<Tensor> tensor;  // Or, null:
+    std::shared_ptr<const Program> program;
+  };
+  void Attach(const std::string& session, const std::string& owner, const std::string& name,
+              Subscriptions& subscriptions, std::function<void(Result<Attached>)> done, int64_t request = 0,
+              ProgramCache::Progress progress = {});
   Status Withdraw(const std::string& session, const std::string& name) { return store_.Withdraw(session, name); }
   Result<std::vector<TensorStore::Named>> Names(const std::string& session) const { return store_.Names(session); }
 

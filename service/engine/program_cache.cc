@@ -102,6 +102,14 @@ Result<std::shared_ptr<const Program>> ProgramCache::Find(std::string_view id) {
   return found->second.program;
 }
 
+Result<std::string> ProgramCache::TextOf(std::string_view id) {
+  HIR_TRY(Find(id).status());
+  const std::scoped_lock lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found != by_id_.end()) return found->second.text;
+  return Unavailable("the program was evicted meanwhile; try again");
+}
+
 void ProgramCache::Touch(Entry& entry) {
   ++entry.requests;
   const auto at = std::find(recent_.begin(), recent_.end(), entry.program);

@@ -62,6 +62,9 @@ class ProgramCache {
   // Errors: kNotFound "no program ...": unknown here, or evicted.
   Result<std::shared_ptr<const Program>> Find(std::string_view id);
 
+  // Its canonical text. Errors: as above.
+  Result<std::string> TextOf(std::string_view id);
+
   // As of Planners.
   void Cancel(const Owner& owner, const Status& cause) { planners_.Cancel(owner, cause); }
   void Stop(const Status& cause) { planners_.Stop(cause); }

@@ -69,6 +69,13 @@ std::string_view SessionOf(const Request& request) {
   }
 }
 
+void Describe(const Program& program, pb::CompileReply* reply) {
+  reply->set_program_id(program.id());
+  *reply->mutable_inputs() = program.plan().inputs();
+  *reply->mutable_outputs() = program.plan().outputs();
+  *reply->mutable_guards() = program.plan().guards();
+}
+
 // Where the elements of `transfer` are.
 template <typename Transfer>
 void Describe(const Transfer& transfer, pb::SharedMemoryReply* reply) {
@@ -182,13 +189,7 @@ void RuntimeService::DoCompile(const pb::CompileRequest& request, pb::CompileRep
       request.session_id(), request.program(),
       [call, reply](Result<std::shared_ptr<const Program>> program) {
         if (!call->Claim()) return;
-        if (program.ok()) {
-          const pb::Plan& plan = (*program)->plan();
-          reply->set_program_id((*program)->id());
-          *reply->mutable_inputs() = plan.inputs();
-          *reply->mutable_outputs() = plan.outputs();
-          *reply->mutable_guards() = plan.guards();
-        }
+        if (program.ok()) Describe(**program, reply);
         call->End(program.status());
       },
       call->id(), ProgressOf(request.session_id()));
@@ -474,14 +475,27 @@ void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call
 }
 
 void RuntimeService::DoPublish(const pb::PublishRequest& request, pb::PublishReply*, Call call) {
-  call->ClaimAndEnd(engine_.Publish(request.session_id(), request.handle(), request.name(), request.everyone()));
+  const std::string& session = request.session_id();
+  if (request.program_id().empty())
+    return call->ClaimAndEnd(engine_.Publish(session, request.handle(), request.name(), request.everyone()));
+  if (!request.handle().empty())
+    return call->ClaimAndEnd(InvalidArgument("a name for a handle and a program_id: one of them has it"));
+  call->ClaimAndEnd(engine_.PublishProgram(session, request.program_id(), request.name(), request.everyone()));
 }
 
 void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply* reply, Call call) {
-  if (!call->Claim()) return;
-  Result<Engine::Named> named = engine_.Attach(request.session_id(), request.owner(), request.name());
-  if (named.ok()) Answer(*std::move(named), request.session_id(), reply->mutable_tensor(), call);
-  call->End(named.status());
+  const auto answer = [this, call, reply, session = request.session_id()](Result<Engine::Attached> found) {
+    if (!call->Claim()) {
+      if (found.ok() && found->program == nullptr) (void)engine_.Free(session, std::span(&found->handle, 1));
+      return;
+    }
+    if (found.ok() && found->program != nullptr) Describe(*found->program, reply->mutable_program());
+    if (found.ok() && found->program == nullptr)
+      Answer({found->handle, std::move(found->tensor)}, session, reply->mutable_tensor(), call);
+    call->End(found.status());
+  };
+  engine_.Attach(request.session_id(), request.owner(), request.name(), call->subscriptions(), answer, call->id(),
+                 ProgressOf(request.session_id()));
 }
 
 void RuntimeService::DoWithdraw(const pb::WithdrawRequest& request, pb::WithdrawReply*, Call call) {
@@ -499,7 +513,12 @@ void RuntimeService::DoNames(const pb::NamesRequest& request, pb::NamesReply* re
       named.set_name(each.name);
       named.set_owner(each.owner);
       named.set_everyone(each.everyone);
-      hir::service::ToProto("", *each.tensor, named.mutable_tensor());
+      const TensorStore::Published& published = each.published;
+      if (published.program != nullptr) {
+        named.set_program_bytes(std::ssize(*published.program));
+      } else {
+        hir::service::ToProto("", *published.tensor, named.mutable_tensor());
+      }
     }
   }
   call->End(status);

@@ -19,6 +19,16 @@ constexpr size_t kNameBytesMax = 256;
 // Whether value * times is at most max, without computing it.
 bool Fits(int64_t value, int64_t times, int64_t max) { return times == 0 || value <= max / times; }
 
+Status CheckName(const std::string& name) {
+  const auto is_fit = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./:").find(c) != std::string_view::npos;
+  };
+  if (!name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), is_fit)) return {};
+  return InvalidArgument(base::Cat("the name ", base::Quoted(name.substr(0, 64)), ": want 1 to ", kNameBytesMax,
+                                   " letters, digits and _-./:"));
+}
+
 }  // namespace
 
 std::string RandomId() {
@@ -73,7 +83,7 @@ void TensorStore::CloseSession(std::string_view session) {
   closed = std::move(found->second);
   sessions_.erase(found);
   --closed.quota->num_sessions;
-  for (const auto& [handle, tensor] : closed.tensors) Uncount(*closed.quota, *tensor);
+  for (const auto& [handle, tensor] : closed.tensors) Uncount(*closed.quota, tensor.get());
 }
 
 Status TensorStore::CheckSession(std::string_view session) const {
@@ -165,7 +175,7 @@ Result<std::shared_ptr<HostShards>> TensorStore::AllocateCopy(const ShardSet& sh
   return host;
 }
 
-Status TensorStore::Count(Principal& quota, const Tensor& tensor) {
+Status TensorStore::Count(Principal& quota, const Tensor* tensor) {
   if (num_handles_ >= options_.tensors_max) {
     return ResourceExhausted(base::Cat("tensors_max = ", options_.tensors_max, ": all handles are in use; free some"));
   }
@@ -175,21 +185,21 @@ Status TensorStore::Count(Principal& quota, const Tensor& tensor) {
   }
   ++num_handles_;
   ++quota.num_handles;
-  ++handles_[&tensor];
+  if (tensor != nullptr) ++handles_[tensor];
   return {};
 }
 
-void TensorStore::Uncount(Principal& quota, const Tensor& tensor) {
+void TensorStore::Uncount(Principal& quota, const Tensor* tensor) {
   --num_handles_;
   --quota.num_handles;
-  if (--handles_[&tensor] == 0) handles_.erase(&tensor);
+  if (tensor != nullptr && --handles_[tensor] == 0) handles_.erase(tensor);
 }
 
 Result<std::string> TensorStore::AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor) {
   const std::scoped_lock lock(mutex_);
   HIR_TRY(FindSession(session).status());
   Session& found = sessions_.find(session)->second;
-  HIR_TRY(Count(*found.quota, *tensor));
+  HIR_TRY(Count(*found.quota, tensor.get()));
   std::string handle = RandomId();
   found.tensors.emplace(handle, std::move(tensor));
   return handle;
@@ -223,7 +233,7 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
   for (const std::string& handle : handles) {
     const auto at = found.tensors.find(handle);
     if (at == found.tensors.end()) continue;  // Named twice, or gone.
-    Uncount(*found.quota, *at->second);
+    Uncount(*found.quota, at->second.get());
     freed.push_back(std::move(at->second));
     found.tensors.erase(at);
     found.freed.push_back(handle);
@@ -232,54 +242,61 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
   return freed;
 }
 
-Status TensorStore::Publish(std::string_view session, std::string_view handle, const std::string& name, bool everyone) {
-  const auto is_fit = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_-./:").find(c) != std::string_view::npos;
-  };
-  if (name.empty() || name.size() > kNameBytesMax || !std::all_of(name.begin(), name.end(), is_fit)) {
-    return InvalidArgument(base::Cat("the name ", base::Quoted(name.substr(0, 64)), " of a tensor: want 1 to ",
-                                     kNameBytesMax, " letters, digits and _-./:"));
-  }
-  std::shared_ptr<Tensor> replaced;  // It goes when the lock is released.
-  const std::scoped_lock lock(mutex_);
-  HIR_ASSIGN(const Session* found, FindSession(session));
-  HIR_ASSIGN(std::shared_ptr<Tensor> tensor, FindIn(*found, handle));
-  const auto at = named_.find({found->principal, name});
+Status TensorStore::SetName(const Session& session, const std::string& name, Name& given) {
+  const auto at = named_.find({session.principal, name});
+  if (at != named_.end()) Uncount(*session.quota, at->second.published.tensor.get());
+  if (Status status = Count(*session.quota, given.published.tensor.get()); !status.ok()) return status;
   if (at == named_.end()) {
-    HIR_TRY(Count(*found->quota, *tensor));
-    named_.emplace(std::pair(found->principal, name), Published{std::move(tensor), everyone});
-    return {};
+    named_.emplace(std::pair(session.principal, name), std::exchange(given, {}));
+  } else {
+    std::swap(at->second, given);
   }
-  Uncount(*found->quota, *at->second.tensor);
-  HIR_TRY(Count(*found->quota, *tensor));
-  replaced = std::exchange(at->second.tensor, std::move(tensor));
-  at->second.everyone = everyone;
   return {};
 }
 
-Result<std::shared_ptr<Tensor>> TensorStore::FindNamed(std::string_view session, std::string_view owner,
-                                                       std::string_view name) const {
+Status TensorStore::Publish(std::string_view session, std::string_view handle, const std::string& name, bool everyone) {
+  HIR_TRY(CheckName(name));
+  Name given;  // What had the name goes when the lock is released.
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  HIR_ASSIGN(given.published.tensor, FindIn(*found, handle));
+  given.everyone = everyone;
+  return SetName(*found, name, given);
+}
+
+Status TensorStore::PublishProgram(std::string_view session, std::string text, const std::string& name, bool everyone) {
+  HIR_TRY(CheckName(name));
+  Name given;  // As above.
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  HIR_ASSIGN(given.charge, found->quota->bytes.Take(std::ssize(text)));
+  given.published.program = std::make_shared<const std::string>(std::move(text));
+  given.everyone = everyone;
+  return SetName(*found, name, given);
+}
+
+Result<TensorStore::Published> TensorStore::FindNamed(std::string_view session, std::string_view owner,
+                                                      std::string_view name) const {
   const std::scoped_lock lock(mutex_);
   HIR_ASSIGN(const Session* found, FindSession(session));
   const std::string of(owner.empty() ? found->principal : owner);
   const auto at = named_.find({of, std::string(name)});
-  if (at != named_.end() && (of == found->principal || at->second.everyone)) return at->second.tensor;
-  return Status(Code::kNotFound, base::Cat("no tensor ", base::Quoted(name.substr(0, 64)), " of ",
+  if (at != named_.end() && (of == found->principal || at->second.everyone)) return at->second.published;
+  return Status(Code::kNotFound, base::Cat("nothing is named ", base::Quoted(name.substr(0, 64)), " of ",
                                            base::Quoted(of.substr(0, 64)), " that ", found->principal, " may read"));
 }
 
 Status TensorStore::Withdraw(std::string_view session, std::string_view name) {
-  std::shared_ptr<Tensor> gone;  // It goes when the lock is released.
+  Name gone;  // It goes when the lock is released.
   const std::scoped_lock lock(mutex_);
   HIR_ASSIGN(const Session* found, FindSession(session));
   const auto at = named_.find({found->principal, std::string(name)});
   if (at == named_.end()) {
-    return Status(Code::kNotFound,
-                  base::Cat("no tensor ", base::Quoted(name.substr(0, 64)), " of ", base::Quoted(found->principal)));
+    return Status(Code::kNotFound, base::Cat("nothing is named ", base::Quoted(name.substr(0, 64)), " of ",
+                                             base::Quoted(found->principal)));
   }
-  Uncount(*found->quota, *at->second.tensor);
-  gone = std::move(at->second.tensor);
+  Uncount(*found->quota, at->second.published.tensor.get());
+  gone = std::move(at->second);
   named_.erase(at);
   return {};
 }
@@ -288,9 +305,9 @@ Result<std::vector<TensorStore::Named>> TensorStore::Names(std::string_view sess
   const std::scoped_lock lock(mutex_);
   HIR_ASSIGN(const Session* found, FindSession(session));
   std::vector<Named> names;
-  for (const auto& [key, published] : named_) {
-    if (key.first == found->principal || published.everyone)
-      names.push_back({key.first, key.second, published.everyone, published.tensor});
+  for (const auto& [key, name] : named_) {
+    if (key.first == found->principal || name.everyone)
+      names.push_back({key.first, key.second, name.everyone, name.published});
   }
   return names;
 }

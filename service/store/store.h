@@ -69,20 +69,25 @@ class TensorStore {
   using Freed = std::vector<std::shared_ptr<Tensor>>;
   Result<Freed> Free(std::string_view session, std::span<const std::string> handles, bool those_there = false);
 
-  // Gives what `handle` stands for a name that outlives the session, and is one more handle of the principal; what had
-  // the name loses it. `everyone`: other principals may read it, too.
+  // What has a name, and counts as one more handle of the principal.
+  struct Published {
+    std::shared_ptr<Tensor> tensor = {};              // Or, null,
+    std::shared_ptr<const std::string> program = {};  // a text, whose bytes are the principal's.
+  };
+  // Gives what `handle` stands for, or a program, a name that outlives the session; what had the name loses it.
+  // `everyone`: other principals may read it, too.
   // Errors: those of Find; kInvalidArgument: the name; kResourceExhausted naming a limit.
   Status Publish(std::string_view session, std::string_view handle, const std::string& name, bool everyone);
-  // The tensor that `owner`, or, empty, the session's principal, named so. Errors: kNotFound: none that it may read.
-  Result<std::shared_ptr<Tensor>> FindNamed(std::string_view session, std::string_view owner,
-                                            std::string_view name) const;
+  Status PublishProgram(std::string_view session, std::string text, const std::string& name, bool everyone);
+  // What `owner`, or, empty, the session's principal, named so. Errors: kNotFound: nothing that it may read.
+  Result<Published> FindNamed(std::string_view session, std::string_view owner, std::string_view name) const;
   // Errors: kNotFound: the session's principal has no such name.
   Status Withdraw(std::string_view session, std::string_view name);
   struct Named {
     std::string owner;
     std::string name;
     bool everyone = false;
-    std::shared_ptr<Tensor> tensor;
+    Published published;
   };
   // Those that the session may read, by owner and name.
   Result<std::vector<Named>> Names(std::string_view session) const;
@@ -110,9 +115,17 @@ class TensorStore {
     std::deque<std::string> freed;  // The latest, so that errors can tell freed from unknown.
   };
   Result<const Session*> FindSession(std::string_view session) const;
-  // Counts one more handle or name of `tensor`, or one less. Errors: kResourceExhausted naming a limit.
-  Status Count(Principal& quota, const Tensor& tensor);
-  void Uncount(Principal& quota, const Tensor& tensor);
+  // Counts one more handle or name, of `tensor` unless that is null, or one less. Errors: kResourceExhausted naming a
+  // limit.
+  Status Count(Principal& quota, const Tensor* tensor);
+  void Uncount(Principal& quota, const Tensor* tensor);
+  // REQUIRES: the lock is held. What had the name comes back in `published`.
+  struct Name {
+    Published published;
+    Charge charge;  // Of a program.
+    bool everyone = false;
+  };
+  Status SetName(const Session& session, const std::string& name, Name& given);
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
   // A descriptor and `bytes` for each of `count` shards.
   Result<std::shared_ptr<HostShards>> Create(size_t count, int64_t bytes);
@@ -126,11 +139,7 @@ class TensorStore {
   // By name; as long as the store, since charges refer to them. Guarded by mutex_: the ones below too.
   std::map<std::string, std::unique_ptr<Principal>> principals_;
   std::map<std::string, Session, std::less<>> sessions_;
-  struct Published {
-    std::shared_ptr<Tensor> tensor;
-    bool everyone = false;
-  };
-  std::map<std::pair<std::string, std::string>, Published> named_;  // By owner and name.
+  std::map<std::pair<std::string, std::string>, Name> named_;  // By owner and name.
   std::unordered_map<const Tensor*, int64_t> handles_;
   int64_t num_handles_ = 0;
   int64_t next_shard_ = 1;

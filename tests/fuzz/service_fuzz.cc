@@ -233,7 +233,13 @@ class Play {
     if (kind == kCompile && Parsed(call.answer, compiled)) programs_.push_back(compiled.program_id());
     if (kind == kExplain && Parsed(call.answer, explained)) programs_.push_back(explained.program_id());
     if (kind == kCommit && Parsed(call.answer, committed)) handles_.push_back(committed.tensor().handle());
-    if (kind == kAttach && Parsed(call.answer, attached)) handles_.push_back(attached.tensor().handle());
+    if (kind == kAttach && Parsed(call.answer, attached)) {
+      if (attached.has_program()) {
+        programs_.push_back(attached.program().program_id());
+      } else {
+        handles_.push_back(attached.tensor().handle());
+      }
+    }
     if ((kind == kReserve || kind == kShare) && Parsed(call.answer, shared)) tokens_.push_back(shared.token());
     if (kind == kRun && Parsed(call.answer, run)) {
       for (const pb::Tensor& output : run.outputs()) handles_.push_back(output.handle());
@@ -285,7 +291,7 @@ class Play {
     for (const auto& call : calls_) Await([&] { return call->over(); }, call->what());
     EndTransfers();
     EndSessions();
-    if (daemon_.engine().report().tensors > 0) WithdrawAll();
+    if (daemon_.engine().report().tensors > 0 || daemon_.engine().report().tensor_bytes > 0) WithdrawAll();
     const base::Nanos deadline = base::Clock::Steady().Now() + kAnswerTimeout;
     for (;;) {
       const service::Engine::Report report = daemon_.engine().report();

@@ -177,6 +177,18 @@ class Session {
     names.set_session_id("$s0");
     return Add(kNames, names);
   }
+  Session& PublishProgram(const std::string& name) {
+    pb::PublishRequest publish;
+    publish.set_session_id("$s0");
+    publish.set_program_id("$p0");
+    publish.set_name(name);
+    publish.set_everyone(true);
+    Add(kPublish, publish);
+    pb::AttachRequest attach;
+    attach.set_session_id("$s0");
+    attach.set_name(name);
+    return Add(kAttach, attach);
+  }
   Session& Withdraw(const std::string& name) {
     pb::WithdrawRequest withdraw;
     withdraw.set_session_id("$s0");
@@ -261,6 +273,10 @@ std::vector<std::string> ServiceSeeds() {
   add(Session().Share({2, 3}).Resume().Look({"$h0"}).Disconnect().Status());
   add(Session().Upload({3}, 12).Publish("$h0", "weights").Free({"$h0"}).Resume().Withdraw("weights").Disconnect());
   add(Session().Upload({3}, 12).Publish("$h0", "w/2").Leave());
+  add(Session().Compile(kNegate).Upload({3}, 12).Run({"$h0"}, kGoesOn, false).Cancel(1).Cancel(1 << 20).Cancel(-1));
+  add(Session().Compile(kNegate).Upload({3}, 12).RunUntil("$h0", 1).RunUntil("$h0", 1000).RunUntil("$h0", -1));
+  add(Session().Compile(kNegate).PublishProgram("negate").Upload({3}, 12).Run({"$h0"}).Withdraw("negate"));
+  add(Session().Compile(kNegate).PublishProgram("w").Upload({3}, 12).Publish("$h0", "w").PublishProgram("w").Leave());
   for (const char* name : {"data_parallel_sgd", "rope", "pipeline_stages"}) {
     for (const std::string& program : Corpus("tests/corpus")) {
       if (program.find(std::string("fusion @") + name + "(") != std::string::npos)

@@ -25,7 +25,17 @@ from test_reference import MEMBERS, examples, needs_example
 X, INDICES = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[2, 0], [1, 1]])
 NAMES = {name: getattr(hostir, name) for name in hostir.__all__}
 NAMES |= {"hostir": hostir, "np": np, "json": json, "Path": Path}
-OF_A_CLIENT = {"Array", "Client", "Communication", "HostirError", "Plan", "PlanProgress", "Profile", "Segment"}
+OF_A_CLIENT = {
+    "Array",
+    "Client",
+    "Communication",
+    "HostirError",
+    "NamedProgram",
+    "Plan",
+    "PlanProgress",
+    "Profile",
+    "Segment",
+}
 OF_A_CLIENT |= {"SegmentTime", "Sharding", "FusionDefinition.execute", "connect", "from_shards"}
 EXAMPLES = [
     pytest.param(name, code, id=name)
@@ -93,6 +103,8 @@ def check_client(code: str, client: hostir.Client) -> None:
         names = {**NAMES, "client": own, "address": client.address, "fd": fd, "step": step, "x": X}
         names |= {"y": own.run(fd, [X])[0], "plan": own.explain(fd), "profile": own.profile(fd, [X])}
         names |= {"params": {"w": X[0]}, "torch": SimpleNamespace(from_dlpack=fake_gpu.elements_of)}
+        own.publish(fd, "mlp")
+        names["mlp"] = own.program("mlp")
         names["loss"], _ = own.run(step, [X, X[0]])
         for value, comment in run(code, names):
             assert repr(value) == comment

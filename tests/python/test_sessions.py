@@ -473,6 +473,62 @@ def test_results_can_be_published_early(client: hostir.Client) -> None:
     client.withdraw("y")
 
 
+def test_attaching_waits_for_the_run(client: hostir.Client) -> None:
+    """A session relies on its own runs alone: another's, which may have a later turn, are over."""
+    x = client.put(np.eye(1024))
+    client.run(slow(), [x], wait=True)
+    (y,) = [client.run(slow(), [x]) for _ in range(3)][-1]
+    client.publish(y, "late")
+    with hostir.connect(client.address) as other:
+        late = other.attach("late")
+        assert (y.state, late.state) == ("ready", "ready")
+        assert other.run(doubled(), [late])[0].numpy()[7, 7] == 2
+    client.withdraw("late")
+
+
+def doubled() -> FusionDefinition:
+    with FusionDefinition("doubled") as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Double)
+        fd.add_output({"twice": x + x})
+    return fd
+
+
+def test_programs_have_names(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One outlives its client, and its plan: the daemon keeps those of one program alone."""
+    monkeypatch.setenv("HOSTIR_PROGRAMS_MAX", "1")
+    with hostir.connect(devices="cpu:2", timeout=60) as client:
+        with hostir.connect(client.address) as other:
+            other.publish(sums(), "math/sums", everyone=True)
+        (named,) = client.names()
+        assert (named["name"], named["everyone"]) == ("math/sums", True)
+        assert client.status()["tensor_bytes"] == named["program_bytes"] > 0
+        program = client.program("math/sums", owner=f"uid:{os.getuid()}")
+        assert (program.inputs, program.outputs) == (
+            {"x": "f32[i0]", "y": "f32[i0]"},
+            {"t0": "f32[i0]", "t1": "f32[i0]"},
+        )
+        x = np.arange(5, dtype=np.float32)
+        for inputs, by_name in (([x, x], {}), ([x], {"y": x}), ([], {"x": x, "y": client.put(x)})):
+            total, product = program(*inputs, **by_name)
+            assert np.array_equal(total.numpy(), x + x) and np.array_equal(product.numpy(), x * x)
+            client.run(doubled(), [np.eye(2)], wait=True)  # Whose plan takes the place of the other.
+        (total, _) = client.run(program, {"x": [1, 2], "y": [3, 4]}, wait=True, deadline=PATIENCE)
+        assert total.numpy().tolist() == [4, 6]
+        with pytest.raises(hostir.InvalidArgument, match="math/sums has no input z"):
+            program(x, z=x)
+        with pytest.raises(hostir.InvalidArgument, match=r"client\.program"):
+            client.attach("math/sums")
+        client.publish(client.put(x), "math/sums")  # The array takes the name.
+        with pytest.raises(hostir.InvalidArgument, match=r"client\.attach"):
+            client.program("math/sums")
+        client.withdraw("math/sums")
+        with pytest.raises(hostir.NotFound, match="math/sums"):
+            client.program("math/sums")
+        assert program(x, x)[0].numpy().tolist() == (x + x).tolist(), (
+            "who has it keeps it, as long as its plan is there"
+        )
+
+
 def test_quotas(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quotas of one principal: sessions, handles with names among them, and bytes."""
     monkeypatch.setenv("HOSTIR_PRINCIPAL_SESSIONS_MAX", "2")
@@ -482,7 +538,7 @@ def test_quotas(daemon_program: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(hostir.ResourceExhausted, match="principal_sessions_max = 2"):
             hostir.connect(client.address)
         arrays = [client.put(np.zeros(4)), other.put(np.zeros(4))]
-        client.publish(arrays[0], "third")
+        client.publish(sums(), "third")
         with pytest.raises(hostir.ResourceExhausted, match="principal_tensors_max = 3"):
             other.put(np.zeros(4))
         client.withdraw("third")
