@@ -26,8 +26,8 @@ TEST(DefaultLimits, PlannersShareATwentieth) {
     limits.planners = planners;
     return Resolved(limits, {.memory_bytes = gib << 30}).planner_bytes_max >> 20;
   };
-  EXPECT_EQ(planner_bytes_max(100, 2), 2559);
-  EXPECT_EQ(planner_bytes_max(100, 4), 1279);
+  EXPECT_EQ(planner_bytes_max(100, 2), 2560);
+  EXPECT_EQ(planner_bytes_max(100, 4), 1280);
   EXPECT_EQ(planner_bytes_max(4, 2), 256) << "less would not do";
 }
 
