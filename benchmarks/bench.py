@@ -152,6 +152,20 @@ def round_trip(pairs: int) -> list[Measurement]:
         return from_json("round_trip", client.address, pairs)
 
 
+def shared_cores(pairs: int) -> Iterator[Measurement]:
+    """--busy-wait auto beside on and off: of shared_cores.py."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import shared_cores
+
+    def round_trip(*arguments: object) -> list[float]:
+        return from_json("round_trip", *arguments)[1].ours
+
+    for name, unit, samples in shared_cores.measure(pairs, round_trip):
+        for peer in ("on", "off"):
+            higher = unit == "cores"
+            yield Measurement(name, unit, samples["auto"], samples[peer], f"--busy-wait {peer}", higher)
+
+
 def transfers(pairs: int) -> Iterator[Measurement]:
     """256 MiB in and out, beside a copy into fresh memory."""
     import numpy as np
@@ -218,6 +232,7 @@ SUITES: dict[str, Suite] = {
     "matmul": matmul,
     "allreduce": allreduce,
     "round_trip": round_trip,
+    "shared_cores": shared_cores,
     "transfers": transfers,
     "evaluator": evaluator,
     "program_cache": program_cache,

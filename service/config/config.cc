@@ -53,10 +53,10 @@ std::vector<Setting> MakeSettings() {
        .field = &Config::bind_ranks,
        .words = {"on", "off"}},
       {.key = "busy_wait",
-       .what = "whether threads look a moment for what is to come before they sleep: short runs "
-               "are faster, and others on the same cores slower",
+       .what = "whether threads look a moment for what is to come before they sleep: short runs are faster where "
+               "nobody else works on the same cores; auto: while that pays",
        .field = &Config::busy_wait,
-       .words = {"on", "off"}},
+       .words = {"on", "off", "auto"}},
       {"own_memory", "keep tensors in the memory of CPU workers, as it is with GPUs: for tests", &Config::own_memory},
       {"nvlink_multicast", "let NCCL reduce in the NVLink switch, where every GPU of it is free",
        &Config::nvlink_multicast},

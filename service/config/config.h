@@ -28,7 +28,7 @@ struct Config {
   std::string access_log_format = "text";
   int64_t threads_per_rank = 0;
   std::string bind_ranks = "on";
-  std::string busy_wait = "on";
+  std::string busy_wait = "auto";
   bool own_memory = false;
   bool nvlink_multicast = false;
   std::string peer_memory = "on";

@@ -25,7 +25,7 @@ FleetOptions FleetOf(const EngineOptions& options) {
           .devices = std::move(devices),
           .threads_per_rank = options.threads_per_rank,
           .cores = options.cores,
-          .busy_waits = options.busy_waits,
+          .busy_wait = options.busy_wait,
           .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
           .comm_timeout = milliseconds(options.limits.comm_timeout_ms),
           .heartbeat = milliseconds(options.limits.heartbeat_ms)};

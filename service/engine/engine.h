@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "host_ir/predict/rates.h"
@@ -39,7 +40,7 @@ struct EngineOptions {
   Devices devices = {};
   int64_t threads_per_rank = 1;
   std::vector<Cores> cores = {};  // As of FleetOptions.
-  bool busy_waits = false;
+  base::BusyWait::Mode busy_wait = base::BusyWait::Mode::kOff;
   Limits limits = {};
 
   std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.

@@ -219,16 +219,19 @@ void Sequencer::Leaving(const std::vector<Job>& jobs) {
 }
 
 void Sequencer::LookForEnd(int64_t run) {
-  if (!ranks_->busy_waits()) return;
+  if (!ranks_->busy_wait().Pays()) return;
   ++num_looking_;
   {
     const std::scoped_lock lock(mutex_);
     if (IsPosted(run)) ranks_->Look();
   }
-  const base::Nanos until = Now() + kLookForEnd;
+  base::Look look(ranks_->busy_wait(), kLookForEnd);
   bool ended = false;
-  while (!(ended = TakeEnd(run)) && Now() < until) ranks_->Pause();
-  if (!ended) {
+  while (!(ended = TakeEnd(run)) && !look.IsOver()) {
+  }
+  if (ended) {
+    look.Found();
+  } else {
     const std::scoped_lock lock(mutex_);
     if (IsPosted(run)) ranks_->StopLooking();
   }

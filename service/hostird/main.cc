@@ -211,7 +211,9 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
                            .limits = Resolved(config.limits, machine)};
   if (const int64_t bytes_max = options.limits.device_bytes_max; bytes_max > 0)
     options.worker_args.push_back(Cat("--device-bytes-max=", bytes_max));
-  options.busy_waits = config.busy_wait == "on";
+  options.busy_wait = config.busy_wait == "auto" ? base::BusyWait::Mode::kAuto
+                      : config.busy_wait == "on" ? base::BusyWait::Mode::kOn
+                                                 : base::BusyWait::Mode::kOff;
   if (options.threads_per_rank == 0)
     options.threads_per_rank = std::max<int64_t>(1, cores / std::max<int64_t>(1, num_devices));
   options.cores = CoresOfRanks(config, options);

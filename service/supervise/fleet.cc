@@ -20,8 +20,6 @@ using std::chrono::milliseconds;
 
 // A short run is over before a thread that sleeps would have woken for it.
 constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
-// Who waits for a run's end sends the next a few hundred microseconds later; a worker that sleeps takes 50 to wake.
-constexpr base::Nanos kLookForNext = std::chrono::microseconds(500);
 // So long the replies of a call wake nobody but for the last one. A rank that asks for another's rendezvous, or fails
 // where others go on, waits as long.
 constexpr base::Nanos kAwaitLast = milliseconds(1);
@@ -70,7 +68,9 @@ std::vector<RankMessage> Batches(std::vector<RankMessage> messages) {
 }  // namespace
 
 Fleet::Fleet(FleetOptions options)
-    : options_(std::move(options)), heartbeat_(options_.heartbeat, Heartbeat::SilenceMax(options_.heartbeat)) {
+    : options_(std::move(options)),
+      busy_wait_(options_.busy_wait),
+      heartbeat_(options_.heartbeat, Heartbeat::SilenceMax(options_.heartbeat)) {
   Publish();
 }
 
@@ -125,7 +125,7 @@ Status Fleet::Start() {
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
-    if (options_.busy_waits) hello.set_look_us(kLookForNext.count() / 1000);
+    hello.set_busy_wait(static_cast<pb::Hello::BusyWait>(options_.busy_wait));
   }
   const Status status = Call(std::move(messages), {options_.setup_timeout, "setup_timeout_ms"}, "the start of the mesh",
                              Waits::kEachOther);
@@ -226,6 +226,7 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   if (posted_) StopLooking();  // From now on it is this thread that does.
   base::Nanos deadline = began_ + timeout.time;
   const base::Nanos sent_at = Now();
+  base::Look look(busy_wait_, kLookBeforeSleep);
   base::Nanos ask_at = starting_ ? base::Nanos::max() : sent_at + kAskEvery;
   base::Nanos look_at = look_ ? base::Nanos() : base::Nanos::max();
   while (UnderWay()) {
@@ -240,9 +241,8 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
       }
       look_at = *next;
     }
-    const bool looks = options_.busy_waits && now < sent_at + kLookBeforeSleep;
+    const bool looks = !look.IsOver();
     const bool for_last = !looks && !posted_ && now < sent_at + kAwaitLast;
-    if (looks) sched_yield();
     const base::Nanos until = looks      ? base::Nanos{}
                               : for_last ? std::min(deadline, sent_at + kAwaitLast)
                                          : std::min({deadline, ask_at, look_at});
@@ -261,6 +261,7 @@ Status Fleet::Await(TimeLimit timeout, std::string_view what, Waits waits) {
       ask_at = Now() + kAskEvery;
     }
   }
+  look.Found();
   return first_error_.status;
 }
 

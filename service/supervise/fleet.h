@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
@@ -38,9 +39,8 @@ struct FleetOptions {
   std::vector<std::string> worker_args = {};
   std::vector<std::string> devices = {};  // One a rank: "cuda:2".
   int64_t threads_per_rank = 1;
-  std::vector<Cores> cores = {};  // What each rank is bound to; empty: none is.
-  // Threads look a moment for what is to come before they sleep.
-  bool busy_waits = false;
+  std::vector<Cores> cores = {};                                // What each rank is bound to; empty: none is.
+  base::BusyWait::Mode busy_wait = base::BusyWait::Mode::kOff;  // Of the threads that wait here, and of the workers'.
   base::Nanos setup_timeout = std::chrono::seconds(10);  // From the start of the processes until all are connected.
   base::Nanos comm_timeout = std::chrono::seconds(30);   // Of one communication.
   // Starts what is at the other end of a rank's socket, in place of a process of worker_path: for tests. Null: that.
@@ -64,7 +64,7 @@ class Fleet final : public Ranks {
   const std::vector<::hostir::v1::Measured>& measured() const override { return measured_; }
   [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute) override;
   Status Await(TimeLimit timeout, std::string_view what, Waits waits) override;
-  bool busy_waits() const override { return options_.busy_waits; }
+  base::BusyWait& busy_wait() override { return busy_wait_; }
   bool TakePosted() override;
   void Look() override { broadcast_->Look(); }
   void StopLooking() override { broadcast_->StopLooking(); }
@@ -130,6 +130,7 @@ class Fleet final : public Ranks {
   void Publish();
 
   const FleetOptions options_;
+  base::BusyWait busy_wait_;
   // Of this generation: where UCX puts segments of shared memory, and leaves them when a worker is killed in between.
   std::optional<ScratchFolder> segments_;     // Before its workers: it goes after them.
   Leaving leaving_;                           // Of generations before.

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
@@ -70,14 +71,14 @@ class Ranks {
   virtual Status Await(TimeLimit timeout, std::string_view what, Waits waits) = 0;
 
   // Whether threads look a moment for what is to come before they sleep: the calls below.
-  virtual bool busy_waits() const = 0;
+  virtual base::BusyWait& busy_wait() = 0;
   // Whether all have carried out what was posted: then it is over, as after an Await that says OK. For a thread that
   // looks before the one that owns this wakes; it holds the lock of a Watch in progress. Between Look and StopLooking
   // nothing wakes that one when they have.
   virtual bool TakePosted() = 0;
   virtual void Look() = 0;
   virtual void StopLooking() = 0;
-  // Between two looks.
+  // Gives others a moment.
   virtual void Pause() = 0;
 
   // Blocks until `wake_fd` is readable, or the mesh has failed (healthy() turns false), or all have carried out what

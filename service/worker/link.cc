@@ -1,7 +1,6 @@
 #include "service/worker/link.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -19,6 +18,8 @@ namespace pb = ::hostir::v1;
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
 // Who sleeps for a message is rung awake for what the socket has; its end shows then, or after that long.
 constexpr base::Nanos kLookAtSocket = std::chrono::seconds(10);
+// Who waits for a run's end sends the next a few hundred microseconds later.
+constexpr base::Nanos kLookForNext = std::chrono::microseconds(500);
 // So long the main thread may be at a request before somebody else reads.
 constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(5);
 
@@ -85,7 +86,7 @@ void Link::Read(Channel::Message message) {
     auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]), options_.rank);
     if (!mapped.ok()) _exit(1);
     broadcast_ = *std::move(mapped);
-    look_ = std::chrono::microseconds(request.message.hello().look_us());
+    base::BusyWait::OfProcess().set_mode(static_cast<base::BusyWait::Mode>(request.message.hello().busy_wait()));
   }
   if (request.message.has_rendezvous_value()) {
     auto& value = *request.message.mutable_rendezvous_value();
@@ -96,12 +97,12 @@ void Link::Read(Channel::Message message) {
   }
 }
 
-bool Link::Look(uint32_t bell, base::Nanos until) const {
-  if (look_ == base::Nanos{}) return false;  // Nor is there a bell before Hello.
+bool Link::Look(uint32_t bell, base::Look& look) const {
+  if (!broadcast_) return false;  // Before Hello.
   while (broadcast_->bell() == bell) {
-    if (base::Clock::Steady().Now() >= until) return false;
-    sched_yield();
+    if (look.IsOver()) return false;
   }
+  look.Found();
   return true;
 }
 
@@ -115,7 +116,7 @@ Link::Request Link::Next() {
   Request request;
   std::unique_lock lock(mutex_);
   is_busy_ = false;
-  const base::Nanos look_until = base::Clock::Steady().Now() + look_;
+  base::Look look(base::BusyWait::OfProcess(), kLookForNext);
   for (bool slept = false;;) {
     const uint32_t bell = broadcast_ ? broadcast_->bell() : 0;
     if (const auto posted = broadcast_ ? broadcast_->Take() : std::nullopt) {
@@ -131,7 +132,7 @@ Link::Request Link::Next() {
       break;
     }
     lock.unlock();
-    slept = !Look(bell, look_until);
+    slept = !Look(bell, look);
     if (slept) Sleep(bell);
     lock.lock();
   }

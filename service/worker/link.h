@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "hostir/v1/worker.pb.h"
@@ -58,8 +59,8 @@ class Link final : public comm::Rendezvous {
   void Read(Channel::Message message);
   // Returns when the socket has something, or there was a message or a ring since `bell`.
   void Sleep(uint32_t bell);
-  // Whether something was posted, or rung, since `bell`, or is before `until`.
-  bool Look(uint32_t bell, base::Nanos until) const;
+  // Whether something was posted, or rung, since `bell`, or is before `look` is over.
+  bool Look(uint32_t bell, base::Look& look) const;
   void SetTimer(base::Nanos time);
 
   const Options options_;
@@ -72,7 +73,6 @@ class Link final : public comm::Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;             // Guarded by mutex_: reading the socket, and what follows.
   std::optional<BroadcastReceiver> broadcast_;  // Set by Hello, as the next; then the main thread's.
-  base::Nanos look_ = {};                       // How long it looks for what is posted next before it sleeps.
   bool is_busy_ = true;                         // The main thread, with a request or before the first one.
   base::Nanos taken_ = {};                      // When it took its request.
   bool timer_runs_ = false;                     // It is set where it must be and left to run out: setting it is dear.

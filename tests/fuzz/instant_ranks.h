@@ -31,7 +31,7 @@ class InstantRanks final : public service::Ranks {
   const Status& failure() const override { return failure_; }
   int64_t generation() const override { return generation_; }
   const std::vector<::hostir::v1::Measured>& measured() const override { return measured_; }
-  bool busy_waits() const override { return false; }
+  base::BusyWait& busy_wait() override { return busy_wait_; }
   void Look() override {}
   void StopLooking() override {}
   void Pause() override {}
@@ -117,6 +117,7 @@ class InstantRanks final : public service::Ranks {
   }
 
   const int64_t size_;
+  base::BusyWait busy_wait_{base::BusyWait::Mode::kOff};
   // The owner's.
   bool healthy_ = false;
   Status failure_;

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/background_work.h"
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/check.h"
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
@@ -13,10 +14,10 @@
 namespace hir::device {
 namespace {
 
-// A thread looks this long, and yields this often, before it sleeps: with fewer cores than threads a yield may take
-// long.
+// A thread looks this long, and then so many times more, before it sleeps: with fewer cores than threads a yield may
+// take long.
 constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(50);
-constexpr int kYieldsBeforeSleep = 50;
+constexpr int kMoreLooks = 50;
 constexpr int kLooksPerYield = 4;
 
 // What a thread waits for that works meanwhile.
@@ -290,8 +291,7 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
     worked |= did_work;
     return did_work;
   };
-  base::Nanos quiet_since = started;
-  int quiet_yields = 0;
+  std::optional<base::Look> look;
   while (done() < position) {
     bool happened = false;
     for (int i = 0; i < kLooksPerYield && done() < position; ++i) {
@@ -303,13 +303,14 @@ base::Nanos StreamCore::LookUntil(int64_t position, base::Nanos timeout) const {
     const base::Nanos now = clock.Now();
     if (now - started >= timeout) break;
     if (happened) {
-      quiet_since = now;
-      quiet_yields = 0;
+      if (look) look->Found();
+      look.reset();
       continue;
     }
-    if (now - quiet_since >= kLookBeforeSleep && ++quiet_yields >= kYieldsBeforeSleep) break;
-    std::this_thread::yield();
+    if (!look) look.emplace(base::BusyWait::OfProcess(), kLookBeforeSleep, kMoreLooks);
+    if (look->IsOver()) break;
   }
+  if (look && done() >= position) look->Found();
   // What this thread began as it worked counts on its help.
   if (worked || done() < position) base::LeaveBackgroundWork();
   return clock.Now() - started;

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <utility>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/check.h"
 
 namespace hir::comm {
@@ -288,11 +290,12 @@ void Engine::CheckDeadlines() {
 
 void Engine::Loop() {
   base::Nanos quiet_since = Now();
-  int looks = 0;
+  std::optional<base::Look> look;
   base::Nanos nap = kShortNap;
   while (!stopping_ && !poisoned_) {
     if (HelpedByOthers() || !TryTakeTurn()) {
       quiet_since = Now();
+      look.reset();
       // Who wakes it has submitted something, and may not come back to look after it.
       nap = Nap(nap) ? kShortNap : std::min(2 * nap, kLongNap);
       continue;
@@ -304,13 +307,11 @@ void Engine::Loop() {
     const base::Nanos quiet = happened ? base::Nanos{} : Now() - quiet_since;
     if (happened) {
       quiet_since = Now();
-      looks = 0;
+      if (look) look->Found();
+      look.reset();
     } else if (pending_ > 0) {
-      if (quiet < kLookWhilePending || ++looks < kLooksWhilePending) {
-        sched_yield();
-      } else {
-        Sleep();
-      }
+      if (!look) look.emplace(base::BusyWait::OfProcess(), kLookWhilePending, kLooksWhilePending);
+      if (look->IsOver()) Sleep();
     } else if (quiet < kNapWhileIdle) {
       Nap(kShortNap);
     } else {

@@ -388,10 +388,11 @@ class RandomClient {
   std::vector<World::Held> held_;
 };
 
+using BusyWait = base::BusyWait::Mode;
 struct Case {
   std::string name;
   bool on_devices = false;
-  bool busy_waits = false;
+  BusyWait busy_wait = BusyWait::kOff;
 };
 class Simulation : public ::testing::TestWithParam<Case> {};
 
@@ -407,7 +408,7 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
     World world({.ranks = 1 + seed % 5,
                  .seed = static_cast<uint64_t>(seed),
                  .on_devices = GetParam().on_devices,
-                 .busy_waits = GetParam().busy_waits,
+                 .busy_wait = GetParam().busy_wait,
                  .delay_max = microseconds(seed % 3 == 0 ? 10 : 100),
                  .run_max = microseconds(seed % 3 == 0 ? 50 : 2000),
                  .heartbeat = milliseconds(seed % 2 == 0 ? 0 : 5),
@@ -453,12 +454,16 @@ TEST_P(Simulation, EndsEveryRunRightOrWithItsCause) {
   EXPECT_EQ(count >= 20 && stored > count, count >= 20 && GetParam().on_devices);
   EXPECT_TRUE(count < 20 || (taken_back > count / 4 && given_up > count / 4));
   EXPECT_TRUE(count < 20 || (right > 10 * count && failed > count && generations > count));
-  EXPECT_EQ(count >= 20 && taken > count, count >= 20 && GetParam().busy_waits && !GetParam().on_devices);
+  EXPECT_EQ(count >= 20 && taken > count,
+            count >= 20 && GetParam().busy_wait != BusyWait::kOff && !GetParam().on_devices);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Simulation,
-                         ::testing::Values(Case{"host", false, false}, Case{"host_looking", false, true},
-                                           Case{"devices", true, false}, Case{"devices_looking", true, true}),
+                         ::testing::Values(Case{"host", false, BusyWait::kOff},
+                                           Case{"host_looking", false, BusyWait::kOn},
+                                           Case{"host_looking_while_it_pays", false, BusyWait::kAuto},
+                                           Case{"devices", true, BusyWait::kOff},
+                                           Case{"devices_looking", true, BusyWait::kOn}),
                          [](const auto& instance) { return instance.param.name; });
 
 // A rank that stops while nothing runs costs no run.

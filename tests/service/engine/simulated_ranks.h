@@ -65,7 +65,7 @@ class SimulatedRanks final : public Ranks {
     int64_t ranks = 4;
     uint64_t seed = 0;
     bool on_devices = false;
-    bool busy_waits = false;
+    base::BusyWait::Mode busy_wait = base::BusyWait::Mode::kOff;
     base::Nanos delay_max = std::chrono::microseconds(100);  // Of a message.
     base::Nanos send = std::chrono::nanoseconds(500);        // One after the other.
     base::Nanos run_max = std::chrono::milliseconds(2);
@@ -78,6 +78,7 @@ class SimulatedRanks final : public Ranks {
   SimulatedRanks(Options options, std::shared_ptr<Events> events)
       : options_(options),
         events_(std::move(events)),
+        busy_wait_(options.busy_wait, *events_, [this] { Pause(); }),
         random_(options.seed),
         heartbeat_(options.heartbeat, options.silence_max) {}
   ~SimulatedRanks() override { *alive_ = false; }
@@ -128,7 +129,7 @@ class SimulatedRanks final : public Ranks {
   const Status& failure() const override { return failure_; }
   int64_t generation() const override { return generation_; }
   const std::vector<::hostir::v1::Measured>& measured() const override { return measured_; }
-  bool busy_waits() const override { return options_.busy_waits; }
+  base::BusyWait& busy_wait() override { return busy_wait_; }
   void Look() override { looking_ = true; }
   void StopLooking() override { looking_ = false; }
   void Pause() override { Run(std::chrono::microseconds(1)); }
@@ -465,6 +466,7 @@ class SimulatedRanks final : public Ranks {
   const Options options_;
   const std::shared_ptr<Events> events_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For events that outlive this.
+  base::BusyWait busy_wait_;
   std::mt19937_64 random_;
   std::vector<Rank> ranks_;
   std::map<int64_t, int64_t> memory_;  // The daemon's, by shard: on ranks without their own.

@@ -1,7 +1,7 @@
 // Goal: threads that look before they sleep, of workers and of the daemon, lose nothing: runs of many clients at once
 // end each with its own result, also when runs queue behind others, and when a worker dies while the rest look.
-// Method: a real daemon with --busy-wait on and off; every way a run goes to the workers: posted at once, queued, and
-// in two phases where tensors live on devices.
+// Method: a real daemon with --busy-wait on, auto and off; every way a run goes to the workers: posted at once, queued,
+// and in two phases where tensors live on devices.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -80,6 +80,7 @@ using Flags = std::vector<std::string>;
 INSTANTIATE_TEST_SUITE_P(On, BusyWait,
                          testing::Values(Flags{"--devices=cpu:2", "--busy-wait=on"},
                                          Flags{"--devices=cpu:2", "--busy-wait=on", "--own-memory"}));
+INSTANTIATE_TEST_SUITE_P(Auto, BusyWait, testing::Values(Flags{"--devices=cpu:2", "--busy-wait=auto"}));
 INSTANTIATE_TEST_SUITE_P(Off, BusyWait,
                          testing::Values(Flags{"--devices=cpu:2", "--busy-wait=off"},
                                          Flags{"--devices=cpu:2", "--busy-wait=off", "--own-memory"}));
