@@ -23,6 +23,9 @@ constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
 // So long the replies of a call wake nobody but for the last one. A rank that asks for another's rendezvous, or fails
 // where others go on, waits as long.
 constexpr base::Nanos kAwaitLast = milliseconds(1);
+// Of the rendezvous of a generation: the addresses of 1,024 ranks sixteen times, or 50,000 communicators of NCCL.
+constexpr int64_t kKeysBytesMax = int64_t{16} << 20;
+constexpr int64_t kKeyBytes = 128;  // Of a key, besides what it and its value hold.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 // A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
 constexpr base::Nanos kDeathGrace = milliseconds(50);
@@ -105,6 +108,7 @@ Status Fleet::Start() {
   ++generation_;
   starting_ = true;
   keys_.clear();
+  keys_bytes_ = 0;
   dumped_.assign(static_cast<size_t>(options_.num_ranks()), {});
   posted_ = false;
   Result<BroadcastSender> broadcast = BroadcastSender::Create(options_.num_ranks());
@@ -323,6 +327,8 @@ Status Fleet::HandleReady(std::span<const pollfd> fds, std::string_view what, Wa
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0)) continue;
     const Status received = Receive(static_cast<int64_t>(rank));
+    if (received.code() == Code::kResourceExhausted)
+      return Unavailable(base::Cat("rank ", rank, ": ", received.message(), ", during ", what, Next()));
     if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
   }
   if (fds[2 * workers_.size()].revents != 0) HIR_TRY(TakeAnswers());
@@ -356,19 +362,29 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
       measured_[static_cast<size_t>(rank)].Swap(from.mutable_reply()->mutable_measured());
   } else if (from.has_rendezvous_publish()) {
     const std::string key = from.rendezvous_publish().key();
-    keys_.emplace(key, from.rendezvous_publish().value());
+    const auto [at, is_new] = keys_.emplace(key, from.rendezvous_publish().value());
+    if (is_new) HIR_TRY(ChargeKey(key.size() + at->second.size()));
     for (size_t other = 0; other < workers_.size(); ++other) {
-      if (workers_[other].wanted.erase(key) > 0) HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
+      if (workers_[other].wanted.erase(key) == 0) continue;
+      keys_bytes_ -= static_cast<int64_t>(key.size()) + kKeyBytes;
+      HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
     }
   } else if (from.has_rendezvous_get()) {
     const std::string& key = from.rendezvous_get().key();
     if (keys_.contains(key)) return Rendezvous(rank, key);
-    worker.wanted.insert(key);
+    if (worker.wanted.insert(key).second) HIR_TRY(ChargeKey(key.size()));
   } else if (from.has_dumped() && !dumped_.empty()) {  // Empty: nobody asked.
     dumped_[static_cast<size_t>(rank)] = from.dumped();
     worker.asked = false;
   }
   return {};
+}
+
+Status Fleet::ChargeKey(size_t bytes) {
+  keys_bytes_ += static_cast<int64_t>(bytes) + kKeyBytes;
+  if (keys_bytes_ <= kKeysBytesMax) return {};
+  return ResourceExhausted(base::Cat("rendezvous keys of ", keys_bytes_,
+                                     " bytes were published or asked for, a generation has ", kKeysBytesMax));
 }
 
 Status Fleet::Rendezvous(int64_t rank, const std::string& key) {

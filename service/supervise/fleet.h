@@ -105,6 +105,8 @@ class Fleet final : public Ranks {
   Status Receive(int64_t rank);
   Status Handle(int64_t rank, ::hostir::v1::FromWorker& message);
   Status Rendezvous(int64_t rank, const std::string& key);
+  // So that a rank that has gone mad does not fill the daemon's memory. Errors: kResourceExhausted.
+  Status ChargeKey(size_t bytes);
   // Why `rank` no longer talks: how its process ended.
   Status Death(int64_t rank, std::string_view what);
   // The status of a process that has ended, or OK: looks for `timeout`.
@@ -146,6 +148,7 @@ class Fleet final : public Ranks {
   base::Nanos failed_at_ = {};                    // When it came.
   std::vector<::hostir::v1::Measured> measured_;  // In the latest Call.
   std::map<std::string, std::string> keys_;       // The rendezvous of this generation.
+  int64_t keys_bytes_ = 0;                        // Of those, and of the ones that workers wait for.
   std::vector<::hostir::v1::Dumped> dumped_;      // Answers while a stuck call is explained.
   int64_t calls_ = 0;                             // And what was posted.
   Heartbeat heartbeat_;
