@@ -47,7 +47,7 @@ struct AccessedRegion {
   std::vector<std::shared_ptr<const Region>> hulls = {};
 };
 
-// Of a loop whose number of iterations is not known: it begins; an iteration is over, and perhaps it was the last; the
+// A loop whose number of iterations is not known: it begins; an iteration is over, and perhaps it was the last; the
 // last that is here is over.
 enum class Turn : uint8_t { kNone, kBegins, kMayEnd, kEnds };
 

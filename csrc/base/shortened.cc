@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kCut = " ...";
 
-// Of UTF-8: no character begins with it.
+// No character of UTF-8 begins with it.
 bool IsInside(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 }  // namespace

@@ -61,7 +61,7 @@ class NestBuilder {
   // The slot of an output or workspace; made when asked for the first time.
   int AddTensor(Tensor::Role role, const ir::Value* value);
 
-  // Of `value` in memory.
+  // The strides of `value` in memory.
   std::vector<const ir::Expr*> StridesOf(const ir::Value& value);
 
   // Adds the inputs, symbols and scalars that the regions use, in their order; slots of stores are renumbered.

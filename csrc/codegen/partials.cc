@@ -11,7 +11,7 @@
 // cache where they fit it; the workspace (parts * rows * 4 to 8 bytes, some hundred KiB) written and read once; one
 // launch more each, about 10 us, of a GPU that starts it early 1 to 2.
 //
-// Of a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
+// On a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
 // once: an expression of the sizes, so one plan serves all that are few.
 #include <algorithm>
 #include <set>
@@ -37,7 +37,7 @@ constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
 constexpr int64_t kLongRowAgainCpu = 262144;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
-// Of a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
+// On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
 constexpr int64_t kShortestPart = 1024;
 constexpr int64_t kPartUnit = 64;
 // Along columns: 16 rows of threads with 8 vectors each.
@@ -102,7 +102,7 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
     longest = pool.Max(longest, trips);
   }
   SizeFacts& facts = builder.facts();
-  // Of a GPU: so few that there are two parts and more.
+  // On a GPU so few that there are two parts and more.
   const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
   return !facts.AtLeast(BlocksOf(builder, region), few, true) &&
          facts.AtLeast(longest, LongTrips(builder, again), true);

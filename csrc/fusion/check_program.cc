@@ -17,7 +17,7 @@ std::string Located(const ir::Op& op, std::string message) {
   return text;
 }
 
-// Of the attributes that hold extents.
+// Those of the attributes that hold extents.
 void CollectSymbols(const ir::Op& op, std::vector<std::string_view>& symbols) {
   for (const ir::Attr& attr : op.attrs) {
     if (const auto* expr = std::get_if<const ir::Expr*>(&attr.value)) ir::CollectSymbols(*expr, symbols);

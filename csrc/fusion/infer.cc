@@ -10,7 +10,7 @@ using base::Cat;
 
 namespace {
 
-// Of two extents that a guard holds equal: whatever the order of operands is, the result's is the same.
+// One of two extents that a guard holds equal: whatever the order of operands is, the result's is the same.
 const ir::Expr* Simpler(const ir::Expr* a, const ir::Expr* b) {
   if (a->IsConst() != b->IsConst()) return a->IsConst() ? a : b;
   return ir::Compare(a, b) <= 0 ? a : b;

@@ -109,7 +109,7 @@ Status EvaluatorImpl::ResolveView(const ViewCode& view, Binding::State& state) c
   }
   const device::Buffer& base = state.buffers[At(view.base)];
   const int64_t offset = values[At(view.offset)] * view.element_bytes;
-  // Of a strided view the bytes are not a range; what runs on it goes by its strides.
+  // The bytes of a strided view are not a range; what runs on it goes by its strides.
   state.buffers[At(view.dst)] = {base.data + offset, values[At(view.elements)] * view.element_bytes};
   return {};
 }

@@ -52,7 +52,7 @@ struct StepCost {
   double bytes = 0;
   double peak_bytes = 0;
 };
-// Of `step`, taken where the tensor lies as `before`.
+// The cost of `step`, taken where the tensor lies as `before`.
 StepCost CostOf(const Step& step, const mesh::Sharding& before, const TensorSize& size, const CostModel& model);
 
 }  // namespace hir::plan

@@ -532,7 +532,7 @@ Result<ir::Value*> StepEmitter::Merge(ir::Value* value, size_t axis, const ir::E
   return value;
 }
 
-// Of n elements dealt d ways position k * (n / d) + j is element j * d + k: a transposition of [d, n / d].
+// Position k * (n / d) + j of n elements dealt d ways is element j * d + k: a transposition of [d, n / d].
 Result<ir::Value*> StepEmitter::Reorder(const Step& step, ir::Value* value) {
   const size_t axis = step.axis;
   const ir::Axis whole = ir::ValueAxes(*request_->global->type)[axis];

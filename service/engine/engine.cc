@@ -349,7 +349,7 @@ void Engine::BeginDownload(const std::string& session, const std::string& handle
                            Subscriptions& subscriptions, std::function<void(Result<std::unique_ptr<Download>>)> done) {
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
-  // Of its own: `tensor` goes before it is called.
+  // A pointer of its own: `tensor` goes before it is called.
   const std::shared_ptr<Readiness> readiness = (*found)->readiness();
   subscriptions.WhenSettled(readiness,
                             [this, session, tensor = *std::move(found), device, done = std::move(done)]() mutable {

@@ -113,7 +113,7 @@ class Engine {
   void TakeBack(const std::string& session, int64_t run) {
     (void)sequencer_.TakeBack(OwnerOf(session), run, "its client gave it up");
   }
-  // Of the runs that went well, and were not measured op by op. `sizes`: all of the program's.
+  // The times of runs that went well, and were not measured op by op. `sizes`: all of the program's.
   std::optional<RunTimes::Taken> TimesOf(const Program& program, const Sizes& sizes) const {
     return run_times_->Find(program.number(), sizes);
   }

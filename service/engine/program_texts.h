@@ -28,7 +28,7 @@ class ProgramTexts {
   // From now on `text` is `program`. The texts not used for longest go until all fit; one that alone does not fit is
   // not kept.
   void Keep(std::string text, std::shared_ptr<const Program> program);
-  // Of all texts of `program`.
+  // Forgets all texts of `program`.
   void Drop(const Program& program);
 
   int64_t bytes() const { return bytes_; }

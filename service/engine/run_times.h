@@ -21,7 +21,7 @@ class RunTimes {
     base::Nanos least = {};
     base::Nanos last = {};
   };
-  // Of one more run of the plan `number`, with `sizes`. The plans heard of first are forgotten beyond kKept.
+  // Adds one more run of the plan `number`, with `sizes`. The plans heard of first are forgotten beyond kKept.
   void Add(int64_t number, const Sizes& sizes, base::Nanos took);
   std::optional<Taken> Find(int64_t number, const Sizes& sizes) const;
 

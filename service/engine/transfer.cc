@@ -36,7 +36,7 @@ SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const Sha
   return part;
 }
 
-// Of all of a tensor, or of what `device` holds.
+// The shape of a whole tensor, or of what `device` holds.
 std::vector<int64_t> ShapeOf(const TensorSpec& spec, std::optional<int64_t> device) {
   if (!device.has_value()) return spec.shape;
   std::vector<int64_t> shape;

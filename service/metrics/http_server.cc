@@ -31,7 +31,7 @@ constexpr int kNice = 10;  // A tenth of the cores, where others want them too.
 constexpr const char* kSettings[] = {
     "num_threads",       "2",  "request_timeout_ms",       "2000", "connection_queue", "16",
     "enable_keep_alive", "no", "enable_directory_listing", "no"};
-// Of every answer: a browser loads nothing from elsewhere, runs no script but the page's, makes no markup of text, and
+// In every answer: a browser loads nothing from elsewhere, runs no script but the page's, makes no markup of text, and
 // shows the page in no other's frame.
 constexpr std::string_view kHeaders =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

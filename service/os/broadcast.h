@@ -82,7 +82,7 @@ class BroadcastReceiver {
   std::optional<std::string_view> Take();
   // Whether the sender rang since the last time.
   bool TakeRing();
-  // Of the latest message taken.
+  // Answers the latest message taken.
   void Answer(bool failed);
 
   // Sleep(bell()), with a look between the two for what else there is, misses nothing: it returns at once when there

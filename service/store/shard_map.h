@@ -16,7 +16,7 @@ class ShardMap {
   // `sent_once`: the axes of which one element travels; as that of an axis of extent 1 it goes to all. REQUIRES:
   // CheckSpec(spec) is OK; every axis that is stored once, and has not extent 1, travels once.
   ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once);
-  // Of the elements that the device at `position` holds, in the form that it stores them in, alone. REQUIRES:
+  // The elements that the device at `position` holds, in the form that it stores them in, alone. REQUIRES:
   // CheckSpec(spec) is OK.
   static ShardMap OfShard(const TensorSpec& spec, size_t position);
 

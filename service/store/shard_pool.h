@@ -21,7 +21,7 @@ namespace hir::service {
 // What a session freed, that session alone gets again: the bytes are still there. Thread-safe.
 class ShardPool {
  public:
-  // Of all sessions: each shard has a descriptor.
+  // Those of all sessions: each shard has a descriptor.
   static constexpr int64_t kTensorsMax = 256;
 
   // What is given up goes to `released`.

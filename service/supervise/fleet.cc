@@ -481,7 +481,7 @@ int64_t Fleet::Awaited() const {
 }
 
 Status Fleet::Break(Status cause) {
-  // Who hears of the cause does not wait for their end; the next Start does, a moment.
+  // Nobody who hears of the cause waits for their end; the next Start does, a moment.
   for (size_t rank = 0; rank < workers_.size(); ++rank) leaving_.Add(NameOf(rank), std::move(workers_[rank].process));
   workers_.clear();
   segments_.reset();

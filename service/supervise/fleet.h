@@ -133,7 +133,7 @@ class Fleet final : public Ranks {
 
   const FleetOptions options_;
   base::BusyWait busy_wait_;
-  // Of this generation: where UCX puts segments of shared memory, and leaves them when a worker is killed in between.
+  // Where UCX puts this generation's segments of shared memory, and leaves them when a worker is killed in between.
   std::optional<ScratchFolder> segments_;     // Before its workers: it goes after them.
   Leaving leaving_;                           // Of generations before.
   std::vector<Worker> workers_;               // By rank; empty between generations.

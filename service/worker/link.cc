@@ -16,9 +16,9 @@ namespace pb = ::hostir::v1;
 
 // The daemon reads all the time; when it does not for that long, it is gone in all but name.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
-// Who sleeps for a message is rung awake for what the socket has; its end shows then, or after that long.
+// A thread that sleeps for a message is rung awake for what the socket has; its end shows then, or after that long.
 constexpr base::Nanos kLookAtSocket = std::chrono::seconds(10);
-// Who waits for a run's end sends the next a few hundred microseconds later.
+// A client that waits for a run's end sends the next a few hundred microseconds later.
 constexpr base::Nanos kLookForNext = std::chrono::microseconds(500);
 // So long the main thread may be at a request before somebody else reads.
 constexpr base::Nanos kStandInAfter = std::chrono::milliseconds(5);

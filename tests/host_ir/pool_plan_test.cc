@@ -13,7 +13,7 @@
 namespace hir::host {
 namespace {
 
-// Of the allocs that `rank` touches, in program order.
+// The allocs that `rank` touches, in program order.
 std::vector<int64_t> Offsets(std::string_view program, int64_t rank, size_t num_allocs) {
   auto loaded = HostProgram::Load(std::string(program));
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();

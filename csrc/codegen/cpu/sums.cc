@@ -149,7 +149,7 @@ void Emitter::EmitCarried(const Phase& phase) {
 V Emitter::EmitCarriedLoad(const Carried& carried) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(carried.tensor)];
   const ir::Expr* offset = OffsetOf(carried.index, tensor, 0);
-  // Of an axis without elements the offset does not vary.
+  // The offset does not vary along an axis without elements.
   return writer_.Splat(Here(), LoadFrom(tensor, Cat("%t", carried.tensor), offset, 0, levels_.size() - 1),
                        lanes_.count);
 }

@@ -17,7 +17,7 @@ using base::Cat;
 constexpr int kBlockSideMax = 16;
 // Along the tensor's stride: what is asked for while a block is turned.
 constexpr int kBlocksAhead = 2;
-// Of all tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
+// All tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
 constexpr int64_t kTileBytesMax = int64_t{1} << 20;
 
 // LLVM combines no shuffles across it.

@@ -14,7 +14,7 @@ std::vector<std::string> FindLibraries(std::span<const std::string> names, std::
 // Where the loader looks: $LD_LIBRARY_PATH, what /etc/ld.so.conf.d names, the system's.
 std::vector<std::string> LoaderDirectories();
 
-// Of a shared library: its build ID, which its linker made from its contents; of one without, its path, size and the
+// A shared library's build ID, which its linker made from its contents; of one without, its path, size and the
 // time of its last change. Nothing when it is no shared library of 64 bits.
 std::optional<std::string> IdentityOf(const std::string& path);
 

@@ -6,7 +6,7 @@ namespace hir::fusion {
 Result<ir::Axis> Stretch(ir::Graph& graph, const ir::Value& value, size_t number, const ir::Axis& axis, size_t at,
                          const ir::Expr* extent) {
   if (IsOne(axis) && graph.Resolve(extent)->IsConst(1)) return axis;
-  // Of no elements not even one is stored.
+  // Not even one is stored where there are none.
   const bool none = graph.Resolve(extent)->IsConst(0);
   if (IsOne(axis)) {
     return ir::Axis{none ? ir::AxisKind::kIteration : ir::AxisKind::kBroadcast, extent};

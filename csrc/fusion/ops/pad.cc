@@ -12,7 +12,7 @@ struct Widths {
   int64_t after = 0;
 };
 
-// Of value axis `axis` of a tensor of `rank` axes.
+// The widths of value axis `axis` of a tensor of `rank` axes.
 Widths WidthsOf(const ir::Op& op, size_t axis, size_t rank) {
   const std::span<const int64_t> widths = op.Ints("widths");
   const size_t pair = 2 * (rank - 1 - axis);

@@ -151,7 +151,7 @@ void Engine::TakeTurn() {
 }
 
 void Engine::EndTurn() {
-  // Who submits while the turn is taken leaves it to whoever has it: seen here, or by their own TryTakeTurn.
+  // A thread that submits while the turn is taken leaves it to whoever has it: seen here, or by their own TryTakeTurn.
   turn_taken_ = false;
   while (has_submitted_ && !poisoned_ && TryTakeTurn()) {
     Look();
@@ -296,7 +296,7 @@ void Engine::Loop() {
     if (HelpedByOthers() || !TryTakeTurn()) {
       quiet_since = Now();
       look.reset();
-      // Who wakes it has submitted something, and may not come back to look after it.
+      // The thread that wakes it has submitted something, and may not come back to look after it.
       nap = Nap(nap) ? kShortNap : std::min(2 * nap, kLongNap);
       continue;
     }

@@ -276,7 +276,7 @@ void MpiOp::LetOthersCall() {
 }
 
 void MpiOp::Cancel() {
-  // Of messages alone: MPI takes no collective back.
+  // Messages alone: MPI takes no collective back.
   if (!HasHalves(desc().type)) return;
   for (int i = num_sends_; i < num_requests_; ++i) MPI_Cancel(&requests_[static_cast<size_t>(i)]);
 }

@@ -150,7 +150,7 @@ void Watch::Look(std::unique_lock<std::mutex>& lock) {
   if (!error.ok()) PoisonLocked(error);
 }
 
-// Of a stream they are left in order. Asking takes the driver's lock, which posts need: the last is asked first, since
+// Those of a stream are left in order. Asking takes the driver's lock, which posts need: the last is asked first, since
 // mostly all are over, then by halves.
 size_t Watch::NumLeft(const Queue& queue) {
   const std::deque<Followed>& followed = queue.followed;

@@ -164,7 +164,7 @@ TEST(Errors, WholeMessages) {
   }
 }
 
-// Of a constant, which is an op of its own.
+// A constant's, which is an op of its own.
 TEST(Errors, SelectOfAConstantOutside) {
   const std::string body = "%k = constant() {value=-4.0, dtype=i64}\n  %y = select(%x, %k) {axis=1}";
   const auto graph = ir::Parse(Program("%x: f32[2, 3]", body), kFusionOps);

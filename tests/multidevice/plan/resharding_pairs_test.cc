@@ -188,7 +188,7 @@ TEST_F(ReshardingPairs, UnevenBlocks) {
   CheckAllPairs({.shape = {3, 5}, .symbolic = true, .reduced = 3}, Make({4}, {0, 1, 2, 3}), Make({4}, {4, 5, 1, 0}));
 }
 
-// Of symbolic sizes no pass knows that they are uneven, so that nothing was gathered for the product.
+// No pass knows of symbolic sizes that they are uneven, so that nothing was gathered for the product.
 TEST(UnevenBlocks, OpsThatCannotTakeThemAreNamed) {
   auto graph = ir::Parse(R"(mesh @m = [0, 1, 2, 3]
 fusion @f(%x: f32[3, i0] {mesh=@m, shard(1, mesh_x)}, %w: f32[i0, 2]) {

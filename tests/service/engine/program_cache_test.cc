@@ -321,7 +321,7 @@ TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   EXPECT_EQ(third.told, std::vector<std::string>{"got it"});
 }
 
-// Who heard when: kept by those who tell, who may be at it when the test has heard enough.
+// The clients that heard, and when: kept by those who tell, who may be at it when the test has heard enough.
 struct Order {
   explicit Order(size_t most) : wanted(most) {}
   std::mutex mutex;

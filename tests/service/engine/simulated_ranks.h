@@ -368,7 +368,7 @@ class SimulatedRanks final : public Ranks {
     Reply(rank, call, first);
   }
 
-  // Of a run that can begin the reply comes when it is over.
+  // The reply of a run that can begin comes when it is over.
   Status HandleOne(int64_t rank, int64_t call, ::hostir::v1::ToWorker& message) {
     Rank& at = ranks_[static_cast<size_t>(rank)];
     if (message.has_load()) at.programs.insert(message.load().program());

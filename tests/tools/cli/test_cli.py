@@ -576,7 +576,7 @@ def test_progress_where_it_is_asked_for(own_daemon: Daemon, program):
     lines = done.stderr.splitlines()
     assert all(re.fullmatch(r"hostir: .*, \d+\.\d s(, \d+ % of \d+ B, .*/s)?", line) for line in lines), lines
     said = [re.sub(r", \d+\.\d s.*", "", line.removeprefix("hostir: ")) for line in lines]
-    # Of what happens while a line is under way the latest is said: the first stages may be over by then.
+    # The latest of what happens while a line is under way is said: the first stages may be over by then.
     assert said[0] == "planning and compiling program"
     stages = [line for line in said if line == "planning" or line.startswith("compiling ")]
     assert "planning" not in stages[1:]

@@ -28,7 +28,7 @@ struct Api {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 };
 
-// Of $HOSTIR_CUBLASLT, else the first of `libraries` that can be loaded; it stays loaded.
+// The API of $HOSTIR_CUBLASLT, else of the first of `libraries` that can be loaded; it stays loaded.
 // kFailedPrecondition when none can, or when it lacks a function.
 Result<Api> LoadApi(std::span<const std::string> libraries);
 

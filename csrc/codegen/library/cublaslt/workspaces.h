@@ -37,7 +37,7 @@ class Workspaces {
     return {};
   }
 
-  // Of at least `bytes`. Work queued before keeps what it was given.
+  // One of at least `bytes`. Work queued before keeps what it was given.
   Result<device::Buffer> For(device::Stream& stream, int64_t bytes) {
     const std::scoped_lock lock(mutex_);
     bytes += kSlack;

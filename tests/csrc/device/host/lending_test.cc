@@ -148,7 +148,7 @@ TEST_F(Lent, WhoseTimeIsOverRunsNothing) {
   EXPECT_EQ(who_, (Names{"lent", "lent", "lent"}));
 }
 
-// Who waits carries communications, and nobody else may look after them.
+// A thread that waits carries communications, and nobody else may look after them.
 TEST_F(Lent, CommunicationsComeFirst) {
   Communication communication;
   communication.is_under_way = true;

@@ -63,7 +63,7 @@ TEST(Watch, ALongLookDoesNotPutItToSleep) {
   EXPECT_TRUE(told.outcome.ok()) << told.outcome.ToString();
 }
 
-// Of work that follows at once the end of one is the begin of the next.
+// The end of one is the begin of the next where work follows at once.
 TEST(Watch, WhatFollowsIsEnteredWhenItsPredecessorIsLeft) {
   const auto device = *device::CreateHostDevice({.name = "host"});
   const auto stream = *device->CreateStream();
