@@ -136,9 +136,9 @@ class FairQueue {
     if (principal == waiting_.end()) return std::nullopt;
     const auto session = principal->second.find(owner.session);
     if (session == principal->second.end()) return std::nullopt;
-    const auto found = std::ranges::find_if(session->second, is_meant);
+    const auto found = std::ranges::find_if(session->second, is_meant, &Waiting::item);
     if (found == session->second.end()) return std::nullopt;
-    std::optional<Item> removed = std::move(*found);
+    std::optional<Item> removed = std::move(found->item);
     session->second.erase(found);
     if (session->second.empty()) principal->second.erase(session);
     if (principal->second.empty()) waiting_.erase(principal);

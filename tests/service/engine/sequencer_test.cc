@@ -207,7 +207,9 @@ class World {
         << run << ": " << status.ToString();
   }
   // What a run gets that is cancelled. Who looks for an end holds up the only thread.
-  base::Nanos Grace() const { return options_.cancel_grace + milliseconds(options_.busy_waits ? 5 : 0); }
+  base::Nanos Grace() const {
+    return options_.cancel_grace + milliseconds(options_.busy_wait == base::BusyWait::Mode::kOff ? 0 : 5);
+  }
   // Whether it says of one of `runs` that it was cancelled, or had a deadline, and that was so.
   bool IsEarly(const Status& status, const std::set<int64_t>* runs) {
     const bool is_late = status.message().find("deadline_ms = ") != std::string::npos;
