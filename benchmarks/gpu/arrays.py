@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from machine import machine
 
 import hostir
 from hostir import DataType, FusionDefinition, Sharding
@@ -77,10 +78,15 @@ def main() -> None:
         layouts: list[tuple[str, list[int], dict[int, str]]] = [("one GPU", [0], {})]
         if len(every) > 1:
             layouts += [("rows", every, {0: "mesh_x"}), ("columns", every, {1: "mesh_x"}), ("replicated", every, {})]
-        rows = [{"layout": name, "ms": times(client, source, *layout, options.rounds)} for name, *layout in layouts]
+        rows = [
+            {"layout": name, "repeats": options.rounds, "ms": times(client, source, *layout, options.rounds)}
+            for name, *layout in layouts
+        ]
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
-            json.dump({"card": card, "mib": options.mib, "rounds": options.rounds, "rows": rows}, file, indent=1)
+            record = {"machine": machine(torch=torch.__version__), "mib": options.mib, "rows": rows}
+            json.dump(record, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class NamedProgram:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """The same of what it returns: ``list(mlp.outputs)  # ['y']``."""
+        """The same of what it returns: ``len(mlp.outputs)  # 1``."""
         return {param.name: param.type for param in self._reply.outputs}
 
     def __call__(self, *inputs: Any, **by_name: Any) -> Sequence[Array]:

@@ -49,8 +49,9 @@ class Session:
         return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
 
     def why_ended(self) -> str:
-        """What the daemon said as it ended the session; empty: nothing."""
-        return str(self._events.details() or "") if self.has_ended() else ""
+        """What the daemon said as it ended the session; empty: nothing, as where the connection ended."""
+        ended = self.has_ended() and self._events.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        return str(self._events.details() or "") if ended else ""
 
     def resume(self) -> bool:
         """Whether the session is there, after at most its lease; over another connection, where the old one is gone."""

@@ -28,6 +28,7 @@ import hostir
 from hostir import DeviceMesh, FusionDefinition
 
 FAULTS = ("kill", "stop", "frozen", "slow", "oom", "wrong plan")
+DESCRIPTORS_OF_A_PLANNER = 4  # Its channel, its process, and what wakes the thread that waits for it.
 PLACES = ("worker at rest", "worker in a kernel", "worker in a communication", "planner", "client")
 REQUESTS = ("compile", "put", "run", "get", "heal")
 
@@ -264,6 +265,7 @@ class World:
         # Memory of tensors is counted by its bytes: freed outputs are kept for the next.
         fds = [self._link(fd) for fd in Path(f"/proc/{self.daemon.pid}/fd").iterdir()]
         children = Path(f"/proc/{self.daemon.pid}/task").glob("*/children")
+        planners = len(status["planner_pids"])  # Others than the first start when they are needed, and stay.
         return {
             "tensors": status["tensors"],
             "bytes": status["tensor_bytes"],
@@ -271,8 +273,10 @@ class World:
             "requests": status["requests_under_way"],
             "queued": status["queued_runs"] + status["queued_plans"],
             "lingering": len(status["lingering"]),
-            "descriptors": len([fd for fd in fds if fd and not fd.startswith("/memfd:")]) - status["connections"],
-            "processes": sum(len(of_thread.read_text().split()) for of_thread in children),
+            "descriptors": len([fd for fd in fds if fd and not fd.startswith("/memfd:")])
+            - status["connections"]
+            - DESCRIPTORS_OF_A_PLANNER * planners,
+            "processes": sum(len(of_thread.read_text().split()) for of_thread in children) - planners,
         }
 
     @staticmethod

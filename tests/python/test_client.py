@@ -317,7 +317,7 @@ def test_execute_runs_on_a_default_client(client: hostir.Client, monkeypatch: py
     [
         ("devcie", "did you mean 'device'?"),
         ("timeuot", "did you mean 'timeout'?"),
-        ("profile", "it takes device, wait, nowait, timeout"),
+        ("profile", "it takes device, wait, nowait, timeout, deadline"),
     ],
 )
 def test_execute_refuses_keywords_that_it_has_not(keyword: str, remedy: str) -> None:

@@ -482,7 +482,7 @@ def test_attaching_waits_for_the_run(client: hostir.Client) -> None:
     with hostir.connect(client.address) as other:
         late = other.attach("late")
         assert (y.state, late.state) == ("ready", "ready")
-        assert other.run(doubled(), [late])[0].numpy()[7, 7] == 2
+        assert other.run(doubled(), [late])["twice"].numpy()[7, 7] == 2
     client.withdraw("late")
 
 

@@ -130,9 +130,11 @@ TEST(Limits, EachHasAFlagADefaultAndARange) {
   EXPECT_EQ(shown["principal_bytes_max"], shown["tensor_bytes_max"]);
   EXPECT_EQ(shown["principal_tensors_max"], 65536 - 8192) << "there is room for who is not yet here";
   EXPECT_EQ(shown["principal_sessions_max"], 256 - 32);
+  EXPECT_GE(shown["planner_bytes_max"], int64_t{256} << 20);
+  EXPECT_EQ(shown["cancel_grace_ms"], 1000) << "without GPUs";
   for (const char* name : {"tensor_bytes_max", "recycled_bytes_max", "device_bytes_max", "staging_bytes_max",
                            "setup_timeout_ms", "requests_bytes_max", "transport_bytes_max", "principal_bytes_max",
-                           "principal_tensors_max", "principal_sessions_max"})
+                           "principal_tensors_max", "principal_sessions_max", "planner_bytes_max", "cancel_grace_ms"})
     shown[name] = 0;
   EXPECT_EQ(shown, defaults);
 }
