@@ -72,8 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     source = torch.randn(8192, options.mib * (1 << 20) // 4 // 8192, device="cuda")
     with hostir.connect(devices="cuda:all", timeout=120) as client:
-        card = torch.cuda.get_device_name()
-        print(f"{options.mib} MiB, {client.num_devices} x {card}, medians of {options.rounds}")
+        print(f"{options.mib} MiB, {client.num_devices} x {torch.cuda.get_device_name()}, medians of {options.rounds}")
         every = list(range(client.num_devices))
         layouts: list[tuple[str, list[int], dict[int, str]]] = [("one GPU", [0], {})]
         if len(every) > 1:

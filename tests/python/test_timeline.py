@@ -70,6 +70,6 @@ def test_where_the_file_cannot_be_made_nothing_runs(client: hostir.Client, tmp_p
 
 def test_a_run_is_profiled_or_has_a_timeline(client: hostir.Client) -> None:
     with pytest.raises(hostir.InvalidArgument, match=r"^profile and timeline: .*run once for each"):
-        client._run(mlp(), arrays(9), True, False, None, profile=True, timeline=True)
+        client._run(mlp(), arrays(9), True, False, None, None, profile=True, timeline=True)
     (y,) = client.run(mlp(), arrays(9))
     assert np.isfinite(y.numpy()).all()
