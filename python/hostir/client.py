@@ -67,7 +67,7 @@ _CHANNEL = [
 _LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
 _PROGRAMS_KEPT = 1024
 _PEEK_SECONDS = 0.2  # That repr waits for an array.
-_HAS_LOCATION = re.compile(r"\([^()\s]+:\d+[:)]")
+_HAS_LOCATION = re.compile(r"\((?!uid:)[^()\s]+:\d+[:)]")  # "(uid:0)" is who.
 _STATES = {
     pb_tensor.TENSOR_STATE_READY: "ready",
     pb_tensor.TENSOR_STATE_POISONED: "poisoned",

@@ -53,6 +53,9 @@ class MadRanks : public ::testing::Test {
       Reply(1);
       const Status status = fleet.Call(Run(), {seconds(10), ""}, "a run", Ranks::Waits::kEachOther);
       if (!status.ok()) return status;
+      for (const auto& rank : ranks_) {  // What it was sent, for which its socket has no room in the end.
+        for (auto got = rank->Receive(/*block=*/false); got.ok() && got->has_value();) got = rank->Receive(false);
+      }
     }
     return {};
   }
@@ -122,8 +125,6 @@ TEST_F(MadRanks, KeysThatComeAreNotAskedForAnyMore) {
     pb::FromWorker publish;
     publish.mutable_rendezvous_publish()->set_key(std::to_string(num_keys_) + std::string(20 << 10, 'k'));
     Say(1, publish);
-    for (auto got = ranks_[1]->Receive(/*block=*/false); got.ok() && got->has_value();)
-      got = ranks_[1]->Receive(/*block=*/false);
   });
   EXPECT_EQ(status.ToString(), "OK");
 }
