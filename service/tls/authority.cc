@@ -19,7 +19,7 @@ namespace {
 
 using base::Cat;
 
-constexpr size_t kNameBytesMax = 64;  // Of a common name: X.520's ub-common-name.
+constexpr size_t kNameBytesMax = 64;      // Of a common name: X.520's ub-common-name.
 constexpr int64_t kSecondsBefore = 3600;  // Clocks of other machines may be behind this one's.
 
 Status Failed(std::string_view what) { return Internal(Cat("openssl: ", what, ": ", OpensslError())); }
