@@ -14,9 +14,9 @@ using std::chrono::milliseconds;
 
 // How long a thread that sleeps takes to wake.
 constexpr Nanos kWake = microseconds(50);
-// Threads of ours that look give a core back within microseconds, and who works on a short run within 50. The system
-// lets who computes keep it for at least .7 ms.
-constexpr Nanos kLongYield = microseconds(500);
+// Threads of ours that look give a core back within microseconds, and client and ranks of a short run within half a
+// millisecond each. A neighbour that computes keeps it for a slice of some 3 ms.
+constexpr Nanos kLongYield = microseconds(1500);
 // So much of what was saved counts: a neighbour that now and then takes a core for a moment does not end the looking,
 // and one that stays does within a few slices.
 constexpr Nanos kSavedMax = milliseconds(10);
