@@ -200,7 +200,9 @@ Result<base::Nanos> Sequencer::EndEarly() {
         HIR_TRY(early_ends_.GivenUp(now));
         return early_ends_.next();
       }
-      late.push_back(*queue_.RemoveOne(found->first, IsRun(found->second)));
+      std::optional<Job> run = queue_.RemoveOne(found->first, IsRun(found->second));
+      HIR_CHECK(run.has_value());  // Whose turn comes, and who leaves, waits for no deadline.
+      late.push_back(*std::move(run));
       Leaving(late);
     }
     const auto& run = std::get<RunJob>(late.front());

@@ -100,6 +100,12 @@ BUGS = [
         "",
     ),
     Bug(
+        "a_deadline_outlives_its_wait",
+        "A run whose turn has come is taken out of the queue again at its deadline.",
+        "    const base::Nanos start = Now();\n    WaitsNoMore(turn.item);\n",
+        "    const base::Nanos start = Now();\n",
+    ),
+    Bug(
         "cancelled_asleep",
         "A run that began while the thread sleeps is cancelled, and the thread sleeps on.",
         "  if (state_ == State::kBegun) wakeup_->Signal();  // The thread has to see to its end.\n",
