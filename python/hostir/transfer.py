@@ -135,14 +135,10 @@ class Transfers:
         committed = False
         try:
             with contextlib.ExitStack() as stack:
-                given = []
-                with gpu_array.copying(view.ordinal):
-                    for shard in reserved.shards:
-                        target, memory = gpu_array.fresh(view.ordinal, shard.stored, view.dtype)
-                        stack.callback(memory.close_descriptor)
-                        given.append((target, memory.descriptor))
-                        part = view.part(shared_memory.slices(shard))
-                        gpu_array.copy(target.part([slice(0, n) for n in part.shape]), part)
+                try:
+                    given = _filled(view, reserved.shards, stack)
+                except (FailedPrecondition, ResourceExhausted):  # That GPU exports no memory, or has none left.
+                    return None
                 if not shared_memory.offer(self._path, reserved.token, [descriptor for _, descriptor in given]):
                     return None
                 request = pb.CommitRequest(session_id=self._session, token=reserved.token)
@@ -197,6 +193,19 @@ class Transfers:
         # Ended with its session, or with the daemon; else transfer_idle_ms ends it.
         with contextlib.suppress(grpc.RpcError):
             self._stub.Release(pb.ReleaseRequest(session_id=self._session, token=token))
+
+
+def _filled(view: gpu_array.GpuView, shards: Any, stack: contextlib.ExitStack) -> list[tuple[gpu_array.GpuView, int]]:
+    """Memory for each shard with its elements of ``view``, and a descriptor, which ``stack`` closes."""
+    given = []
+    with gpu_array.copying(view.ordinal):
+        for shard in shards:
+            target, memory = gpu_array.fresh(view.ordinal, shard.stored, view.dtype)
+            stack.callback(memory.close_descriptor)
+            given.append((target, memory.descriptor))
+            part = view.part(shared_memory.slices(shard))
+            gpu_array.copy(target.part([slice(0, n) for n in part.shape]), part)
+    return given
 
 
 def _stored(shape: tuple[int, ...], once: list[bool]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hostir import dlpack, gpu_array
+from hostir import ResourceExhausted, dlpack, gpu_array
 
 _SEAL_SHRINK_AND_GROW = 0x2 | 0x4
 _ADD_SEALS = 1033
@@ -50,12 +50,15 @@ class FakeDriver:
         self.uuids = [bytes([ordinal]) * 16 for ordinal in range(gpus)]
         self.held: list[FakeMemory] = []
         self.seals = True
+        self.is_full = False
 
     def ordinal_of(self, uuid: bytes) -> int | None:
         return self.uuids.index(uuid) if uuid in self.uuids else None
 
     def allocate(self, ordinal: int, nbytes: int) -> FakeMemory:
         assert 0 <= ordinal < len(self.uuids) and nbytes > 0
+        if self.is_full:
+            raise ResourceExhausted(f"GPU {ordinal} has no {nbytes} bytes of memory left")
         self.held.append(FakeMemory(self, ordinal, nbytes))
         return self.held[-1]
 

@@ -151,6 +151,20 @@ def test_ranks_on_the_hosts_memory(daemon_program: str, driver: FakeDriver) -> N
         assert np.array_equal(np.from_dlpack(array), values)
 
 
+def test_a_gpu_without_memory(client: hostir.Client, driver: FakeDriver) -> None:
+    """Elements go in by the host then; for what comes out there is no room."""
+    values = np.arange(8, dtype=np.float32)
+    driver.is_full = True
+    counts = test_shared_memory.counted(client)
+    array = client.put(FakeGpuArray(values), sharding=ROWS)
+    assert np.array_equal(array.numpy(), values)
+    assert (counts["Reserve"], counts["Upload"]) == (1, 1)
+    with pytest.raises(hostir.ResourceExhausted, match="GPU 0 has no"):
+        array.cuda(0)
+    driver.is_full = False
+    assert np.array_equal(elements_of(array.cuda(0)), values)
+
+
 def test_without_a_gpu(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "driver", lambda: None)
     with pytest.raises(hostir.FailedPrecondition, match="this process sees no GPU: use numpy"):
