@@ -55,7 +55,7 @@ class Look {
 
   // Whether it is time to sleep. If not, others have had the core: look again.
   bool IsOver();
-  // What was looked for is there. Counts where looking made the difference: IsOver was asked, and said no.
+  // The wait is over: it counts where looking made the difference, so IsOver was asked, and said no.
   void Found() {
     if (looked_ && !over_) busy_wait_.Found(yielded_);
   }

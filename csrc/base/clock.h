@@ -9,7 +9,7 @@ namespace hir::base {
 
 using Nanos = std::chrono::nanoseconds;
 
-// What somebody else says, in milliseconds: below 0 none, above a hundred years those.
+// Milliseconds that somebody else says: none below 0, and at most a hundred years.
 inline Nanos FromMs(int64_t ms) {
   constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
   return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kMost));

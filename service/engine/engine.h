@@ -207,7 +207,7 @@ class Engine {
   Status Look(const RunRequest& request, const Program& program, RunJob& job) const;
   // Errors: kInvalidArgument, kResourceExhausted naming run_timeout_ms.
   Result<TimeLimit> TimeOf(const RunRequest& request) const;
-  // What an upload stores; as of BeginUpload.
+  // The spec that an upload stores; as of BeginUpload.
   Result<TensorSpec> SpecOf(TensorSpec spec, std::string_view program_id, int index);
   // Errors: kInvalidArgument; kDeadlineExceeded.
   static Result<RunDeadline> DeadlineOf(const RunRequest& request, const Program& program);

@@ -10,8 +10,8 @@
 
 namespace hir::service {
 
-// What was used is given back evenly, all of it in an hour: who used little has nearly all at once, and who used all
-// gets on as time goes by. How long a plan takes is known when it is over, so the latest may be beyond the limit, and
+// Seconds come back evenly, all of them in an hour: who used little has nearly all at once, and who used all gets on as
+// time goes by. How long a plan takes is known when it is over, so the latest may be beyond the limit, and
 // is paid for by a longer wait. Threads: one at a time.
 class PlanSeconds {
  public:

@@ -17,7 +17,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// Who is further behind hears no other place until it is nearer.
+// A request further behind hears no other place until it is nearer.
 constexpr int kPlacesTold = 64;
 
 pb::PlanProgress At(pb::PlanProgress::Stage stage, int64_t plans_before = 0) {

@@ -27,7 +27,7 @@ namespace hir::service {
 // Turns are fair by the time that plans take, between principals and between the sessions of one. The last planner that
 // is free takes no program of who has one planned already: a principal, or, while one alone is here, a session. So a
 // small program starts at once beside another client's large ones. Planners beyond the first start when needed.
-// Who has used its seconds of planning is refused, with what waits.
+// A principal that has used its seconds of planning is refused, with what waits.
 //
 // Thread-safe. Its destructor stops it.
 class Planners {
@@ -69,7 +69,7 @@ class Planners {
   void Stop(const Status& cause);
 
   int64_t num_queued() const;  // Those that are being planned count.
-  // Of the processes, the first planner's first; 0: it is being started.
+  // The processes' numbers, the first planner's first; 0: it is being started.
   std::vector<int64_t> pids() const;
 
  private:
