@@ -66,7 +66,8 @@ int64_t StorageBytes(const ir::Value& value) {
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind != ir::AxisKind::kIteration) continue;
     const auto extent = ir::Evaluate(axis.extent, [](std::string_view) { return kUnknownExtent; });
-    bytes = base::CheckedMul(bytes, extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent).value_or(INT64_MAX);
+    const int64_t times = extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent;
+    bytes = std::min(base::CheckedMul(bytes, times).value_or(kStorageBytesMax), kStorageBytesMax);
   }
   return bytes;
 }

@@ -62,7 +62,9 @@ std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_mer
 // The group of exactly `ops` (any order).
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops);
 
-// Bytes of one rank's storage of `value`: broadcast axes once, reduced axes not at all.
+// Bytes of one rank's storage of `value`: broadcast axes once, reduced axes not at all. At most kStorageBytesMax, more
+// than any machine has, so that sums over the values of a program fit.
+inline constexpr int64_t kStorageBytesMax = int64_t{1} << 44;
 int64_t StorageBytes(const ir::Value& value);
 
 }  // namespace hir::segment

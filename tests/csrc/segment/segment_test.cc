@@ -138,6 +138,16 @@ fusion @f(%x: bf16[8, b:4, 2], %n: f64[i0]) {
   EXPECT_EQ(StorageBytes(*graph->FindValue("n")), kUnknownExtent * 8);
 }
 
+TEST(Segment, SumsOfTheLargestSizesFit) {
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[1152921504606846976]) {
+  %s: f32[1152921504606846976] = neg(%x)
+  return %s
+})");
+  EXPECT_EQ(StorageBytes(*graph->FindValue("x")), kStorageBytesMax);
+  EXPECT_EQ(StorageBytes(*graph->FindValue("s")), kStorageBytesMax);
+}
+
 // A program of `num_ops` adds and negs over random earlier values.
 std::string RandomProgram(base::Prng& prng, int num_ops) {
   std::string text = "fusion @f(%v0: f32[4], %v1: f32[4]) {\n";
