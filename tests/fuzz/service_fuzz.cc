@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@ class Daemon {
   }
   service::Engine& engine() { return *engine_; }
   service::Methods& service() { return *service_; }
+  base::WorkPool& bulk() { return service_->bulk(); }
   InstantRanks& ranks() { return *ranks_; }
 
  private:
@@ -143,10 +145,13 @@ class Play {
   void EndTransfers() {
     for (const auto& call : transfers_) Await([&] { return call->over(); }, call->what());
   }
-  // What the service's one thread has to do is done.
+  // Each of the service's two threads has done its work, the end of a session too: a transfer that names a session which
+  // is just ending would be cancelled by gRPC.
   void Flush() {
     pb::StatusReply reply;
     for (int i = 0; i < 2; ++i) (void)Ask(kStatus, pb::StatusRequest(), reply);
+    std::latch done(1);
+    if (daemon_.bulk().Post([&] { done.count_down(); })) done.wait();
   }
 
   // Consecutive requests are one upload.
