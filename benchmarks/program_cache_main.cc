@@ -57,7 +57,7 @@ Found Compile(ProgramCache& cache, const service::Limits& limits, std::string_vi
   source.set_text(std::string(text));
   HIR_ASSIGN(const std::string sent, service::ProgramBytes(source, limits.program_bytes_max));
   if (auto known = cache.FindSent(sent)) return known;
-  HIR_ASSIGN(const std::string canonical, service::CheckProgram(source, /*num_devices=*/1));
+  HIR_ASSIGN(const std::string canonical, service::CheckProgram(source, /*num_devices=*/1, limits.program_bytes_max));
   std::promise<Found> found;
   cache.Get(canonical, source, [&](Found program) { found.set_value(std::move(program)); });
   return found.get_future().get();

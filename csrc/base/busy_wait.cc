@@ -15,7 +15,8 @@ using std::chrono::milliseconds;
 // How long a thread that sleeps takes to wake.
 constexpr Nanos kWake = microseconds(50);
 // Threads of ours that look give a core back within microseconds, and client and ranks of a short run within half a
-// millisecond each. A neighbour that computes keeps it for a slice of some 3 ms.
+// millisecond each. A neighbour that computes keeps it for a slice of some 3 ms. Where clients wait, whatever is longer
+// than waking is lost: they keep the cores by turns, and one that sleeps would have its own back at once.
 constexpr Nanos kLongYield = microseconds(1500);
 // So much of what was saved counts: a neighbour that now and then takes a core for a moment does not end the looking,
 // and one that stays does within a few slices.
@@ -46,11 +47,20 @@ bool BusyWait::Pays() const {
   return until == Nanos::min() || clock_.Now() >= until;
 }
 
+void BusyWait::set_clients_wait(bool wait) {
+  if (clients_wait_.load(std::memory_order_relaxed) == wait) return;
+  const std::scoped_lock lock(mutex_);
+  clients_wait_.store(wait, std::memory_order_relaxed);
+  if (wait) return;
+  pause_ = kPauseMin;
+  paused_until_.store(Nanos::min(), std::memory_order_relaxed);
+}
+
 void BusyWait::Found(Nanos yielded) {
   if (mode_.load(std::memory_order_relaxed) != Mode::kAuto) return;
   const std::scoped_lock lock(mutex_);
   saved_ += kWake;
-  if (yielded >= kLongYield) saved_ -= yielded;
+  if (yielded >= (clients_wait_ ? kWake : kLongYield)) saved_ -= yielded;
   if (saved_ >= kSavedMax) {
     saved_ = kSavedMax;
     pause_ = kPauseMin;

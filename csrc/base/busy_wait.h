@@ -26,6 +26,9 @@ class BusyWait {
 
   // Whether looking is worth it now.
   bool Pays() const;
+  // Whether several clients wait for their turns: a core that one of them takes is then no gain to the run under way.
+  // Afterwards there is nothing to be learned from what was lost meanwhile.
+  void set_clients_wait(bool wait);
 
  private:
   friend class Look;
@@ -34,6 +37,7 @@ class BusyWait {
   std::atomic<Mode> mode_;
   const Clock& clock_;
   const std::function<void()> yield_;
+  std::atomic<bool> clients_wait_ = false;
   std::atomic<Nanos> paused_until_ = Nanos::min();
   std::mutex mutex_;
   Nanos saved_ = {};  // By looking, lately, less what it cost. Guarded by mutex_, as the next.

@@ -160,6 +160,8 @@ class FairQueue {
     }
     return sizes;
   }
+  // Whether anything is there of others than `owner`.
+  bool HasOthers(const Owner& owner) const { return size_of(owner) < size_; }
   int64_t size_of(const Owner& owner) const {
     const auto principal = waiting_.find(owner.principal);
     if (principal == waiting_.end()) return 0;

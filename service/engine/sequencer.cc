@@ -32,6 +32,8 @@ constexpr base::Nanos kReleasePause = milliseconds(2);
 constexpr base::Nanos kLookForEnd = std::chrono::microseconds(200);
 // No run that may end sooner is begun while the thread rests: it has to see to its time.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
+// Clients that wait by turns leave the queue empty for moments.
+constexpr base::Nanos kClientsWait = milliseconds(100);
 // A run is slow that takes so many times as long as the one before.
 constexpr int64_t kSlowTimes = 3;
 constexpr base::Nanos kLongWithoutUsual = std::chrono::seconds(10);
@@ -305,6 +307,7 @@ void Sequencer::Loop() {
     FairQueue<Job>::Turn turn = *queue_.Pop();
     const base::Nanos start = Now();
     WaitsNoMore(turn.item);
+    NoteWhoWaits(turn.owner, start);
     if (const auto* run = std::get_if<RunJob>(&turn.item))
       early_ends_.Start(turn.owner, run->run, WhatOf(*run), run->deadline, start);
     Become(State::kWorking);
@@ -318,6 +321,12 @@ void Sequencer::Loop() {
     queue_.Charge(turn.owner, Now() - start);
     Become(State::kDeciding);
   }
+}
+
+void Sequencer::NoteWhoWaits(const Owner& turn, base::Nanos now) {
+  if (queue_.HasOthers(turn)) clients_wait_until_ = now + kClientsWait;
+  clients_wait_ = now < clients_wait_until_;
+  ranks_->busy_wait().set_clients_wait(clients_wait_);
 }
 
 bool Sequencer::Rest(base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
@@ -356,6 +365,7 @@ bool Sequencer::Begin(RunJob& job) {
   if (!ranks_->healthy() || ends_at < rests_until_ || start >= job.deadline.at) return false;
   if (PoisonOf(job) || !PostRun(job)) return false;
   queue_.Start(job.owner);
+  NoteWhoWaits(job.owner, start);
   CountTurn(job, start);
   early_ends_.Start(job.owner, job.run, WhatOf(job), job.deadline, start);
   begun_ = std::move(job);
@@ -665,6 +675,7 @@ Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   execute_.set_profile(whole.profile());
   execute_.set_timeline(whole.timeline());
   execute_.set_traceparent(whole.traceparent());
+  execute_.set_clients_wait(whole.clients_wait());
   for (auto& of_rank : messages) of_rank.back().message.mutable_execute()->set_phase(pb::Execute::PHASE_BIND);
   HIR_TRY(Call(std::move(messages), left(), what, Ranks::Waits::kNobody));
   if (job.is_measured()) {  // What is posted is answered without what was measured.
@@ -756,7 +767,8 @@ std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) 
   return messages;
 }
 
-void Sequencer::Fill(const RunJob& job, pb::Execute& execute) {
+void Sequencer::Fill(const RunJob& job, pb::Execute& execute) const {
+  execute.set_clients_wait(clients_wait_);
   execute.set_run(job.run);
   execute.set_program(job.program->number());
   execute.set_timeout_ms(std::chrono::ceil<milliseconds>(job.timeout.time).count());

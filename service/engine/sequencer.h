@@ -204,11 +204,13 @@ class Sequencer {
   void Release();
   std::vector<std::vector<RankMessage>> MessagesFor(const RunJob& job);
   // The last of a run's messages, for every rank.
-  static void Fill(const RunJob& job, ::hostir::v1::Execute& execute);
+  void Fill(const RunJob& job, ::hostir::v1::Execute& execute) const;
   bool HasAll(const RunJob& job) const;
   std::vector<std::vector<RankMessage>> NoMessages() const;
   // Adds what binds the shards of `tensor` that the workers do not have yet.
   void AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessage>>& messages);
+  // It is the turn of `turn`. REQUIRES: the lock is held.
+  void NoteWhoWaits(const Owner& turn, base::Nanos now);
   void FailQueued(const Status& cause);
   // What has left the queue in vain, under the lock, is to end without it: until then no turn begins, since a run might
   // find an input neither made nor poisoned.
@@ -246,12 +248,14 @@ class Sequencer {
   FairQueue<Job> queue_;
   EarlyEnds early_ends_;
   int64_t num_leaving_ = 0;
+  base::Nanos clients_wait_until_ = {};  // Several did a moment ago.
   State state_ = State::kDeciding;
   base::Nanos rests_until_ = {};  // Or less.
   std::optional<RunJob> begun_;   // There in kBegun.
   base::Nanos begun_at_ = {};
   std::optional<UnderWay> late_;
   std::atomic<int64_t> num_over_ = 0;
+  std::atomic<bool> clients_wait_ = false;
   std::atomic<int> num_looking_ = 0;    // Threads in LookForEnd.
   std::atomic<bool> stopping_ = false;  // Written under mutex_.
   std::thread thread_;

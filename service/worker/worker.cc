@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/busy_wait.h"
 #include "csrc/base/digest.h"
 #include "csrc/base/text.h"
 
@@ -202,6 +203,7 @@ Status Worker::BindRun(const pb::Execute& execute, LoadedProgram& program) {
 }
 
 Status Worker::Execute(const pb::Execute& execute) {
+  base::BusyWait::OfProcess().set_clients_wait(execute.clients_wait());
   const auto program = programs_.find(execute.program());
   if (program == programs_.end() || program->second == nullptr) {
     return {Code::kFailedPrecondition, base::Cat("program ", execute.program(), " is not loaded")};

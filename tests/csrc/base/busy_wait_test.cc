@@ -124,6 +124,20 @@ TEST_F(BusyWaitTest, AfterANeighbourHasGonePausesAreShortAgain) {
   EXPECT_EQ(Pause(busy_wait), milliseconds(50));
 }
 
+TEST_F(BusyWaitTest, WhereClientsWaitMomentsAreLostToo) {
+  BusyWait busy_wait = Make(BusyWait::Mode::kAuto);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(FindAfter(microseconds(400), busy_wait));  // One client's own.
+  busy_wait.set_clients_wait(true);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(FindAfter(microseconds(1), busy_wait));  // There are cores for all.
+  int found = 0;
+  while (FindAfter(microseconds(400), busy_wait)) ++found;
+  EXPECT_EQ(found, 29);  // 10 ms were saved, and each loses 350 us.
+  busy_wait.set_clients_wait(true);
+  EXPECT_FALSE(busy_wait.Pays());
+  busy_wait.set_clients_wait(false);
+  EXPECT_TRUE(FindAfter(microseconds(400), busy_wait));
+}
+
 // A program that wakes every 20 ms costs 3 ms then, and 60 looks that find something save as much.
 TEST_F(BusyWaitTest, ANeighbourNowAndThenDoesNotEndIt) {
   BusyWait busy_wait = Make(BusyWait::Mode::kAuto);
