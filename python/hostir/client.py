@@ -48,7 +48,6 @@ from .transfer import Transfers
 from .tree import flatten, unflatten
 from .values import Tensor
 from .wire import service_pb2 as pb
-from .wire import service_pb2_grpc as rpc
 from .wire import tensor_pb2 as pb_tensor
 
 Runnable = FusionDefinition | NamedProgram
@@ -119,7 +118,7 @@ class Client:
         self._deadline = deadline
         self._uuids: dict[int, bytes] | None = None  # Of the GPUs, by device, once somebody asked.
         self._channel = tls.channel(grpc_target, files, _CHANNEL)
-        self._stub = rpc.RuntimeStub(self._channel)
+        self._stub = wire.runtime_stub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:

@@ -46,12 +46,12 @@ class Transfers:
                 tensor = None
             if tensor is not None:
                 return tensor
-        values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+        values = memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8))
 
-        def requests() -> Iterator[pb.UploadRequest]:
+        def requests() -> Iterator[pb.UploadRequest | memoryview]:
             yield pb.UploadRequest(header=header)
-            for start in range(0, values.size, self._chunk_bytes):
-                yield pb.UploadRequest(chunk=values[start : start + self._chunk_bytes].tobytes())
+            for start in range(0, values.nbytes, self._chunk_bytes):
+                yield values[start : start + self._chunk_bytes]
 
         return self._call(self._stub.Upload, requests, keyed=header).tensor
 

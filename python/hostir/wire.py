@@ -31,6 +31,33 @@ _DTYPES = {
 _DATA_TYPES = {number: data_type for data_type, number in _DTYPES.items()}
 
 
+# Field 2 of UploadRequest, bytes.
+_CHUNK_TAG = b"\x12"
+
+
+def _upload_bytes(request: Any) -> bytes:
+    """An UploadRequest, or a view of the bytes of a chunk, which are copied once."""
+    if not isinstance(request, memoryview):
+        return bytes(request.SerializeToString())
+    length, varint = request.nbytes, bytearray()
+    while length > 0x7F:
+        varint.append(length & 0x7F | 0x80)
+        length >>= 7
+    varint.append(length)
+    return b"".join((_CHUNK_TAG, varint, request))
+
+
+def runtime_stub(channel: Any) -> Any:
+    """The generated stub; its ``Upload`` takes views of bytes as well as messages."""
+    stub = service_pb2_grpc.RuntimeStub(channel)
+    stub.Upload = channel.stream_unary(
+        "/hostir.v1.Runtime/Upload",
+        request_serializer=_upload_bytes,
+        response_deserializer=service_pb2.UploadReply.FromString,
+    )
+    return stub
+
+
 def dtype_number(data_type: DataType) -> int:
     return int(_DTYPES[data_type])
 

@@ -1,5 +1,9 @@
 #include "service/rpc/transfer_calls.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -21,6 +25,17 @@ constexpr int64_t kSendBytesOfAll = int64_t{16} << 20;
 constexpr int64_t kSendBytesLeast = int64_t{1} << 14;
 
 Status Gone() { return Status(Code::kCancelled, "the client left, or its session ended"); }
+
+// The number of bytes of a request that is one chunk and nothing else, before which `in` then stands. Nothing: it is
+// another request, or none.
+std::optional<int64_t> ChunkAhead(google::protobuf::io::CodedInputStream& in, int64_t message_bytes) {
+  using google::protobuf::internal::WireFormatLite;
+  constexpr uint32_t kTag = static_cast<uint32_t>(pb::UploadRequest::kChunkFieldNumber) << 3 |
+                            static_cast<uint32_t>(WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  uint32_t bytes = 0;
+  if (in.ReadTag() != kTag || !in.ReadVarint32(&bytes)) return std::nullopt;
+  return in.CurrentPosition() + int64_t{bytes} == message_bytes ? std::optional<int64_t>(bytes) : std::nullopt;
+}
 
 }  // namespace
 
@@ -78,7 +93,10 @@ Status UploadCall::Answer(const Upload::Stored& stored) {
 void UploadCall::Take() {
   Status status;
   bool goes_on = true;
-  {
+  if (const std::optional<Status> taken = TakeChunk()) {
+    status = *taken;
+    bytes_.Clear();
+  } else {
     pb::UploadRequest request;
     Charge charge;
     status = context_.admission.Parse(bytes_, "UploadRequest", request, charge);
@@ -94,24 +112,44 @@ void UploadCall::Take() {
   StartRead(&bytes_);
 }
 
+std::optional<Status> UploadCall::TakeChunk() {
+  grpc::ProtoBufferReader reader(&bytes_);
+  if (!reader.status().ok()) return std::nullopt;
+  google::protobuf::io::CodedInputStream in(&reader);
+  const std::optional<int64_t> bytes = ChunkAhead(in, static_cast<int64_t>(bytes_.Length()));
+  if (!bytes) return std::nullopt;
+  if (Status admitted = AdmitChunk(*bytes); !admitted.ok()) return admitted;
+  const void* part = nullptr;
+  int size = 0;
+  while (in.GetDirectBufferPointer(&part, &size)) {
+    Status added = upload_->Add({static_cast<const char*>(part), static_cast<size_t>(size)});
+    if (!added.ok()) return added;
+    in.Skip(size);
+  }
+  return Status();
+}
+
+Status UploadCall::AdmitChunk(int64_t bytes) {
+  const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
+  if (upload_ == nullptr) return InvalidArgument("a chunk before the header of an upload");
+  if (bytes > bytes_max) {
+    return ResourceExhausted(
+        base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
+  }
+  record_.bytes_in += bytes;
+  context_.engine.metrics().uploaded_bytes.Add(bytes);
+  return {};
+}
+
 Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
   switch (request.part_case()) {
     case pb::UploadRequest::kHeader:
       if (upload_ != nullptr) return InvalidArgument("a second header in an upload");
       return Begin(request.header());
-    case pb::UploadRequest::kChunk: {
-      const int64_t bytes = static_cast<int64_t>(request.chunk().size());
-      const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
-      if (upload_ == nullptr) return InvalidArgument("a chunk before the header of an upload");
-      if (bytes > bytes_max) {
-        return ResourceExhausted(
-            base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
-      }
-      record_.bytes_in += bytes;
-      context_.engine.metrics().uploaded_bytes.Add(bytes);
+    case pb::UploadRequest::kChunk:  // With fields that nobody knows beside it.
+      HIR_TRY(AdmitChunk(static_cast<int64_t>(request.chunk().size())));
       HIR_TRY(upload_->Add(request.chunk()));
       return true;
-    }
     case pb::UploadRequest::PART_NOT_SET: break;
   }
   return InvalidArgument("an empty message in an upload");

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "csrc/base/status.h"
@@ -36,6 +37,9 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void Take();
   // False: the upload is answered already.
   Result<bool> TakeOne(const ::hostir::v1::UploadRequest& request);
+  // A request that is one chunk, as nearly all are, without a copy of its bytes. Nothing: it is another one.
+  std::optional<Status> TakeChunk();
+  Status AdmitChunk(int64_t bytes);
   // True: the header has begun an upload; false: that is over already, and answered.
   Result<bool> Begin(const ::hostir::v1::UploadHeader& header);
   Status Answer(const Upload::Stored& stored);
