@@ -46,7 +46,7 @@ class Transfers:
                 tensor = None
             if tensor is not None:
                 return tensor
-        values = memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8))
+        values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data
 
         def requests() -> Iterator[pb.UploadRequest | memoryview]:
             yield pb.UploadRequest(header=header)
