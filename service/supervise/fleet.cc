@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "csrc/base/check.h"
@@ -23,9 +24,6 @@ constexpr base::Nanos kLookBeforeSleep = std::chrono::microseconds(200);
 // So long the replies of a call wake nobody but for the last one. A rank that asks for another's rendezvous, or fails
 // where others go on, waits as long.
 constexpr base::Nanos kAwaitLast = milliseconds(1);
-// Of the rendezvous of a generation: the addresses of 1,024 ranks sixteen times, or 50,000 communicators of NCCL.
-constexpr int64_t kKeysBytesMax = int64_t{16} << 20;
-constexpr int64_t kKeyBytes = 128;  // Of a key, besides what it and its value hold.
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
 // A dead peer can show first as a failed communication of another rank; that long we look for the death behind it.
 constexpr base::Nanos kDeathGrace = milliseconds(50);
@@ -85,12 +83,14 @@ Fleet::~Fleet() {
   for (size_t rank = 0; rank < workers_.size(); ++rank) leaving_.Add(NameOf(rank), std::move(workers_[rank].process));
 }
 
-std::string Fleet::NameOf(size_t rank) const { return base::Cat("rank ", rank, " of generation ", generation_); }
+std::string Fleet::NameOf(size_t rank) const {
+  return base::Cat("rank ", NumberOf(rank), " of generation ", generation_);
+}
 
 Status Fleet::Spawn(int64_t rank) {
   HIR_ASSIGN(auto ends, Channel::Pair());
-  std::vector<std::string> args = {"--role=worker", base::Cat("--rank=", rank), base::Cat("--parent-pid=", getpid()),
-                                   base::Cat("--generation=", generation_),
+  std::vector<std::string> args = {"--role=worker", base::Cat("--rank=", NumberOf(static_cast<size_t>(rank))),
+                                   base::Cat("--parent-pid=", getpid()), base::Cat("--generation=", generation_),
                                    base::Cat("--device=", options_.devices[static_cast<size_t>(rank)])};
   if (!options_.cores.empty())
     args.push_back(base::Cat("--cores=", base::Join(options_.cores[static_cast<size_t>(rank)], ",")));
@@ -98,17 +98,16 @@ Status Fleet::Spawn(int64_t rank) {
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
   HIR_ASSIGN(Process process,
              options_.spawn ? options_.spawn(ends.second) : Process::Spawn(options_.worker_path, args, ends.second));
-  workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first)), 0, {}, false});
+  workers_.push_back({std::move(process), std::make_unique<Channel>(std::move(ends.first))});
   return {};
 }
 
-Status Fleet::Start() {
-  HIR_CHECK(!healthy());
+Status Fleet::Start(int64_t generation) {
+  HIR_CHECK(!healthy() && generation > generation_);
   (void)leaving_.Wait(kLeaveTimeout);  // Devices have their memory back then. What stays is in the snapshot.
-  ++generation_;
+  generation_ = generation;
   starting_ = true;
-  keys_.clear();
-  keys_bytes_ = 0;
+  keys_ = {};
   dumped_.assign(static_cast<size_t>(options_.num_ranks()), {});
   posted_ = false;
   Result<BroadcastSender> broadcast = BroadcastSender::Create(options_.num_ranks());
@@ -125,7 +124,8 @@ Status Fleet::Start() {
     RankMessage& message = of_rank.emplace_back();
     message.fds = {broadcast_->memory_fd(), broadcast_->answered_fd()};
     pb::Hello& hello = *message.message.mutable_hello();
-    hello.set_num_ranks(options_.num_ranks());
+    hello.set_num_ranks(options_.abroad.num_ranks > 0 ? options_.abroad.num_ranks : options_.num_ranks());
+    hello.set_first_rank(options_.abroad.first_rank);
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));
@@ -140,12 +140,12 @@ Status Fleet::Start() {
 }
 
 Status Fleet::Send(int64_t rank, RankMessage& message) {
-  message.message.set_rank(rank);
+  message.message.set_rank(NumberOf(static_cast<size_t>(rank)));
   message.message.set_generation(generation_);
   message.message.set_seq(++seq_);
   Worker& worker = workers_[static_cast<size_t>(rank)];
   const Status status = worker.channel->Send(message.message.SerializeAsString(), message.fds, kSendTimeout);
-  return status.ok() ? status : status.WithContext(base::Cat("rank ", rank));
+  return status.ok() ? status : status.WithContext(base::Cat("rank ", message.message.rank()));
 }
 
 void Fleet::Pause() { sched_yield(); }
@@ -328,7 +328,7 @@ Status Fleet::HandleReady(std::span<const pollfd> fds, std::string_view what, Wa
     if (fds[2 * rank].revents == 0 && (wakes == Wakes::kAny || workers_[rank].awaited == 0)) continue;
     const Status received = Receive(static_cast<int64_t>(rank));
     if (received.code() == Code::kResourceExhausted)
-      return Unavailable(base::Cat("rank ", rank, ": ", received.message(), ", during ", what, Next()));
+      return Unavailable(base::Cat("rank ", NumberOf(rank), ": ", received.message(), ", during ", what, Next()));
     if (!received.ok()) return Death(static_cast<int64_t>(rank), what);
   }
   if (fds[2 * workers_.size()].revents != 0) HIR_TRY(TakeAnswers());
@@ -354,25 +354,22 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
     if (worker.awaited > 0) --worker.awaited;  // A rank may say what nobody asked.
     const Status status = FromError(from.reply().error());
     if (!status.ok() && first_error_.status.ok()) {
-      first_error_.status = status.WithContext(base::Cat("rank ", rank));
+      first_error_.status = status.WithContext(base::Cat("rank ", NumberOf(static_cast<size_t>(rank))));
       failed_at_ = Now();
     }
     first_error_.poisoned |= from.reply().poisoned();
     if (from.reply().has_measured())
       measured_[static_cast<size_t>(rank)].Swap(from.mutable_reply()->mutable_measured());
   } else if (from.has_rendezvous_publish()) {
-    const std::string key = from.rendezvous_publish().key();
-    const auto [at, is_new] = keys_.emplace(key, from.rendezvous_publish().value());
-    if (is_new) HIR_TRY(ChargeKey(key.size() + at->second.size()));
-    for (size_t other = 0; other < workers_.size(); ++other) {
-      if (workers_[other].wanted.erase(key) == 0) continue;
-      keys_bytes_ -= static_cast<int64_t>(key.size()) + kKeyBytes;
-      HIR_TRY(Rendezvous(static_cast<int64_t>(other), key));
-    }
+    const auto& [key, value] = std::tie(from.rendezvous_publish().key(), from.rendezvous_publish().value());
+    HIR_TRY(Provide(key, value));
+    if (options_.abroad.published) options_.abroad.published(key, value);
   } else if (from.has_rendezvous_get()) {
     const std::string& key = from.rendezvous_get().key();
-    if (keys_.contains(key)) return Rendezvous(rank, key);
-    if (worker.wanted.insert(key).second) HIR_TRY(ChargeKey(key.size()));
+    const bool is_new = !keys_.Has(key) && !keys_.IsWanted(key);
+    HIR_ASSIGN(const std::string* const value, keys_.Get(rank, key));
+    if (value != nullptr) return Tell(rank, key, *value);
+    if (is_new && options_.abroad.wanted) options_.abroad.wanted(key);
   } else if (from.has_dumped() && !dumped_.empty()) {  // Empty: nobody asked.
     dumped_[static_cast<size_t>(rank)] = from.dumped();
     worker.asked = false;
@@ -380,25 +377,24 @@ Status Fleet::Handle(int64_t rank, pb::FromWorker& from) {
   return {};
 }
 
-Status Fleet::ChargeKey(size_t bytes) {
-  keys_bytes_ += static_cast<int64_t>(bytes) + kKeyBytes;
-  if (keys_bytes_ <= kKeysBytesMax) return {};
-  return ResourceExhausted(base::Cat("rendezvous keys of ", keys_bytes_,
-                                     " bytes were published or asked for, a generation has ", kKeysBytesMax));
+Status Fleet::Provide(const std::string& key, const std::string& value) {
+  HIR_ASSIGN(const std::vector<int64_t> waiting, keys_.Publish(key, value));
+  for (const int64_t rank : waiting) HIR_TRY(Tell(rank, key, value));
+  return {};
 }
 
-Status Fleet::Rendezvous(int64_t rank, const std::string& key) {
+Status Fleet::Tell(int64_t rank, const std::string& key, const std::string& value) {
   RankMessage message;
   message.message.mutable_rendezvous_value()->set_key(key);
-  message.message.mutable_rendezvous_value()->set_value(keys_.at(key));
+  message.message.mutable_rendezvous_value()->set_value(value);
   return Send(rank, message);
 }
 
 Status Fleet::Death(int64_t rank, std::string_view what) {
   // Its socket may end a moment before the process does.
   const auto ended = workers_[static_cast<size_t>(rank)].process.Ended(kEndAfterSocket);
-  return Unavailable(
-      base::Cat("rank ", rank, " died (", ended.value_or("its socket ended"), ") during ", what, Next()));
+  return Unavailable(base::Cat("rank ", NumberOf(static_cast<size_t>(rank)), " died (",
+                               ended.value_or("its socket ended"), ") during ", what, Next()));
 }
 
 Status Fleet::FindDead(std::string_view what, base::Nanos timeout) {
@@ -444,7 +440,7 @@ Status Fleet::Ask(std::string_view what, std::string& where) {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (!answered(dumped_[rank])) dumped_[rank].set_where(HoldOf(workers_[rank].process.pid()));
   }
-  where = DescribeStuck(dumped_, awaited);
+  where = DescribeStuck(dumped_, awaited, options_.abroad.first_rank);
   return {};
 }
 
@@ -461,17 +457,18 @@ Status Fleet::Stuck(std::string_view what, TimeLimit timeout) {
 Status Fleet::Beat() {
   const base::Nanos now = Now();
   if (std::exchange(heard_calls_, calls_) != calls_) heartbeat_.Heard(now);
-  const std::vector<int64_t> deaf = broadcast_->Deaf();
+  std::vector<int64_t> deaf = broadcast_->Deaf();
   switch (heartbeat_.Look(now, deaf.empty())) {
     case Heartbeat::Next::kNothing: return {};
     case Heartbeat::Next::kAsk: broadcast_->Ring(); return {};
     case Heartbeat::Next::kGiveUp: break;
   }
+  for (int64_t& rank : deaf) rank += options_.abroad.first_rank;
   std::vector<std::string> holds;
   for (const Worker& worker : workers_) holds.push_back(HoldOf(worker.process.pid()));
-  return {Code::kDeadlineExceeded,
-          base::Cat(SilentText(deaf, holds), " at rest, for ", PollMs(Heartbeat::SilenceMax(options_.heartbeat)),
-                    " ms; heartbeat_ms = ", PollMs(options_.heartbeat), Next())};
+  return {Code::kDeadlineExceeded, base::Cat(SilentText(deaf, holds, options_.abroad.first_rank), " at rest, for ",
+                                             PollMs(Heartbeat::SilenceMax(options_.heartbeat)),
+                                             " ms; heartbeat_ms = ", PollMs(options_.heartbeat), Next())};
 }
 
 int64_t Fleet::Awaited() const {

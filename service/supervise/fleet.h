@@ -6,11 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,11 +27,12 @@
 #include "service/supervise/heartbeat.h"
 #include "service/supervise/leaving.h"
 #include "service/supervise/ranks.h"
+#include "service/supervise/rendezvous_table.h"
 
 namespace hir::service {
 
 struct FleetOptions {
-  int64_t num_ranks() const { return static_cast<int64_t>(devices.size()); }
+  int64_t num_ranks() const { return static_cast<int64_t>(devices.size()); }  // Here.
 
   std::string worker_path;
   std::vector<std::string> worker_args = {};
@@ -46,6 +45,16 @@ struct FleetOptions {
   // Starts what is at the other end of a rank's socket, in place of a process of worker_path: for tests. Null: that.
   std::function<Result<Process>(const base::Fd& inherited)> spawn = {};
   base::Nanos heartbeat = {};  // How often ranks at rest show that they live; 0: never.
+
+  // Where these ranks are only some of a mesh: the number of the first, how many there are in all (0: these), and who
+  // is told the keys of their rendezvous, on the thread of the fleet.
+  struct Abroad {
+    int64_t first_rank = 0;
+    int64_t num_ranks = 0;
+    std::function<void(const std::string& key, const std::string& value)> published = {};
+    std::function<void(const std::string& key)> wanted = {};  // Until Provide.
+  };
+  Abroad abroad = {};
 };
 
 class Fleet final : public Ranks {
@@ -55,7 +64,10 @@ class Fleet final : public Ranks {
 
   int64_t size() const override { return options_.num_ranks(); }
   const base::Clock& clock() const override { return base::Clock::Steady(); }
-  Status Start() override;
+  Status Start() override { return Start(generation_ + 1); }
+  Status Start(int64_t generation);  // Its number, where others choose it.
+  // A key that was wanted of ranks elsewhere. Only from what OnWait set, and between calls. Errors: a rank is gone.
+  Status Provide(const std::string& key, const std::string& value);
   bool healthy() const override { return !workers_.empty(); }
   const Status& failure() const override { return failure_; }
   int64_t generation() const override { return generation_; }
@@ -81,9 +93,8 @@ class Fleet final : public Ranks {
   struct Worker {
     Process process;
     std::unique_ptr<Channel> channel;
-    int64_t awaited = 0;           // Replies.
-    std::set<std::string> wanted;  // Rendezvous keys it waits for.
-    bool asked = false;            // It owes a Dumped: one that does not read is not sent more.
+    int64_t awaited = 0;  // Replies.
+    bool asked = false;   // It owes a Dumped: one that does not read is not sent more.
   };
   struct Failure {  // A reply that is an error.
     Status status;
@@ -104,9 +115,7 @@ class Fleet final : public Ranks {
   Status TakeAnswers();
   Status Receive(int64_t rank);
   Status Handle(int64_t rank, ::hostir::v1::FromWorker& message);
-  Status Rendezvous(int64_t rank, const std::string& key);
-  // So that a rank that has gone mad does not fill the daemon's memory. Errors: kResourceExhausted.
-  Status ChargeKey(size_t bytes);
+  Status Tell(int64_t rank, const std::string& key, const std::string& value);
   // Why `rank` no longer talks: how its process ended.
   Status Death(int64_t rank, std::string_view what);
   // The status of a process that has ended, or OK: looks for `timeout`.
@@ -128,6 +137,7 @@ class Fleet final : public Ranks {
   bool UnderWay() const { return posted_ || Awaited() > 0; }
   // Kills the generation and keeps `cause`.
   Status Break(Status cause);
+  int64_t NumberOf(size_t rank) const { return options_.abroad.first_rank + static_cast<int64_t>(rank); }
   std::string NameOf(size_t rank) const;
   void Publish();
 
@@ -147,8 +157,7 @@ class Fleet final : public Ranks {
   Failure first_error_;                           // Of it.
   base::Nanos failed_at_ = {};                    // When it came.
   std::vector<::hostir::v1::Measured> measured_;  // In the latest Call.
-  std::map<std::string, std::string> keys_;       // The rendezvous of this generation.
-  int64_t keys_bytes_ = 0;                        // Of those, and of the ones that workers wait for.
+  RendezvousTable keys_;                          // Of this generation.
   std::vector<::hostir::v1::Dumped> dumped_;      // Answers while a stuck call is explained.
   int64_t calls_ = 0;                             // And what was posted.
   Heartbeat heartbeat_;

@@ -83,7 +83,8 @@ void Link::Read(Channel::Message message) {
     return;
   }
   if (request.message.has_hello() && request.fds.size() == 2) {
-    auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]), options_.rank);
+    const int64_t index = options_.rank - request.message.hello().first_rank();
+    auto mapped = BroadcastReceiver::Map(std::move(request.fds[0]), std::move(request.fds[1]), index);
     if (!mapped.ok()) _exit(1);
     broadcast_ = *std::move(mapped);
     base::BusyWait::OfProcess().set_mode(static_cast<base::BusyWait::Mode>(request.message.hello().busy_wait()));

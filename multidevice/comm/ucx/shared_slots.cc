@@ -12,7 +12,6 @@ SharedSlots::SharedSlots(SharedMemory memory, int64_t ranks, int64_t index, int6
     : memory_(std::move(memory)),
       ranks_(ranks),
       index_(index),
-      contribution_max_(contribution_max),
       slot_bytes_(SlotBytes(contribution_max)),
       slots_(memory_.data() + ranks * static_cast<int64_t>(sizeof(Control))) {
   HIR_CHECK(memory_.bytes() == BytesFor(ranks, contribution_max));

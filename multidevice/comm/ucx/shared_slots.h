@@ -85,7 +85,6 @@ class SharedSlots {
   const SharedMemory memory_;
   const int64_t ranks_;
   const int64_t index_;
-  const int64_t contribution_max_;
   const int64_t slot_bytes_;
   std::byte* const slots_;
   int64_t finished_by_all_ = 0;  // As far as this rank has looked.
