@@ -7,6 +7,7 @@
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/os/address.h"
+#include "service/os/node_list.h"
 #include "service/supervise/devices.h"
 #include "service/tls/files.h"
 
@@ -17,6 +18,7 @@ using base::Cat;
 
 constexpr std::string_view kPrefix = "HOSTIR_";
 constexpr int64_t kThreadsMax = 1024;
+constexpr int64_t kNodesMost = kNodesMax - 1;
 
 std::vector<Setting> MakeSettings() {
   std::vector<Setting> settings = {
@@ -65,6 +67,12 @@ std::vector<Setting> MakeSettings() {
                "communications are faster, and large ones leave the multiprocessors to the kernels beside them",
        .field = &Config::peer_memory,
        .words = {"on", "off"}},
+      {"nodes",
+       "several daemons as one: their addresses (tcp:10.0.0.1:7001,tcp:10.0.0.2:7001), or a file with one a line; "
+       "clients talk to the first, which heads the others",
+       &Config::nodes},
+      {"node", "which of --nodes this one is, from 0 on", &Config::node, 0, kNodesMost},
+      {"cluster", "the name of the cluster: nodes obey a head of the same name", &Config::cluster},
       {"rates", "the file that hostir-eval --calibrate wrote of these devices: explain says how long runs take",
        &Config::rates},
       {"worker", "the worker program", &Config::worker},
@@ -152,6 +160,17 @@ void CheckTogether(Resolution& resolved) {
                                   tls.key.empty() ? " --tls-key" : "", tls.ca.empty() ? " --tls-client-ca" : "",
                                   " is missing (hostir certs makes all three for trying out)"));
     return;
+  }
+  if (!config.nodes.empty()) {
+    const Result<std::vector<Address>> nodes = ParseNodes(config.nodes);
+    check("nodes", config.nodes, nodes.status());
+    if (!nodes.ok()) return;
+    if (config.node >= std::ssize(*nodes)) {
+      check("node", Cat(config.node), InvalidArgument(Cat("--nodes has ", nodes->size(), ", from 0 on")));
+      return;
+    }
+    check("nodes", config.nodes,
+          CheckListen((*nodes)[static_cast<size_t>(config.node)], tls.all(), config.insecure_tcp));
   }
   const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return;  // Said already.

@@ -10,26 +10,11 @@
 #include "csrc/base/text.h"
 #include "service/convert/tensor.h"
 #include "service/engine/check_program.h"
-#include "service/supervise/fleet.h"
 
 namespace hir::service {
 namespace {
 
 using std::chrono::milliseconds;
-
-FleetOptions FleetOf(const EngineOptions& options) {
-  std::vector<std::string> devices;
-  for (int64_t rank = 0; rank < options.num_devices(); ++rank) devices.push_back(options.devices.NameOf(rank));
-  return {.worker_path = options.worker_path,
-          .worker_args = options.worker_args,
-          .devices = std::move(devices),
-          .threads_per_rank = options.threads_per_rank,
-          .cores = options.cores,
-          .busy_wait = options.busy_wait,
-          .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
-          .comm_timeout = milliseconds(options.limits.comm_timeout_ms),
-          .heartbeat = milliseconds(options.limits.heartbeat_ms)};
-}
 
 constexpr int64_t kDeadlineMsMost = int64_t{1} << 40;  // Any time.
 
@@ -63,6 +48,20 @@ Status SetScalar(const Engine::RunArg& arg, DType dtype, double& as_float, int64
 }
 
 }  // namespace
+
+FleetOptions FleetOf(const EngineOptions& options) {
+  std::vector<std::string> devices;
+  for (int64_t rank = 0; rank < options.num_devices(); ++rank) devices.push_back(options.devices.NameOf(rank));
+  return {.worker_path = options.worker_path,
+          .worker_args = options.worker_args,
+          .devices = std::move(devices),
+          .threads_per_rank = options.threads_per_rank,
+          .cores = options.cores,
+          .busy_wait = options.busy_wait,
+          .setup_timeout = milliseconds(options.limits.setup_timeout_ms),
+          .comm_timeout = milliseconds(options.limits.comm_timeout_ms),
+          .heartbeat = milliseconds(options.limits.heartbeat_ms)};
+}
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),

@@ -31,6 +31,7 @@
 #include "service/os/wakeup.h"
 #include "service/store/store.h"
 #include "service/supervise/devices.h"
+#include "service/supervise/fleet.h"
 
 namespace hir::service {
 
@@ -49,6 +50,9 @@ struct EngineOptions {
 
   int64_t num_devices() const { return devices.size(); }
 };
+
+// The worker processes of `options`.
+FleetOptions FleetOf(const EngineOptions& options);
 
 // Thread-safe. Callbacks are called once, on the calling thread or one of the engine's; they must not block. When one
 // is called, nothing but its arguments and handles holds a tensor on its behalf: who frees those has freed the memory.

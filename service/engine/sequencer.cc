@@ -460,7 +460,7 @@ void Sequencer::Finish(StoreJob& job, const Status& outcome) {
 
 bool Sequencer::FindReleased() {
   for (const int64_t shard : released_->Take()) {
-    if (bound_.erase(shard) > 0) release_.add_shards(shard);
+    if (bound_.erase(shard) + kept_.erase(shard) > 0) release_.add_shards(shard);
   }
   for (const int64_t program : gone_()) {
     loaded_.erase(program);
@@ -508,14 +508,23 @@ void Sequencer::Forget() {
   release_.Clear();
   loaded_.clear();
   sent_.clear();
+  for (int64_t rank = 0; rank < ranks_->size(); ++rank) {
+    if (!ranks_->Keeps(rank)) continue;
+    kept_.merge(bound_);
+    break;
+  }
   bound_.clear();
   const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", ranks_->failure().message(),
                                                "; put it again, or run again what made it"));
-  for (const std::weak_ptr<Tensor>& held : on_devices_) {
-    if (const std::shared_ptr<Tensor> tensor = held.lock()) tensor->readiness()->Lose(lost);
-  }
-  on_devices_.clear();
-  on_devices_swept_ = 0;
+  std::erase_if(on_devices_, [&](const std::weak_ptr<Tensor>& held) {
+    const std::shared_ptr<Tensor> tensor = held.lock();
+    if (tensor == nullptr) return true;
+    const auto is_kept = [this](const ShardSet::Shard& shard) { return ranks_->Keeps(shard.device); };
+    if (std::ranges::all_of(tensor->shards().shards(), is_kept)) return false;
+    tensor->readiness()->Lose(lost);
+    return true;
+  });
+  on_devices_swept_ = on_devices_.size();
 }
 
 void Sequencer::Settled(const RunJob& job) {

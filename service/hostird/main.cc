@@ -28,11 +28,13 @@
 #include "service/engine/engine.h"
 #include "service/log/access_log.h"
 #include "service/log/log.h"
+#include "service/member/member.h"
 #include "service/metrics/exposer.h"
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
 #include "service/os/machine_memory.h"
+#include "service/os/node_list.h"
 #include "service/os/notify.h"
 #include "service/rpc/server.h"
 #include "service/supervise/devices.h"
@@ -268,6 +270,24 @@ Result<std::unique_ptr<Exposer>> ExposeMetrics(const Config& config, const Engin
   return exposer;
 }
 
+// Null: this node is alone.
+Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOptions& here) {
+  if (config.nodes.empty()) return std::unique_ptr<Member>();
+  MemberOptions options = {.cluster = config.cluster, .node = config.node, .tls = config.tls()};
+  HIR_ASSIGN(options.nodes, ParseNodes(config.nodes));
+  return Member::Make(std::move(options), here);
+}
+
+// A node that obeys: until asked to end.
+Ending ServeNode(const Member& member, const base::Fd& signals, const base::Fd& alive, base::Fd& ready) {
+  spdlog::info("ready node={} devices of the cluster's head", member.address().ToString());
+  SayReady(member.address().ToString(), ready);
+  const bool asked = WaitForEnd(signals, alive);
+  NotifyManager("STOPPING=1");
+  spdlog::info("stopped");
+  return {.abandoned = !asked};
+}
+
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
@@ -283,6 +303,16 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   if (!rates.ok()) return {rates.status(), kExitUsage};
   EngineOptions options = FindOptions(config, *request);
   options.rates = *std::move(rates);
+  const Result<std::unique_ptr<Member>> member = JoinCluster(config, options);
+  if (!member.ok()) return {member.status().WithContext("--nodes"), CodeOfAddress(member.status())};
+  if (*member != nullptr && !(*member)->is_head()) return ServeNode(**member, signals, alive, ready);
+  if (*member != nullptr) {
+    const auto waiting = [](const std::string& who) { spdlog::warn("waiting for {}", who); };
+    Result<EngineOptions> all =
+        (*member)->AllNodes(options, config.limits, MachineMemoryBytes(), signals.get(), waiting);
+    if (!all.ok()) return {all.status().WithContext("the cluster"), kExitDevice};
+    options = *std::move(all);
+  }
   Engine engine(options);
   if (const Status status = engine.Start(); !status.ok()) {
     return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};

@@ -97,6 +97,9 @@ class Ranks {
   // Ends the call in progress, and every later one, with `cause`. Once.
   virtual void Interrupt(const Status& cause) = 0;
 
+  // Whether what was bound at `rank` outlives its generation: it is there when it is bound again. Changes when one ends.
+  virtual bool Keeps(int64_t /*rank*/) const { return false; }
+
   // What other threads may know.
   struct Snapshot {
     int64_t generation = 0;

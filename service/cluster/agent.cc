@@ -1,0 +1,334 @@
+#include "service/cluster/agent.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/clock.h"
+#include "csrc/base/text.h"
+#include "service/supervise/child_error.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr base::Nanos kIdle = std::chrono::seconds(1);
+
+void SetError(const Status& status, pb::Error* error) {
+  if (status.ok()) return;
+  error->set_code(static_cast<int>(status.code()));
+  error->set_message(std::string(status.message()));
+}
+
+// Nobody waits for the ranks but by the head's word: nothing here is late by itself.
+base::Nanos Never() { return base::Nanos::max(); }
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)), kept_(options_.shard_bytes_max), thread_([this] { Loop(); }) {}
+
+Agent::~Agent() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    say_ = nullptr;
+    if (fleet_ != nullptr) fleet_->Interrupt(Unavailable("the daemon of this node is shutting down"));
+  }
+  wakeup_.Signal();
+  thread_.join();
+}
+
+Result<int64_t> Agent::Join(const pb::Join& join, Say say) {
+  if (join.version() != options_.node.version()) {
+    return Status(Code::kFailedPrecondition, base::Cat("this node runs version ", options_.node.version(),
+                                                       ", the head of the cluster ", join.version()));
+  }
+  const std::scoped_lock lock(mutex_);
+  if (join.term() < term_) {
+    return Status(Code::kFailedPrecondition,
+                  base::Cat("term ", join.term(), " is over: this node has a head of term ", term_));
+  }
+  term_ = join.term();
+  orders_.clear();
+  urgent_.clear();
+  say_ = std::make_shared<const Say>(std::move(say));
+  pb::FromNode joined;
+  *joined.mutable_joined() = options_.node;
+  (*say_)(std::move(joined));
+  urgent_.emplace_back().mutable_end();  // Whatever ranks there are: its orders begin with a start.
+  if (head_ != join.head()) *urgent_.emplace_back().mutable_join() = join;
+  head_ = join.head();
+  if (fleet_ != nullptr) fleet_->Nudge();
+  wakeup_.Signal();
+  return ++number_;
+}
+
+void Agent::Take(int64_t number, pb::ToNode message) {
+  if (message.has_bytes()) {  // Here, so that no more of them wait than the stream holds.
+    {
+      const std::scoped_lock lock(mutex_);
+      if (number != number_) return;
+    }
+    const pb::ShardBytes& bytes = message.bytes();
+    // One that does not fit is missed by the order that binds it.
+    (void)kept_.Write(bytes.shard(), bytes.total(), bytes.offset(), bytes.data());
+    return;
+  }
+  const std::scoped_lock lock(mutex_);
+  if (number != number_) return;
+  if (message.has_provide() || message.has_end()) {
+    urgent_.push_back(std::move(message));
+    if (fleet_ != nullptr) fleet_->Nudge();
+  } else {
+    orders_.push_back(std::move(message));
+  }
+  wakeup_.Signal();
+}
+
+void Agent::Leave(int64_t number) {
+  const std::scoped_lock lock(mutex_);
+  if (number != number_) return;
+  say_ = nullptr;
+  orders_.clear();
+  urgent_.clear();
+  urgent_.emplace_back().mutable_end();
+  if (fleet_ != nullptr) fleet_->Nudge();
+  wakeup_.Signal();
+}
+
+void Agent::Tell(pb::FromNode message) {
+  std::shared_ptr<const Say> say;
+  {
+    const std::scoped_lock lock(mutex_);
+    say = say_;
+  }
+  if (say != nullptr) (*say)(std::move(message));
+}
+
+void Agent::Loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    wakeup_.Clear();
+    if (!urgent_.empty()) {
+      lock.unlock();
+      if (!CarryUrgent().ok()) EndRanks();
+      lock.lock();
+      continue;
+    }
+    if (!orders_.empty()) {
+      pb::ToNode message = std::move(orders_.front());
+      orders_.pop_front();
+      lock.unlock();
+      Carry(message);
+      lock.lock();
+      continue;
+    }
+    if (fleet_ == nullptr) {
+      lock.unlock();
+      pollfd woken = {wakeup_.fd(), POLLIN, 0};
+      (void)poll(&woken, 1, -1);
+      lock.lock();
+      continue;
+    }
+    (void)fleet_->Watch(wakeup_.fd(), kIdle, lock);
+    if (fleet_->healthy()) continue;
+    pb::FromNode ended;
+    ended.mutable_ended()->set_generation(fleet_->generation());
+    SetError(fleet_->failure(), ended.mutable_ended()->mutable_cause());
+    lock.unlock();
+    EndRanks();
+    Tell(std::move(ended));
+    lock.lock();
+  }
+  lock.unlock();
+  EndRanks();
+}
+
+void Agent::EndRanks() {
+  std::unique_ptr<Fleet> over;  // Its processes are waited for, without the lock.
+  const std::scoped_lock lock(mutex_);
+  over = std::move(fleet_);
+}
+
+Status Agent::CarryUrgent() {
+  for (;;) {
+    pb::ToNode message;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (urgent_.empty()) return {};
+      message = std::move(urgent_.front());
+      urgent_.pop_front();
+    }
+    if (message.has_join()) kept_.DropAll();  // Another head: it knows of nothing here.
+    const bool is_there = fleet_ != nullptr && fleet_->healthy();
+    if (message.has_provide() && is_there) HIR_TRY(fleet_->Provide(message.provide().key(), message.provide().value()));
+    if (!message.has_end()) continue;
+    if (message.end().generation() != 0 && (!is_there || message.end().generation() != fleet_->generation())) continue;
+    const Status cause = FromError(message.end().cause());
+    return cause.ok() ? Unavailable("the head of the cluster has gone") : cause;
+  }
+}
+
+void Agent::Carry(pb::ToNode& message) {
+  if (message.has_start()) return StartRanks(message.start());
+  if (message.has_order()) return CarryOrder(message.order());
+}
+
+void Agent::StartRanks(const pb::StartRanks& start) {
+  FleetOptions options = options_.fleet;
+  options.setup_timeout = base::FromMs(start.setup_timeout_ms());
+  options.comm_timeout = base::FromMs(start.comm_timeout_ms());
+  options.abroad.first_rank = start.first_rank();
+  options.abroad.num_ranks = start.num_ranks();
+  options.abroad.published = [this](const std::string& key, const std::string& value) {
+    pb::FromNode message;
+    message.mutable_published()->set_key(key);
+    message.mutable_published()->set_value(value);
+    Tell(std::move(message));
+  };
+  options.abroad.wanted = [this](const std::string& key) {
+    pb::FromNode message;
+    message.mutable_wanted()->set_key(key);
+    Tell(std::move(message));
+  };
+  auto fleet = std::make_unique<Fleet>(std::move(options));
+  fleet->OnWait([this]() -> Result<base::Nanos> {
+    HIR_TRY(CarryUrgent());
+    return Never();
+  });
+  EndRanks();
+  {
+    const std::scoped_lock lock(mutex_);
+    fleet_ = std::move(fleet);
+    if (stopping_) return;
+  }
+  pb::FromNode started;
+  started.mutable_started()->set_generation(start.generation());
+  SetError(fleet_->Start(start.generation()), started.mutable_started()->mutable_error());
+  for (const int64_t pid : fleet_->snapshot().pids) started.mutable_started()->add_pids(pid);
+  if (!fleet_->healthy()) EndRanks();
+  Tell(std::move(started));
+}
+
+void Agent::CarryOrder(const pb::Order& order) {
+  const bool is_there = fleet_ != nullptr && fleet_->healthy() && fleet_->generation() == order.generation();
+  Status status = is_there ? Prepare(order) : Unavailable("its ranks are over");
+  if (is_there && status.ok()) status = Run(order);
+  if (status.ok()) SayFetched();
+  pb::FromNode message;
+  pb::Answer& answer = *message.mutable_answer();
+  answer.set_seq(order.seq());
+  SetError(status, answer.mutable_error());
+  answer.set_ended(!is_there || !fleet_->healthy());
+  if (is_there) {
+    for (const pb::Measured& measured : fleet_->measured()) *answer.add_measured() = measured;
+  }
+  kept_.Drop(released_);
+  kept_.Drop(arrived_);
+  messages_.clear();
+  passing_.clear();
+  fetched_.clear();
+  released_.clear();
+  arrived_.clear();
+  if (answer.ended()) EndRanks();
+  Tell(std::move(message));
+}
+
+Status Agent::Prepare(const pb::Order& order) {
+  const int64_t num_ranks = fleet_->size();
+  messages_.assign(static_cast<size_t>(num_ranks), {});
+  const bool is_one = order.parts_size() == 1 && order.parts(0).ranks().empty();
+  posted_ = is_one && order.parts(0).message().has_execute() ? &order.parts(0).message().execute() : nullptr;
+  for (const pb::Order::Part& part : order.parts()) {
+    std::vector<int64_t> ranks(part.ranks().begin(), part.ranks().end());
+    for (int64_t rank = 0; rank < num_ranks && part.ranks().empty(); ++rank) ranks.push_back(rank);
+    for (const int64_t rank : ranks) {
+      if (rank < 0 || rank >= num_ranks) return InvalidArgument(base::Cat("rank ", rank, " of ", num_ranks, " here"));
+      RankMessage message;
+      message.message = part.message();
+      if (part.message().has_bind()) HIR_TRY(Bind(part.message(), message));
+      if (part.message().has_fetch()) HIR_TRY(Fetch(part.message(), message));
+      if (part.message().has_fetch() && message.message.fetch().shards().empty()) continue;  // All of it is here.
+      messages_[static_cast<size_t>(rank)].push_back(std::move(message));
+    }
+    const auto& released = part.message().release().shards();
+    released_.insert(released_.end(), released.begin(), released.end());
+  }
+  return {};
+}
+
+Status Agent::Bind(const pb::ToWorker& message, RankMessage& into) {
+  for (int i = 0; i < message.bind().shards_size(); ++i) {
+    pb::DeviceShard& shard = *into.message.mutable_bind()->mutable_shards(i);
+    if (shard.exported())
+      return Unimplemented("memory of a device that a client exported, on another node than its own");
+    const bool arrived = shard.has_memory() && shard.bytes() > 0;
+    if (arrived && kept_.Find(shard.id()) == nullptr) {
+      return ResourceExhausted(base::Cat("this node has no room for a shard of ", shard.bytes(),
+                                         " bytes: tensor_bytes_max = ", options_.shard_bytes_max, ", of which ",
+                                         kept_.bytes(), " are kept"));
+    }
+    if (options_.on_devices && !arrived) continue;  // The device's own.
+    HIR_ASSIGN(KeptShards::Memory memory, kept_.Get(shard.id(), shard.bytes()));
+    shard.set_has_memory(shard.bytes() > 0);
+    if (shard.has_memory()) into.fds.push_back(memory->fd());
+    if (options_.on_devices) arrived_.push_back(shard.id());
+    passing_.push_back(std::move(memory));
+  }
+  return {};
+}
+
+Status Agent::Fetch(const pb::ToWorker& message, RankMessage& into) {
+  pb::Fetch& fetch = *into.message.mutable_fetch();
+  fetch.Clear();
+  for (const pb::DeviceShard& shard : message.fetch().shards()) {
+    KeptShards::Memory memory = options_.on_devices ? nullptr : kept_.Find(shard.id());
+    if (!options_.on_devices && memory == nullptr)
+      return Internal(base::Cat("shard ", shard.id(), " is not kept here"));
+    if (options_.on_devices) {
+      HIR_ASSIGN(memory, kept_.Get(shard.id(), shard.bytes()));
+      arrived_.push_back(shard.id());
+      *fetch.add_shards() = shard;
+      if (shard.has_memory()) into.fds.push_back(memory->fd());
+    }
+    fetched_.emplace_back(shard.id(), std::move(memory));
+  }
+  return {};
+}
+
+Status Agent::Run(const pb::Order& order) {
+  const TimeLimit timeout = {std::chrono::microseconds(order.timeout_us()), order.limit()};
+  const auto waits = order.waits_for_each_other() ? Ranks::Waits::kEachOther : Ranks::Waits::kNobody;
+  fleet_->OnLate([this, seq = order.seq()](std::string_view, std::string_view where) {
+    pb::FromNode message;
+    message.mutable_late()->set_seq(seq);
+    message.mutable_late()->set_where(std::string(where));
+    Tell(std::move(message));
+  });
+  if (posted_ != nullptr && !posted_->profile() && !posted_->timeline() && fleet_->Post(*posted_))
+    return fleet_->Await(timeout, order.what(), waits);
+  return fleet_->Call(std::move(messages_), timeout, order.what(), waits);
+}
+
+void Agent::SayFetched() {
+  for (const auto& [id, memory] : fetched_) {
+    const auto all = static_cast<size_t>(memory->bytes());
+    for (size_t offset = 0; offset < all; offset += kPieceBytes) {
+      pb::FromNode message;
+      pb::ShardBytes& bytes = *message.mutable_bytes();
+      bytes.set_shard(id);
+      bytes.set_total(memory->bytes());
+      bytes.set_offset(static_cast<int64_t>(offset));
+      bytes.set_data(memory->data() + offset, std::min(kPieceBytes, all - offset));
+      Tell(std::move(message));
+    }
+  }
+}
+
+}  // namespace hir::service

@@ -1,0 +1,90 @@
+// Agent: one node's part of a cluster. It keeps the node's shards, and has its ranks carry out what the head of the
+// cluster orders, in that order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "hostir/v1/node.pb.h"
+#include "service/cluster/kept_shards.h"
+#include "service/os/wakeup.h"
+#include "service/supervise/fleet.h"
+
+namespace hir::service {
+
+struct AgentOptions {
+  FleetOptions fleet = {};         // But for `abroad` and its times, which the head says.
+  bool on_devices = false;         // The ranks have the memory of shards, which goes with them.
+  int64_t shard_bytes_max = 0;     // That the node keeps, or holds for devices.
+  ::hostir::v1::Joined node = {};  // As the head hears of it.
+};
+
+// Threads: any. The ranks are started by one of its own, as processes end with the thread that started them.
+class Agent {
+ public:
+  explicit Agent(AgentOptions options);
+  // Ends the ranks.
+  ~Agent();
+
+  // Called with what the node says, in order, on any thread; it may block until the head has read.
+  using Say = std::function<void(::hostir::v1::FromNode)>;
+  // A head that joins is told by `say` from now on; the one before no longer. The number that Take and Leave want.
+  // Errors: kFailedPrecondition: another version, or the term of one that has joined is later.
+  Result<int64_t> Join(const ::hostir::v1::Join& join, Say say);
+  // What head `number` says. One that is not the latest is not heard.
+  void Take(int64_t number, ::hostir::v1::ToNode message);
+  // It has gone: its ranks end, and what the node keeps stays for it, or the next head of the same name.
+  void Leave(int64_t number);
+
+  int64_t kept_bytes() const { return kept_.bytes(); }
+
+ private:
+  void Loop();
+  // What waits for nobody. Errors: why the ranks are to end.
+  Status CarryUrgent();
+  void Carry(::hostir::v1::ToNode& message);
+  void StartRanks(const ::hostir::v1::StartRanks& start);
+  void EndRanks();
+  void CarryOrder(const ::hostir::v1::Order& order);
+  // Errors: what is wrong with the order, or no room for its shards.
+  Status Prepare(const ::hostir::v1::Order& order);
+  // Memory for the shards of `message`, for the ranks; what of it is only on its way goes with `passing`.
+  Status Bind(const ::hostir::v1::ToWorker& message, RankMessage& into);
+  Status Fetch(const ::hostir::v1::ToWorker& message, RankMessage& into);
+  Status Run(const ::hostir::v1::Order& order);
+  // The bytes of what was fetched.
+  void SayFetched();
+  void Tell(::hostir::v1::FromNode message);
+
+  const AgentOptions options_;
+  KeptShards kept_;
+  std::unique_ptr<Fleet> fleet_;  // The thread's own; written under mutex_.
+
+  // Of the order under way; the thread's.
+  std::vector<std::vector<RankMessage>> messages_;
+  const ::hostir::v1::Execute* posted_ = nullptr;  // All that there is, for all ranks.
+  std::vector<KeptShards::Memory> passing_;
+  std::vector<std::pair<int64_t, KeptShards::Memory>> fetched_;
+  std::vector<int64_t> released_, arrived_;
+
+  mutable std::mutex mutex_;
+  std::deque<::hostir::v1::ToNode> urgent_, orders_;  // Guarded by mutex_: all below.
+  std::shared_ptr<const Say> say_;
+  int64_t number_ = 0;  // Of the head.
+  int64_t term_ = 0;
+  std::string head_;
+  bool stopping_ = false;
+  Wakeup wakeup_;
+  std::thread thread_;
+};
+
+}  // namespace hir::service

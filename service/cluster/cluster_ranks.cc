@@ -1,0 +1,421 @@
+#include "service/cluster/cluster_ranks.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ranges>
+#include <span>
+#include <utility>
+
+#include "csrc/base/check.h"
+#include "csrc/base/text.h"
+#include "service/supervise/child_error.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using std::chrono::milliseconds;
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+// A node says by itself that its ranks are late; so long after that it is the node that is.
+constexpr base::Nanos kNodeGrace = std::chrono::seconds(2);
+constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
+// Between the death of a rank, or of a node, and what ranks elsewhere say of it.
+constexpr base::Nanos kCauseGrace = milliseconds(200);
+
+bool IsReadable(int fd) {
+  pollfd readable = {fd, POLLIN, 0};
+  return poll(&readable, 1, 0) > 0;
+}
+
+int64_t CeilMs(base::Nanos time) { return std::chrono::ceil<milliseconds>(time).count(); }
+
+// Who died, or is gone, is the cause of whatever others say.
+int RankOfCause(const Status& status) { return status.code() == Code::kUnavailable ? 0 : 1; }
+
+}  // namespace
+
+ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
+    : options_(std::move(options)), nodes_(std::move(nodes)) {
+  HIR_CHECK(std::ssize(options_.ranks_of_nodes) == nodes_->size());
+  for (const int64_t num_ranks : options_.ranks_of_nodes) {
+    of_node_.push_back({.first_rank = num_ranks_, .num_ranks = num_ranks});
+    num_ranks_ += num_ranks;
+  }
+  Publish();
+}
+
+ClusterRanks::~ClusterRanks() {
+  if (healthy_) (void)Break(Unavailable("the head of the cluster is shutting down"));
+}
+
+void ClusterRanks::Pause() { sched_yield(); }
+
+size_t ClusterRanks::NodeOf(int64_t rank) const {
+  const auto behind = std::ranges::upper_bound(of_node_, rank, {}, &Node::first_rank);
+  return static_cast<size_t>(behind - of_node_.begin()) - 1;
+}
+
+Status ClusterRanks::Start() {
+  HIR_CHECK(!healthy_);
+  ++generation_;
+  phase_ = Phase::kStarting;
+  keys_ = {};
+  first_error_ = {};
+  (void)HandleEvents("the start of the mesh");  // Of what has ended. Who has joined again is there.
+  healthy_ = true;
+  began_ = clock().Now();
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    Node& node = of_node_[i];
+    const auto number = static_cast<int64_t>(i);
+    if (!node.is_there) return Break(Unavailable(nodes_->NameOf(number) + " is not there"));
+    node.keeps = !options_.on_devices;
+    node.owes = true;
+    node.has_ranks = true;
+    pb::ToNode message;
+    pb::StartRanks& start = *message.mutable_start();
+    start.set_generation(generation_);
+    start.set_first_rank(node.first_rank);
+    start.set_num_ranks(num_ranks_);
+    start.set_setup_timeout_ms(CeilMs(options_.setup_timeout));
+    start.set_comm_timeout_ms(CeilMs(options_.comm_timeout));
+    nodes_->Send(number, std::move(message));
+  }
+  const TimeLimit limit = {options_.setup_timeout, "setup_timeout_ms"};
+  const Status status = AwaitAll(began_ + limit.time, limit, "the start of the mesh", Waits::kEachOther);
+  phase_ = Phase::kResting;
+  if (!status.ok()) return healthy_ ? Break(status) : status;
+  Publish();
+  return {};
+}
+
+Status ClusterRanks::SendShards(int64_t node, const RankMessage& message) {
+  size_t next = 0;
+  for (const pb::DeviceShard& shard : message.message.bind().shards()) {
+    if (!shard.has_memory()) continue;
+    HIR_CHECK(next < message.fds.size());
+    const int fd = message.fds[next++];
+    const auto all = static_cast<size_t>(shard.bytes());
+    for (size_t offset = 0; offset < all; offset += kPieceBytes) {
+      pb::ToNode piece;
+      pb::ShardBytes& bytes = *piece.mutable_bytes();
+      bytes.set_shard(shard.id());
+      bytes.set_total(shard.bytes());
+      bytes.set_offset(static_cast<int64_t>(offset));
+      std::string& data = *bytes.mutable_data();
+      data.resize(std::min(kPieceBytes, all - offset));
+      if (pread(fd, data.data(), data.size(), static_cast<off_t>(offset)) != std::ssize(data))
+        return Internal(base::Cat("the bytes of shard ", shard.id(), " cannot be read"));
+      nodes_->Send(node, std::move(piece));
+    }
+  }
+  return {};
+}
+
+Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+                          Waits waits) {
+  HIR_CHECK(healthy_ && std::ssize(messages) == num_ranks_);
+  first_error_ = {};
+  measured_.assign(static_cast<size_t>(num_ranks_), {});
+  fetched_.clear();
+  began_ = clock().Now();
+  ++seq_;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    Node& node = of_node_[i];
+    pb::ToNode message;
+    pb::Order& order = *message.mutable_order();
+    order.set_generation(generation_);
+    order.set_seq(seq_);
+    order.set_what(std::string(what));
+    order.set_timeout_us(std::chrono::ceil<std::chrono::microseconds>(timeout.time).count());
+    order.set_limit(std::string(timeout.limit));
+    order.set_waits_for_each_other(waits == Waits::kEachOther);
+    // A message that is next on all its ranks is said once: plans are large, and the same for all.
+    const std::span<std::vector<RankMessage>> its(&messages[static_cast<size_t>(node.first_rank)],
+                                                  static_cast<size_t>(node.num_ranks));
+    std::vector<size_t> at(its.size(), 0);
+    for (;;) {
+      const auto first = std::ranges::find_if(std::views::iota(size_t{0}, its.size()),
+                                              [&](size_t rank) { return at[rank] < its[rank].size(); });
+      if (*first == its.size()) break;
+      RankMessage& said = its[*first][at[*first]];
+      const std::string text = said.message.SerializeAsString();
+      pb::Order::Part& part = *order.add_parts();
+      const auto has_next = [&](size_t rank) {
+        return at[rank] < its[rank].size() && its[rank][at[rank]].fds.empty() && said.fds.empty() &&
+               its[rank][at[rank]].message.SerializeAsString() == text;
+      };
+      std::vector<size_t> alike = {*first};
+      for (size_t rank = *first + 1; rank < its.size(); ++rank) {
+        if (has_next(rank)) alike.push_back(rank);
+      }
+      if (alike.size() < its.size()) {
+        for (const size_t rank : alike) part.add_ranks(static_cast<int64_t>(rank));
+      }
+      if (Status sent = SendShards(static_cast<int64_t>(i), said); !sent.ok()) return Break(std::move(sent));
+      size_t next_fd = 0;
+      for (const pb::DeviceShard& shard : said.message.fetch().shards())
+        fetched_[shard.id()] = base::Fd(dup(said.fds[next_fd++]));
+      *part.mutable_message() = std::move(said.message);
+      for (const size_t rank : alike) ++at[rank];
+    }
+    if (order.parts().empty()) continue;  // Nothing for it to do.
+    node.owes = true;
+    nodes_->Send(static_cast<int64_t>(i), std::move(message));
+  }
+  return Await(timeout, what, waits);
+}
+
+bool ClusterRanks::Post(const pb::Execute& execute) {
+  HIR_CHECK(healthy_);
+  first_error_ = {};
+  measured_.assign(static_cast<size_t>(num_ranks_), {});
+  began_ = clock().Now();
+  ++seq_;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    pb::ToNode message;
+    pb::Order& order = *message.mutable_order();
+    order.set_generation(generation_);
+    order.set_seq(seq_);
+    order.set_what(base::Cat("run ", execute.run()));
+    order.set_timeout_us(execute.timeout_ms() * 1000);
+    order.set_limit("run_timeout_ms");
+    order.set_waits_for_each_other(true);
+    *order.add_parts()->mutable_message()->mutable_execute() = execute;
+    of_node_[i].owes = true;
+    nodes_->Send(static_cast<int64_t>(i), std::move(message));
+  }
+  return true;
+}
+
+Status ClusterRanks::Await(TimeLimit timeout, std::string_view what, Waits waits) {
+  if (!healthy_) return failure_;
+  phase_ = Phase::kCalling;
+  const Status failure = AwaitAll(began_ + timeout.time, timeout, what, waits);
+  phase_ = Phase::kResting;
+  fetched_.clear();
+  if (!failure.ok()) return failure;
+  return first_error_;
+}
+
+Status ClusterRanks::AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits) {
+  base::Nanos look_at = look_ ? base::Nanos() : base::Nanos::max();
+  base::Nanos end = deadline + kNodeGrace;
+  for (Node& node : of_node_) node.where.clear();
+  for (;;) {
+    if (Status ended = HandleEvents(what); !ended.ok()) return Break(Cause(std::move(ended), what));
+    if (const Status cause = interrupt(); !cause.ok()) return Break(cause.WithContext(what));
+    if (std::ranges::none_of(of_node_, &Node::owes)) return {};
+    const base::Nanos now = clock().Now();
+    if (look_ && (nudged_.exchange(false) || now >= look_at)) {
+      const Result<base::Nanos> next = look_();
+      if (!next.ok()) {
+        const std::string where = Where();
+        return Break(
+            {next.status().code(), base::Cat(next.status().message(), where.empty() ? "" : ": ", where, Next())});
+      }
+      look_at = *next;
+    }
+    const bool failed = !first_error_.ok() && waits == Waits::kEachOther;
+    if (failed) end = std::min(end, failed_at_ + kOthersGrace);
+    if (now >= end) {
+      if (failed) return Break(first_error_);
+      const auto late = std::ranges::find_if(of_node_, &Node::owes);
+      return Break(
+          {Code::kDeadlineExceeded,
+           base::Cat(what, " took longer than ", limit.limit, limit.limit.empty() ? "" : " = ", CeilMs(limit.time),
+                     " ms: ", nodes_->NameOf(late - of_node_.begin()), " does not answer", Next())});
+    }
+    nodes_->Wait(-1, std::min(end, look_at));
+  }
+}
+
+Status ClusterRanks::HandleEvents(std::string_view what) {
+  while (std::optional<NodeEvent> event = nodes_->Take()) HIR_TRY(Handle(*event, what));
+  return {};
+}
+
+Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
+  Node& node = of_node_[static_cast<size_t>(event.node)];
+  if (!event.lost.ok()) {
+    node.is_there = false;
+    node.keeps = false;
+    node.owes = false;
+    if (!std::exchange(node.has_ranks, false)) return {};
+    return Unavailable(
+        base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
+  }
+  pb::FromNode& message = event.message;
+  switch (message.body_case()) {
+    case pb::FromNode::kJoined: node.is_there = true; return {};
+    case pb::FromNode::kStarted: {
+      if (message.started().generation() != generation_ || !healthy_) return {};
+      node.owes = false;
+      node.pids.assign(message.started().pids().begin(), message.started().pids().end());
+      const Status status = FromError(message.started().error());
+      if (!status.ok()) node.has_ranks = false;
+      return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
+    }
+    case pb::FromNode::kAnswer: {
+      if (message.answer().seq() != seq_ || !node.owes) return {};
+      return HandleAnswer(node, *message.mutable_answer());
+    }
+    case pb::FromNode::kPublished:
+      return healthy_ ? Published(message.published().key(), message.published().value()) : Status();
+    case pb::FromNode::kWanted: return healthy_ ? Wanted(event.node, message.wanted().key()) : Status();
+    case pb::FromNode::kBytes: WriteFetched(message.bytes()); return {};
+    case pb::FromNode::kLate:
+      if (message.late().seq() != seq_ || !node.owes) return {};
+      node.where = message.late().where();
+      if (late_) late_(what, Where());
+      return {};
+    case pb::FromNode::kEnded: {
+      if (message.ended().generation() != generation_ || !healthy_) return {};
+      node.has_ranks = false;
+      node.owes = false;
+      return FromError(message.ended().cause());
+    }
+    case pb::FromNode::BODY_NOT_SET: break;
+  }
+  return {};
+}
+
+Status ClusterRanks::HandleAnswer(Node& node, pb::Answer& answer) {
+  node.owes = false;
+  const Status status = FromError(answer.error());
+  for (int i = 0; i < answer.measured_size() && i < node.num_ranks; ++i)
+    measured_[static_cast<size_t>(node.first_rank + i)].Swap(answer.mutable_measured(i));
+  if (answer.ended()) {
+    node.has_ranks = false;
+    return status.ok() ? Internal("a node's ranks ended, and it does not say why") : status;
+  }
+  if (!status.ok() && first_error_.ok()) {
+    first_error_ = status;
+    failed_at_ = clock().Now();
+  }
+  return {};
+}
+
+Status ClusterRanks::Wanted(int64_t node, const std::string& key) {
+  HIR_ASSIGN(const std::string* const value, keys_.Get(node, key));
+  if (value != nullptr) Provide(node, key, *value);
+  return {};
+}
+
+Status ClusterRanks::Published(const std::string& key, const std::string& value) {
+  HIR_ASSIGN(const std::vector<int64_t> waiting, keys_.Publish(key, value));
+  for (const int64_t node : waiting) Provide(node, key, value);
+  return {};
+}
+
+void ClusterRanks::Provide(int64_t node, const std::string& key, const std::string& value) {
+  pb::ToNode message;
+  message.mutable_provide()->set_key(key);
+  message.mutable_provide()->set_value(value);
+  nodes_->Send(node, std::move(message));
+}
+
+void ClusterRanks::WriteFetched(const pb::ShardBytes& bytes) {
+  const auto into = fetched_.find(bytes.shard());
+  if (into == fetched_.end()) return;
+  (void)!pwrite(into->second.get(), bytes.data().data(), bytes.data().size(), static_cast<off_t>(bytes.offset()));
+}
+
+std::string ClusterRanks::Where() const {
+  std::vector<std::string> of_nodes;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    const Node& node = of_node_[i];
+    if (node.owes && !node.where.empty())
+      of_nodes.push_back(base::Cat(nodes_->NameOf(static_cast<int64_t>(i)), ": ", node.where));
+  }
+  return base::Join(of_nodes, "; ");
+}
+
+Status ClusterRanks::Cause(Status first, std::string_view what) {
+  const base::Nanos until = clock().Now() + kCauseGrace;
+  Status best = std::move(first);
+  while (RankOfCause(best) > 0 && std::ranges::any_of(of_node_, &Node::owes)) {
+    if (Status other = HandleEvents(what); !other.ok()) {
+      if (RankOfCause(other) < RankOfCause(best)) best = std::move(other);
+      continue;
+    }
+    if (clock().Now() >= until) break;
+    nodes_->Wait(-1, until);
+  }
+  return best;
+}
+
+bool ClusterRanks::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  nodes_->Wait(wake_fd, clock().Now() + timeout);
+  lock.lock();
+  if (Status ended = HandleEvents("idle"); !ended.ok() && healthy_) (void)Break(std::move(ended));
+  return IsReadable(wake_fd);
+}
+
+void ClusterRanks::Nudge() {
+  nudged_ = true;
+  nodes_->Interrupt();
+}
+
+void ClusterRanks::Interrupt(const Status& cause) {
+  {
+    const std::scoped_lock lock(mutex_);
+    interrupt_ = cause;
+  }
+  nodes_->Interrupt();
+}
+
+Status ClusterRanks::interrupt() const {
+  const std::scoped_lock lock(mutex_);
+  return interrupt_;
+}
+
+bool ClusterRanks::Keeps(int64_t rank) const { return of_node_[NodeOf(rank)].keeps; }
+
+Status ClusterRanks::Break(Status cause) {
+  healthy_ = false;
+  failure_ = cause;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    Node& node = of_node_[i];
+    node.owes = false;
+    node.pids.clear();
+    if (options_.on_devices) node.keeps = false;
+    if (!node.is_there || !std::exchange(node.has_ranks, false)) continue;
+    pb::ToNode message;
+    message.mutable_end()->set_generation(generation_);
+    message.mutable_end()->mutable_cause()->set_code(static_cast<int>(cause.code()));
+    message.mutable_end()->mutable_cause()->set_message(std::string(cause.message()));
+    nodes_->Send(static_cast<int64_t>(i), std::move(message));
+  }
+  fetched_.clear();
+  Publish();
+  return cause;
+}
+
+void ClusterRanks::Publish() {
+  const std::scoped_lock lock(mutex_);
+  snapshot_.generation = generation_;
+  const bool was_healthy = std::exchange(snapshot_.healthy, healthy_ && phase_ != Phase::kStarting);
+  if (snapshot_.healthy != was_healthy && on_health_) on_health_(snapshot_.healthy);
+  snapshot_.pids.clear();
+  for (const Node& node : of_node_) snapshot_.pids.insert(snapshot_.pids.end(), node.pids.begin(), node.pids.end());
+  snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
+}
+
+void ClusterRanks::OnHealth(std::function<void(bool)> heard) {
+  const std::scoped_lock lock(mutex_);
+  on_health_ = std::move(heard);
+  if (on_health_) on_health_(snapshot_.healthy);
+}
+
+Ranks::Snapshot ClusterRanks::snapshot() const {
+  const std::scoped_lock lock(mutex_);
+  return snapshot_;
+}
+
+}  // namespace hir::service

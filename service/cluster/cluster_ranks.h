@@ -1,0 +1,119 @@
+// ClusterRanks: the ranks of several nodes as one mesh that lives and dies together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/busy_wait.h"
+#include "csrc/base/fd.h"
+#include "service/cluster/nodes.h"
+#include "service/supervise/ranks.h"
+#include "service/supervise/rendezvous_table.h"
+
+namespace hir::service {
+
+struct ClusterOptions {
+  std::vector<int64_t> ranks_of_nodes;  // How many each has; they are numbered through.
+  bool on_devices = false;              // Shards live with the ranks, not with the node.
+  base::Nanos setup_timeout = std::chrono::seconds(10);
+  base::Nanos comm_timeout = std::chrono::seconds(30);
+};
+
+class ClusterRanks final : public Ranks {
+ public:
+  // Every node has joined.
+  ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes);
+  ~ClusterRanks() override;
+
+  int64_t size() const override { return num_ranks_; }
+  const base::Clock& clock() const override { return nodes_->clock(); }
+  Status Start() override;
+  bool healthy() const override { return healthy_; }
+  const Status& failure() const override { return failure_; }
+  int64_t generation() const override { return generation_; }
+  Status Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
+              Waits waits) override;
+  const std::vector<::hostir::v1::Measured>& measured() const override { return measured_; }
+  [[nodiscard]] bool Post(const ::hostir::v1::Execute& execute) override;
+  Status Await(TimeLimit timeout, std::string_view what, Waits waits) override;
+  base::BusyWait& busy_wait() override { return busy_wait_; }
+  bool TakePosted() override { return false; }  // Nobody looks for what takes a network's time.
+  void Look() override {}
+  void StopLooking() override {}
+  void Pause() override;
+  bool Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) override;
+  void OnLate(Late late) override { late_ = std::move(late); }
+  void OnWait(Waiting look) override { look_ = std::move(look); }
+  void Nudge() override;
+  void Interrupt(const Status& cause) override;
+  bool Keeps(int64_t rank) const override;
+  Snapshot snapshot() const override;
+  void OnHealth(std::function<void(bool healthy)> heard) override;
+
+ private:
+  enum class Phase { kStarting, kResting, kCalling };
+  struct Node {
+    int64_t first_rank = 0;
+    int64_t num_ranks = 0;
+    bool is_there = true;    // It has joined, since its link was last lost.
+    bool keeps = true;       // All that was bound there.
+    bool has_ranks = false;  // Of this generation.
+    bool owes = false;       // A start or an answer.
+    std::string where = {};  // Of a late one.
+    std::vector<int64_t> pids = {};
+  };
+  size_t NodeOf(int64_t rank) const;
+  // Waits until no node owes anything. Errors: why the generation is over.
+  Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);
+  // All events that there are. Errors: why the generation is over.
+  Status HandleEvents(std::string_view what);
+  Status Handle(NodeEvent& event, std::string_view what);
+  Status HandleAnswer(Node& node, ::hostir::v1::Answer& answer);
+  Status Wanted(int64_t node, const std::string& key);
+  Status Published(const std::string& key, const std::string& value);
+  void Provide(int64_t node, const std::string& key, const std::string& value);
+  void WriteFetched(const ::hostir::v1::ShardBytes& bytes);
+  // What is bound with memory goes first.
+  Status SendShards(int64_t node, const RankMessage& message);
+  // What a death looks like first may be a consequence: the best reason of all that come within a moment.
+  Status Cause(Status first, std::string_view what);
+  Status Break(Status cause);
+  Status interrupt() const;
+  std::string Where() const;
+  std::string_view Next() const { return phase_ == Phase::kStarting ? "" : "; the mesh is being restarted"; }
+  void Publish();
+
+  const ClusterOptions options_;
+  const std::unique_ptr<Nodes> nodes_;
+  std::vector<Node> of_node_;
+  int64_t num_ranks_ = 0;
+  base::BusyWait busy_wait_{base::BusyWait::Mode::kOff};
+  Phase phase_ = Phase::kResting;
+  bool healthy_ = false;
+  Status failure_;
+  int64_t generation_ = 0;
+  int64_t seq_ = 0;
+  base::Nanos began_ = {};
+  Status first_error_;  // Of the call.
+  base::Nanos failed_at_ = {};
+  RendezvousTable keys_;
+  std::vector<::hostir::v1::Measured> measured_;
+  std::map<int64_t, base::Fd> fetched_;  // Where the bytes of shards go, in the call.
+  Late late_;
+  Waiting look_;
+
+  std::atomic<bool> nudged_ = false;
+  mutable std::mutex mutex_;
+  Snapshot snapshot_;  // Guarded by mutex_: the ones below too.
+  Status interrupt_ = {};
+  std::function<void(bool)> on_health_;
+};
+
+}  // namespace hir::service

@@ -1,0 +1,68 @@
+#include "service/cluster/kept_shards.h"
+
+#include <cstring>
+#include <utility>
+
+#include "csrc/base/text.h"
+
+namespace hir::service {
+
+Result<KeptShards::Memory> KeptShards::Get(int64_t id, int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = memory_.find(id);
+  if (found != memory_.end()) {
+    if (found->second->bytes() == bytes) return found->second;
+    return Internal(base::Cat("shard ", id, " has ", found->second->bytes(), " bytes here, not ", bytes));
+  }
+  if (bytes < 0) return Internal(base::Cat("shard ", id, " of ", bytes, " bytes"));
+  if (bytes > bytes_max_ - bytes_) {
+    return ResourceExhausted(base::Cat("this node keeps shards of ", bytes_, " bytes, and ", bytes,
+                                       " more are beyond tensor_bytes_max = ", bytes_max_));
+  }
+  HIR_ASSIGN(SharedMemory made, SharedMemory::Create(bytes));
+  bytes_ += bytes;
+  return memory_.emplace(id, std::make_shared<const SharedMemory>(std::move(made))).first->second;
+}
+
+KeptShards::Memory KeptShards::Find(int64_t id) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = memory_.find(id);
+  return found == memory_.end() ? nullptr : found->second;
+}
+
+Status KeptShards::Write(int64_t id, int64_t total, int64_t offset, std::string_view data) {
+  const auto bytes = static_cast<int64_t>(data.size());
+  if (offset < 0 || offset > total || bytes > total - offset) {
+    return InvalidArgument(
+        base::Cat("bytes ", offset, " to ", offset + bytes, " of shard ", id, ", which has ", total));
+  }
+  HIR_ASSIGN(const Memory memory, Get(id, total));
+  if (bytes > 0) std::memcpy(memory->data() + offset, data.data(), data.size());
+  return {};
+}
+
+void KeptShards::Drop(std::span<const int64_t> ids) {
+  for (const int64_t id : ids) {
+    Memory dropped;  // Outside the lock: giving much memory back takes time.
+    const std::scoped_lock lock(mutex_);
+    const auto found = memory_.find(id);
+    if (found == memory_.end()) continue;
+    bytes_ -= found->second->bytes();
+    dropped = std::move(found->second);
+    memory_.erase(found);
+  }
+}
+
+void KeptShards::DropAll() {
+  std::map<int64_t, Memory> dropped;
+  const std::scoped_lock lock(mutex_);
+  dropped.swap(memory_);
+  bytes_ = 0;
+}
+
+int64_t KeptShards::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace hir::service

@@ -1,0 +1,42 @@
+// KeptShards: the memory of the shards that a node keeps: by their ids, for longer than its ranks live.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "csrc/base/status.h"
+#include "service/os/shared_memory.h"
+
+namespace hir::service {
+
+// Thread-safe, but for the bytes, which the order of runs orders.
+class KeptShards {
+ public:
+  explicit KeptShards(int64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  using Memory = std::shared_ptr<const SharedMemory>;
+  // That of shard `id`, of `bytes`; zeroed where it is new.
+  // Errors: kResourceExhausted: the node is full; kInternal: it has another size.
+  Result<Memory> Get(int64_t id, int64_t bytes);
+  // Null: it is not kept.
+  Memory Find(int64_t id) const;
+  // Some of its bytes, which makes it. Errors: those of Get; kInvalidArgument: they do not lie in it.
+  Status Write(int64_t id, int64_t total, int64_t offset, std::string_view data);
+  // Gives them up; those that are not kept are ignored.
+  void Drop(std::span<const int64_t> ids);
+  void DropAll();
+
+  int64_t bytes() const;
+
+ private:
+  const int64_t bytes_max_;
+  mutable std::mutex mutex_;
+  std::map<int64_t, Memory> memory_;  // Guarded by mutex_.
+  int64_t bytes_ = 0;                 // The same.
+};
+
+}  // namespace hir::service

@@ -1,0 +1,147 @@
+#include "service/links/node_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "csrc/base/quoted.h"
+#include "csrc/base/text.h"
+#include "hostir/v1/node.grpc.pb.h"
+#include "service/convert/status.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+constexpr int kKeepaliveMs = 1000;
+constexpr int kKeepaliveTimeoutMs = 2000;
+constexpr std::chrono::milliseconds kShutdownGrace{200};
+
+using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
+
+// The agent's side of a stream, which it may have for longer than the call lasts.
+class Writer {
+ public:
+  explicit Writer(Stream* stream) : stream_(stream) {}
+  void Write(const pb::FromNode& said) {
+    const std::scoped_lock lock(mutex_);
+    if (stream_ != nullptr && !stream_->Write(said)) stream_ = nullptr;
+  }
+  void End() {
+    const std::scoped_lock lock(mutex_);
+    stream_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Stream* stream_;
+};
+
+class NodeService final : public pb::Node::Service {
+ public:
+  NodeService(std::string cluster, Agent& agent) : cluster_(std::move(cluster)), agent_(agent) {}
+
+  grpc::Status Serve(grpc::ServerContext* context, Stream* stream) override {
+    pb::ToNode message;
+    if (!stream->Read(&message) || !message.has_join())
+      return ToGrpc(InvalidArgument("the first message of a head is its Join"));
+    const pb::Join join = message.join();
+    if (join.cluster() != cluster_) {
+      return ToGrpc({Code::kFailedPrecondition, base::Cat("this node is of the cluster ", base::Quoted(cluster_),
+                                                          ", not of ", base::Quoted(join.cluster()))});
+    }
+    const auto writer = std::make_shared<Writer>(stream);
+    const Result<int64_t> number = agent_.Join(join, [writer](const pb::FromNode& said) { writer->Write(said); });
+    if (!number.ok()) return ToGrpc(number.status());
+    Replace(context);
+    spdlog::info("head={} term={} joined from {}", join.head().substr(0, 8), join.term(), context->peer());
+    while (stream->Read(&message)) agent_.Take(*number, std::move(message));
+    agent_.Leave(*number);
+    Forget(context);
+    writer->End();
+    spdlog::warn("head={} term={} has gone", join.head().substr(0, 8), join.term());
+    return {};
+  }
+
+ private:
+  // The head before has no word any more.
+  void Replace(grpc::ServerContext* context) {
+    const std::scoped_lock lock(mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+    context_ = context;
+  }
+  void Forget(grpc::ServerContext* context) {
+    const std::scoped_lock lock(mutex_);
+    if (context_ == context) context_ = nullptr;
+  }
+
+  const std::string cluster_;
+  Agent& agent_;
+  std::mutex mutex_;
+  grpc::ServerContext* context_ = nullptr;  // Guarded by mutex_.
+};
+
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
+  if (!files.all()) return grpc::InsecureServerCredentials();
+  constexpr unsigned kLookAtFilesEverySeconds = 5;
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(files.key, files.cert, files.ca,
+                                                                           kLookAtFilesEverySeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+class GrpcNodeServer final : public NodeServer {
+ public:
+  GrpcNodeServer(const std::string& cluster, Agent& agent) : service_(cluster, agent) {}
+  ~GrpcNodeServer() override {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  }
+
+  Status Listen(const Address& address, const TlsFiles& tls) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    const std::string target = address.is_unix ? address.ToString() : address.target;
+    builder.AddListeningPort(target, CredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
+    builder.RegisterService(&service_);
+    builder.SetMaxReceiveMessageSize(-1);
+    builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || (!address.is_unix && port == 0))
+      return Unavailable(
+          base::Cat("nobody can listen on ", address.ToString(), ": it is taken, or no address of ours"));
+    address_ = address.is_unix ? address.ToString()
+                               : base::Cat("tcp:", address.target.substr(0, address.target.rfind(':') + 1), port);
+    return {};
+  }
+  const std::string& address() const override { return address_; }
+
+ private:
+  NodeService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<NodeServer>> NodeServer::Start(const Address& address, const TlsFiles& tls,
+                                                      const std::string& cluster, Agent& agent) {
+  auto server = std::make_unique<GrpcNodeServer>(cluster, agent);
+  HIR_TRY(server->Listen(address, tls));
+  return std::unique_ptr<NodeServer>(std::move(server));
+}
+
+}  // namespace hir::service

@@ -1,0 +1,20 @@
+// The nodes of a cluster, as a fixed list says them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "service/os/address.h"
+
+namespace hir::service {
+
+inline constexpr size_t kNodesMax = 1024;
+
+// "tcp:10.0.0.1:7001,tcp:10.0.0.2:7001", or the path of a file with one address a line, and comments behind "#": node
+// 0, 1, ...
+// Errors: kInvalidArgument: an address, by its place; one that is twice there; more than kNodesMax; kNotFound: the file.
+Result<std::vector<Address>> ParseNodes(std::string_view text);
+
+}  // namespace hir::service
