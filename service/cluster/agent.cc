@@ -57,6 +57,7 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say) {
   term_ = join.term();
   orders_.clear();
   urgent_.clear();
+  ended_ = 0;
   say_ = std::make_shared<const Say>(std::move(say));
   pb::FromNode joined;
   *joined.mutable_joined() = options_.node;
@@ -83,6 +84,7 @@ void Agent::Take(int64_t number, pb::ToNode message) {
   const std::scoped_lock lock(mutex_);
   if (number != number_) return;
   if (message.has_provide() || message.has_end()) {
+    if (message.has_end()) ended_ = std::max(ended_, message.end().generation());
     urgent_.push_back(std::move(message));
     if (fleet_ != nullptr) fleet_->Nudge();
   } else {
@@ -205,8 +207,8 @@ void Agent::StartRanks(const pb::StartRanks& start) {
   EndRanks();
   {
     const std::scoped_lock lock(mutex_);
+    if (stopping_ || start.generation() <= ended_) return;
     fleet_ = std::move(fleet);
-    if (stopping_) return;
   }
   pb::FromNode started;
   started.mutable_started()->set_generation(start.generation());

@@ -80,6 +80,7 @@ class Agent {
   std::deque<::hostir::v1::ToNode> urgent_, orders_;  // Guarded by mutex_: all below.
   std::shared_ptr<const Say> say_;
   int64_t number_ = 0;  // Of the head.
+  int64_t ended_ = 0;   // The latest generation that it ended: it may have done so before the start's turn came.
   int64_t term_ = 0;
   std::string head_;
   bool stopping_ = false;

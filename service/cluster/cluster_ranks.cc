@@ -41,10 +41,13 @@ int RankOfCause(const Status& status) { return status.code() == Code::kUnavailab
 
 ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
     : options_(std::move(options)), nodes_(std::move(nodes)) {
-  HIR_CHECK(std::ssize(options_.ranks_of_nodes) == nodes_->size());
-  for (const int64_t num_ranks : options_.ranks_of_nodes) {
-    of_node_.push_back({.first_rank = num_ranks_, .num_ranks = num_ranks});
-    num_ranks_ += num_ranks;
+  HIR_CHECK(std::ssize(options_.nodes) == nodes_->size());
+  for (const ClusterOptions::Node& node : options_.nodes) {
+    Node& made = of_node_.emplace_back();
+    made.first_rank = num_ranks_;
+    made.num_ranks = node.num_ranks;
+    made.incarnation = node.incarnation;
+    num_ranks_ += node.num_ranks;
   }
   Publish();
 }
@@ -63,6 +66,7 @@ size_t ClusterRanks::NodeOf(int64_t rank) const {
 Status ClusterRanks::Start() {
   HIR_CHECK(!healthy_);
   ++generation_;
+  ++seq_;  // An answer to what came before is none to the start.
   phase_ = Phase::kStarting;
   keys_ = {};
   first_error_ = {};
@@ -73,7 +77,6 @@ Status ClusterRanks::Start() {
     Node& node = of_node_[i];
     const auto number = static_cast<int64_t>(i);
     if (!node.is_there) return Break(Unavailable(nodes_->NameOf(number) + " is not there"));
-    node.keeps = !options_.on_devices;
     node.owes = true;
     node.has_ranks = true;
     pb::ToNode message;
@@ -243,7 +246,6 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   Node& node = of_node_[static_cast<size_t>(event.node)];
   if (!event.lost.ok()) {
     node.is_there = false;
-    node.keeps = false;
     node.owes = false;
     if (!std::exchange(node.has_ranks, false)) return {};
     return Unavailable(
@@ -251,7 +253,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   }
   pb::FromNode& message = event.message;
   switch (message.body_case()) {
-    case pb::FromNode::kJoined: node.is_there = true; return {};
+    case pb::FromNode::kJoined: Joined(node, message.joined().incarnation()); return {};
     case pb::FromNode::kStarted: {
       if (message.started().generation() != generation_ || !healthy_) return {};
       node.owes = false;
@@ -282,6 +284,12 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     case pb::FromNode::BODY_NOT_SET: break;
   }
   return {};
+}
+
+// A node whose link was lost may have gone on, and keep what it had.
+void ClusterRanks::Joined(Node& node, const std::string& incarnation) {
+  node.is_there = true;
+  if (std::exchange(node.incarnation, incarnation) != incarnation) node.keeps = false;
 }
 
 Status ClusterRanks::HandleAnswer(Node& node, pb::Answer& answer) {
@@ -378,13 +386,13 @@ Status ClusterRanks::interrupt() const {
 bool ClusterRanks::Keeps(int64_t rank) const { return of_node_[NodeOf(rank)].keeps; }
 
 Status ClusterRanks::Break(Status cause) {
-  healthy_ = false;
+  const bool served = std::exchange(healthy_, false) && phase_ != Phase::kStarting;
   failure_ = cause;
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     node.owes = false;
     node.pids.clear();
-    if (options_.on_devices) node.keeps = false;
+    if (served) node.keeps = !options_.on_devices;
     if (!node.is_there || !std::exchange(node.has_ranks, false)) continue;
     pb::ToNode message;
     message.mutable_end()->set_generation(generation_);

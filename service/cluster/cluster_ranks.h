@@ -20,8 +20,12 @@
 namespace hir::service {
 
 struct ClusterOptions {
-  std::vector<int64_t> ranks_of_nodes;  // How many each has; they are numbered through.
-  bool on_devices = false;              // Shards live with the ranks, not with the node.
+  struct Node {
+    int64_t num_ranks = 0;
+    std::string incarnation = {};  // As it joined.
+  };
+  std::vector<Node> nodes;  // Their ranks are numbered through.
+  bool on_devices = false;  // Shards live with the ranks, not with the node.
   base::Nanos setup_timeout = std::chrono::seconds(10);
   base::Nanos comm_timeout = std::chrono::seconds(30);
 };
@@ -62,14 +66,16 @@ class ClusterRanks final : public Ranks {
   struct Node {
     int64_t first_rank = 0;
     int64_t num_ranks = 0;
-    bool is_there = true;    // It has joined, since its link was last lost.
-    bool keeps = true;       // All that was bound there.
+    bool is_there = true;  // It has joined, since its link was last lost.
+    std::string incarnation = {};
+    bool keeps = true;       // All that was bound there in the generation before.
     bool has_ranks = false;  // Of this generation.
     bool owes = false;       // A start or an answer.
     std::string where = {};  // Of a late one.
     std::vector<int64_t> pids = {};
   };
   size_t NodeOf(int64_t rank) const;
+  static void Joined(Node& node, const std::string& incarnation);
   // Waits until no node owes anything. Errors: why the generation is over.
   Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);
   // All events that there are. Errors: why the generation is over.

@@ -387,6 +387,7 @@ void Sequencer::Heal(std::unique_lock<std::mutex>& lock) {
                                 .error = ranks_->failure().message()});
   const Status status = ranks_->Start();
   if (status.ok()) {
+    LoseWhatIsGone();
     options_.metrics->mesh_down.End(Now());
     options_.metrics->heals.Add();
     options_.metrics->latest.Add(
@@ -514,6 +515,10 @@ void Sequencer::Forget() {
     break;
   }
   bound_.clear();
+  LoseWhatIsGone();
+}
+
+void Sequencer::LoseWhatIsGone() {
   const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", ranks_->failure().message(),
                                                "; put it again, or run again what made it"));
   std::erase_if(on_devices_, [&](const std::weak_ptr<Tensor>& held) {
@@ -652,11 +657,19 @@ bool Sequencer::HasAll(const RunJob& job) const {
   return std::ranges::all_of(job.inputs, are_bound) && std::ranges::all_of(job.outputs, are_bound);
 }
 
+bool Sequencer::AllKeep() const {
+  for (int64_t rank = 0; rank < ranks_->size(); ++rank) {
+    if (!ranks_->Keeps(rank)) return false;
+  }
+  return true;
+}
+
 // Where memory can run out on one device and not on another, no rank starts before all of them can.
 Status Sequencer::Execute(const RunJob& job, std::string_view what) {
   std::vector<std::vector<RankMessage>> messages = MessagesFor(job);
   constexpr Ranks::Waits kEachOther = Ranks::Waits::kEachOther;
-  if (!options_.on_devices || messages.size() == 1) return Call(std::move(messages), job.timeout, what, kEachOther);
+  if (!options_.on_devices || messages.size() == 1 || AllKeep())
+    return Call(std::move(messages), job.timeout, what, kEachOther);
   const base::Nanos deadline = Now() + job.timeout.time;
   const auto left = [&] {
     const base::Nanos time = deadline - Now();

@@ -182,6 +182,8 @@ class Sequencer {
   // Ranks::Post of a run whose program, inputs and outputs the workers have. False: they do not have all, or it is no
   // run to post; nothing was sent.
   bool PostRun(const RunJob& job);
+  // Whether all ranks keep what is bound there: a node has the memory for it before its ranks begin.
+  bool AllKeep() const;
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
   void Carry(RunJob& job);
@@ -193,6 +195,8 @@ class Sequencer {
   Status Await(TimeLimit timeout, std::string_view what);
   // The workers are gone, and what they had.
   void Forget();
+  // Tensors of which a rank does not keep its part.
+  void LoseWhatIsGone();
   // The run was: its inputs and outputs are where the workers are.
   void Settled(const RunJob& job);
   // The shards that the latest run was the first to bind are bound no more.
@@ -235,7 +239,7 @@ class Sequencer {
   std::set<int64_t> loaded_;
   std::set<int64_t> sent_;  // Programs they were told to load, whatever became of the run.
   std::set<int64_t> bound_;
-  std::set<int64_t> kept_;  // Bound in generations before, at ranks that keep them.
+  std::set<int64_t> kept_;               // Bound in generations before, at ranks that keep them.
   const RunJob* carried_out_ = nullptr;  // The thread's own: the run it is at, and since when,
   base::Nanos carried_out_since_ = {};
   bool is_late_ = false;                           // late_ is there.

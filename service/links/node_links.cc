@@ -191,7 +191,6 @@ class GrpcLink final : public Link {
         inbox_.Push(std::move(event));
         event = {.node = node_};
       } while (stream->Read(&event.message));
-      context.TryCancel();
       Up(false);
       writer.join();
     }

@@ -49,6 +49,7 @@ pb::Joined Describe(const EngineOptions& here) {
     said.set_uuid(device.uuid);
   }
   for (std::string& feature : CpuFeatures()) joined.add_cpu_features(std::move(feature));
+  joined.set_incarnation(RandomId());
   joined.set_memory_bytes(here.limits.tensor_bytes_max);
   return joined;
 }
@@ -98,7 +99,7 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
                                        const NodeLinks::Waiting& waiting) {
   HIR_ASSIGN(const std::vector<pb::Joined> joined,
              links_->WaitJoined(milliseconds(here.limits.join_timeout_ms), interrupt_fd, waiting));
-  ClusterOptions cluster = {.ranks_of_nodes = {},
+  ClusterOptions cluster = {.nodes = {},
                             .on_devices = here.devices.own_memory,
                             .setup_timeout = milliseconds(here.limits.setup_timeout_ms),
                             .comm_timeout = milliseconds(here.limits.comm_timeout_ms)};
@@ -108,7 +109,7 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
   for (size_t i = 0; i < joined.size(); ++i) {
     const auto name = [&] { return links_->NameOf(static_cast<int64_t>(i)); };
     if (Status fits = CheckFits(joined[0], joined[i]); !fits.ok()) return fits.WithContext(name());
-    cluster.ranks_of_nodes.push_back(joined[i].devices_size());
+    cluster.nodes.push_back({joined[i].devices_size(), joined[i].incarnation()});
     for (const pb::NodeDevice& device : joined[i].devices()) {
       here.devices.used.push_back({.ordinal = device.ordinal(),
                                    .model = device.model(),

@@ -97,7 +97,8 @@ class Ranks {
   // Ends the call in progress, and every later one, with `cause`. Once.
   virtual void Interrupt(const Status& cause) = 0;
 
-  // Whether what was bound at `rank` outlives its generation: it is there when it is bound again. Changes when one ends.
+  // Whether what is bound at `rank` outlives its generation: it is there when it is bound again. Known of the generation
+  // that ended last when the next one has started; until then one that may be there counts as if it were.
   virtual bool Keeps(int64_t /*rank*/) const { return false; }
 
   // What other threads may know.
